@@ -14,6 +14,8 @@ mod purging;
 mod source;
 mod transaction;
 
+use idem_core::RecordKey;
+
 pub use self::connector::{Connector, Opener, Session, Use};
 pub use self::encryption::Encryption;
 pub use self::hosts::Host;
@@ -22,3 +24,12 @@ pub use self::listing::page;
 pub use self::purging::Purging;
 pub use self::source::Source;
 pub use self::transaction::{Announced, recorded, taken};
+
+/// Scope and key, as columns of bytes have them.
+pub type Name<'n> = (&'n [u8], &'n [u8]);
+
+/// The name of a record.
+#[must_use]
+pub fn name(key: &RecordKey) -> Name<'_> {
+    (key.scope().as_str().as_bytes(), key.key().as_str().as_bytes())
+}

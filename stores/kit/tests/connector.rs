@@ -101,7 +101,7 @@ async fn work_apart_is_done_again_on_another_connection_and_none_stays_open() {
     let done = connector.apart(|session: Line| {
         let number = tries.fetch_add(1, Ordering::Relaxed);
         let raced = || Failure::Raced(StoreError::unavailable("another was first"));
-        async move { (session, if number == 0 { Err(raced()) } else { Ok(number) }) }
+        async move { (if number == 0 { Err(raced()) } else { Ok(number) }, session) }
     });
     assert_eq!(done.await.unwrap(), 1);
     assert_eq!(servers.open.load(Ordering::Relaxed), 0);
@@ -118,7 +118,7 @@ async fn a_purge_ends_with_the_first_batch_that_is_not_full_and_keeps_its_count_
             let number = count.fetch_add(1, Ordering::Relaxed);
             let deleted = most.min(due - 10 * number);
             let refused = || Failure::Refused(StoreError::configuration("no right"));
-            async move { (session, if number == fails_at { Err(refused()) } else { Ok((deleted, deleted)) }) }
+            async move { (if number == fails_at { Err(refused()) } else { Ok((deleted, deleted)) }, session) }
         });
         assert_eq!(purged.await.map_err(drop), expected, "{due} {fails_at}");
         assert_eq!(count.into_inner(), batches, "{due} {fails_at}");

@@ -4,7 +4,7 @@
 pub(super) mod at_once;
 mod entry;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use self::entry::Entry;
 use super::reading::{self, Rest, clock};
 use super::rows;
 use super::setting::Setting;
-use crate::db::failure::Stage;
-use crate::db::failure::{Failure, locked};
+use super::statements::Statements;
+use crate::db::failure::{Failure, Stage, locked};
 use crate::db::session::{BEGINNING, COMMIT, Session};
 use idem_core::protocol::{
     self, Claim, ClaimAnswer, Fence, Record, RecordStep, RecordedStep, Request, State, Timestamp,
@@ -23,6 +23,7 @@ use idem_core::protocol::{
 use idem_core::{RecordKey, StoreError};
 use idem_store_kit::columns::Unreadable;
 use idem_store_kit::group_commit::{Answer, Answers, Op, Operation, Seen, Ticket};
+use idem_store_kit::sql::{Name, name};
 
 /// `retry_after` of a duplicate while a caller's transaction has the key. When that ends is unknown.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -44,26 +45,16 @@ pub(super) async fn apply(
     let mut answers = done?;
     let is_any_answered = answers.iter().any(Option::is_some);
     let mut rest = Rest::default();
-    for (ticket, answer) in tickets.iter().zip(&mut answers) {
+    for (ticket, answer) in tickets.iter().zip(&mut answers).filter(|(_, answer)| answer.is_none()) {
         // The answer is a large result, which was not read with the record.
-        if answer.is_none()
-            && let Some(request) = claim_of(&ticket.operation.op)
-        {
-            let whole = match rest.read(session, setting, &ticket.operation.key).await {
-                Ok(Some(whole)) => whole,
-                Ok(None) => continue,
-                // What is committed has its answers. The others are repeated.
-                Err(_) if is_any_answered => {
-                    session.leave();
-                    break;
-                }
-                Err(failed) => return Err(failed),
-            };
-            let judged = whole.map(|whole| unwritten(setting, request, whole, Why::Locked));
-            *answer = Some(match judged {
-                Ok(answer) => answer.ok_or_else(locked),
-                Err(unreadable) => Err(unreadable.error(&ticket.operation.key)),
-            });
+        match without_writing(session, setting, &mut rest, &ticket.operation, Why::Locked).await {
+            Ok(judged) => *answer = judged,
+            // What is committed has its answers. The others are repeated.
+            Err(_) if is_any_answered => {
+                session.leave();
+                break;
+            }
+            Err(failed) => return Err(failed),
         }
     }
     Ok(answers)
@@ -77,7 +68,7 @@ async fn transact(
     tickets: &[Ticket],
 ) -> Result<Vec<Judged>, Failure> {
     let statements = &setting.statements;
-    let mut entries: BTreeMap<(&str, &str), Entry<'_>> = BTreeMap::new();
+    let mut entries: BTreeMap<Name<'_>, Entry<'_>> = BTreeMap::new();
     for ticket in tickets {
         let key = &ticket.operation.key;
         entries.entry(name(key)).or_insert_with(|| Entry::absent(key));
@@ -85,66 +76,47 @@ async fn transact(
     let keys: Vec<&RecordKey> = entries.values().map(|entry| entry.key).collect();
     let response = session.run(statements.lock(keys.into_iter()), Stage::Open).await?;
     for row in response.rows(BEGINNING) {
-        let (scope, key) = reading::name(row).map_err(Unreadable::failure)?;
-        if let (Ok(scope), Ok(key)) = (str::from_utf8(scope), str::from_utf8(key))
-            && let Some(entry) = entries.get_mut(&(scope, key))
-        {
+        if let Some(entry) = entries.get_mut(&reading::name(row).map_err(Unreadable::failure)?) {
             entry.set_row(row);
         }
     }
     let now = clock(&response, BEGINNING + 1, setting).map_err(Unreadable::failure)?;
-    let mut there = steps_there(session, setting, tickets, &entries).await?;
     let mut answers = Vec::with_capacity(tickets.len());
-    for (place, ticket) in tickets.iter().enumerate() {
-        let operation = &ticket.operation;
-        let answer = match entries.get_mut(&name(&operation.key)) {
-            Some(entry) => judge(entry, operation, now, there.remove(&place)),
+    for ticket in tickets {
+        let Operation { key, op } = &*ticket.operation;
+        answers.push(match entries.get_mut(&name(key)) {
+            Some(entry) => {
+                let there = step_there(session, statements, entry, op).await?;
+                judge(entry, op, now, there)
+            }
             None => Some(Err(locked())),
-        };
-        answers.push(answer);
+        });
     }
-    write(session, setting, &entries).await?;
+    // Writes the changes, and commits.
+    let mut texts = entry::writes(statements, session.at_once(), entries.values());
+    texts.push(COMMIT.to_owned());
+    session.run(texts.join("; "), Stage::Committing).await?;
     Ok(answers)
 }
 
-fn name(key: &RecordKey) -> (&str, &str) {
-    (key.scope().as_str(), key.key().as_str())
-}
-
-/// The recorded steps at the positions where requests want to record one, by the request's place in the batch. A repeated request
-/// finds its own step there.
-async fn steps_there(
+/// The recorded step at the position where the operation wants to record one: a repeated request finds its own there.
+async fn step_there(
     session: &mut Session,
-    setting: &Setting,
-    tickets: &[Ticket],
-    entries: &BTreeMap<(&str, &str), Entry<'_>>,
-) -> Result<HashMap<usize, RecordedStep>, Failure> {
-    let mut there = HashMap::new();
-    for (place, ticket) in tickets.iter().enumerate() {
-        let key = &ticket.operation.key;
-        if let Op::Apply(Request::RecordStep(RecordStep { position, .. })) = &ticket.operation.op
-            && let Some(entry) = entries.get(&name(key))
-            && usize::try_from(*position).is_ok_and(|position| position < entry.steps)
-        {
-            let response = session.run(setting.statements.step(key, *position), Stage::Open).await?;
-            if let Some(row) = response.rows(0).first()
-                && let Ok(step) = rows::step(row, 0)
-            {
-                there.insert(place, step);
-            }
-        }
+    statements: &Statements,
+    entry: &Entry<'_>,
+    op: &Op,
+) -> Result<Option<RecordedStep>, Failure> {
+    let Op::Apply(Request::RecordStep(RecordStep { position, .. })) = op else { return Ok(None) };
+    if usize::try_from(*position).map_or(true, |position| position >= entry.kept) {
+        return Ok(None);
     }
-    Ok(there)
+    let response = session.run(statements.step(entry.key, *position), Stage::Open).await?;
+    Ok(response.rows(0).first().and_then(|row| rows::step(row, 0).ok()))
 }
 
 /// Applies one operation to the record as it is known; `None` if the answer is a result that was not read.
-fn judge(
-    entry: &mut Entry<'_>,
-    operation: &Operation,
-    now: Timestamp,
-    there: Option<RecordedStep>,
-) -> Judged {
-    match &operation.op {
+fn judge(entry: &mut Entry<'_>, op: &Op, now: Timestamp, there: Option<RecordedStep>) -> Judged {
+    match op {
         Op::Forget => Some(Ok(Answer::Forgotten(entry.forget(now)))),
         Op::Get => None,
         Op::Look(request) => look(entry, request, now),
@@ -195,25 +167,6 @@ pub(super) fn look_at(
     (look(&mut entry, request, now), entry.record.clone())
 }
 
-/// Writes the changes, and commits.
-async fn write(
-    session: &mut Session,
-    setting: &Setting,
-    entries: &BTreeMap<(&str, &str), Entry<'_>>,
-) -> Result<(), Failure> {
-    let mut texts = entry::writes(&setting.statements, session.at_once(), entries.values());
-    texts.push(COMMIT.to_owned());
-    session.run(texts.join("; "), Stage::Committing).await.map(drop)
-}
-
-/// The claim in an operation.
-const fn claim_of(op: &Op) -> Option<&Claim> {
-    match op {
-        Op::Apply(Request::Claim(request)) | Op::Look(request) => Some(request),
-        _ => None,
-    }
-}
-
 /// Why an operation must not write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
@@ -223,17 +176,20 @@ pub(super) enum Why {
     ReadOnly,
 }
 
-/// Answers a claim that would write nothing, by a read without a lock.
-pub(super) async fn without_writing(
+/// Answers a claim that would write nothing, by a read without a lock. `None` if it would write, or `rest` has read as much as it may.
+pub(super) async fn without_writing<'t>(
     session: &mut Session,
     setting: &Setting,
-    operation: &Operation,
+    rest: &mut Rest<'t>,
+    operation: &'t Operation,
     why: Why,
-) -> Result<Option<Answer>, Failure> {
-    let Some(request) = claim_of(&operation.op) else { return Ok(None) };
-    let whole = Rest::default().read(session, setting, &operation.key).await?;
-    let whole = whole.and_then(Result::ok);
-    Ok(whole.and_then(|whole| unwritten(setting, request, whole, why)))
+) -> Result<Judged, Failure> {
+    let (Op::Apply(Request::Claim(request)) | Op::Look(request)) = &operation.op else { return Ok(None) };
+    Ok(match rest.read(session, setting, &operation.key).await? {
+        Some(Ok(whole)) => unwritten(setting, request, whole, why).map(Ok),
+        Some(Err(unreadable)) => Some(Err(unreadable.error(&operation.key))),
+        None => None,
+    })
 }
 
 /// The answer to a claim that must not write, if there is one. A locked record means that a caller's transaction has the key, if

@@ -13,11 +13,8 @@ const PURGE_BATCH: usize = 200;
 
 /// Deletes at most `limit` expired records.
 pub(super) async fn purge(setting: &Setting, limit: usize) -> Result<usize, StoreError> {
-    let rounds = |mut session, most| async move {
-        let done = in_rounds(&mut session, setting, most).await;
-        (session, done)
-    };
-    setting.connector.purge(limit, PURGE_BATCH, rounds).await
+    let batch = |mut session, most| async move { (in_rounds(&mut session, setting, most).await, session) };
+    setting.connector.purge(limit, PURGE_BATCH, batch).await
 }
 
 /// Deletes one batch, and repeats it after a deadlock with another transaction.
@@ -38,16 +35,16 @@ async fn batch(session: &mut Session, setting: &Setting, most: usize) -> Result<
     let response = session.run(statements.lock_due(most), Stage::Open).await?;
     let (rows, mut texts, mut deleted) = (response.rows(BEGINNING), Vec::new(), 0);
     for row in rows {
-        let (scope, key) = reading::name(row).map_err(Unreadable::failure)?;
+        let name = reading::name(row).map_err(Unreadable::failure)?;
         let number = |index, name| column::<u64>(row, index, name).map_err(Unreadable::failure);
         if number(3, "expires_at")? == 0 {
-            texts.push(statements.put_off(scope, key));
+            texts.push(statements.put_off(name));
             continue;
         }
         if number(2, "steps")? > 0 {
-            texts.push(statements.delete_steps(scope, key));
+            texts.push(statements.delete_steps(name));
         }
-        texts.push(statements.delete(scope, key));
+        texts.push(statements.delete(name));
         deleted += 1;
     }
     texts.push(COMMIT.to_owned());

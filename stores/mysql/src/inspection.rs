@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::rows::{NOW, column};
 use crate::db::connector::Connector;
 use crate::db::failure::Stage;
-use crate::db::session::{Answers, Session};
+use crate::db::session::{Answers, Server, Session};
 use idem_core::StoreError;
 use idem_core::inspection::{Inspection, Standing};
 use idem_core::protocol::Timestamp;
@@ -34,35 +34,30 @@ const SETTINGS: [(&str, &[&str], &str); 4] = [
 pub(super) async fn look(connector: &Connector) -> Result<Inspection, StoreError> {
     let looking = |mut session: Session| async move {
         let text = format!(
-            "SELECT VERSION(), {NOW}; SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only', 'log_bin', \
+            "SELECT {NOW}; SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only', 'log_bin', \
              'wsrep_on', 'max_allowed_packet', 'innodb_flush_log_at_trx_commit', 'innodb_doublewrite', \
              'binlog_format', 'sync_binlog')"
         );
         let response = session.run(text, Stage::Open).await;
-        (session, response)
+        (response.map(|response| read(session.server(), &response)), session)
     };
-    let response = connector.apart(looking).await?;
-    let mut inspection = read(&response).ok_or_else(|| {
-        StoreError::configuration("the server did not return its version; check its version and settings")
-    })?;
+    let mut inspection = connector.apart(looking).await?;
     connector.find_encryption(&mut inspection).await?;
     Ok(inspection)
 }
 
-fn read(response: &Answers) -> Option<Inspection> {
-    let row = response.rows(0).first()?;
-    let version = column::<String>(row, 0, "version").ok()?;
-    let now = column::<u64>(row, 1, "now").ok().map(Timestamp::from_micros);
-    let is_mariadb = version.to_ascii_lowercase().contains("mariadb");
-    let product = if is_mariadb { "MariaDB" } else { "MySQL" };
-    let mut inspection = Inspection::of(format!("{product} {version}")).with_now(now);
+fn read(server: &Server, response: &Answers) -> Inspection {
+    let product = if server.is_mariadb { "MariaDB" } else { "MySQL" };
+    let now = response.rows(0).first().and_then(|row| column::<u64>(row, 0, "now").ok());
+    let mut inspection =
+        Inspection::of(format!("{product} {}", server.version)).with_now(now.map(Timestamp::from_micros));
     let settings: HashMap<String, String> = response
         .rows(1)
         .iter()
         .filter_map(|row| Some((column(row, 0, "name").ok()?, column(row, 1, "value").ok()?)))
         .collect();
     findings(&settings, &mut inspection);
-    Some(inspection)
+    inspection
 }
 
 fn findings(settings: &HashMap<String, String>, inspection: &mut Inspection) {

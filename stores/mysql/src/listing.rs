@@ -16,10 +16,7 @@ use idem_store_kit::sql;
 
 /// One page.
 pub(super) async fn list(setting: &Setting, request: &List) -> Result<Page, StoreError> {
-    let looking = |mut session| async move {
-        let page = page(&mut session, setting, request).await;
-        (session, page)
-    };
+    let looking = |mut session| async move { (page(&mut session, setting, request).await, session) };
     setting.connector.apart(looking).await
 }
 

@@ -13,6 +13,7 @@ use idem_core::RecordKey;
 use idem_core::protocol::{self, Record, StoredResult, Timestamp};
 use idem_store_kit::columns::Unreadable;
 use idem_store_kit::group_commit::{self, Answer, Operation};
+use idem_store_kit::sql::{self, Name};
 
 /// About how many bytes of results and steps one batch reads; operations that need more are repeated in the next.
 const READ_BYTES: usize = 1 << 20;
@@ -20,7 +21,7 @@ const READ_BYTES: usize = 1 << 20;
 const RECORD: usize = 2;
 
 /// The scope and key of a row.
-pub(super) fn name(row: &MySqlRow) -> Result<(&[u8], &[u8]), Unreadable> {
+pub(super) fn name(row: &MySqlRow) -> Result<Name<'_>, Unreadable> {
     Ok((column(row, 0, "scope")?, column(row, 1, "key")?))
 }
 
@@ -70,8 +71,7 @@ fn record_and_time(row: &MySqlRow) -> Result<(Row, Timestamp), Unreadable> {
 
 /// The row of this key among those that the statement at this place returned.
 fn row<'a>((answers, place): &'a (Answers, usize), key: &RecordKey) -> Option<&'a MySqlRow> {
-    let (scope, key) = (key.scope().as_str().as_bytes(), key.key().as_str().as_bytes());
-    answers.rows(*place).iter().find(|row| name(row).is_ok_and(|name| name == (scope, key)))
+    answers.rows(*place).iter().find(|row| name(row).is_ok_and(|name| name == sql::name(key)))
 }
 
 /// Reads the rows of these keys, by a prepared statement if the session has it. Returns the answers, and the place of the statement.
@@ -89,8 +89,7 @@ async fn look(
             Err(failed) => return Err(failed),
         }
     }
-    let text = setting.statements.look(keys.iter().copied());
-    Ok((session.run(text, Stage::Open).await?, 1))
+    Ok((session.run(setting.statements.look(keys), Stage::Open).await?, 1))
 }
 
 fn live(record: Option<Record>, now: Timestamp) -> Option<Record> {

@@ -152,21 +152,23 @@ pub(super) enum Value<'v> {
     Later(u64),
 }
 
-/// A record's value for each of the [`COLUMNS`].
-pub(super) fn values(record: &Record) -> [Value<'_>; COLUMNS.len()] {
-    values_by(record, |instant| Value::Number(instant.as_micros()))
+impl Value<'_> {
+    /// An instant as it is.
+    pub(super) const fn instant(instant: Timestamp) -> Self {
+        Self::Number(instant.as_micros())
+    }
 }
 
 /// An instant of a record that was judged by [`BLANK_CLOCK`], as the server's clock makes it.
 pub(super) const fn on_the_server<'v>(instant: Timestamp) -> Value<'v> {
     match instant.as_micros().checked_sub(BLANK_CLOCK.as_micros()) {
         // Not of the clock, or beyond the end of time.
-        None | Some(END) => Value::Number(instant.as_micros()),
+        None | Some(END) => Value::instant(instant),
         Some(later) => Value::Later(later),
     }
 }
 
-/// As [`values`], with instants as `instant` writes them.
+/// A record's value for each of the [`COLUMNS`], with instants as `instant` writes them.
 pub(super) fn values_by<'r>(
     record: &'r Record,
     instant: impl Fn(Timestamp) -> Value<'r>,

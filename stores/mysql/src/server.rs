@@ -12,7 +12,7 @@ use idem_store_kit::sql::Session as _;
 use crate::change::{self, Why};
 use crate::db::failure;
 use crate::db::session::Session;
-use crate::reading;
+use crate::reading::{self, Rest};
 use crate::setting::Setting;
 
 /// The largest batch, in operations.
@@ -114,10 +114,10 @@ impl Server for Setting {
             other => return Err(other.error()),
         };
         let Some(open) = session else { return Err(error) };
-        let answer = change::without_writing(open, self, operation, why).await;
+        let answer = change::without_writing(open, self, &mut Rest::default(), operation, why).await;
         if why == Why::ReadOnly {
             open.leave();
         }
-        answer.ok().flatten().ok_or(error)
+        answer.ok().flatten().unwrap_or(Err(error))
     }
 }

@@ -8,7 +8,9 @@ pub(crate) mod test_session;
 mod upkeep;
 
 use idem_core::RecordKey;
-use idem_core::protocol::{Record, Timestamp};
+use idem_core::protocol::{Record, RecordedStep, Timestamp};
+use idem_store_kit::sql::{Name, name};
+use idem_store_kit::step_bytes;
 
 pub(crate) use self::prepared::Completion;
 use super::layout::Names;
@@ -18,9 +20,6 @@ use crate::db::session::{BEGIN, BEGIN_READING, COMMIT, ONE};
 
 /// The largest result, in bytes, that is read together with its record.
 const SMALL_RESULT: usize = 64 << 10;
-
-/// How many keys are in one list. Of lists of 1,000, MariaDB makes tables.
-const LONGEST_LIST: usize = 500;
 
 /// The texts for one store's names.
 #[derive(Debug)]
@@ -34,65 +33,49 @@ impl Statements {
         Self { names, columns: COLUMNS.join(", ") }
     }
 
-    /// Begins a transaction and locks the rows of these keys. Results: those of the beginning; scope, key and record of each row;
+    /// Begins a transaction and locks the rows of these keys. Results: those of the beginning; those of [`read`](Self::read);
     /// then the clock. The time is read when the locks are held.
     pub(super) fn lock<'k>(&self, keys: impl ExactSizeIterator<Item = &'k RecordKey>) -> String {
-        let mut text = format!("{BEGIN}SELECT scope, `key`, ");
-        Self::record(&mut text);
-        self.of_keys(&mut text, keys);
+        let (mut text, count) = (BEGIN.to_owned(), keys.len());
+        self.read(&mut text, keys, "", count);
         text.push_str(" FOR UPDATE NOWAIT; ");
         self.clock(&mut text);
         text
     }
 
-    /// Reads the rows of these keys without locks, in a transaction of their own. The second result: scope, key
-    /// and record of each, and the time at which the statement began. A record that is alive when it is read must not look expired.
-    pub(super) fn look<'k>(&self, keys: impl ExactSizeIterator<Item = &'k RecordKey>) -> String {
-        let mut text = format!("{ONE}SELECT scope, `key`, ");
-        Self::record(&mut text);
-        add(&mut text, format_args!(", {NOW}"));
-        self.of_keys(&mut text, keys);
+    /// Reads the rows of these keys without locks, in a transaction of their own. The second result: that of [`read`](Self::read).
+    pub(super) fn look(&self, keys: &[&RecordKey]) -> String {
+        let mut text = ONE.to_owned();
+        self.read(&mut text, keys.iter().copied(), "", keys.len());
         // Where statements do not commit by themselves.
         add(&mut text, format_args!("; {COMMIT}"));
         text
+    }
+
+    /// Adds a read of the rows of these keys, which are `count` at most: scope, key and record of each, and the time at which the statement
+    /// began. A record that is alive when it is read must not look expired.
+    fn read<'k>(
+        &self,
+        text: &mut impl Text,
+        keys: impl Iterator<Item = &'k RecordKey>,
+        condition: &str,
+        count: usize,
+    ) {
+        // Forces the primary key: on a small table the optimizer may scan, and so lock rows of other keys. Without a limit, the
+        // server's `sql_select_limit` could cut the rows.
+        text.push(&format!(
+            "SELECT scope, `key`, {RECORD}, IF(OCTET_LENGTH(result) <= {SMALL_RESULT}, result, NULL) v, {NOW} \
+             FROM {} FORCE INDEX (PRIMARY) WHERE ",
+            self.names.records
+        ));
+        text.are_keys(keys);
+        text.push(&format!("{condition} LIMIT {count}"));
     }
 
     /// The clock: the time, and whether callers use transactions.
     fn clock(&self, text: &mut String) {
         let meta = &self.names.meta;
         add(text, format_args!("SELECT {NOW}, (SELECT value FROM {meta} WHERE name = 'transactions')"));
-    }
-
-    /// Adds the columns of a record.
-    fn record(text: &mut impl Text) {
-        text.push(&format!("{RECORD}, IF(OCTET_LENGTH(result) <= {SMALL_RESULT}, result, NULL) v"));
-    }
-
-    /// Adds the rows of these keys. Those of a scope, if they follow each other, are one list: for each key on its own the server takes half
-    /// as long again.
-    fn of_keys<'k>(&self, text: &mut impl Text, keys: impl ExactSizeIterator<Item = &'k RecordKey>) {
-        let (records, count) = (&self.names.records, keys.len());
-        // Forces the primary key: on a small table the optimizer may scan, and so lock rows of other keys. The limit equals the
-        // number of keys; without a limit, the server's `sql_select_limit` could cut the rows.
-        text.push(&format!(" FROM {records} FORCE INDEX (PRIMARY) WHERE "));
-        let mut list: Option<(&str, usize)> = None;
-        for key in keys {
-            let scope = key.scope().as_str();
-            list = match list {
-                Some((listed, keys)) if listed == scope && keys < LONGEST_LIST => {
-                    text.push(", ");
-                    Some((scope, keys + 1))
-                }
-                before => {
-                    text.push(if before.is_some() { ")) OR (scope = " } else { "(scope = " });
-                    text.bytes(scope.as_bytes());
-                    text.push(" AND `key` IN (");
-                    Some((scope, 1))
-                }
-            };
-            text.bytes(key.key().as_str().as_bytes());
-        }
-        text.push(&format!(")) LIMIT {count}"));
     }
 
     /// Reads one record with its result and steps from one snapshot. Results: those of the beginning; the clock; the row; its
@@ -102,9 +85,9 @@ impl Statements {
         let mut text = BEGIN_READING.to_owned();
         self.clock(&mut text);
         add(&mut text, format_args!("; SELECT scope, `key`, {RECORD}, result FROM {records} WHERE "));
-        text.is_key(key);
+        text.is_name(name(key));
         add(&mut text, format_args!(" LIMIT 1; SELECT step FROM {steps} WHERE "));
-        text.is_key(key);
+        text.is_name(name(key));
         add(&mut text, format_args!(" ORDER BY position LIMIT {}; {COMMIT}", u32::MAX));
         text
     }
@@ -112,7 +95,7 @@ impl Statements {
     /// One step of a record.
     pub(super) fn step(&self, key: &RecordKey, position: u32) -> String {
         let mut text = format!("SELECT step FROM {} WHERE ", self.names.steps);
-        text.is_key(key);
+        text.is_name(name(key));
         add(&mut text, format_args!(" AND position = {position} LIMIT 1"));
         text
     }
@@ -120,7 +103,7 @@ impl Statements {
     /// Inserts new records; if one of them exists, none is inserted.
     pub(super) fn insert<'r>(&self, records: impl Iterator<Item = (&'r RecordKey, &'r Record)>) -> String {
         let mut text = "INSERT".to_owned();
-        self.insertion(&mut text, records, |instant| Value::Number(instant.as_micros()));
+        self.insertion(&mut text, records, Value::instant);
         text
     }
 
@@ -135,14 +118,9 @@ impl Statements {
         text.push(&format!(" INTO {table} (scope, `key`, {columns}, purge_at, result) VALUES "));
         for (place, (key, record)) in records.enumerate() {
             text.push(if place == 0 { "(" } else { ", (" });
-            text.bytes(key.scope().as_str().as_bytes());
-            text.push(", ");
-            text.bytes(key.key().as_str().as_bytes());
-            for value in rows::values_by(record, &instant) {
-                text.push(", ");
-                text.value(&value);
-            }
-            for value in [instant(rows::purge_at(record)), result_of(record)] {
+            text.name(name(key));
+            let others = [instant(rows::purge_at(record)), result_of(record)];
+            for value in rows::values_by(record, &instant).into_iter().chain(others) {
                 text.push(", ");
                 text.value(&value);
             }
@@ -168,7 +146,7 @@ impl Statements {
             "SELECT {NOW}; {at_once}SELECT scope, `key`, {RECORD}, result FROM {} FORCE INDEX (PRIMARY) WHERE ",
             self.names.records
         );
-        text.is_key(key);
+        text.is_name(name(key));
         text.push_str(" LIMIT 1");
         text
     }
@@ -199,7 +177,7 @@ impl Statements {
     pub(super) fn lock_place(&self, key: &RecordKey, record: &Record, at_once: &str) -> String {
         let mut text = at_once.to_owned() + &self.insert([(key, record)].into_iter());
         text.push_str("; ");
-        text.push_str(&self.delete(key.scope().as_str().as_bytes(), key.key().as_str().as_bytes()));
+        text.push_str(&self.delete(name(key)));
         text
     }
 
@@ -212,37 +190,35 @@ impl Statements {
     }
 
     /// Writes a step. Overwrites a step in its place, which can only be left over from a record that was deleted by hand.
-    pub(super) fn append(&self, key: &RecordKey, position: usize, step: &[u8]) -> String {
+    pub(super) fn append(&self, key: &RecordKey, position: usize, step: &RecordedStep) -> String {
         let mut text = format!("REPLACE INTO {} (scope, `key`, position, step) VALUES (", self.names.steps);
-        text.bytes(key.scope().as_str().as_bytes());
-        text.push_str(", ");
-        text.bytes(key.key().as_str().as_bytes());
+        text.name(name(key));
         add(&mut text, format_args!(", {position}, "));
-        text.bytes(step);
+        text.bytes(&step_bytes::encode(step));
         text.push(')');
         text
     }
 
     /// Deletes a record.
-    pub(super) fn delete(&self, scope: &[u8], key: &[u8]) -> String {
-        deletion(&self.names.records, scope, key)
+    pub(super) fn delete(&self, name: Name<'_>) -> String {
+        deletion(&self.names.records, name)
     }
 
     /// Deletes the steps of a record.
-    pub(super) fn delete_steps(&self, scope: &[u8], key: &[u8]) -> String {
-        deletion(&self.names.steps, scope, key)
+    pub(super) fn delete_steps(&self, name: Name<'_>) -> String {
+        deletion(&self.names.steps, name)
     }
 }
 
 /// Adds the condition that the row is unchanged: no two records of one key agree in all these columns.
 fn is_seen(text: &mut impl Text, key: &RecordKey, seen: &Record) {
-    text.is_key(key);
+    text.is_name(name(key));
     has(text, seen, &["state", "owner", "fence", "lease_until"]);
 }
 
 /// Adds the condition that a row agrees with a record in these columns.
 fn has(text: &mut impl Text, record: &Record, columns: &[&str]) {
-    for (column, value) in COLUMNS.iter().zip(rows::values(record)) {
+    for (column, value) in COLUMNS.iter().zip(rows::values_by(record, Value::instant)) {
         if columns.contains(column) {
             text.push(" AND ");
             text.push(column);
@@ -252,44 +228,8 @@ fn has(text: &mut impl Text, record: &Record, columns: &[&str]) {
     }
 }
 
-fn deletion(table: &str, scope: &[u8], key: &[u8]) -> String {
-    let mut text = format!("DELETE FROM {table} WHERE scope = ");
-    text.bytes(scope);
-    text.push_str(" AND `key` = ");
-    text.bytes(key);
+fn deletion(table: &str, name: Name<'_>) -> String {
+    let mut text = format!("DELETE FROM {table} WHERE ");
+    text.is_name(name);
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use idem_core::{Key, Scope};
-
-    use super::*;
-    use idem_store_kit::sql::Identifier;
-
-    #[test]
-    fn the_keys_of_a_scope_are_one_list_up_to_a_length() {
-        let names = Names::new(&Identifier::existing("d"), &Identifier::table("t").unwrap());
-        let statements = Statements::new(names);
-        let rows = |keys: &[(&'static str, String)]| {
-            let keys: Vec<_> = keys
-                .iter()
-                .map(|(scope, key)| {
-                    RecordKey::new(Scope::new(*scope).unwrap(), Key::new(key.clone()).unwrap())
-                })
-                .collect();
-            let mut text = String::new();
-            statements.of_keys(&mut text, keys.iter());
-            text.split_once(" WHERE ").unwrap().1.to_owned()
-        };
-        let keys = [("a", "1".to_owned()), ("a", "2".to_owned()), ("b", "1".to_owned())];
-        assert_eq!(
-            rows(&keys),
-            "(scope = x'61' AND `key` IN (x'31', x'32')) OR (scope = x'62' AND `key` IN (x'31')) LIMIT 3"
-        );
-        let many: Vec<_> = (0..1_200).map(|number| ("a", number.to_string())).collect();
-        let text = rows(&many);
-        assert_eq!(text.matches(" IN (").count(), 3);
-        assert_eq!(text.matches("x'").count(), 1_200 + 3);
-    }
 }

@@ -9,6 +9,10 @@ use sqlx::mysql::MySqlArguments;
 
 use crate::rows::{NOW_IN_ROWS, Value};
 use idem_core::RecordKey;
+use idem_store_kit::sql::Name;
+
+/// How many keys are in one list. Of lists of 1,000, MariaDB makes tables.
+const LONGEST_LIST: usize = 500;
 
 /// A text to which values are added.
 pub(super) trait Text {
@@ -30,12 +34,42 @@ pub(super) trait Text {
         }
     }
 
-    /// Adds the condition that finds a row by its key.
-    fn is_key(&mut self, key: &RecordKey) {
+    /// Adds the condition that finds a row by its name.
+    fn is_name(&mut self, (scope, key): Name<'_>) {
         self.push("scope = ");
-        self.bytes(key.scope().as_str().as_bytes());
+        self.bytes(scope);
         self.push(" AND `key` = ");
-        self.bytes(key.key().as_str().as_bytes());
+        self.bytes(key);
+    }
+
+    /// Adds the values of the columns `scope` and `key`.
+    fn name(&mut self, (scope, key): Name<'_>) {
+        self.bytes(scope);
+        self.push(", ");
+        self.bytes(key);
+    }
+
+    /// Adds the condition that finds the rows of these keys. Those of a scope, if they follow each other, are one list: for each key on its
+    /// own the server takes half as long again.
+    fn are_keys<'k>(&mut self, keys: impl Iterator<Item = &'k RecordKey>) {
+        let mut list: Option<(&str, usize)> = None;
+        for key in keys {
+            let scope = key.scope().as_str();
+            list = match list {
+                Some((listed, count)) if listed == scope && count < LONGEST_LIST => {
+                    self.push(", ");
+                    Some((scope, count + 1))
+                }
+                before => {
+                    self.push(if before.is_some() { ")) OR (scope = " } else { "((scope = " });
+                    self.bytes(scope.as_bytes());
+                    self.push(" AND `key` IN (");
+                    Some((scope, 1))
+                }
+            };
+            self.bytes(key.key().as_str().as_bytes());
+        }
+        self.push(")))");
     }
 }
 
@@ -107,6 +141,29 @@ pub(super) fn add(text: &mut String, arguments: Arguments<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use idem_core::{Key, Scope};
+
+    #[test]
+    fn the_keys_of_a_scope_are_one_list_up_to_a_length() {
+        let rows = |keys: &[(&'static str, String)]| {
+            let key = |(scope, key): &(&'static str, String)| {
+                RecordKey::new(Scope::new(*scope).unwrap(), Key::new(key.clone()).unwrap())
+            };
+            let keys: Vec<_> = keys.iter().map(key).collect();
+            let mut text = String::new();
+            text.are_keys(keys.iter());
+            text
+        };
+        let keys = [("a", "1".to_owned()), ("a", "2".to_owned()), ("b", "1".to_owned())];
+        assert_eq!(
+            rows(&keys),
+            "((scope = x'61' AND `key` IN (x'31', x'32')) OR (scope = x'62' AND `key` IN (x'31')))"
+        );
+        let many: Vec<_> = (0..1_200).map(|number| ("a", number.to_string())).collect();
+        let text = rows(&many);
+        assert_eq!(text.matches(" IN (").count(), 3);
+        assert_eq!(text.matches("x'").count(), 1_200 + 3);
+    }
 
     fn text_of(value: &Value<'_>) -> (String, String) {
         let (mut text, mut prepared) = (String::new(), Prepared::default());

@@ -42,6 +42,12 @@ fn failed(error: &sqlx::Error) -> StoreError {
     failure::of_statement(error, Stage::Open).error()
 }
 
+/// Runs statements, and returns how many rows they wrote.
+async fn execute(connection: &mut MySqlConnection, text: String) -> Result<u64, StoreError> {
+    let done = connection.execute(AssertSqlSafe(text)).await;
+    done.map(|done| done.rows_affected()).map_err(|error| failed(&error))
+}
+
 impl MySqlStore {
     fn statements(&self) -> &Statements {
         &self.0.records.server().statements
@@ -57,8 +63,7 @@ impl MySqlStore {
         let marking = async move {
             let Setting { connector, statements, .. } = queues.server();
             let marking = |mut session: Session| async move {
-                let marked = session.run(statements.announce(), Stage::Committing).await;
-                (session, marked.map(drop))
+                (session.run(statements.announce(), Stage::Committing).await.map(drop), session)
             };
             connector.apart(marking).await
         };
@@ -234,21 +239,18 @@ impl RecordsIn<MySqlConnection> for MySqlStore {
         };
         let statements = self.statements();
         // Fails if a statement of the body has ended the transaction: the record would be committed on its own.
-        connection.execute(IS_OPEN).await.map_err(|error| failed(&error))?;
-        if let Some(old) = &taken.old {
-            let deleted = connection.execute(AssertSqlSafe(statements.delete_seen(key, old))).await;
-            if deleted.map_err(|error| failed(&error))?.rows_affected() == 0 {
-                return Ok(CompleteAnswer::Lost);
-            }
+        execute(connection, IS_OPEN.to_owned()).await?;
+        if let Some(old) = &taken.old
+            && execute(connection, statements.delete_seen(key, old)).await? == 0
+        {
+            return Ok(CompleteAnswer::Lost);
         }
         match connection.execute(AssertSqlSafe(statements.insert([(key, &record)].into_iter()))).await {
             Err(error) if failure::is_duplicate(&error) => return Ok(CompleteAnswer::Lost),
             written => written.map_err(|error| failed(&error))?,
         };
         if taken.old.as_ref().is_some_and(|old| !old.steps.is_empty()) {
-            let (scope, name) = (key.scope().as_str().as_bytes(), key.key().as_str().as_bytes());
-            let text = statements.delete_steps(scope, name);
-            connection.execute(AssertSqlSafe(text)).await.map_err(|error| failed(&error))?;
+            execute(connection, statements.delete_steps(sql::name(key))).await?;
         }
         Ok(CompleteAnswer::Done)
     }

@@ -21,6 +21,7 @@ use idem_core::protocol::{
 };
 use idem_store_kit::columns::Unreadable;
 use idem_store_kit::group_commit::{Answer, Answers, Op, Ticket};
+use idem_store_kit::sql::name;
 
 /// How many advisory locks a statement takes at most: the server's table of them is small, and every program's.
 const LOCKS: usize = 64;
@@ -67,11 +68,6 @@ pub(super) async fn claim(
     }
     let applied = |answer: ClaimAnswer| Answer::Applied(answer.into());
     Ok(batch.answers.into_iter().map(|answer| answer.map(|answer| answer.map(applied))).collect())
-}
-
-/// A key as the columns have it, and in their order.
-fn name(key: &RecordKey) -> (&[u8], &[u8]) {
-    (key.scope().as_str().as_bytes(), key.key().as_str().as_bytes())
 }
 
 impl<'t> Batch<'t> {

@@ -14,6 +14,7 @@ use idem_core::StoreError;
 use idem_core::protocol::{self, Fence, Fingerprint, Record, Timestamp, Transition};
 use idem_store_kit::columns::Unreadable;
 use idem_store_kit::group_commit::{Answer, Answers, Op, Ticket, unanswered};
+use idem_store_kit::sql::name;
 
 /// How often an operation is tried when others change its record meanwhile.
 pub(super) const ROUNDS: usize = 8;
@@ -66,7 +67,7 @@ pub(super) fn now_of(row: &PgRow, index: usize) -> Result<Timestamp, Unreadable>
 
 /// The keys as two arrays.
 pub(super) fn names<'k>(keys: impl Iterator<Item = &'k RecordKey>) -> (Vec<&'k [u8]>, Vec<&'k [u8]>) {
-    keys.map(|key| (key.scope().as_str().as_bytes(), key.key().as_str().as_bytes())).unzip()
+    keys.map(name).unzip()
 }
 
 /// Reads the records of all these keys.

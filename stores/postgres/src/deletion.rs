@@ -9,6 +9,7 @@ use crate::db::session::{Session, statement};
 use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_store_kit::group_commit::{Answer, Answers};
+use idem_store_kit::sql::name;
 
 /// How many records one statement deletes: few, so that it is short.
 const PURGE_BATCH: usize = 2_000;
@@ -19,10 +20,8 @@ pub(super) async fn forget(
     statements: &Statements,
     key: &RecordKey,
 ) -> Result<Answers, Failure> {
-    let query = statement(&statements.forget)
-        .bind(key.scope().as_str().as_bytes())
-        .bind(key.key().as_str().as_bytes());
-    let given = session.fetch_all(query).await?;
+    let (scope, key) = name(key);
+    let given = session.fetch_all(statement(&statements.forget).bind(scope).bind(key)).await?;
     let live = given.first().is_some_and(|row| row.try_get::<bool, _>(0).unwrap_or(true));
     Ok(vec![Some(Ok(Answer::Forgotten(live)))])
 }
@@ -30,10 +29,8 @@ pub(super) async fn forget(
 /// Deletes at most `limit` expired records, on a connection of its own, so that no other operation waits.
 pub(super) async fn purge(setting: &Setting, limit: usize) -> Result<usize, StoreError> {
     let Setting { connector, statements, .. } = setting;
-    let batch = |mut session, most| async move {
-        let done = purge_batch(&mut session, statements, most).await;
-        (session, done)
-    };
+    let batch =
+        |mut session, most| async move { (purge_batch(&mut session, statements, most).await, session) };
     connector.purge(limit, PURGE_BATCH, batch).await
 }
 

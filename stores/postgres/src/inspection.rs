@@ -29,13 +29,8 @@ pub(super) async fn look(connector: &Connector) -> Result<Inspection, StoreError
          current_setting('full_page_writes'), current_setting('synchronous_commit')"
     )
     .into();
-    let looking = |mut session: Session| {
-        let text = text.clone();
-        async move {
-            let found = session.fetch_all(statement(&text)).await;
-            (session, found)
-        }
-    };
+    let text = &text;
+    let looking = |mut session: Session| async move { (session.fetch_all(statement(text)).await, session) };
     let found = connector.apart(looking).await?;
     let mut inspection = found.first().and_then(read).ok_or_else(|| {
         StoreError::configuration("the server did not return its version; check its version and settings")

@@ -14,15 +14,12 @@ use idem_core::StoreError;
 use idem_core::listing::{Cursor, List, Page};
 use idem_core::protocol::{Record, Timestamp};
 use idem_store_kit::columns::Unreadable;
-use idem_store_kit::sql;
+use idem_store_kit::sql::{self, Name};
 
 /// One page.
 pub(super) async fn list(setting: &Setting, request: &List) -> Result<Page, StoreError> {
     let Setting { connector, statements, .. } = setting;
-    let looking = |mut session| async move {
-        let page = page(&mut session, statements, request).await;
-        (session, page)
-    };
+    let looking = |mut session| async move { (page(&mut session, statements, request).await, session) };
     connector.apart(looking).await
 }
 
@@ -41,9 +38,6 @@ async fn page(session: &mut Session, statements: &Statements, request: &List) ->
     let now = now.map(Timestamp::from_micros);
     now.and_then(|now| sql::page(request, now, &found, name, record)).map_err(Unreadable::failure)
 }
-
-/// The scope and the key of a row.
-type Name<'r> = (&'r [u8], &'r [u8]);
 
 /// Scope and key of a row, or nothing where the page has none.
 fn name(row: &PgRow) -> Result<Option<Name<'_>>, Unreadable> {

@@ -58,10 +58,7 @@ impl PostgresStore {
         let queues = self.0.records.queues();
         let marking = async move {
             let Setting { connector, statements, .. } = queues.server();
-            let marking = |mut session| async move {
-                let marked = mark(&mut session, statements).await;
-                (session, marked)
-            };
+            let marking = |mut session| async move { (mark(&mut session, statements).await, session) };
             connector.apart(marking).await
         };
         self.0.announced.once(marking).await.map(drop)

@@ -185,11 +185,11 @@ impl<O: Opener> Connector<O> {
     pub async fn apart<T, F>(&self, work: impl Fn(O::Session) -> F + Send + Sync) -> Result<T, StoreError>
     where
         T: Send,
-        F: Future<Output = (O::Session, Result<T, Failure>)> + Send,
+        F: Future<Output = (Result<T, Failure>, O::Session)> + Send,
     {
         retried(self.timeout, || async {
             let session = self.connect().await?;
-            let Ok((session, done)) = timeout(self.timeout, work(session)).await else {
+            let Ok((done, session)) = timeout(self.timeout, work(session)).await else {
                 return Err(Failure::late(self.timeout).error());
             };
             session.close(self.timeout).await;
@@ -211,17 +211,17 @@ impl<O: Opener> Connector<O> {
         batch: impl Fn(O::Session, usize) -> F + Send + Sync,
     ) -> Result<usize, StoreError>
     where
-        F: Future<Output = (O::Session, Result<(usize, usize), Failure>)> + Send,
+        F: Future<Output = (Result<(usize, usize), Failure>, O::Session)> + Send,
     {
         let mut session = retried(self.timeout, || self.connect()).await?;
         let mut purged = 0;
         while purged < limit {
             let count = most.min(limit - purged);
             let done = match timeout(self.timeout, batch(session, count)).await {
-                Ok((back, done)) => done.map(|done| (back, done)),
+                Ok((done, back)) => done.map(|done| (done, back)),
                 Err(_) => Err(Failure::late(self.timeout)),
             };
-            let (back, (looked_at, deleted)) = match done {
+            let ((looked_at, deleted), back) = match done {
                 Ok(done) => done,
                 Err(failure) if purged == 0 => return Err(failure.error()),
                 Err(_) => return Ok(purged),

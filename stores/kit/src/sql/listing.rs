@@ -3,6 +3,7 @@
 use idem_core::listing::{self, Cursor, List, Listed, Page};
 use idem_core::protocol::{Record, Timestamp};
 
+use super::Name;
 use crate::columns::Unreadable;
 
 /// The page that these rows are. `name` reads scope and key of a row, or nothing if it is no row of the table; `record` its record, with an
@@ -15,7 +16,7 @@ pub fn page<'r, R>(
     request: &List,
     now: Timestamp,
     rows: &'r [R],
-    name: impl Fn(&'r R) -> Result<Option<(&'r [u8], &'r [u8])>, Unreadable>,
+    name: impl Fn(&'r R) -> Result<Option<Name<'r>>, Unreadable>,
     record: impl Fn(&'r R) -> Result<(Record, Option<u64>), Unreadable>,
 ) -> Result<Page, Unreadable> {
     let mut page = Page::new(now);

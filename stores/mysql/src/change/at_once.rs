@@ -20,6 +20,7 @@ use idem_core::protocol::{
 };
 use idem_store_kit::columns::Unreadable;
 use idem_store_kit::group_commit::{Answer, Op, Operation, Ticket};
+use idem_store_kit::sql::{Name, name};
 
 /// Operations that go together must be a whole batch, or at least so many and at least one in so many of it: each such part is an exchange
 /// and a commit of its own, and the long way takes two exchanges for a whole batch.
@@ -27,7 +28,7 @@ const FEWEST: usize = 6;
 const PARTS: usize = 4;
 
 /// Claims of different keys, in the order of their keys, as all transactions lock them.
-type Claims<'t> = BTreeMap<(&'t str, &'t str), (usize, &'t RecordKey, &'t Claim)>;
+type Claims<'t> = BTreeMap<Name<'t>, (usize, &'t RecordKey, &'t Claim)>;
 
 /// Completions that are one statement, and the place of each in the batch.
 type Completions<'t> = (Vec<usize>, Vec<Completion<'t>>);
@@ -50,7 +51,7 @@ pub(crate) async fn run(
         }
         match op {
             Op::Apply(Request::Claim(request)) => {
-                claims.insert((key.scope().as_str(), key.key().as_str()), (place, key, request));
+                claims.insert(name(key), (place, key, request));
             }
             Op::Apply(Request::Complete(request)) => {
                 if let Some(completion) = completion(setting, key, request) {
@@ -100,15 +101,14 @@ async fn grant(
         claims.values().filter_map(|(_, key, request)| Some((*key, judge(request).write?))).collect();
     let Some(inserted) = written(session, setting.statements.insert_new(&rows)).await? else { return Ok(()) };
     for row in inserted.rows(0) {
-        let (scope, key) = reading::name(row).map_err(Unreadable::failure)?;
+        let name = reading::name(row).map_err(Unreadable::failure)?;
         let fence = column::<u64>(row, 2, "fence").map_err(Unreadable::failure)?;
         if column::<u64>(row, 3, "in_transaction").map_err(Unreadable::failure)? != 0 {
             // Another client of a pooler has left the session so: nothing is committed.
             session.roll_back().await;
             return Ok(());
         }
-        let names = str::from_utf8(scope).ok().zip(str::from_utf8(key).ok());
-        let Some((place, _, request)) = names.and_then(|names| claims.get(&names)) else { continue };
+        let Some((place, _, request)) = claims.get(&name) else { continue };
         if let ClaimAnswer::Granted(mut grant) = judge(request).answer {
             grant.fence = Fence::new(fence);
             answers[*place] = Some(Ok(Answer::Applied(ClaimAnswer::Granted(grant).into())));

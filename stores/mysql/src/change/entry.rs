@@ -8,7 +8,7 @@ use crate::statements::Statements;
 use idem_core::protocol::{self, Record, RecordedStep, Request, StoredResult, Timestamp};
 use idem_core::{RecordKey, StoreError};
 use idem_store_kit::columns::Unreadable;
-use idem_store_kit::step_bytes;
+use idem_store_kit::sql::name;
 
 /// How many steps a record may have.
 const MOST_STEPS: usize = 65_536;
@@ -20,17 +20,15 @@ pub(super) struct Entry<'k> {
     pub(super) key: &'k RecordKey,
     /// Whether the server has a row, or why that row cannot be read.
     row: Option<Result<(), Unreadable>>,
-    /// The record after the changes so far, with blanks in place of its steps, which nothing reads.
+    /// The record after the changes so far, with blanks in place of the steps that the server has, which nothing reads.
     pub(super) record: Option<Record>,
-    /// How many steps the server has.
-    pub(super) steps: usize,
     /// Whether the result of the record was not read.
     pub(super) is_large: bool,
     has_changed: bool,
-    /// Whether to delete the server's steps.
-    without_steps: bool,
-    /// The steps to add, each with its position.
-    appended: Vec<(usize, Vec<u8>)>,
+    /// How many steps the server has.
+    steps: usize,
+    /// How many of these are still the record's: all, or none.
+    pub(super) kept: usize,
 }
 
 fn blank() -> RecordedStep {
@@ -39,16 +37,7 @@ fn blank() -> RecordedStep {
 
 impl<'k> Entry<'k> {
     pub(super) const fn absent(key: &'k RecordKey) -> Self {
-        Self {
-            key,
-            row: None,
-            record: None,
-            steps: 0,
-            is_large: false,
-            has_changed: false,
-            without_steps: false,
-            appended: Vec::new(),
-        }
+        Self { key, row: None, record: None, is_large: false, has_changed: false, steps: 0, kept: 0 }
     }
 
     /// Sets the row that the server has.
@@ -61,7 +50,7 @@ impl<'k> Entry<'k> {
             return Err(Unreadable("steps"));
         }
         record.steps = vec![blank(); steps];
-        (self.record, self.steps, self.is_large) = (Some(record), steps, is_large);
+        (self.record, self.steps, self.kept, self.is_large) = (Some(record), steps, steps, is_large);
         Ok(())
     }
 
@@ -82,65 +71,38 @@ impl<'k> Entry<'k> {
         there: Option<RecordedStep>,
     ) -> Result<(), StoreError> {
         self.check()?;
-        let Request::RecordStep(request) = request else { return Ok(()) };
+        let (Request::RecordStep(request), Some(record)) = (request, &mut self.record) else { return Ok(()) };
         let position = usize::try_from(request.position).unwrap_or(usize::MAX);
-        let Some(record) = &mut self.record else { return Ok(()) };
         if position == record.steps.len() && position >= MOST_STEPS {
             return Err(StoreError::too_large(position, MOST_STEPS));
         }
-        if let Some(slot) = record.steps.get_mut(position) {
-            let added = self.appended.iter().find(|(added, _)| *added == position);
-            let added = added.and_then(|(_, bytes)| step_bytes::decode(Bytes::copy_from_slice(bytes)));
-            match added.or_else(|| there.filter(|_| !self.without_steps)) {
-                Some(step) => *slot = step,
-                None => return Err(Unreadable("step").error(self.key)),
-            }
+        if let Some(slot) = record.steps.get_mut(position).filter(|_| position < self.kept) {
+            *slot = there.ok_or_else(|| Unreadable("step").error(self.key))?;
         }
         Ok(())
     }
 
-    /// Sets the record that a transition wrote.
+    /// Sets the record that a transition wrote: it adds one step, or removes all.
     pub(super) fn write(&mut self, new: Record) {
-        let had = self.record.as_ref().map_or(0, |record| record.steps.len());
-        if new.steps.len() > had {
-            let added = new.steps.iter().enumerate().skip(had);
-            self.appended.extend(added.map(|(position, step)| (position, step_bytes::encode(step))));
-        } else if new.steps.is_empty() && had > 0 {
-            self.drop_steps();
+        if new.steps.is_empty() {
+            self.kept = 0;
         }
         self.record = Some(new);
-        self.is_large = false;
-        self.has_changed = true;
-    }
-
-    fn drop_steps(&mut self) {
-        self.without_steps = true;
-        self.appended.clear();
+        (self.has_changed, self.is_large) = (true, false);
     }
 
     /// Deletes the record. Returns whether it was alive.
     pub(super) fn forget(&mut self, now: Timestamp) -> bool {
+        let is_unreadable = self.check().is_err();
         let record = self.record.take();
-        let is_unreadable = matches!(self.row, Some(Err(_))) && !self.has_changed;
-        let is_live = record.as_ref().map_or(is_unreadable, |record| protocol::is_live(record, now));
-        self.drop_steps();
-        (self.has_changed, self.is_large) = (true, false);
-        is_live
+        (self.has_changed, self.is_large, self.kept) = (true, false, 0);
+        record.map_or(is_unreadable, |record| protocol::is_live(&record, now))
     }
 
-    /// Whether the batch inserts a row.
-    const fn is_new(&self) -> bool {
-        self.row.is_none() && self.record.is_some()
-    }
-
-    /// Whether the batch replaces the server's row.
-    const fn is_replaced(&self) -> bool {
-        self.row.is_some() && self.has_changed && self.record.is_some()
-    }
-
-    /// Whether the batch deletes the server's row.
-    const fn is_deleted(&self) -> bool {
-        self.row.is_some() && self.has_changed && self.record.is_none()
+    /// What the batch writes over the server's row; or where it has none, if `is_new`.
+    fn written(&self, is_new: bool) -> Option<(&'k RecordKey, &Record)> {
+        let is_so = self.has_changed && self.row.is_none() == is_new;
+        Some(self.key).filter(|_| is_so).zip(self.record.as_ref())
     }
 }
 
@@ -152,33 +114,27 @@ pub(super) fn writes<'e, 'k: 'e>(
     entries: impl Iterator<Item = &'e Entry<'k>> + Clone,
 ) -> Vec<String> {
     let mut texts: Vec<String> = entries.clone().flat_map(|entry| deletions(statements, entry)).collect();
-    let rows = |is: fn(&Entry<'k>) -> bool| {
-        let rows = entries.clone().filter(move |entry| is(entry));
-        rows.filter_map(|entry| Some((entry.key, entry.record.as_ref()?)))
-    };
-    if rows(Entry::is_new).next().is_some() {
-        texts.push(at_once.to_owned() + &statements.insert(rows(Entry::is_new)));
+    let rows = |is_new| entries.clone().filter_map(move |entry| entry.written(is_new));
+    if rows(true).next().is_some() {
+        texts.push(at_once.to_owned() + &statements.insert(rows(true)));
     }
-    if rows(Entry::is_replaced).next().is_some() {
-        texts.push(statements.replace(rows(Entry::is_replaced)));
+    if rows(false).next().is_some() {
+        texts.push(statements.replace(rows(false)));
     }
-    for entry in entries.filter(|entry| entry.is_new() || entry.is_replaced()) {
-        let steps = entry.appended.iter();
-        texts.extend(steps.map(|(position, step)| statements.append(entry.key, *position, step)));
+    for Entry { key, kept, record, .. } in entries {
+        let steps = record.iter().flat_map(|record| &record.steps).enumerate().skip(*kept);
+        texts.extend(steps.map(|(position, step)| statements.append(key, position, step)));
     }
     texts
 }
 
 /// The statements that delete a record, or its steps.
-fn deletions(statements: &Statements, entry: &Entry<'_>) -> Vec<String> {
-    let (scope, key) = (entry.key.scope().as_str().as_bytes(), entry.key.key().as_str().as_bytes());
-    let has_steps = entry.steps > 0 || matches!(entry.row, Some(Err(_)));
-    let mut texts = Vec::new();
-    if entry.row.is_some() && entry.has_changed && entry.without_steps && has_steps {
-        texts.push(statements.delete_steps(scope, key));
-    }
-    if entry.is_deleted() {
-        texts.push(statements.delete(scope, key));
-    }
-    texts
+fn deletions(statements: &Statements, entry: &Entry<'_>) -> impl Iterator<Item = String> {
+    let name = name(entry.key);
+    let is_changed = entry.row.is_some() && entry.has_changed;
+    // An unreadable row changes only when it is deleted, and may have any number of steps.
+    let drops_steps = entry.kept < entry.steps || matches!(entry.row, Some(Err(_)));
+    let of_steps = (is_changed && drops_steps).then(|| statements.delete_steps(name));
+    let of_row = (is_changed && entry.record.is_none()).then(|| statements.delete(name));
+    of_steps.into_iter().chain(of_row)
 }

@@ -17,12 +17,12 @@ mod number {
     pub(super) const ALTERED: [u16; 3] = [1060, 1061, 1091];
     pub(super) const LOCK_WAIT_TIMEOUT: u16 = 1205;
     pub(super) const DEADLOCK: u16 = 1213;
-    /// `NOWAIT` on MySQL; MariaDB returns `LOCK_WAIT_TIMEOUT`.
-    pub(super) const LOCK_NOWAIT: u16 = 3572;
-    /// Group replication: another member's transaction was first.
-    pub(super) const ROLLBACK_DURING_COMMIT: u16 = 3101;
     /// MariaDB: the row has changed since the transaction's snapshot.
     pub(super) const RECORD_CHANGED: u16 = 1020;
+    /// Another transaction was first, or has a row locked. 3572: `NOWAIT` on MySQL, where MariaDB returns `LOCK_WAIT_TIMEOUT`. 3101: group
+    /// replication, whose other member was first.
+    pub(super) const RACED: [u16; 6] =
+        [DUPLICATE_ENTRY, LOCK_WAIT_TIMEOUT, DEADLOCK, RECORD_CHANGED, 3101, 3572];
     pub(super) const PACKET_TOO_LARGE: u16 = 1153;
     pub(super) const NO_SUCH_TABLE: u16 = 1146;
     /// `read_only`, `super_read_only`, a read-only transaction, `InnoDB`'s own read-only mode.
@@ -112,12 +112,7 @@ fn of_error(error: &MySqlDatabaseError, stage: Stage) -> Failure {
         return Failure::Broken(StoreError::outcome_unknown(message_of(error)));
     }
     match code {
-        number::DUPLICATE_ENTRY
-        | number::LOCK_WAIT_TIMEOUT
-        | number::DEADLOCK
-        | number::LOCK_NOWAIT
-        | number::ROLLBACK_DURING_COMMIT
-        | number::RECORD_CHANGED => Failure::Raced(refused(error)),
+        code if number::RACED.contains(&code) => Failure::Raced(refused(error)),
         number::NO_SUCH_TABLE => Failure::Absent(refused(error)),
         number::TRANSACTION_OPEN => Failure::Broken(refused(error)),
         code if number::READ_ONLY.contains(&code) => Failure::ReadOnly(refused(error)),

@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures_util::TryStreamExt as _;
 use futures_util::stream::BoxStream;
 use idem_store_kit::sql::{self, Host, Use};
-use sqlx::mysql::{MySqlConnection, MySqlQueryResult, MySqlRow};
-use sqlx::{AssertSqlSafe, Connection as _, Either, Executor as _, Row as _};
+use sqlx::mysql::{MySql, MySqlConnection, MySqlQueryResult, MySqlRow};
+use sqlx::{AssertSqlSafe, Connection as _, Either, Execute, Executor as _, Row as _};
 use tokio::time::timeout;
 
 use super::failure::{self, Failure, Stage};
@@ -113,8 +113,16 @@ impl Session {
 
     /// Runs statements, separated by `;`, in one exchange. Stops at the first that fails.
     pub(crate) async fn run(&mut self, text: String, stage: Stage) -> Result<Answers, Failure> {
+        self.exchange(AssertSqlSafe(text), stage).await
+    }
+
+    async fn exchange<'q>(
+        &mut self,
+        query: impl Execute<'q, MySql> + 'q,
+        stage: Stage,
+    ) -> Result<Answers, Failure> {
         let was_usable = self.usage.begin();
-        let answers = read(self.connection.fetch_many(AssertSqlSafe(text))).await;
+        let answers = read(self.connection.fetch_many(query)).await;
         let answers = answers.map_err(|error| failure::of_statement(&error, stage));
         self.usage.end(was_usable, !matches!(answers, Err(Failure::Broken(_))));
         answers
@@ -146,11 +154,8 @@ impl Session {
             self.prepares = false;
             return Err(Failure::Refused(StoreError::unavailable("the driver could not encode a value")));
         }
-        let was_usable = self.usage.begin();
         let statement = sqlx::query_with(AssertSqlSafe(text), values).persistent(true);
-        let answers = read(self.connection.fetch_many(statement)).await;
-        let answers = answers.map_err(|error| failure::of_statement(&error, stage));
-        self.usage.end(was_usable, !matches!(answers, Err(Failure::Broken(_))));
+        let answers = self.exchange(statement, stage).await;
         self.prepares &= !matches!(answers, Err(Failure::Refused(_)));
         answers
     }

@@ -49,21 +49,6 @@ impl Prepared {
     fn key(&mut self, key: &RecordKey) {
         self.bytes(key.key().as_str().as_bytes());
     }
-
-    /// Adds the condition that finds the rows of these keys, which are of one scope.
-    fn are_keys<'k>(&mut self, keys: impl Iterator<Item = (usize, &'k RecordKey)>) {
-        for (place, key) in keys {
-            if place == 0 {
-                self.push("scope = ");
-                self.bytes(key.scope().as_str().as_bytes());
-                self.push(" AND `key` IN (");
-            } else {
-                self.push(", ");
-            }
-            self.key(key);
-        }
-        self.push(")");
-    }
 }
 
 impl Statements {
@@ -109,7 +94,7 @@ impl Statements {
             text.value(&if is_repeated { Value::Bytes(b"-") } else { result_of(after) });
         }
         text.push(" END WHERE ");
-        text.are_keys(filled(lot).map(|(place, completion)| (place, completion.key)));
+        text.are_keys(filled(lot).map(|(_, completion)| completion.key));
         text.push(" AND (`key`, owner, fence) IN (");
         for (place, Completion { key, before, .. }) in filled(lot) {
             text.comma(place);
@@ -131,12 +116,8 @@ impl Statements {
     /// Reads the rows of these keys of one scope, as [`look`](Self::look) does. No row if the session is in a transaction, which may have an
     /// older snapshot.
     pub(crate) fn look_prepared(&self, keys: &[&RecordKey]) -> Prepared {
-        let mut text = Prepared::default();
-        text.push("SELECT scope, `key`, ");
-        Self::record(&mut text);
-        text.push(&format!(", {NOW} FROM {} FORCE INDEX (PRIMARY) WHERE ", self.names.records));
-        text.are_keys(filled(keys).map(|(place, key)| (place, *key)));
-        text.push(&format!(" AND @@in_transaction = 0 LIMIT {}", keys.len().next_power_of_two()));
+        let (mut text, count) = (Prepared::default(), keys.len().next_power_of_two());
+        self.read(&mut text, filled(keys).map(|(_, key)| *key), " AND @@in_transaction = 0", count);
         text
     }
 }
@@ -329,7 +310,7 @@ mod tests {
         for charset in ["utf8mb4", "latin1", "utf16", "ucs2"] {
             let set = format!("SET character_set_connection = {charset}, character_set_results = {charset}");
             session.run(set, Stage::Open).await.unwrap();
-            let response = session.run(statements.look([&key].into_iter()), Stage::Open).await.unwrap();
+            let response = session.run(statements.look(&[&key]), Stage::Open).await.unwrap();
             let read = rows::read(&response.rows(1)[0], 2).unwrap();
             assert_eq!((read.record.state, read.record.owner), (record.state, record.owner), "{charset}");
             assert_eq!(read.record.fence, record.fence, "{charset}");

@@ -4,7 +4,7 @@ use super::Statements;
 use crate::db::session::{BEGIN, BEGIN_READING, COMMIT};
 use crate::rows::{NOW, RECORD};
 use crate::text::{Text as _, add};
-use idem_store_kit::sql::Identifier;
+use idem_store_kit::sql::{Identifier, Name};
 
 /// The soonest and the latest time, in microseconds, after which a purge looks again at a record without an end. More would not fit into
 /// a sum with the clock.
@@ -23,14 +23,12 @@ impl Statements {
     }
 
     /// Lets a purge look at a record again when it ends, or where it has no end after its `ttl`.
-    pub(crate) fn put_off(&self, scope: &[u8], key: &[u8]) -> String {
+    pub(crate) fn put_off(&self, name: Name<'_>) -> String {
         let mut text = format!(
-            "UPDATE {} SET purge_at = IFNULL(expires_at, {NOW} + LEAST(GREATEST(ttl, {SOONEST}), {LATEST})) WHERE scope = ",
+            "UPDATE {} SET purge_at = IFNULL(expires_at, {NOW} + LEAST(GREATEST(ttl, {SOONEST}), {LATEST})) WHERE ",
             self.names.records
         );
-        text.bytes(scope);
-        text.push_str(" AND `key` = ");
-        text.bytes(key);
+        text.is_name(name);
         text
     }
 
