@@ -3,14 +3,14 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use demo::Failure;
 use demo::brokers::{Broker, OnKafka, OnNats, OnRabbitMq, OnSqs};
+use demo::{Failure, Setup};
 use idem_test_servers::Redis;
 use idem_test_servers::program::Process;
 
 /// Sends an order twice, another one, and a message that is not an order, and lets the worker empty the queue.
 async fn every_order_is_shipped_once<B: Broker>() -> Result<(), Failure> {
-    let (broker, redis) = (B::start().await?, Redis::start());
+    let (broker, redis) = (B::start(&Setup::default()).await?, Redis::start());
     let first = br#"{"id":1,"pieces":1}"#.to_vec();
     broker.send(vec![first.clone(), b"no order".to_vec(), first, br#"{"id":2,"pieces":1}"#.to_vec()]).await?;
 

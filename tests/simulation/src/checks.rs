@@ -699,8 +699,10 @@ impl State {
 
     /// Whether this call is made inside of a body that holds its key.
     fn is_held_around(&self, caller: &Caller) -> bool {
-        let record = self.keys[caller.number].record.as_ref();
-        let Some(record) = record.filter(|record| record.state == RecordState::InFlight) else {
+        let key = &self.keys[caller.number];
+        // A transaction that has taken the key over keeps its record to itself until it commits.
+        let held = |record: &&Record| record.state == RecordState::InFlight && key.taken_by.is_none();
+        let Some(record) = key.record.as_ref().filter(held) else {
             return false;
         };
         let mut parent = caller.parent;

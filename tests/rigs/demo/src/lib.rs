@@ -11,7 +11,7 @@ mod run;
 mod shop;
 mod worker;
 
-pub use brokers::{Broker, Kind};
+pub use brokers::{Broker, Kind, Setup};
 pub use ledger::Ledger;
 pub use run::main;
 pub use shop::{Order, ShipError, Shipment, Shop, ship};

@@ -1,7 +1,8 @@
 //! Runs workers on a message broker, kills them, and checks every order.
 //!
 //! `cargo run --release -p demo -- --broker nats|rabbitmq|kafka|sqs|lambda [--messages 10000] [--duplicates 30]
-//! [--workers 3] [--kill-every MS] [--store redis]`
+//! [--workers 3] [--kill-every MS] [--store redis]
+//! [--store-stop SECONDS] [--broker-stop SECONDS] [--quorum]`
 //!
 //! Starts a broker, a store and workers; sends orders, `--duplicates` percent of them twice; kills a worker every
 //! `--kill-every` milliseconds; checks every order, prints one line of JSON, and ends with 1 on a violation. With

@@ -1,4 +1,4 @@
-//! The store that a demo starts, and its outage in the middle of the run.
+//! The store that a demo starts, and an outage of a server in the middle of the run.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -56,7 +56,7 @@ impl Store {
         }
     }
 
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         match self {
             Self::Redis(server) => server.server().kill(),
             Self::Postgres(server) => server.server().kill(),
@@ -66,7 +66,7 @@ impl Store {
         }
     }
 
-    fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         match self {
             Self::Redis(server) => server.server().restart(),
             Self::Postgres(server) => server.restart(),
@@ -76,12 +76,19 @@ impl Store {
     }
 }
 
-/// The time in which the store is down.
+/// The time in which a server is down.
 pub(crate) struct Outage {
     length: Duration,
     /// The outage begins when at most this many messages are left.
     left: u64,
     phase: Phase,
+}
+
+/// What is due.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Turn {
+    Begins,
+    Ends,
 }
 
 enum Phase {
@@ -97,20 +104,18 @@ impl Outage {
         Self { length: Duration::from_secs(seconds), left, phase }
     }
 
-    /// Kills the store, or starts it again, if that is due. Returns whether it was killed.
-    pub(crate) fn begins_or_ends(&mut self, left: u64, store: &mut Store) -> bool {
+    /// Whether the server is to be killed now, or started again.
+    pub(crate) fn turn(&mut self, left: u64) -> Option<Turn> {
         match self.phase {
             Phase::Before if left <= self.left => {
-                store.kill();
                 self.phase = Phase::Since(Instant::now());
-                true
+                Some(Turn::Begins)
             }
             Phase::Since(begin) if begin.elapsed() >= self.length => {
-                store.restart();
                 self.phase = Phase::Over;
-                false
+                Some(Turn::Ends)
             }
-            _ => false,
+            _ => None,
         }
     }
 
@@ -122,7 +127,7 @@ impl Outage {
     pub(crate) fn was(&self) -> Result<(), Failure> {
         match self.phase {
             Phase::Over => Ok(()),
-            _ => Err("the run ended before the store was back: give more `--messages`".into()),
+            _ => Err("the run ended before the server was back: give more `--messages`".into()),
         }
     }
 }

@@ -8,9 +8,9 @@ use serde_json::json;
 
 use crate::books::Books;
 use crate::brokers::{OnKafka, OnLambda, OnNats, OnRabbitMq, OnSqs};
-use crate::outage::{Outage, Store};
+use crate::outage::{Outage, Store, Turn};
 use crate::worker::{Process, Worker, serve};
-use crate::{Broker, CONCURRENCY, Failure, Kind, Order};
+use crate::{Broker, CONCURRENCY, Failure, Kind, Order, Setup};
 
 /// The options of a demo.
 #[derive(Clone, Debug, Args)]
@@ -41,6 +41,19 @@ struct Cli {
     /// on the same data. Only for a server that the demo starts.
     #[arg(long, default_value_t = 0)]
     store_stop: u64,
+    /// How long the broker is down, before the store is, in seconds: the demo kills it, and starts it again on the same
+    /// data. The emulator of SQS keeps its data in memory, so it stands still for this time.
+    #[arg(long, default_value_t = 0)]
+    broker_stop: u64,
+    /// Makes the queues of RabbitMQ quorum queues; they are classic ones unless this is given.
+    #[arg(long)]
+    quorum: bool,
+}
+
+impl Cli {
+    const fn setup(&self) -> Setup {
+        Setup { quorum: self.quorum, survives: self.broker_stop > 0 }
+    }
 }
 
 #[derive(Debug, Parser)]
@@ -108,7 +121,7 @@ async fn demo<B: Broker>(cli: &Cli) -> Result<bool, Failure> {
     if !missing.is_empty() {
         return Err(missing.join("; ").into());
     }
-    let broker = B::start().await?;
+    let mut broker = B::start(&cli.setup()).await?;
     let folder = tempfile::tempdir()?;
     let mut store = Store::start(store, folder.path(), cli.store_stop > 0);
     let work = Duration::from_millis(cli.work);
@@ -116,7 +129,7 @@ async fn demo<B: Broker>(cli: &Cli) -> Result<bool, Failure> {
     // Opened before the workers start, so that they do not all create the tables at the same time.
     let shop = worker.shop().await?;
     broker.send(bodies(cli)?).await?;
-    let ended = work_off(cli, &broker, &worker, &mut store).await?;
+    let ended = work_off(cli, &mut broker, &worker, &mut store).await?;
     let mut books = Books::of(&shop, cli.messages, ended * CONCURRENCY).await?;
     let letters = broker.dead_letters().await?;
     let (dead_letters, healthy) = (u64::try_from(letters.len())?, healthy(&letters));
@@ -159,27 +172,51 @@ fn healthy(letters: &[Vec<u8>]) -> u64 {
 /// orders was killed or lost the store.
 async fn work_off<B: Broker>(
     cli: &Cli,
-    broker: &B,
+    broker: &mut B,
     worker: &Worker,
     store: &mut Store,
 ) -> Result<usize, Failure> {
     let kill_every = cli.kill_every.unwrap_or(B::KILL_EVERY_MS);
-    let mut outage = Outage::new(cli.store_stop, broker.waiting().await? / 2);
+    let sent = broker.waiting().await?;
+    let mut broker_outage = Outage::new(cli.broker_stop, sent / 4 * 3);
+    let mut outage = Outage::new(cli.store_stop, sent / 2);
     let program = std::env::current_exe()?;
     let start = || worker.start(&program, B::KIND);
     let mut workers = (0..cli.workers).map(|_| start()).collect::<Result<Vec<_>, _>>()?;
     let begin = Instant::now();
-    let patience = Duration::from_secs(120 + cli.store_stop) + Duration::from_millis(50 * cli.messages);
+    let patience = Duration::from_secs(120 + cli.store_stop + cli.broker_stop)
+        + Duration::from_millis(50 * cli.messages);
     let (mut cut_off, mut last_kill) = (0, begin);
     loop {
-        let waiting = broker.waiting().await?;
-        if outage.begins_or_ends(waiting, store) {
-            cut_off += workers.len();
+        let waiting = if broker_outage.is_on() { sent } else { broker.waiting().await? };
+        match broker_outage.turn(waiting) {
+            Some(Turn::Begins) => broker.kill(),
+            Some(Turn::Ends) => {
+                broker.restart().await?;
+                // A worker that was starting when the broker was killed has ended; a supervisor would start it again.
+                for worker in &mut workers {
+                    if worker.is_over()? {
+                        *worker = start()?;
+                    }
+                }
+            }
+            None => {}
+        }
+        match outage.turn(waiting) {
+            Some(Turn::Begins) => {
+                store.kill();
+                cut_off += workers.len();
+            }
+            Some(Turn::Ends) => store.restart(),
+            None => {}
         }
         if (waiting == 0 && !outage.is_on()) || begin.elapsed() >= patience {
             break;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
+        if broker_outage.is_on() {
+            continue;
+        }
         if workers.iter_mut().map(Process::is_over).collect::<Result<Vec<_>, _>>()?.contains(&true) {
             return Err("a worker ended by itself: see above".into());
         }
@@ -196,7 +233,9 @@ async fn work_off<B: Broker>(
             return Err("a worker ended with an error".into());
         }
     }
-    outage.was().map(|()| cut_off)
+    broker_outage.was()?;
+    outage.was()?;
+    Ok(cut_off)
 }
 
 /// The messages: the orders, some of them twice, and among them messages that can never be handled.

@@ -14,7 +14,7 @@ use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::producer::{FutureProducer, FutureRecord};
 use rdkafka::{ClientConfig, Message as _, Offset, TopicPartitionList};
 
-use crate::{Broker, CONCURRENCY, Failure, Kind, Order, ShipError, Shop};
+use crate::{Broker, CONCURRENCY, Failure, Kind, Order, Setup, ShipError, Shop};
 
 /// How long Kafka keeps a message. The `ttl` of [`ship`](crate::ship) is longer, also for a message that waits in
 /// the retry topic.
@@ -103,11 +103,20 @@ impl Broker for OnKafka {
         Kafka::installed()
     }
 
-    async fn start() -> Result<Self, Failure> {
-        let server = Kafka::start();
+    async fn start(setup: &Setup) -> Result<Self, Failure> {
+        let server = if setup.survives { Kafka::persistent() } else { Kafka::start() };
         create_topics(&server.servers()).await?;
         let (producer, looking) = (producer(&server.servers())?, group(&server.servers()).create()?);
         Ok(Self { producer, looking: Arc::new(looking), server })
+    }
+
+    fn kill(&mut self) {
+        self.server.server().kill();
+    }
+
+    async fn restart(&mut self) -> Result<(), Failure> {
+        self.server.server().restart();
+        Ok(())
     }
 
     fn address(&self) -> String {

@@ -12,7 +12,7 @@ use lambda_runtime::{LambdaEvent, service_fn};
 
 use super::mapping::Mapping;
 use super::sqs::{OnSqs, open};
-use crate::{Broker, Failure, Kind, Order, ShipError, Shop};
+use crate::{Broker, Failure, Kind, Order, Setup, ShipError, Shop};
 
 /// A queue for messages that can never be handled. It must be FIFO if the source queue is.
 #[derive(Clone, Debug)]
@@ -81,8 +81,16 @@ impl Broker for OnLambda {
         OnSqs::installed()
     }
 
-    async fn start() -> Result<Self, Failure> {
-        OnSqs::start().await.map(Self)
+    async fn start(setup: &Setup) -> Result<Self, Failure> {
+        OnSqs::start(setup).await.map(Self)
+    }
+
+    fn kill(&mut self) {
+        self.0.kill();
+    }
+
+    async fn restart(&mut self) -> Result<(), Failure> {
+        self.0.restart().await
     }
 
     fn address(&self) -> String {

@@ -47,6 +47,15 @@ impl Kind {
     }
 }
 
+/// What the demo asks of a broker that it starts.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Setup {
+    /// Quorum queues, where the broker has them.
+    pub quorum: bool,
+    /// The broker is killed in the middle, and must keep its messages.
+    pub survives: bool,
+}
+
 /// A broker that the demo starts, and how its workers consume from it.
 pub trait Broker: Sized {
     /// Its name on the command line.
@@ -69,7 +78,13 @@ pub trait Broker: Sized {
     fn installed() -> Result<(), String>;
 
     /// Starts it, with a queue `orders` and a queue `orders-dead` for the dead letters.
-    fn start() -> impl Future<Output = Result<Self, Failure>>;
+    fn start(setup: &Setup) -> impl Future<Output = Result<Self, Failure>>;
+
+    /// Kills it.
+    fn kill(&mut self);
+
+    /// Starts it again on the same data, and connects to it.
+    fn restart(&mut self) -> impl Future<Output = Result<(), Failure>>;
 
     /// The address for workers.
     fn address(&self) -> String;

@@ -10,7 +10,7 @@ use idem::message::{Consumer, Summary};
 use idem_nats::{Received, Source};
 use idem_test_servers::Nats;
 
-use crate::{Broker, CONCURRENCY, Failure, Kind, Order, ShipError, Shop};
+use crate::{Broker, CONCURRENCY, Failure, Kind, Order, Setup, ShipError, Shop};
 
 /// How long JetStream waits for a silent worker before it delivers its message to another one.
 const ACK_WAIT: Duration = Duration::from_secs(2);
@@ -53,10 +53,20 @@ impl Broker for OnNats {
         Nats::installed()
     }
 
-    async fn start() -> Result<Self, Failure> {
+    async fn start(_: &Setup) -> Result<Self, Failure> {
         let server = Nats::start();
         let (jetstream, _) = open(&server.url()).await?;
         Ok(Self { server, jetstream })
+    }
+
+    fn kill(&mut self) {
+        self.server.server().kill();
+    }
+
+    async fn restart(&mut self) -> Result<(), Failure> {
+        self.server.server().restart();
+        self.jetstream = open(&self.server.url()).await?.0;
+        Ok(())
     }
 
     fn address(&self) -> String {

@@ -10,7 +10,7 @@ use lapin::options::{BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions,
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 
-use crate::{Broker, CONCURRENCY, Failure, Kind, Order, ShipError, Shop};
+use crate::{Broker, CONCURRENCY, Failure, Kind, Order, Setup, ShipError, Shop};
 
 /// How long a message waits for a worker before it becomes a dead letter. The `ttl` of [`ship`](crate::ship) is longer.
 const MESSAGE_TTL: Duration = Duration::from_secs(6 * 24 * 60 * 60);
@@ -23,14 +23,23 @@ const DEAD_LETTERS: &str = "orders-dead";
 pub struct OnRabbitMq {
     server: RabbitMq,
     channel: Channel,
-    _connection: Connection,
+    connection: Connection,
+}
+
+async fn connect(server: &RabbitMq) -> Result<(Connection, Channel), Failure> {
+    let connection = Connection::connect(&server.url(), ConnectionProperties::default()).await?;
+    let channel = connection.create_channel().await?;
+    channel.confirm_select(ConfirmSelectOptions::default()).await?;
+    Ok((connection, channel))
 }
 
 /// Declares the queue and its dead letters.
-async fn declare(channel: &Channel) -> Result<(), Failure> {
+async fn declare(channel: &Channel, setup: &Setup) -> Result<(), Failure> {
     let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
-    channel.queue_declare(DEAD_LETTERS.into(), durable, FieldTable::default()).await?;
+    let kind = if setup.quorum { "quorum" } else { "classic" };
     let mut aging = FieldTable::default();
+    aging.insert("x-queue-type".into(), AMQPValue::LongString(kind.into()));
+    channel.queue_declare(DEAD_LETTERS.into(), durable, aging.clone()).await?;
     let millis = i64::try_from(MESSAGE_TTL.as_millis())?;
     aging.insert("x-message-ttl".into(), AMQPValue::LongLongInt(millis));
     aging.insert("x-dead-letter-exchange".into(), AMQPValue::LongString("".into()));
@@ -54,13 +63,24 @@ impl Broker for OnRabbitMq {
         RabbitMq::installed()
     }
 
-    async fn start() -> Result<Self, Failure> {
+    async fn start(setup: &Setup) -> Result<Self, Failure> {
         let server = RabbitMq::start();
-        let connection = Connection::connect(&server.url(), ConnectionProperties::default()).await?;
-        let channel = connection.create_channel().await?;
-        channel.confirm_select(ConfirmSelectOptions::default()).await?;
-        declare(&channel).await?;
-        Ok(Self { server, channel, _connection: connection })
+        let (connection, channel) = connect(&server).await?;
+        declare(&channel, setup).await?;
+        if setup.survives {
+            server.remember_queues();
+        }
+        Ok(Self { server, channel, connection })
+    }
+
+    fn kill(&mut self) {
+        self.server.server().kill();
+    }
+
+    async fn restart(&mut self) -> Result<(), Failure> {
+        self.server.server().restart();
+        (self.connection, self.channel) = connect(&self.server).await?;
+        Ok(())
     }
 
     fn address(&self) -> String {

@@ -7,7 +7,7 @@ use idem::message::{Consumer, Summary};
 use idem_sqs::{Received, Source};
 use idem_test_servers::Aws;
 
-use crate::{Broker, CONCURRENCY, Failure, Kind, Order, ShipError, Shop};
+use crate::{Broker, CONCURRENCY, Failure, Kind, Order, Setup, ShipError, Shop};
 
 /// How long SQS waits for a silent worker before it delivers its message to another one, in seconds.
 const VISIBILITY: &str = "3";
@@ -72,10 +72,19 @@ impl Broker for OnSqs {
         Aws::installed()
     }
 
-    async fn start() -> Result<Self, Failure> {
+    async fn start(_: &Setup) -> Result<Self, Failure> {
         let server = Aws::start();
         let (client, orders, dead_letters) = open(&server.url()).await?;
         Ok(Self { server, client, orders, dead_letters })
+    }
+
+    fn kill(&mut self) {
+        self.server.server().signal("-STOP");
+    }
+
+    async fn restart(&mut self) -> Result<(), Failure> {
+        self.server.server().signal("-CONT");
+        Ok(())
     }
 
     fn address(&self) -> String {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use demo::brokers::{Broker, OnKafka, OnNats, OnRabbitMq, OnSqs};
-use demo::{Failure, Ledger, Process, Worker};
+use demo::{Failure, Ledger, Process, Setup, Worker};
 use idem_test_servers::{Postgres, Redis};
 use tempfile::TempDir;
 
@@ -34,7 +34,7 @@ struct Here<B> {
 
 impl<B: Broker> Here<B> {
     async fn start() -> Result<Self, Failure> {
-        let (broker, folder) = (B::start().await?, tempfile::tempdir()?);
+        let (broker, folder) = (B::start(&Setup::default()).await?, tempfile::tempdir()?);
         broker.send(order()).await?;
         Ok(Self { broker, folder })
     }

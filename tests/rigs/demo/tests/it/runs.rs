@@ -79,6 +79,19 @@ fn an_outage_of_the_store_in_the_middle_loses_no_order_and_sets_no_healthy_one_a
 }
 
 #[test]
+fn a_broker_that_is_killed_in_the_middle_and_starts_again_loses_no_order() {
+    for queues in ["nats", "rabbitmq", "rabbitmq --quorum"] {
+        let line = run(&format!("--broker {queues} --messages 600 --kill-every 700 --broker-stop 2"));
+        assert_eq!(
+            (number(&line, "violations"), number(&line, "healthy_dead_letters")),
+            (0, 0),
+            "{queues}: {line}"
+        );
+        assert!(number(&line, "effects") >= 600 && number(&line, "dead_letters") >= 10, "{queues}: {line}");
+    }
+}
+
+#[test]
 fn on_a_machine_without_servers_the_error_says_how_to_install_them() {
     let brokers =
         [("nats", "nats"), ("rabbitmq", "rabbitmq"), ("kafka", "kafka"), ("sqs", "aws"), ("lambda", "aws")];
