@@ -1,10 +1,14 @@
 //! What the stores share, for people who write a store. No store has to use it to keep the contract.
 //!
 //! [`group_commit`] gathers the operations that wait at the same moment and runs them together on a session of the store's server;
-//! [`Records`] puts requests to it as the process remembers their keys. The module `sql` has what stores of SQL servers share beyond that.
+//! [`Records`] puts requests to it as the process remembers their keys. The module `sql` has what stores of SQL servers share beyond that,
+//! and `cas` is a whole store over any compare-and-swap.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(feature = "cas")]
+#[cfg_attr(docsrs, doc(cfg(feature = "cas")))]
+pub mod cas;
 pub mod columns;
 pub mod group_commit;
 pub mod hints;

@@ -1,0 +1,164 @@
+//! A store over any service that keeps bytes under names and writes them on a condition, such as a key-value bucket or an
+//! object store.
+//!
+//! A transition reads the record with its revision, decides by the protocol's own functions, and writes on the condition
+//! that the revision is still the same. A refused write, or one whose answer was lost, is decided again from a new read:
+//! the same owner gets the same answer. Such a service has no clock that a condition can use, so the callers' clocks
+//! decide, within a declared skew.
+
+mod format;
+mod store;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use idem_core::StoreError;
+use idem_core::inspection::Inspection;
+
+pub use self::format::ObjectName;
+pub use self::store::CasStore;
+
+/// A service that keeps bytes under names.
+///
+/// An error says whether a write may have been applied, as that of a [`Store`](idem_core::Store) does. Each request ends
+/// within a bounded time; [`CasStore`] repeats it after a transient error.
+pub trait CompareAndSwap: Send + Sync + 'static {
+    /// Distinguishes the bytes of an object from all others that the object had or will have, unless they are equal.
+    type Revision: Clone + Send + Sync + 'static;
+
+    /// The newest bytes of an object, never older ones of a replica; `None` if there is no object.
+    fn get(
+        &self,
+        name: &ObjectName,
+    ) -> impl Future<Output = Result<Option<Version<Self::Revision>>, StoreError>> + Send;
+
+    /// Writes the object if it still has this revision, or does not exist if `seen` is `None`. Returns the new revision; or
+    /// `None` if the condition did not hold, and nothing was written.
+    ///
+    /// The service may delete the object by itself after `keep`; with `None` it must not.
+    fn put(
+        &self,
+        name: &ObjectName,
+        bytes: Bytes,
+        seen: Option<&Self::Revision>,
+        keep: Option<Duration>,
+    ) -> impl Future<Output = Result<Option<Self::Revision>, StoreError>> + Send;
+
+    /// Deletes the object if it still has this revision, and returns whether it did.
+    fn delete(
+        &self,
+        name: &ObjectName,
+        seen: &Self::Revision,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// About `limit` objects of the scope with this encoded name, or of all scopes, behind the place `after`: in an order in
+    /// which a walk meets each object that is there from its beginning to its end.
+    fn list(
+        &self,
+        scope: Option<&str>,
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> impl Future<Output = Result<Listing<Self::Revision>, StoreError>> + Send;
+
+    /// Which service it is, and which of its settings weaken the guarantee.
+    fn inspect(&self) -> impl Future<Output = Result<Inspection, StoreError>> + Send;
+
+    /// The largest object, in bytes.
+    fn max_bytes(&self) -> usize;
+}
+
+/// The bytes of an object, and their revision.
+#[derive(Clone)]
+pub struct Version<R> {
+    /// The bytes.
+    pub bytes: Bytes,
+    /// Their revision.
+    pub revision: R,
+}
+
+/// Some objects of a service.
+pub struct Listing<R> {
+    /// The objects.
+    pub versions: Vec<Version<R>>,
+    /// Behind which place the next ones are; `None` after the last one.
+    pub next: Option<Vec<u8>>,
+}
+
+/// The settings of a [`CasStore`].
+#[derive(Clone, Copy, Debug)]
+pub struct CasSettings {
+    /// How much the clocks of the calling machines may differ.
+    pub clock_skew: Duration,
+    /// How long one operation may take, with all its requests and retries.
+    pub operation_timeout: Duration,
+}
+
+impl Default for CasSettings {
+    /// A skew of 1 s, and a timeout of 5 s.
+    fn default() -> Self {
+        Self { clock_skew: Duration::from_secs(1), operation_timeout: Duration::from_secs(5) }
+    }
+}
+
+/// Implements [`Store`](idem_core::Store) for a type by its field, which is a [`CasStore`].
+#[macro_export]
+macro_rules! store_by_cas {
+    ($store:ty, $field:tt) => {
+        impl ::idem_core::Store for $store {
+            fn apply(
+                &self,
+                key: &::idem_core::RecordKey,
+                request: ::idem_core::protocol::Request,
+            ) -> impl Future<Output = Result<::idem_core::protocol::Answer, ::idem_core::StoreError>> + Send {
+                self.$field.apply(key, request)
+            }
+
+            fn forget(
+                &self,
+                key: &::idem_core::RecordKey,
+            ) -> impl Future<Output = Result<bool, ::idem_core::StoreError>> + Send {
+                self.$field.forget(key)
+            }
+
+            fn get(
+                &self,
+                key: &::idem_core::RecordKey,
+            ) -> impl Future<
+                Output = Result<Option<::idem_core::protocol::Record>, ::idem_core::StoreError>,
+            > + Send {
+                self.$field.get(key)
+            }
+
+            /// Reads all records, and deletes expired ones.
+            fn purge(
+                &self,
+                limit: usize,
+            ) -> impl Future<Output = Result<usize, ::idem_core::StoreError>> + Send {
+                self.$field.purge(limit)
+            }
+
+            fn list(
+                &self,
+                request: &::idem_core::listing::List,
+            ) -> impl Future<Output = Result<::idem_core::listing::Page, ::idem_core::StoreError>> + Send {
+                self.$field.list(request)
+            }
+
+            fn inspect(
+                &self,
+            ) -> impl Future<
+                Output = Result<::idem_core::inspection::Inspection, ::idem_core::StoreError>,
+            > + Send {
+                self.$field.inspect()
+            }
+
+            fn max_result_bytes(&self) -> Option<usize> {
+                Some(self.$field.max_result_bytes())
+            }
+
+            fn waiters(&self) -> &::idem_core::Waiters {
+                self.$field.waiters()
+            }
+        }
+    };
+}

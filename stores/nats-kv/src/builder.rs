@@ -1,0 +1,157 @@
+//! The settings of a store in a bucket, and its connection.
+
+use std::fmt;
+use std::time::Duration;
+
+use async_nats::ConnectOptions;
+use async_nats::jetstream::context::{ContextBuilder, CreateKeyValueErrorKind, KeyValueErrorKind};
+use async_nats::jetstream::{Context, kv};
+
+use idem_core::StoreError;
+use idem_store_kit::cas::{CasSettings, CasStore};
+use idem_store_kit::{own_runtime, retry};
+
+use crate::NatsKvStore;
+use crate::bucket::Bucket;
+
+/// How long the server keeps the marker of an expired key, which tells watchers of the bucket.
+const MARKERS: Duration = Duration::from_secs(1);
+
+/// The settings for a new [`NatsKvStore`].
+#[derive(Clone)]
+#[must_use]
+pub struct NatsKvStoreBuilder {
+    url: String,
+    bucket: String,
+    options: ConnectOptions,
+    replicas: usize,
+    must_exist: bool,
+    prefix: String,
+    settings: CasSettings,
+}
+
+impl NatsKvStoreBuilder {
+    pub(crate) fn new(url: &str, bucket: &str) -> Self {
+        Self {
+            url: url.into(),
+            bucket: bucket.into(),
+            options: ConnectOptions::new(),
+            replicas: 1,
+            must_exist: false,
+            prefix: String::new(),
+            settings: CasSettings::default(),
+        }
+    }
+
+    /// How to connect: credentials, certificates.
+    pub fn options(mut self, options: ConnectOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// How many servers keep a bucket that this store creates; 1 unless set.
+    pub const fn replicas(mut self, replicas: usize) -> Self {
+        self.replicas = replicas;
+        self
+    }
+
+    /// Makes a missing bucket an error instead of creating it.
+    pub const fn must_exist(mut self) -> Self {
+        self.must_exist = true;
+        self
+    }
+
+    /// The first token of all keys, of `A-Z a-z 0-9 _ -`; none unless set. Stores with different prefixes in one bucket share
+    /// no records.
+    pub fn prefix(mut self, prefix: &str) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// How much the clocks of the calling machines may differ; 1 s unless set. A claim can be taken over this long after its
+    /// lease.
+    pub const fn clock_skew(mut self, skew: Duration) -> Self {
+        self.settings.clock_skew = skew;
+        self
+    }
+
+    /// How long one operation may take, with all its requests and retries; 5 s unless set. After that time its outcome is
+    /// unknown.
+    pub const fn operation_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.operation_timeout = timeout;
+        self
+    }
+
+    /// Connects, and creates the bucket if need be.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if no server answers. `Configuration` if the server refuses the client or the bucket, if the bucket is
+    /// missing after [`must_exist`](Self::must_exist), or if it deletes records by itself.
+    pub async fn connect(self) -> Result<NatsKvStore, StoreError> {
+        let settings = self.settings;
+        let bucket = own_runtime::apart(async move {
+            retry::retried_with_cause(self.settings.operation_timeout, || self.opened()).await
+        });
+        Ok(NatsKvStore(CasStore::new(bucket.await?, settings)))
+    }
+
+    async fn opened(&self) -> Result<Bucket, StoreError> {
+        let is_token = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
+        if !is_token(&self.prefix) || !is_token(&self.bucket) || self.bucket.is_empty() {
+            return Err(StoreError::configuration("the names of a bucket and a prefix have A-Z a-z 0-9 _ - only"));
+        }
+        let connected = self.options.clone().connect(self.url.as_str()).await;
+        let client = connected.map_err(|error| match error.kind() {
+            async_nats::ConnectErrorKind::Io
+            | async_nats::ConnectErrorKind::TimedOut
+            | async_nats::ConnectErrorKind::Dns => {
+                StoreError::unavailable(format!("no connection to NATS: {}", error.kind()))
+            }
+            kind => StoreError::configuration(format!("NATS refuses the connection: {kind}")),
+        })?;
+        // A request whose answer was lost is repeated within the operation timeout.
+        let patience = self.settings.operation_timeout / 4;
+        let context = ContextBuilder::new().timeout(patience).build(client.clone());
+        let store = self.bucket(&context).await?;
+        Bucket::new(client, context, store, &self.prefix)
+    }
+
+    async fn bucket(&self, context: &Context) -> Result<kv::Store, StoreError> {
+        let missing = match context.get_key_value(&*self.bucket).await {
+            Ok(store) => return Ok(store),
+            Err(error) => error,
+        };
+        match missing.kind() {
+            KeyValueErrorKind::GetBucket if self.must_exist => {
+                return Err(StoreError::configuration("there is no such bucket, or no JetStream on this server"));
+            }
+            KeyValueErrorKind::GetBucket => {}
+            kind => return Err(StoreError::configuration(format!("this is not a bucket: {kind}"))),
+        }
+        let create = |limit_markers| {
+            context.create_key_value(kv::Config {
+                bucket: self.bucket.clone(),
+                description: "records of idem".into(),
+                num_replicas: self.replicas,
+                limit_markers,
+                ..kv::Config::default()
+            })
+        };
+        let mut created = create(Some(MARKERS)).await;
+        if created
+            .as_ref()
+            .is_err_and(|error| error.kind() == CreateKeyValueErrorKind::LimitMarkersNotSupported)
+        {
+            created = create(None).await;
+        }
+        // It may also be another process's creation at the same time, or a server that has just started.
+        created.map_err(|error| StoreError::unavailable(format!("cannot create the bucket: {}", error.kind())))
+    }
+}
+
+impl fmt::Debug for NatsKvStoreBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NatsKvStoreBuilder").field("bucket", &self.bucket).finish_non_exhaustive()
+    }
+}

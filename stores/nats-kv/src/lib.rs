@@ -1,0 +1,59 @@
+//! Records in a key-value bucket of NATS JetStream.
+//!
+//! Owns the connection and the requests to the bucket. The decisions, the use of a declared clock skew and the retries are
+//! those of [`idem_store_kit::cas`].
+
+mod bucket;
+mod builder;
+
+use std::fmt;
+
+use idem_core::StoreError;
+use idem_store_kit::cas::CasStore;
+
+use bucket::Bucket;
+pub use builder::NatsKvStoreBuilder;
+
+/// A store in a key-value bucket of NATS JetStream. Feature `nats-kv`.
+///
+/// A first call is two requests (claim, complete), and one more for each step and each renewal. A replay is a read where this
+/// process saw the result, and else a refused write and a read. All reads go to the leader of the bucket, because its
+/// replicas may be behind.
+///
+/// # Clock
+///
+/// JetStream has no clock that a condition can use. The store uses the clocks of the calling machines for leases and expiry.
+/// They must not differ by more than the declared [`clock_skew`](NatsKvStoreBuilder::clock_skew), which is added before a
+/// lease counts as over or a record as expired. If they differ by more, another worker may take over the claim of a live
+/// worker early. The late result of that live worker is still refused.
+///
+/// # Runtime
+///
+/// A separate thread drives the connection, renews and releases, so that a body that blocks its thread keeps its lease.
+#[derive(Clone)]
+pub struct NatsKvStore(CasStore<Bucket>);
+
+idem_store_kit::store_by_cas!(NatsKvStore, 0);
+
+impl NatsKvStore {
+    /// Connects to a server (`nats://host:port`, `tls://host:port`, or several, with commas), and to a bucket, which is
+    /// created if it does not exist: with one replica, in a file, and expiry for each key where the server has it.
+    ///
+    /// # Errors
+    ///
+    /// As [`NatsKvStoreBuilder::connect`].
+    pub async fn connect(url: &str, bucket: &str) -> Result<Self, StoreError> {
+        Self::builder(url, bucket).connect().await
+    }
+
+    /// The same, with settings.
+    pub fn builder(url: &str, bucket: &str) -> NatsKvStoreBuilder {
+        NatsKvStoreBuilder::new(url, bucket)
+    }
+}
+
+impl fmt::Debug for NatsKvStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NatsKvStore").field("bucket", &self.0.service().name()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,5 @@
+//! Tests of idem-nats-kv: the kit, and what the store promises beyond the protocol.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
+
+mod conformance;
