@@ -133,6 +133,9 @@ pub use idem_dynamodb::{DynamoDbStore, DynamoDbStoreBuilder};
 #[cfg(feature = "mysql")]
 #[doc(inline)]
 pub use idem_mysql::{MySqlStore, MySqlStoreBuilder};
+#[cfg(feature = "nats-kv")]
+#[doc(inline)]
+pub use idem_nats_kv::{NatsKvStore, NatsKvStoreBuilder};
 #[cfg(feature = "outbox")]
 #[doc(inline)]
 pub use idem_outbox as outbox;

@@ -91,6 +91,22 @@ fn two_dynamodb_stores_on_one_table_answer_as_the_protocol_does() -> Result<(), 
 }
 
 #[test]
+fn two_nats_kv_stores_on_one_bucket_answer_as_the_protocol_does() -> Result<(), Violation> {
+    let subject = || async {
+        let nats = idem_test_servers::Nats::start();
+        let open = async || {
+            let builder = idem::NatsKvStore::builder(&nats.url(), "records");
+            let builder = builder.clock_skew(std::time::Duration::ZERO).operation_timeout(PATIENCE);
+            builder.connect().await.unwrap()
+        };
+        let (one, another) = (open().await, open().await);
+        Subject::new(one, Profile::real_clock()).handle(another).keep(nats)
+    };
+    complete(&differential::run(seed(), 8_000, subject)?);
+    Ok(())
+}
+
+#[test]
 fn two_redis_stores_on_one_server_answer_as_the_protocol_does() -> Result<(), Violation> {
     let subject = || async {
         let redis = idem_test_servers::Redis::start();

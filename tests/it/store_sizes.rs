@@ -5,7 +5,8 @@ use std::any::type_name;
 
 use idem::protocol::{Claim, Complete};
 use idem::{
-    DynamoDbStore, MemoryStore, MySqlStore, PostgresStore, RecordKey, RedisStore, SqliteStore, Store,
+    DynamoDbStore, MemoryStore, MySqlStore, NatsKvStore, PostgresStore, RecordKey, RedisStore, SqliteStore,
+    Store,
 };
 
 /// The size of the future that a step returns, in bytes.
@@ -32,6 +33,7 @@ fn claims_and_completions_of_each_store_are_small() {
         too_large::<PostgresStore>(),
         too_large::<MySqlStore>(),
         too_large::<DynamoDbStore>(),
+        too_large::<NatsKvStore>(),
     ];
     assert_eq!(large.concat(), [""; 0]);
 }

@@ -20,7 +20,7 @@ pub(crate) struct Place {
     /// A file with the store's URL, such as a mounted secret
     #[arg(long, global = true, env = "IDEM_STORE_FILE", value_name = "FILE", conflicts_with = "store")]
     store_file: Option<PathBuf>,
-    /// The prefix of the store's keys, on Redis (`idem:` unless given) and DynamoDB (none unless given)
+    /// The prefix of the store's keys, on Redis (`idem:` unless given), DynamoDB and NATS (none unless given)
     #[arg(long, global = true, value_name = "TEXT")]
     prefix: Option<String>,
     /// The schema of the table, on PostgreSQL

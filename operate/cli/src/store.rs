@@ -8,7 +8,8 @@ use idem_runtime::DynStore;
 
 /// The forms of a store's URL, for error texts.
 pub const FORMS: &str = "sqlite:FILE, redis://.., rediss://.., redis-cluster://.., rediss-cluster://.., \
-                                redis-sentinel://.., rediss-sentinel://.., postgres://.., mysql://.. or dynamodb://TABLE";
+                                redis-sentinel://.., rediss-sentinel://.., postgres://.., mysql://.., dynamodb://TABLE or \
+                                nats-kv://HOST:PORT/BUCKET";
 
 /// The parsed URL of a store that is not open yet.
 #[derive(Clone)]
@@ -47,13 +48,22 @@ pub enum StoreUrl {
     /// `dynamodb://TABLE`.
     #[cfg(feature = "dynamodb")]
     DynamoDb(crate::dynamodb::Table),
+    /// `nats-kv://[user:password@]host:port/BUCKET`.
+    #[cfg(feature = "nats-kv")]
+    NatsKv {
+        /// The URL of the server.
+        server: String,
+        /// The name of the bucket.
+        bucket: String,
+    },
     /// Without any store's feature: the enum needs a variant.
     #[cfg(not(any(
         feature = "sqlite",
         feature = "redis",
         feature = "postgres",
         feature = "mysql",
-        feature = "dynamodb"
+        feature = "dynamodb",
+        feature = "nats-kv"
     )))]
     #[allow(dead_code, reason = "this variant cannot be constructed")]
     Nothing(std::convert::Infallible),
@@ -63,7 +73,7 @@ pub enum StoreUrl {
 #[derive(Clone, Default)]
 #[allow(dead_code, reason = "the fields in use depend on the stores that are built in")]
 pub struct Names {
-    /// The prefix of keys, on Redis and DynamoDB.
+    /// The prefix of keys, on Redis, DynamoDB and NATS.
     pub prefix: Option<String>,
     /// The schema, on PostgreSQL.
     pub schema: Option<String>,
@@ -132,6 +142,10 @@ impl StoreUrl {
             "dynamodb" => crate::dynamodb::Table::parse(rest).map(Self::DynamoDb),
             #[cfg(not(feature = "dynamodb"))]
             "dynamodb" => Err(without("dynamodb")),
+            #[cfg(feature = "nats-kv")]
+            "nats-kv" => nats_kv(rest),
+            #[cfg(not(feature = "nats-kv"))]
+            "nats-kv" => Err(without("nats-kv")),
             _ => Err(format!("unknown store: expected {FORMS}")),
         }
     }
@@ -183,12 +197,20 @@ impl StoreUrl {
             }
             #[cfg(feature = "dynamodb")]
             Self::DynamoDb(table) => DynStore::new(table.open(names.prefix.as_deref()).await),
+            #[cfg(feature = "nats-kv")]
+            Self::NatsKv { server, bucket } => {
+                let builder = idem_nats_kv::NatsKvStore::builder(server, bucket);
+                let builder = builder.prefix(names.prefix.as_deref().unwrap_or(""));
+                let builder = if names.must_exist { builder.must_exist() } else { builder };
+                DynStore::new(builder.connect().await?)
+            }
             #[cfg(not(any(
                 feature = "sqlite",
                 feature = "redis",
                 feature = "postgres",
                 feature = "mysql",
-                feature = "dynamodb"
+                feature = "dynamodb",
+                feature = "nats-kv"
             )))]
             Self::Nothing(never) => match *never {},
         })
@@ -231,6 +253,16 @@ fn single(text: &str) -> Result<StoreUrl, String> {
     let (url, replicas) =
         replicas(text).ok_or("expected a number of replicas, as in redis://host:port/?replicas=1")?;
     Ok(StoreUrl::Redis { url: url.to_owned(), replicas })
+}
+
+#[cfg(feature = "nats-kv")]
+fn nats_kv(rest: &str) -> Result<StoreUrl, String> {
+    let (host, bucket) = rest
+        .trim_start_matches("//")
+        .split_once('/')
+        .filter(|(host, bucket)| !host.is_empty() && !bucket.is_empty())
+        .ok_or("expected nats-kv://[user:password@]host:port/BUCKET")?;
+    Ok(StoreUrl::NatsKv { server: format!("nats://{host}"), bucket: bucket.to_owned() })
 }
 
 #[cfg(feature = "redis-sentinel")]

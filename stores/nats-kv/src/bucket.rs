@@ -4,13 +4,13 @@
 use std::error::Error as _;
 use std::time::Duration;
 
-use async_nats::{HeaderMap, HeaderValue};
 use async_nats::header::{NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, NATS_MESSAGE_TTL};
 use async_nats::jetstream::consumer::{DeliverPolicy, ReplayPolicy, pull};
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::{LastRawMessageErrorKind, StorageType};
 use async_nats::jetstream::{self, Context, ErrorCode, kv};
+use async_nats::{HeaderMap, HeaderValue};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 
@@ -108,13 +108,15 @@ impl Bucket {
     fn failure(&self, error: &PublishError, size: usize) -> StoreError {
         match error.kind() {
             PublishErrorKind::MaxPayloadExceeded => StoreError::too_large(size, self.max_bytes),
-            PublishErrorKind::StreamNotFound => {
-                StoreError::unavailable("nobody answers for the bucket: it is gone, or JetStream is not ready")
-            }
+            PublishErrorKind::StreamNotFound => StoreError::unavailable(
+                "nobody answers for the bucket: it is gone, or JetStream is not ready",
+            ),
             PublishErrorKind::MaxAckPending => StoreError::unavailable("too many writes wait for JetStream"),
             kind => match code(error) {
                 // The text may name the subject.
-                Some(code) => StoreError::unavailable(format!("JetStream refuses the write, code {}", code.0)),
+                Some(code) => {
+                    StoreError::unavailable(format!("JetStream refuses the write, code {}", code.0))
+                }
                 None => StoreError::outcome_unknown(format!("the write to JetStream failed: {kind}")),
             },
         }
@@ -128,7 +130,8 @@ fn code(error: &PublishError) -> Option<ErrorCode> {
 
 fn is_refused_by_condition(error: &PublishError) -> bool {
     let codes = [ErrorCode::STREAM_WRONG_LAST_SEQUENCE, ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT];
-    error.kind() == PublishErrorKind::WrongLastSequence || code(error).is_some_and(|code| codes.contains(&code))
+    error.kind() == PublishErrorKind::WrongLastSequence
+        || code(error).is_some_and(|code| codes.contains(&code))
 }
 
 impl CompareAndSwap for Bucket {
@@ -162,8 +165,9 @@ impl CompareAndSwap for Bucket {
     async fn delete(&self, name: &ObjectName, seen: &u64) -> Result<bool, StoreError> {
         // Deletes the messages of the subject before this sequence, so nothing if a newer one replaced it.
         let purge = self.store.stream.purge().filter(self.subject(name)).sequence(seen + 1).await;
-        let purged = purge
-            .map_err(|error| StoreError::outcome_unknown(format!("JetStream did not purge it: {}", error.kind())))?;
+        let purged = purge.map_err(|error| {
+            StoreError::outcome_unknown(format!("JetStream did not purge it: {}", error.kind()))
+        })?;
         Ok(purged.purged > 0)
     }
 
@@ -192,7 +196,8 @@ impl CompareAndSwap for Bucket {
             deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: after + 1 },
             ..pull::OrderedConfig::default()
         };
-        let consumer = self.store.stream.create_consumer(walk).await.map_err(|error| failed(&error.kind()))?;
+        let consumer =
+            self.store.stream.create_consumer(walk).await.map_err(|error| failed(&error.kind()))?;
         let mut listing = Listing { versions: Vec::new(), next: None };
         if consumer.cached_info().num_pending == 0 {
             return Ok(listing);
@@ -237,7 +242,8 @@ impl CompareAndSwap for Bucket {
             let text = "fewer than 3: the records are as durable as this server's disk";
             inspection.find(Standing::Unknown, "replicas", text);
         }
-        let text = "see `sync_interval` of the server: unless it is `always`, a power cut loses the newest writes";
+        let text =
+            "see `sync_interval` of the server: unless it is `always`, a power cut loses the newest writes";
         inspection.find(Standing::Unknown, "flushes", text);
         if !self.expires {
             let text = "the bucket has no expiry for each key: call `purge` regularly";

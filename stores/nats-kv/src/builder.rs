@@ -97,9 +97,12 @@ impl NatsKvStoreBuilder {
     }
 
     async fn opened(&self) -> Result<Bucket, StoreError> {
-        let is_token = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
+        let is_token =
+            |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
         if !is_token(&self.prefix) || !is_token(&self.bucket) || self.bucket.is_empty() {
-            return Err(StoreError::configuration("the names of a bucket and a prefix have A-Z a-z 0-9 _ - only"));
+            return Err(StoreError::configuration(
+                "the names of a bucket and a prefix have A-Z a-z 0-9 _ - only",
+            ));
         }
         let connected = self.options.clone().connect(self.url.as_str()).await;
         let client = connected.map_err(|error| match error.kind() {
@@ -124,7 +127,9 @@ impl NatsKvStoreBuilder {
         };
         match missing.kind() {
             KeyValueErrorKind::GetBucket if self.must_exist => {
-                return Err(StoreError::configuration("there is no such bucket, or no JetStream on this server"));
+                return Err(StoreError::configuration(
+                    "there is no such bucket, or no JetStream on this server",
+                ));
             }
             KeyValueErrorKind::GetBucket => {}
             kind => return Err(StoreError::configuration(format!("this is not a bucket: {kind}"))),
@@ -146,7 +151,8 @@ impl NatsKvStoreBuilder {
             created = create(None).await;
         }
         // It may also be another process's creation at the same time, or a server that has just started.
-        created.map_err(|error| StoreError::unavailable(format!("cannot create the bucket: {}", error.kind())))
+        created
+            .map_err(|error| StoreError::unavailable(format!("cannot create the bucket: {}", error.kind())))
     }
 }
 

@@ -49,6 +49,13 @@ async fn histories_on_the_dynamodb_store_are_linearizable() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn histories_on_the_nats_kv_store_are_linearizable() {
+    let nats = idem_test_servers::Nats::start();
+    let builder = idem::NatsKvStore::builder(&nats.url(), "records").clock_skew(Duration::ZERO);
+    assert_none(violation(builder.connect().await.unwrap(), histories(150), seed()).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn histories_on_the_redis_store_are_linearizable() {
     let redis = idem_test_servers::Redis::start();
     let store = idem::RedisStore::connect(redis.url()).await.unwrap();

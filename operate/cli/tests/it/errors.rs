@@ -6,7 +6,16 @@ use crate::idem_command::*;
 
 #[test]
 fn a_url_that_names_no_store_is_wrong_usage() {
-    for store in ["", "sqlite", "sqlite:", "mssql://h/db", "file.db", "redis-sentinel://h:1", "dynamodb://"] {
+    for store in [
+        "",
+        "sqlite",
+        "sqlite:",
+        "mssql://h/db",
+        "file.db",
+        "redis-sentinel://h:1",
+        "dynamodb://",
+        "nats-kv://h:1/",
+    ] {
         let wrong = Idem::new(store).run(&["list"]).ended(2);
         assert!(!wrong.err.is_empty() && wrong.out.is_empty(), "{wrong:?}");
     }

@@ -35,6 +35,7 @@ fn a_machine_without_servers_is_told_how_to_get_them() {
             (&["--store", "redis-sentinel"], &["redis"]),
             (&["--store", "postgres"], &["postgres"]),
             (&["--store", "mysql"], &["mysql"]),
+            (&["--store", "nats-kv"], &["nats"]),
             (&["--store", "dynamodb"], &["aws"]),
         ],
     );

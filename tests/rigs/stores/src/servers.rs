@@ -26,6 +26,8 @@ pub enum Servers {
     PgBouncer(Box<(start::PgBouncer, start::Postgres)>, u32),
     /// One server.
     MariaDb(Box<start::MariaDb>, u32),
+    /// One server.
+    Nats(Box<start::Nats>, u32),
     /// An emulator.
     #[cfg(feature = "dynamodb")]
     DynamoDb(Box<start::Aws>, u32),
@@ -53,6 +55,7 @@ impl Servers {
             "postgres" => start::Postgres::installed()?,
             "pgbouncer" => start::PgBouncer::installed()?,
             "mysql" => start::MariaDb::installed()?,
+            "nats-kv" => start::Nats::installed()?,
             "redis" | "redis-replica" | "redis-cluster" | "redis-sentinel" => start::Redis::installed()?,
             #[cfg(feature = "dynamodb")]
             "dynamodb" => start::Aws::installed()?,
@@ -99,6 +102,11 @@ impl Servers {
                 let url = mariadb.url();
                 (Self::MariaDb(Box::new(mariadb), 0), url)
             }
+            "nats-kv" => {
+                let nats = start::Nats::start();
+                let url = format!("{}/soak", nats.url().replace("nats://", "nats-kv://"));
+                (Self::Nats(Box::new(nats), 0), url)
+            }
             #[cfg(feature = "dynamodb")]
             "dynamodb" => {
                 let mut aws = start::Aws::start();
@@ -111,7 +119,7 @@ impl Servers {
                 Ok(_) => return Err("several processes cannot share a memory".to_owned()),
                 Err(error) => {
                     return Err(format!(
-                        "{error} | sqlite | redis | redis-replica | redis-cluster | redis-sentinel | postgres | pgbouncer | mysql | dynamodb"
+                        "{error} | sqlite | redis | redis-replica | redis-cluster | redis-sentinel | postgres | pgbouncer | mysql | nats-kv | dynamodb"
                     ));
                 }
             },
@@ -130,6 +138,7 @@ impl Servers {
             Self::Postgres(..) => "postgres",
             Self::PgBouncer(..) => "pgbouncer",
             Self::MariaDb(..) => "mysql",
+            Self::Nats(..) => "nats-kv",
             #[cfg(feature = "dynamodb")]
             Self::DynamoDb(..) => "dynamodb",
         }
@@ -192,6 +201,14 @@ impl Servers {
                 }
                 mariadb.server().kill();
                 mariadb.restart();
+                1
+            }
+            Self::Nats(nats, kills) => {
+                if !is_due(part, kills) {
+                    return 0;
+                }
+                nats.server().kill();
+                nats.server().restart();
                 1
             }
             #[cfg(feature = "dynamodb")]

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::shop::Shop;
 use idem_test_servers::program::{Ended, Process};
-use idem_test_servers::{MariaDb, PgBouncer, Postgres, Redis};
+use idem_test_servers::{MariaDb, Nats, PgBouncer, Postgres, Redis};
 
 fn pay(shop: &Shop, store: &str, order: &str, options: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pay"));
@@ -20,13 +20,14 @@ fn paid(shop: &Shop, store: &str, order: &str, options: &str) -> Ended {
 #[test]
 fn servers_and_a_file_give_the_same_answers() {
     let (redis, mariadb, postgres) = (Redis::start(), MariaDb::shared(), Postgres::shared());
-    let pooler = PgBouncer::start(&postgres, "transaction", "");
-    for kind in ["redis", "sqlite", "mariadb", "pgbouncer"] {
+    let (pooler, nats) = (PgBouncer::start(&postgres, "transaction", ""), Nats::start());
+    for kind in ["redis", "sqlite", "mariadb", "pgbouncer", "nats-kv"] {
         let shop = Shop::new();
         let store = match kind {
             "redis" => redis.url(),
             "mariadb" => mariadb.url(),
             "pgbouncer" => pooler.url(),
+            "nats-kv" => format!("{}/shop", nats.url().replace("nats://", "nats-kv://")),
             _ => format!("sqlite:{}", shop.db().display()),
         };
         let first = paid(&shop, &store, "o1", "--amount 100");

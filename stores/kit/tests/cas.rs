@@ -1,0 +1,238 @@
+//! Tests of a store over a compare-and-swap: in memory, with answers that are lost and writes that come late.
+
+#![cfg(feature = "cas")]
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "tests")]
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use idem_core::inspection::Inspection;
+use idem_core::protocol::{
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, Owner, RecordStep, RecordStepAnswer, RecordedStep,
+    Renew, RenewAnswer, StoredResult, Verdict,
+};
+use idem_core::{Key, RecordKey, Scope, Store, StoreError, StoreErrorKind};
+use idem_store_kit::cas::{CasSettings, CasStore, CompareAndSwap, Listing, ObjectName, Version};
+use idem_testing::conformance::{Profile, Subject};
+
+/// Objects in memory. Of every few writes one is not answered, and one more is refused by chance.
+#[derive(Clone, Default)]
+struct Map(Arc<Objects>);
+
+#[derive(Default)]
+struct Objects {
+    objects: Mutex<BTreeMap<(String, String), (Bytes, u64)>>,
+    /// The last revision.
+    revisions: AtomicUsize,
+    requests: AtomicUsize,
+    /// Which of the writes is not answered, by their number; 0 for none.
+    every: usize,
+}
+
+impl Map {
+    fn requests(&self) -> usize {
+        self.0.requests.swap(0, Ordering::SeqCst)
+    }
+}
+
+fn place(name: &ObjectName) -> (String, String) {
+    (name.scope.clone(), name.key.clone())
+}
+
+impl CompareAndSwap for Map {
+    type Revision = u64;
+
+    async fn get(&self, name: &ObjectName) -> Result<Option<Version<u64>>, StoreError> {
+        self.0.requests.fetch_add(1, Ordering::SeqCst);
+        let object = self.0.objects.lock().unwrap().get(&place(name)).cloned();
+        Ok(object.map(|(bytes, revision)| Version { bytes, revision }))
+    }
+
+    async fn put(
+        &self,
+        name: &ObjectName,
+        bytes: Bytes,
+        seen: Option<&u64>,
+        _keep: Option<Duration>,
+    ) -> Result<Option<u64>, StoreError> {
+        let number = self.0.requests.fetch_add(1, Ordering::SeqCst);
+        let is_due = |rest| self.0.every > 0 && number % self.0.every == rest;
+        if is_due(1) {
+            return Err(StoreError::outcome_unknown("the answer is lost"));
+        }
+        let mut objects = self.0.objects.lock().unwrap();
+        if objects.get(&place(name)).map(|(_, revision)| revision) != seen {
+            return Ok(None);
+        }
+        let revision = self.0.revisions.fetch_add(1, Ordering::SeqCst) as u64 + 1;
+        objects.insert(place(name), (bytes, revision));
+        if is_due(0) { Err(StoreError::outcome_unknown("the answer is lost")) } else { Ok(Some(revision)) }
+    }
+
+    async fn delete(&self, name: &ObjectName, seen: &u64) -> Result<bool, StoreError> {
+        let mut objects = self.0.objects.lock().unwrap();
+        let is_there = objects.get(&place(name)).is_some_and(|(_, revision)| revision == seen);
+        if is_there {
+            objects.remove(&place(name));
+        }
+        Ok(is_there)
+    }
+
+    async fn list(
+        &self,
+        scope: Option<&str>,
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Listing<u64>, StoreError> {
+        let objects = self.0.objects.lock().unwrap();
+        let path = |(scope, key): &(String, String)| format!("{scope}/{key}").into_bytes();
+        let mut left = objects.iter().filter(|(name, _)| {
+            scope.is_none_or(|scope| name.0 == scope) && after.is_none_or(|after| &*path(name) > after)
+        });
+        let page: Vec<_> = left.by_ref().take(limit).collect();
+        let next = left.next().and_then(|_| page.last().map(|(name, _)| path(name)));
+        let versions = page
+            .into_iter()
+            .map(|(_, (bytes, revision))| Version { bytes: bytes.clone(), revision: *revision });
+        Ok(Listing { versions: versions.collect(), next })
+    }
+
+    async fn inspect(&self) -> Result<Inspection, StoreError> {
+        Ok(Inspection::of("memory"))
+    }
+
+    fn max_bytes(&self) -> usize {
+        1 << 20
+    }
+}
+
+#[derive(Clone)]
+struct MapStore(CasStore<Map>);
+
+idem_store_kit::store_by_cas!(MapStore, 0);
+
+fn store(map: &Map) -> MapStore {
+    let settings = CasSettings { clock_skew: Duration::ZERO, ..CasSettings::default() };
+    MapStore(CasStore::new(map.clone(), settings))
+}
+
+/// Two stores on objects of which every third write is not answered, applied or not.
+async fn subject() -> Subject {
+    let map = Map(Arc::new(Objects { every: 3, ..Objects::default() }));
+    Subject::new(store(&map), Profile::real_clock().short(Duration::from_millis(200))).handle(store(&map))
+}
+
+mod with_lost_answers {
+    idem_testing::conformance_suite!(super::subject);
+}
+
+fn key(key: &str) -> RecordKey {
+    RecordKey::new(Scope::new("test.cas").unwrap(), Key::new(key).unwrap())
+}
+
+fn claim() -> Claim {
+    Claim::new(Owner::random(), Duration::from_secs(30), Duration::from_secs(3_600))
+}
+
+fn completion(claim: &Claim, grant: &Grant) -> Complete {
+    let result = StoredResult::Value("7".into());
+    Complete::new(claim.owner, grant.fence, Verdict::Completed, result, claim.ttl)
+}
+
+async fn granted(store: &MapStore, key: &RecordKey, claim: &Claim) -> Grant {
+    match store.claim(key, claim).await.unwrap() {
+        ClaimAnswer::Granted(grant) => grant,
+        other => panic!("not granted: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_fresh_call_is_two_requests_and_each_step_and_renewal_one_more() {
+    let map = Map::default();
+    let (one, another) = (store(&map), store(&map));
+    let first = claim();
+    let grant = granted(&one, &key("a"), &first).await;
+    assert_eq!(map.requests(), 1, "claim");
+    let step = RecordedStep::new("s".into(), None, StoredResult::Value("1".into()));
+    let step = RecordStep::new(first.owner, grant.fence, 0, step);
+    assert_eq!(one.record_step(&key("a"), &step).await.unwrap(), RecordStepAnswer::Recorded);
+    assert_eq!(map.requests(), 1, "step");
+    let renew = Renew::new(first.owner, grant.fence, first.lease);
+    assert_eq!(one.renew(&key("a"), &renew).await.unwrap(), RenewAnswer::Held);
+    assert_eq!(map.requests(), 1, "renewal");
+    assert!(matches!(another.claim(&key("a"), &claim()).await.unwrap(), ClaimAnswer::Busy { .. }));
+    assert_eq!(map.requests(), 2, "busy");
+    assert_eq!(one.complete(&key("a"), &completion(&first, &grant)).await.unwrap(), CompleteAnswer::Done);
+    assert_eq!(map.requests(), 1, "result");
+    for (store, requests) in [(&one, 1), (&another, 2), (&another, 1)] {
+        assert!(matches!(store.claim(&key("a"), &claim()).await.unwrap(), ClaimAnswer::Replay(_)));
+        assert_eq!(map.requests(), requests, "replay");
+    }
+}
+
+/// What this process remembers of its claim is a guess only: another one may have taken the key over.
+#[tokio::test]
+async fn a_holder_that_lost_its_claim_is_told_so_by_a_read() {
+    let map = Map::default();
+    let (one, another) = (store(&map), store(&map));
+    let first = claim().with_lease(Duration::from_millis(1));
+    let grant = granted(&one, &key("a"), &first).await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert!(granted(&another, &key("a"), &claim()).await.recovered);
+    let renew = Renew::new(first.owner, grant.fence, first.lease);
+    assert_eq!(one.renew(&key("a"), &renew).await.unwrap(), RenewAnswer::Lost);
+    assert_eq!(one.complete(&key("a"), &completion(&first, &grant)).await.unwrap(), CompleteAnswer::Lost);
+}
+
+#[tokio::test]
+async fn an_object_that_is_no_record_is_named_by_digest_and_stays() {
+    let map = Map::default();
+    let store = store(&map);
+    let grant = granted(&store, &key("a"), &claim()).await;
+    assert!(grant.attempt == 1);
+    let name = ObjectName::of(&key("a"));
+    // The object of another key, one of a later version, and one that was cut.
+    let other = map.0.objects.lock().unwrap()[&place(&name)].0.clone();
+    let later = [&[9], &other[1..]].concat();
+    for (object, wrong) in [("other", other.clone()), ("later", later.into()), ("cut", other.slice(..60))] {
+        map.0.objects.lock().unwrap().insert(place(&ObjectName::of(&key(object))), (wrong, 77));
+        let error = store.claim(&key(object), &claim()).await.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::CorruptRecord, "{error}");
+        assert_eq!(map.0.objects.lock().unwrap()[&place(&ObjectName::of(&key(object)))].1, 77);
+    }
+    // A walk names each once, by the key in its bytes.
+    let page = store.list(&idem_core::listing::List::default()).await.unwrap();
+    assert_eq!((page.records.len(), page.unreadable.len()), (2, 2));
+}
+
+#[test]
+fn two_keys_have_two_names_of_plain_characters() {
+    let texts = [
+        "a",
+        "A",
+        "=",
+        "=3D",
+        "a/b",
+        "a.b",
+        "ü",
+        "\0",
+        "=s",
+        &"k".repeat(201),
+        &"k".repeat(202),
+        &"/".repeat(300),
+    ];
+    let mut names: Vec<String> = texts.iter().map(|text| ObjectName::of(&key(text)).key).collect();
+    assert!(names.iter().all(|name| name.len() <= 200 && !name.is_empty()));
+    assert!(
+        names
+            .iter()
+            .flat_map(|name| name.bytes())
+            .all(|byte| byte.is_ascii_alphanumeric() || b"_-=".contains(&byte))
+    );
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), texts.len());
+}
