@@ -23,6 +23,7 @@ pages! {
     Webhooks "webhooks.md"
     Wrappers "wrappers.md"
     DynamoDb "stores/dynamodb.md"
+    NatsKv "stores/nats-kv.md"
     PostgreSql "stores/postgresql.md"
     Redis "stores/redis.md"
     Sqlite "stores/sqlite.md"

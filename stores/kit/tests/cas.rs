@@ -1,4 +1,4 @@
-//! Tests of a store over a compare-and-swap: in memory, with answers that are lost and writes that come late.
+//! Tests of a store over a compare-and-swap: in memory, with writes and answers that are lost.
 
 #![cfg(feature = "cas")]
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "tests")]
@@ -12,13 +12,13 @@ use bytes::Bytes;
 use idem_core::inspection::Inspection;
 use idem_core::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, Owner, RecordStep, RecordStepAnswer, RecordedStep,
-    Renew, RenewAnswer, StoredResult, Verdict,
+    Release, ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, StoredResult, Verdict,
 };
 use idem_core::{Key, RecordKey, Scope, Store, StoreError, StoreErrorKind};
 use idem_store_kit::cas::{CasSettings, CasStore, CompareAndSwap, Listing, ObjectName, Version};
 use idem_testing::conformance::{Profile, Subject};
 
-/// Objects in memory. Of every few writes one is not answered, and one more is refused by chance.
+/// Objects in memory. Of every few requests one is lost if it is a write.
 #[derive(Clone, Default)]
 struct Map(Arc<Objects>);
 
@@ -28,8 +28,10 @@ struct Objects {
     /// The last revision.
     revisions: AtomicUsize,
     requests: AtomicUsize,
-    /// Which of the writes is not answered, by their number; 0 for none.
+    /// Which of the requests is lost, by their number; 0 for none.
     every: usize,
+    /// Whether a lost write is applied nevertheless.
+    applies: bool,
 }
 
 impl Map {
@@ -59,9 +61,9 @@ impl CompareAndSwap for Map {
         _keep: Option<Duration>,
     ) -> Result<Option<u64>, StoreError> {
         let number = self.0.requests.fetch_add(1, Ordering::SeqCst);
-        let is_due = |rest| self.0.every > 0 && number % self.0.every == rest;
-        if is_due(1) {
-            return Err(StoreError::outcome_unknown("the answer is lost"));
+        let is_lost = self.0.every > 0 && number % self.0.every == 1;
+        if is_lost && !self.0.applies {
+            return Err(StoreError::outcome_unknown("the request is lost"));
         }
         let mut objects = self.0.objects.lock().unwrap();
         if objects.get(&place(name)).map(|(_, revision)| revision) != seen {
@@ -69,7 +71,7 @@ impl CompareAndSwap for Map {
         }
         let revision = self.0.revisions.fetch_add(1, Ordering::SeqCst) as u64 + 1;
         objects.insert(place(name), (bytes, revision));
-        if is_due(0) { Err(StoreError::outcome_unknown("the answer is lost")) } else { Ok(Some(revision)) }
+        if is_lost { Err(StoreError::outcome_unknown("the answer is lost")) } else { Ok(Some(revision)) }
     }
 
     async fn delete(&self, name: &ObjectName, seen: &u64) -> Result<bool, StoreError> {
@@ -119,13 +121,13 @@ fn store(map: &Map) -> MapStore {
     MapStore(CasStore::new(map.clone(), settings))
 }
 
-/// Two stores on objects of which every third write is not answered, applied or not.
+/// Two stores on objects of which every third request is lost if it is a write.
 async fn subject() -> Subject {
     let map = Map(Arc::new(Objects { every: 3, ..Objects::default() }));
     Subject::new(store(&map), Profile::real_clock().short(Duration::from_millis(200))).handle(store(&map))
 }
 
-mod with_lost_answers {
+mod with_lost_writes {
     idem_testing::conformance_suite!(super::subject);
 }
 
@@ -170,6 +172,34 @@ async fn a_fresh_call_is_two_requests_and_each_step_and_renewal_one_more() {
     for (store, requests) in [(&one, 1), (&another, 2), (&another, 1)] {
         assert!(matches!(store.claim(&key("a"), &claim()).await.unwrap(), ClaimAnswer::Replay(_)));
         assert_eq!(map.requests(), requests, "replay");
+    }
+}
+
+#[tokio::test]
+async fn a_write_whose_answer_was_lost_is_answered_as_it_was_applied() {
+    let map = Map(Arc::new(Objects { every: 3, applies: true, ..Objects::default() }));
+    let (one, another) = (store(&map), store(&map));
+    for number in 0..30 {
+        let (key, request) = (key(&number.to_string()), claim());
+        let grant = granted(&one, &key, &request).await;
+        assert_eq!(grant.attempt, 1);
+        let step = RecordedStep::new("s".into(), None, StoredResult::Value("1".into()));
+        let step = RecordStep::new(request.owner, grant.fence, 0, step);
+        assert_eq!(one.record_step(&key, &step).await.unwrap(), RecordStepAnswer::Recorded);
+        let renew = Renew::new(request.owner, grant.fence, request.lease);
+        assert_eq!(one.renew(&key, &renew).await.unwrap(), RenewAnswer::Held);
+        if number % 2 == 0 {
+            assert_eq!(
+                one.complete(&key, &completion(&request, &grant)).await.unwrap(),
+                CompleteAnswer::Done
+            );
+            assert!(matches!(another.claim(&key, &claim()).await.unwrap(), ClaimAnswer::Replay(_)));
+        } else {
+            let release = Release::new(request.owner, grant.fence, ReleaseCause::Failed);
+            assert_eq!(one.release(&key, &release).await.unwrap(), ReleaseAnswer::Released);
+            assert_eq!(granted(&another, &key, &claim()).await.attempt, 2);
+        }
+        assert!(one.forget(&key).await.unwrap());
     }
 }
 
