@@ -136,6 +136,9 @@ pub use idem_mysql::{MySqlStore, MySqlStoreBuilder};
 #[cfg(feature = "nats-kv")]
 #[doc(inline)]
 pub use idem_nats_kv::{NatsKvStore, NatsKvStoreBuilder};
+#[cfg(feature = "object")]
+#[doc(inline)]
+pub use idem_object::{BucketStore, BucketStoreBuilder, FolderStore};
 #[cfg(feature = "outbox")]
 #[doc(inline)]
 pub use idem_outbox as outbox;

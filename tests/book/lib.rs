@@ -24,6 +24,7 @@ pages! {
     Wrappers "wrappers.md"
     DynamoDb "stores/dynamodb.md"
     NatsKv "stores/nats-kv.md"
+    Objects "stores/object.md"
     PostgreSql "stores/postgresql.md"
     Redis "stores/redis.md"
     Sqlite "stores/sqlite.md"

@@ -107,6 +107,17 @@ fn two_nats_kv_stores_on_one_bucket_answer_as_the_protocol_does() -> Result<(), 
 }
 
 #[test]
+fn two_stores_on_one_folder_answer_as_the_protocol_does() -> Result<(), Violation> {
+    let subject = || async {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || idem::FolderStore::open(folder.path()).unwrap();
+        Subject::new(open(), Profile::real_clock()).handle(open()).keep(folder)
+    };
+    complete(&differential::run(seed(), 8_000, subject)?);
+    Ok(())
+}
+
+#[test]
 fn two_redis_stores_on_one_server_answer_as_the_protocol_does() -> Result<(), Violation> {
     let subject = || async {
         let redis = idem_test_servers::Redis::start();

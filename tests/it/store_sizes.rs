@@ -5,8 +5,8 @@ use std::any::type_name;
 
 use idem::protocol::{Claim, Complete};
 use idem::{
-    DynamoDbStore, MemoryStore, MySqlStore, NatsKvStore, PostgresStore, RecordKey, RedisStore, SqliteStore,
-    Store,
+    BucketStore, DynamoDbStore, FolderStore, MemoryStore, MySqlStore, NatsKvStore, PostgresStore, RecordKey,
+    RedisStore, SqliteStore, Store,
 };
 
 /// The size of the future that a step returns, in bytes.
@@ -34,6 +34,8 @@ fn claims_and_completions_of_each_store_are_small() {
         too_large::<MySqlStore>(),
         too_large::<DynamoDbStore>(),
         too_large::<NatsKvStore>(),
+        too_large::<BucketStore>(),
+        too_large::<FolderStore>(),
     ];
     assert_eq!(large.concat(), [""; 0]);
 }

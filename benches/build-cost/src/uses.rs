@@ -29,6 +29,8 @@ pub(crate) async fn all() -> Result<(), Failure> {
     on(idem::MySqlStore::connect("mysql://localhost/shop").await?).await?;
     #[cfg(feature = "outbox")]
     publish().await?;
+    #[cfg(feature = "object")]
+    on(idem::FolderStore::open("records")?).await?;
     #[cfg(feature = "nats-kv")]
     on(idem::NatsKvStore::connect("nats://127.0.0.1:4222", "idem").await?).await?;
     #[cfg(feature = "dynamodb")]

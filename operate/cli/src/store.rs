@@ -8,8 +8,8 @@ use idem_runtime::DynStore;
 
 /// The forms of a store's URL, for error texts.
 pub const FORMS: &str = "sqlite:FILE, redis://.., rediss://.., redis-cluster://.., rediss-cluster://.., \
-                                redis-sentinel://.., rediss-sentinel://.., postgres://.., mysql://.., dynamodb://TABLE or \
-                                nats-kv://HOST:PORT/BUCKET";
+                                redis-sentinel://.., rediss-sentinel://.., postgres://.., mysql://.., dynamodb://TABLE, \
+                                nats-kv://HOST:PORT/BUCKET or object:FOLDER";
 
 /// The parsed URL of a store that is not open yet.
 #[derive(Clone)]
@@ -56,6 +56,9 @@ pub enum StoreUrl {
         /// The name of the bucket.
         bucket: String,
     },
+    /// `object:FOLDER`.
+    #[cfg(feature = "object")]
+    Folder(std::path::PathBuf),
     /// Without any store's feature: the enum needs a variant.
     #[cfg(not(any(
         feature = "sqlite",
@@ -63,7 +66,8 @@ pub enum StoreUrl {
         feature = "postgres",
         feature = "mysql",
         feature = "dynamodb",
-        feature = "nats-kv"
+        feature = "nats-kv",
+        feature = "object"
     )))]
     #[allow(dead_code, reason = "this variant cannot be constructed")]
     Nothing(std::convert::Infallible),
@@ -146,6 +150,12 @@ impl StoreUrl {
             "nats-kv" => nats_kv(rest),
             #[cfg(not(feature = "nats-kv"))]
             "nats-kv" => Err(without("nats-kv")),
+            #[cfg(feature = "object")]
+            "object" if rest.is_empty() => Err("expected object:FOLDER".to_owned()),
+            #[cfg(feature = "object")]
+            "object" => Ok(Self::Folder(rest.into())),
+            #[cfg(not(feature = "object"))]
+            "object" => Err(without("object")),
             _ => Err(format!("unknown store: expected {FORMS}")),
         }
     }
@@ -204,13 +214,21 @@ impl StoreUrl {
                 let builder = if names.must_exist { builder.must_exist() } else { builder };
                 DynStore::new(builder.connect().await?)
             }
+            #[cfg(feature = "object")]
+            Self::Folder(folder) => {
+                if names.must_exist && !folder.is_dir() {
+                    return Err(StoreError::configuration("there is no such folder"));
+                }
+                DynStore::new(idem_object::FolderStore::open(folder)?)
+            }
             #[cfg(not(any(
                 feature = "sqlite",
                 feature = "redis",
                 feature = "postgres",
                 feature = "mysql",
                 feature = "dynamodb",
-                feature = "nats-kv"
+                feature = "nats-kv",
+                feature = "object"
             )))]
             Self::Nothing(never) => match *never {},
         })

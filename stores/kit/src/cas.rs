@@ -104,61 +104,50 @@ impl Default for CasSettings {
 #[macro_export]
 macro_rules! store_by_cas {
     ($store:ty, $field:tt) => {
-        impl ::idem_core::Store for $store {
-            fn apply(
-                &self,
-                key: &::idem_core::RecordKey,
-                request: ::idem_core::protocol::Request,
-            ) -> impl Future<Output = Result<::idem_core::protocol::Answer, ::idem_core::StoreError>> + Send {
-                self.$field.apply(key, request)
-            }
+        const _: () = {
+            use ::idem_core::inspection::Inspection;
+            use ::idem_core::listing::{List, Page};
+            use ::idem_core::protocol::{Answer, Record, Request};
+            use ::idem_core::{RecordKey, Store, StoreError, Waiters};
 
-            fn forget(
-                &self,
-                key: &::idem_core::RecordKey,
-            ) -> impl Future<Output = Result<bool, ::idem_core::StoreError>> + Send {
-                self.$field.forget(key)
-            }
+            impl Store for $store {
+                fn apply(
+                    &self,
+                    key: &RecordKey,
+                    request: Request,
+                ) -> impl Future<Output = Result<Answer, StoreError>> + Send {
+                    self.$field.apply(key, request)
+                }
 
-            fn get(
-                &self,
-                key: &::idem_core::RecordKey,
-            ) -> impl Future<
-                Output = Result<Option<::idem_core::protocol::Record>, ::idem_core::StoreError>,
-            > + Send {
-                self.$field.get(key)
-            }
+                async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
+                    self.$field.forget(key).await
+                }
 
-            /// Reads all records, and deletes expired ones.
-            fn purge(
-                &self,
-                limit: usize,
-            ) -> impl Future<Output = Result<usize, ::idem_core::StoreError>> + Send {
-                self.$field.purge(limit)
-            }
+                async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
+                    self.$field.get(key).await
+                }
 
-            fn list(
-                &self,
-                request: &::idem_core::listing::List,
-            ) -> impl Future<Output = Result<::idem_core::listing::Page, ::idem_core::StoreError>> + Send {
-                self.$field.list(request)
-            }
+                /// Reads all records, and deletes expired ones.
+                async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
+                    self.$field.purge(limit).await
+                }
 
-            fn inspect(
-                &self,
-            ) -> impl Future<
-                Output = Result<::idem_core::inspection::Inspection, ::idem_core::StoreError>,
-            > + Send {
-                self.$field.inspect()
-            }
+                async fn list(&self, request: &List) -> Result<Page, StoreError> {
+                    self.$field.list(request).await
+                }
 
-            fn max_result_bytes(&self) -> Option<usize> {
-                Some(self.$field.max_result_bytes())
-            }
+                async fn inspect(&self) -> Result<Inspection, StoreError> {
+                    self.$field.inspect().await
+                }
 
-            fn waiters(&self) -> &::idem_core::Waiters {
-                self.$field.waiters()
+                fn max_result_bytes(&self) -> Option<usize> {
+                    self.$field.max_result_bytes()
+                }
+
+                fn waiters(&self) -> &Waiters {
+                    self.$field.waiters()
+                }
             }
-        }
+        };
     };
 }

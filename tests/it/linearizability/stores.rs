@@ -56,6 +56,13 @@ async fn histories_on_the_nats_kv_store_are_linearizable() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn histories_in_a_folder_are_linearizable() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = idem::FolderStore::open(folder.path()).unwrap();
+    assert_none(violation(store, histories(60), seed()).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn histories_on_the_redis_store_are_linearizable() {
     let redis = idem_test_servers::Redis::start();
     let store = idem::RedisStore::connect(redis.url()).await.unwrap();

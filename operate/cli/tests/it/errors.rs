@@ -15,6 +15,7 @@ fn a_url_that_names_no_store_is_wrong_usage() {
         "redis-sentinel://h:1",
         "dynamodb://",
         "nats-kv://h:1/",
+        "object:",
     ] {
         let wrong = Idem::new(store).run(&["list"]).ended(2);
         assert!(!wrong.err.is_empty() && wrong.out.is_empty(), "{wrong:?}");

@@ -4,9 +4,9 @@
 //! |---|---|
 //! | 0 | version, 1 |
 //! | 1..5 | lengths of scope and key, two bytes each |
-//! | then | scope; key; state, crash policy, recovered: a byte each; owner, 16 bytes; fence, 8; attempt, 4; lease, retry, ttl and creation, 8 each |
-//! | then, if there | completion and end, 8 each; fingerprint, 32; tombstone, 1: each behind a byte 1, or a byte 0 alone |
-//! | then | number of steps, 4; each behind its length, 4 |
+//! | then | scope; key; 12 numbers of 8 bytes, of which the last three are 0 for none, and else one more; owner, 16 bytes |
+//! | then | 0, or 1 and the fingerprint, 32 bytes |
+//! | then | number of steps, 4 bytes; each behind its length, 4 bytes |
 //! | then | 0, or 1 and the result |
 //!
 //! Numbers are big-endian. Scope and key come first in every version.
@@ -16,12 +16,15 @@ use sha2::{Digest as _, Sha256};
 
 use idem_core::RecordKey;
 use idem_core::listing;
-use idem_core::protocol::{Record, StoredResult};
+use idem_core::protocol::{Record, RecordedStep, StoredResult, Timestamp};
 
 use crate::columns::{Columns, Unreadable, micros, number_of};
 use crate::step_bytes;
 
 const VERSION: u8 = 1;
+
+/// How many numbers a record has.
+const NUMBERS: usize = 12;
 
 /// Upper limit of the bytes of a record that are neither its result nor steps: the scope has at most 512, the key 1,024.
 pub(super) const MAX_HEAD_BYTES: usize = 2_048;
@@ -72,49 +75,46 @@ fn push_hex(part: &mut String, byte: u8, mark: &str) {
 
 /// The bytes of a record.
 pub(super) fn encode(key: &RecordKey, record: &Record) -> Bytes {
-    let (scope, key) = (key.scope().as_str(), key.key().as_str());
-    let mut out = Vec::with_capacity(256 + scope.len() + key.len());
-    out.put_u8(VERSION);
-    for text in [scope, key] {
-        out.put_u16(u16::try_from(text.len()).unwrap_or(u16::MAX));
-    }
-    out.extend([scope, key].concat().into_bytes());
-    out.extend([number_of(record.state), number_of(record.on_crash), record.recovered.into()]);
-    out.extend_from_slice(record.owner.as_bytes());
-    out.put_u64(record.fence.get());
-    out.put_u32(record.attempt);
-    for number in [record.lease_until.as_micros(), record.retry_at.as_micros(), micros(record.ttl)] {
-        out.put_u64(number);
-    }
-    out.put_u64(record.created_at.as_micros());
-    for instant in [record.completed_at, record.expires_at] {
-        optional(&mut out, instant.map(|instant| instant.as_micros().to_be_bytes()));
-    }
-    optional(&mut out, record.fingerprint.as_ref().map(|fingerprint| *fingerprint.as_bytes()));
-    let tombstone = match &record.result {
-        Some(StoredResult::Tombstone(reason)) => Some([number_of(*reason)]),
-        _ => None,
+    let texts = [key.scope().as_str(), key.key().as_str()];
+    let mut out = vec![VERSION];
+    texts.iter().for_each(|text| out.put_u16(u16::try_from(text.len()).unwrap_or(u16::MAX)));
+    texts.iter().for_each(|text| out.put_slice(text.as_bytes()));
+    let (value, tombstone) = match &record.result {
+        Some(StoredResult::Value(value)) => (Some(value), None),
+        Some(StoredResult::Tombstone(reason)) => (None, Some(number_of(*reason).into())),
+        None => (None, None),
     };
-    optional(&mut out, tombstone);
+    let optional = |number: Option<u64>| number.map_or(0, |number| number.saturating_add(1));
+    let numbers: [u64; NUMBERS] = [
+        number_of(record.state).into(),
+        number_of(record.on_crash).into(),
+        record.recovered.into(),
+        record.fence.get(),
+        record.attempt.into(),
+        record.lease_until.as_micros(),
+        record.retry_at.as_micros(),
+        micros(record.ttl),
+        record.created_at.as_micros(),
+        optional(record.completed_at.map(Timestamp::as_micros)),
+        optional(record.expires_at.map(Timestamp::as_micros)),
+        optional(tombstone),
+    ];
+    numbers.iter().for_each(|number| out.put_u64(*number));
+    out.put_slice(record.owner.as_bytes());
+    put_optional(&mut out, record.fingerprint.as_ref().map(|digest| digest.as_bytes().as_slice()));
     out.put_u32(u32::try_from(record.steps.len()).unwrap_or(u32::MAX));
     for step in &record.steps {
         let step = step_bytes::encode(step);
         out.put_u32(u32::try_from(step.len()).unwrap_or(u32::MAX));
-        out.extend(step);
+        out.put_slice(&step);
     }
-    match &record.result {
-        Some(StoredResult::Value(value)) => {
-            out.put_u8(1);
-            out.extend_from_slice(value);
-        }
-        _ => out.put_u8(0),
-    }
+    put_optional(&mut out, value.map(|value| &**value));
     out.into()
 }
 
-fn optional<const N: usize>(out: &mut Vec<u8>, value: Option<[u8; N]>) {
-    out.put_u8(value.is_some().into());
-    out.extend(value.iter().flatten());
+fn put_optional(out: &mut Vec<u8>, bytes: Option<&[u8]>) {
+    out.put_u8(bytes.is_some().into());
+    out.put_slice(bytes.unwrap_or_default());
 }
 
 /// Takes the key of a record from its bytes.
@@ -132,74 +132,50 @@ pub(super) fn decode(mut bytes: Bytes) -> Result<(RecordKey, Record), Unreadable
         return Err(Unreadable("version"));
     }
     let key = take_key(&mut bytes).ok_or(Unreadable("key"))?;
-    let head = head(&mut bytes).ok_or(Unreadable("bytes"))?;
-    let mut steps = Vec::new();
-    for _ in 0..bytes.try_get_u32().map_err(|_| Unreadable("steps"))? {
-        let step = bytes.try_get_u32().ok().and_then(|length| taken(&mut bytes, length as usize));
-        steps.push(step.and_then(step_bytes::decode).ok_or(Unreadable("steps"))?);
-    }
+    let (numbers, owner, fingerprint) = head(&mut bytes).ok_or(Unreadable("bytes"))?;
+    let steps = steps(&mut bytes).ok_or(Unreadable("steps"))?;
     let result = match bytes.try_get_u8() {
         Ok(0) if bytes.is_empty() => None,
         Ok(1) => Some(bytes),
         _ => return Err(Unreadable("result")),
     };
+    let [state, on_crash, recovered, fence, attempt, lease_until, retry_at, ttl, created_at, optional @ ..] =
+        numbers.map(Some);
+    let [completed_at, expires_at, tombstone] = optional.map(|number| number?.checked_sub(1));
+    let (owner, fingerprint, result) = (Some(&*owner), fingerprint.as_deref(), result.as_deref());
+    #[rustfmt::skip]
     let columns = Columns {
-        owner: Some(&head.owner),
-        fingerprint: head.fingerprint.as_ref().map(|digest| digest.as_slice()),
-        result: result.as_deref(),
-        ..head.columns
+        state, owner, fence, attempt, recovered, on_crash, lease_until, retry_at, ttl, fingerprint, tombstone, created_at,
+        completed_at, expires_at, result,
     };
     Ok((key, columns.record()?.with_steps(steps)))
 }
 
-/// What is before the steps.
-struct Head {
-    columns: Columns<'static>,
-    owner: [u8; 16],
-    fingerprint: Option<[u8; 32]>,
+/// What is before the steps: numbers, owner, fingerprint.
+fn head(bytes: &mut Bytes) -> Option<([u64; NUMBERS], Bytes, Option<Bytes>)> {
+    let mut numbers = [0; NUMBERS];
+    for number in &mut numbers {
+        *number = bytes.try_get_u64().ok()?;
+    }
+    let owner = taken(bytes, 16)?;
+    let fingerprint = match bytes.try_get_u8().ok()? {
+        0 => None,
+        _ => Some(taken(bytes, 32)?),
+    };
+    Some((numbers, owner, fingerprint))
 }
 
-fn head(bytes: &mut Bytes) -> Option<Head> {
-    let mut byte = || bytes.try_get_u8().ok().map(u64::from);
-    let (state, on_crash, recovered) = (byte()?, byte()?, byte()?);
-    let owner = array(bytes)?;
-    let fence = bytes.try_get_u64().ok()?;
-    let attempt = u64::from(bytes.try_get_u32().ok()?);
-    let mut number = || bytes.try_get_u64().ok();
-    let (lease_until, retry_at, ttl, created_at) = (number()?, number()?, number()?, number()?);
-    let (completed_at, expires_at) = (flagged(bytes)?, flagged(bytes)?);
-    let (fingerprint, tombstone) = (flagged(bytes)?, flagged::<1>(bytes)?);
-    let columns = Columns {
-        state: Some(state),
-        on_crash: Some(on_crash),
-        recovered: Some(recovered),
-        fence: Some(fence),
-        attempt: Some(attempt),
-        lease_until: Some(lease_until),
-        retry_at: Some(retry_at),
-        ttl: Some(ttl),
-        created_at: Some(created_at),
-        completed_at: completed_at.map(u64::from_be_bytes),
-        expires_at: expires_at.map(u64::from_be_bytes),
-        tombstone: tombstone.map(|[reason]| reason.into()),
-        ..Columns::BLANK
-    };
-    Some(Head { columns, owner, fingerprint })
+fn steps(bytes: &mut Bytes) -> Option<Vec<RecordedStep>> {
+    let count = bytes.try_get_u32().ok()?;
+    let step = |_| step_bytes::decode(length_taken(bytes)?);
+    (0..count).map(step).collect()
+}
+
+fn length_taken(bytes: &mut Bytes) -> Option<Bytes> {
+    let length = usize::try_from(bytes.try_get_u32().ok()?).ok()?;
+    taken(bytes, length)
 }
 
 fn taken(bytes: &mut Bytes, length: usize) -> Option<Bytes> {
     (bytes.len() >= length).then(|| bytes.split_to(length))
-}
-
-fn array<const N: usize>(bytes: &mut Bytes) -> Option<[u8; N]> {
-    taken(bytes, N)?.as_ref().try_into().ok()
-}
-
-/// A value that need not be there.
-fn flagged<const N: usize>(bytes: &mut Bytes) -> Option<Option<[u8; N]>> {
-    match bytes.try_get_u8().ok()? {
-        0 => Some(None),
-        1 => array(bytes).map(Some),
-        _ => None,
-    }
 }

@@ -11,7 +11,7 @@ use idem_core::listing::{Cursor, List, Listed, Page};
 use idem_core::protocol::{
     self, Answer, ClaimAnswer, Fence, Owner, Record, Request, State, Timestamp, Transition, is_live,
 };
-use idem_core::{RecordKey, StoreError, Waiters};
+use idem_core::{RecordKey, Store, StoreError, Waiters};
 
 use super::format::{self, MAX_HEAD_BYTES};
 use super::{CasSettings, CompareAndSwap, ObjectName, Version};
@@ -92,20 +92,17 @@ impl<C: CompareAndSwap> CasStore<C> {
             tokio::time::timeout(time, work).await.map_err(late)?
         })
     }
+}
 
-    /// See [`Store::apply`](idem_core::Store::apply).
-    ///
-    /// # Errors
-    ///
-    /// `TooLarge` for a result beyond the limit, and those of the service.
+impl<C: CompareAndSwap> Store for CasStore<C> {
     #[expect(clippy::manual_async_fn, reason = "an `async fn` has each argument in its future twice")]
-    pub fn apply(
+    fn apply(
         &self,
         key: &RecordKey,
         request: Request,
     ) -> impl Future<Output = Result<Answer, StoreError>> + Send {
         async move {
-            request.check_size(self.max_result_bytes())?;
+            request.check_size(self.0.max_result_bytes())?;
             let counts_for_others = matches!(request, Request::Renew(_) | Request::Release(_));
             let key = key.clone();
             let work = self.in_time(|inner| async move { inner.request(&key, &request).await });
@@ -116,71 +113,41 @@ impl<C: CompareAndSwap> CasStore<C> {
         }
     }
 
-    /// See [`Store::forget`](idem_core::Store::forget). An expired record without a result stays, which keeps the fence.
-    ///
-    /// # Errors
-    ///
-    /// Those of the service.
-    pub async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
+    /// An expired record without a result stays, which keeps the fence.
+    async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
         let key = key.clone();
         own_runtime::apart(self.in_time(|inner| async move { inner.forget(&key).await })).await
     }
 
-    /// See [`Store::get`](idem_core::Store::get).
-    ///
-    /// # Errors
-    ///
-    /// Those of the service.
-    pub async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
+    async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
         let key = key.clone();
         own_runtime::entered(self.in_time(|inner| async move { inner.live(&key).await })).await
     }
 
-    /// See [`Store::purge`](idem_core::Store::purge). It reads every object.
-    ///
-    /// # Errors
-    ///
-    /// Those of the service.
-    pub async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
+    async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
         let inner = self.0.clone();
         own_runtime::apart(async move { inner.purge(limit).await }).await
     }
 
-    /// See [`Store::list`](idem_core::Store::list).
-    ///
-    /// # Errors
-    ///
-    /// Those of the service.
-    pub async fn list(&self, request: &List) -> Result<Page, StoreError> {
+    async fn list(&self, request: &List) -> Result<Page, StoreError> {
         let request = request.clone();
         own_runtime::apart(self.in_time(|inner| async move { inner.list(&request).await })).await
     }
 
-    /// See [`Store::inspect`](idem_core::Store::inspect).
-    ///
-    /// # Errors
-    ///
-    /// Those of the service.
-    pub async fn inspect(&self) -> Result<Inspection, StoreError> {
+    async fn inspect(&self) -> Result<Inspection, StoreError> {
         let work = self.in_time(|inner| async move { inner.service.inspect().await });
         let mut inspection = own_runtime::apart(work).await?;
-        let skew = self.0.settings.clock_skew;
-        let text = format!(
-            "it has none to ask: leases are judged by the callers' clocks, which must not differ by more than {skew:?}"
-        );
+        let skew = self.0.skew();
+        let text = format!("the callers' clocks judge leases: they must not differ by more than {skew:?}");
         inspection.find(Standing::Unknown, "clocks", text);
         Ok(inspection)
     }
 
-    /// The largest result, in bytes.
-    #[must_use]
-    pub fn max_result_bytes(&self) -> usize {
-        self.0.service.max_bytes().saturating_sub(MAX_HEAD_BYTES)
+    fn max_result_bytes(&self) -> Option<usize> {
+        Some(self.0.max_result_bytes())
     }
 
-    /// See [`Store::waiters`](idem_core::Store::waiters).
-    #[must_use]
-    pub fn waiters(&self) -> &Waiters {
+    fn waiters(&self) -> &Waiters {
         &self.0.waiters
     }
 }
@@ -195,6 +162,11 @@ impl<C: CompareAndSwap> Inner<C> {
         self.settings.clock_skew
     }
 
+    /// The largest result, and the largest sum of steps.
+    fn max_result_bytes(&self) -> usize {
+        self.service.max_bytes().saturating_sub(MAX_HEAD_BYTES)
+    }
+
     async fn request(&self, key: &RecordKey, request: &Request) -> Result<Answer, StoreError> {
         let mark = self.results.mark(key);
         let guess = match request {
@@ -206,7 +178,7 @@ impl<C: CompareAndSwap> Inner<C> {
         let decide = |record: Option<&Record>, now| {
             let transition = protocol::apply(record, Fence::default(), request, now);
             if let (Request::RecordStep(step), Some(record)) = (request, &transition.write) {
-                let bytes = self.service.max_bytes() - MAX_HEAD_BYTES;
+                let bytes = self.max_result_bytes();
                 if record.steps.iter().map(|step| step_bytes::encode(step).len() + 4).sum::<usize>() > bytes {
                     let size = step_bytes::encode(&step.step).len();
                     return Err(StoreError::no_room_for_step(size, bytes));

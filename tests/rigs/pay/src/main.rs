@@ -1,4 +1,4 @@
-//! Makes one payment from the command line: `cargo run -p pay -- --store sqlite:FILE|redis://..|postgres://..|mysql://..|nats-kv://..|memory
+//! Makes one payment from the command line: `cargo run -p pay -- --store sqlite:FILE|redis://..|postgres://..|mysql://..|nats-kv://..|object:FOLDER|memory
 //! --order ID --amount CENTS [--work-ms N] [--lease-ms N] [--wait-ms N] [--ledger FILE]
 //! [--fail transient|final|panic]`.
 //!
@@ -88,14 +88,14 @@ fn append(ledger: &Path, line: &str) -> io::Result<()> {
     OpenOptions::new().create(true).append(true).open(ledger)?.write_all(line.as_bytes())
 }
 
-const USAGE: &str = "Usage: pay --store sqlite:FILE|redis://..|postgres://..|mysql://..|nats-kv://..|memory --order ID --amount CENTS [--work-ms N] \
+const USAGE: &str = "Usage: pay --store sqlite:FILE|redis://..|postgres://..|mysql://..|nats-kv://..|object:FOLDER|memory --order ID --amount CENTS [--work-ms N] \
                      [--lease-ms N] [--wait-ms N] [--ledger FILE] [--fail transient|final|panic]";
 
 /// Makes one payment and prints its outcome as JSON.
 #[derive(Parser)]
 #[command(name = "pay")]
 struct Pay {
-    /// The store: sqlite:FILE, redis://.., postgres://.., mysql://.., nats-kv://.. or memory.
+    /// The store: sqlite:FILE, redis://.., postgres://.., mysql://.., nats-kv://.., object:FOLDER or memory.
     #[arg(long, value_name = "STORE", required_unless_present = "db", conflicts_with = "db")]
     store: Option<Choice>,
     /// The same as `--store sqlite:FILE`.

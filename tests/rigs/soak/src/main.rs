@@ -14,6 +14,7 @@
 //!   three times;
 //! * `mysql`: MariaDB, killed ten times and started again on its log;
 //! * `nats-kv`: NATS, killed ten times and started again on its files;
+//! * `object`: a folder, which is not disturbed;
 //! * `dynamodb`: the emulator is stopped ten times for longer than a lease.
 //!
 //! The soak starts worker processes that call an annotated function for random keys. Each effect is a line in a ledger, each
@@ -66,7 +67,7 @@ struct Cli {
 #[derive(Args)]
 struct Soak {
     /// The store: `sqlite`, `redis`, `redis-replica`, `redis-cluster`, `redis-sentinel`, `postgres`, `pgbouncer`,
-    /// `mysql`, `nats-kv` or `dynamodb` to start one, or the URL of one.
+    /// `mysql`, `nats-kv`, `object` or `dynamodb` to start one, or the URL of one.
     #[arg(long, default_value = "sqlite")]
     store: String,
     /// How long to disturb the workers.

@@ -11,8 +11,7 @@ use idem_core::StoreError;
 use idem_runtime::{DynStore, MemoryStore};
 
 /// The forms that a user may write.
-pub const FORMS: &str =
-    "sqlite:FILE | redis://.. | postgres://.. | mysql://.. | nats-kv://HOST:PORT/BUCKET | memory";
+pub const FORMS: &str = "sqlite:FILE | redis://.. | postgres://.. | mysql://.. | nats-kv://HOST:PORT/BUCKET | object:FOLDER | memory";
 
 /// A store that is not open yet. It has no `Debug`: a URL may contain a password.
 #[derive(Clone)]

@@ -63,6 +63,7 @@ impl Servers {
         }
         Ok(match store {
             "sqlite" => (Self::None("sqlite"), format!("sqlite:{}", folder.join("idem.db").display())),
+            "object" => (Self::None("object"), format!("object:{}", folder.join("records").display())),
             "redis" => {
                 let redis = start::Redis::with(&["--appendonly", "yes", "--appendfsync", "always"]);
                 let url = redis.url();
@@ -119,7 +120,7 @@ impl Servers {
                 Ok(_) => return Err("several processes cannot share a memory".to_owned()),
                 Err(error) => {
                     return Err(format!(
-                        "{error} | sqlite | redis | redis-replica | redis-cluster | redis-sentinel | postgres | pgbouncer | mysql | nats-kv | dynamodb"
+                        "{error} | sqlite | redis | redis-replica | redis-cluster | redis-sentinel | postgres | pgbouncer | mysql | nats-kv | object | dynamodb"
                     ));
                 }
             },

@@ -21,12 +21,13 @@ fn paid(shop: &Shop, store: &str, order: &str, options: &str) -> Ended {
 fn servers_and_a_file_give_the_same_answers() {
     let (redis, mariadb, postgres) = (Redis::start(), MariaDb::shared(), Postgres::shared());
     let (pooler, nats) = (PgBouncer::start(&postgres, "transaction", ""), Nats::start());
-    for kind in ["redis", "sqlite", "mariadb", "pgbouncer", "nats-kv"] {
+    for kind in ["redis", "sqlite", "mariadb", "pgbouncer", "nats-kv", "object"] {
         let shop = Shop::new();
         let store = match kind {
             "redis" => redis.url(),
             "mariadb" => mariadb.url(),
             "pgbouncer" => pooler.url(),
+            "object" => format!("object:{}", shop.db().with_extension("records").display()),
             "nats-kv" => format!("{}/shop", nats.url().replace("nats://", "nats-kv://")),
             _ => format!("sqlite:{}", shop.db().display()),
         };

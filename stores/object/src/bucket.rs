@@ -1,0 +1,205 @@
+//! The requests to an object store: reads, and writes on the condition of an ETag or a version.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use object_store::path::Path;
+use object_store::{
+    Error, GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload, TagSet,
+    UpdateVersion,
+};
+
+use idem_core::StoreError;
+use idem_core::inspection::{Inspection, Standing};
+use idem_store_kit::cas::{CompareAndSwap, Listing, ObjectName, Version};
+use idem_store_kit::retry;
+
+use crate::MAX_OBJECT_BYTES;
+
+/// How many objects a page reads at once.
+const READS: usize = 16;
+
+/// The objects below a prefix.
+pub(crate) struct Bucket {
+    objects: Arc<dyn ObjectStore>,
+    prefix: Path,
+}
+
+impl fmt::Display for Bucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.objects.fmt(f)
+    }
+}
+
+/// The store error for a failed request. The texts of a client contain names of objects, and so keys: they are left out.
+fn failure(error: &Error) -> StoreError {
+    match error {
+        Error::NotImplemented { .. } | Error::NotSupported { .. } => StoreError::configuration(
+            "this object store, or its client as it is set up, has no conditional writes",
+        ),
+        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
+            StoreError::configuration("the object store refuses this client: it must read, write and list")
+        }
+        Error::NotFound { .. } => StoreError::configuration("there is no such bucket"),
+        Error::InvalidPath { .. } | Error::UnknownConfigurationKey { .. } => {
+            StoreError::configuration("the object store's client refuses the request: check its settings")
+        }
+        _ => StoreError::outcome_unknown("the request to the object store failed"),
+    }
+}
+
+/// The object's version, from what a request returned.
+fn version(e_tag: Option<String>, version: Option<String>) -> UpdateVersion {
+    UpdateVersion { e_tag, version }
+}
+
+impl Bucket {
+    pub(crate) fn new(objects: Arc<dyn ObjectStore>, prefix: &str) -> Self {
+        Self { objects, prefix: Path::from(prefix) }
+    }
+
+    fn path(&self, name: &ObjectName) -> Path {
+        self.prefix.clone().join(&*name.scope).join(&*name.key)
+    }
+
+    /// Reads an object; it is empty if it is what is left of a deleted one.
+    async fn read(&self, path: &Path) -> Result<Option<Version<UpdateVersion>>, StoreError> {
+        let answer = match self.objects.get_opts(path, GetOptions::default()).await {
+            Ok(answer) => answer,
+            Err(Error::NotFound { .. }) => return Ok(None),
+            Err(error) => return Err(failure(&error)),
+        };
+        let revision = version(answer.meta.e_tag.clone(), answer.meta.version.clone());
+        let bytes = answer.bytes().await.map_err(|error| failure(&error))?;
+        Ok(Some(Version { bytes, revision }))
+    }
+
+    /// Writes an object; `None` if the condition does not hold.
+    async fn write(
+        &self,
+        path: &Path,
+        bytes: Bytes,
+        mode: PutMode,
+    ) -> Result<Option<UpdateVersion>, StoreError> {
+        let mut tags = TagSet::default();
+        if bytes.is_empty() {
+            tags.push("idem", "expired");
+        }
+        let is_update = matches!(mode, PutMode::Update(_));
+        let options = PutOptions { mode, tags, ..PutOptions::default() };
+        match self.objects.put_opts(path, PutPayload::from(bytes), options).await {
+            Ok(written) => Ok(Some(version(written.e_tag, written.version))),
+            Err(Error::AlreadyExists { .. } | Error::Precondition { .. } | Error::NotModified { .. }) => {
+                Ok(None)
+            }
+            Err(Error::NotFound { .. }) if is_update => Ok(None),
+            Err(error) => Err(failure(&error)),
+        }
+    }
+
+    /// Checks that conditions are kept: a service that ignores them would run bodies twice.
+    pub(crate) async fn check(self, time: Duration) -> Result<Self, StoreError> {
+        let path = self.prefix.clone().join(format!("check-{:016x}", rand::random::<u64>()));
+        let write = async |text: &'static str, mode: PutMode| {
+            retry::retried(time, || self.write(&path, Bytes::from_static(text.as_bytes()), mode.clone()))
+                .await
+        };
+        // The first may have been written by an attempt whose answer was lost.
+        write("first", PutMode::Create).await?;
+        let first = retry::retried(time, || self.read(&path)).await?.map(|version| version.revision);
+        let again = write("again", PutMode::Create).await?;
+        let first =
+            first.ok_or_else(|| StoreError::unavailable("an object is gone that was just written"))?;
+        write("second", PutMode::Update(first.clone())).await?;
+        let late = write("late", PutMode::Update(first)).await?;
+        // It is nobody else's, so it needs no condition.
+        let _ = self.objects.delete(&path).await;
+        if again.is_some() || late.is_some() {
+            return Err(StoreError::configuration(
+                "this object store ignores the conditions of writes (`If-None-Match`, `If-Match`): bodies would run twice",
+            ));
+        }
+        Ok(self)
+    }
+
+    /// The bytes of a listed object; `None` if it is gone, or deleted.
+    async fn listed(&self, meta: ObjectMeta) -> Result<Option<Version<UpdateVersion>>, StoreError> {
+        match meta.size {
+            0 => Ok(None),
+            _ => self.read(&meta.location).await,
+        }
+    }
+}
+
+impl CompareAndSwap for Bucket {
+    type Revision = UpdateVersion;
+
+    async fn get(&self, name: &ObjectName) -> Result<Option<Version<UpdateVersion>>, StoreError> {
+        Ok(self.read(&self.path(name)).await?.filter(|version| !version.bytes.is_empty()))
+    }
+
+    async fn put(
+        &self,
+        name: &ObjectName,
+        bytes: Bytes,
+        seen: Option<&UpdateVersion>,
+        _keep: Option<Duration>,
+    ) -> Result<Option<UpdateVersion>, StoreError> {
+        let path = self.path(name);
+        let Some(seen) = seen else {
+            if let Some(revision) = self.write(&path, bytes.clone(), PutMode::Create).await? {
+                return Ok(Some(revision));
+            }
+            return match self.read(&path).await? {
+                Some(left) if left.bytes.is_empty() => {
+                    self.write(&path, bytes, PutMode::Update(left.revision)).await
+                }
+                _ => Ok(None),
+            };
+        };
+        self.write(&path, bytes, PutMode::Update(seen.clone())).await
+    }
+
+    async fn delete(&self, name: &ObjectName, seen: &UpdateVersion) -> Result<bool, StoreError> {
+        let emptied = self.write(&self.path(name), Bytes::new(), PutMode::Update(seen.clone())).await?;
+        Ok(emptied.is_some())
+    }
+
+    async fn list(
+        &self,
+        scope: Option<&str>,
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Listing<UpdateVersion>, StoreError> {
+        let prefix = scope.map_or_else(|| self.prefix.clone(), |scope| self.prefix.clone().join(scope));
+        let foreign = || StoreError::configuration("the place to go on from is not one of this store's");
+        let after = after.map(|after| {
+            str::from_utf8(after).ok().and_then(|text| Path::parse(text).ok()).ok_or_else(foreign)
+        });
+        let metas = match after.transpose()? {
+            Some(after) => self.objects.list_with_offset(Some(&prefix), &after),
+            None => self.objects.list(Some(&prefix)),
+        };
+        let metas: Vec<ObjectMeta> =
+            metas.take(limit).try_collect().await.map_err(|error| failure(&error))?;
+        let next = metas.last().filter(|_| metas.len() >= limit).map(|meta| meta.location.as_ref().into());
+        let reads = futures_util::stream::iter(metas.into_iter().map(|meta| self.listed(meta)));
+        let versions: Vec<_> = reads.buffered(READS).try_collect().await?;
+        Ok(Listing { versions: versions.into_iter().flatten().collect(), next })
+    }
+
+    async fn inspect(&self) -> Result<Inspection, StoreError> {
+        let mut inspection = Inspection::of(self.to_string());
+        inspection.find(Standing::Fine, "conditions", "kept, as a check at the start found");
+        let text = "a rule must delete objects with the tag `idem=expired`, and no rule others: see the store's page";
+        inspection.find(Standing::Unknown, "lifecycle", text);
+        Ok(inspection)
+    }
+
+    fn max_bytes(&self) -> usize {
+        MAX_OBJECT_BYTES
+    }
+}

@@ -1,0 +1,218 @@
+//! A folder as an object store: a file for each object, replaced by a rename under a lock. `object_store`'s local file system
+//! has no conditional replacement.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use idem_core::StoreError;
+use idem_core::inspection::{Inspection, Standing};
+use idem_store_kit::cas::{CompareAndSwap, Listing, ObjectName, Version};
+
+use crate::MAX_OBJECT_BYTES;
+
+/// How many locks the files share.
+const LOCKS: u32 = 256;
+
+/// How long a write waits for the lock: another process may have stopped while it held it.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The folder in the folder that has the locks. No scope has this name, because each has only characters of names.
+const LOCK_FOLDER: &str = ".locks";
+
+/// A folder of objects. A revision is the whole content.
+#[derive(Clone)]
+pub(crate) struct Folder(Arc<PathBuf>);
+
+fn failure(error: &io::Error) -> StoreError {
+    match error.kind() {
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem | ErrorKind::NotADirectory => {
+            StoreError::configuration(format!("the folder cannot be used: {}", error.kind()))
+        }
+        kind => StoreError::outcome_unknown(format!("the file could not be read or written: {kind}")),
+    }
+}
+
+impl Folder {
+    pub(crate) fn open(path: PathBuf) -> Result<Self, StoreError> {
+        fs::create_dir_all(path.join(LOCK_FOLDER)).and_then(|()| File::open(&path)?.sync_all()).map_err(
+            |error| StoreError::configuration(format!("the folder cannot be made: {}", error.kind())),
+        )?;
+        Ok(Self(Arc::new(path)))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Runs `work` on a thread that may block.
+    async fn blocking<A: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self) -> io::Result<A> + Send + 'static,
+    ) -> Result<A, StoreError> {
+        let folder = self.clone();
+        match tokio::task::spawn_blocking(move || work(&folder)).await {
+            Ok(answer) => answer.map_err(|error| match error.kind() {
+                ErrorKind::WouldBlock => {
+                    StoreError::unavailable("another process holds the lock of the file")
+                }
+                _ => failure(&error),
+            }),
+            Err(_) => Err(StoreError::outcome_unknown("the work on the file was broken off")),
+        }
+    }
+
+    fn file(&self, name: &ObjectName) -> PathBuf {
+        self.0.join(&name.scope).join(&name.key)
+    }
+
+    /// The lock of a file, until it is dropped.
+    fn lock(&self, name: &ObjectName) -> io::Result<File> {
+        // FNV-1a, which all versions and processes compute alike.
+        let hash = [name.scope.as_bytes(), b"/", name.key.as_bytes()].concat().into_iter();
+        let hash =
+            hash.fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+        let path = self.0.join(LOCK_FOLDER).join((hash % LOCKS).to_string());
+        let lock = File::options().create(true).truncate(false).write(true).open(path)?;
+        let begin = Instant::now();
+        loop {
+            match lock.try_lock() {
+                Ok(()) => return Ok(lock),
+                Err(TryLockError::Error(error)) => return Err(error),
+                Err(TryLockError::WouldBlock) if begin.elapsed() > PATIENCE => {
+                    return Err(ErrorKind::WouldBlock.into());
+                }
+                Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+
+    /// Replaces the content `seen` by `new`, `None` for no file, and returns whether it did.
+    fn swap(&self, name: &ObjectName, seen: Option<&Bytes>, new: Option<&Bytes>) -> io::Result<bool> {
+        let (path, lock) = (self.file(name), self.lock(name)?);
+        if content(&path)?.as_ref() != seen {
+            return Ok(false);
+        }
+        let folder = self.0.join(&name.scope);
+        if !folder.exists() {
+            fs::create_dir_all(&folder)?;
+            File::open(&*self.0)?.sync_all()?;
+        }
+        match new {
+            // One writer at a time has the lock, so the temporary file is its own.
+            Some(bytes) => {
+                let temporary = folder.join(format!(".{}", name.key));
+                let mut file = File::create(&temporary)?;
+                file.write_all(bytes)?;
+                file.sync_all()?;
+                fs::rename(&temporary, &path)?;
+            }
+            None => fs::remove_file(&path)?,
+        }
+        File::open(&folder)?.sync_all()?;
+        drop(lock);
+        Ok(true)
+    }
+
+    /// The names of all files of a scope, or of all, as `scope/key`, in their order.
+    fn names(&self, scope: Option<&str>) -> io::Result<Vec<String>> {
+        let scopes = match scope {
+            Some(scope) => vec![scope.to_owned()],
+            None => entries(&self.0)?,
+        };
+        let mut names = Vec::new();
+        for scope in scopes {
+            let keys = entries(&self.0.join(&scope))?;
+            names.extend(keys.into_iter().map(|key| format!("{scope}/{key}")));
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+}
+
+/// The names in a folder, but for locks and temporary files.
+fn entries(folder: &Path) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let names = entries.map(|entry| Ok(entry?.file_name().into_string().unwrap_or_default()));
+    let names: io::Result<Vec<String>> = names.collect();
+    Ok(names?.into_iter().filter(|name| !name.is_empty() && !name.starts_with('.')).collect())
+}
+
+fn content(path: &Path) -> io::Result<Option<Bytes>> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes.into())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+impl CompareAndSwap for Folder {
+    type Revision = Bytes;
+
+    async fn get(&self, name: &ObjectName) -> Result<Option<Version<Bytes>>, StoreError> {
+        let name = name.clone();
+        let bytes = self.blocking(move |folder| content(&folder.file(&name))).await?;
+        Ok(bytes.map(|bytes| Version { revision: bytes.clone(), bytes }))
+    }
+
+    async fn put(
+        &self,
+        name: &ObjectName,
+        bytes: Bytes,
+        seen: Option<&Bytes>,
+        _keep: Option<Duration>,
+    ) -> Result<Option<Bytes>, StoreError> {
+        let (name, seen, new) = (name.clone(), seen.cloned(), bytes.clone());
+        let written = self.blocking(move |folder| folder.swap(&name, seen.as_ref(), Some(&new))).await?;
+        Ok(written.then_some(bytes))
+    }
+
+    async fn delete(&self, name: &ObjectName, seen: &Bytes) -> Result<bool, StoreError> {
+        let (name, seen) = (name.clone(), seen.clone());
+        self.blocking(move |folder| folder.swap(&name, Some(&seen), None)).await
+    }
+
+    async fn list(
+        &self,
+        scope: Option<&str>,
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Listing<Bytes>, StoreError> {
+        let (scope, after) = (scope.map(str::to_owned), after.unwrap_or_default().to_vec());
+        self.blocking(move |folder| {
+            let names = folder.names(scope.as_deref())?;
+            let mut names = names.into_iter().filter(|name| name.as_bytes() > &*after);
+            let mut listing = Listing { versions: Vec::new(), next: None };
+            for name in names.by_ref().take(limit) {
+                if let Some(bytes) = content(&folder.0.join(&name))? {
+                    listing.versions.push(Version { revision: bytes.clone(), bytes });
+                }
+                listing.next = Some(name.into_bytes());
+            }
+            if names.next().is_none() {
+                listing.next = None;
+            }
+            Ok(listing)
+        })
+        .await
+    }
+
+    async fn inspect(&self) -> Result<Inspection, StoreError> {
+        let mut inspection = Inspection::of("a folder");
+        let text = "must be on this machine: locks and flushes on a network's file system are not tested";
+        inspection.find(Standing::Unknown, "disk", text);
+        Ok(inspection)
+    }
+
+    fn max_bytes(&self) -> usize {
+        MAX_OBJECT_BYTES
+    }
+}

@@ -1,0 +1,141 @@
+//! Records as objects of an object store, or as files of a folder.
+//!
+//! Owns the requests to the object store, and the files and locks of a folder. The decisions, the use of a declared clock
+//! skew and the retries are those of [`idem_store_kit::cas`].
+
+mod bucket;
+mod folder;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::ObjectStore;
+
+use idem_core::StoreError;
+use idem_store_kit::cas::{CasSettings, CasStore};
+use idem_store_kit::own_runtime;
+
+use bucket::Bucket;
+use folder::Folder;
+
+/// The largest object. Each step, renewal and result writes the whole record.
+const MAX_OBJECT_BYTES: usize = 8 * 1_024 * 1_024;
+
+/// A store in a bucket of an object store with conditional writes: S3, Google Cloud Storage, Azure. Feature `object`.
+///
+/// A first call is two writes (claim, complete), and one more for each step and each renewal. A replay is a read where this
+/// process saw the result, and else a refused write and a read.
+///
+/// # Clock
+///
+/// An object store has no clock that a condition can use. The store uses the clocks of the calling machines for leases and
+/// expiry. They must not differ by more than the declared [`clock_skew`](BucketStoreBuilder::clock_skew), which is added
+/// before a lease counts as over or a record as expired. If they differ by more, another worker may take over the claim of
+/// a live worker early. The late result of that live worker is still refused.
+///
+/// # Purge
+///
+/// No object store deletes on a condition through `object_store`, so [`purge`](idem_core::Store::purge) empties the objects
+/// of expired records, and tags them `idem=expired`, for a lifecycle rule that deletes them.
+///
+/// # Runtime
+///
+/// A separate thread drives the connections, renews and releases, so that a body that blocks its thread keeps its lease.
+#[derive(Clone)]
+pub struct BucketStore(CasStore<Bucket>);
+
+/// A store in a folder of this machine: a file for each record. For development and tests, in place of a
+/// [`BucketStore`]; for one host, `SqliteStore` is faster. Feature `object`.
+///
+/// Several processes may share a folder. Every write is flushed to the disk before it is acknowledged.
+#[derive(Clone)]
+pub struct FolderStore(CasStore<Folder>);
+
+idem_store_kit::store_by_cas!(BucketStore, 0);
+idem_store_kit::store_by_cas!(FolderStore, 0);
+
+impl BucketStore {
+    /// A store of the objects whose names begin with `prefix/`.
+    ///
+    /// # Errors
+    ///
+    /// As [`BucketStoreBuilder::connect`].
+    pub async fn connect(objects: Arc<dyn ObjectStore>, prefix: &str) -> Result<Self, StoreError> {
+        Self::builder(objects, prefix).connect().await
+    }
+
+    /// The same, with settings.
+    pub fn builder(objects: Arc<dyn ObjectStore>, prefix: &str) -> BucketStoreBuilder {
+        BucketStoreBuilder { objects, prefix: prefix.into(), settings: CasSettings::default() }
+    }
+}
+
+/// The settings for a new [`BucketStore`].
+#[derive(Clone)]
+#[must_use]
+pub struct BucketStoreBuilder {
+    objects: Arc<dyn ObjectStore>,
+    prefix: String,
+    settings: CasSettings,
+}
+
+impl BucketStoreBuilder {
+    /// How much the clocks of the calling machines may differ; 1 s unless set. A claim can be taken over this long after its
+    /// lease.
+    pub const fn clock_skew(mut self, skew: Duration) -> Self {
+        self.settings.clock_skew = skew;
+        self
+    }
+
+    /// How long one operation may take, with all its requests and retries; 5 s unless set. After that time its outcome is
+    /// unknown.
+    pub const fn operation_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.operation_timeout = timeout;
+        self
+    }
+
+    /// Checks by four writes to an object of its own that the object store keeps the conditions of writes.
+    ///
+    /// # Errors
+    ///
+    /// `Configuration` if it does not, or refuses this client; `Unavailable` or `OutcomeUnknown` if it does not answer.
+    pub async fn connect(self) -> Result<BucketStore, StoreError> {
+        let Self { objects, prefix, settings } = self;
+        let bucket = Bucket::new(objects, &prefix);
+        let checked = own_runtime::apart(async move { bucket.check(settings.operation_timeout).await });
+        Ok(BucketStore(CasStore::new(checked.await?, settings)))
+    }
+}
+
+impl FolderStore {
+    /// A store in this folder, which is created if it does not exist.
+    ///
+    /// # Errors
+    ///
+    /// `Configuration` if the folder cannot be created.
+    pub fn open(folder: impl Into<PathBuf>) -> Result<Self, StoreError> {
+        // All callers have this machine's clock.
+        let settings = CasSettings { clock_skew: Duration::ZERO, ..CasSettings::default() };
+        Ok(Self(CasStore::new(Folder::open(folder.into())?, settings)))
+    }
+}
+
+impl fmt::Debug for BucketStoreBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BucketStoreBuilder").field("prefix", &self.prefix).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for BucketStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BucketStore").field("objects", &self.0.service().to_string()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for FolderStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FolderStore").field("folder", &self.0.service().path()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,6 @@
+//! Tests of idem-object: the kit on a folder, in memory and on an emulator of S3, and what the stores promise beyond the protocol.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
+
+mod conformance;
+mod objects;

@@ -1,0 +1,180 @@
+//! Tests of what the stores promise beyond the protocol: conditions that are kept, what a purge leaves, failures.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::TryStreamExt as _;
+use http_body_util::BodyExt as _;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use idem_object::{BucketStore, FolderStore};
+use idem_runtime::protocol::{Claim, ClaimAnswer, Grant, Owner};
+use idem_runtime::{Key, RecordKey, Scope, Store, StoreErrorKind};
+use idem_test_servers::Aws;
+use object_store::aws::AmazonS3Builder;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody, HttpResponse,
+    HttpResponseBody, HttpService,
+};
+use object_store::local::LocalFileSystem;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{ClientOptions, ObjectStore, ObjectStoreExt as _};
+
+/// A client without TLS.
+#[derive(Debug)]
+struct Plain;
+
+#[derive(Debug)]
+struct Service(Client<hyper_util::client::legacy::connect::HttpConnector, HttpRequestBody>);
+
+impl HttpConnector for Plain {
+    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(HttpClient::new(Service(Client::builder(TokioExecutor::new()).build_http())))
+    }
+}
+
+#[async_trait::async_trait]
+impl HttpService for Service {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let answer = self.0.request(request).await;
+        let answer = answer.map_err(|error| HttpError::new(HttpErrorKind::Connect, error))?;
+        let failed = |error| HttpError::new(HttpErrorKind::Interrupted, error);
+        Ok(answer.map(|body| HttpResponseBody::new(body.map_err(failed))))
+    }
+}
+
+/// A new bucket of the emulator.
+pub(crate) fn s3(aws: &Aws, bucket: &str) -> Arc<dyn ObjectStore> {
+    let host = aws.url().replace("http://", "");
+    let mut created = TcpStream::connect(&host).unwrap();
+    write!(
+        created,
+        "PUT /{bucket} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    created.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains(" 200 "), "{answer}");
+    let builder =
+        AmazonS3Builder::new().with_endpoint(aws.url()).with_bucket_name(bucket).with_region("us-east-1");
+    let builder = builder.with_access_key_id("test").with_secret_access_key("test");
+    let builder = builder.with_allow_http(true).with_http_connector(Plain);
+    Arc::new(builder.build().unwrap())
+}
+
+fn key(key: &str) -> RecordKey {
+    RecordKey::new(Scope::new("test.object").unwrap(), Key::new(key).unwrap())
+}
+
+fn claim() -> Claim {
+    Claim::new(Owner::random(), Duration::from_secs(30), Duration::from_secs(3_600))
+}
+
+async fn granted<S: Store>(store: &S, key: &RecordKey, claim: &Claim) -> Grant {
+    match store.claim(key, claim).await.unwrap() {
+        ClaimAnswer::Granted(grant) => grant,
+        other => panic!("not granted: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn an_object_store_without_conditional_writes_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let objects = Arc::new(LocalFileSystem::new_with_prefix(folder.path()).unwrap());
+    let error = BucketStore::connect(objects, "records").await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
+}
+
+#[tokio::test]
+async fn a_purge_empties_an_expired_object_which_can_be_claimed_again() {
+    let objects: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+    let builder = BucketStore::builder(objects.clone(), "records").clock_skew(Duration::ZERO);
+    let store = builder.connect().await.unwrap();
+    let moment = Duration::from_millis(1);
+    let first = granted(&store, &key("over"), &claim().with_lease(moment).with_ttl(moment)).await;
+    granted(&store, &key("live"), &claim()).await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(store.purge(100).await.unwrap(), 1);
+    assert_eq!(store.purge(100).await.unwrap(), 0);
+    let left: Vec<_> = objects.list(None).try_collect().await.unwrap();
+    let mut left: Vec<_> = left.iter().map(|meta| (meta.location.to_string(), meta.size == 0)).collect();
+    left.sort_unstable();
+    let names =
+        [("records/test=2Eobject/live".to_owned(), false), ("records/test=2Eobject/over".to_owned(), true)];
+    assert_eq!(left, names);
+    let again = granted(&store, &key("over"), &claim()).await;
+    assert!(again.fence > first.fence && again.attempt == 1);
+}
+
+#[tokio::test]
+async fn what_is_no_record_is_an_error_and_stays_as_it_is() {
+    let objects: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+    let store = BucketStore::connect(objects.clone(), "records").await.unwrap();
+    let path = Path::from("records/test=2Eobject/a");
+    objects.put(&path, "private".into()).await.unwrap();
+    for error in [
+        store.claim(&key("a"), &claim()).await.unwrap_err(),
+        store.get(&key("a")).await.unwrap_err(),
+        store.forget(&key("a")).await.unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), StoreErrorKind::CorruptRecord, "{error}");
+        assert!(!format!("{error} {error:?}").contains("private"));
+    }
+    assert_eq!(objects.get(&path).await.unwrap().bytes().await.unwrap(), "private");
+}
+
+#[tokio::test]
+async fn a_stopped_service_leaves_the_outcome_unknown_and_the_same_owner_finds_it_out() {
+    let mut aws = Aws::start();
+    let objects = s3(&aws, "records");
+    let timeout = Duration::from_millis(900);
+    let open = async |timeout| {
+        let builder = BucketStore::builder(objects.clone(), "records").clock_skew(Duration::ZERO);
+        builder.operation_timeout(timeout).connect().await.unwrap()
+    };
+    let (patient, impatient) = (open(Duration::from_secs(30)).await, open(timeout).await);
+    let request = claim();
+    let begin = Instant::now();
+    aws.server().signal("-STOP");
+    let error = impatient.claim(&key("private"), &request).await.unwrap_err();
+    assert!(begin.elapsed() < timeout * 4, "{:?}", begin.elapsed());
+    assert_eq!(error.kind(), StoreErrorKind::OutcomeUnknown, "{error}");
+    assert!(!format!("{error} {error:?}").contains("private"));
+    aws.server().signal("-CONT");
+    let grant = granted(&patient, &key("private"), &request).await;
+    assert_eq!(grant.attempt, 1);
+    assert_eq!(granted(&impatient, &key("private"), &request).await.fence, grant.fence);
+}
+
+#[tokio::test]
+async fn a_lock_that_another_process_holds_makes_a_write_wait_and_then_fail() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = FolderStore::open(folder.path()).unwrap();
+    granted(&store, &key("a"), &claim()).await;
+    let locks: Vec<_> =
+        fs::read_dir(folder.path().join(".locks")).unwrap().map(|lock| lock.unwrap().path()).collect();
+    let locks: Vec<_> = locks.iter().map(|lock| fs::File::open(lock).unwrap()).collect();
+    locks.iter().for_each(|lock| lock.lock().unwrap());
+    let error = store.forget(&key("a")).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+    // A read needs no lock.
+    assert!(store.get(&key("a")).await.unwrap().is_some());
+    drop(locks);
+    assert!(store.forget(&key("a")).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_purge_of_a_folder_leaves_no_file_of_an_expired_record() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = FolderStore::open(folder.path()).unwrap();
+    let moment = Duration::from_millis(1);
+    granted(&store, &key("over"), &claim().with_lease(moment).with_ttl(moment)).await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(store.purge(100).await.unwrap(), 1);
+    assert_eq!(fs::read_dir(folder.path().join("test=2Eobject")).unwrap().count(), 0);
+    granted(&store, &key("over"), &claim()).await;
+}
