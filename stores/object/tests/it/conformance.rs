@@ -9,9 +9,9 @@ use object_store::ObjectStore;
 use object_store::memory::InMemory;
 
 async fn open(objects: &Arc<dyn ObjectStore>) -> BucketStore {
-    // Both stores are on one machine, with one clock.
+    // Both stores are on one machine, with one clock. The emulator takes seconds for hundreds of objects on a busy machine.
     let builder = BucketStore::builder(objects.clone(), "records").clock_skew(Duration::ZERO);
-    builder.operation_timeout(Duration::from_secs(30)).connect().await.unwrap()
+    builder.operation_timeout(Duration::from_secs(120)).connect().await.unwrap()
 }
 
 mod in_a_folder {
