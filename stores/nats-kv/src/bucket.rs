@@ -202,6 +202,7 @@ impl CompareAndSwap for Bucket {
         if consumer.cached_info().num_pending == 0 {
             return Ok(listing);
         }
+        let name = consumer.cached_info().name.clone();
         let mut messages = consumer.messages().await.map_err(|error| failed(&error.kind()))?;
         while let Some(message) = messages.next().await {
             let message = message.map_err(|error| failed(&error.kind()))?;
@@ -221,6 +222,9 @@ impl CompareAndSwap for Bucket {
                 break;
             }
         }
+        drop(messages);
+        // The server would delete it only after minutes, and a walk makes one for each page.
+        let _ = self.store.stream.delete_consumer(&name).await;
         Ok(listing)
     }
 
