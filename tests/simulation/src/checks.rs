@@ -302,7 +302,7 @@ impl State {
         }
         for other in earlier.iter().skip(cleared).copied() {
             let run = &self.runs[other];
-            if run.fence.is_some_and(|fence| self.resolved_meanwhile(number, life, fence).is_some()) {
+            if self.is_resolved(number, life, run) {
                 continue;
             }
             let crashed = run.crashed();
@@ -377,6 +377,7 @@ impl State {
         let last = earlier.iter().skip(cleared).last().copied();
         if let Some(last) = last
             && self.runs[last].crashed()
+            && !self.is_resolved(number, life, &self.runs[last])
             && !recovered
         {
             self.violate(RECOVERED, format!("run {last} did not end, and run {id} is not recovered"));
@@ -990,6 +991,19 @@ impl State {
         let key = &self.keys[number];
         let (begin, end) = key.grants.get(&fence)?.doubt_confirmed?;
         (begin..=end).contains(&key.lives[life].resolved?).then_some(end)
+    }
+
+    /// Whether an operator resolved the doubt of this run before its worker could know of it: while the store's confirmation was
+    /// on its way, or before its body began, if a jump of the clock had ended its lease.
+    fn is_resolved(&self, number: usize, life: usize, run: &Run) -> bool {
+        let Some(fence) = run.fence else { return false };
+        let key = &self.keys[number];
+        let (Some(granted), Some(resolved)) = (key.grants.get(&fence), key.lives[life].resolved) else {
+            return false;
+        };
+        let is_late =
+            (granted.at..=run.began).contains(&resolved) && self.jumped.is_some_and(|at| at >= granted.at);
+        is_late || self.resolved_meanwhile(number, life, fence).is_some()
     }
 
     /// A body has the value of a step.
