@@ -1,4 +1,4 @@
-//! The requests to an object store: reads, and writes on the condition of an ETag or a version.
+//! The requests to an object store: reads, and writes on the condition of an entity tag or a version.
 
 use std::fmt;
 use std::sync::Arc;
