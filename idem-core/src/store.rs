@@ -241,15 +241,21 @@ impl Request {
 }
 
 impl StoredResult {
+    /// How many bytes it has: 0 if it is a tombstone.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        match self {
+            Self::Value(bytes) => bytes.len(),
+            Self::Tombstone(_) => 0,
+        }
+    }
+
     /// Checks that it is of at most `limit` bytes.
     ///
     /// # Errors
     ///
     /// A [`StoreErrorKind::TooLarge`](crate::StoreErrorKind) if it has more.
     pub fn check_size(&self, limit: usize) -> Result<(), StoreError> {
-        match self {
-            Self::Value(bytes) if bytes.len() > limit => Err(StoreError::too_large(bytes.len(), limit)),
-            _ => Ok(()),
-        }
+        if self.size() > limit { Err(StoreError::too_large(self.size(), limit)) } else { Ok(()) }
     }
 }

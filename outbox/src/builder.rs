@@ -53,7 +53,7 @@ impl Outbox {
 }
 
 /// The settings of an [`Outbox`].
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[must_use]
 pub struct OutboxBuilder {
     settings: Settings,
@@ -73,7 +73,7 @@ impl OutboxBuilder {
     /// Creates and migrates nothing: tables that are missing or have an older layout are refused. For tools that read the outbox
     /// of another program.
     pub const fn must_exist(mut self) -> Self {
-        self.settings.must_exist = true;
+        self.settings.common.must_exist = true;
         self
     }
 
@@ -87,14 +87,14 @@ impl OutboxBuilder {
     /// The table of the messages, and the prefix of the other tables' names; `idem_outbox` unless set. Up to
     /// 40 letters, digits and underscores. Outboxes with different tables share nothing.
     pub fn table(mut self, table: impl Into<String>) -> Self {
-        self.settings.table = table.into();
+        self.settings.common.table = table.into();
         self
     }
 
     /// How long a relay's or an operator's statement may take, with all its repetitions, from 1 millisecond to 1
     /// hour; 5 seconds unless set. For `enqueue` the limits of the caller's connection apply.
     pub const fn operation_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.operation_timeout = timeout;
+        self.settings.common.operation_timeout = timeout;
         self
     }
 
@@ -106,7 +106,7 @@ impl OutboxBuilder {
         R: Future<Output = Result<PgConnectOptions, E>> + Send + 'static,
         E: fmt::Display,
     {
-        self.settings.source = self.settings.source.map(|source| source.refreshed(refresh));
+        self.settings.common.source = self.settings.common.source.map(|source| source.refreshed(refresh));
         self
     }
 
@@ -155,18 +155,5 @@ impl OutboxBuilder {
             ));
         }
         Ok(())
-    }
-}
-
-impl fmt::Debug for OutboxBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OutboxBuilder")
-            .field("place", &self.settings.place())
-            .field("schema", &self.settings.schema)
-            .field("table", &self.settings.table)
-            .field("operation_timeout", &self.settings.operation_timeout)
-            .field("max_payload_bytes", &self.max_payload_bytes)
-            .field("notify", &self.notify)
-            .finish()
     }
 }

@@ -144,11 +144,8 @@ struct Weight {
 
 impl Weighter<RecordKey, Entry> for Weight {
     fn weight(&self, key: &RecordKey, entry: &Entry) -> u64 {
-        let result = match &entry.replay.result {
-            StoredResult::Value(bytes) => bytes.len(),
-            StoredResult::Tombstone(_) => 0,
-        };
-        let bytes = ENTRY_BYTES + key.scope().as_str().len() + key.key().as_str().len() + result;
+        let name = key.scope().as_str().len() + key.key().as_str().len();
+        let bytes = ENTRY_BYTES + name + entry.replay.result.size();
         (bytes as u64).max(self.least)
     }
 }

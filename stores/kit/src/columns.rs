@@ -26,12 +26,12 @@ impl Unreadable {
             key.digest()
         ))
     }
+}
 
-    /// The error for a row that belongs to no single key.
-    #[must_use]
-    pub fn failure(self) -> Failure {
-        let Self(column) = self;
-        Failure::Refused(StoreError::corrupt_record(format!("the server returned no valid column {column}")))
+/// The error for a row that belongs to no single key.
+impl From<Unreadable> for Failure {
+    fn from(Unreadable(column): Unreadable) -> Self {
+        Self::Refused(StoreError::corrupt_record(format!("the server returned no valid column {column}")))
     }
 }
 

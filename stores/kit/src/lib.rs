@@ -12,6 +12,7 @@ pub mod cas;
 pub mod columns;
 pub mod group_commit;
 pub mod hints;
+pub mod limits;
 pub mod network;
 pub mod own_runtime;
 mod records;

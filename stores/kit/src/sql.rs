@@ -1,16 +1,18 @@
 //! What stores of SQL servers share: how they connect, and how they serve operators.
 //!
 //! [`Connector`] opens and ages connections, and lends a separate connection to operations outside a batch.
-//! [`Identifier`] and [`limits`] check settings, [`Encryption`] what others on the network can read, [`failure`] why no connection was made.
+//! [`Settings`], [`Limits`] and [`Identifier`] check settings, [`Encryption`] what others on the network can read, [`failure`] why no
+//! connection was made.
 
 mod connector;
 mod encryption;
 pub mod failure;
 mod hosts;
 mod identifier;
-pub mod limits;
 mod listing;
 mod purging;
+mod settings;
+mod shared_store;
 mod source;
 mod transaction;
 
@@ -21,9 +23,10 @@ pub use self::encryption::Encryption;
 pub use self::hosts::Host;
 pub use self::identifier::Identifier;
 pub use self::listing::page;
-pub use self::purging::Purging;
+pub use self::settings::{Limits, Settings};
+pub use self::shared_store::SharedStore;
 pub use self::source::Source;
-pub use self::transaction::{Announced, recorded, taken};
+pub use self::transaction::{HELD, recorded, taken};
 
 /// Scope and key, as columns of bytes have them.
 pub type Name<'n> = (&'n [u8], &'n [u8]);

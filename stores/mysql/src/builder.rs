@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use sqlx::mysql::MySqlConnectOptions;
 
+use super::MySqlStore;
 use super::deletion;
 use super::layout::Names;
 use super::setting::Setting;
 use super::statements::Statements;
-use super::{Inner, MySqlStore};
 use crate::db::connector::{Connector, Opener, Source, database};
 use crate::db::schema;
 use crate::db::session::AT_ONCE;
-use idem_core::{StoreError, Waiters};
-use idem_store_kit::Records;
+use idem_core::StoreError;
+use idem_store_kit::group_commit::Queues;
 use idem_store_kit::hints::Hints;
 use idem_store_kit::own_runtime::apart;
-use idem_store_kit::sql::{Identifier, Purging, limits};
+use idem_store_kit::sql::{Identifier, Limits, Settings, SharedStore};
 
 const TABLE: &str = "idem_records";
 /// The space for the rest of a message that carries a result in digits.
@@ -27,52 +27,37 @@ const MESSAGE: usize = 64 << 10;
 const MOST_BYTES: usize = 1 << 20;
 
 /// The settings of a [`MySqlStore`].
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[must_use]
 pub struct MySqlStoreBuilder {
-    source: Result<Source, StoreError>,
-    table: String,
-    operation_timeout: Duration,
-    max_connection_age: Duration,
-    connections: usize,
-    max_result_bytes: usize,
-    purge_every: Option<Duration>,
-    must_exist: bool,
+    settings: Settings<Source>,
+    limits: Limits,
 }
 
 impl MySqlStoreBuilder {
     pub(super) fn new(source: Result<Source, StoreError>) -> Self {
-        Self {
-            source,
-            table: TABLE.to_owned(),
-            operation_timeout: limits::OPERATION_TIMEOUT,
-            max_connection_age: limits::MAX_CONNECTION_AGE,
-            connections: limits::CONNECTIONS,
-            max_result_bytes: limits::MAX_RESULT_BYTES,
-            purge_every: Some(limits::PURGE_EVERY),
-            must_exist: false,
-        }
+        Self { settings: Settings::new(source, TABLE), limits: Limits::default() }
     }
 
     /// Creates, migrates and purges nothing: a table that is missing or has an older layout is refused. For tools that read the table of
     /// another program.
     pub const fn must_exist(mut self) -> Self {
-        self.must_exist = true;
-        self.purge_every = None;
+        self.settings.must_exist = true;
+        self.limits.purge_every = None;
         self
     }
 
     /// The table; `idem_records` unless set. Up to 40 letters, digits and underscores. Stores with
     /// different tables share nothing.
     pub fn table(mut self, table: impl Into<String>) -> Self {
-        self.table = table.into();
+        self.settings.table = table.into();
         self
     }
 
     /// How long an operation may take, with all its repetitions, from 1 millisecond to 1 hour; 5
     /// seconds unless set.
     pub const fn operation_timeout(mut self, timeout: Duration) -> Self {
-        self.operation_timeout = timeout;
+        self.settings.operation_timeout = timeout;
         self
     }
 
@@ -80,14 +65,14 @@ impl MySqlStoreBuilder {
     /// faster: operations that find no free connection share a transaction. Each tokio runtime that calls the store has one more, for
     /// operations that come alone.
     pub const fn connections(mut self, most: usize) -> Self {
-        self.connections = most;
+        self.limits.connections = most;
         self
     }
 
     /// How old a connection may become before the store replaces it; 30 minutes unless set. So the store follows a host name that
     /// points to another server.
     pub const fn max_connection_age(mut self, age: Duration) -> Self {
-        self.max_connection_age = age;
+        self.settings.max_connection_age = age;
         self
     }
 
@@ -108,14 +93,14 @@ impl MySqlStoreBuilder {
         R: Future<Output = Result<MySqlConnectOptions, E>> + Send + 'static,
         E: fmt::Display,
     {
-        self.source = self.source.map(|source| source.refreshed(refresh));
+        self.settings.source = self.settings.source.map(|source| source.refreshed(refresh));
         self
     }
 
     /// The largest result that is stored, in bytes, up to 512 MiB; 16 MiB unless set. Half of the server's `max_allowed_packet`, less
     /// 32 KiB, limits it too: [`max_result_bytes`](idem_core::Store::max_result_bytes) of the store returns the limit that applies.
     pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
-        self.max_result_bytes = bytes;
+        self.limits.max_result_bytes = bytes;
         self
     }
 
@@ -123,7 +108,7 @@ impl MySqlStoreBuilder {
     /// set, and `None` to leave it to calls of [`purge`](idem_core::Store::purge). It deletes in small batches on a connection of its
     /// own, opened for each purge, and several processes do not wait for each other. It ends with the last handle of the store.
     pub fn purge_every(mut self, every: impl Into<Option<Duration>>) -> Self {
-        self.purge_every = every.into();
+        self.limits.purge_every = every.into();
         self
     }
 
@@ -136,52 +121,31 @@ impl MySqlStoreBuilder {
     /// or MariaDB 10.6, or a newer version of idem made the table. [`Unavailable`](idem_core::StoreErrorKind::Unavailable)
     /// if the server cannot be reached within the operation timeout.
     pub async fn connect(self) -> Result<MySqlStore, StoreError> {
-        self.check()?;
-        let table = Identifier::table(&self.table)?;
-        let source = self.source?;
+        let (settings, limits) = (self.settings, self.limits);
+        settings.check().and_then(|()| limits.check()).map_err(StoreError::configuration)?;
+        let table = Identifier::table(&settings.table)?;
+        let source = settings.source?;
         let names = Names::new(&Identifier::existing(database(&source)?), &table);
-        let connector = Connector::new(Opener, source, self.operation_timeout, self.max_connection_age);
-        let place = format!("{} table {}", connector.place(), self.table);
+        let connector =
+            Connector::new(Opener, source, settings.operation_timeout, settings.max_connection_age);
+        let place = format!("{} table {}", connector.place(), settings.table);
         let (opening, named) = (connector.clone(), names.clone());
         let preparing =
-            async move { schema::prepare(&opening, &named, &named.layouts(), self.must_exist).await };
+            async move { schema::prepare(&opening, &named, &named.layouts(), settings.must_exist).await };
         let server = apart(preparing).await?;
         let setting = Setting {
             connector,
             statements: Arc::new(Statements::new(names)),
             at_once: if server.fails_at_once { AT_ONCE } else { "" },
-            connections: self.connections,
+            connections: limits.connections,
             most_bytes: MOST_BYTES.min(server.max_packet / 2),
             stepped: Hints::new(),
             has_transactions: Default::default(),
         };
-        let max_result_bytes = self.max_result_bytes.min(server.max_packet.saturating_sub(MESSAGE) / 2);
-        let records = Records::new(setting, max_result_bytes);
-        let purging = Purging::start(&records.queues(), self.purge_every, |queues, limit| async move {
+        let max_result_bytes = limits.max_result_bytes.min(server.max_packet.saturating_sub(MESSAGE) / 2);
+        let purge = |queues: Arc<Queues<Setting>>, limit| async move {
             deletion::purge(queues.server(), limit).await
-        });
-        Ok(MySqlStore(Arc::new(Inner {
-            records,
-            _purging: purging,
-            place,
-            waiters: Waiters::default(),
-            announced: Default::default(),
-        })))
-    }
-
-    fn check(&self) -> Result<(), StoreError> {
-        let sizes = || limits::check_sizes(self.connections, self.max_result_bytes);
-        let times = limits::check_timeout("operation_timeout", self.operation_timeout);
-        let purging = || self.purge_every.map_or(Ok(()), |every| limits::check_timeout("purge_every", every));
-        times.and_then(|()| sizes()).and_then(|()| purging()).map_err(StoreError::configuration)
-    }
-}
-
-impl fmt::Debug for MySqlStoreBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MySqlStoreBuilder")
-            .field("place", &self.source.as_ref().map(Connector::place_of))
-            .field("table", &self.table)
-            .finish_non_exhaustive()
+        };
+        Ok(MySqlStore(SharedStore::new(setting, max_result_bytes, place, limits.purge_every, purge)))
     }
 }

@@ -6,11 +6,9 @@ mod entry;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
-
-use sqlx::mysql::MySqlRow;
 
 use self::entry::Entry;
+pub(super) use self::entry::read;
 use super::reading::{self, Rest, clock};
 use super::rows;
 use super::setting::Setting;
@@ -21,12 +19,8 @@ use idem_core::protocol::{
     self, Claim, ClaimAnswer, Fence, Record, RecordStep, RecordedStep, Request, State, Timestamp,
 };
 use idem_core::{RecordKey, StoreError};
-use idem_store_kit::columns::Unreadable;
 use idem_store_kit::group_commit::{Answer, Answers, Op, Operation, Seen, Ticket};
-use idem_store_kit::sql::{Name, name};
-
-/// `retry_after` of a duplicate while a caller's transaction has the key. When that ends is unknown.
-pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
+use idem_store_kit::sql::{HELD, Name, name};
 
 /// Answers a batch, in its order. Either all changes that it answers are committed, or none.
 pub(super) async fn apply(
@@ -76,11 +70,11 @@ async fn transact(
     let keys: Vec<&RecordKey> = entries.values().map(|entry| entry.key).collect();
     let response = session.run(statements.lock(keys.into_iter()), Stage::Open).await?;
     for row in response.rows(BEGINNING) {
-        if let Some(entry) = entries.get_mut(&reading::name(row).map_err(Unreadable::failure)?) {
+        if let Some(entry) = entries.get_mut(&reading::name(row)?) {
             entry.set_row(row);
         }
     }
-    let now = clock(&response, BEGINNING + 1, setting).map_err(Unreadable::failure)?;
+    let now = clock(&response, BEGINNING + 1, setting)?;
     let mut answers = Vec::with_capacity(tickets.len());
     for ticket in tickets {
         let Operation { key, op } = &*ticket.operation;
@@ -153,20 +147,6 @@ fn look(entry: &mut Entry<'_>, request: &Claim, now: Timestamp) -> Judged {
     }))
 }
 
-/// The grant that a claim would get, or its answer, and the record there is: by a row that was read in a caller's transaction.
-pub(super) fn look_at(
-    key: &RecordKey,
-    row: Option<&MySqlRow>,
-    request: &Claim,
-    now: Timestamp,
-) -> (Judged, Option<Record>) {
-    let mut entry = Entry::absent(key);
-    if let Some(row) = row {
-        entry.set_row(row);
-    }
-    (look(&mut entry, request, now), entry.record.clone())
-}
-
 /// Why an operation must not write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
@@ -205,9 +185,7 @@ fn unwritten(
     let transition = protocol::claim(record.as_ref(), Fence::default(), request, now);
     let answer = match transition.write {
         None if is_done || why == Why::Locked => transition.answer,
-        Some(_) if why == Why::Locked && setting.has_transactions.load(Ordering::Relaxed) => {
-            ClaimAnswer::Busy { retry_after: RETRY_AFTER }
-        }
+        Some(_) if why == Why::Locked && setting.has_transactions.load(Ordering::Relaxed) => HELD,
         _ => return None,
     };
     Some(Answer::Applied(answer.into()))

@@ -6,7 +6,6 @@ use super::setting::Setting;
 use crate::db::failure::{Failure, Stage};
 use crate::db::session::{BEGINNING, COMMIT, Session};
 use idem_core::StoreError;
-use idem_store_kit::columns::Unreadable;
 
 /// How many records one transaction looks at: few, so that it is short.
 const PURGE_BATCH: usize = 200;
@@ -35,13 +34,12 @@ async fn batch(session: &mut Session, setting: &Setting, most: usize) -> Result<
     let response = session.run(statements.lock_due(most), Stage::Open).await?;
     let (rows, mut texts, mut deleted) = (response.rows(BEGINNING), Vec::new(), 0);
     for row in rows {
-        let name = reading::name(row).map_err(Unreadable::failure)?;
-        let number = |index, name| column::<u64>(row, index, name).map_err(Unreadable::failure);
-        if number(3, "expires_at")? == 0 {
+        let name = reading::name(row)?;
+        if column::<u64>(row, 3, "expires_at")? == 0 {
             texts.push(statements.put_off(name));
             continue;
         }
-        if number(2, "steps")? > 0 {
+        if column::<u64>(row, 2, "steps")? > 0 {
             texts.push(statements.delete_steps(name));
         }
         texts.push(statements.delete(name));

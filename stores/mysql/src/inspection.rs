@@ -2,13 +2,12 @@
 
 use std::collections::HashMap;
 
-use super::rows::{NOW, column};
+use super::rows::{self, NOW, column};
 use crate::db::connector::Connector;
 use crate::db::failure::Stage;
 use crate::db::session::{Answers, Server, Session};
 use idem_core::StoreError;
 use idem_core::inspection::{Inspection, Standing};
-use idem_core::protocol::Timestamp;
 
 /// Each setting, its safe values, and the loss with another value.
 const SETTINGS: [(&str, &[&str], &str); 4] = [
@@ -48,9 +47,8 @@ pub(super) async fn look(connector: &Connector) -> Result<Inspection, StoreError
 
 fn read(server: &Server, response: &Answers) -> Inspection {
     let product = if server.is_mariadb { "MariaDB" } else { "MySQL" };
-    let now = response.rows(0).first().and_then(|row| column::<u64>(row, 0, "now").ok());
-    let mut inspection =
-        Inspection::of(format!("{product} {}", server.version)).with_now(now.map(Timestamp::from_micros));
+    let now = rows::now(response.rows(0).first(), 0).ok();
+    let mut inspection = Inspection::of(format!("{product} {}", server.version)).with_now(now);
     let settings: HashMap<String, String> = response
         .rows(1)
         .iter()

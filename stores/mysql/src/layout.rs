@@ -2,6 +2,8 @@
 
 use idem_store_kit::sql::Identifier;
 
+use crate::text::Text as _;
+
 /// The comment by which the meta table differs from another program's.
 pub(super) const COMMENT: &str = "idem";
 
@@ -39,6 +41,24 @@ impl Names {
             ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC COMMENT = '{COMMENT}';
             INSERT INTO {meta} (name, value) VALUES ('schema_version', 0), ('transactions', 0)
             ON DUPLICATE KEY UPDATE name = name"
+        )
+    }
+
+    /// Reads the version of the layout.
+    pub(super) fn version(&self) -> String {
+        format!("SELECT value FROM {} WHERE name = 'schema_version' LIMIT 1", self.meta)
+    }
+
+    /// Reads the comment of the meta table.
+    pub(super) fn meta_comment(&self) -> String {
+        let literal = |name: &Identifier| {
+            let mut text = String::new();
+            text.bytes(name.as_str().as_bytes());
+            format!("CONVERT({text} USING utf8mb4)")
+        };
+        let (database, table) = (literal(&self.database), literal(&self.meta_name));
+        format!(
+            "SELECT table_comment FROM information_schema.tables WHERE table_schema = {database} AND table_name = {table} LIMIT 1"
         )
     }
 

@@ -33,9 +33,8 @@ use idem_core::inspection::Inspection;
 use idem_core::listing::{List, Page};
 use idem_core::protocol::{self, Record, Request};
 use idem_core::{RecordKey, Store, StoreError, Waiters};
-use idem_store_kit::Records;
 use idem_store_kit::own_runtime::apart;
-use idem_store_kit::sql::{Announced, Purging};
+use idem_store_kit::sql::SharedStore;
 
 /// Keeps records in one table of a MariaDB database, version 10.6 or later, or of a MySQL database, version 8.0 or later: untested,
 /// since nobody has run it on MySQL 8.
@@ -57,15 +56,7 @@ use idem_store_kit::sql::{Announced, Purging};
 ///
 /// A handle is cheap to clone. When the last one is dropped, operations that were begun are still done.
 #[derive(Clone)]
-pub struct MySqlStore(Arc<Inner>);
-
-struct Inner {
-    records: Records<Setting>,
-    _purging: Option<Purging>,
-    place: String,
-    waiters: Waiters,
-    announced: Announced,
-}
+pub struct MySqlStore(Arc<SharedStore<Setting>>);
 
 impl MySqlStore {
     /// Connects to the database of this URL, such as `mysql://user:password@host:3306/database`, with

@@ -1,17 +1,13 @@
 //! Walks through the table in the order of its primary key. Each page has a connection of its own: no other operation waits, and none stays
 //! open behind a walk that nobody continues.
 
-use sqlx::mysql::MySqlRow;
-
 use super::reading::name;
-use super::rows::{self, column};
+use super::rows;
 use super::setting::Setting;
 use crate::db::failure::{Failure, Stage};
-use crate::db::session::{Answers, BEGINNING, Session};
+use crate::db::session::{BEGINNING, Session};
 use idem_core::StoreError;
 use idem_core::listing::{Cursor, List, Page};
-use idem_core::protocol::{Record, Timestamp};
-use idem_store_kit::columns::Unreadable;
 use idem_store_kit::sql;
 
 /// One page.
@@ -25,15 +21,8 @@ async fn page(session: &mut Session, setting: &Setting, request: &List) -> Resul
     let scope = request.scope.as_ref().map(|scope| scope.as_str());
     let text = setting.statements.list(scope, after, request.looked_at());
     let response = session.run(text, Stage::Open).await?;
-    take(&response, request).map_err(Unreadable::failure)
-}
-
-fn take(response: &Answers, request: &List) -> Result<Page, Unreadable> {
-    let now = response.rows(BEGINNING).first().ok_or(Unreadable("now"))?;
-    let now = Timestamp::from_micros(column(now, 0, "now")?);
-    sql::page(request, now, response.rows(BEGINNING + 1), |row| name(row).map(Some), record)
-}
-
-fn record(row: &MySqlRow) -> Result<(Record, Option<u64>), Unreadable> {
-    rows::read(row, 2).map(|row| (row.record, row.result_bytes))
+    let now = rows::now(response.rows(BEGINNING).first(), 0)?;
+    let name = |row| name(row).map(Some);
+    let record = |row| rows::read(row, 2).map(|row| (row.record, row.result_bytes));
+    Ok(sql::page(request, now, response.rows(BEGINNING + 1), name, record)?)
 }

@@ -27,12 +27,12 @@ pub(super) fn name(row: &MySqlRow) -> Result<Name<'_>, Unreadable> {
 
 /// Reads the row of `clock`, and notes whether transactions of callers are in use.
 pub(super) fn clock(answers: &Answers, statement: usize, setting: &Setting) -> Result<Timestamp, Unreadable> {
-    let row = answers.rows(statement).first().ok_or(Unreadable("now"))?;
-    let now = u64::try_from(column::<i64>(row, 0, "now")?).map_err(|_| Unreadable("now"))?;
-    if column::<Option<u64>>(row, 1, "transactions")?.is_some_and(|count| count > 0) {
+    let row = answers.rows(statement).first();
+    let count = row.map(|row| column::<Option<u64>>(row, 1, "transactions")).transpose()?.flatten();
+    if count.is_some_and(|count| count > 0) {
         setting.has_transactions.store(true, Ordering::Relaxed);
     }
-    Ok(Timestamp::from_micros(now))
+    rows::now(row, 0)
 }
 
 /// Answers reads, in their order.
@@ -49,24 +49,22 @@ pub(super) async fn get(
     let mut answers = Vec::with_capacity(operations.len());
     for Operation { key, .. } in operations {
         let read = match row(&response, key).map(record_and_time).transpose() {
-            Ok(Some((row, _))) if row.is_large || row.steps > 0 => {
-                let whole = rest.read(session, setting, key).await?;
-                whole.map(|whole| whole.map(|(record, now)| live(record, now)))
-            }
-            Ok(None) => Some(Ok(None)),
-            Ok(Some((row, now))) => Some(Ok(live(Some(row.record), now))),
+            Ok(Some((row, _))) if row.is_large || row.steps > 0 => rest.read(session, setting, key).await?,
+            Ok(row) => Some(Ok(row.map(|(row, now)| (Some(row.record), now)).unwrap_or_default())),
             Err(unreadable) => Some(Err(unreadable)),
         };
-        let answer = |record: Option<Record>| Answer::Found(record.map(Box::new));
-        answers.push(read.map(|read| read.map(answer).map_err(|unreadable| unreadable.error(key))));
+        let live = |(record, now): (Option<Record>, Timestamp)| {
+            let live = record.filter(|record| protocol::is_live(record, now));
+            Answer::Found(live.map(Box::new))
+        };
+        answers.push(read.map(|read| read.map(live).map_err(|unreadable| unreadable.error(key))));
     }
     Ok(answers)
 }
 
 /// The record in a row, without its steps, and when it was read.
 fn record_and_time(row: &MySqlRow) -> Result<(Row, Timestamp), Unreadable> {
-    let now = Timestamp::from_micros(column(row, RECORD + rows::WIDTH, "now")?);
-    Ok((rows::read(row, RECORD)?, now))
+    Ok((rows::read(row, RECORD)?, rows::now(Some(row), RECORD + rows::WIDTH)?))
 }
 
 /// The row of this key among those that the statement at this place returned.
@@ -90,10 +88,6 @@ async fn look(
         }
     }
     Ok((session.run(setting.statements.look(keys), Stage::Open).await?, 1))
-}
-
-fn live(record: Option<Record>, now: Timestamp) -> Option<Record> {
-    record.filter(|record| protocol::is_live(record, now))
 }
 
 /// A record with its steps and its result, and when it was read.
@@ -122,18 +116,11 @@ impl<'k> Rest<'k> {
         }
         let read = whole(session, setting, key).await?;
         if let Ok((Some(record), _)) = &read {
-            self.bytes +=
-                record.steps.iter().map(|step| &step.result).chain(&record.result).map(length).sum::<usize>();
+            let results = record.steps.iter().map(|step| &step.result).chain(&record.result);
+            self.bytes += results.map(StoredResult::size).sum::<usize>();
         }
         self.read.insert(key, read.clone());
         Ok(Some(read))
-    }
-}
-
-fn length(result: &StoredResult) -> usize {
-    match result {
-        StoredResult::Value(bytes) => bytes.len(),
-        StoredResult::Tombstone(_) => 0,
     }
 }
 
@@ -145,7 +132,7 @@ async fn whole(session: &mut Session, setting: &Setting, key: &RecordKey) -> Res
         session.leave();
     }
     let response = response?;
-    let now = clock(&response, BEGINNING, setting).map_err(Unreadable::failure)?;
+    let now = clock(&response, BEGINNING, setting)?;
     let (row, steps) = (response.rows(BEGINNING + 1).first(), response.rows(BEGINNING + 2));
     let record = row.map(|row| rows::read(row, RECORD).and_then(|row| with_steps(row, steps)));
     Ok(record.transpose().map(|record| (record, now)))

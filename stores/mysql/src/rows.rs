@@ -72,6 +72,11 @@ pub(super) fn column<'r, T: Decode<'r, MySql>>(
     row.try_get_unchecked(index).map_err(|_| Unreadable(name))
 }
 
+/// The time in a column of a row that there must be.
+pub(super) fn now(row: Option<&MySqlRow>, index: usize) -> Result<Timestamp> {
+    column(row.ok_or(Unreadable("now"))?, index, "now").map(Timestamp::from_micros)
+}
+
 /// The words of [`RECORD`], in their order.
 struct Words<'r>(&'r [u8]);
 

@@ -4,8 +4,8 @@
 
 use std::fmt::{Arguments, Write as _};
 
-use sqlx::Arguments as _;
-use sqlx::mysql::MySqlArguments;
+use sqlx::mysql::{MySql, MySqlArguments};
+use sqlx::{Arguments as _, Encode, Type};
 
 use crate::rows::{NOW_IN_ROWS, Value};
 use idem_core::RecordKey;
@@ -104,8 +104,14 @@ impl Text for String {
 pub(super) struct Prepared {
     pub(super) text: String,
     pub(super) values: MySqlArguments,
-    /// Whether a value could not be encoded, so that the statement cannot be sent.
-    pub(super) is_broken: bool,
+}
+
+impl Prepared {
+    fn parameter<'v>(&mut self, value: impl Encode<'v, MySql> + Type<MySql>) {
+        self.text.push('?');
+        // The driver can encode all of them. Of fewer values than the text has places for, it makes an error.
+        let _ = self.values.add(value);
+    }
 }
 
 impl Text for Prepared {
@@ -114,13 +120,11 @@ impl Text for Prepared {
     }
 
     fn null(&mut self) {
-        self.text.push('?');
-        self.is_broken |= self.values.add(None::<&[u8]>).is_err();
+        self.parameter(None::<&[u8]>);
     }
 
     fn number(&mut self, number: u64) {
-        self.text.push('?');
-        self.is_broken |= self.values.add(number).is_err();
+        self.parameter(number);
     }
 
     fn bytes(&mut self, bytes: &[u8]) {
@@ -128,8 +132,7 @@ impl Text for Prepared {
         if bytes.is_empty() {
             return self.text.push_str("x''");
         }
-        self.text.push('?');
-        self.is_broken |= self.values.add(bytes).is_err();
+        self.parameter(bytes);
     }
 }
 

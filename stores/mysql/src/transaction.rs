@@ -12,17 +12,17 @@ use sqlx_core::transaction::TransactionManager as _;
 use tokio::time::Instant;
 
 use super::MySqlStore;
-use super::change::{self, RETRY_AFTER};
-use super::rows::column;
+use super::change;
+use super::rows::{column, now};
 use super::setting::Setting;
-use super::statements::Statements;
 use crate::db::failure::{self, Stage};
 use crate::db::session::Session;
-use idem_core::protocol::{self, Claim, ClaimAnswer, Complete, CompleteAnswer, Record, Timestamp};
+use idem_core::protocol::{self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record};
 use idem_core::transaction::{RecordsIn, Taken, Taking, TransactionStore};
 use idem_core::{RecordKey, StoreError};
 use idem_store_kit::columns::Unreadable;
 use idem_store_kit::group_commit::{Answer, Op, Operation, Seen};
+use idem_store_kit::own_runtime::apart;
 use idem_store_kit::sql;
 
 /// How often the claim is tried again because another transaction changed the record first.
@@ -49,43 +49,26 @@ async fn execute(connection: &mut MySqlConnection, text: String) -> Result<u64, 
 }
 
 impl MySqlStore {
-    fn statements(&self) -> &Statements {
-        &self.0.records.server().statements
-    }
-
-    fn at_once(&self) -> &'static str {
-        self.0.records.server().at_once
+    fn setting(&self) -> &Setting {
+        self.0.records.server()
     }
 
     /// Marks in the table that callers use transactions, so that all processes answer a claim of a locked record with `Busy`.
     async fn announce(&self) -> Result<(), StoreError> {
         let queues = self.0.records.queues();
+        if queues.server().has_transactions.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         let marking = async move {
-            let Setting { connector, statements, .. } = queues.server();
+            let Setting { connector, statements, has_transactions, .. } = queues.server();
             let marking = |mut session: Session| async move {
                 (session.run(statements.announce(), Stage::Committing).await.map(drop), session)
             };
-            connector.apart(marking).await
+            connector.apart(marking).await?;
+            has_transactions.store(true, Ordering::Relaxed);
+            Ok(())
         };
-        if self.0.announced.once(marking).await? {
-            self.0.records.server().has_transactions.store(true, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    /// The grant that a claim would get, without writing it; or the claim's answer.
-    async fn look(
-        &self,
-        key: &RecordKey,
-        request: &Claim,
-    ) -> Result<Result<Box<Seen>, ClaimAnswer>, StoreError> {
-        let looking = Operation::new(key, Op::Look(request.clone()));
-        let seen = self.0.records.ask(looking, |answer| match answer {
-            Answer::Seen(seen) => Some(Ok(seen)),
-            Answer::Applied(protocol::Answer::Claim(answer)) => Some(Err(answer)),
-            _ => None,
-        });
-        seen.await
+        apart(marking).await
     }
 
     /// Takes a key that is busy, perhaps because of this transaction: it has recorded a result of the key, or has taken it for a body that failed.
@@ -97,29 +80,32 @@ impl MySqlStore {
         busy: ClaimAnswer,
     ) -> Result<Taking, StoreError> {
         let since = Instant::now();
-        let text = self.statements().look_inside(key, self.at_once());
+        let text = self.setting().statements.look_inside(key, self.setting().at_once);
         let rows = match connection.fetch_all(AssertSqlSafe(text)).await {
             Ok(rows) => rows,
             // Where reading takes a lock.
             Err(error) => return self.unless_locked(connection, error).await.map(|()| Taking::Refused(busy)),
         };
-        let now = rows.first().ok_or(Unreadable("now")).and_then(|row| column(row, 0, "now"));
-        let now = now.map(Timestamp::from_micros).map_err(|unreadable| unreadable.error(key))?;
-        let (judged, old) = change::look_at(key, rows.get(1), request, now);
-        let taking = match judged.transpose()? {
-            Some(Answer::Seen(seen)) if self.lock(connection, key, seen.old.as_ref(), &seen.new).await? => {
-                taken(*seen, since)
+        let unreadable = |unreadable: Unreadable| unreadable.error(key);
+        let now = now(rows.first(), 0).map_err(unreadable)?;
+        let old = rows.get(1).map(change::read).transpose().map_err(unreadable)?.map(|row| row.record);
+        let transition = protocol::claim(old.as_ref(), Fence::default(), request, now);
+        Ok(match (transition.write, transition.answer) {
+            (Some(new), ClaimAnswer::Granted(grant)) => {
+                match self.lock(connection, key, old.as_ref(), &new).await? {
+                    true => sql::taken(Seen { old, new, grant, now }, now, since),
+                    false => Taking::Refused(busy),
+                }
             }
             // A record of an old snapshot is none that others have locked since.
-            Some(Answer::Applied(protocol::Answer::Claim(answer)))
+            (_, answer)
                 if let Some(old) = &old
                     && self.lock(connection, key, Some(old), old).await? =>
             {
                 Taking::Refused(answer)
             }
             _ => Taking::Refused(busy),
-        };
-        Ok(taking)
+        })
     }
 
     /// Locks the row of the old record, or the place of a new one. Returns whether this transaction has the lock.
@@ -130,10 +116,10 @@ impl MySqlStore {
         old: Option<&Record>,
         new: &Record,
     ) -> Result<bool, StoreError> {
-        let statements = self.statements();
+        let Setting { statements, at_once, .. } = self.setting();
         let text = match old {
-            Some(old) => statements.lock_seen(key, old, self.at_once()),
-            None => statements.lock_place(key, new, self.at_once()),
+            Some(old) => statements.lock_seen(key, old, at_once),
+            None => statements.lock_place(key, new, at_once),
         };
         match connection.fetch_all(AssertSqlSafe(text)).await {
             Ok(rows) => Ok(old.is_none() || !rows.is_empty()),
@@ -162,12 +148,6 @@ impl MySqlStore {
     }
 }
 
-/// The key is this transaction's. Here a mark shows whether it is still the same, so when it began need not be exact.
-fn taken(seen: Seen, since: Instant) -> Taking {
-    let begun = seen.now;
-    sql::taken(seen, begun, since)
-}
-
 impl TransactionStore for MySqlStore {
     type Itself = Self;
 
@@ -191,19 +171,28 @@ impl RecordsIn<MySqlConnection> for MySqlStore {
     ) -> Result<Taking, StoreError> {
         self.announce().await?;
         for _ in 0..ROUNDS {
-            let seen = match self.look(key, request).await? {
+            // The grant that a claim would get, without writing it; or the claim's answer.
+            let looking = Operation::new(key, Op::Look(request.clone()));
+            let seen = self.0.records.ask(looking, |answer| match answer {
+                Answer::Seen(seen) => Some(Ok(seen)),
+                Answer::Applied(protocol::Answer::Claim(answer)) => Some(Err(answer)),
+                _ => None,
+            });
+            let seen = match seen.await? {
                 Ok(seen) => seen,
-                Err(busy @ ClaimAnswer::Busy { .. }) if !self.at_once().is_empty() => {
+                Err(busy @ ClaimAnswer::Busy { .. }) if !self.setting().at_once.is_empty() => {
                     return self.take_again(connection, key, request, busy).await;
                 }
                 Err(answer) => return Ok(Taking::Refused(answer)),
             };
             let since = Instant::now();
             if self.lock(connection, key, seen.old.as_ref(), &seen.new).await? {
-                return Ok(taken(*seen, since));
+                // A mark shows whether the transaction is still the same, so when it began need not be exact.
+                let begun = seen.now;
+                return Ok(sql::taken(*seen, begun, since));
             }
         }
-        Ok(Taking::Refused(ClaimAnswer::Busy { retry_after: RETRY_AFTER }))
+        Ok(Taking::Refused(sql::HELD))
     }
 
     async fn mark(connection: &mut MySqlConnection) -> Result<(), StoreError> {
@@ -237,7 +226,7 @@ impl RecordsIn<MySqlConnection> for MySqlStore {
         let Some(record) = sql::recorded(taken, request, self.0.records.max_result_bytes)? else {
             return Ok(CompleteAnswer::Lost);
         };
-        let statements = self.statements();
+        let statements = &self.setting().statements;
         // Fails if a statement of the body has ended the transaction: the record would be committed on its own.
         execute(connection, IS_OPEN.to_owned()).await?;
         if let Some(old) = &taken.old

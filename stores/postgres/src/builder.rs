@@ -6,37 +6,34 @@ use std::time::Duration;
 
 use sqlx::postgres::PgConnectOptions;
 
+use super::PostgresStore;
 use super::deletion;
 use super::layout::Names;
 use super::setting::Setting;
 use super::statements::Statements;
-use super::{Inner, PostgresStore};
 use crate::db::settings::{Prepared, Settings};
 use crate::db::source::Source;
 use idem_core::StoreError;
-use idem_core::Waiters;
-use idem_store_kit::Records;
+use idem_store_kit::group_commit::Queues;
 use idem_store_kit::own_runtime::apart;
-use idem_store_kit::sql::{Purging, limits};
+use idem_store_kit::sql::{Limits, SharedStore};
 
 const TABLE: &str = "idem_records";
 
 /// How to connect a [`PostgresStore`].
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[must_use]
 pub struct PostgresStoreBuilder {
     settings: Settings,
-    connections: usize,
-    max_result_bytes: usize,
-    purge_every: Option<Duration>,
+    limits: Limits,
 }
 
 impl PostgresStoreBuilder {
     /// Uses what is there: nothing is made, migrated or purged, and what is absent or of an older layout is refused.
     /// For tools that look at a table which another program keeps.
     pub const fn must_exist(mut self) -> Self {
-        self.settings.must_exist = true;
-        self.purge_every = None;
+        self.settings.common.must_exist = true;
+        self.limits.purge_every = None;
         self
     }
 
@@ -46,12 +43,7 @@ impl PostgresStoreBuilder {
     }
 
     pub(super) fn new(source: Result<Source, StoreError>) -> Self {
-        Self {
-            settings: Settings::new(source, TABLE),
-            connections: limits::CONNECTIONS,
-            max_result_bytes: limits::MAX_RESULT_BYTES,
-            purge_every: Some(limits::PURGE_EVERY),
-        }
+        Self { settings: Settings::new(source, TABLE), limits: Limits::default() }
     }
 
     /// The schema of the table, made if it is absent; if not set, the first that exists of the
@@ -64,14 +56,14 @@ impl PostgresStoreBuilder {
     /// The table; `idem_records` if not set. Up to 40 letters, digits and underscores. Stores with
     /// different tables have nothing in common.
     pub fn table(mut self, table: impl Into<String>) -> Self {
-        self.settings.table = table.into();
+        self.settings.common.table = table.into();
         self
     }
 
     /// How long an operation may take, with all that is asked again, from 1 millisecond to 1 hour; 5
     /// seconds if not set. It is also the longest that a statement may take.
     pub const fn operation_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.operation_timeout = timeout;
+        self.settings.common.operation_timeout = timeout;
         self
     }
 
@@ -85,14 +77,14 @@ impl PostgresStoreBuilder {
     /// How many connections the store opens at the most, from 1 to 64; 4 if not set. More are seldom
     /// faster: operations that find none free travel together.
     pub const fn connections(mut self, most: usize) -> Self {
-        self.connections = most;
+        self.limits.connections = most;
         self
     }
 
     /// How old a connection may become before the store opens another in its place; 30 minutes if not set. So a name that
     /// leads to another server is followed in time.
     pub const fn max_connection_age(mut self, age: Duration) -> Self {
-        self.settings.max_connection_age = age;
+        self.settings.common.max_connection_age = age;
         self
     }
 
@@ -114,13 +106,13 @@ impl PostgresStoreBuilder {
         R: Future<Output = Result<PgConnectOptions, E>> + Send + 'static,
         E: fmt::Display,
     {
-        self.settings.source = self.settings.source.map(|source| source.refreshed(refresh));
+        self.settings.common.source = self.settings.common.source.map(|source| source.refreshed(refresh));
         self
     }
 
     /// The largest result that is stored, in bytes, up to 512 MiB; 16 MiB if not set.
     pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
-        self.max_result_bytes = bytes;
+        self.limits.max_result_bytes = bytes;
         self
     }
 
@@ -128,7 +120,7 @@ impl PostgresStoreBuilder {
     /// set, and `None` to leave it to calls of [`purge`](idem_core::Store::purge). It deletes in small batches on a connection of its
     /// own, opened for each purge, and several processes do not wait for each other. It ends with the last handle of the store.
     pub fn purge_every(mut self, every: impl Into<Option<Duration>>) -> Self {
-        self.purge_every = every.into();
+        self.limits.purge_every = every.into();
         self
     }
 
@@ -141,47 +133,21 @@ impl PostgresStoreBuilder {
     /// made by a newer version. [`Unavailable`](idem_core::StoreErrorKind::Unavailable) if the server cannot
     /// be reached within the operation timeout.
     pub async fn connect(self) -> Result<PostgresStore, StoreError> {
-        self.check()?;
-        let settings = self.settings;
+        let Self { settings, limits } = self;
+        settings.check().and_then(|()| limits.check()).map_err(StoreError::configuration)?;
         let Prepared { connector, names, place } =
             apart(async move { settings.prepare::<Names>().await }).await?;
         let statements = Arc::new(Statements::new(&names));
-        let setting = Setting { connector, statements, connections: self.connections };
-        let records = Records::new(setting, self.max_result_bytes);
-        let purging = Purging::start(&records.queues(), self.purge_every, |queues, limit| async move {
+        let setting = Setting { connector, statements, connections: limits.connections };
+        let purge = |queues: Arc<Queues<Setting>>, limit| async move {
             deletion::purge(queues.server(), limit).await
-        });
-        Ok(PostgresStore(Arc::new(Inner {
-            records,
-            _purging: purging,
-            announced: Default::default(),
+        };
+        Ok(PostgresStore(SharedStore::new(
+            setting,
+            limits.max_result_bytes,
             place,
-            waiters: Waiters::default(),
-        })))
-    }
-
-    fn check(&self) -> Result<(), StoreError> {
-        let sizes = || limits::check_sizes(self.connections, self.max_result_bytes);
-        let purging = || self.purge_every.map_or(Ok(()), |every| limits::check_timeout("purge_every", every));
-        self.settings
-            .check()
-            .and_then(|()| sizes())
-            .and_then(|()| purging())
-            .map_err(StoreError::configuration)
-    }
-}
-
-impl fmt::Debug for PostgresStoreBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PostgresStoreBuilder")
-            .field("place", &self.settings.place())
-            .field("schema", &self.settings.schema)
-            .field("table", &self.settings.table)
-            .field("operation_timeout", &self.settings.operation_timeout)
-            .field("lock_timeout", &self.settings.lock_timeout)
-            .field("connections", &self.connections)
-            .field("max_result_bytes", &self.max_result_bytes)
-            .field("purge_every", &self.purge_every)
-            .finish()
+            limits.purge_every,
+            purge,
+        )))
     }
 }

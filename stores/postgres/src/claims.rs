@@ -11,7 +11,7 @@ use sqlx::postgres::PgRow;
 
 use super::compare_and_swap::{ROUNDS, Swap, Swapped, names, now_of, read, swap};
 use super::rows::{self, column};
-use super::statements::{RETRY_AFTER, Statements};
+use super::statements::Statements;
 use crate::db::failure::{Failure, raced};
 use crate::db::session::{Session, Statement, statement};
 use idem_core::RecordKey;
@@ -21,7 +21,7 @@ use idem_core::protocol::{
 };
 use idem_store_kit::columns::Unreadable;
 use idem_store_kit::group_commit::{Answer, Answers, Op, Ticket};
-use idem_store_kit::sql::name;
+use idem_store_kit::sql::{HELD, name};
 
 /// How many advisory locks a statement takes at most: the server's table of them is small, and every program's.
 const LOCKS: usize = 64;
@@ -114,7 +114,7 @@ impl<'t> Batch<'t> {
                 inserted => inserted?,
             };
             for row in &inserted {
-                match granted(row, &leads).map_err(Unreadable::failure)? {
+                match granted(row, &leads)? {
                     // Who asks again as the same owner gets the same grant.
                     Some((place, record, now)) => drop(self.judge(places[place], Some(&record), now)),
                     None => self.statements.with_transactions.store(true, Ordering::Relaxed),
@@ -158,7 +158,7 @@ impl<'t> Batch<'t> {
                     swapping.push((place, answer, now));
                 }
                 // It could not be inserted.
-                None if with_locks => self.answer(place, &Ok(ClaimAnswer::Busy { retry_after: RETRY_AFTER })),
+                None if with_locks => self.answer(place, &Ok(HELD)),
                 None => {}
             }
         }
@@ -173,9 +173,7 @@ impl<'t> Batch<'t> {
                         self.answers[index] = Some(Ok(answer.clone()));
                         self.judge(*place, Some(new), *now);
                     }
-                    Swapped::Held => {
-                        self.answer(*place, &Ok(ClaimAnswer::Busy { retry_after: RETRY_AFTER }));
-                    }
+                    Swapped::Held => self.answer(*place, &Ok(HELD)),
                     Swapped::Changed => {}
                 }
             }

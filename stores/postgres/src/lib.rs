@@ -38,9 +38,8 @@ use idem_core::inspection::Inspection;
 use idem_core::listing::{List, Page};
 use idem_core::protocol::{self, Record, Request};
 use idem_core::{Store, Waiters};
-use idem_store_kit::Records;
 use idem_store_kit::own_runtime::apart;
-use idem_store_kit::sql::{Announced, Purging};
+use idem_store_kit::sql::SharedStore;
 
 /// Keeps records in one table of a PostgreSQL database, version 12 or later.
 ///
@@ -61,16 +60,7 @@ use idem_store_kit::sql::{Announced, Purging};
 ///
 /// A handle is cheap to clone. When the last one is dropped, what was asked is still done.
 #[derive(Clone)]
-pub struct PostgresStore(Arc<Inner>);
-
-struct Inner {
-    records: Records<Setting>,
-    _purging: Option<Purging>,
-    /// Whether the table says that transactions of callers are in use.
-    announced: Announced,
-    place: String,
-    waiters: Waiters,
-}
+pub struct PostgresStore(Arc<SharedStore<Setting>>);
 
 impl PostgresStore {
     /// Connects to the database of this URL, such as `postgres://user:password@host:5432/database`, with

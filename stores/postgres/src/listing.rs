@@ -34,9 +34,8 @@ async fn page(session: &mut Session, statements: &Statements, request: &List) ->
         .bind(key.as_bytes())
         .bind(i64::try_from(request.looked_at()).unwrap_or(i64::MAX));
     let found = session.fetch_all(query).await?;
-    let now = found.first().ok_or(Unreadable("now")).and_then(|row| rows::unsigned(row, 0, "now"));
-    let now = now.map(Timestamp::from_micros);
-    now.and_then(|now| sql::page(request, now, &found, name, record)).map_err(Unreadable::failure)
+    let now = rows::unsigned(found.first().ok_or(Unreadable("now"))?, 0, "now")?;
+    Ok(sql::page(request, Timestamp::from_micros(now), &found, name, record)?)
 }
 
 /// Scope and key of a row, or nothing where the page has none.

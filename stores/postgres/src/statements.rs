@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use super::layout::Names;
 use super::rows::COLUMNS;
@@ -15,9 +14,6 @@ use idem_core::{RecordKey, framed_digest};
 
 /// When the transaction began: the same within it, and another in every other of the session.
 const BEGUN: &str = "(extract(epoch FROM transaction_timestamp()) * 1000000)::bigint";
-
-/// What a duplicate waits while a transaction holds the key: nobody knows how long that takes.
-pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// When a purge looks at a record that is written in a caller's transaction: at its end, the last but one of its columns.
 const ENDS: &str = "coalesce($16::bigint, 0)";

@@ -3,13 +3,15 @@
 //! An advisory lock of the transaction claims the key: a duplicate finds it held at once. The record is written when the body has
 //! ended. Nobody can see the claim before that, so no record is written for it.
 
+use std::sync::atomic::Ordering;
+
 use sqlx::Row as _;
 use tokio::time::Instant;
 
 use super::PostgresStore;
 use super::rows;
 use super::setting::Setting;
-use super::statements::{RETRY_AFTER, Statements};
+use super::statements::Statements;
 use crate::db::failure::Failure;
 use crate::db::session::{Session, statement};
 use crate::driver::{DriverTransaction, Parameter, Query, Row};
@@ -21,7 +23,8 @@ use idem_core::protocol::{
 use idem_core::transaction::{RecordsIn, Taken, Taking, TransactionStore};
 use idem_store_kit::columns::Unreadable;
 use idem_store_kit::group_commit::Seen;
-use idem_store_kit::sql::{recorded, taken};
+use idem_store_kit::own_runtime::apart;
+use idem_store_kit::sql::{HELD, recorded, taken};
 
 /// A statement that the server refuses. Its text explains why in the server's log and in `pg_stat_activity`.
 const SPOIL: &str = "SELECT 'idem: the result of a call could not be recorded; roll back'::integer";
@@ -56,12 +59,17 @@ impl PostgresStore {
     /// that a transaction has.
     async fn announce(&self) -> Result<(), StoreError> {
         let queues = self.0.records.queues();
+        if queues.server().statements.with_transactions.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         let marking = async move {
             let Setting { connector, statements, .. } = queues.server();
             let marking = |mut session| async move { (mark(&mut session, statements).await, session) };
-            connector.apart(marking).await
+            connector.apart(marking).await?;
+            statements.with_transactions.store(true, Ordering::Relaxed);
+            Ok(())
         };
-        self.0.announced.once(marking).await.map(drop)
+        apart(marking).await
     }
 
     async fn look(&self, tx: &mut impl DriverTransaction, key: &RecordKey) -> Result<Look, StoreError> {
@@ -150,8 +158,7 @@ impl<C: DriverTransaction> RecordsIn<C> for PostgresStore {
             match protocol::claim(record.as_ref(), Fence::default(), request, now) {
                 Transition { write: Some(new), answer: ClaimAnswer::Granted(grant), .. } => {
                     if !is_locked {
-                        let busy = ClaimAnswer::Busy { retry_after: RETRY_AFTER };
-                        return Ok(Taking::Refused(busy));
+                        return Ok(Taking::Refused(HELD));
                     }
                     if has_lock {
                         return Ok(taken(Seen { old: record, new, grant, now }, begun, since));

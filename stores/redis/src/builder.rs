@@ -14,14 +14,9 @@ use super::{Inner, RedisStore, check};
 use idem_core::StoreError;
 use idem_core::Waiters;
 use idem_store_kit::hints::Hints;
+use idem_store_kit::limits;
 use idem_store_kit::own_runtime::apart;
 
-/// How long an operation may take, with all retries, by default.
-const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
-/// Upper limit of the operation timeout.
-const LONGEST_TIMEOUT: Duration = Duration::from_secs(60 * 60);
-/// The largest result, by default.
-const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
 /// Upper limit of `max_result_bytes`: a Redis string has at most 512 MiB, and a record is larger than its result.
 const LARGEST_MAX_RESULT_BYTES: usize = 512 * 1024 * 1024 - 1024;
 /// The default prefix of all keys.
@@ -76,8 +71,8 @@ impl RedisStoreBuilder {
         Self {
             target,
             prefix: PREFIX.to_owned(),
-            operation_timeout: OPERATION_TIMEOUT,
-            max_result_bytes: MAX_RESULT_BYTES,
+            operation_timeout: limits::OPERATION_TIMEOUT,
+            max_result_bytes: limits::MAX_RESULT_BYTES,
             replicas: None,
         }
     }
@@ -122,7 +117,7 @@ impl RedisStoreBuilder {
     /// [`Unavailable`](idem_core::StoreErrorKind::Unavailable) if the server cannot be reached within the operation
     /// timeout.
     pub async fn connect(self) -> Result<RedisStore, StoreError> {
-        self.check()?;
+        self.check().map_err(StoreError::configuration)?;
         let prefix = Prefix::new(&self.prefix)?;
         let answer_within = self.operation_timeout / 3;
         let time = self.operation_timeout;
@@ -162,31 +157,19 @@ impl RedisStoreBuilder {
         })))
     }
 
-    fn check(&self) -> Result<(), StoreError> {
-        if self.operation_timeout < Duration::from_millis(10) || self.operation_timeout > LONGEST_TIMEOUT {
-            return Err(StoreError::configuration(format!(
-                "`operation_timeout` is {:?} and must be from 10ms to 1h",
-                self.operation_timeout
-            )));
-        }
-        if self.max_result_bytes == 0 || self.max_result_bytes > LARGEST_MAX_RESULT_BYTES {
-            return Err(StoreError::configuration(format!(
-                "`max_result_bytes` is {} and must be from 1 to {LARGEST_MAX_RESULT_BYTES}",
-                self.max_result_bytes
-            )));
-        }
+    fn check(&self) -> Result<(), String> {
+        limits::check_time("operation_timeout", self.operation_timeout, Duration::from_millis(10))?;
+        limits::check_number("max_result_bytes", self.max_result_bytes, LARGEST_MAX_RESULT_BYTES)?;
+        // One try ends after a third of the operation timeout.
+        let longest = self.operation_timeout / 4;
         match self.replicas {
             Some(Replicas { count: 0, .. }) => {
-                Err(StoreError::configuration("`wait_replicas` must wait for at least one replica"))
+                Err("`wait_replicas` must wait for at least one replica".to_owned())
             }
-            // One try ends after a third of the operation timeout.
-            Some(Replicas { timeout, .. }) if timeout.is_zero() || timeout > self.operation_timeout / 4 => {
-                Err(StoreError::configuration(format!(
-                    "the timeout of `wait_replicas` is {timeout:?} and must be from 1ms to a quarter of the \
-                     operation timeout, {:?}",
-                    self.operation_timeout / 4
-                )))
-            }
+            Some(Replicas { timeout, .. }) if timeout.is_zero() || timeout > longest => Err(format!(
+                "the timeout of `wait_replicas` is {timeout:?} and must be from 1ms to a quarter of the operation \
+                 timeout, {longest:?}"
+            )),
             _ => Ok(()),
         }
     }

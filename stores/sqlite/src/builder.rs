@@ -12,15 +12,9 @@ use super::reader::Readers;
 use super::schema::{self, Opening};
 use super::writer::Writer;
 use super::{Inner, SqliteStore};
-use idem_core::StoreError;
-use idem_core::Waiters;
+use idem_core::{StoreError, Waiters};
+use idem_store_kit::limits;
 
-/// How long to wait for another program's lock, by default.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Upper limit of the busy timeout.
-const LONGEST_BUSY_TIMEOUT: Duration = Duration::from_secs(60 * 60);
-/// The largest result, by default.
-const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
 /// Upper limit of `max_result_bytes`: a row in SQLite has at most 1,000,000,000 bytes, and is larger than its result.
 const LARGEST_MAX_RESULT_BYTES: usize = 1_000_000_000 - 16 * 1024;
 /// The settings for opening a [`SqliteStore`].
@@ -37,8 +31,8 @@ impl SqliteStoreBuilder {
     pub(super) fn new(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
-            busy_timeout: BUSY_TIMEOUT,
-            max_result_bytes: MAX_RESULT_BYTES,
+            busy_timeout: limits::OPERATION_TIMEOUT,
+            max_result_bytes: limits::MAX_RESULT_BYTES,
             must_exist: false,
         }
     }
@@ -75,7 +69,7 @@ impl SqliteStoreBuilder {
     /// [`CorruptRecord`](idem_core::StoreErrorKind::CorruptRecord) if it is damaged. The file is unchanged in all these
     /// cases.
     pub fn open(self) -> Result<SqliteStore, StoreError> {
-        self.check()?;
+        self.check().map_err(StoreError::configuration)?;
         let path = std::path::absolute(&self.path).map_err(|error| {
             StoreError::configuration("the path of the database is empty; give the path of a file")
                 .with_source(error)
@@ -114,19 +108,8 @@ impl SqliteStoreBuilder {
         Ok(SqliteStore(Arc::new(inner)))
     }
 
-    fn check(&self) -> Result<(), StoreError> {
-        if self.busy_timeout < Duration::from_millis(1) || self.busy_timeout > LONGEST_BUSY_TIMEOUT {
-            return Err(StoreError::configuration(format!(
-                "`busy_timeout` is {:?} and must be from 1ms to 1h",
-                self.busy_timeout
-            )));
-        }
-        if self.max_result_bytes == 0 || self.max_result_bytes > LARGEST_MAX_RESULT_BYTES {
-            return Err(StoreError::configuration(format!(
-                "`max_result_bytes` is {} and must be from 1 to {LARGEST_MAX_RESULT_BYTES}",
-                self.max_result_bytes
-            )));
-        }
-        Ok(())
+    fn check(&self) -> Result<(), String> {
+        limits::check_time("busy_timeout", self.busy_timeout, Duration::from_millis(1))?;
+        limits::check_number("max_result_bytes", self.max_result_bytes, LARGEST_MAX_RESULT_BYTES)
     }
 }

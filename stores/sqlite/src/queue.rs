@@ -36,10 +36,7 @@ impl Op {
     /// The size of its result in bytes.
     fn weight(&self) -> usize {
         match self {
-            Self::Apply(_, request) => match request.result() {
-                Some(StoredResult::Value(bytes)) => bytes.len(),
-                _ => 0,
-            },
+            Self::Apply(_, request) => request.result().map_or(0, StoredResult::size),
             _ => 0,
         }
     }

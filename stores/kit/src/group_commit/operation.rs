@@ -80,10 +80,7 @@ impl Operation {
     #[must_use]
     pub fn result_bytes(&self) -> usize {
         let Op::Apply(request) = &self.op else { return 0 };
-        match request.result() {
-            Some(StoredResult::Value(bytes)) => bytes.len(),
-            _ => 0,
-        }
+        request.result().map_or(0, StoredResult::size)
     }
 }
 

@@ -261,12 +261,7 @@ impl<O: Opener> Connector<O> {
 
     /// Where servers and database are: no user, no password.
     pub fn place(&self) -> String {
-        Self::place_of(&self.source)
-    }
-
-    /// Where servers and database of this source are: no user, no password.
-    pub fn place_of(source: &Source<O::Options>) -> String {
-        let servers = source.bases();
+        let servers = self.source.bases();
         let addresses: Vec<_> = servers.iter().map(O::address).collect();
         format!("{} database {}", addresses.join(","), servers.first().map_or("", O::database))
     }

@@ -1,6 +1,6 @@
 //! Whether connections to another machine are encrypted.
 
-use std::sync::Once;
+use std::sync::{Mutex, PoisonError};
 
 use idem_core::inspection::{Inspection, Standing};
 
@@ -26,17 +26,23 @@ impl Encryption {
         }
     }
 
-    /// Warns, once per process, about connections to another machine that may not be encrypted: passwords and results go over the network.
-    pub fn report(self, server: &str, reported: &Once) {
-        let Self::Open(why) = self else { return };
-        reported.call_once(|| {
+    /// Warns, once per process and product, about connections to another machine that may not be encrypted: passwords and results go over
+    /// the network.
+    pub fn report(self, product: &'static str) {
+        static REPORTED: Mutex<Vec<&str>> = Mutex::new(Vec::new());
+        let mut reported = REPORTED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Self::Open(why) = self
+            && !reported.contains(&product)
+        {
+            reported.push(product);
+            drop(reported);
             tracing::warn!(
                 target: "idem",
                 event = "not_encrypted",
                 why,
-                "connections to {server} on another machine may not be encrypted"
+                "connections to {product} on another machine may not be encrypted"
             );
-        });
+        }
     }
 
     /// Adds the same to an inspection, for all servers of a store.

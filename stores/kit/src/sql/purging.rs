@@ -18,12 +18,12 @@ const SOONER: u32 = 20;
 
 /// Purges a store from time to time until it is dropped.
 #[derive(Debug)]
-pub struct Purging(AbortHandle);
+pub(super) struct Purging(AbortHandle);
 
 impl Purging {
     /// Calls `purge` with `target` and a limit about every `every`, at random times, so that the processes of a fleet take turns. Keeps
     /// `target` only while it purges. The event `purge_failed` reports an error, and the next purge tries again.
-    pub fn start<T, F>(
+    pub(super) fn start<T, F>(
         target: &Arc<T>,
         every: Option<Duration>,
         purge: impl Fn(Arc<T>, usize) -> F + Send + 'static,

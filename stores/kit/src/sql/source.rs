@@ -26,6 +26,12 @@ enum Base<O> {
     Current(Arc<dyn Fn() -> O + Send + Sync>),
 }
 
+impl<O> fmt::Debug for Source<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Source")
+    }
+}
+
 impl<O: Clone + Default + 'static> Source<O> {
     /// These servers.
     #[must_use]

@@ -1,37 +1,16 @@
 //! Records in a transaction of the caller: what no database is needed for.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use idem_core::StoreError;
-use idem_core::protocol::{self, Complete, Record, Timestamp};
+use idem_core::protocol::{self, ClaimAnswer, Complete, Record, Timestamp};
 use idem_core::transaction::{Taken, Taking};
 use tokio::time::Instant;
 
 use crate::group_commit::Seen;
-use crate::own_runtime::apart;
 
-/// Whether this process has marked in the table that callers use transactions.
-#[derive(Debug, Default)]
-pub struct Announced(AtomicBool);
-
-impl Announced {
-    /// Marks it, unless this process has. Returns whether it was marked just now.
-    ///
-    /// # Errors
-    ///
-    /// Those of the mark.
-    pub async fn once(
-        &self,
-        mark: impl Future<Output = Result<(), StoreError>> + Send + 'static,
-    ) -> Result<bool, StoreError> {
-        if self.0.load(Ordering::Relaxed) {
-            return Ok(false);
-        }
-        apart(mark).await?;
-        self.0.store(true, Ordering::Relaxed);
-        Ok(true)
-    }
-}
+/// The answer to a duplicate while a caller's transaction has the key. When that ends is unknown.
+pub const HELD: ClaimAnswer = ClaimAnswer::Busy { retry_after: Duration::from_secs(1) };
 
 /// The key is this transaction's, which began at the instant `begun` if that matters. `since`: when the key was taken, by tokio's clock.
 #[must_use]

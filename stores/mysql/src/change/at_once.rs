@@ -18,7 +18,6 @@ use idem_core::RecordKey;
 use idem_core::protocol::{
     self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, Request, State, StoredResult,
 };
-use idem_store_kit::columns::Unreadable;
 use idem_store_kit::group_commit::{Answer, Op, Operation, Ticket};
 use idem_store_kit::sql::{Name, name};
 
@@ -101,9 +100,9 @@ async fn grant(
         claims.values().filter_map(|(_, key, request)| Some((*key, judge(request).write?))).collect();
     let Some(inserted) = written(session, setting.statements.insert_new(&rows)).await? else { return Ok(()) };
     for row in inserted.rows(0) {
-        let name = reading::name(row).map_err(Unreadable::failure)?;
-        let fence = column::<u64>(row, 2, "fence").map_err(Unreadable::failure)?;
-        if column::<u64>(row, 3, "in_transaction").map_err(Unreadable::failure)? != 0 {
+        let name = reading::name(row)?;
+        let fence = column::<u64>(row, 2, "fence")?;
+        if column::<u64>(row, 3, "in_transaction")? != 0 {
             // Another client of a pooler has left the session so: nothing is committed.
             session.roll_back().await;
             return Ok(());

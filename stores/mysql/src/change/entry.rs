@@ -31,8 +31,15 @@ pub(super) struct Entry<'k> {
     pub(super) kept: usize,
 }
 
-fn blank() -> RecordedStep {
-    RecordedStep::new(String::new(), None, StoredResult::Value(Bytes::new()))
+/// The record in a row, with blanks in place of its steps.
+pub(crate) fn read(row: &MySqlRow) -> Result<Row, Unreadable> {
+    let mut row = rows::read(row, RECORD)?;
+    if row.steps > MOST_STEPS {
+        return Err(Unreadable("steps"));
+    }
+    let blank = RecordedStep::new(String::new(), None, StoredResult::Value(Bytes::new()));
+    row.record.steps = vec![blank; row.steps];
+    Ok(row)
 }
 
 impl<'k> Entry<'k> {
@@ -42,16 +49,9 @@ impl<'k> Entry<'k> {
 
     /// Sets the row that the server has.
     pub(super) fn set_row(&mut self, row: &MySqlRow) {
-        self.row = Some(rows::read(row, RECORD).and_then(|row| self.take(row)));
-    }
-
-    fn take(&mut self, Row { mut record, steps, is_large, .. }: Row) -> Result<(), Unreadable> {
-        if steps > MOST_STEPS {
-            return Err(Unreadable("steps"));
-        }
-        record.steps = vec![blank(); steps];
-        (self.record, self.steps, self.kept, self.is_large) = (Some(record), steps, steps, is_large);
-        Ok(())
+        self.row = Some(read(row).map(|Row { record, steps, is_large, .. }| {
+            (self.record, self.steps, self.kept, self.is_large) = (Some(record), steps, steps, is_large);
+        }));
     }
 
     /// Returns an error if the row cannot be read.

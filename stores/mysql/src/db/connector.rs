@@ -58,7 +58,7 @@ impl sql::Opener for Opener {
     type Session = Session;
 
     async fn open(&self, options: MySqlConnectOptions, host: &Host) -> Result<Session, Refusal> {
-        encryption::report(&options);
+        encryption::of(&options).report("MySQL");
         let options = options
             .disable_statement_logging()
             .pipes_as_concat(false)

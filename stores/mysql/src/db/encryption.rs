@@ -1,12 +1,8 @@
 //! Whether connections are encrypted.
 
-use std::sync::Once;
-
 use idem_store_kit::network;
 use idem_store_kit::sql::Encryption;
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
-
-static REPORTED: Once = Once::new();
 
 /// Who can read what goes over a connection. Without TLS built in, the driver opens no connection that must be encrypted.
 pub(super) fn of(options: &MySqlConnectOptions) -> Encryption {
@@ -24,11 +20,6 @@ pub(super) fn of(options: &MySqlConnectOptions) -> Encryption {
              `ssl-mode`"
         },
     )
-}
-
-/// Warns, once per process, about connections to another machine that may not be encrypted.
-pub(super) fn report(options: &MySqlConnectOptions) {
-    of(options).report("MySQL", &REPORTED);
 }
 
 #[cfg(test)]

@@ -36,11 +36,6 @@ mod number {
     /// Errors that end the session, or that the server answers to all statements while it serves nobody: a Galera node that left its
     /// group (1047), offline mode (3032). A new connection may lead to another server.
     pub(super) const SESSION_OVER: [u16; 7] = [1047, 1053, 1152, 1184, 1927, 3032, 4031];
-    /// Users, rights, databases, tables, and settings that this store cannot work with.
-    pub(super) const CONFIGURATION: [u16; 24] = [
-        1044, 1045, 1049, 1054, 1064, 1071, 1118, 1130, 1142, 1143, 1146, 1227, 1251, 1275, 1286, 1396, 1524,
-        1665, 1698, 1820, 1862, 3118, 3159, 4151,
-    ];
     /// Errors whose messages contain no values of the store.
     pub(super) const HARMLESS: [u16; 40] = [
         1021, 1030, 1040, 1041, 1044, 1045, 1047, 1049, 1053, 1071, 1114, 1118, 1129, 1130, 1142, 1143, 1146,
@@ -138,26 +133,26 @@ fn message_of(error: &MySqlDatabaseError) -> String {
     }
 }
 
+/// What to do about an error that lasts until somebody does.
+const fn advice(code: u16) -> Option<&'static str> {
+    Some(match code {
+        number::PACKET_TOO_LARGE => "raise the server's `max_allowed_packet`",
+        1665 => "set the server's `binlog_format` to ROW or MIXED",
+        1064 => "it does not know a statement: this store needs MySQL 8.0 or MariaDB 10.6, or later",
+        1054 | number::NO_SUCH_TABLE => "the table is not as this version of idem made it",
+        // Users, rights, databases, tables, and settings that this store cannot work with.
+        1044 | 1045 | 1049 | 1071 | 1118 | 1130 | 1142 | 1143 | 1227 | 1251 | 1275 | 1286 | 1396 | 1524
+        | 1698 | 1820 | 1862 | 3118 | 3159 | 4151 => "look at user, rights and database",
+        _ => return None,
+    })
+}
+
 /// The error of a refusal: the transaction is or will be rolled back, or the session was not accepted.
 fn refused(error: &MySqlDatabaseError) -> StoreError {
-    let (code, message) = (error.number(), message_of(error));
-    match code {
-        number::PACKET_TOO_LARGE => {
-            StoreError::configuration(format!("{message}; raise the server's `max_allowed_packet`"))
-        }
-        1665 => {
-            StoreError::configuration(format!("{message}; set the server's `binlog_format` to ROW or MIXED"))
-        }
-        1064 => StoreError::configuration(format!(
-            "{message}: it does not know a statement; this store needs MySQL 8.0 or MariaDB 10.6, or later"
-        )),
-        1054 | number::NO_SUCH_TABLE => {
-            StoreError::configuration(format!("{message}; the table is not as this version of idem made it"))
-        }
-        code if number::CONFIGURATION.contains(&code) => {
-            StoreError::configuration(format!("{message}; look at user, rights and database"))
-        }
-        _ => StoreError::unavailable(message),
+    let message = message_of(error);
+    match advice(error.number()) {
+        Some(advice) => StoreError::configuration(format!("{message}; {advice}")),
+        None => StoreError::unavailable(message),
     }
 }
 

@@ -6,7 +6,6 @@
 use std::cmp::Ordering;
 use std::time::Duration;
 
-use sqlx::mysql::MySqlRow;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::connector::Connector;
@@ -14,7 +13,6 @@ use super::failure::{Failure, Stage};
 use super::session::{Answers, COMMIT, Server, Session};
 use crate::layout::{COMMENT, Names};
 use crate::rows::column;
-use crate::statements::Statements;
 use idem_core::StoreError;
 use idem_store_kit::retry::retried_with_cause;
 use idem_store_kit::sql::Session as _;
@@ -39,19 +37,16 @@ pub(crate) async fn prepare(
     loop {
         let looking = || async {
             let mut session = connector.connect().await?;
-            match find(&mut session, names, layouts.len(), must_exist).await {
-                Ok(server_and_version) => Ok((session, server_and_version)),
-                Err(error) => {
-                    session.close(connector.timeout()).await;
-                    Err(error)
-                }
-            }
+            let found = find(&mut session, names, layouts.len(), must_exist).await;
+            session.close(connector.timeout()).await;
+            found
         };
-        let (mut session, (server, version)) = retried_with_cause(connector.timeout(), looking).await?;
-        let migrated = match version {
-            Some(version) if version == layouts.len() => Ok(()),
-            version => migrate(connector, &mut session, names, layouts, version.unwrap_or_default()).await,
-        };
+        let (server, version) = retried_with_cause(connector.timeout(), looking).await?;
+        if version == Some(layouts.len()) {
+            return Ok(server);
+        }
+        let mut session = connector.connect().await?;
+        let migrated = migrate(connector, &mut session, names, layouts, version.unwrap_or_default()).await;
         session.close(connector.timeout()).await;
         match migrated {
             Err(error) if error.is_transient() && begin.elapsed() < connector.timeout() => sleep(PAUSE).await,
@@ -68,8 +63,7 @@ async fn find(
     must_exist: bool,
 ) -> Result<(Server, Option<usize>), StoreError> {
     check(session.server())?;
-    let statements = Statements::new(names.clone());
-    let version = version(session, names, &statements).await?;
+    let version = version(session, names).await?;
     match version.map(|version| version.cmp(&newest)) {
         Some(Ordering::Greater) => return Err(too_new(names, newest)),
         Some(Ordering::Less) | None if must_exist => {
@@ -78,7 +72,7 @@ async fn find(
                 names.records
             )));
         }
-        None => refuse_foreign(session, names, &statements).await?,
+        None => refuse_foreign(session, names).await?,
         // Version 0: another process may be creating the first layout.
         Some(Ordering::Equal | Ordering::Less) => {}
     }
@@ -112,10 +106,6 @@ async fn run(session: &mut Session, text: String) -> Result<Answers, StoreError>
     session.run(text, Stage::Open).await.map_err(Failure::error)
 }
 
-fn first(answers: &Answers) -> Option<&MySqlRow> {
-    answers.rows(0).first()
-}
-
 fn check(server: &Server) -> Result<(), StoreError> {
     let Server { version, max_packet, .. } = server;
     if is_too_old(version) {
@@ -143,40 +133,30 @@ fn is_too_old(version: &str) -> bool {
 }
 
 /// The version of the present layout.
-async fn version(
-    session: &mut Session,
-    names: &Names,
-    statements: &Statements,
-) -> Result<Option<usize>, StoreError> {
-    let answers = match session.run(statements.version(), Stage::Open).await {
+async fn version(session: &mut Session, names: &Names) -> Result<Option<usize>, StoreError> {
+    let answers = match session.run(names.version(), Stage::Open).await {
         Err(Failure::Absent(_)) => return Ok(None),
         answers => answers.map_err(Failure::error)?,
     };
-    match first(&answers).and_then(|row| column::<u64>(row, 0, "value").ok()) {
+    match answers.rows(0).first().and_then(|row| column::<u64>(row, 0, "value").ok()) {
         Some(version) => Ok(Some(usize::try_from(version).unwrap_or(usize::MAX))),
         // Another process has made the table and not filled it yet.
-        None if is_ours(session, &statements.meta_comment()).await? => Ok(Some(0)),
-        None => Err(foreign(&names.meta)),
+        None => {
+            let answers = run(session, names.meta_comment()).await?;
+            let comment = answers.rows(0).first().and_then(|row| column::<String>(row, 0, "comment").ok());
+            if comment.as_deref() == Some(COMMENT) { Ok(Some(0)) } else { Err(foreign(&names.meta)) }
+        }
     }
 }
 
-async fn is_ours(session: &mut Session, comment: &str) -> Result<bool, StoreError> {
-    let answers = run(session, comment.to_owned()).await?;
-    Ok(first(&answers).and_then(|row| column::<String>(row, 0, "comment").ok()).as_deref() == Some(COMMENT))
-}
-
 /// Refuses a table of records without a meta table: idem creates the meta table first, so another program made it.
-async fn refuse_foreign(
-    session: &mut Session,
-    names: &Names,
-    statements: &Statements,
-) -> Result<(), StoreError> {
+async fn refuse_foreign(session: &mut Session, names: &Names) -> Result<(), StoreError> {
     match session.run(format!("SELECT 1 FROM {} LIMIT 1", names.records), Stage::Open).await {
         Err(Failure::Absent(_)) => return Ok(()),
         response => response.map_err(Failure::error)?,
     };
     // Another process may have created both in between.
-    match version(session, names, statements).await? {
+    match version(session, names).await? {
         Some(_) => Ok(()),
         None => Err(foreign(&names.records)),
     }
@@ -247,7 +227,7 @@ mod tests {
     #[tokio::test]
     async fn a_migration_does_not_wait_for_a_transaction_that_uses_the_table() {
         let server = MariaDb::start();
-        let (mut other, statements) = opened(&server).await;
+        let (mut other, _) = opened(&server).await;
         let names = names_of(&server);
         let mut next = names.layouts();
         let records = &names.records;
@@ -260,7 +240,7 @@ mod tests {
         let error = migrating.await.expect("it gives up").unwrap_err();
         assert!(error.is_transient(), "{error}");
         // It is not in the way of others, either.
-        let read = server.sql(&format!("select count(*) from {records}; {}", statements.version()));
+        let read = server.sql(&format!("select count(*) from {records}; {}", names.version()));
         assert_eq!(read, "0\n1");
         other.roll_back().await;
         prepared(&server, &next, false).await.unwrap();

@@ -147,13 +147,9 @@ impl Session {
     /// Runs one statement that stays prepared.
     pub(crate) async fn run_prepared(
         &mut self,
-        Prepared { text, values, is_broken }: Prepared,
+        Prepared { text, values }: Prepared,
         stage: Stage,
     ) -> Result<Answers, Failure> {
-        if is_broken {
-            self.prepares = false;
-            return Err(Failure::Refused(StoreError::unavailable("the driver could not encode a value")));
-        }
         let statement = sqlx::query_with(AssertSqlSafe(text), values).persistent(true);
         let answers = self.exchange(statement, stage).await;
         self.prepares &= !matches!(answers, Err(Failure::Refused(_)));

@@ -10,6 +10,7 @@ use crate::rows::{COLUMNS, NOW, Value, on_the_server, result_of, values_by};
 use crate::text::{Prepared, Text as _};
 use idem_core::RecordKey;
 use idem_core::protocol::Record;
+use idem_store_kit::sql::name;
 
 /// The completion of one record. Both records were judged by [`BLANK_CLOCK`](crate::rows::BLANK_CLOCK); the one `before` has only what
 /// the request says.
@@ -37,18 +38,6 @@ impl Completion<'_> {
 fn filled<T>(rows: &[T]) -> impl Iterator<Item = (usize, &T)> + Clone {
     let missing = rows.len().next_power_of_two() - rows.len();
     rows.iter().chain(rows.last().into_iter().flat_map(move |last| repeat_n(last, missing))).enumerate()
-}
-
-impl Prepared {
-    fn comma(&mut self, place: usize) {
-        if place > 0 {
-            self.push(", ");
-        }
-    }
-
-    fn key(&mut self, key: &RecordKey) {
-        self.bytes(key.key().as_str().as_bytes());
-    }
 }
 
 impl Statements {
@@ -87,7 +76,7 @@ impl Statements {
         text.push("result = CASE `key`");
         for (place, Completion { key, after, .. }) in filled(lot) {
             text.push(" WHEN ");
-            text.key(key);
+            text.bytes(name(key).1);
             text.push(" THEN ");
             // Where a key is repeated, the first counts.
             let is_repeated = place >= lot.len();
@@ -97,9 +86,8 @@ impl Statements {
         text.are_keys(filled(lot).map(|(_, completion)| completion.key));
         text.push(" AND (`key`, owner, fence) IN (");
         for (place, Completion { key, before, .. }) in filled(lot) {
-            text.comma(place);
-            text.push("(");
-            text.key(key);
+            text.push(if place == 0 { "(" } else { ", (" });
+            text.bytes(name(key).1);
             text.push(", ");
             text.bytes(before.owner.as_bytes());
             text.push(", ");

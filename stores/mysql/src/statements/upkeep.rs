@@ -1,10 +1,10 @@
-//! The statements of housekeeping: expired records, pages of records, and the version of the layout.
+//! The statements of housekeeping: expired records, and pages of records.
 
 use super::Statements;
 use crate::db::session::{BEGIN, BEGIN_READING, COMMIT};
 use crate::rows::{NOW, RECORD};
 use crate::text::{Text as _, add};
-use idem_store_kit::sql::{Identifier, Name};
+use idem_store_kit::sql::Name;
 
 /// The soonest and the latest time, in microseconds, after which a purge looks again at a record without an end. More would not fit into
 /// a sum with the clock.
@@ -52,25 +52,4 @@ impl Statements {
         add(&mut text, format_args!(" ORDER BY scope, `key` LIMIT {limit}; {COMMIT}"));
         text
     }
-
-    /// The version of the layout.
-    pub(crate) fn version(&self) -> String {
-        format!("SELECT value FROM {} WHERE name = 'schema_version' LIMIT 1", self.names.meta)
-    }
-
-    /// The comment of the table that holds the version.
-    pub(crate) fn meta_comment(&self) -> String {
-        let mut text = "SELECT table_comment FROM information_schema.tables WHERE table_schema = ".to_owned();
-        text_literal(&mut text, &self.names.database);
-        text.push_str(" AND table_name = ");
-        text_literal(&mut text, &self.names.meta_name);
-        text.push_str(" LIMIT 1");
-        text
-    }
-}
-
-fn text_literal(text: &mut String, name: &Identifier) {
-    text.push_str("CONVERT(");
-    text.bytes(name.as_str().as_bytes());
-    text.push_str(" USING utf8mb4)");
 }

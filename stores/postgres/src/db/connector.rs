@@ -83,7 +83,7 @@ impl sql::Opener for Opener {
 
     async fn open(&self, options: PgConnectOptions, host: &Host) -> Result<Session, Refusal> {
         let options = options.disable_statement_logging();
-        encryption::report(&options);
+        encryption::of(&options).report("PostgreSQL");
         if !self.is_shared() {
             let mark =
                 Owner::random().as_bytes().iter().map(|byte| format!("{byte:02x}")).collect::<String>();

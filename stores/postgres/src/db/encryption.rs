@@ -1,12 +1,8 @@
 //! Whether connections are encrypted.
 
-use std::sync::Once;
-
 use idem_store_kit::network;
 use idem_store_kit::sql::Encryption;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
-
-static REPORTED: Once = Once::new();
 
 /// Who can read what goes over a connection. Without TLS built in, the driver opens no connection that must be encrypted.
 pub(super) fn of(options: &PgConnectOptions) -> Encryption {
@@ -24,11 +20,6 @@ pub(super) fn of(options: &PgConnectOptions) -> Encryption {
              and set `sslmode`"
         },
     )
-}
-
-/// Warns, once per process, about connections to another machine that may not be encrypted.
-pub(super) fn report(options: &PgConnectOptions) {
-    of(options).report("PostgreSQL", &REPORTED);
 }
 
 #[cfg(test)]
@@ -56,7 +47,7 @@ mod tests {
         let (log, heard) = std::sync::mpsc::channel();
         let subscriber = tracing_subscriber::fmt().with_writer(move || Heard(log.clone())).finish();
         let told = |url: &str| {
-            report(&PgConnectOptions::from_str(url).unwrap());
+            of(&PgConnectOptions::from_str(url).unwrap()).report("PostgreSQL");
             String::from_utf8(heard.try_iter().flatten().collect()).unwrap()
         };
         tracing::subscriber::with_default(subscriber, || {

@@ -6,7 +6,8 @@ use super::connector::{Connector, connector};
 use super::schema::{self, Named};
 use super::source::Source;
 use idem_core::StoreError;
-use idem_store_kit::sql::{Identifier, limits};
+use idem_store_kit::limits::check_time;
+use idem_store_kit::sql::{self, Identifier};
 
 /// How long to wait for a lock unless set.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
@@ -14,22 +15,14 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 const LONGEST_NAME: usize = 63;
 
 /// The tables and the timeouts.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Settings {
-    /// The servers, or why there are none.
-    pub source: Result<Source, StoreError>,
+    /// What is the same for all SQL servers.
+    pub common: sql::Settings<Source>,
     /// The schema of the tables; unless set, the first of the `search_path`.
     pub schema: Option<String>,
-    /// The main table, whose name is the prefix of all.
-    pub table: String,
-    /// How long one statement may take, with all its repetitions.
-    pub operation_timeout: Duration,
     /// How long a statement waits for a lock.
     pub lock_timeout: Duration,
-    /// When a connection is replaced.
-    pub max_connection_age: Duration,
-    /// Whether the layout must exist: if true, it is neither created nor migrated.
-    pub must_exist: bool,
 }
 
 /// A database in which the layout exists.
@@ -45,15 +38,7 @@ pub struct Prepared<N> {
 impl Settings {
     /// The default settings for these servers and this table.
     pub fn new(source: Result<Source, StoreError>, table: &str) -> Self {
-        Self {
-            source,
-            schema: None,
-            table: table.to_owned(),
-            operation_timeout: limits::OPERATION_TIMEOUT,
-            lock_timeout: LOCK_TIMEOUT,
-            max_connection_age: limits::MAX_CONNECTION_AGE,
-            must_exist: false,
-        }
+        Self { common: sql::Settings::new(source, table), schema: None, lock_timeout: LOCK_TIMEOUT }
     }
 
     /// Checks the timeouts.
@@ -62,8 +47,8 @@ impl Settings {
     ///
     /// What is wrong, if one is out of its range.
     pub fn check(&self) -> Result<(), String> {
-        limits::check_timeout("operation_timeout", self.operation_timeout)?;
-        limits::check_timeout("lock_timeout", self.lock_timeout)
+        self.common.check()?;
+        check_time("lock_timeout", self.lock_timeout, Duration::from_millis(1))
     }
 
     /// Connects, and creates the tables if they are missing.
@@ -74,20 +59,12 @@ impl Settings {
     pub async fn prepare<N: Named>(self) -> Result<Prepared<N>, StoreError> {
         let schema = self.schema.as_deref().map(|name| Identifier::plain("schema", name, LONGEST_NAME));
         let schema = schema.transpose()?;
-        let table = Identifier::table(&self.table)?;
+        let Self { common, lock_timeout, .. } = self;
+        let table = Identifier::table(&common.table)?;
         let connector =
-            connector(self.source?, self.operation_timeout, self.lock_timeout, self.max_connection_age);
-        let names: N = schema::prepare(&connector, schema.as_ref(), &table, self.must_exist).await?;
+            connector(common.source?, common.operation_timeout, lock_timeout, common.max_connection_age);
+        let names: N = schema::prepare(&connector, schema.as_ref(), &table, common.must_exist).await?;
         let place = format!("{} table {}", connector.place(), names.table());
         Ok(Prepared { connector, names, place })
-    }
-
-    /// Where server and database are, for `Debug`.
-    ///
-    /// # Errors
-    ///
-    /// That of the URL.
-    pub fn place(&self) -> Result<String, &StoreError> {
-        self.source.as_ref().map(|source| Connector::place_of(&source.servers))
     }
 }

@@ -12,7 +12,7 @@ use super::failure;
 use super::hosts::{self, Target};
 
 /// Where the servers are, who connects, and what a server must accept.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Source {
     pub(super) servers: sql::Source<PgConnectOptions>,
     pub(super) target: Target,

@@ -41,7 +41,7 @@ impl Named for Next {
 async fn migrate(url: &str) -> Result<(), StoreError> {
     let mut settings = Settings::new(Source::of_url(url), "fleet");
     // Less than an index takes here.
-    settings.operation_timeout = Duration::from_secs(1);
+    settings.common.operation_timeout = Duration::from_secs(1);
     settings.prepare::<Next>().await.map(drop)
 }
 

@@ -1,0 +1,59 @@
+//! The settings of a store that stores have in common, and their limits.
+
+use std::time::Duration;
+
+/// How long an operation may take unless set.
+pub const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
+/// The largest result, in bytes, unless set.
+pub const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
+
+const LONGEST_TIME: Duration = Duration::from_secs(60 * 60);
+
+/// Checks a timeout or an interval: from `least` to 1 hour.
+///
+/// # Errors
+///
+/// What is wrong, if it is out of its range.
+pub fn check_time(setting: &str, time: Duration, least: Duration) -> Result<(), String> {
+    if time < least || time > LONGEST_TIME {
+        return Err(format!("`{setting}` is {time:?} and must be from {least:?} to 1h"));
+    }
+    Ok(())
+}
+
+/// Checks a number: from 1 to `most`.
+///
+/// # Errors
+///
+/// What is wrong, if it is out of its range.
+pub fn check_number(setting: &str, number: usize, most: usize) -> Result<(), String> {
+    if number == 0 || number > most {
+        return Err(format!("`{setting}` is {number} and must be from 1 to {most}"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_out_of_its_range_is_refused_with_its_name() {
+        const LEAST: Duration = Duration::from_millis(1);
+        for (checked, expected) in [
+            (
+                check_time("lock_timeout", Duration::ZERO, LEAST),
+                "`lock_timeout` is 0ns and must be from 1ms to 1h",
+            ),
+            (check_time("lock_timeout", Duration::from_secs(3_601), LEAST), "`lock_timeout` is 3601s"),
+            (check_number("connections", 0, 64), "`connections` is 0 and must be from 1 to 64"),
+            (check_number("connections", 65, 64), "`connections` is 65"),
+        ] {
+            let text = checked.unwrap_err();
+            assert!(text.starts_with(expected), "{text}");
+        }
+        check_time("lock_timeout", LEAST, LEAST).unwrap();
+        check_time("lock_timeout", LONGEST_TIME, LEAST).unwrap();
+        check_number("connections", 64, 64).unwrap();
+    }
+}
