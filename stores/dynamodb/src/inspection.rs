@@ -26,7 +26,7 @@ pub(super) async fn look(store: &DynamoDbStore) -> Result<Inspection, StoreError
         "clocks",
         format!(
             "DynamoDB has none: leases are judged by the callers' clocks, which must not differ by more than {:?}",
-            store.table.skew()
+            store.table.0.skew
         ),
     );
     Ok(inspection)

@@ -92,7 +92,7 @@ impl DynamoDbStore {
         &self,
         work: F,
     ) -> Pin<Box<impl Future<Output = Result<A, StoreError>> + use<A, F>>> {
-        let (checked, time) = (self.table.check_names(), self.table.timeout());
+        let (checked, time) = (self.table.check_names(), self.table.0.timeout);
         Box::pin(async move {
             checked?;
             let late = |_| StoreError::outcome_unknown(format!("no answer within {time:?}"));
@@ -161,6 +161,6 @@ impl Store for DynamoDbStore {
 
 impl fmt::Debug for DynamoDbStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DynamoDbStore").field("table", &self.table.names().table).finish_non_exhaustive()
+        f.debug_struct("DynamoDbStore").field("table", &self.table.0.names.table).finish_non_exhaustive()
     }
 }

@@ -19,8 +19,8 @@ impl Table {
     /// One page. Its time is this machine's clock minus the clock skew, so what is over at that time is over by every
     /// clock.
     pub(super) async fn list(&self, request: &List) -> Result<Page, StoreError> {
-        let names = self.names();
-        let scan = self.client().scan().table_name(&*names.table).consistent_read(true);
+        let names = &self.0.names;
+        let scan = self.0.client.scan().table_name(&*names.table).consistent_read(true);
         let (filter, values) = filter(names, request);
         let read = if names.sort_key.is_some() { [READ, ", #sort"].concat() } else { READ.to_owned() };
         let begin = request.after.as_ref().map(|after| start(names, after)).transpose()?;
@@ -33,7 +33,7 @@ impl Table {
             .limit(i32::try_from(request.looked_at()).unwrap_or(i32::MAX));
         let answer =
             self.retried(|| async { scan.clone().send().await.map_err(|error| failure(&error)) }).await?;
-        let mut page = Page::new(Self::now().before(self.skew()));
+        let mut page = Page::new(Self::now().before(self.0.skew));
         for item in answer.items() {
             let Some(key) = id(names, item).and_then(|id| names.key(id)) else { continue };
             match item::read_head(names, item) {

@@ -27,7 +27,7 @@ impl DynamoDbStore {
     pub async fn create_table(&self) -> Result<(), StoreError> {
         self.table.check_names()?;
         let table = self.table.clone();
-        idem_store_kit::own_runtime::apart(async move { create(table.client(), table.names()).await })
+        idem_store_kit::own_runtime::apart(async move { create(&table.0.client, &table.0.names).await })
             .await?;
         self.check().await
     }
@@ -42,7 +42,7 @@ impl DynamoDbStore {
     /// [`Configuration`](idem_core::StoreErrorKind::Configuration) says what to change.
     pub async fn check(&self) -> Result<(), StoreError> {
         self.ask(|table| async move {
-            let (client, names) = (table.client(), table.names());
+            let (client, names) = (&table.0.client, &table.0.names);
             let answer = client.describe_table().table_name(&*names.table).send().await;
             check_key(names, &answer.map_err(|error| failure(&error))?.table.unwrap_or_else(nothing))?;
             let answer = client.describe_time_to_live().table_name(&*names.table).send().await;

@@ -25,14 +25,14 @@ const MEMORY_OF_FENCES: Duration = Duration::from_secs(3_600);
 
 /// The table of one store, with its settings.
 #[derive(Clone, Debug)]
-pub(super) struct Table(Arc<Inner>);
+pub(super) struct Table(pub(super) Arc<Inner>);
 
 #[derive(Debug)]
-struct Inner {
-    client: Client,
-    names: Names,
-    skew: Duration,
-    timeout: Duration,
+pub(super) struct Inner {
+    pub(super) client: Client,
+    pub(super) names: Names,
+    pub(super) skew: Duration,
+    pub(super) timeout: Duration,
     /// The error for every request, if these names conflict.
     collision: Option<StoreError>,
 }
@@ -55,22 +55,6 @@ impl Table {
     /// Fails if two attributes have the same name. It costs nothing, so every operation begins with it.
     pub(super) fn check_names(&self) -> Result<(), StoreError> {
         self.0.collision.clone().map_or(Ok(()), Err)
-    }
-
-    pub(super) fn client(&self) -> &Client {
-        &self.0.client
-    }
-
-    pub(super) fn names(&self) -> &Names {
-        &self.0.names
-    }
-
-    pub(super) fn timeout(&self) -> Duration {
-        self.0.timeout
-    }
-
-    pub(super) fn skew(&self) -> Duration {
-        self.0.skew
     }
 
     /// This machine's time, because DynamoDB has no clock that can be read.

@@ -41,7 +41,7 @@ impl Table {
             // Most keys are new, so the first guess is that there is no item, without reading first. A read of a result
             // costs a fraction of a write that it refuses.
             Request::Claim(_) => {
-                self.names().check(key)?;
+                self.0.names.check(key)?;
                 if has_result { self.look(key).await? } else { None }
             }
             Request::Renew(renew) if !is_endless => match self.renew_mine(key, renew).await? {
@@ -71,7 +71,7 @@ impl Table {
         let mut answer = self.apply_from(seen, key, decide).await?;
         if let Answer::Claim(ClaimAnswer::Replay(replay)) = &mut answer {
             // The end that was written, as in a list: a reader adds the skew once.
-            replay.expires_at = replay.expires_at.map(|end| end.before(self.skew()));
+            replay.expires_at = replay.expires_at.map(|end| end.before(self.0.skew));
         }
         Ok(answer)
     }
@@ -156,17 +156,18 @@ impl Table {
         update: &str,
         values: [(&str, AttributeValue); N],
     ) -> Result<Met, StoreError> {
-        let names = self.names();
+        let names = &self.0.names;
         let mine = [
             (":in_flight", item::text(State::InFlight.as_str())),
             (":owner", item::bytes(owner.as_bytes())),
             (":fence", item::number(fence.get())),
-            (":over", item::instant(Self::now().before(self.skew()))),
+            (":over", item::instant(Self::now().before(self.0.skew))),
             (":one", item::number(1)),
         ];
         let values = mine.into_iter().chain(values).map(|(name, value)| (name.to_owned(), value));
         let request = self
-            .client()
+            .0
+            .client
             .update_item()
             .table_name(&*names.table)
             .set_key(Some(names.primary_key(key)))

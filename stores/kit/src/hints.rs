@@ -32,13 +32,6 @@ pub struct Hints {
 pub struct Mark(u64);
 
 impl Hints {
-    /// Remembers nothing yet.
-    #[must_use]
-    pub fn new() -> Self {
-        let places = (0..PLACES).map(|_| AtomicU64::new(0)).collect();
-        Self { hasher: RandomState::new(), places, unseen_with_result: AtomicU32::new(0) }
-    }
-
     /// The mark of a key.
     #[must_use]
     pub fn mark(&self, key: &RecordKey) -> Mark {
@@ -106,9 +99,11 @@ impl Hints {
     }
 }
 
+/// Remembers nothing yet.
 impl Default for Hints {
     fn default() -> Self {
-        Self::new()
+        let places = (0..PLACES).map(|_| AtomicU64::new(0)).collect();
+        Self { hasher: RandomState::new(), places, unseen_with_result: AtomicU32::new(0) }
     }
 }
 
@@ -125,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_key_is_remembered_until_it_is_taken_back() {
-        let hints = Hints::new();
+        let hints = Hints::default();
         let mark = |key: &str| hints.mark(&RecordKey::new(Scope::new("s").unwrap(), Key::new(key).unwrap()));
         assert!(!hints.has(mark("a")));
         hints.put(mark("a"));
@@ -138,7 +133,7 @@ mod tests {
 
     #[test]
     fn where_most_unseen_keys_have_a_result_the_next_is_expected_to_have_one() {
-        let hints = Hints::new();
+        let hints = Hints::default();
         let mark = |key: u32| {
             hints.mark(&RecordKey::new(Scope::new("s").unwrap(), Key::new(key.to_string()).unwrap()))
         };
@@ -157,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_thousand_keys_are_remembered_beside_each_other() {
-        let hints = Hints::new();
+        let hints = Hints::default();
         let marks: Vec<_> = (0..1_000)
             .map(|key: u32| {
                 hints.mark(&RecordKey::new(Scope::new("s").unwrap(), Key::new(key.to_string()).unwrap()))
@@ -171,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_key_of_too_many_is_remembered_in_the_place_of_another() {
-        let hints = Hints::new();
+        let hints = Hints::default();
         for key in 0..20_000_u32 {
             let mark =
                 hints.mark(&RecordKey::new(Scope::new("s").unwrap(), Key::new(key.to_string()).unwrap()));

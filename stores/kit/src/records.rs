@@ -21,7 +21,7 @@ pub struct Records<S: Server> {
 impl<S: Server> Records<S> {
     /// The records on this server.
     pub fn new(server: S, max_result_bytes: usize) -> Self {
-        Self { queues: Arc::new(Queues::new(server)), max_result_bytes, results: Hints::new() }
+        Self { queues: Arc::new(Queues::new(server)), max_result_bytes, results: Hints::default() }
     }
 
     /// The server.

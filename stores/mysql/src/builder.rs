@@ -139,7 +139,7 @@ impl MySqlStoreBuilder {
             at_once: if server.fails_at_once { AT_ONCE } else { "" },
             connections: limits.connections,
             most_bytes: MOST_BYTES.min(server.max_packet / 2),
-            stepped: Hints::new(),
+            stepped: Hints::default(),
             has_transactions: Default::default(),
         };
         let max_result_bytes = limits.max_result_bytes.min(server.max_packet.saturating_sub(MESSAGE) / 2);

@@ -9,16 +9,14 @@ use std::sync::atomic::Ordering;
 
 use sqlx::postgres::PgRow;
 
-use super::compare_and_swap::{ROUNDS, Swap, Swapped, names, now_of, read, swap};
+use super::compare_and_swap::{ROUNDS, Swap, Swapped, each, names, now_of, read, swap};
 use super::rows::{self, column};
 use super::statements::Statements;
 use crate::db::failure::{Failure, raced};
 use crate::db::session::{Session, Statement, statement};
 use idem_core::RecordKey;
 use idem_core::StoreError;
-use idem_core::protocol::{
-    self, Claim, ClaimAnswer, Fence, Fingerprint, Record, Request, State, Timestamp, Transition,
-};
+use idem_core::protocol::{self, Claim, ClaimAnswer, Fence, Record, Request, State, Timestamp, Transition};
 use idem_store_kit::columns::Unreadable;
 use idem_store_kit::group_commit::{Answer, Answers, Op, Ticket};
 use idem_store_kit::sql::{HELD, name};
@@ -227,17 +225,13 @@ fn granted(
 
 /// The parameters that a first grant needs.
 fn with_grants(statement: Statement, leads: &[(&RecordKey, &Claim)]) -> Statement {
-    let each = |of: fn(&Claim) -> i64| leads.iter().map(|(_, request)| of(request)).collect::<Vec<i64>>();
     let (scopes, keys) = names(leads.iter().map(|(key, _)| *key));
-    let prints = leads.iter().map(|(_, request)| {
-        request.fingerprint.as_ref().map(|print| Fingerprint::as_bytes(print).as_slice())
-    });
     statement
         .bind(scopes)
         .bind(keys)
-        .bind(leads.iter().map(|(_, request)| request.owner.as_bytes().as_slice()).collect::<Vec<_>>())
-        .bind(prints.collect::<Vec<Option<&[u8]>>>())
-        .bind(each(|request| rows::micros(request.lease)))
-        .bind(each(|request| rows::micros(request.ttl)))
-        .bind(leads.iter().map(|(_, request)| rows::word(request.on_crash)).collect::<Vec<_>>())
+        .bind(each(leads, |(_, request)| request.owner.as_bytes().as_slice()))
+        .bind(each(leads, |(_, request)| rows::fingerprint(request.fingerprint.as_ref())))
+        .bind(each(leads, |(_, request)| rows::micros(request.lease)))
+        .bind(each(leads, |(_, request)| rows::micros(request.ttl)))
+        .bind(each(leads, |(_, request)| rows::word(request.on_crash)))
 }

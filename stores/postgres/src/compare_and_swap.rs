@@ -11,7 +11,7 @@ use crate::db::failure::{Failure, raced};
 use crate::db::session::{Session, statement};
 use idem_core::RecordKey;
 use idem_core::StoreError;
-use idem_core::protocol::{self, Fence, Fingerprint, Record, Timestamp, Transition};
+use idem_core::protocol::{self, Fence, Record, Timestamp, Transition};
 use idem_store_kit::columns::Unreadable;
 use idem_store_kit::group_commit::{Answer, Answers, Op, Ticket, unanswered};
 use idem_store_kit::sql::name;
@@ -68,6 +68,11 @@ pub(super) fn now_of(row: &PgRow, index: usize) -> Result<Timestamp, Unreadable>
 /// The keys as two arrays.
 pub(super) fn names<'k>(keys: impl Iterator<Item = &'k RecordKey>) -> (Vec<&'k [u8]>, Vec<&'k [u8]>) {
     keys.map(name).unzip()
+}
+
+/// A column of parameters: the value `of` each row.
+pub(super) fn each<'r, R, T>(rows: &'r [R], of: impl Fn(&'r R) -> T) -> Vec<T> {
+    rows.iter().map(of).collect()
 }
 
 /// Reads the records of all these keys.
@@ -140,42 +145,35 @@ pub(super) async fn swap(
     // Always in the same order, so that two batches cannot deadlock.
     let mut order: Vec<usize> = (0..swaps.len()).collect();
     order.sort_by_key(|&place| (swaps[place].key.scope().as_str(), swaps[place].key.key().as_str()));
-    let sorted = || order.iter().map(|&place| &swaps[place]);
-    let (scopes, texts) = names(sorted().map(|swap| swap.key));
-    let numbers = |of: fn(&Record) -> i64| sorted().map(|swap| of(&swap.new)).collect::<Vec<i64>>();
+    let sorted: Vec<&Swap<'_>> = order.iter().map(|&place| &swaps[place]).collect();
+    let (scopes, texts) = names(sorted.iter().map(|swap| swap.key));
     let ends = |record: &Record| record.expires_at.map(rows::instant);
-    let results: Vec<_> = sorted().map(|swap| rows::result_columns(swap.new.result.as_ref())).collect();
-    let (tombstones, bytes): (Vec<_>, Vec<_>) = results.into_iter().unzip();
+    let results = sorted.iter().map(|swap| rows::result_columns(swap.new.result.as_ref()));
+    let (tombstones, bytes): (Vec<_>, Vec<_>) = results.unzip();
     let query = statement(&statements.swap)
         .bind(scopes)
         .bind(texts)
-        .bind(sorted().map(|swap| rows::word(swap.old.state)).collect::<Vec<_>>())
-        .bind(sorted().map(|swap| swap.old.owner.as_bytes().as_slice()).collect::<Vec<_>>())
-        .bind(sorted().map(|swap| rows::integer(swap.old.fence.get())).collect::<Vec<_>>())
-        .bind(sorted().map(|swap| rows::instant(swap.old.lease_until)).collect::<Vec<_>>())
-        .bind(sorted().map(|swap| ends(&swap.old)).collect::<Vec<_>>())
-        .bind(sorted().map(|swap| rows::word(swap.new.state)).collect::<Vec<_>>())
-        .bind(sorted().map(|swap| swap.new.owner.as_bytes().as_slice()).collect::<Vec<_>>())
-        .bind(numbers(|record| rows::integer(record.fence.get())))
-        .bind(numbers(|record| i64::from(record.attempt)))
-        .bind(sorted().map(|swap| swap.new.recovered).collect::<Vec<_>>())
-        .bind(sorted().map(|swap| rows::word(swap.new.on_crash)).collect::<Vec<_>>())
-        .bind(numbers(|record| rows::instant(record.lease_until)))
-        .bind(numbers(|record| rows::instant(record.retry_at)))
-        .bind(numbers(|record| rows::micros(record.ttl)))
-        .bind(
-            sorted()
-                .map(|swap| {
-                    swap.new.fingerprint.as_ref().map(|print| Fingerprint::as_bytes(print).as_slice())
-                })
-                .collect::<Vec<Option<&[u8]>>>(),
-        )
+        .bind(each(&sorted, |swap| rows::word(swap.old.state)))
+        .bind(each(&sorted, |swap| swap.old.owner.as_bytes().as_slice()))
+        .bind(each(&sorted, |swap| rows::integer(swap.old.fence.get())))
+        .bind(each(&sorted, |swap| rows::instant(swap.old.lease_until)))
+        .bind(each(&sorted, |swap| ends(&swap.old)))
+        .bind(each(&sorted, |swap| rows::word(swap.new.state)))
+        .bind(each(&sorted, |swap| swap.new.owner.as_bytes().as_slice()))
+        .bind(each(&sorted, |swap| rows::integer(swap.new.fence.get())))
+        .bind(each(&sorted, |swap| i64::from(swap.new.attempt)))
+        .bind(each(&sorted, |swap| swap.new.recovered))
+        .bind(each(&sorted, |swap| rows::word(swap.new.on_crash)))
+        .bind(each(&sorted, |swap| rows::instant(swap.new.lease_until)))
+        .bind(each(&sorted, |swap| rows::instant(swap.new.retry_at)))
+        .bind(each(&sorted, |swap| rows::micros(swap.new.ttl)))
+        .bind(each(&sorted, |swap| rows::fingerprint(swap.new.fingerprint.as_ref())))
         .bind(tombstones)
-        .bind(numbers(|record| rows::instant(record.created_at)))
-        .bind(sorted().map(|swap| swap.new.completed_at.map(rows::instant)).collect::<Vec<_>>())
-        .bind(sorted().map(|swap| ends(&swap.new)).collect::<Vec<_>>())
+        .bind(each(&sorted, |swap| rows::instant(swap.new.created_at)))
+        .bind(each(&sorted, |swap| swap.new.completed_at.map(rows::instant)))
+        .bind(each(&sorted, |swap| ends(&swap.new)))
         .bind(bytes)
-        .bind(sorted().map(|swap| swap.lock).collect::<Vec<_>>());
+        .bind(each(&sorted, |swap| swap.lock));
     let given = session.fetch_all(query).await?;
     for row in &given {
         if let Ok(place) = number_of(row, 0)

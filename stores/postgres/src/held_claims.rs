@@ -4,16 +4,14 @@
 
 use sqlx::postgres::PgRow;
 
-use super::compare_and_swap::{ROUNDS, apply, names, number_of, read_all};
+use super::compare_and_swap::{ROUNDS, apply, each, names, number_of, read_all};
 use super::rows;
 use super::statements::Statements;
 use crate::db::failure::{Failure, raced};
 use crate::db::session::{Session, statement};
 use idem_core::RecordKey;
 use idem_core::StoreError;
-use idem_core::protocol::{
-    self, Complete, CompleteAnswer, RecordStep, RecordStepAnswer, Renew, RenewAnswer, Request,
-};
+use idem_core::protocol::{self, CompleteAnswer, RecordStep, RecordStepAnswer, RenewAnswer, Request};
 use idem_store_kit::group_commit::{Answer, Answers, Op, Ticket, unanswered};
 use idem_store_kit::step_bytes;
 
@@ -47,9 +45,9 @@ pub(super) async fn renew(
     let query = statement(&statements.renew)
         .bind(scopes)
         .bind(keys)
-        .bind(asked.iter().map(|(_, _, Renew { owner, .. })| owner.as_bytes().as_slice()).collect::<Vec<_>>())
-        .bind(asked.iter().map(|(_, _, Renew { fence, .. })| rows::integer(fence.get())).collect::<Vec<_>>())
-        .bind(asked.iter().map(|(_, _, Renew { lease, .. })| rows::micros(*lease)).collect::<Vec<_>>());
+        .bind(each(&asked, |(_, _, request)| request.owner.as_bytes().as_slice()))
+        .bind(each(&asked, |(_, _, request)| rows::integer(request.fence.get())))
+        .bind(each(&asked, |(_, _, request)| rows::micros(request.lease)));
     let given = session.fetch_all(query).await?;
     let done = done(tickets.len(), &given, asked.iter().map(|(place, ..)| *place));
     rest(session, statements, tickets, &done, RenewAnswer::Held).await
@@ -104,10 +102,10 @@ async fn append(
     let query = statement(&statements.record_step)
         .bind(scopes)
         .bind(keys)
-        .bind(asked.iter().map(|(_, _, asked)| asked.owner.as_bytes().as_slice()).collect::<Vec<_>>())
-        .bind(asked.iter().map(|(_, _, asked)| rows::integer(asked.fence.get())).collect::<Vec<_>>())
-        .bind(asked.iter().map(|(_, _, asked)| i64::from(asked.position)).collect::<Vec<_>>())
-        .bind(asked.iter().map(|(_, _, asked)| step_bytes::encode(&asked.step)).collect::<Vec<_>>());
+        .bind(each(asked, |(_, _, request)| request.owner.as_bytes().as_slice()))
+        .bind(each(asked, |(_, _, request)| rows::integer(request.fence.get())))
+        .bind(each(asked, |(_, _, request)| i64::from(request.position)))
+        .bind(each(asked, |(_, _, request)| step_bytes::encode(&request.step)));
     let given = session.fetch_all(query).await?;
     let numbers = given.iter().filter_map(|row| number_of(row, 0).ok());
     Ok(numbers.filter_map(|number| asked.get(number).map(|(place, ..)| *place)).collect())
@@ -129,19 +127,12 @@ pub(super) async fn complete(
     let query = statement(&statements.complete)
         .bind(scopes)
         .bind(keys)
-        .bind(
-            asked
-                .iter()
-                .map(|(_, _, Complete { owner, .. })| owner.as_bytes().as_slice())
-                .collect::<Vec<_>>(),
-        )
-        .bind(
-            asked.iter().map(|(_, _, Complete { fence, .. })| rows::integer(fence.get())).collect::<Vec<_>>(),
-        )
-        .bind(asked.iter().map(|(_, _, request)| rows::verdict(request.verdict)).collect::<Vec<_>>())
+        .bind(each(&asked, |(_, _, request)| request.owner.as_bytes().as_slice()))
+        .bind(each(&asked, |(_, _, request)| rows::integer(request.fence.get())))
+        .bind(each(&asked, |(_, _, request)| rows::verdict(request.verdict)))
         .bind(tombstones)
         .bind(bytes)
-        .bind(asked.iter().map(|(_, _, Complete { ttl, .. })| rows::micros(*ttl)).collect::<Vec<_>>());
+        .bind(each(&asked, |(_, _, request)| rows::micros(request.ttl)));
     let given = session.fetch_all(query).await?;
     let done = done(tickets.len(), &given, asked.iter().map(|(place, ..)| *place));
     rest(session, statements, tickets, &done, CompleteAnswer::Done).await

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use idem_core::protocol::{Record, RecordedStep, State, StoredResult, Timestamp, Verdict};
+use idem_core::protocol::{Fingerprint, Record, RecordedStep, State, StoredResult, Timestamp, Verdict};
 use idem_store_kit::columns::{self, Columns, Unreadable, Word, number_of};
 use idem_store_kit::step_bytes;
 use sqlx::postgres::{PgRow, Postgres};
@@ -88,6 +88,11 @@ pub(super) fn optional(row: &impl Row, index: usize, name: &'static str) -> Resu
         _ => i64::from_be_bytes(bytes.try_into().map_err(|_| Unreadable(name))?),
     };
     u64::try_from(number).map(Some).map_err(|_| Unreadable(name))
+}
+
+/// The value of a fingerprint in its column.
+pub(super) fn fingerprint(print: Option<&Fingerprint>) -> Option<&[u8]> {
+    print.map(|print| print.as_bytes().as_slice())
 }
 
 /// The values of a result in the columns `tombstone` and `result`.

@@ -18,7 +18,7 @@ use crate::driver::{DriverTransaction, Parameter, Query, Row};
 use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::protocol::{
-    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Fingerprint, Record, Timestamp, Transition,
+    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record, Timestamp, Transition,
 };
 use idem_core::transaction::{RecordsIn, Taken, Taking, TransactionStore};
 use idem_store_kit::columns::Unreadable;
@@ -113,7 +113,7 @@ fn parameters<'a>(key: &'a RecordKey, record: &'a Record, begun: Timestamp) -> V
         instant(record.lease_until),
         instant(record.retry_at),
         Parameter::BigInt(Some(rows::micros(record.ttl))),
-        Parameter::Bytes(record.fingerprint.as_ref().map(|print| Fingerprint::as_bytes(print).as_slice())),
+        Parameter::Bytes(rows::fingerprint(record.fingerprint.as_ref())),
         Parameter::SmallInt(tombstone),
         instant(record.created_at),
         Parameter::BigInt(record.completed_at.map(rows::instant)),

@@ -17,14 +17,7 @@ impl RedisStore {
     pub(super) fn ask_apart(
         &self,
         request: Request,
-    ) -> impl Future<Output = Result<Value, StoreError>> + Send {
-        self.ask_for(self.0.operation_timeout, request)
-    }
-
-    fn ask_for(
-        &self,
         time: Duration,
-        request: Request,
     ) -> impl Future<Output = Result<Value, StoreError>> + Send {
         let connection = self.0.connection.clone();
         apart(async move { retried(time, || connection.ask(&request)).await })
@@ -34,7 +27,7 @@ impl RedisStore {
     pub(super) fn ask(&self, request: Request) -> impl Future<Output = Result<Value, StoreError>> + Send {
         async move {
             let Some(own) = self.0.connection.own() else {
-                return Box::pin(self.ask_apart(request)).await;
+                return Box::pin(self.ask_apart(request, self.0.operation_timeout)).await;
             };
             let begin = Instant::now();
             let error = match self.0.runtime_connections.ask(own, &request).await {
@@ -44,7 +37,7 @@ impl RedisStore {
             };
             let left = self.0.operation_timeout.saturating_sub(begin.elapsed());
             // Boxed, because it is rare and every call has room for this future.
-            let answer = Box::pin(self.ask_for(left, request)).await;
+            let answer = Box::pin(self.ask_apart(request, left)).await;
             match (answer, error) {
                 // The first try may have been applied, whatever the later tries return.
                 (Err(_), Some(first)) if first.is_outcome_unknown() => Err(first),

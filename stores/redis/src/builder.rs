@@ -121,8 +121,9 @@ impl RedisStoreBuilder {
         let prefix = Prefix::new(&self.prefix)?;
         let answer_within = self.operation_timeout / 3;
         let time = self.operation_timeout;
-        let of_source =
-            |source| Connection::Own(Arc::new(Reconnecting::new(source, answer_within, GREATEST_AGE)));
+        let of_source = |source| {
+            Connection::Own(Arc::new(Reconnecting::new(Arc::new(source), answer_within, GREATEST_AGE)))
+        };
         #[cfg_attr(not(feature = "cluster"), allow(unused_mut, reason = "set for a cluster only"))]
         let mut waiting = None;
         let connection = match self.target {
@@ -148,7 +149,7 @@ impl RedisStoreBuilder {
         Ok(RedisStore(Arc::new(Inner {
             connection,
             runtime_connections: Arc::default(),
-            hints: Hints::new(),
+            hints: Hints::default(),
             prefix,
             operation_timeout: self.operation_timeout,
             max_result_bytes: self.max_result_bytes,

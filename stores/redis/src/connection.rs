@@ -59,7 +59,7 @@ pub(super) enum Node<'a> {
 /// A connection to one server, which is replaced when it no longer works.
 pub(super) struct Reconnecting {
     source: Arc<Source>,
-    answer_within: Duration,
+    pub(super) answer_within: Duration,
     greatest_age: Duration,
     slot: StdMutex<Slot>,
     /// The task that connects holds this lock. It has the error of the last attempt.
@@ -75,17 +75,13 @@ struct Slot {
 }
 
 impl Reconnecting {
-    pub(super) fn new(source: Source, answer_within: Duration, greatest_age: Duration) -> Self {
-        Self::of(Arc::new(source), answer_within, greatest_age)
-    }
-
-    fn of(source: Arc<Source>, answer_within: Duration, greatest_age: Duration) -> Self {
+    pub(super) fn new(source: Arc<Source>, answer_within: Duration, greatest_age: Duration) -> Self {
         let (slot, connecting) = (StdMutex::default(), Mutex::default());
         Self { source, answer_within, greatest_age, slot, connecting, attempts: AtomicU64::new(0) }
     }
 
     fn another(&self) -> Self {
-        Self::of(self.source.clone(), self.answer_within, self.greatest_age)
+        Self::new(self.source.clone(), self.answer_within, self.greatest_age)
     }
 
     /// Whether a connection of this age must be replaced: the server's name, or the sentinels, may name another one by now.
@@ -102,15 +98,6 @@ impl Reconnecting {
         }
         let _ = (error, opened);
         false
-    }
-
-    pub(super) const fn answer_within(&self) -> Duration {
-        self.answer_within
-    }
-
-    /// A connection that the current runtime drives, without timeouts.
-    pub(super) async fn connect_here(&self) -> RedisResult<MultiplexedConnection> {
-        self.connect(None).await
     }
 
     fn slot(&self) -> MutexGuard<'_, Slot> {
@@ -156,7 +143,11 @@ impl Reconnecting {
         }
     }
 
-    async fn connect(&self, answer_within: Option<Duration>) -> RedisResult<MultiplexedConnection> {
+    /// A connection that the current runtime drives, with these timeouts.
+    pub(super) async fn connect(
+        &self,
+        answer_within: Option<Duration>,
+    ) -> RedisResult<MultiplexedConnection> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(answer_within)
             .set_response_timeout(answer_within)

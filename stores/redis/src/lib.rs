@@ -131,7 +131,7 @@ impl Store for RedisStore {
             // Boxed, but for what every claim and result takes: every call has room for this future.
             let answer = match &request {
                 protocol::Request::Renew(_) | protocol::Request::Release(_) => {
-                    Box::pin(self.ask_apart(call)).await?
+                    Box::pin(self.ask_apart(call, self.0.operation_timeout)).await?
                 }
                 _ if is_replicated => Box::pin(self.ask_replicated(name, call)).await?,
                 _ => self.ask(call).await?,

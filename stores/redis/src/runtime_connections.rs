@@ -77,8 +77,8 @@ impl RuntimeConnections {
         let (connections, own) = (Arc::downgrade(self), own.clone());
         handle.spawn(async move {
             let _opening = Opening { connections: connections.clone(), id };
-            let answer_within = own.answer_within();
-            let Some(connection) = in_time(own.connect_here(), answer_within).await else { return };
+            let answer_within = own.answer_within;
+            let Some(connection) = in_time(own.connect(None), answer_within).await else { return };
             drop(own);
             if let Some(connections) = connections.upgrade() {
                 connections.open(id, connection, answer_within);
@@ -210,7 +210,7 @@ mod tests {
     use tokio::runtime::{Builder, Runtime};
 
     fn own(client: Client, greatest_age: Duration) -> Reconnecting {
-        Reconnecting::new(Source::Server(Box::new(client)), Duration::from_secs(1), greatest_age)
+        Reconnecting::new(Arc::new(Source::Server(Box::new(client))), Duration::from_secs(1), greatest_age)
     }
 
     #[tokio::test]

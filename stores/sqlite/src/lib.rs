@@ -131,7 +131,7 @@ impl Store for SqliteStore {
             request.check_size(self.0.max_result_bytes)?;
             if let Request::Claim(_) = &request
                 && let Some((readers, file)) = self.readers()
-                && let Some(record) = readers.find_for_claim(file, key).transpose()?.flatten()
+                && let Some(record) = readers.find(file, key, true).transpose()?.flatten()
             {
                 let transition = protocol::apply(Some(&record), Fence::default(), &request, clock::now());
                 if transition.write.is_none() {
@@ -154,7 +154,7 @@ impl Store for SqliteStore {
 
     async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
         if let Some((readers, file)) = self.readers()
-            && let Some(record) = readers.find(file, key)
+            && let Some(record) = readers.find(file, key, false)
         {
             return Ok(record?.filter(|record| protocol::is_live(record, clock::now())));
         }

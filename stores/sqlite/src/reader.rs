@@ -39,23 +39,16 @@ impl Readers {
         Self { slots: (0..count).map(|_| Mutex::new(None)).collect(), next: AtomicUsize::new(0) }
     }
 
-    /// The record of a key, expired or not. As all reads, `None` if it cannot read now: the writer can, or knows why not.
+    /// The record of a key, expired or not, or what a claim needs of it: for a record with a result, only the columns of a replay. As all
+    /// reads, `None` if it cannot read now: the writer can, or knows why not.
     pub(super) fn find(
         &self,
         file: &DatabaseFile,
         key: &RecordKey,
+        is_for_claim: bool,
     ) -> Option<Result<Option<Record>, StoreError>> {
-        let record = self.read(file, |reader| reader.find(key))?;
-        Some(record.map_err(|column| column.error(key)))
-    }
-
-    /// As [`find`](Self::find), with what a claim needs: for a record with a result, only the columns of a replay.
-    pub(super) fn find_for_claim(
-        &self,
-        file: &DatabaseFile,
-        key: &RecordKey,
-    ) -> Option<Result<Option<Record>, StoreError>> {
-        let record = self.read(file, |reader| reader.find_for_claim(key))?;
+        let find = if is_for_claim { Reader::find_for_claim } else { Reader::find };
+        let record = self.read(file, |reader| find(reader, key))?;
         Some(record.map_err(|column| column.error(key)))
     }
 

@@ -25,7 +25,7 @@ pub(crate) fn setting_of(server: &MariaDb) -> Setting {
     let statements = Arc::new(Statements::new(names_of(server)));
     let (timeout, max_age) = (Duration::from_secs(1), Duration::from_secs(60));
     let connector = Connector::new(Opener, of_url(&server.url()).unwrap(), timeout, max_age);
-    let (stepped, has_transactions) = (Hints::new(), Default::default());
+    let (stepped, has_transactions) = (Hints::default(), Default::default());
     Setting {
         connector,
         statements,
