@@ -123,6 +123,25 @@ pub fn array<const N: usize>(bytes: &[u8], column: &'static str) -> Result<[u8; 
 }
 
 impl Columns<'_> {
+    /// Those of a record of nobody, with zero in each column that must have a number.
+    pub const BLANK: Self = Self {
+        state: Some(0),
+        owner: None,
+        fence: Some(0),
+        attempt: Some(0),
+        recovered: Some(0),
+        on_crash: Some(0),
+        lease_until: Some(0),
+        retry_at: Some(0),
+        ttl: Some(0),
+        fingerprint: None,
+        tombstone: None,
+        created_at: Some(0),
+        completed_at: None,
+        expires_at: None,
+        result: None,
+    };
+
     /// The record, without its steps.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use rusqlite::{Row, Statement, ToSql, params};
 
 use idem_core::RecordKey;
 use idem_core::protocol::{
-    Fence, Fingerprint, OnCrash, Owner, Record, RecordedStep, State, StoredResult, Timestamp, Tombstone,
+    Fingerprint, OnCrash, Owner, Record, RecordedStep, State, StoredResult, Timestamp, Tombstone,
 };
 use idem_store_kit::columns::{Columns, Unreadable, Word, array, micros, number_of, stored};
 
@@ -122,22 +122,22 @@ pub(super) fn read(row: &Row<'_>) -> Result<(Record, u64)> {
 /// such a record needs them: most repeated calls end here, and each column takes time.
 pub(super) fn read_replay(row: &Row<'_>) -> Result<Option<Record>> {
     let column = |index, name| Column::of(row, index, name);
-    let state = match State::from_word(column(0, "state")?.text()?) {
-        Some(state @ (State::Completed | State::Failed)) => state,
-        _ => return Ok(None),
+    let state = column(0, "state")?;
+    if !matches!(State::from_word(state.text()?), Some(State::Completed | State::Failed)) {
+        return Ok(None);
+    }
+    let columns = Columns {
+        state: state.word(State::from_word)?,
+        attempt: column(1, "attempt")?.number()?,
+        fingerprint: column(2, "fingerprint")?.bytes()?,
+        tombstone: column(3, "tombstone")?.word(Tombstone::from_word)?,
+        completed_at: column(4, "completed_at")?.number()?,
+        expires_at: column(5, "expires_at")?.number()?,
+        result: column(6, "result")?.bytes()?,
+        owner: Some(Owner::NOBODY.as_bytes()),
+        ..Columns::BLANK
     };
-    let attempt = column(1, "attempt")?.number()?.and_then(|attempt| u32::try_from(attempt).ok());
-    let print = column(2, "fingerprint")?.bytes()?.map(|print| array(print, "fingerprint")).transpose()?;
-    let tombstone = column(3, "tombstone")?.word(Tombstone::from_word)?;
-    let result = stored(tombstone, column(6, "result")?.bytes()?)?.ok_or(Unreadable("result"))?;
-    let instant = |index, name| Ok::<_, RowError>(column(index, name)?.number()?.map(Timestamp::from_micros));
-    let record = Record::new(state, Owner::NOBODY, Fence::default())
-        .with_attempt(attempt.ok_or(Unreadable("attempt"))?)
-        .with_fingerprint(print.map(Fingerprint::from_bytes))
-        .with_result(Some(result))
-        .with_completed_at(Some(instant(4, "completed_at")?.ok_or(Unreadable("result"))?))
-        .with_expires_at(instant(5, "expires_at")?);
-    Ok(Some(record))
+    Ok(Some(columns.record()?))
 }
 
 /// The step in a row of [`STEP_COLUMNS`].
