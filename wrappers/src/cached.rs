@@ -20,9 +20,7 @@ use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::inspection::Inspection;
 use idem_core::listing::{List, Page};
-use idem_core::protocol::{
-    Answer, Claim, ClaimAnswer, Fingerprint, Record, Replay, Request, Resolution, StoredResult,
-};
+use idem_core::protocol::{Answer, Claim, ClaimAnswer, Fingerprint, Record, Replay, Request, Resolution};
 use idem_core::{Store, Waiters};
 
 /// How many bytes the cache keeps unless set.

@@ -45,7 +45,7 @@ pub(crate) async fn prepare(
         if version == Some(layouts.len()) {
             return Ok(server);
         }
-        let mut session = connector.connect().await?;
+        let mut session = retried_with_cause(connector.timeout(), || connector.connect()).await?;
         let migrated = migrate(connector, &mut session, names, layouts, version.unwrap_or_default()).await;
         session.close(connector.timeout()).await;
         match migrated {
