@@ -13,6 +13,8 @@ mod catalogue;
 mod fault;
 mod injury;
 mod seed;
+#[cfg(feature = "http")]
+mod twice;
 
 pub use catalogue::{assert_catalogue, assert_catalogue_of, differences};
 pub use conformance::differential;
@@ -21,3 +23,5 @@ pub use fault::{Fault, FaultStore, OperationKind, Rates};
 pub use idem_macros::idempotent_test;
 pub use injury::{Injury, Report, TestOutcome, Trial, TrialStore, injure};
 pub use seed::seed;
+#[cfg(feature = "http")]
+pub use twice::{Twice, twice};
