@@ -2,6 +2,9 @@
 //!
 //! `cargo run -p worker -- --broker nats|rabbitmq|kafka|sqs [--url URL] [--redis redis://127.0.0.1:6379]`
 //!
+//! `--dead-letters` lists the messages that were set aside, and `--redrive` sends them back to `orders`, with `--forget` so that also calls
+//! that failed for good run again. Both end then.
+//!
 //! A message is an order: `{"id": 42, "pieces": 3}`. The queue `orders` and `orders-dead`, for messages that can never be
 //! handled, must exist: on NATS a stream for each and a pull consumer `shippers`, on Kafka topics and a third one, `orders-retry`.
 //! SQS takes its region, credentials and endpoint from the environment.
@@ -11,7 +14,7 @@ use std::io;
 
 use aws_smithy_http_client::tls::{self, rustls_provider::CryptoMode};
 use clap::{Parser, ValueEnum};
-use idem::message::{Consumer, Disposition, Reason, Summary};
+use idem::message::{Consumer, Disposition, Reason, Redrive};
 use idem::{RedisStore, idempotent};
 use rdkafka::{ClientConfig, Message as _};
 use serde::{Deserialize, Serialize};
@@ -30,6 +33,28 @@ struct Options {
     /// The Redis server of the results.
     #[arg(long, default_value = "redis://127.0.0.1:6379")]
     redis: String,
+    /// List the dead letters.
+    #[arg(long)]
+    dead_letters: bool,
+    /// List the dead letters and send them back.
+    #[arg(long)]
+    redrive: bool,
+    /// With `--redrive`: forget the records of calls that failed for good.
+    #[arg(long)]
+    forget: bool,
+}
+
+impl Options {
+    /// What to do with the dead letters.
+    fn letters(&self, store: &RedisStore) -> Option<Redrive> {
+        let goes_back = self.redrive;
+        let redrive = Redrive::matching(move |letter| {
+            println!("{letter}");
+            goes_back
+        });
+        let redrive = if self.forget { redrive.forgetting(store) } else { redrive };
+        (self.dead_letters || self.redrive).then_some(redrive)
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -75,36 +100,54 @@ fn dispose(error: &ShipError, _attempt: u32, proposed: Disposition) -> Dispositi
     }
 }
 
-type Finished = Result<Summary, Box<dyn Error + Send + Sync>>;
+/// The summary of the work, or of the redrive.
+type Finished = Result<String, Box<dyn Error + Send + Sync>>;
 
-async fn on_nats(url: &str, store: &RedisStore, shutdown: impl Future<Output = ()>) -> Finished {
+/// The store, and what to do with the dead letters instead of work.
+struct Work {
+    store: RedisStore,
+    letters: Option<Redrive>,
+}
+
+async fn on_nats(url: &str, work: Work, shutdown: impl Future<Output = ()>) -> Finished {
     let jetstream = async_nats::jetstream::new(async_nats::connect(url).await?);
     let shippers = jetstream.get_consumer_from_stream("shippers", "orders").await?;
     let consumer = Consumer::new().concurrency(CONCURRENCY).dispose(dispose);
     let source = idem_nats::Source::new(jetstream, shippers, "orders-dead");
-    let handler = |message: &idem_nats::Received| handle(store, serde_json::from_slice(&message.payload));
-    Ok(source.run_until(shutdown, consumer, handler).await?)
+    if let Some(redrive) = work.letters {
+        return Ok(format!("{:?}", source.redrive(redrive).await?));
+    }
+    let handler =
+        |message: &idem_nats::Received| handle(&work.store, serde_json::from_slice(&message.payload));
+    Ok(format!("{:?}", source.run_until(shutdown, consumer, handler).await?))
 }
 
-async fn on_rabbitmq(url: &str, store: &RedisStore, shutdown: impl Future<Output = ()>) -> Finished {
+async fn on_rabbitmq(url: &str, work: Work, shutdown: impl Future<Output = ()>) -> Finished {
     let consumer = Consumer::new().concurrency(CONCURRENCY).dispose(dispose);
     let source = idem_rabbitmq::Source::new(url, "orders", "orders-dead");
-    let handler = |message: &idem_rabbitmq::Received| handle(store, serde_json::from_slice(&message.data));
-    Ok(source.run_until(shutdown, consumer, handler).await?)
+    if let Some(redrive) = work.letters {
+        return Ok(format!("{:?}", source.redrive(redrive).await?));
+    }
+    let handler =
+        |message: &idem_rabbitmq::Received| handle(&work.store, serde_json::from_slice(&message.data));
+    Ok(format!("{:?}", source.run_until(shutdown, consumer, handler).await?))
 }
 
-async fn on_kafka(servers: &str, store: &RedisStore, shutdown: impl Future<Output = ()>) -> Finished {
+async fn on_kafka(servers: &str, work: Work, shutdown: impl Future<Output = ()>) -> Finished {
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", servers).set("group.id", "shippers").set("auto.offset.reset", "earliest");
     let consumer = Consumer::new().concurrency(CONCURRENCY).dispose(dispose);
     let source = idem_kafka::Source::new(config, ["orders"], "orders-dead").retry_topic("orders-retry");
+    if let Some(redrive) = work.letters {
+        return Ok(format!("{:?}", source.redrive(redrive).await?));
+    }
     let handler = |message: &idem_kafka::Received| {
-        handle(store, serde_json::from_slice(message.payload().unwrap_or_default()))
+        handle(&work.store, serde_json::from_slice(message.payload().unwrap_or_default()))
     };
-    Ok(source.run_until(shutdown, consumer, handler).await?)
+    Ok(format!("{:?}", source.run_until(shutdown, consumer, handler).await?))
 }
 
-async fn on_sqs(store: &RedisStore, shutdown: impl Future<Output = ()>) -> Finished {
+async fn on_sqs(work: Work, shutdown: impl Future<Output = ()>) -> Finished {
     let tls = tls::Provider::Rustls(CryptoMode::Ring);
     let http = aws_smithy_http_client::Builder::new().tls_provider(tls).build_https();
     let config = aws_config::defaults(aws_config::BehaviorVersion::latest()).http_client(http).load().await;
@@ -116,10 +159,13 @@ async fn on_sqs(store: &RedisStore, shutdown: impl Future<Output = ()>) -> Finis
     let (orders, dead_letters) = (queue("orders").await?, queue("orders-dead").await?);
     let consumer = Consumer::new().concurrency(CONCURRENCY).dispose(dispose);
     let source = idem_sqs::Source::new(client, orders, dead_letters);
+    if let Some(redrive) = work.letters {
+        return Ok(format!("{:?}", source.redrive(redrive).await?));
+    }
     let handler = |message: &idem_sqs::Received| {
-        handle(store, serde_json::from_str(message.body().unwrap_or_default()))
+        handle(&work.store, serde_json::from_str(message.body().unwrap_or_default()))
     };
-    Ok(source.run_until(shutdown, consumer, handler).await?)
+    Ok(format!("{:?}", source.run_until(shutdown, consumer, handler).await?))
 }
 
 #[tokio::main]
@@ -127,14 +173,15 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     tracing_subscriber::fmt().with_writer(io::stderr).init();
     let options = Options::parse();
     let (store, shutdown) = (RedisStore::connect(&options.redis).await?, idem::terminated());
+    let work = Work { letters: options.letters(&store), store };
     let url = |usual: &'static str| options.url.clone().unwrap_or_else(|| usual.to_owned());
     let summary = match options.broker {
-        Broker::Nats => on_nats(&url("127.0.0.1:4222"), &store, shutdown).await?,
-        Broker::Rabbitmq => on_rabbitmq(&url("amqp://127.0.0.1:5672/%2f"), &store, shutdown).await?,
-        Broker::Kafka => on_kafka(&url("127.0.0.1:9092"), &store, shutdown).await?,
-        Broker::Sqs => on_sqs(&store, shutdown).await?,
+        Broker::Nats => on_nats(&url("127.0.0.1:4222"), work, shutdown).await?,
+        Broker::Rabbitmq => on_rabbitmq(&url("amqp://127.0.0.1:5672/%2f"), work, shutdown).await?,
+        Broker::Kafka => on_kafka(&url("127.0.0.1:9092"), work, shutdown).await?,
+        Broker::Sqs => on_sqs(work, shutdown).await?,
     };
-    eprintln!("{summary:?}");
+    eprintln!("{summary}");
     Ok(())
 }
 

@@ -45,6 +45,8 @@
 //!
 //! # Limits of Kafka
 //!
+//! - **Redrive**: Kafka removes no single record. The offset of the group `GROUP-redrive` is behind the letters that were sent back, and a letter
+//!   before one of them that was left out goes to the end of the topic. Until that offset is committed for the first time, all letters are listed.
 //! - **`session.timeout.ms`** (45 s unless set): the partitions of a killed worker wait for so long.
 //! - **Deliveries** are not counted by Kafka: [`max_tries`](Consumer::max_tries) counts the retries, but no deliveries to workers that
 //!   died.
@@ -65,6 +67,7 @@ struct Readme;
 
 mod group;
 mod intake;
+mod letters;
 mod offsets;
 mod received;
 mod source;

@@ -10,6 +10,7 @@ use rdkafka::producer::FutureProducer;
 use crate::Error;
 use crate::group::Limits;
 use crate::intake::Intake;
+use crate::letters::Letters;
 use crate::received::{Received, Shared};
 
 /// The default of `held`, as a multiple of what the consumer holds. Messages that wait behind others count too.
@@ -109,6 +110,7 @@ impl Source {
 impl Broker for Source {
     type Message = Received;
     type Reader = Reading;
+    type Letters = Letters;
 
     async fn connect(self, plan: &mut Plan) -> Result<Reading, Error> {
         let capacity = plan.capacity();
@@ -119,6 +121,10 @@ impl Broker for Source {
         let intake = Intake::start(config, &names, Limits { held, least: capacity })?;
         let shared = Arc::new(Shared { producer, retry_topic, dead_letters });
         Ok(Reading { intake, shared, room: plan.room().clone() })
+    }
+
+    async fn letters(&self) -> Result<Letters, Error> {
+        Letters::open(self.config.clone(), self.producing()?, self.dead_letters.clone()).await
     }
 }
 

@@ -11,20 +11,25 @@ use futures_util::StreamExt as _;
 use futures_util::stream::{self, Stream};
 use tokio::sync::watch;
 
-use super::{BrokerError, Choose, Consumer, Delivery, GroupBy, Summary};
+use super::{BrokerError, Choose, Consumer, DeadLetters, Delivery, GroupBy, Summary};
 
-/// A broker's source of messages: how to connect. [`broker_methods`](crate::broker_methods) gives it `group_by`, `run` and `run_until`.
+/// A broker's source of messages: how to connect. [`broker_methods`](crate::broker_methods) gives it `group_by`, `run`, `run_until`, `dead_letters` and `redrive`.
 pub trait Broker: Sized + Send {
     /// The message, and how it is settled.
     type Message: Delivery + Send + Sync;
     /// Reads the messages.
     type Reader: Reader<Message = Self::Message>;
+    /// The messages that were set aside.
+    type Letters: DeadLetters;
 
     /// Connects, and checks what can be checked before the first message.
     fn connect(self, plan: &mut Plan) -> impl Future<Output = Result<Self::Reader, BrokerError>> + Send;
+
+    /// Connects to the dead letters.
+    fn letters(&self) -> impl Future<Output = Result<Self::Letters, BrokerError>> + Send;
 }
 
-/// Gives a [`Broker`](crate::Broker), which the second type is the message of, its methods `group_by`, `run` and `run_until`. They are
+/// Gives a [`Broker`](crate::Broker), which the second type is the message of, its methods `group_by`, `run`, `run_until`, `dead_letters` and `redrive`. They are
 /// the same for all brokers. The source has a field `group_by` for its [`GroupBy`](crate::GroupBy). They are no methods of the trait, because the compiler could then not show that their futures are `Send`.
 #[macro_export]
 macro_rules! broker_methods {
@@ -95,6 +100,31 @@ macro_rules! broker_methods {
                 let mut plan = $crate::Plan::of(&consumer);
                 let reader = $crate::Broker::connect(source, &mut plan).await?;
                 $crate::work(reader, plan, group_by, shutdown, consumer, handler).await
+            }
+
+            /// Lists the dead letters, and leaves them where they are.
+            ///
+            /// # Errors
+            ///
+            /// The broker cannot be reached, or fails.
+            pub async fn dead_letters(
+                &self,
+            ) -> Result<::std::vec::Vec<$crate::StoredLetter>, $crate::BrokerError> {
+                $crate::listed($crate::Broker::letters(self).await?).await
+            }
+
+            /// Sends the messages of dead letters back to where they were sent to first, with their own headers and as new
+            /// messages. Letters that come meanwhile are left for the next redrive. A dead letter is removed after the broker has stored
+            /// its message: a redrive that is killed loses nothing, and may send one message twice.
+            ///
+            /// # Errors
+            ///
+            /// The broker or the store fails. The messages before that are sent; all other letters are there.
+            pub async fn redrive(
+                &self,
+                redrive: $crate::Redrive,
+            ) -> Result<$crate::Redriven, $crate::BrokerError> {
+                $crate::redriven($crate::Broker::letters(self).await?, redrive).await
             }
         }
     };

@@ -24,6 +24,7 @@ mod held_keys;
 pub mod lambda;
 mod lanes;
 mod observation;
+mod redrive;
 pub(crate) mod report;
 mod settings;
 mod settling;
@@ -49,6 +50,7 @@ pub use dead_letter::{CONSUMER, DeadLetter, ERROR, KEY, MESSAGE, OPERATION, ORIG
 pub use delivery::{Delivery, Incoming};
 pub use disposition::{Disposition, Reason};
 pub use group_by::GroupBy;
+pub use redrive::{DeadLetters, Redrive, Redriven, StoredLetter, is_header_of_letter, listed, redriven};
 pub use summary::{Progress, Summary};
 pub use tasks::{HandlerTask, in_tasks};
 

@@ -56,6 +56,7 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+mod letters;
 mod received;
 mod source;
 mod taking;

@@ -27,7 +27,7 @@ const LINE: usize = 4;
 const VERSION_LINE: usize = 12;
 
 /// The start of the headers that the server acts on. In a copy they could make the server refuse it, or drop it as a duplicate.
-const OF_THE_SERVER: &str = "nats-";
+pub(crate) const OF_THE_SERVER: &str = "nats-";
 
 /// The state that all messages of a source share.
 pub(crate) struct Shared {

@@ -8,6 +8,7 @@ use async_nats::jetstream::consumer::{AckPolicy, PullConsumer};
 use idem_messages::{Broker, GroupBy, Plan};
 
 use crate::Error;
+use crate::letters::Letters;
 use crate::received::{Received, Shared};
 use crate::taking::Taking;
 
@@ -53,6 +54,7 @@ impl Source {
 impl Broker for Source {
     type Message = Received;
     type Reader = Taking;
+    type Letters = Letters;
 
     async fn connect(self, plan: &mut Plan) -> Result<Taking, Error> {
         self.fit(plan).await?;
@@ -62,6 +64,10 @@ impl Broker for Source {
             (info.name.clone(), Some(info.config.max_deliver).filter(|limit| *limit > 0));
         let shared = Arc::new(Shared { jetstream, dead_letters, consumer, max_deliver });
         Ok(Taking::new(pull, shared, plan.room().clone()))
+    }
+
+    async fn letters(&self) -> Result<Letters, Error> {
+        Letters::open(self.jetstream.clone(), self.dead_letters.clone()).await
     }
 }
 

@@ -49,6 +49,7 @@
 //! - **`x-delivery-limit`** of a quorum queue (20 unless set, since RabbitMQ 4.0) counts the messages that were given back and those of
 //!   dead workers, but not the copies of retries. Beyond it RabbitMQ drops the message, or sends it to the queue's own dead-letter
 //!   exchange.
+//! - **Redrive**: a message goes back to the queue of its worker, with the exchange and the routing key that it was sent with in its headers.
 //! - **Order**: messages that are in work at the same time have none. With [`Source::group_by`] the messages of a group are handled in
 //!   order; with several workers that needs a queue with `x-single-active-consumer`.
 //! - **Redelivery horizon**: set [`redelivery_horizon`](Consumer::redelivery_horizon) to the queue's `x-message-ttl`. Without that
@@ -63,6 +64,7 @@
 struct Readme;
 
 mod copy;
+mod letters;
 mod link;
 mod received;
 mod source;

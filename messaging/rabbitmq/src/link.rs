@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use lapin::message::BasicGetMessage;
 use lapin::options::{
-    BasicConsumeOptions, BasicPublishOptions, BasicQosOptions, ConfirmSelectOptions, ExchangeDeclareOptions,
-    QueueDeclareOptions,
+    BasicConsumeOptions, BasicGetOptions, BasicPublishOptions, BasicQosOptions, ConfirmSelectOptions,
+    ExchangeDeclareOptions, QueueDeclareOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Confirmation, Connection, ExchangeKind};
@@ -127,6 +128,19 @@ impl Link {
             close(channel).await;
         }
         Ok(declaration.map(drop))
+    }
+
+    /// How many messages are ready in a queue.
+    pub(crate) async fn messages(&self, queue: &str) -> Result<u32, Error> {
+        let look = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        let declaration = self.consuming.queue_declare(queue.into(), look, FieldTable::default()).await;
+        declaration.map(|queue| queue.message_count()).map_err(Error::at("count the messages"))
+    }
+
+    /// The next message of a queue.
+    pub(crate) async fn get(&self, queue: &str) -> Result<Option<BasicGetMessage>, Error> {
+        let message = self.consuming.basic_get(queue.into(), BasicGetOptions::default()).await;
+        message.map_err(Error::at("get a message"))
     }
 
     /// A channel for one declaration, because RabbitMQ closes a channel on which a declaration fails.

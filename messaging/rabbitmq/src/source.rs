@@ -8,7 +8,8 @@ use idem_messages::{Broker, GroupBy, Plan};
 use lapin::{Connection, ConnectionProperties};
 
 use crate::Error;
-use crate::link::{Connect, Route, Settings};
+use crate::letters::Letters;
+use crate::link::{Connect, Link, Route, Settings};
 use crate::received::Received;
 use crate::taking::Taking;
 
@@ -78,12 +79,20 @@ impl Source {
 impl Broker for Source {
     type Message = Received;
     type Reader = Taking;
+    type Letters = Letters;
 
     async fn connect(self, plan: &mut Plan) -> Result<Taking, Error> {
         let Self { connect, queue, dead_letters, prefetch, .. } = self;
         let prefetch = prefetch.unwrap_or_else(|| u16::try_from(plan.capacity()).unwrap_or(u16::MAX));
         let settings = Arc::new(Settings { connect, queue, dead_letters, prefetch });
         Taking::begin(settings, plan.room().clone()).await
+    }
+
+    async fn letters(&self) -> Result<Letters, Error> {
+        let Self { connect, queue, dead_letters, .. } = self;
+        let (connect, queue, dead_letters) = (connect.clone(), queue.clone(), dead_letters.clone());
+        let settings = Settings { connect, queue, dead_letters, prefetch: 0 };
+        Letters::open(Link::open(Arc::new(settings)).await?).await
     }
 }
 

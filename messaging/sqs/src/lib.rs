@@ -40,6 +40,8 @@
 //!   moves the message to the redrive queue, without a reason. Set it well above [`max_tries`](Consumer::max_tries) and `max_attempts`.
 //! - **10 attributes** per message: the dead letter of a message that has ten carries no reason, of one that has nine the reason only. The
 //!   order is reason, error, tries, operation, key, origin, deliveries, message.
+//! - **Redrive**: a dead letter that is left out is visible again when the redrive ends. In a FIFO queue it hides the later ones of its group: repeat the
+//!   redrive.
 //! - **Retention** is 14 days at most. A dead letter of this crate is a new message, so its retention begins anew. A message that SQS
 //!   itself moves from a standard queue keeps the time at which it was first sent.
 //! - **120,000 messages in flight** on a standard queue, 20,000 on a FIFO queue: SQS delivers no more until some are deleted.
@@ -54,6 +56,7 @@ struct Readme;
 
 mod deletes;
 mod failed;
+mod letters;
 mod received;
 mod source;
 mod taking;

@@ -178,10 +178,10 @@ fn allowed(text: &str) -> String {
     text.replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}")
 }
 
-fn is_fifo(queue: &str) -> bool {
+pub(crate) fn is_fifo(queue: &str) -> bool {
     queue.ends_with(".fifo")
 }
 
-fn group_id(message: &Message) -> Option<String> {
+pub(crate) fn group_id(message: &Message) -> Option<String> {
     message.attributes.as_ref()?.get(&MessageSystemAttributeName::MessageGroupId).cloned()
 }

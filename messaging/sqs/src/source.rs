@@ -11,6 +11,7 @@ use idem_messages::{Broker, GroupBy, Plan};
 use crate::Error;
 use crate::deletes::Deletes;
 use crate::failed::failed;
+use crate::letters::Letters;
 use crate::received::{Received, Shared};
 use crate::taking::Taking;
 
@@ -36,7 +37,8 @@ impl Source {
     /// `queue` and `dead_letters` are URLs; rejected messages go to the second, which is a FIFO queue if the first is.
     ///
     /// The program needs `sqs:ReceiveMessage`, `DeleteMessage`, `ChangeMessageVisibility` and `GetQueueAttributes` on the first,
-    /// and `SendMessage` on the second.
+    /// and `SendMessage` on the second; for [`redrive`](Self::redrive) also the first four on the second, and `SendMessage` and `GetQueueUrl` on the queues
+    /// that messages came from.
     pub fn new(client: Client, queue: impl Into<String>, dead_letters: impl Into<String>) -> Self {
         let (queue, dead_letters) = (queue.into(), dead_letters.into());
         Self { client, queue, dead_letters, group_by: GroupBy::default(), wait: WAIT }
@@ -72,6 +74,7 @@ impl Source {
 impl Broker for Source {
     type Message = Received;
     type Reader = Taking;
+    type Letters = Letters;
 
     async fn connect(self, plan: &mut Plan) -> Result<Taking, Error> {
         let (visibility, retention) = self.timeouts().await?;
@@ -83,6 +86,10 @@ impl Broker for Source {
         tokio::spawn(deletes.run());
         let shared = Arc::new(Shared::new(client, queue, dead_letters, visibility, sender));
         Ok(Taking::new(shared, plan.room().clone(), wait))
+    }
+
+    async fn letters(&self) -> Result<Letters, Error> {
+        Letters::open(self.client.clone(), self.dead_letters.clone()).await
     }
 }
 

@@ -10,6 +10,9 @@ use futures_util::future::BoxFuture;
 use idem_messages::{Disposition, Progress, Reason, Summary};
 use tokio::sync::{Semaphore, oneshot};
 
+use crate::redrive::{
+    a_dead_letter_is_listed_sent_back_and_handled_once, a_redrive_that_is_dropped_anywhere_loses_nothing,
+};
 use crate::{CountingHandler, DeadLetter, Failed, Handler, Losing, Queue, Settings, Shop, emptied, until};
 
 /// How long the broker may take to refuse a dead letter.
@@ -35,11 +38,13 @@ pub async fn every<Q: Queue>(open: impl AsyncFn(&'static str) -> Q) {
         a_dead_letter_tells_the_last_error_in_one_line_of_bounded_length,
         a_message_is_delivered_once_while_it_is_worked_at,
         a_worker_that_is_shut_down_finishes_what_runs_and_the_rest_is_there_at_once,
+        a_dead_letter_is_listed_sent_back_and_handled_once,
+        a_redrive_that_is_dropped_anywhere_loses_nothing,
     }
 }
 
 /// Runs the consumer until the queue is empty, and returns its summary.
-async fn work_off(queue: &impl Queue, settings: Settings, handler: Handler) -> Summary {
+pub(crate) async fn work_off(queue: &impl Queue, settings: Settings, handler: Handler) -> Summary {
     let (end, ended) = oneshot::channel::<()>();
     let (summary, ()) = tokio::join!(queue.work(ended.map(drop).boxed(), settings, handler), async {
         emptied(queue).await;

@@ -11,12 +11,13 @@
 )]
 
 mod cases;
+mod redrive;
 mod shop;
 
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
-use idem_messages::{Consumer, Disposition, Summary};
+use idem_messages::{Consumer, Disposition, Redrive, Redriven, StoredLetter, Summary};
 
 pub use cases::{
     a_message_stays_while_it_cannot_be_set_aside, a_worker_that_is_dropped_leaves_its_messages_to_the_next,
@@ -52,6 +53,12 @@ pub trait Queue: Send + Sync {
 
     /// The dead letters, in any order.
     fn dead_letters(&self) -> impl Future<Output = Vec<DeadLetter>> + Send;
+
+    /// The dead letters as the crate's source lists them.
+    fn letters(&self) -> impl Future<Output = Vec<StoredLetter>> + Send;
+
+    /// Sends dead letters back by the crate's source.
+    fn redrive(&self, redrive: Redrive) -> impl Future<Output = Redriven> + Send;
 }
 
 /// A queue whose place for dead letters can be removed while its worker runs.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use idem_broker_tests::{DeadLetter, Handler, Queue, Settings};
 use idem_kafka::{Received, Source, Summary};
-use idem_messages::{ERROR, REASON};
+use idem_messages::{ERROR, REASON, Redrive, Redriven, StoredLetter};
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
@@ -119,6 +119,14 @@ impl Queue for Orders {
 
     async fn left(&self) -> Option<u64> {
         self.not_committed(vec![self.name.to_owned(), format!("{}-retry", self.name)]).await
+    }
+
+    async fn letters(&self) -> Vec<StoredLetter> {
+        self.source().dead_letters().await.unwrap()
+    }
+
+    async fn redrive(&self, redrive: Redrive) -> Redriven {
+        self.source().redrive(redrive).await.unwrap()
     }
 
     async fn dead_letters(&self) -> Vec<DeadLetter> {

@@ -8,7 +8,7 @@ use async_nats::jetstream::{self, Context};
 use async_nats::{HeaderMap, header::IntoHeaderName as _};
 use futures_util::future::BoxFuture;
 use idem_broker_tests::{DeadLetter, Handler, Losing, Queue, Settings};
-use idem_messages::{ERROR, REASON};
+use idem_messages::{ERROR, REASON, Redrive, Redriven, StoredLetter};
 use idem_nats::{Source, Summary};
 
 pub(crate) const ACK_WAIT: Duration = Duration::from_secs(2);
@@ -73,6 +73,14 @@ impl Queue for Orders {
     async fn left(&self) -> Option<u64> {
         let mut stream = self.jetstream.get_stream(self.name).await.ok()?;
         Some(stream.info().await.ok()?.state.messages)
+    }
+
+    async fn letters(&self) -> Vec<StoredLetter> {
+        self.source().dead_letters().await.unwrap()
+    }
+
+    async fn redrive(&self, redrive: Redrive) -> Redriven {
+        self.source().redrive(redrive).await.unwrap()
     }
 
     async fn dead_letters(&self) -> Vec<DeadLetter> {

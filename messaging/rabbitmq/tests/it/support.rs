@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use futures_util::future::BoxFuture;
 use idem_broker_tests::{DeadLetter, Handler, Losing, Queue, Settings};
-use idem_messages::{ERROR, REASON};
+use idem_messages::{ERROR, REASON, Redrive, Redriven, StoredLetter};
 use idem_rabbitmq::{Source, Summary};
 use idem_test_servers::RabbitMq;
 use lapin::options::{
@@ -114,6 +114,14 @@ impl Queue for Orders {
 
     async fn left(&self) -> Option<u64> {
         Some(self.node.left(self.name).await)
+    }
+
+    async fn letters(&self) -> Vec<StoredLetter> {
+        self.source().dead_letters().await.unwrap()
+    }
+
+    async fn redrive(&self, redrive: Redrive) -> Redriven {
+        self.source().redrive(redrive).await.unwrap()
     }
 
     async fn dead_letters(&self) -> Vec<DeadLetter> {

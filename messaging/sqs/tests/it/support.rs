@@ -5,7 +5,7 @@ use aws_sdk_sqs::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_sqs::types::{Message, MessageAttributeValue, QueueAttributeName};
 use futures_util::future::BoxFuture;
 use idem_broker_tests::{DeadLetter, Handler, Losing, Queue, Settings};
-use idem_messages::{ERROR, REASON};
+use idem_messages::{ERROR, REASON, Redrive, Redriven, StoredLetter};
 use idem_sqs::{Source, Summary};
 
 pub(crate) fn client(url: &str) -> Client {
@@ -85,6 +85,14 @@ impl Queue for Orders {
         let told = asked.set_attribute_names(Some(names.to_vec())).send().await.ok()?;
         let attributes = told.attributes?;
         Some(names.iter().filter_map(|name| attributes.get(name)?.parse::<u64>().ok()).sum())
+    }
+
+    async fn letters(&self) -> Vec<StoredLetter> {
+        self.source().dead_letters().await.unwrap()
+    }
+
+    async fn redrive(&self, redrive: Redrive) -> Redriven {
+        self.source().redrive(redrive).await.unwrap()
     }
 
     async fn dead_letters(&self) -> Vec<DeadLetter> {

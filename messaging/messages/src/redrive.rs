@@ -1,0 +1,284 @@
+//! Dead letters, the other way: what lies there, and how messages go back to where they came from.
+//!
+//! Owns the order of the work for all brokers: forget the record, send the message, remove the letter. A broker's crate reads, sends and
+//! removes.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use idem_core::listing::{List, MAX_LOOKED_AT};
+use idem_core::protocol::{Resolution, ResolveAnswer, Seen, State};
+use idem_core::{RecordKey, Scope, Store, StoreError};
+use idem_runtime::DynStore;
+
+use super::dead_letter::{CONSUMER, ERROR, KEY, MESSAGE, OPERATION, ORIGIN, REASON, TRIES};
+use super::{BrokerError, Reason};
+
+/// A dead letter at its broker, without the message's body.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoredLetter {
+    /// The broker's name for the letter: its id, offset or sequence number.
+    pub id: String,
+    /// Why the message was set aside.
+    pub reason: Option<Reason>,
+    /// The text of the handler's last error, which may be private.
+    pub error: Option<String>,
+    /// The operation of the message's last idempotent call.
+    pub operation: Option<String>,
+    /// The digest of that call's key.
+    pub key: Option<String>,
+    /// How often the message was tried.
+    pub tries: Option<u32>,
+    /// The consumer that set it aside.
+    pub consumer: Option<String>,
+    /// The place that the message was sent to, to which it goes back.
+    pub origin: Option<String>,
+    /// The broker's name for the message itself.
+    pub message: Option<String>,
+}
+
+impl StoredLetter {
+    /// The letter with this name, as its headers describe it.
+    pub fn read(id: impl Into<String>, header: impl Fn(&str) -> Option<String>) -> Self {
+        Self {
+            id: id.into(),
+            reason: header(REASON).and_then(|word| Reason::of(&word)),
+            error: header(ERROR),
+            operation: header(OPERATION),
+            key: header(KEY),
+            tries: header(TRIES).and_then(|number| number.parse().ok()),
+            consumer: header(CONSUMER),
+            origin: header(ORIGIN),
+            message: header(MESSAGE),
+        }
+    }
+}
+
+/// One line, for an operator: everything but the error, which comes last.
+impl fmt::Display for StoredLetter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let or_none = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+        let reason = self.reason.map_or("-", Reason::as_str);
+        let (operation, key, origin) = (or_none(&self.operation), or_none(&self.key), or_none(&self.origin));
+        write!(f, "{} {reason} operation={operation} key={key} from={origin}", self.id)?;
+        self.error.iter().try_for_each(|error| write!(f, " error={error:?}"))
+    }
+}
+
+/// Whether a header of this name is a dead letter's, and not the message's own.
+#[must_use]
+pub fn is_header_of_letter(name: &str) -> bool {
+    [REASON, ERROR, OPERATION, KEY, TRIES, CONSUMER, ORIGIN, MESSAGE]
+        .iter()
+        .any(|own| own.eq_ignore_ascii_case(name))
+}
+
+/// The dead letters of a broker that were there when it was opened, each once.
+pub trait DeadLetters: Send {
+    /// A letter with its message.
+    type Letter: Send + Sync;
+
+    /// The next letter; `None` after the last.
+    fn next(
+        &mut self,
+    ) -> impl Future<Output = Result<Option<(StoredLetter, Self::Letter)>, BrokerError>> + Send;
+
+    /// Sends the message to `origin` with its own headers. Returns when the broker has stored it.
+    fn send(
+        &mut self,
+        letter: &Self::Letter,
+        origin: &str,
+    ) -> impl Future<Output = Result<(), BrokerError>> + Send;
+
+    /// Removes a letter whose message was sent.
+    fn remove(&mut self, letter: Self::Letter) -> impl Future<Output = Result<(), BrokerError>> + Send;
+
+    /// Leaves a letter where it is.
+    fn keep(&mut self, letter: Self::Letter);
+
+    /// Gives back the letters that were kept.
+    fn close(self) -> impl Future<Output = Result<(), BrokerError>> + Send;
+}
+
+/// Which dead letters go back, and whether their records are forgotten first.
+///
+/// ```
+/// use idem::MemoryStore;
+/// use idem::message::Redrive;
+///
+/// let store = MemoryStore::new();
+/// let redrive = Redrive::matching(|letter| letter.operation.as_deref() == Some("orders.ship")).forgetting(&store);
+/// # let _ = redrive;
+/// ```
+#[derive(Clone)]
+#[must_use = "pass it to the source's `redrive`"]
+pub struct Redrive {
+    filter: Arc<dyn Fn(&StoredLetter) -> bool + Send + Sync>,
+    store: Option<DynStore>,
+}
+
+impl Redrive {
+    /// All dead letters.
+    pub fn all() -> Self {
+        Self::matching(|_| true)
+    }
+
+    /// The dead letters for which this returns true.
+    pub fn matching(filter: impl Fn(&StoredLetter) -> bool + Send + Sync + 'static) -> Self {
+        Self { filter: Arc::new(filter), store: None }
+    }
+
+    /// Before a message goes back whose call [failed for good](Reason::Terminal) or [used up its attempts](Reason::Exhausted), its
+    /// record in this store is forgotten, so that the body runs again; otherwise the message gets the recorded error and comes
+    /// straight back. A record is forgotten only while it is as it was found: a record of a call that has succeeded since stays.
+    ///
+    /// The record is found by its digest, in a walk over the failed records of the operation. Where
+    /// the store itself has digests of keys (`StoreExt::digest_keys`) nothing is found: use the command `idem forget`.
+    pub fn forgetting<St: Store>(mut self, store: &St) -> Self {
+        self.store = Some(DynStore::new(store.clone()));
+        self
+    }
+}
+
+impl fmt::Debug for Redrive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redrive").field("forgets", &self.store.is_some()).finish_non_exhaustive()
+    }
+}
+
+/// What a redrive did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Redriven {
+    /// How many messages were sent back.
+    pub sent: u64,
+    /// How many records were forgotten for them.
+    pub forgotten: u64,
+    /// How many letters the filter left out.
+    pub kept: u64,
+    /// How many messages could not be sent back. Their letters stay, and the event `redrive_failed` has the reason.
+    pub failed: u64,
+}
+
+/// All letters: what [`broker_methods`](crate::broker_methods) calls.
+///
+/// # Errors
+///
+/// The broker fails.
+pub async fn listed<D: DeadLetters>(mut letters: D) -> Result<Vec<StoredLetter>, BrokerError> {
+    let mut list = Vec::new();
+    while let Some((about, letter)) = letters.next().await? {
+        letters.keep(letter);
+        list.push(about);
+    }
+    letters.close().await?;
+    Ok(list)
+}
+
+/// Sends messages back: what [`broker_methods`](crate::broker_methods) calls. A letter is removed after its message was stored, so a redrive that is
+/// killed loses nothing; it may send one message twice.
+///
+/// # Errors
+///
+/// The broker or the store fails. The messages before that are sent, and all other letters are there.
+pub async fn redriven<D: DeadLetters>(mut letters: D, redrive: Redrive) -> Result<Redriven, BrokerError> {
+    let mut redriving = Redriving { redrive, failures: HashMap::new(), done: Redriven::default() };
+    let ended = redriving.all(&mut letters).await;
+    // Also after a failure, so that no letter stays hidden.
+    let closed = letters.close().await;
+    ended.and(closed).map(|()| redriving.done)
+}
+
+/// A redrive under way.
+struct Redriving {
+    redrive: Redrive,
+    /// The failed records of each operation, by the digests of their keys.
+    failures: HashMap<String, HashMap<String, (RecordKey, Seen)>>,
+    done: Redriven,
+}
+
+impl Redriving {
+    async fn all<D: DeadLetters>(&mut self, letters: &mut D) -> Result<(), BrokerError> {
+        while let Some((about, letter)) = letters.next().await? {
+            if !(self.redrive.filter)(&about) {
+                self.done.kept += 1;
+                letters.keep(letter);
+                continue;
+            }
+            let Some(origin) = &about.origin else {
+                self.failed(&about, &"it does not say where its message was sent to");
+                letters.keep(letter);
+                continue;
+            };
+            let forgotten =
+                self.forget(&about).await.map_err(BrokerError::at("forget the record of a dead letter"))?;
+            match letters.send(&letter, origin).await {
+                Ok(()) => {
+                    letters.remove(letter).await?;
+                    self.done.sent += 1;
+                    self.done.forgotten += u64::from(forgotten);
+                    let StoredLetter { id, operation, key, .. } = &about;
+                    let reason = about.reason.map(Reason::as_str);
+                    tracing::info!(
+                        target: "idem", event = "dead_letter_redriven", message_id = id, operation, key, reason, forgotten,
+                        "a dead letter's message was sent back"
+                    );
+                }
+                Err(error) => {
+                    self.failed(&about, &error);
+                    letters.keep(letter);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn failed(&mut self, about: &StoredLetter, error: &dyn fmt::Display) {
+        self.done.failed += 1;
+        let StoredLetter { id, operation, key, .. } = about;
+        tracing::warn!(
+            target: "idem", event = "redrive_failed", message_id = id, operation, key, %error,
+            "a dead letter's message cannot be sent back"
+        );
+    }
+
+    /// Forgets the record that a letter came from. Returns whether there was one, and it was as it was found.
+    async fn forget(&mut self, about: &StoredLetter) -> Result<bool, StoreError> {
+        let (Some(store), Some(Reason::Terminal | Reason::Exhausted)) = (&self.redrive.store, about.reason)
+        else {
+            return Ok(false);
+        };
+        let (Some(operation), Some(key)) = (&about.operation, &about.key) else { return Ok(false) };
+        if !self.failures.contains_key(operation) {
+            self.failures.insert(operation.clone(), failures(store, operation).await?);
+        }
+        let Some((name, seen)) = self.failures.get_mut(operation).and_then(|found| found.remove(key)) else {
+            return Ok(false);
+        };
+        Ok(store.resolve(&name, &Resolution::ForgetSeen(seen)).await? == ResolveAnswer::Resolved)
+    }
+}
+
+/// The failed records of an operation, by the digests of their keys.
+async fn failures(
+    store: &DynStore,
+    operation: &str,
+) -> Result<HashMap<String, (RecordKey, Seen)>, StoreError> {
+    let mut failures = HashMap::new();
+    let Ok(scope) = Scope::new(operation.to_owned()) else { return Ok(failures) };
+    let mut request =
+        List::default().with_states(vec![State::Failed]).with_limit(MAX_LOOKED_AT).with_scope(Some(scope));
+    loop {
+        let page = store.list(&request).await?;
+        for listed in page.records {
+            let seen = Seen::of(&listed.record);
+            failures.insert(listed.key.digest().to_string(), (listed.key, seen));
+        }
+        match page.next {
+            Some(cursor) => request = request.with_after(Some(cursor)),
+            None => return Ok(failures),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The dead letters of a subject, and how their messages go back.
+
+use std::fmt;
+
+use async_nats::HeaderMap;
+use async_nats::header::NATS_MESSAGE_ID;
+use async_nats::jetstream::Context;
+use async_nats::jetstream::message::{PublishMessage, StreamMessage};
+use async_nats::jetstream::stream::{RawMessageErrorKind, Stream};
+use idem_messages::{DeadLetters, ERROR, StoredLetter, is_header_of_letter};
+use percent_encoding::percent_decode_str;
+
+use crate::Error;
+use crate::received::{DELIVERIES, OF_THE_SERVER};
+
+const FIND: &str = "find the dead letters";
+
+/// The dead letters of a subject, read by their sequence numbers.
+pub struct Letters {
+    jetstream: Context,
+    stream: Stream,
+    subject: String,
+    next: u64,
+    last: u64,
+}
+
+impl Letters {
+    pub(crate) async fn open(jetstream: Context, subject: String) -> Result<Self, Error> {
+        let name = jetstream.stream_by_subject(subject.as_str()).await.map_err(Error::at(FIND))?;
+        let stream = jetstream.get_stream(name).await.map_err(Error::at(FIND))?;
+        let last = stream.cached_info().state.last_sequence;
+        Ok(Self { jetstream, stream, subject, next: 1, last })
+    }
+
+    fn id(&self, letter: &StreamMessage) -> String {
+        format!("{}#{}", self.stream.cached_info().config.name, letter.sequence)
+    }
+}
+
+impl DeadLetters for Letters {
+    type Letter = StreamMessage;
+
+    async fn next(&mut self) -> Result<Option<(StoredLetter, StreamMessage)>, Error> {
+        if self.next > self.last {
+            return Ok(None);
+        }
+        let letter = match self.stream.get_first_raw_message_by_subject(&self.subject, self.next).await {
+            Ok(letter) if letter.sequence <= self.last => letter,
+            Ok(_) => return Ok(None),
+            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => return Ok(None),
+            Err(error) => return Err(Error::new("read a dead letter", error)),
+        };
+        self.next = letter.sequence + 1;
+        let header = |name: &str| Some(letter.headers.get(name)?.as_str().to_owned());
+        let mut about = StoredLetter::read(self.id(&letter), header);
+        about.error = header(ERROR).map(|text| percent_decode_str(&text).decode_utf8_lossy().into_owned());
+        Ok(Some((about, letter)))
+    }
+
+    async fn send(&mut self, letter: &StreamMessage, origin: &str) -> Result<(), Error> {
+        let doing = "send the message back";
+        let mut headers = HeaderMap::new();
+        for (name, values) in letter.headers.iter() {
+            let lower = name.to_string().to_ascii_lowercase();
+            if !lower.starts_with(OF_THE_SERVER) && lower != DELIVERIES && !is_header_of_letter(&lower) {
+                values.iter().for_each(|value| headers.append(name.clone(), value.clone()));
+            }
+        }
+        // The stream drops a second message with this id: this redrive may die before it removes the letter.
+        headers.insert(NATS_MESSAGE_ID, format!("redrive/{}", self.id(letter)));
+        let message = PublishMessage::build().headers(headers).payload(letter.payload.clone());
+        let sent = self.jetstream.send_publish(origin.to_owned(), message).await.map_err(Error::at(doing))?;
+        sent.await.map_err(Error::at(doing))?;
+        Ok(())
+    }
+
+    async fn remove(&mut self, letter: StreamMessage) -> Result<(), Error> {
+        let removed = self.stream.delete_message(letter.sequence).await;
+        removed.map(drop).map_err(Error::at("remove a dead letter"))
+    }
+
+    fn keep(&mut self, _: StreamMessage) {}
+
+    async fn close(self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Letters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Letters").field("subject", &self.subject).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,142 @@
+//! Dead letters that are listed and sent back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::future::poll_fn;
+use idem_messages::{Disposition, Reason, Redrive, StoredLetter};
+use idem_runtime::{MemoryStore, Operation};
+use std::pin::pin;
+use std::task::Poll;
+
+use crate::cases::work_off;
+use crate::{Failed, Handler, Queue, Shop, until};
+
+/// The carrier of a shop: while it is closed, every order fails and uses up its one attempt.
+#[derive(Clone)]
+struct Carrier {
+    shop: Shop,
+    store: MemoryStore,
+    is_closed: Arc<AtomicBool>,
+}
+
+impl Carrier {
+    /// Ships under the operation `orders.ship`, returns under `orders.return`.
+    fn handler(&self) -> Handler {
+        let carrier = self.clone();
+        self.shop.notes(move |order| {
+            let carrier = carrier.clone();
+            async move {
+                let scope = if order.starts_with('r') { "orders.return" } else { "orders.ship" };
+                let operation = Operation::new(scope).max_attempts(1);
+                let call = operation.run(&carrier.store, order.clone(), || async {
+                    if carrier.is_closed.load(Ordering::SeqCst) {
+                        return Err(Failed::Says("closed".to_owned()));
+                    }
+                    carrier.shop.ship(order, Duration::ZERO).await
+                });
+                call.await
+            }
+        })
+    }
+}
+
+async fn letters(queue: &impl Queue, number: usize) -> Vec<StoredLetter> {
+    let mut letters = Vec::new();
+    until("the dead letters are there", async || {
+        letters = queue.letters().await;
+        letters.len() == number
+    })
+    .await;
+    letters.sort_by(|one, other| one.operation.cmp(&other.operation));
+    letters
+}
+
+/// Two messages fail for good and are set aside. One goes back without its record and is handled once; the other goes back
+/// with its record, which refuses it again.
+pub(crate) async fn a_dead_letter_is_listed_sent_back_and_handled_once(queue: &impl Queue) {
+    let (shop, store) = (Shop::default(), MemoryStore::new());
+    let carrier = Carrier { shop, store, is_closed: Arc::new(AtomicBool::new(true)) };
+    for order in ["1", "r2"] {
+        queue.send(order).await;
+    }
+    let summary = work_off(queue, Shop::settings(), carrier.handler()).await;
+    assert_eq!(summary.rejected, 2, "{summary:?}");
+    let listed = letters(queue, 2).await;
+    let said: Vec<_> = listed.iter().map(|letter| (letter.operation.as_deref(), letter.reason)).collect();
+    let exhausted = Some(Reason::Exhausted);
+    assert_eq!(said, [(Some("orders.return"), exhausted), (Some("orders.ship"), exhausted)]);
+    for letter in &listed {
+        assert!(letter.key.is_some() && letter.origin.is_some() && letter.error.is_some(), "{letter:?}");
+        assert!(!letter.id.is_empty(), "{letter}");
+    }
+    // Listing changes nothing.
+    assert_eq!(letters(queue, 2).await.len(), 2);
+
+    carrier.is_closed.store(false, Ordering::SeqCst);
+    let of = |operation: &'static str| {
+        Redrive::matching(move |letter| letter.operation.as_deref() == Some(operation))
+    };
+    let done = queue.redrive(of("orders.ship").forgetting(&carrier.store)).await;
+    assert_eq!((done.sent, done.forgotten, done.kept, done.failed), (1, 1, 1, 0), "{done:?}");
+    work_off(queue, Shop::settings(), carrier.handler()).await;
+    assert_eq!(carrier.shop.effects(), ["1"]);
+    let left = letters(queue, 1).await;
+    assert_eq!(left[0].operation.as_deref(), Some("orders.return"));
+
+    let done = queue.redrive(Redrive::all()).await;
+    assert_eq!((done.sent, done.forgotten), (1, 0), "{done:?}");
+    work_off(queue, Shop::settings(), carrier.handler()).await;
+    assert_eq!(carrier.shop.effects(), ["1"], "the record refuses it");
+    letters(queue, 1).await;
+    let done = queue.redrive(Redrive::all().forgetting(&carrier.store)).await;
+    assert_eq!((done.sent, done.forgotten), (1, 1), "{done:?}");
+    work_off(queue, Shop::settings(), carrier.handler()).await;
+    assert_eq!(carrier.shop.effects(), ["1", "r2"]);
+    letters(queue, 0).await;
+}
+
+/// A redrive is dropped after each of its first waits, and then further apart, until one gets to its end.
+pub(crate) async fn a_redrive_that_is_dropped_anywhere_loses_nothing(queue: &impl Queue) {
+    let shop = Shop::default();
+    let orders = ["1", "2", "3"];
+    for order in orders {
+        queue.send(order).await;
+    }
+    let poison =
+        shop.notes(|_| std::future::ready(Err(Failed::Becomes(Disposition::reject(Reason::Terminal)))));
+    work_off(queue, Shop::settings(), poison).await;
+    letters(queue, 3).await;
+    let (mut waits, mut drops) = (1, 0);
+    loop {
+        let mut redrive = pin!(queue.redrive(Redrive::all()));
+        let mut waited = 0;
+        let ended = poll_fn(|cx| match redrive.as_mut().poll(cx) {
+            Poll::Ready(done) => Poll::Ready(Some(done)),
+            Poll::Pending if waited == waits => Poll::Ready(None),
+            Poll::Pending => {
+                waited += 1;
+                Poll::Pending
+            }
+        });
+        if ended.await.is_none() {
+            drops += 1;
+            waits += 1 + waits / 4;
+        } else if queue.left().await.is_some_and(|left| left >= 3) {
+            break;
+        } else {
+            // Letters that a dropped redrive had read are hidden for a while, by some brokers.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+    println!("    dropped {drops} times");
+    assert!(drops > 2);
+    until("all are sent back", async || {
+        queue.redrive(Redrive::all()).await;
+        work_off(queue, Shop::settings(), shop.ships(Duration::ZERO)).await;
+        shop.effects().len() == orders.len()
+    })
+    .await;
+    assert_eq!(shop.effects(), orders);
+}
