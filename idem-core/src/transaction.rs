@@ -70,6 +70,43 @@ pub trait RecordsIn<C>: TransactionStore {
     fn spoil(connection: &mut C) -> impl Future<Output = ()> + Send;
 }
 
+/// A pool that begins transactions in which the store `S` records, for code that has none of its caller's: `idem::http`.
+///
+/// The pools of sqlx and the connection of SeaORM are such pools. For another driver, implement it for a type of your own around its pool,
+/// or with the store as that type.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no pool whose transactions `{S}` records in",
+    label = "expected a pool of the store's driver, such as `sqlx::PgPool` for a `PostgresStore`",
+    note = "the same name may be of another version of its crate: `cargo tree -i sqlx` shows whether there are two"
+)]
+pub trait TransactionPool<S>: Clone + Send + Sync + 'static {
+    /// The driver's type of the connection, in which the store records.
+    type Connection: Send;
+
+    /// An open transaction. Dropping it rolls it back.
+    type Transaction: Send + 'static;
+
+    /// Takes a connection and begins a transaction on it.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreErrorKind::Unavailable`](crate::StoreErrorKind) if no connection is free in time, or the server does not answer.
+    fn begin(&self) -> impl Future<Output = Result<Self::Transaction, StoreError>> + Send;
+
+    /// The connection of a transaction.
+    fn connection(transaction: &mut Self::Transaction) -> &mut Self::Connection;
+
+    /// Commits a transaction.
+    ///
+    /// # Errors
+    ///
+    /// Any, also if it is committed and the answer was lost.
+    fn commit(transaction: Self::Transaction) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Rolls a transaction back. If that fails, the connection is lost, and the transaction with it.
+    fn roll_back(transaction: Self::Transaction) -> impl Future<Output = ()> + Send;
+}
+
 /// The outcome of an attempt to take a key.
 #[derive(Debug)]
 pub enum Taking {

@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering;
 
 use sqlx::mysql::{MySqlConnection, MySqlTransactionManager};
-use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, MySqlPool, MySqlTransaction};
 use sqlx_core::transaction::TransactionManager as _;
 use tokio::time::Instant;
 
@@ -18,7 +18,7 @@ use super::setting::Setting;
 use crate::db::failure::{self, Stage};
 use crate::db::session::Session;
 use idem_core::protocol::{self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record};
-use idem_core::transaction::{RecordsIn, Taken, Taking, TransactionStore};
+use idem_core::transaction::{RecordsIn, Taken, Taking, TransactionPool, TransactionStore};
 use idem_core::{RecordKey, StoreError};
 use idem_store_kit::columns::Unreadable;
 use idem_store_kit::group_commit::{Answer, Op, Operation, Seen};
@@ -249,5 +249,26 @@ impl RecordsIn<MySqlConnection> for MySqlStore {
         for _ in 0..3 {
             let _ = connection.execute(SPOIL).await;
         }
+    }
+}
+
+impl TransactionPool<MySqlStore> for MySqlPool {
+    type Connection = MySqlConnection;
+    type Transaction = MySqlTransaction<'static>;
+
+    async fn begin(&self) -> Result<Self::Transaction, StoreError> {
+        Self::begin(self).await.map_err(|error| failure::of_connect(&error))
+    }
+
+    fn connection(transaction: &mut Self::Transaction) -> &mut MySqlConnection {
+        transaction
+    }
+
+    async fn commit(transaction: Self::Transaction) -> Result<(), StoreError> {
+        transaction.commit().await.map_err(|error| failed(&error))
+    }
+
+    async fn roll_back(transaction: Self::Transaction) {
+        let _ = transaction.rollback().await;
     }
 }

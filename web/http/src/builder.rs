@@ -15,8 +15,10 @@ use super::fingerprint::RequestFingerprint;
 use super::guard::Guard;
 use super::key::HEADER;
 use super::layer::IdempotencyLayer;
+use super::transaction::{Attach, Transactional};
 use idem_core::Store;
 use idem_core::protocol::OnCrash;
+use idem_core::transaction::{RecordsIn, TransactionPool};
 use idem_runtime::Operation;
 
 /// The scope of the records, unless one is set.
@@ -53,6 +55,8 @@ pub struct Builder<St> {
     max_response_bytes: usize,
     documentation: Option<String>,
     max_running: usize,
+    fail_open: bool,
+    transaction: Option<Attach>,
 }
 
 impl<St: Store> IdempotencyLayer<St> {
@@ -87,6 +91,36 @@ impl<St: Store> IdempotencyLayer<St> {
     pub fn builder(store: St) -> Builder<St> {
         Builder::new(store)
     }
+
+    /// The options of a layer that runs each handler in a transaction of `pool`, the caller's pool of the store's database: the claim,
+    /// what the handler writes through [`Tx`](super::Tx), and the record of its response are one commit.
+    ///
+    /// | the handler's end | becomes |
+    /// |---|---|
+    /// | a response below 400 that is kept | one commit of its writes and its response |
+    /// | a response from 400 on that is kept | its writes are undone, and its response is recorded |
+    /// | a response that is not kept, such as a 5xx; a panic, a broken body, a client that goes away, `handler_timeout`, a killed process | a rollback: the key is free at once |
+    /// | a response that streams or is too large | a rollback, and 500 `handler-failed` |
+    ///
+    /// A duplicate waits, or is refused, without a connection of the pool. The client gets a response only after its commit.
+    ///
+    /// ```ignore
+    /// let store = PostgresStore::from_pool(&pool).await?;
+    /// let layer = IdempotencyLayer::in_transaction(store, pool).tenant(account).build()?;
+    ///
+    /// async fn create(mut tx: Tx<PgTransaction<'static>>, Json(body): Json<Transfer>) -> Result<..> {
+    ///     sqlx::query("INSERT ..").execute(&mut **tx).await?;
+    /// ```
+    pub fn in_transaction<P>(store: St, pool: P) -> Builder<Transactional<St, P>>
+    where
+        P: TransactionPool<St>,
+        St: RecordsIn<P::Connection>,
+    {
+        let store = Transactional::new(store, pool);
+        let transactions = store.clone();
+        let attach: Attach = Arc::new(move |call, extensions| transactions.attach(call, extensions));
+        Builder { transaction: Some(attach), ..Builder::new(store) }
+    }
 }
 
 impl<St: Store> Builder<St> {
@@ -109,6 +143,8 @@ impl<St: Store> Builder<St> {
             max_response_bytes: 1024 * 1024,
             documentation: None,
             max_running: MAX_RUNNING,
+            fail_open: false,
+            transaction: None,
         }
     }
 
@@ -228,7 +264,7 @@ impl<St: Store> Builder<St> {
 
     /// Runs the handler unprotected when the store is down, instead of answering 503.
     pub fn fail_open(mut self) -> Self {
-        self.operation = self.operation.fail_open();
+        self.fail_open = true;
         self
     }
 

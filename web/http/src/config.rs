@@ -17,6 +17,7 @@ use super::guard::Guard;
 use super::key;
 use super::report::{self, Outcome};
 use super::running::Running;
+use super::transaction::Attach;
 use idem_core::{Key, KeyError, MAX_KEY_BYTES, framed_digest};
 use idem_runtime::Operation;
 use idem_runtime::problem::{Documentation, ProblemDetails};
@@ -95,6 +96,8 @@ pub(super) struct Config<St> {
     pub(super) documentation: Documentation,
     pub(super) running: Running,
     pub(super) max_running: usize,
+    /// For handlers in a transaction.
+    pub(super) transaction: Option<Attach>,
 }
 
 impl<St> Config<St> {

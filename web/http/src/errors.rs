@@ -66,6 +66,14 @@ pub(crate) fn no_runtime() -> ProblemDetails {
     ProblemDetails::new(Problem::Misconfigured, "The server cannot process requests with idempotency keys.")
 }
 
+pub(crate) fn not_committed() -> ProblemDetails {
+    ProblemDetails::new(
+        Problem::StoreUnavailable,
+        "The response could not be committed. Send the same request with the same key again after the time in \
+         `Retry-After`: it is processed again only if nothing of it was committed.",
+    )
+}
+
 pub(crate) fn too_many_running() -> ProblemDetails {
     ProblemDetails::new(
         Problem::TooManyRunning,

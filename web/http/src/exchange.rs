@@ -107,12 +107,15 @@ where
     B::Error: Into<BoxError>,
 {
     let refused = |refusal: ProblemDetails| Begun::Answered(config.refuse(&refusal));
-    let Prepared { operation, key, request } = match prepare(config, request).await {
+    let Prepared { operation, key, mut request } = match prepare(config, request).await {
         Ok(prepared) => prepared,
         Err(refusal) => return refused(refusal),
     };
     match operation.begin(&config.store, key).await {
         Ok(idem_runtime::Begun::Run(attempt)) => {
+            if let Some(attach) = &config.transaction {
+                attach(attempt.context(), request.extensions_mut());
+            }
             let unstarted = Unstarted::new(attempt);
             // The handler needs a free place before it starts. If there is none, the key is released.
             match config.running.place(config.max_running) {

@@ -1,8 +1,9 @@
-//! The call of a handler, as an extractor of axum.
+//! The call of a handler and its transaction, as extractors of axum.
 
 use axum::extract::{FromRequestParts, OptionalFromRequestParts};
 use http::request::Parts;
 
+use super::transaction::Tx;
 use idem_runtime::{Context, Error, context};
 
 /// The call that an axum handler runs in: its key, its attempt, whether an earlier run crashed, and keys for the next service.
@@ -47,5 +48,13 @@ impl<S: Sync> OptionalFromRequestParts<S> for Idempotent {
 
     async fn from_request_parts(_: &mut Parts, _: &S) -> Result<Option<Self>, Self::Rejection> {
         Ok(context().map(Self))
+    }
+}
+
+impl<S: Sync, T: Send + 'static> FromRequestParts<S> for Tx<T> {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Error> {
+        Self::of(&parts.extensions)
     }
 }

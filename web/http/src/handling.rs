@@ -10,12 +10,12 @@ use http::header::{CONTENT_LENGTH, HeaderName};
 use http::response::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use tokio::runtime::Handle;
-use tokio::task::JoinError;
+use tokio::task::{AbortHandle, JoinError, JoinHandle};
 use tracing::{Instrument as _, Span};
 
 use super::body::{Body, BoxError, Gathered, gather};
 use super::config::{Config, Fate, Recording, is_grpc_failure, streams};
-use super::errors::{no_runtime, refusal};
+use super::errors::{no_runtime, not_committed, refusal};
 use super::recording;
 use super::report::{self, Outcome};
 use super::running::Counted;
@@ -75,7 +75,9 @@ impl<St: Store> Run<St> {
         let Ok(runtime) = Handle::try_current() else { return Ok(config.refuse(&no_runtime())) };
         let work = work(config.clone(), unstarted, place, method, handler).instrument(span.clone());
         // Boxed, because tokio would move the whole future several times.
-        let ended = runtime.spawn(Box::pin(work)).await;
+        let task = runtime.spawn(Box::pin(work));
+        let _end = EndOfClient::of(&config, &task);
+        let ended = task.await;
         span.in_scope(|| answer(&config, ended))
     }
 
@@ -97,7 +99,9 @@ impl<St: Store> Run<St> {
     {
         let Self { unstarted, place, config, method, span } = self;
         let work = work(config.clone(), unstarted, place, method, handler).instrument(span.clone());
-        let ended = tokio::task::spawn_local(work).await;
+        let task = tokio::task::spawn_local(work);
+        let _end = EndOfClient::of(&config, &task);
+        let ended = task.await;
         span.in_scope(|| answer(&config, ended))
     }
 }
@@ -105,6 +109,23 @@ impl<St: Store> Run<St> {
 impl<St: Store> fmt::Debug for Run<St> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Run").field("method", &self.method).finish_non_exhaustive()
+    }
+}
+
+/// Ends a handler in a transaction when its client goes away: nothing stays of it, and no connection waits for nobody.
+struct EndOfClient(Option<AbortHandle>);
+
+impl EndOfClient {
+    fn of<St, T>(config: &Config<St>, task: &JoinHandle<T>) -> Self {
+        Self(config.transaction.is_some().then(|| task.abort_handle()))
+    }
+}
+
+impl Drop for EndOfClient {
+    fn drop(&mut self) {
+        if let Some(task) = &self.0 {
+            task.abort();
+        }
     }
 }
 
@@ -134,6 +155,10 @@ enum Failed<E> {
     Refused(Error),
     /// The handler's own error.
     Handler(E),
+    /// Its response cannot be recorded, so its transaction was rolled back.
+    TooLarge,
+    /// Its transaction was not committed.
+    NotCommitted,
 }
 
 /// The work of the handler's task. The place is free when the handler has ended, before its response is recorded.
@@ -154,15 +179,16 @@ where
         // Does not happen: it is taken once.
         return Err(Failed::Refused(Error::configuration(&config.scope, "the handler ran already")));
     };
+    let settings = &*config;
     let served = async move {
         let _place = place;
         match handler.await {
-            Ok(response) => Ok(serve(&config, &method, response).await),
+            Ok(response) => Ok(serve(settings, &method, response).await),
             Err(error) => Err(error),
         }
     };
     match attempt.run(served).await {
-        Ok((Ok(served), attempt)) => record(attempt, served).await,
+        Ok((Ok(served), attempt)) => record(&config, attempt, served).await,
         Ok((Err(error), attempt)) => {
             attempt.abandon().await;
             Err(Failed::Handler(error))
@@ -172,10 +198,18 @@ where
 }
 
 /// Records the response, and returns what the client gets.
-async fn record<St: Store, E>(attempt: Attempt<St>, mut served: Served) -> Ended<E> {
+async fn record<St: Store, E>(config: &Config<St>, attempt: Attempt<St>, mut served: Served) -> Ended<E> {
+    let is_in_transaction = config.transaction.is_some();
+    let limit = config.store.max_result_bytes().filter(|_| is_in_transaction);
     let result = match &served.record {
-        Record::Whole(bytes) => StoredResult::Value(bytes.clone()),
-        Record::Tombstone => StoredResult::Tombstone(Tombstone::TooLarge),
+        Record::Whole(bytes) if limit.is_none_or(|limit| bytes.len() <= limit) => {
+            StoredResult::Value(bytes.clone())
+        }
+        Record::Whole(_) | Record::Tombstone if is_in_transaction => {
+            attempt.fail(None).await;
+            return Err(Failed::TooLarge);
+        }
+        Record::Whole(_) | Record::Tombstone => StoredResult::Tombstone(Tombstone::TooLarge),
         Record::Nothing | Record::Replay => {
             attempt.fail(None).await;
             return Ok(served);
@@ -188,7 +222,12 @@ async fn record<St: Store, E>(attempt: Attempt<St>, mut served: Served) -> Ended
             return attempt.forget().await.map_or_else(instead, |()| Ok(served));
         }
     };
-    match attempt.record(Verdict::Completed, result).await {
+    let status = served.response.status();
+    // As a terminal error in a transaction: it is recorded, and its writes are undone.
+    let is_undone = is_in_transaction && (status.is_client_error() || status.is_server_error());
+    let verdict = if is_undone { Verdict::Failed } else { Verdict::Completed };
+    match attempt.record(verdict, result).await {
+        Ok(idem_runtime::Outcome::Unrecorded { .. }) if is_in_transaction => Err(Failed::NotCommitted),
         Ok(outcome) => {
             served.response.extensions_mut().insert(outcome);
             Ok(served)
@@ -233,6 +272,8 @@ fn answer_of<St, E>(config: &Config<St>, ended: Result<Ended<E>, JoinError>) -> 
         Ok(Ok(served)) => served,
         Ok(Err(Failed::Refused(Error::TimedOut { .. }))) => return Ok(config.handler_failed("took too long")),
         Ok(Err(Failed::Refused(error))) => return Ok(config.refuse(&refusal(&error))),
+        Ok(Err(Failed::TooLarge)) => return Ok(config.handler_failed("has a response too large to record")),
+        Ok(Err(Failed::NotCommitted)) => return Ok(config.refuse(&not_committed())),
         Ok(Err(Failed::Handler(error))) => {
             report::outcome(&config.scope, Outcome::Failed);
             return Err(error);

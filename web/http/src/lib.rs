@@ -50,7 +50,8 @@
 //!
 //! ## store-unavailable
 //!
-//! Status 503, with `Retry-After`. The store of the keys did not answer. Nothing was processed.
+//! Status 503, with `Retry-After`. The store of the keys did not answer. Nothing was processed, unless the `detail` says that
+//! the response was not committed.
 //!
 //! ## too-many-running
 //!
@@ -58,7 +59,8 @@
 //!
 //! ## handler-failed
 //!
-//! Status 500. The handler panicked, took too long, or was ended with its server. The key is free again, at the latest
+//! Status 500. The handler panicked, took too long, was ended with its server, or has a response that cannot be recorded with
+//! its transaction. The key is free again, at the latest
 //! when the lease is over, and the same request can be sent again. With [`OnCrash::InDoubt`](Builder::on_crash), the
 //! key is in doubt instead. The `detail` says which.
 //!
@@ -94,6 +96,7 @@ mod recording;
 mod report;
 mod running;
 mod service;
+mod transaction;
 
 pub use body::{Body, BoxError};
 pub use builder::Builder;
@@ -112,6 +115,7 @@ pub use layer::IdempotencyLayer;
 pub use recording::StoredResponse;
 pub use running::Running;
 pub use service::Idempotency;
+pub use transaction::{Transactional, Tx};
 
 #[cfg(test)]
 mod tests {

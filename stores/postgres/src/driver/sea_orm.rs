@@ -1,12 +1,14 @@
 //! Transactions of SeaORM.
 
 use ::sea_orm::{
-    ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, QueryResult, RuntimeErr, Statement,
-    TransactionTrait as _, Value,
+    ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, QueryResult, RuntimeErr,
+    Statement, TransactionTrait as _, Value,
 };
 
 use super::{DriverTransaction, Parameter, Query, Row, lost};
+use crate::PostgresStore;
 use idem_core::StoreError;
+use idem_core::transaction::TransactionPool;
 
 fn failed(error: &DbErr) -> StoreError {
     match error {
@@ -104,3 +106,24 @@ macro_rules! transaction {
 transaction!(DatabaseTransaction);
 // Functions of users take a shared reference, as SeaORM's own functions do.
 transaction!(&DatabaseTransaction);
+
+impl TransactionPool<PostgresStore> for DatabaseConnection {
+    type Connection = DatabaseTransaction;
+    type Transaction = DatabaseTransaction;
+
+    async fn begin(&self) -> Result<DatabaseTransaction, StoreError> {
+        sea_orm::TransactionTrait::begin(self).await.map_err(|error| failed(&error))
+    }
+
+    fn connection(transaction: &mut DatabaseTransaction) -> &mut DatabaseTransaction {
+        transaction
+    }
+
+    async fn commit(transaction: DatabaseTransaction) -> Result<(), StoreError> {
+        transaction.commit().await.map_err(|error| failed(&error))
+    }
+
+    async fn roll_back(transaction: DatabaseTransaction) {
+        let _ = transaction.rollback().await;
+    }
+}

@@ -4,12 +4,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use ::sqlx::postgres::{PgConnection, PgRow, PgTransactionManager};
-use ::sqlx::{AssertSqlSafe, Connection as _, Executor, Row as _};
+use ::sqlx::{AssertSqlSafe, Connection as _, Executor, PgPool, PgTransaction, Row as _};
 use sqlx_core::transaction::TransactionManager as _;
 
 use super::{DriverTransaction, Parameter, Query, Row};
+use crate::PostgresStore;
 use crate::db::failure::{self, Failure};
 use idem_core::StoreError;
+use idem_core::transaction::TransactionPool;
 
 /// A future whose destructor does not run if it is dropped before its end.
 ///
@@ -99,5 +101,26 @@ impl DriverTransaction for PgConnection {
 
     async fn release(&mut self, (): &mut ()) -> Result<(), StoreError> {
         PgTransactionManager::commit(self).await.map_err(|error| failed(&error))
+    }
+}
+
+impl TransactionPool<PostgresStore> for PgPool {
+    type Connection = PgConnection;
+    type Transaction = PgTransaction<'static>;
+
+    async fn begin(&self) -> Result<Self::Transaction, StoreError> {
+        Self::begin(self).await.map_err(|error| failure::of_connect(&error))
+    }
+
+    fn connection(transaction: &mut Self::Transaction) -> &mut PgConnection {
+        transaction
+    }
+
+    async fn commit(transaction: Self::Transaction) -> Result<(), StoreError> {
+        transaction.commit().await.map_err(|error| failed(&error))
+    }
+
+    async fn roll_back(transaction: Self::Transaction) {
+        let _ = transaction.rollback().await;
     }
 }

@@ -25,6 +25,12 @@ impl<St: Store> Builder<St> {
                  `.shared_by_all_clients()` does not",
             );
         }
+        if self.transaction.is_some() && (self.fail_open || self.on_crash == OnCrash::InDoubt) {
+            return refuse(
+                "a transaction that is rolled back leaves no trace, so neither `fail_open` nor \
+                 `on_crash(OnCrash::InDoubt)` can go with it",
+            );
+        }
         if self.max_running == 0 {
             return refuse("at least one handler must be allowed to run");
         }
@@ -45,6 +51,7 @@ impl<St: Store> Builder<St> {
 
     fn operation(&self) -> Operation {
         let operation = self.operation.clone().scope(self.scope.clone()).on_crash(self.on_crash);
+        let operation = if self.fail_open { operation.fail_open() } else { operation };
         match self.handler_timeout {
             Some(timeout) => operation.timeout(timeout),
             None => operation,
@@ -69,6 +76,7 @@ impl<St: Store> Builder<St> {
             documentation,
             running: Running::none(),
             max_running: self.max_running,
+            transaction: self.transaction,
         }
     }
 }

@@ -1,0 +1,299 @@
+//! Handlers whose writes, and the record of their response, are one commit.
+//!
+//! Owns a store for the layer that keeps each claim in a transaction of the caller's pool: a claim begins the transaction, a
+//! result commits it, a release rolls it back. So the engine needs no rule for it. Knows no database: the store's crate
+//! connects the pools of its drivers.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use http::Extensions;
+
+use idem_core::inspection::Inspection;
+use idem_core::listing::{List, Page};
+use idem_core::protocol::{
+    self, Answer, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Owner, Record, ReleaseAnswer,
+    RenewAnswer, Request, Verdict,
+};
+use idem_core::transaction::{RecordsIn, Taken, Taking, TransactionPool};
+use idem_core::{RecordKey, Scope, Store, StoreError, Waiters};
+use idem_runtime::{Context, Error};
+
+/// Gives the transaction of a call to the request of its handler.
+pub(super) type Attach = Arc<dyn Fn(&Context, &mut Extensions) + Send + Sync>;
+
+/// The transaction of a request, for its handler: what it writes is committed with its response, or not at all. An extractor of
+/// axum; elsewhere see [`Tx::of`].
+///
+/// `T` is the transaction's type: `sqlx::PgTransaction<'static>`, `sqlx::MySqlTransaction<'static>`, or the
+/// [`Transaction`](TransactionPool::Transaction) of another pool. See
+/// [`IdempotencyLayer::in_transaction`](super::IdempotencyLayer::in_transaction).
+///
+/// # Errors
+///
+/// A request without a transaction of this type is answered 500 `misconfigured`, as is one whose handler has taken it already.
+pub struct Tx<T> {
+    /// `None` only while it is dropped.
+    transaction: Option<T>,
+    slot: Arc<Slot<T>>,
+}
+
+/// Where a transaction is while its handler does not have it.
+struct Slot<T>(Mutex<Option<T>>);
+
+impl<T> Slot<T> {
+    fn lock(&self) -> MutexGuard<'_, Option<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: Send + 'static> Tx<T> {
+    /// The transaction of the request with these extensions.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Configuration`] as the type says.
+    pub fn of(extensions: &Extensions) -> Result<Self, Error> {
+        let refuse = |detail| Error::configuration("idem::http", detail);
+        let slot = extensions.get::<Arc<Slot<T>>>();
+        let slot = slot.ok_or_else(|| {
+            refuse("the request has no transaction of this type: `IdempotencyLayer::in_transaction` begins it")
+        })?;
+        let transaction = slot.lock().take();
+        let transaction = transaction.ok_or_else(|| refuse("the handler has taken its transaction before"))?;
+        Ok(Self { transaction: Some(transaction), slot: slot.clone() })
+    }
+}
+
+impl<T> Deref for Tx<T> {
+    type Target = T;
+
+    #[expect(clippy::expect_used, reason = "it is there until it is dropped")]
+    fn deref(&self) -> &T {
+        self.transaction.as_ref().expect("a transaction")
+    }
+}
+
+impl<T> DerefMut for Tx<T> {
+    #[expect(clippy::expect_used, reason = "as above")]
+    fn deref_mut(&mut self) -> &mut T {
+        self.transaction.as_mut().expect("a transaction")
+    }
+}
+
+impl<T> Drop for Tx<T> {
+    /// Gives it back. If the call is over, nobody takes it out of its slot again, which rolls it back.
+    fn drop(&mut self) {
+        *self.slot.lock() = self.transaction.take();
+    }
+}
+
+impl<T> fmt::Debug for Tx<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tx")
+    }
+}
+
+/// The store of a layer that is [in a transaction](super::IdempotencyLayer::in_transaction): the store `St` within the transactions
+/// of the pool `P`.
+pub struct Transactional<St, P: TransactionPool<St>> {
+    store: St,
+    pool: P,
+    running: Arc<Mutex<HashMap<RecordKey, Running<P::Transaction>>>>,
+}
+
+/// A call of this process, and its transaction.
+struct Running<T> {
+    claim: Claim,
+    taken: Taken,
+    slot: Arc<Slot<T>>,
+}
+
+impl<St, P> Transactional<St, P>
+where
+    P: TransactionPool<St>,
+    St: RecordsIn<P::Connection>,
+{
+    pub(super) fn new(store: St, pool: P) -> Self {
+        Self { store, pool, running: Arc::default() }
+    }
+
+    pub(super) fn attach(&self, call: &Context, extensions: &mut Extensions) {
+        let Ok(scope) = Scope::new(call.operation().to_owned()) else { return };
+        if let Some(running) = self.running().get(&RecordKey::new(scope, call.key().clone())) {
+            extensions.insert(running.slot.clone());
+        }
+    }
+
+    fn running(&self) -> MutexGuard<'_, HashMap<RecordKey, Running<P::Transaction>>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a transaction for a key that is free, and takes the key in it. A duplicate of this process, and a replay, use no
+    /// connection of the pool.
+    async fn begin(&self, key: &RecordKey, claim: Claim) -> Result<ClaimAnswer, StoreError> {
+        if let Some(Running { taken, .. }) = self.running().get(key) {
+            // As on a record in flight. Its lease is not over as long as its transaction is open.
+            return Ok(protocol::claim(Some(&taken.new), Fence::default(), &claim, taken.at).answer);
+        }
+        if let Some(record) = self.store.get(key).await?
+            && let Some(answer) = protocol::recorded_answer(&record, &claim)
+        {
+            return Ok(answer);
+        }
+        match self.taken(key, &claim).await? {
+            Ok((transaction, taken)) => {
+                let (grant, slot) = (taken.grant, Arc::new(Slot(Mutex::new(Some(transaction)))));
+                self.running().insert(key.clone(), Running { claim, taken, slot });
+                Ok(ClaimAnswer::Granted(grant))
+            }
+            Err(answer) => Ok(answer),
+        }
+    }
+
+    /// A transaction that has the key, or the answer to the claim.
+    async fn taken(
+        &self,
+        key: &RecordKey,
+        claim: &Claim,
+    ) -> Result<Result<(P::Transaction, Taken), ClaimAnswer>, StoreError> {
+        let mut transaction = self.pool.begin().await?;
+        match self.store.take(P::connection(&mut transaction), key, claim).await? {
+            Taking::Taken(taken) => Ok(Ok((transaction, *taken))),
+            Taking::Refused(answer) => {
+                P::roll_back(transaction).await;
+                Ok(Err(answer))
+            }
+        }
+    }
+
+    /// Removes a call that is over from those of this process.
+    fn over(&self, key: &RecordKey, owner: Owner) -> Option<Running<P::Transaction>> {
+        let mut running = self.running();
+        let is_own = running.get(key)?.claim.owner == owner;
+        if is_own { running.remove(key) } else { None }
+    }
+
+    /// Records the result in the call's transaction and commits it.
+    async fn end(&self, key: &RecordKey, request: Complete) -> Result<CompleteAnswer, StoreError> {
+        let Some(running) = self.over(key, request.owner) else { return self.look(key, request.owner).await };
+        match self.commit(key, running, request.clone()).await {
+            Ok(answer) => Ok(answer),
+            // The answer to a commit may be lost.
+            Err(error) => match self.look(key, request.owner).await {
+                Ok(CompleteAnswer::Done) => Ok(CompleteAnswer::Done),
+                // Not an outage to the engine, which would retry: the transaction is gone.
+                _ => Err(StoreError::configuration(format!("the transaction was not committed: {error}"))),
+            },
+        }
+    }
+
+    async fn commit(
+        &self,
+        key: &RecordKey,
+        running: Running<P::Transaction>,
+        mut request: Complete,
+    ) -> Result<CompleteAnswer, StoreError> {
+        let Running { claim, mut taken, slot } = running;
+        let held = || StoreError::configuration("something the handler left behind still has its transaction");
+        let mut transaction = slot.lock().take().ok_or_else(held)?;
+        if request.verdict == Verdict::Failed {
+            // What the handler wrote is undone, and its response is recorded.
+            P::roll_back(transaction).await;
+            match self.taken(key, &claim).await? {
+                Ok(again) => (transaction, taken) = again,
+                Err(_) => return Ok(CompleteAnswer::Lost),
+            }
+            request.fence = taken.grant.fence;
+        }
+        let recorded = self.store.record(P::connection(&mut transaction), key, &taken, &request).await;
+        match recorded {
+            Ok(CompleteAnswer::Done) => P::commit(transaction).await.map(|()| CompleteAnswer::Done),
+            not_recorded => {
+                P::roll_back(transaction).await;
+                not_recorded
+            }
+        }
+    }
+
+    /// Whether a result of this owner is committed.
+    async fn look(&self, key: &RecordKey, owner: Owner) -> Result<CompleteAnswer, StoreError> {
+        let record = self.store.get(key).await?;
+        let is_own = record.is_some_and(|record| record.owner == owner && record.result.is_some());
+        Ok(if is_own { CompleteAnswer::Done } else { CompleteAnswer::Lost })
+    }
+
+    async fn roll_back(&self, key: &RecordKey, owner: Owner) {
+        let transaction = self.over(key, owner).and_then(|running| running.slot.lock().take());
+        if let Some(transaction) = transaction {
+            P::roll_back(transaction).await;
+        }
+    }
+}
+
+impl<St, P> Store for Transactional<St, P>
+where
+    P: TransactionPool<St>,
+    St: RecordsIn<P::Connection>,
+{
+    async fn apply(&self, key: &RecordKey, request: Request) -> Result<Answer, StoreError> {
+        match request {
+            Request::Claim(claim) => Box::pin(self.begin(key, claim)).await.map(Answer::Claim),
+            Request::Complete(request) => Box::pin(self.end(key, request)).await.map(Answer::Complete),
+            Request::Release(release) => {
+                Box::pin(self.roll_back(key, release.owner)).await;
+                Ok(Answer::Release(ReleaseAnswer::Released))
+            }
+            Request::Renew(renew) => {
+                let is_held = self.running().get(key).is_some_and(|call| call.claim.owner == renew.owner);
+                Ok(Answer::Renew(if is_held { RenewAnswer::Held } else { RenewAnswer::Lost }))
+            }
+            Request::RecordStep(_) => {
+                Err(StoreError::configuration("a handler in a transaction has no steps: it runs whole or not at all"))
+            }
+            other => Box::pin(self.store.apply(key, other)).await,
+        }
+    }
+
+    async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
+        self.store.forget(key).await
+    }
+
+    async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
+        self.store.get(key).await
+    }
+
+    async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
+        self.store.purge(limit).await
+    }
+
+    async fn list(&self, request: &List) -> Result<Page, StoreError> {
+        self.store.list(request).await
+    }
+
+    async fn inspect(&self) -> Result<Inspection, StoreError> {
+        self.store.inspect().await
+    }
+
+    fn max_result_bytes(&self) -> Option<usize> {
+        self.store.max_result_bytes()
+    }
+
+    fn waiters(&self) -> &Waiters {
+        self.store.waiters()
+    }
+}
+
+impl<St: Clone, P: TransactionPool<St>> Clone for Transactional<St, P> {
+    fn clone(&self) -> Self {
+        Self { store: self.store.clone(), pool: self.pool.clone(), running: self.running.clone() }
+    }
+}
+
+impl<St, P: TransactionPool<St>> fmt::Debug for Transactional<St, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Transactional")
+    }
+}
