@@ -22,6 +22,12 @@ pub trait TransactionStore: Store {
 
     /// The same store.
     fn itself(self) -> Self::Itself;
+
+    /// Tells the other processes that use the store that there are transactions. The first key that is taken does it, too, but then a
+    /// transaction waits for another connection of the store.
+    fn announce(&self) -> impl Future<Output = Result<(), StoreError>> + Send {
+        std::future::ready(Ok(()))
+    }
 }
 
 /// A store that can record in the transaction of a connection `C`, a driver's type.

@@ -53,24 +53,6 @@ impl MySqlStore {
         self.0.records.server()
     }
 
-    /// Marks in the table that callers use transactions, so that all processes answer a claim of a locked record with `Busy`.
-    async fn announce(&self) -> Result<(), StoreError> {
-        let queues = self.0.records.queues();
-        if queues.server().has_transactions.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        let marking = async move {
-            let Setting { connector, statements, has_transactions, .. } = queues.server();
-            let marking = |mut session: Session| async move {
-                (session.run(statements.announce(), Stage::Committing).await.map(drop), session)
-            };
-            connector.apart(marking).await?;
-            has_transactions.store(true, Ordering::Relaxed);
-            Ok(())
-        };
-        apart(marking).await
-    }
-
     /// Takes a key that is busy, perhaps because of this transaction: it has recorded a result of the key, or has taken it for a body that failed.
     async fn take_again(
         &self,
@@ -153,6 +135,24 @@ impl TransactionStore for MySqlStore {
 
     fn itself(self) -> Self {
         self
+    }
+
+    /// Marks in the table that callers use transactions, so that all processes answer a claim of a locked record with `Busy`.
+    async fn announce(&self) -> Result<(), StoreError> {
+        let queues = self.0.records.queues();
+        if queues.server().has_transactions.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let marking = async move {
+            let Setting { connector, statements, has_transactions, .. } = queues.server();
+            let marking = |mut session: Session| async move {
+                (session.run(statements.announce(), Stage::Committing).await.map(drop), session)
+            };
+            connector.apart(marking).await?;
+            has_transactions.store(true, Ordering::Relaxed);
+            Ok(())
+        };
+        apart(marking).await
     }
 }
 

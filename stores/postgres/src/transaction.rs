@@ -55,23 +55,6 @@ impl PostgresStore {
         &self.0.records.server().statements
     }
 
-    /// Marks in the table that callers use transactions: from then on all processes take a lock for each claim, and so find a key
-    /// that a transaction has.
-    async fn announce(&self) -> Result<(), StoreError> {
-        let queues = self.0.records.queues();
-        if queues.server().statements.with_transactions.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        let marking = async move {
-            let Setting { connector, statements, .. } = queues.server();
-            let marking = |mut session| async move { (mark(&mut session, statements).await, session) };
-            connector.apart(marking).await?;
-            statements.with_transactions.store(true, Ordering::Relaxed);
-            Ok(())
-        };
-        apart(marking).await
-    }
-
     async fn look(&self, tx: &mut impl DriverTransaction, key: &RecordKey) -> Result<Look, StoreError> {
         let parameters = [
             Parameter::Bytes(Some(key.scope().as_str().as_bytes())),
@@ -139,6 +122,23 @@ impl TransactionStore for PostgresStore {
 
     fn itself(self) -> Self {
         self
+    }
+
+    /// Marks in the table that callers use transactions: from then on all processes take a lock for each claim, and so find a key
+    /// that a transaction has.
+    async fn announce(&self) -> Result<(), StoreError> {
+        let queues = self.0.records.queues();
+        if queues.server().statements.with_transactions.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let marking = async move {
+            let Setting { connector, statements, .. } = queues.server();
+            let marking = |mut session| async move { (mark(&mut session, statements).await, session) };
+            connector.apart(marking).await?;
+            statements.with_transactions.store(true, Ordering::Relaxed);
+            Ok(())
+        };
+        apart(marking).await
     }
 }
 

@@ -112,6 +112,11 @@ impl Request {
     pub async fn ask(&self, address: SocketAddr) -> Answer {
         Answer::read(&mut self.send(address).await).await
     }
+
+    /// The same, for a task of its own.
+    pub async fn ask_at(self, address: SocketAddr) -> Answer {
+        self.ask(address).await
+    }
 }
 
 /// The fields of a message, in order, with names in lower case.

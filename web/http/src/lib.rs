@@ -109,6 +109,7 @@ pub use fingerprint::RequestFingerprint;
 pub use future::ResponseFuture;
 pub use guard::Guard;
 pub use handling::Run;
+pub use idem_core::transaction::TransactionPool;
 pub use idem_runtime::problem::Problem;
 pub use key::{MalformedKey, idempotency_key};
 pub use layer::IdempotencyLayer;

@@ -59,10 +59,13 @@ impl<T: Send + 'static> Tx<T> {
         let refuse = |detail| Error::configuration("idem::http", detail);
         let slot = extensions.get::<Arc<Slot<T>>>();
         let slot = slot.ok_or_else(|| {
-            refuse("the request has no transaction of this type: `IdempotencyLayer::in_transaction` begins it")
+            refuse(
+                "the request has no transaction of this type: `IdempotencyLayer::in_transaction` begins it",
+            )
         })?;
         let transaction = slot.lock().take();
-        let transaction = transaction.ok_or_else(|| refuse("the handler has taken its transaction before"))?;
+        let transaction =
+            transaction.ok_or_else(|| refuse("the handler has taken its transaction before"))?;
         Ok(Self { transaction: Some(transaction), slot: slot.clone() })
     }
 }
@@ -159,6 +162,7 @@ where
         key: &RecordKey,
         claim: &Claim,
     ) -> Result<Result<(P::Transaction, Taken), ClaimAnswer>, StoreError> {
+        self.store.announce().await?;
         let mut transaction = self.pool.begin().await?;
         match self.store.take(P::connection(&mut transaction), key, claim).await? {
             Taking::Taken(taken) => Ok(Ok((transaction, *taken))),
@@ -197,7 +201,8 @@ where
         mut request: Complete,
     ) -> Result<CompleteAnswer, StoreError> {
         let Running { claim, mut taken, slot } = running;
-        let held = || StoreError::configuration("something the handler left behind still has its transaction");
+        let held =
+            || StoreError::configuration("something the handler left behind still has its transaction");
         let mut transaction = slot.lock().take().ok_or_else(held)?;
         if request.verdict == Verdict::Failed {
             // What the handler wrote is undone, and its response is recorded.
@@ -250,9 +255,9 @@ where
                 let is_held = self.running().get(key).is_some_and(|call| call.claim.owner == renew.owner);
                 Ok(Answer::Renew(if is_held { RenewAnswer::Held } else { RenewAnswer::Lost }))
             }
-            Request::RecordStep(_) => {
-                Err(StoreError::configuration("a handler in a transaction has no steps: it runs whole or not at all"))
-            }
+            Request::RecordStep(_) => Err(StoreError::configuration(
+                "a handler in a transaction has no steps: it runs whole or not at all",
+            )),
             other => Box::pin(self.store.apply(key, other)).await,
         }
     }

@@ -1,0 +1,215 @@
+//! Duplicates, handlers that fail, and responses that cannot be recorded.
+
+use std::time::{Duration, Instant};
+
+use axum::http::StatusCode;
+use futures_util::future::join_all;
+use idem::OnCrash;
+use idem::http::{IdempotencyLayer, Problem, Tx};
+use idem_test_servers::web::{Answer, Request};
+use tokio::io::AsyncReadExt as _;
+
+use crate::bank::{App, Bank, LIMIT, Then, request, serve};
+use crate::databases::{Database, TransactionOf};
+
+/// Polls until this holds, for at most ten seconds.
+async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !condition() {
+        assert!(begin.elapsed() < Duration::from_secs(10), "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn assert_is_receipt(answer: &Answer, is_replay: bool) {
+    assert_eq!((answer.status, answer.is_replay()), (201, is_replay), "{answer:?}");
+}
+
+pub(crate) async fn twenty_duplicates_at_once_have_one_effect_one_record_and_one_response<D: Database>() {
+    let bank = Bank::<D>::with(4, |builder| builder).await;
+    let answers = join_all((0..20).map(|_| bank.server.ask(request("k")))).await;
+    assert_eq!(answers.iter().filter(|answer| !answer.is_replay()).count(), 1);
+    assert!(answers.iter().all(|answer| answer.lasting() == answers[0].lasting() && answer.status == 201));
+    assert_eq!((bank.committed(), bank.app.runs.count()), ((1, 1), 1));
+}
+
+pub(crate) async fn duplicates_that_wait_or_are_refused_use_no_connection_of_a_pool_of_two<D: Database>() {
+    for wait in [true, false] {
+        let settings = if wait {
+            |builder| builder
+        } else {
+            |builder: crate::bank::Settings<D>| builder.wait(Duration::ZERO)
+        };
+        let bank = Bank::<D>::with(2, settings).await;
+        bank.then(Then::Waits);
+        let first = tokio::spawn(request("k").ask_at(bank.server.address));
+        bank.app.has_written.notified().await;
+        let duplicates: Vec<_> =
+            (0..20).map(|_| tokio::spawn(request("k").ask_at(bank.server.address))).collect();
+        if wait {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        } else {
+            for duplicate in duplicates {
+                assert_eq!(duplicate.await.unwrap().problem(), Problem::InFlight.name());
+            }
+            bank.app.goes_on.notify_one();
+            assert_is_receipt(&first.await.unwrap(), false);
+            assert_eq!(bank.committed(), (1, 1));
+            continue;
+        }
+        // The first request has one connection, and nobody waits with the other.
+        assert_eq!(D::in_use(&bank.pool), 1);
+        let begin = Instant::now();
+        assert_is_receipt(&bank.server.ask(request("another")).await, false);
+        assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+        bank.app.goes_on.notify_one();
+        assert_is_receipt(&first.await.unwrap(), false);
+        for duplicate in duplicates {
+            assert_is_receipt(&duplicate.await.unwrap(), true);
+        }
+        assert_eq!((bank.committed(), bank.app.runs.count()), ((2, 2), 2));
+    }
+}
+
+pub(crate) async fn a_handler_that_fails_leaves_nothing_and_the_same_request_runs_at_once<D: Database>() {
+    let bank = Bank::<D>::open().await;
+    for (number, (then, status)) in [
+        (Then::Refuses(StatusCode::SERVICE_UNAVAILABLE), 503),
+        (Then::Refuses(StatusCode::TOO_MANY_REQUESTS), 429),
+        (Then::Panics, 500),
+        (Then::MakesAStep, 500),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (key, number) = (format!("{then:?}"), number as u64);
+        bank.then(then);
+        let failed = bank.server.ask(request(&key)).await;
+        assert_eq!(failed.status, status, "{then:?}: {failed:?}");
+        assert_eq!(bank.committed(), (number, number), "{then:?}");
+        assert_is_receipt(&bank.server.ask(request(&key)).await, false);
+        assert_is_receipt(&bank.server.ask(request(&key)).await, true);
+        assert_eq!(bank.committed(), (number + 1, number + 1), "{then:?}");
+    }
+    eventually("all connections are back", || D::in_use(&bank.pool) == 0).await;
+}
+
+pub(crate) async fn a_response_that_breaks_off_leaves_nothing<D: Database>() {
+    let bank = Bank::<D>::open().await;
+    bank.then(Then::BreaksOff);
+    let mut received = Vec::new();
+    let _ = request("k").send(bank.server.address).await.read_to_end(&mut received).await;
+    assert_eq!(bank.committed(), (0, 0));
+    assert_is_receipt(&bank.server.ask(request("k")).await, false);
+    assert_eq!((bank.committed(), bank.app.runs.count()), ((1, 1), 2));
+}
+
+pub(crate) async fn a_client_that_goes_away_ends_its_handler_and_frees_its_key<D: Database>() {
+    let bank = Bank::<D>::with(2, |builder| builder).await;
+    bank.then(Then::Hangs);
+    let connection = request("k").send(bank.server.address).await;
+    bank.app.has_written.notified().await;
+    drop(connection);
+    eventually("its connection is back", || D::in_use(&bank.pool) == 0).await;
+    assert_eq!(bank.committed(), (0, 0));
+    assert_is_receipt(&bank.server.ask(request("k")).await, false);
+    assert_eq!((bank.committed(), bank.app.runs.count()), ((1, 1), 2));
+}
+
+pub(crate) async fn a_response_that_cannot_be_recorded_is_an_error_and_nothing_stays<D: Database>() {
+    // The layer's limit, the store's limit, and a stream.
+    for then in [Then::AnswersAtLength(2 << 20), Then::AnswersAtLength(LIMIT), Then::Streams] {
+        let bank = Bank::<D>::open().await;
+        bank.then(then);
+        let refused = bank.server.ask(request("k")).await;
+        assert_eq!(refused.problem(), Problem::HandlerFailed.name(), "{then:?}");
+        assert!(refused.json()["detail"].as_str().unwrap().contains("too large to record"), "{refused:?}");
+        assert_eq!(bank.committed(), (0, 0), "{then:?}");
+        assert_is_receipt(&bank.server.ask(request("k")).await, false);
+        assert_eq!(bank.committed(), (1, 1), "{then:?}");
+    }
+}
+
+pub(crate) async fn a_kept_refusal_is_replayed_and_what_its_handler_wrote_is_undone<D: Database>() {
+    let bank = Bank::<D>::open().await;
+    bank.then(Then::Refuses(StatusCode::PAYMENT_REQUIRED));
+    let first = bank.server.ask(request("k")).await;
+    assert_eq!((first.status, first.is_replay(), bank.committed()), (402, false, (0, 1)));
+    let again = bank.server.ask(request("k")).await;
+    assert_eq!((again.lasting(), again.is_replay()), (first.lasting(), true));
+    assert_eq!((bank.committed(), bank.app.runs.count()), ((0, 1), 1));
+}
+
+pub(crate) async fn a_key_is_one_tenants_for_one_request_and_is_required<D: Database>() {
+    let bank = Bank::<D>::with(2, |builder| {
+        builder.tenant(|head| Some(head.headers.get("account")?.to_str().ok()?.to_owned()))
+    })
+    .await;
+    let of = |account: &str, body: &str| Request::post("/pay", "k").header("account", account).json(body);
+    assert_is_receipt(&bank.server.ask(of("a", r#"{"cents":5}"#)).await, false);
+    assert_is_receipt(&bank.server.ask(of("b", r#"{"cents":5}"#)).await, false);
+    assert_is_receipt(&bank.server.ask(of("a", r#"{ "cents": 5 }"#)).await, true);
+    assert_eq!(bank.server.ask(of("a", r#"{"cents":6}"#)).await.problem(), "key-reused");
+    assert_eq!(bank.server.ask(request("k")).await.problem(), "tenant-missing");
+    let without = Request::new("POST", "/pay").header("account", "a").json("{}");
+    assert_eq!(bank.server.ask(without).await.problem(), "key-missing");
+    // While the first request is processed, its process knows what it was.
+    bank.then(Then::Waits);
+    let first = tokio::spawn(
+        Request::post("/pay", "l").header("account", "a").json(r#"{"cents":5}"#).ask_at(bank.server.address),
+    );
+    while bank.app.runs.count() < 3 {
+        bank.app.has_written.notified().await;
+    }
+    let other = Request::post("/pay", "l").header("account", "a").json(r#"{"cents":6}"#);
+    assert_eq!(bank.server.ask(other).await.problem(), "key-reused");
+    bank.app.goes_on.notify_one();
+    assert_is_receipt(&first.await.unwrap(), false);
+    assert_eq!((bank.committed(), bank.app.runs.count()), ((3, 3), 3));
+}
+
+pub(crate) async fn a_transaction_is_taken_once_and_only_where_there_is_one<D: Database>() {
+    let bank = Bank::<D>::open().await;
+    bank.then(Then::TakesItAgain);
+    assert_eq!((bank.server.ask(request("k")).await.status, bank.committed()), (500, (0, 0)));
+    let none = Tx::<TransactionOf<D>>::of(&axum::http::Extensions::new());
+    assert!(matches!(none, Err(idem::Error::Configuration { .. })));
+}
+
+pub(crate) async fn a_transaction_that_a_handler_leaves_behind_is_not_committed<D: Database>() {
+    let bank = Bank::<D>::open().await;
+    bank.then(Then::LeavesItBehind);
+    assert_eq!(bank.server.ask(request("k")).await.problem(), "store-unavailable");
+    assert_eq!(bank.committed(), (0, 0));
+    // Its connection has the key until it is gone.
+    assert_eq!(bank.server.ask(request("k")).await.problem(), "in-flight");
+    drop(bank.app.left_behind.lock().unwrap().take());
+    eventually("its connection is back", || D::in_use(&bank.pool) == 0).await;
+    assert_is_receipt(&bank.server.ask(request("k")).await, false);
+    assert_eq!(bank.committed(), (1, 1));
+}
+
+pub(crate) async fn settings_that_need_a_trace_of_a_crash_are_refused<D: Database>() {
+    let bank = Bank::<D>::open().await;
+    let store = D::store(&bank.pool, LIMIT).await;
+    let builder = IdempotencyLayer::in_transaction(store, bank.pool.clone()).shared_by_all_clients();
+    assert!(builder.clone().fail_open().build().is_err());
+    assert!(builder.clone().on_crash(OnCrash::InDoubt).build().is_err());
+    assert!(builder.build().is_ok());
+}
+
+pub(crate) async fn a_second_process_refuses_a_duplicate_and_replays_after_the_commit<D: Database>() {
+    let bank = Bank::<D>::with(2, |builder| builder).await;
+    let pool = D::pool(&bank.database.url(), 2).await;
+    let other = D::store(&pool, LIMIT).await;
+    let other = serve::<D>(other, pool.clone(), App::default(), |builder| builder.wait(Duration::ZERO)).await;
+    bank.then(Then::Waits);
+    let first = tokio::spawn(request("k").ask_at(bank.server.address));
+    bank.app.has_written.notified().await;
+    assert_eq!(other.ask(request("k")).await.problem(), "in-flight");
+    eventually("its connection is back", || D::in_use(&pool) == 0).await;
+    bank.app.goes_on.notify_one();
+    assert_is_receipt(&first.await.unwrap(), false);
+    assert_is_receipt(&other.ask(request("k")).await, true);
+    assert_eq!(bank.committed(), (1, 1));
+}

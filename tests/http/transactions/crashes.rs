@@ -1,0 +1,153 @@
+//! Processes that are killed and connections that are lost before, at and after the commit.
+//!
+//! A case starts this binary again with only the test `child`, which is a server if an environment variable says so.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use idem_test_servers::until;
+
+use crate::bank::{App, Bank, LIMIT, Then, request, serve};
+use crate::databases::{Database, Maria, Pg};
+
+const ROLE: &str = "IDEM_TEST_ROLE";
+const URL: &str = "IDEM_TEST_URL";
+
+/// The prefix that separates a child's output from that of the test harness.
+const SAY: &str = "says: ";
+
+fn say(word: &str) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "\n{SAY}{word}").unwrap();
+    out.flush().unwrap();
+}
+
+#[test]
+fn child() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let (database, then) = role.split_once(' ').unwrap();
+    let then = (then == "hangs").then_some(Then::Hangs);
+    match database {
+        "postgres" => runtime.block_on(be_a_server::<Pg>(then)),
+        _ => runtime.block_on(be_a_server::<Maria>(then)),
+    }
+}
+
+async fn be_a_server<D: Database>(then: Option<Then>) {
+    let pool = D::pool(&std::env::var(URL).unwrap(), 2).await;
+    let app = App::default();
+    app.then(then);
+    let store = D::store(&pool, LIMIT).await;
+    let server = serve::<D>(store, pool, app.clone(), |builder| builder.wait(Duration::ZERO)).await;
+    say(&server.address.to_string());
+    loop {
+        app.has_written.notified().await;
+        say("written");
+    }
+}
+
+/// A server in a process of its own, which is killed when it is dropped.
+struct Process {
+    child: Child,
+    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+    address: SocketAddr,
+}
+
+impl Process {
+    fn start<D: Database>(database: &D, then: &str) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "crashes::child", "--nocapture", "--test-threads=1"]);
+        command.env(ROLE, format!("{} {then}", D::NAME)).env(URL, database.url());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let address = word(&mut lines).parse().unwrap();
+        Self { child, lines, address }
+    }
+
+    fn until_written(&mut self) {
+        assert_eq!(word(&mut self.lines), "written");
+    }
+}
+
+fn word(lines: &mut impl Iterator<Item = std::io::Result<String>>) -> String {
+    lines.find_map(|line| line.unwrap().strip_prefix(SAY).map(str::to_owned)).unwrap()
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // SIGKILL.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) async fn a_killed_process_leaves_nothing_before_its_commit_and_a_replay_after_it<D: Database>() {
+    let bank = Bank::<D>::open().await;
+    let mut first = Process::start(&bank.database, "hangs");
+    let connection = request("k").send(first.address).await;
+    first.until_written();
+    let second = Process::start(&bank.database, "answers");
+    drop(first);
+    let begin = Instant::now();
+    // The server may need a moment to see that the connection is gone.
+    let mut answer = request("k").ask(second.address).await;
+    while answer.status == 409 && begin.elapsed() < Duration::from_secs(2) {
+        answer = request("k").ask(second.address).await;
+    }
+    let took = begin.elapsed();
+    assert_eq!((answer.status, answer.is_replay()), (201, false), "{answer:?}");
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    println!("the request after the kill took {took:?}");
+    assert_eq!(bank.committed(), (1, 1));
+    drop(second);
+    let third = Process::start(&bank.database, "answers");
+    assert!(request("k").ask(third.address).await.is_replay());
+    assert_eq!(bank.committed(), (1, 1));
+    drop(connection);
+}
+
+pub(crate) async fn a_process_killed_at_its_commit_leaves_one_effect<D: Database>() {
+    let database = D::start(false);
+    let url = database.url();
+    let bank = Bank::on(database, &url, 2, |builder| builder).await;
+    let mut first = Process::start(&bank.database, "answers");
+    let second = Process::start(&bank.database, "answers");
+    // What a process writes once is written before the commits wait.
+    for (process, key) in [(&first, "first"), (&second, "second")] {
+        assert_eq!(request(key).ask(process.address).await.status, 201);
+    }
+    first.until_written();
+    let held = bank.database.hold_commits().await;
+    let connection = request("k").send(first.address).await;
+    first.until_written();
+    tokio::task::block_in_place(|| {
+        until("a commit waits", || bank.database.sql(D::COMMITS_THAT_WAIT) == "1");
+    });
+    drop(first);
+    // The server still has the commit of a process that is gone.
+    let refused = request("k").ask(second.address).await;
+    assert_eq!(refused.problem(), "in-flight");
+    drop(held);
+    let mut answer = request("k").ask(second.address).await;
+    while answer.status == 409 {
+        answer = request("k").ask(second.address).await;
+    }
+    assert_eq!(answer.status, 201, "{answer:?}");
+    assert_eq!(bank.committed(), (3, 3));
+    assert!(request("k").ask(second.address).await.is_replay());
+    drop(connection);
+}
+
+pub(crate) async fn a_lost_connection_rolls_back_and_the_same_request_runs_at_once<D: Database>() {
+    let bank = Bank::<D>::open().await;
+    bank.then(Then::LosesItsSession);
+    let lost = bank.server.ask(request("k")).await;
+    assert_eq!(lost.problem(), "store-unavailable");
+    assert!(lost.retry_after() <= 1);
+    assert_eq!(bank.committed(), (0, 0));
+    let again = bank.server.ask(request("k")).await;
+    assert_eq!((again.status, again.is_replay(), bank.committed()), (201, false, (1, 1)));
+}

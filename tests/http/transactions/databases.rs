@@ -1,0 +1,146 @@
+//! The two databases, as the cases use them.
+
+use std::future::Future;
+use std::time::Duration;
+
+use idem::http::TransactionPool;
+use idem::{MySqlStore, PostgresStore};
+use idem_core::transaction::RecordsIn;
+use idem_test_servers::{MariaDb, Postgres};
+use sqlx::mysql::{MySqlPool, MySqlPoolOptions, MySqlTransaction};
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, PgTransaction};
+use sqlx::{AssertSqlSafe, Executor as _};
+
+/// The transactions of a database's pool.
+pub(crate) type TransactionOf<D> =
+    <<D as Database>::Pool as TransactionPool<<D as Database>::Store>>::Transaction;
+
+pub(crate) trait Database: Sized + Send + Sync + 'static {
+    const NAME: &str;
+    type Pool: TransactionPool<Self::Store>;
+    type Store: RecordsIn<<Self::Pool as TransactionPool<Self::Store>>::Connection>;
+
+    /// On a server that other tests use, too, or on one of its own.
+    fn start(shared: bool) -> Self;
+    fn url(&self) -> String;
+    fn sql(&self, statement: &str) -> String;
+    fn pool(url: &str, connections: u32) -> impl Future<Output = Self::Pool> + Send;
+    /// How many connections of the pool are in use.
+    fn in_use(pool: &Self::Pool) -> u32;
+    fn store(pool: &Self::Pool, limit: usize) -> impl Future<Output = Self::Store> + Send;
+    fn run(tx: &mut TransactionOf<Self>, statement: String) -> impl Future<Output = bool> + Send;
+    /// Makes the commits on the server wait until the returned value is dropped.
+    fn hold_commits(&self) -> impl Future<Output = Box<dyn Send>> + Send;
+    /// A query for how many commits wait.
+    const COMMITS_THAT_WAIT: &str;
+    /// Ends the session that runs it.
+    const END_SESSION: &str;
+}
+
+/// How long a request waits for a connection of the pool.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+pub(crate) struct Pg(pub(crate) Postgres);
+
+impl Database for Pg {
+    const NAME: &str = "postgres";
+    type Pool = PgPool;
+    type Store = PostgresStore;
+
+    fn start(shared: bool) -> Self {
+        Self(if shared { Postgres::shared() } else { Postgres::start() })
+    }
+
+    fn url(&self) -> String {
+        self.0.url()
+    }
+
+    fn sql(&self, statement: &str) -> String {
+        self.0.sql(statement)
+    }
+
+    async fn pool(url: &str, connections: u32) -> PgPool {
+        // A pooler refuses this parameter, which the driver sends by default.
+        let options = url.parse::<PgConnectOptions>().unwrap().extra_float_digits(None);
+        let pool = PgPoolOptions::new().max_connections(connections).acquire_timeout(PATIENCE);
+        pool.connect_with(options).await.unwrap()
+    }
+
+    fn in_use(pool: &PgPool) -> u32 {
+        pool.size() - u32::try_from(pool.num_idle()).unwrap()
+    }
+
+    async fn store(pool: &PgPool, limit: usize) -> PostgresStore {
+        PostgresStore::builder_from_pool(pool).max_result_bytes(limit).connect().await.unwrap()
+    }
+
+    async fn run(tx: &mut PgTransaction<'static>, statement: String) -> bool {
+        tx.execute(AssertSqlSafe(statement)).await.is_ok()
+    }
+
+    async fn hold_commits(&self) -> Box<dyn Send> {
+        let holder = Self::pool(&self.url(), 1).await;
+        let mut session = holder.acquire().await.unwrap().detach();
+        session.execute("SELECT pg_advisory_lock(42)").await.unwrap();
+        self.sql(
+            "CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS \
+             'BEGIN PERFORM pg_advisory_xact_lock(42); RETURN NULL; END'; \
+             CREATE CONSTRAINT TRIGGER hold AFTER INSERT ON payments DEFERRABLE INITIALLY DEFERRED \
+             FOR EACH ROW EXECUTE FUNCTION hold()",
+        );
+        Box::new(session)
+    }
+
+    const COMMITS_THAT_WAIT: &str = "SELECT count(*) FROM pg_stat_activity WHERE query = 'COMMIT' AND wait_event_type = 'Lock' \
+         AND datname = current_database()";
+    const END_SESSION: &str = "SELECT pg_terminate_backend(pg_backend_pid())";
+}
+
+pub(crate) struct Maria(pub(crate) MariaDb);
+
+impl Database for Maria {
+    const NAME: &str = "mariadb";
+    type Pool = MySqlPool;
+    type Store = MySqlStore;
+
+    fn start(shared: bool) -> Self {
+        Self(if shared { MariaDb::shared() } else { MariaDb::start() })
+    }
+
+    fn url(&self) -> String {
+        self.0.url()
+    }
+
+    fn sql(&self, statement: &str) -> String {
+        self.0.sql(statement)
+    }
+
+    async fn pool(url: &str, connections: u32) -> MySqlPool {
+        let pool = MySqlPoolOptions::new().max_connections(connections).acquire_timeout(PATIENCE);
+        pool.connect(url).await.unwrap()
+    }
+
+    fn in_use(pool: &MySqlPool) -> u32 {
+        pool.size() - u32::try_from(pool.num_idle()).unwrap()
+    }
+
+    async fn store(pool: &MySqlPool, limit: usize) -> MySqlStore {
+        MySqlStore::builder_from_pool(pool).max_result_bytes(limit).connect().await.unwrap()
+    }
+
+    async fn run(tx: &mut MySqlTransaction<'static>, statement: String) -> bool {
+        tx.execute(AssertSqlSafe(statement)).await.is_ok()
+    }
+
+    async fn hold_commits(&self) -> Box<dyn Send> {
+        let holder = Self::pool(&self.url(), 1).await;
+        let mut session = holder.acquire().await.unwrap().detach();
+        session.execute("BACKUP STAGE START").await.unwrap();
+        session.execute("BACKUP STAGE BLOCK_COMMIT").await.unwrap();
+        Box::new(session)
+    }
+
+    const COMMITS_THAT_WAIT: &str =
+        "SELECT count(*) FROM information_schema.processlist WHERE info = 'COMMIT' AND state LIKE '%lock%'";
+    const END_SESSION: &str = "KILL CONNECTION_ID()";
+}
