@@ -23,8 +23,8 @@ pub trait TransactionStore: Store {
     /// The same store.
     fn itself(self) -> Self::Itself;
 
-    /// Tells the other processes that use the store that there are transactions. The first key that is taken does it, too, but then a
-    /// transaction waits for another connection of the store.
+    /// Tells the other processes that use the store that there are transactions. Taking a key does it, too, but then
+    /// an open transaction waits for another connection of the store.
     fn announce(&self) -> impl Future<Output = Result<(), StoreError>> + Send {
         std::future::ready(Ok(()))
     }
@@ -76,10 +76,10 @@ pub trait RecordsIn<C>: TransactionStore {
     fn spoil(connection: &mut C) -> impl Future<Output = ()> + Send;
 }
 
-/// A pool that begins transactions in which the store `S` records, for code that has none of its caller's: `idem::http`.
+/// A pool that begins the transactions in which the store `S` records, for a layer that has none of its caller's.
 ///
-/// The pools of sqlx and the connection of SeaORM are such pools. For another driver, implement it for a type of your own around its pool,
-/// or with the store as that type.
+/// The pools of sqlx and the connection of SeaORM are such pools. For another driver, implement it for a type of your
+/// own around the driver's pool.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no pool whose transactions `{S}` records in",
     label = "expected a pool of the store's driver, such as `sqlx::PgPool` for a `PostgresStore`",
@@ -96,7 +96,8 @@ pub trait TransactionPool<S>: Clone + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`StoreErrorKind::Unavailable`](crate::StoreErrorKind) if no connection is free in time, or the server does not answer.
+    /// [`StoreErrorKind::Unavailable`](crate::StoreErrorKind) if no connection is free in time, or the server does not
+    /// answer.
     fn begin(&self) -> impl Future<Output = Result<Self::Transaction, StoreError>> + Send;
 
     /// The connection of a transaction.

@@ -1,99 +1,57 @@
-//! `POST /deposits` books money on an account: once for each deposit, however often the client sends it.
+//! `POST /deposits` books money on an account: once for each `Idempotency-Key`, however often the client sends it.
 
 use std::time::Duration;
 
-use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
-use idem::{PostgresStore, idempotent};
+use idem::PostgresStore;
+use idem::http::{IdempotencyLayer, Tx};
 use serde::{Deserialize, Serialize};
-use sqlx::{PgPool, Postgres, Transaction};
-
-#[derive(Clone)]
-struct App {
-    pool: PgPool,
-    store: PostgresStore,
-}
+use sqlx::{PgPool, PgTransaction};
 
 #[derive(Deserialize)]
 struct Deposit {
-    id: String,
     account: i64,
     cents: i64,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 struct Receipt {
     balance: i64,
 }
 
-#[derive(Debug, thiserror::Error)]
-enum DepositError {
-    #[error(transparent)]
-    Database(#[from] sqlx::Error),
-    #[error(transparent)]
-    Idem(#[from] idem::Error),
-}
-
-/// The caller's transaction commits the claim, the booking and the result together.
-#[idempotent(
-    key = "deposit/{deposit.id}",
-    scope = "bank.deposit",
-    fingerprint = (deposit.account, deposit.cents),
-    store = app.store,
-    transaction = tx
-)]
-async fn book(
-    app: &App,
-    tx: &mut Transaction<'_, Postgres>,
-    deposit: &Deposit,
-) -> Result<Receipt, DepositError> {
-    let (balance,) = sqlx::query_as(
+/// What it writes through `tx` is committed together with its response. If it fails, nothing stays.
+async fn deposit(
+    mut tx: Tx<PgTransaction<'static>>,
+    Json(deposit): Json<Deposit>,
+) -> Result<Json<Receipt>, StatusCode> {
+    let booked = sqlx::query_scalar(
         "INSERT INTO accounts (id, cents) VALUES ($1, $2)
          ON CONFLICT (id) DO UPDATE SET cents = accounts.cents + $2 RETURNING cents",
     )
     .bind(deposit.account)
     .bind(deposit.cents)
     .fetch_one(&mut **tx)
-    .await?;
-    Ok(Receipt { balance })
-}
-
-async fn deposit(
-    State(app): State<App>,
-    Json(deposit): Json<Deposit>,
-) -> Result<Json<Receipt>, DepositError> {
-    let mut tx = app.pool.begin().await?;
-    let receipt = book(&app, &mut tx, &deposit).await?;
-    tx.commit().await?;
-    Ok(Json(receipt))
-}
-
-impl IntoResponse for DepositError {
-    fn into_response(self) -> Response {
-        match self {
-            // 422 for a different deposit with this id, 409 for one in progress, 503 if the store is down.
-            Self::Idem(error) => error.into_response(),
-            Self::Database(error) => {
-                tracing::error!(%error, "a deposit failed");
-                StatusCode::INTERNAL_SERVER_ERROR.into_response()
-            }
-        }
-    }
+    .await;
+    let balance = booked.map_err(|error| {
+        tracing::error!(%error, "a deposit failed");
+        StatusCode::INTERNAL_SERVER_ERROR
+    })?;
+    Ok(Json(Receipt { balance }))
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     tracing_subscriber::fmt::init();
-    let url = std::env::var("DATABASE_URL")?;
-    let pool = PgPool::connect(&url).await?;
+    let pool = PgPool::connect(&std::env::var("DATABASE_URL")?).await?;
     sqlx::query("CREATE TABLE IF NOT EXISTS accounts (id BIGINT PRIMARY KEY, cents BIGINT NOT NULL)")
         .execute(&pool)
         .await?;
-    let app = App { pool, store: PostgresStore::connect(&url).await? };
-    let router = Router::new().route("/deposits", post(deposit)).with_state(app);
+    let store = PostgresStore::from_pool(&pool).await?;
+    // With more clients than one, `.tenant(..)` keeps their keys apart.
+    let layer = IdempotencyLayer::in_transaction(store, pool).shared_by_all_clients().build()?;
+    let router = Router::new().route("/deposits", post(deposit)).route_layer(layer);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
     axum::serve(listener, router).with_graceful_shutdown(idem::terminated()).await?;
     idem::drain(Duration::from_secs(20)).await;

@@ -92,25 +92,20 @@ impl<St: Store> IdempotencyLayer<St> {
         Builder::new(store)
     }
 
-    /// The options of a layer that runs each handler in a transaction of `pool`, the caller's pool of the store's database: the claim,
-    /// what the handler writes through [`Tx`](super::Tx), and the record of its response are one commit.
+    /// The options of a layer that runs each handler in a transaction of `pool`, a pool of the store's database: the
+    /// claim, what the handler writes through [`Tx`](super::Tx), and the record of its response are one commit. The
+    /// client gets a response only after the commit. The page `docs/http.md` has an example.
     ///
     /// | the handler's end | becomes |
     /// |---|---|
     /// | a response below 400 that is kept | one commit of its writes and its response |
     /// | a response from 400 on that is kept | its writes are undone, and its response is recorded |
-    /// | a response that is not kept, such as a 5xx; a panic, a broken body, a client that goes away, `handler_timeout`, a killed process | a rollback: the key is free at once |
+    /// | a response that is not kept, such as a 5xx | a rollback: the key is free at once |
+    /// | a panic, a broken body, `handler_timeout`, a client that goes away, a killed process | the same |
     /// | a response that streams or is too large | a rollback, and 500 `handler-failed` |
     ///
-    /// A duplicate waits, or is refused, without a connection of the pool. The client gets a response only after its commit.
-    ///
-    /// ```ignore
-    /// let store = PostgresStore::from_pool(&pool).await?;
-    /// let layer = IdempotencyLayer::in_transaction(store, pool).tenant(account).build()?;
-    ///
-    /// async fn create(mut tx: Tx<PgTransaction<'static>>, Json(body): Json<Transfer>) -> Result<..> {
-    ///     sqlx::query("INSERT ..").execute(&mut **tx).await?;
-    /// ```
+    /// A duplicate waits, or is refused, without a connection of the pool. A handler has no steps. Neither
+    /// [`fail_open`](Builder::fail_open) nor [`OnCrash::InDoubt`] goes with it.
     pub fn in_transaction<P>(store: St, pool: P) -> Builder<Transactional<St, P>>
     where
         P: TransactionPool<St>,

@@ -1,8 +1,8 @@
 //! Handlers whose writes, and the record of their response, are one commit.
 //!
-//! Owns a store for the layer that keeps each claim in a transaction of the caller's pool: a claim begins the transaction, a
-//! result commits it, a release rolls it back. So the engine needs no rule for it. Knows no database: the store's crate
-//! connects the pools of its drivers.
+//! Owns a store for the layer that keeps each claim in a transaction of the caller's pool: a claim begins the
+//! transaction, a result commits it, a release rolls it back. So the engine needs no rule for it. Knows no database:
+//! the store's crate connects the pools of its drivers.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,8 +24,8 @@ use idem_runtime::{Context, Error};
 /// Gives the transaction of a call to the request of its handler.
 pub(super) type Attach = Arc<dyn Fn(&Context, &mut Extensions) + Send + Sync>;
 
-/// The transaction of a request, for its handler: what it writes is committed with its response, or not at all. An extractor of
-/// axum; elsewhere see [`Tx::of`].
+/// The transaction of a request, for its handler: what it writes is committed with its response, or not at all. An
+/// extractor of axum; elsewhere see [`Tx::of`].
 ///
 /// `T` is the transaction's type: `sqlx::PgTransaction<'static>`, `sqlx::MySqlTransaction<'static>`, or the
 /// [`Transaction`](TransactionPool::Transaction) of another pool. See
@@ -33,7 +33,8 @@ pub(super) type Attach = Arc<dyn Fn(&Context, &mut Extensions) + Send + Sync>;
 ///
 /// # Errors
 ///
-/// A request without a transaction of this type is answered 500 `misconfigured`, as is one whose handler has taken it already.
+/// A request without a transaction of this type is answered 500 `misconfigured`, as is one whose handler has taken it
+/// before.
 pub struct Tx<T> {
     /// `None` only while it is dropped.
     transaction: Option<T>,
@@ -99,8 +100,8 @@ impl<T> fmt::Debug for Tx<T> {
     }
 }
 
-/// The store of a layer that is [in a transaction](super::IdempotencyLayer::in_transaction): the store `St` within the transactions
-/// of the pool `P`.
+/// The store of a layer that is [in a transaction](super::IdempotencyLayer::in_transaction): the store `St` within
+/// transactions of the pool `P`.
 pub struct Transactional<St, P: TransactionPool<St>> {
     store: St,
     pool: P,
@@ -134,8 +135,8 @@ where
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a transaction for a key that is free, and takes the key in it. A duplicate of this process, and a replay, use no
-    /// connection of the pool.
+    /// Begins a transaction for a key that is free, and takes the key in it. A duplicate in this process, and a replay,
+    /// use no connection of the pool.
     async fn begin(&self, key: &RecordKey, claim: Claim) -> Result<ClaimAnswer, StoreError> {
         if let Some(Running { taken, .. }) = self.running().get(key) {
             // As on a record in flight. Its lease is not over as long as its transaction is open.
