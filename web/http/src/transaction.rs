@@ -105,14 +105,33 @@ impl<T> fmt::Debug for Tx<T> {
 pub struct Transactional<St, P: TransactionPool<St>> {
     store: St,
     pool: P,
-    running: Arc<Mutex<HashMap<RecordKey, Running<P::Transaction>>>>,
+    running: Arc<Mutex<Calls<P::Transaction>>>,
 }
+
+type Calls<T> = HashMap<RecordKey, Arc<Running<T>>>;
 
 /// A call of this process, and its transaction.
 struct Running<T> {
     claim: Claim,
     taken: Taken,
     slot: Arc<Slot<T>>,
+}
+
+/// The end of a call. Its key is busy in this process until this is dropped.
+struct Ending<'c, T> {
+    running: &'c Mutex<Calls<T>>,
+    key: &'c RecordKey,
+    call: Arc<Running<T>>,
+}
+
+impl<T> Drop for Ending<'_, T> {
+    fn drop(&mut self) {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        // After a rollback, another call may have the key.
+        if running.get(self.key).is_some_and(|call| Arc::ptr_eq(call, &self.call)) {
+            running.remove(self.key);
+        }
+    }
 }
 
 impl<St, P> Transactional<St, P>
@@ -131,16 +150,17 @@ where
         }
     }
 
-    fn running(&self) -> MutexGuard<'_, HashMap<RecordKey, Running<P::Transaction>>> {
+    fn running(&self) -> MutexGuard<'_, Calls<P::Transaction>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins a transaction for a key that is free, and takes the key in it. A duplicate in this process, and a replay,
     /// use no connection of the pool.
     async fn begin(&self, key: &RecordKey, claim: Claim) -> Result<ClaimAnswer, StoreError> {
-        if let Some(Running { taken, .. }) = self.running().get(key) {
+        if let Some(call) = self.running().get(key) {
             // As on a record in flight. Its lease is not over as long as its transaction is open.
-            return Ok(protocol::claim(Some(&taken.new), Fence::default(), &claim, taken.at).answer);
+            let (record, now) = (Some(&call.taken.new), call.taken.at);
+            return Ok(protocol::claim(record, Fence::default(), &claim, now).answer);
         }
         if let Some(record) = self.store.get(key).await?
             && let Some(answer) = protocol::recorded_answer(&record, &claim)
@@ -150,7 +170,7 @@ where
         match self.taken(key, &claim).await? {
             Ok((transaction, taken)) => {
                 let (grant, slot) = (taken.grant, Arc::new(Slot(Mutex::new(Some(transaction)))));
-                self.running().insert(key.clone(), Running { claim, taken, slot });
+                self.running().insert(key.clone(), Arc::new(Running { claim, taken, slot }));
                 Ok(ClaimAnswer::Granted(grant))
             }
             Err(answer) => Ok(answer),
@@ -174,20 +194,20 @@ where
         }
     }
 
-    /// Removes a call that is over from those of this process.
-    fn over(&self, key: &RecordKey, owner: Owner) -> Option<Running<P::Transaction>> {
-        let mut running = self.running();
-        let is_own = running.get(key)?.claim.owner == owner;
-        if is_own { running.remove(key) } else { None }
+    /// Begins the end of a call of this owner.
+    fn ending<'c>(&'c self, key: &'c RecordKey, owner: Owner) -> Option<Ending<'c, P::Transaction>> {
+        let call = self.running().get(key).filter(|call| call.claim.owner == owner).cloned()?;
+        Some(Ending { running: &self.running, key, call })
     }
 
     /// Records the result in the call's transaction and commits it.
     async fn end(&self, key: &RecordKey, request: Complete) -> Result<CompleteAnswer, StoreError> {
-        let Some(running) = self.over(key, request.owner) else { return self.look(key, request.owner).await };
-        match self.commit(key, running, request.clone()).await {
+        let owner = request.owner;
+        let Some(ending) = self.ending(key, owner) else { return self.look(key, owner).await };
+        match self.commit(key, &ending.call, request).await {
             Ok(answer) => Ok(answer),
             // The answer to a commit may be lost.
-            Err(error) => match self.look(key, request.owner).await {
+            Err(error) => match self.look(key, owner).await {
                 Ok(CompleteAnswer::Done) => Ok(CompleteAnswer::Done),
                 // Not an outage to the engine, which would retry: the transaction is gone.
                 _ => Err(StoreError::configuration(format!("the transaction was not committed: {error}"))),
@@ -198,23 +218,25 @@ where
     async fn commit(
         &self,
         key: &RecordKey,
-        running: Running<P::Transaction>,
+        call: &Running<P::Transaction>,
         mut request: Complete,
     ) -> Result<CompleteAnswer, StoreError> {
-        let Running { claim, mut taken, slot } = running;
         let held =
             || StoreError::configuration("something the handler left behind still has its transaction");
-        let mut transaction = slot.lock().take().ok_or_else(held)?;
+        let mut transaction = call.slot.lock().take().ok_or_else(held)?;
+        let again;
+        let mut taken = &call.taken;
         if request.verdict == Verdict::Failed {
             // What the handler wrote is undone, and its response is recorded.
             P::roll_back(transaction).await;
-            match self.taken(key, &claim).await? {
-                Ok(again) => (transaction, taken) = again,
+            (transaction, again) = match self.taken(key, &call.claim).await? {
+                Ok(taken) => taken,
                 Err(_) => return Ok(CompleteAnswer::Lost),
-            }
+            };
+            taken = &again;
             request.fence = taken.grant.fence;
         }
-        let recorded = self.store.record(P::connection(&mut transaction), key, &taken, &request).await;
+        let recorded = self.store.record(P::connection(&mut transaction), key, taken, &request).await;
         match recorded {
             Ok(CompleteAnswer::Done) => P::commit(transaction).await.map(|()| CompleteAnswer::Done),
             not_recorded => {
@@ -232,7 +254,8 @@ where
     }
 
     async fn roll_back(&self, key: &RecordKey, owner: Owner) {
-        let transaction = self.over(key, owner).and_then(|running| running.slot.lock().take());
+        let Some(ending) = self.ending(key, owner) else { return };
+        let transaction = ending.call.slot.lock().take();
         if let Some(transaction) = transaction {
             P::roll_back(transaction).await;
         }
