@@ -364,10 +364,16 @@ impl State {
         let jumped = self.jumped.is_some();
         let since = Instant::now().checked_sub(grace(operation)).filter(|_| !jumped);
         let Some(since) = since else { return true };
+        let taken_until = self.keys[number].taken_until;
         let mut unused = self.keys[number].grants.values().filter(|granted| {
+            // Who asks whether a claim was granted learns nothing while a transaction has the key.
+            let is_hidden = taken_until.is_some_and(|until| until >= granted.at);
             granted.life == life
                 && granted.started.is_none()
-                && (granted.is_late || granted.at >= since || !self.is_calm(granted.process, since))
+                && (granted.is_late
+                    || is_hidden
+                    || granted.at >= since
+                    || !self.is_calm(granted.process, since))
         });
         seen.is_unsure || seen.is_doubted_by_recover || unsure.next().is_some() || unused.next().is_some()
     }
