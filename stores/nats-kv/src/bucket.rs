@@ -5,7 +5,7 @@ use std::error::Error as _;
 use std::time::Duration;
 
 use async_nats::header::{NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, NATS_MESSAGE_TTL};
-use async_nats::jetstream::consumer::{DeliverPolicy, ReplayPolicy, pull};
+use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::{LastRawMessageErrorKind, StorageType};
@@ -187,42 +187,35 @@ impl CompareAndSwap for Bucket {
             })?),
         };
         // Messages are in the order of their sequences, and a changed record moves to the end.
-        let walk = pull::OrderedConfig {
+        let walk = pull::Config {
             filter_subject: match scope {
                 Some(scope) => format!("{}{scope}.>", self.subjects),
                 None => format!("{}>", self.subjects),
             },
-            replay_policy: ReplayPolicy::Instant,
+            ack_policy: AckPolicy::None,
+            memory_storage: true,
             deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: after + 1 },
-            ..pull::OrderedConfig::default()
+            ..pull::Config::default()
         };
         let consumer =
             self.store.stream.create_consumer(walk).await.map_err(|error| failed(&error.kind()))?;
-        let mut listing = Listing { versions: Vec::new(), next: None };
-        if consumer.cached_info().num_pending == 0 {
-            return Ok(listing);
-        }
         let name = consumer.cached_info().name.clone();
-        let mut messages = consumer.messages().await.map_err(|error| failed(&error.kind()))?;
+        // Gives what is there, and waits for nothing: the last ones may be deleted before they are read.
+        let batch = consumer.fetch().max_messages(limit).messages().await;
+        let mut messages = batch.map_err(|error| failed(&error.kind()))?;
+        let mut listing = Listing { versions: Vec::new(), next: None };
         while let Some(message) = messages.next().await {
-            let message = message.map_err(|error| failed(&error.kind()))?;
+            let message = message.map_err(|_| failed(&"the connection broke"))?;
             let (revision, pending) = message
                 .info()
                 .map(|info| (info.stream_sequence, info.pending))
                 .map_err(|_| failed(&"a message has no sequence"))?;
+            listing.next = (pending > 0).then(|| revision.to_be_bytes().to_vec());
             let bytes = message.message.payload;
             if !bytes.is_empty() {
                 listing.versions.push(Version { bytes, revision });
             }
-            if pending == 0 {
-                break;
-            }
-            if listing.versions.len() >= limit {
-                listing.next = Some(revision.to_be_bytes().to_vec());
-                break;
-            }
         }
-        drop(messages);
         // The server would delete it only after minutes, and a walk makes one for each page.
         let _ = self.store.stream.delete_consumer(&name).await;
         Ok(listing)
