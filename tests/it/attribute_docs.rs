@@ -84,7 +84,7 @@ fn sentences_elsewhere_say_the_default_lease_that_the_runtime_has() {
     for (place, text, says) in [
         ("README.md", include_str!("../../README.md"), "the lease (SECONDS s, renewed"),
         ("docs/attribute.md", PAGE, "keeps its claim (SECONDSs)"),
-        ("docs/http.md", include_str!("../../docs/http.md"), "until the lease (SECONDS s) is over"),
+        ("docs/http.md", include_str!("../../docs/http.md"), "when the lease (SECONDS s) is over"),
         ("docs/messages.md", include_str!("../../docs/messages.md"), "may be all of its SECONDS s"),
         ("docs/messages.md", include_str!("../../docs/messages.md"), "wait for their leases (SECONDS s)"),
         ("docs/tutorial.md", include_str!("../../docs/tutorial.md"), "worker's lease (SECONDS s)"),
