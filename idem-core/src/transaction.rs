@@ -81,7 +81,7 @@ pub trait RecordsIn<C>: TransactionStore {
 /// The pools of sqlx and the connection of SeaORM are such pools. For another driver, implement it for a type of your
 /// own around the driver's pool.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no pool whose transactions `{S}` records in",
+    message = "`{S}` cannot record in the transactions of `{Self}`",
     label = "expected a pool of the store's driver, such as `sqlx::PgPool` for a `PostgresStore`",
     note = "the same name may be of another version of its crate: `cargo tree -i sqlx` shows whether there are two"
 )]

@@ -90,6 +90,27 @@ where
     all().iter().find(|check| check.name == name).unwrap_or(&unknown).run(factory)
 }
 
+/// Runs the checks of this theme, one after the other, each on a subject of its own from `factory`. The tests from
+/// [`conformance_themes!`](crate::conformance_themes) call it.
+///
+/// # Errors
+///
+/// The violations, if the store breaks rules.
+///
+/// # Panics
+///
+/// If `factory` panics, or the kit has no such theme.
+pub fn run_theme<F, S>(theme: &str, factory: F) -> Result<(), Vec<Violation>>
+where
+    F: Fn() -> S + Clone + Send + 'static,
+    S: Future<Output = Subject>,
+{
+    let checks: Vec<_> = all().iter().filter(|check| check.theme == theme).collect();
+    assert!(!checks.is_empty(), "the kit has no theme {theme}");
+    let violations: Vec<_> = checks.iter().filter_map(|check| check.run(factory.clone()).err()).collect();
+    if violations.is_empty() { Ok(()) } else { Err(violations) }
+}
+
 impl Check {
     /// The name, unique in the kit: a sentence about behaviour.
     #[must_use]
@@ -193,6 +214,28 @@ macro_rules! conformance_suite {
     ($factory:expr $(,)?) => {
         $crate::__conformance_checks! { [$crate::__conformance_tests] ($factory) }
     };
+}
+
+/// Makes one `#[test]` of each theme, for a store whose server takes long to start: the checks of a theme share what the
+/// expression for a factory holds.
+///
+/// The expression is repeated in every test; see [`conformance_suite!`](crate::conformance_suite).
+#[macro_export]
+macro_rules! conformance_themes {
+    ($factory:expr $(,)?) => {
+        $crate::__conformance_checks! { [$crate::__conformance_themes] ($factory) }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __conformance_themes {
+    (($factory:expr) $($theme:ident { $($rule:literal { $($name:ident,)* })* })*) => {$(
+        #[::core::prelude::v1::test]
+        fn $theme() -> ::core::result::Result<(), ::std::vec::Vec<$crate::conformance::Violation>> {
+            $crate::conformance::run_theme(::core::stringify!($theme), $factory)
+        }
+    )*};
 }
 
 #[doc(hidden)]

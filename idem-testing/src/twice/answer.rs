@@ -55,8 +55,8 @@ impl Answer {
 }
 
 fn shown(body: &Bytes) -> String {
-    let rest = if body.len() > SHOWN { ".." } else { "" };
-    format!("`{}{rest}`", String::from_utf8_lossy(&body[..body.len().min(SHOWN)]))
+    let ellipsis = if body.len() > SHOWN { ".." } else { "" };
+    format!("`{}{ellipsis}`", String::from_utf8_lossy(&body[..body.len().min(SHOWN)]))
 }
 
 /// The bytes of a body.

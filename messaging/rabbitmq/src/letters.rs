@@ -17,7 +17,7 @@ pub struct Letters {
     link: Link,
     queue: String,
     /// How many there were at the start and were not read.
-    left: u32,
+    unread: u32,
 }
 
 impl Letters {
@@ -27,8 +27,8 @@ impl Letters {
             let why = "they go to an exchange; make a source with the name of their queue";
             return Err(Error::new("find the dead letters", why));
         }
-        let left = link.messages(&queue).await?;
-        Ok(Self { link, queue, left })
+        let unread = link.messages(&queue).await?;
+        Ok(Self { link, queue, unread })
     }
 }
 
@@ -36,9 +36,9 @@ impl DeadLetters for Letters {
     type Letter = BasicGetMessage;
 
     async fn next(&mut self) -> Result<Option<(StoredLetter, BasicGetMessage)>, Error> {
-        let Some(left) = self.left.checked_sub(1) else { return Ok(None) };
+        let Some(unread) = self.unread.checked_sub(1) else { return Ok(None) };
         let Some(letter) = self.link.get(&self.queue).await? else { return Ok(None) };
-        self.left = left;
+        self.unread = unread;
         let properties = &letter.delivery.properties;
         let header = |name: &str| match properties.headers().as_ref()?.inner().get(name)? {
             AMQPValue::LongString(text) => Some(text.to_string()),

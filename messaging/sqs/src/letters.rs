@@ -22,7 +22,7 @@ pub struct Letters {
     client: Client,
     queue: String,
     /// How many there were at the start, by SQS's count, and were not read.
-    left: usize,
+    count: usize,
     unread: VecDeque<Message>,
     /// The ids of those that were read: SQS gives a letter again after the queue's visibility timeout.
     seen: HashSet<String>,
@@ -34,18 +34,18 @@ pub struct Letters {
 impl Letters {
     pub(crate) async fn open(client: Client, queue: String) -> Result<Self, Error> {
         let doing = "count the dead letters";
-        let count = QueueAttributeName::ApproximateNumberOfMessages;
-        let request = client.get_queue_attributes().queue_url(&queue).attribute_names(count.clone());
+        let attribute = QueueAttributeName::ApproximateNumberOfMessages;
+        let request = client.get_queue_attributes().queue_url(&queue).attribute_names(attribute.clone());
         let response = request.send().await.map_err(failed(doing))?;
-        let number = response.attributes().and_then(|attributes| attributes.get(&count)?.parse().ok());
-        let left = number.ok_or_else(|| Error::new(doing, "SQS did not return their number"))?;
+        let text = response.attributes().and_then(|attributes| attributes.get(&attribute)?.parse().ok());
+        let count = text.ok_or_else(|| Error::new(doing, "SQS did not return their number"))?;
         let (unread, seen, kept, origins) = Default::default();
-        Ok(Self { client, queue, left, unread, seen, kept, origins })
+        Ok(Self { client, queue, count, unread, seen, kept, origins })
     }
 
     /// The next letter that was not read. SQS may have more than it counted, and gives those to the next reader.
     async fn letter(&mut self) -> Result<Option<Message>, Error> {
-        while self.left > 0 {
+        while self.count > 0 {
             if self.unread.is_empty() {
                 let request = self.client.receive_message().queue_url(&self.queue);
                 let request = request
@@ -59,7 +59,7 @@ impl Letters {
             }
             let Some(letter) = self.unread.pop_front() else { return Ok(None) };
             if self.seen.insert(letter.message_id.clone().unwrap_or_default()) {
-                self.left -= 1;
+                self.count -= 1;
                 return Ok(Some(letter));
             }
             self.kept.push(letter);

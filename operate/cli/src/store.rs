@@ -217,7 +217,7 @@ impl StoreUrl {
             #[cfg(feature = "object")]
             Self::Folder(folder) => {
                 if names.must_exist && !folder.is_dir() {
-                    return Err(StoreError::configuration("there is no such folder"));
+                    return Err(StoreError::configuration("the folder does not exist"));
                 }
                 DynStore::new(idem_object::FolderStore::open(folder)?)
             }

@@ -26,7 +26,7 @@ pub trait CompareAndSwap: Send + Sync + 'static {
     /// Distinguishes the bytes of an object from all others that the object had or will have, unless they are equal.
     type Revision: Clone + Send + Sync + 'static;
 
-    /// The newest bytes of an object, never older ones of a replica; `None` if there is no object.
+    /// The newest bytes of an object, never older ones of a replica; `None` if the object does not exist.
     fn get(
         &self,
         name: &ObjectName,

@@ -91,11 +91,11 @@ impl CompareAndSwap for Map {
     ) -> Result<Listing<u64>, StoreError> {
         let objects = self.0.objects.lock().unwrap();
         let path = |(scope, key): &(String, String)| format!("{scope}/{key}").into_bytes();
-        let mut left = objects.iter().filter(|(name, _)| {
+        let mut behind = objects.iter().filter(|(name, _)| {
             scope.is_none_or(|scope| name.0 == scope) && after.is_none_or(|after| &*path(name) > after)
         });
-        let page: Vec<_> = left.by_ref().take(limit).collect();
-        let next = left.next().and_then(|_| page.last().map(|(name, _)| path(name)));
+        let page: Vec<_> = behind.by_ref().take(limit).collect();
+        let next = behind.next().and_then(|_| page.last().map(|(name, _)| path(name)));
         let versions = page
             .into_iter()
             .map(|(_, (bytes, revision))| Version { bytes: bytes.clone(), revision: *revision });

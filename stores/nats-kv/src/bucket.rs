@@ -21,7 +21,7 @@ use idem_store_kit::cas::{CompareAndSwap, Listing, ObjectName, Version};
 /// The room for the subject and the headers of a message.
 const ENVELOPE: usize = 4_096;
 
-/// The longest expiry that the server is asked for, 100 years: longer ones do not fit its number.
+/// The longest expiry that the server is asked for, 100 years: its number cannot hold much more.
 const LONGEST_EXPIRY: Duration = Duration::from_secs(100 * 366 * 86_400);
 
 /// A bucket on a connection.

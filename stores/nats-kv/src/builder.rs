@@ -128,7 +128,7 @@ impl NatsKvStoreBuilder {
         match missing.kind() {
             KeyValueErrorKind::GetBucket if self.must_exist => {
                 return Err(StoreError::configuration(
-                    "there is no such bucket, or no JetStream on this server",
+                    "the bucket does not exist, or this server has no JetStream",
                 ));
             }
             KeyValueErrorKind::GetBucket => {}

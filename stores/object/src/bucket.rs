@@ -43,7 +43,7 @@ fn failure(error: &Error) -> StoreError {
         Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
             StoreError::configuration("the object store refuses this client: it must read, write and list")
         }
-        Error::NotFound { .. } => StoreError::configuration("there is no such bucket"),
+        Error::NotFound { .. } => StoreError::configuration("the bucket does not exist"),
         Error::InvalidPath { .. } | Error::UnknownConfigurationKey { .. } => {
             StoreError::configuration("the object store's client refuses the request: check its settings")
         }

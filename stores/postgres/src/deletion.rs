@@ -21,8 +21,8 @@ pub(super) async fn forget(
     key: &RecordKey,
 ) -> Result<Answers, Failure> {
     let (scope, key) = name(key);
-    let given = session.fetch_all(statement(&statements.forget).bind(scope).bind(key)).await?;
-    let live = given.first().is_some_and(|row| row.try_get::<bool, _>(0).unwrap_or(true));
+    let rows = session.fetch_all(statement(&statements.forget).bind(scope).bind(key)).await?;
+    let live = rows.first().is_some_and(|row| row.try_get::<bool, _>(0).unwrap_or(true));
     Ok(vec![Some(Ok(Answer::Forgotten(live)))])
 }
 
@@ -41,9 +41,9 @@ async fn purge_batch(
     most: usize,
 ) -> Result<(usize, usize), Failure> {
     let query = statement(&statements.purge).bind(i64::try_from(most).unwrap_or(i64::MAX));
-    let given = session.fetch_all(query).await?;
+    let rows = session.fetch_all(query).await?;
     let count = |column: usize| {
-        let count = given.first().and_then(|row| row.try_get::<i64, _>(column).ok());
+        let count = rows.first().and_then(|row| row.try_get::<i64, _>(column).ok());
         count.and_then(|count| usize::try_from(count).ok()).unwrap_or(0)
     };
     Ok((count(0), count(1)))

@@ -64,9 +64,9 @@ pub(crate) async fn a_dead_letter_is_listed_sent_back_and_handled_once(queue: &i
     let summary = work_off(queue, Shop::settings(), carrier.handler()).await;
     assert_eq!(summary.rejected, 2, "{summary:?}");
     let listed = letters(queue, 2).await;
-    let said: Vec<_> = listed.iter().map(|letter| (letter.operation.as_deref(), letter.reason)).collect();
+    let reasons: Vec<_> = listed.iter().map(|letter| (letter.operation.as_deref(), letter.reason)).collect();
     let exhausted = Some(Reason::Exhausted);
-    assert_eq!(said, [(Some("orders.return"), exhausted), (Some("orders.ship"), exhausted)]);
+    assert_eq!(reasons, [(Some("orders.return"), exhausted), (Some("orders.ship"), exhausted)]);
     for letter in &listed {
         assert!(letter.key.is_some() && letter.origin.is_some() && letter.error.is_some(), "{letter:?}");
         assert!(!letter.id.is_empty(), "{letter}");

@@ -170,7 +170,7 @@ impl<C: CompareAndSwap> Inner<C> {
     async fn request(&self, key: &RecordKey, request: &Request) -> Result<Answer, StoreError> {
         let mark = self.results.mark(key);
         let guess = match request {
-            // Most keys are new, so the first guess is that there is no object, without reading first.
+            // Most keys are new, so the first guess is that the object does not exist, without reading first.
             Request::Claim(_) if self.results.expects_result(mark) => None,
             Request::Claim(_) => Some(None),
             _ => self.held(|held| held.remove(key)).map(Some),

@@ -37,9 +37,9 @@ pub(crate) async fn prepare(
     loop {
         let looking = || async {
             let mut session = connector.connect().await?;
-            let found = find(&mut session, names, layouts.len(), must_exist).await;
+            let layout = find(&mut session, names, layouts.len(), must_exist).await;
             session.close(connector.timeout()).await;
-            found
+            layout
         };
         let (server, version) = retried_with_cause(connector.timeout(), looking).await?;
         if version == Some(layouts.len()) {

@@ -162,7 +162,7 @@ async fn a_bucket_that_would_lose_records_is_refused() {
     context.create_key_value(config).await.unwrap();
     let wrong = [
         (NatsKvStore::builder(&nats.url(), "aging"), "max_age"),
-        (NatsKvStore::builder(&nats.url(), "none").must_exist(), "no such bucket"),
+        (NatsKvStore::builder(&nats.url(), "none").must_exist(), "does not exist"),
         (NatsKvStore::builder(&nats.url(), "a.b"), "names of a bucket"),
     ];
     for (builder, text) in wrong {

@@ -100,12 +100,12 @@ async fn a_purge_empties_an_expired_object_which_can_be_claimed_again() {
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert_eq!(store.purge(100).await.unwrap(), 1);
     assert_eq!(store.purge(100).await.unwrap(), 0);
-    let left: Vec<_> = objects.list(None).try_collect().await.unwrap();
-    let mut left: Vec<_> = left.iter().map(|meta| (meta.location.to_string(), meta.size == 0)).collect();
-    left.sort_unstable();
+    let files: Vec<_> = objects.list(None).try_collect().await.unwrap();
+    let mut sizes: Vec<_> = files.iter().map(|meta| (meta.location.to_string(), meta.size == 0)).collect();
+    sizes.sort_unstable();
     let names =
         [("records/test=2Eobject/live".to_owned(), false), ("records/test=2Eobject/over".to_owned(), true)];
-    assert_eq!(left, names);
+    assert_eq!(sizes, names);
     let again = granted(&store, &key("over"), &claim()).await;
     assert!(again.fence > first.fence && again.attempt == 1);
 }

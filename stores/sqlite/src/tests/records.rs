@@ -112,11 +112,11 @@ proptest! {
             // A transition that writes goes to the writer.
             step.write.is_none().then_some(step.answer)
         };
-        let found = Readers::new().find(&file, &key("a"), true).unwrap().unwrap().unwrap();
+        let reading = Readers::new().find(&file, &key("a"), true).unwrap().unwrap().unwrap();
         let terminal = record.result.is_some();
-        prop_assert!(terminal || found == record);
+        prop_assert!(terminal || reading == record);
         if terminal {
-            prop_assert_eq!(answered(&found), answered(&record));
+            prop_assert_eq!(answered(&reading), answered(&record));
         }
     }
 }
