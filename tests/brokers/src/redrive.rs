@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::poll_fn;
 use idem_messages::{Disposition, Reason, Redrive, StoredLetter};
@@ -108,7 +108,7 @@ pub(crate) async fn a_redrive_that_is_dropped_anywhere_loses_nothing(queue: &imp
         shop.notes(|_| std::future::ready(Err(Failed::Becomes(Disposition::reject(Reason::Terminal)))));
     work_off(queue, Shop::settings(), poison).await;
     letters(queue, 3).await;
-    let (mut waits, mut drops) = (1, 0);
+    let (mut waits, mut drops, begin) = (1, 0, Instant::now());
     loop {
         let mut redrive = pin!(queue.redrive(Redrive::all()));
         let mut waited = 0;
@@ -126,6 +126,10 @@ pub(crate) async fn a_redrive_that_is_dropped_anywhere_loses_nothing(queue: &imp
         } else if queue.left().await.is_some_and(|left| left >= 3) {
             break;
         } else {
+            assert!(
+                begin.elapsed() < Duration::from_secs(60),
+                "messages are neither in the queue nor among the letters"
+            );
             // Letters that a dropped redrive had read are hidden for a while, by some brokers.
             tokio::time::sleep(Duration::from_millis(200)).await;
         }

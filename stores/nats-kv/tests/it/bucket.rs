@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use async_nats::jetstream::{self, kv};
 use idem_nats_kv::{NatsKvStore, NatsKvStoreBuilder};
 use idem_runtime::inspection::Standing;
+use idem_runtime::listing::List;
 use idem_runtime::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, Owner, StoredResult, Verdict,
 };
@@ -233,4 +234,20 @@ fn a_body_that_blocks_the_only_thread_of_its_runtime_keeps_its_lease() {
         }
         assert_eq!(call.join().unwrap().unwrap(), 7);
     });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_walk_does_not_wait_for_records_that_are_deleted_while_it_reads() {
+    let nats = Nats::start();
+    let store = builder(&nats).operation_timeout(SECOND * 3).connect().await.unwrap();
+    let bucket = bucket(&nats).await;
+    for round in 0..100 {
+        for record in 0..5 {
+            granted(&store, &key(&format!("{round} {record}")), &claim()).await;
+        }
+        let request = List::default();
+        let (page, purge) = tokio::join!(store.list(&request), bucket.stream.purge().into_future());
+        assert!(page.unwrap().records.len() <= 5, "round {round}");
+        purge.unwrap();
+    }
 }
