@@ -110,7 +110,7 @@ macro_rules! broker_methods {
             pub async fn dead_letters(
                 &self,
             ) -> Result<::std::vec::Vec<$crate::StoredLetter>, $crate::BrokerError> {
-                $crate::listed($crate::Broker::letters(self).await?).await
+                $crate::list_all($crate::Broker::letters(self).await?).await
             }
 
             /// Sends the messages of dead letters back to where they were sent to first, with their own headers and as new
@@ -123,8 +123,8 @@ macro_rules! broker_methods {
             pub async fn redrive(
                 &self,
                 redrive: $crate::Redrive,
-            ) -> Result<$crate::Redriven, $crate::BrokerError> {
-                $crate::redriven($crate::Broker::letters(self).await?, redrive).await
+            ) -> Result<$crate::RedriveSummary, $crate::BrokerError> {
+                $crate::redrive_all($crate::Broker::letters(self).await?, redrive).await
             }
         }
     };

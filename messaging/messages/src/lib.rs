@@ -50,7 +50,9 @@ pub use dead_letter::{CONSUMER, DeadLetter, ERROR, KEY, MESSAGE, OPERATION, ORIG
 pub use delivery::{Delivery, Incoming};
 pub use disposition::{Disposition, Reason};
 pub use group_by::GroupBy;
-pub use redrive::{DeadLetters, Redrive, Redriven, StoredLetter, is_header_of_letter, listed, redriven};
+pub use redrive::{
+    DeadLetters, Redrive, RedriveSummary, StoredLetter, is_header_of_letter, list_all, redrive_all,
+};
 pub use summary::{Progress, Summary};
 pub use tasks::{HandlerTask, in_tasks};
 

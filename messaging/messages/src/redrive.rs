@@ -151,7 +151,7 @@ impl fmt::Debug for Redrive {
 /// What a redrive did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Redriven {
+pub struct RedriveSummary {
     /// How many messages were sent back.
     pub sent: u64,
     /// How many records were forgotten for them.
@@ -167,7 +167,7 @@ pub struct Redriven {
 /// # Errors
 ///
 /// The broker fails.
-pub async fn listed<D: DeadLetters>(mut letters: D) -> Result<Vec<StoredLetter>, BrokerError> {
+pub async fn list_all<D: DeadLetters>(mut letters: D) -> Result<Vec<StoredLetter>, BrokerError> {
     let mut list = Vec::new();
     while let Some((about, letter)) = letters.next().await? {
         letters.keep(letter);
@@ -183,23 +183,26 @@ pub async fn listed<D: DeadLetters>(mut letters: D) -> Result<Vec<StoredLetter>,
 /// # Errors
 ///
 /// The broker or the store fails. The messages before that are sent, and all other letters are there.
-pub async fn redriven<D: DeadLetters>(mut letters: D, redrive: Redrive) -> Result<Redriven, BrokerError> {
-    let mut redriving = Redriving { redrive, failures: HashMap::new(), done: Redriven::default() };
-    let ended = redriving.all(&mut letters).await;
+pub async fn redrive_all<D: DeadLetters>(
+    mut letters: D,
+    redrive: Redrive,
+) -> Result<RedriveSummary, BrokerError> {
+    let mut run = Run { redrive, failures: HashMap::new(), done: RedriveSummary::default() };
+    let ended = run.all(&mut letters).await;
     // Also after a failure, so that no letter stays hidden.
     let closed = letters.close().await;
-    ended.and(closed).map(|()| redriving.done)
+    ended.and(closed).map(|()| run.done)
 }
 
 /// A redrive under way.
-struct Redriving {
+struct Run {
     redrive: Redrive,
     /// The failed records of each operation, by the digests of their keys.
     failures: HashMap<String, HashMap<String, (RecordKey, Seen)>>,
-    done: Redriven,
+    done: RedriveSummary,
 }
 
-impl Redriving {
+impl Run {
     async fn all<D: DeadLetters>(&mut self, letters: &mut D) -> Result<(), BrokerError> {
         while let Some((about, letter)) = letters.next().await? {
             if !(self.redrive.filter)(&about) {

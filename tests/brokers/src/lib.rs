@@ -17,7 +17,7 @@ mod shop;
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
-use idem_messages::{Consumer, Disposition, Redrive, Redriven, StoredLetter, Summary};
+use idem_messages::{Consumer, Disposition, Redrive, RedriveSummary, StoredLetter, Summary};
 
 pub use cases::{
     a_message_stays_while_it_cannot_be_set_aside, a_worker_that_is_dropped_leaves_its_messages_to_the_next,
@@ -58,7 +58,7 @@ pub trait Queue: Send + Sync {
     fn letters(&self) -> impl Future<Output = Vec<StoredLetter>> + Send;
 
     /// Sends dead letters back by the crate's source.
-    fn redrive(&self, redrive: Redrive) -> impl Future<Output = Redriven> + Send;
+    fn redrive(&self, redrive: Redrive) -> impl Future<Output = RedriveSummary> + Send;
 }
 
 /// A queue whose place for dead letters can be removed while its worker runs.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use idem_broker_tests::{DeadLetter, Handler, Queue, Settings};
 use idem_kafka::{Received, Source, Summary};
-use idem_messages::{ERROR, REASON, Redrive, Redriven, StoredLetter};
+use idem_messages::{ERROR, REASON, Redrive, RedriveSummary, StoredLetter};
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
@@ -125,7 +125,7 @@ impl Queue for Orders {
         self.source().dead_letters().await.unwrap()
     }
 
-    async fn redrive(&self, redrive: Redrive) -> Redriven {
+    async fn redrive(&self, redrive: Redrive) -> RedriveSummary {
         self.source().redrive(redrive).await.unwrap()
     }
 

@@ -8,7 +8,7 @@ use async_nats::jetstream::{self, Context};
 use async_nats::{HeaderMap, header::IntoHeaderName as _};
 use futures_util::future::BoxFuture;
 use idem_broker_tests::{DeadLetter, Handler, Losing, Queue, Settings};
-use idem_messages::{ERROR, REASON, Redrive, Redriven, StoredLetter};
+use idem_messages::{ERROR, REASON, Redrive, RedriveSummary, StoredLetter};
 use idem_nats::{Source, Summary};
 
 pub(crate) const ACK_WAIT: Duration = Duration::from_secs(2);
@@ -79,7 +79,7 @@ impl Queue for Orders {
         self.source().dead_letters().await.unwrap()
     }
 
-    async fn redrive(&self, redrive: Redrive) -> Redriven {
+    async fn redrive(&self, redrive: Redrive) -> RedriveSummary {
         self.source().redrive(redrive).await.unwrap()
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use futures_util::future::BoxFuture;
 use idem_broker_tests::{DeadLetter, Handler, Losing, Queue, Settings};
-use idem_messages::{ERROR, REASON, Redrive, Redriven, StoredLetter};
+use idem_messages::{ERROR, REASON, Redrive, RedriveSummary, StoredLetter};
 use idem_rabbitmq::{Source, Summary};
 use idem_test_servers::RabbitMq;
 use lapin::options::{
@@ -120,7 +120,7 @@ impl Queue for Orders {
         self.source().dead_letters().await.unwrap()
     }
 
-    async fn redrive(&self, redrive: Redrive) -> Redriven {
+    async fn redrive(&self, redrive: Redrive) -> RedriveSummary {
         self.source().redrive(redrive).await.unwrap()
     }
 

@@ -5,7 +5,7 @@ use aws_sdk_sqs::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_sqs::types::{Message, MessageAttributeValue, QueueAttributeName};
 use futures_util::future::BoxFuture;
 use idem_broker_tests::{DeadLetter, Handler, Losing, Queue, Settings};
-use idem_messages::{ERROR, REASON, Redrive, Redriven, StoredLetter};
+use idem_messages::{ERROR, REASON, Redrive, RedriveSummary, StoredLetter};
 use idem_sqs::{Source, Summary};
 
 pub(crate) fn client(url: &str) -> Client {
@@ -91,7 +91,7 @@ impl Queue for Orders {
         self.source().dead_letters().await.unwrap()
     }
 
-    async fn redrive(&self, redrive: Redrive) -> Redriven {
+    async fn redrive(&self, redrive: Redrive) -> RedriveSummary {
         self.source().redrive(redrive).await.unwrap()
     }
 
