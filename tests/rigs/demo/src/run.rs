@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use serde_json::json;
 
 use crate::books::Books;
-use crate::brokers::{OnKafka, OnLambda, OnNats, OnRabbitMq, OnSqs};
+use crate::brokers::{OnApalis, OnKafka, OnLambda, OnNats, OnRabbitMq, OnSqs};
 use crate::outage::{Outage, Store, Turn};
 use crate::worker::{Process, Worker, serve};
 use crate::{Broker, CONCURRENCY, Failure, Kind, Order, Setup};
@@ -18,8 +18,8 @@ struct Cli {
     /// How many orders.
     #[arg(long, default_value_t = 10_000)]
     messages: u64,
-    /// How many of them are sent twice, in percent.
-    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(..=100))]
+    /// How many copies are sent beside them, in percent; with 200 each is sent three times.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(..=1000))]
     duplicates: u64,
     /// How many worker processes.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=64))]
@@ -84,6 +84,7 @@ pub async fn main() -> ExitCode {
         Kind::Kafka => run::<OnKafka>(&arguments).await,
         Kind::Sqs => run::<OnSqs>(&arguments).await,
         Kind::Lambda => run::<OnLambda>(&arguments).await,
+        Kind::Apalis => run::<OnApalis>(&arguments).await,
     };
     match ended {
         Ok(true) => ExitCode::SUCCESS,
@@ -157,6 +158,7 @@ async fn demo<B: Broker>(cli: &Cli) -> Result<bool, Failure> {
         "unrecorded": books.unrecorded,
         "dead_letters": dead_letters,
         "healthy_dead_letters": healthy,
+        "interruptions": ended,
         "violations": books.violations.len(),
     });
     println!("{line}");
@@ -241,10 +243,12 @@ async fn work_off<B: Broker>(
 /// The messages: the orders, some of them twice, and among them messages that can never be handled.
 fn bodies(cli: &Cli) -> Result<Vec<Vec<u8>>, Failure> {
     let mut orders: Vec<u64> = (0..cli.messages).collect();
-    let twice =
-        (0..cli.messages).filter(|order| order * cli.duplicates / 100 != (order + 1) * cli.duplicates / 100);
+    let copies = (0..cli.messages).flat_map(|order| {
+        let copies = (order + 1) * cli.duplicates / 100 - order * cli.duplicates / 100;
+        std::iter::repeat_n(order, copies as usize)
+    });
     // Every other duplicate follows its order closely; the rest come at the end.
-    for (place, order) in twice.enumerate() {
+    for (place, order) in copies.enumerate() {
         let near = usize::try_from(order)? + place + 1;
         orders.insert(if place % 2 == 0 { near } else { orders.len() }, order);
     }

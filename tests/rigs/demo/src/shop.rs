@@ -1,5 +1,6 @@
 //! The orders, the function that ships them, and the handler around it.
 
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -105,26 +106,52 @@ impl Shop {
 
     /// The handler of a message: ships its order, and writes the answer to the ledger for the check.
     pub(crate) async fn handle(&self, order: Result<Order, ShipError>) -> Result<Shipment, ShipError> {
-        self.ledger.add("deliveries", "1").map_err(ShipError::effect)?;
-        let order = order?;
-        let observed = match &self.database {
-            Some((pool, store)) => idem::observe(ship_in_transaction(pool, store, &order, self.work)).await,
-            None => idem::observe(ship(self, &order)).await,
+        let id = order.as_ref().ok().map(|order| order.id);
+        let call = async {
+            let order = order?;
+            match &self.database {
+                Some((pool, store)) => ship_in_transaction(pool, store, &order, self.work).await,
+                None => ship(self, &order).await,
+            }
         };
-        if let Ok(shipment) = &observed.value {
+        self.clone().observe(id, call).await.map_err(ShipError::effect)?
+    }
+
+    /// Runs a delivery, and writes it and its answer to the ledger for the check.
+    ///
+    /// # Errors
+    ///
+    /// The ledger cannot be written.
+    pub(crate) async fn observe<E>(
+        self,
+        order: Option<u64>,
+        call: impl Future<Output = Result<Shipment, E>>,
+    ) -> io::Result<Result<Shipment, E>> {
+        self.ledger.add("deliveries", "1")?;
+        let observed = idem::observe(call).await;
+        if let (Ok(shipment), Some(order)) = (&observed.value, order) {
             let how = match observed.outcome {
                 Some(Outcome::Replayed { .. }) => "replayed",
                 Some(Outcome::Unrecorded { .. }) => "unrecorded",
                 _ => "ran",
             };
-            let line = format!("{} {} {how}", order.id, shipment.parcel);
-            self.ledger.add("answers", &line).map_err(ShipError::effect)?;
+            self.ledger.add("answers", &format!("{order} {} {how}", shipment.parcel))?;
         }
-        observed.value
+        Ok(observed.value)
+    }
+
+    /// The effect, which is one line in the ledger: it accepts a second one too.
+    pub(crate) async fn effect(&self, order: &Order) -> Result<Shipment, ShipError> {
+        if order.pieces == 0 {
+            return Err(ShipError::Empty);
+        }
+        self.ledger.add("effects", &order.id.to_string()).map_err(ShipError::effect)?;
+        tokio::time::sleep(self.work).await;
+        Ok(parcel())
     }
 }
 
-/// Ships an order. The effect is one line in the ledger, which accepts a second one too.
+/// Ships an order.
 ///
 /// # Errors
 ///
@@ -139,12 +166,7 @@ impl Shop {
     terminal = ShipError::is_final
 )]
 pub async fn ship(shop: &Shop, order: &Order) -> Result<Shipment, ShipError> {
-    if order.pieces == 0 {
-        return Err(ShipError::Empty);
-    }
-    shop.ledger.add("effects", &order.id.to_string()).map_err(ShipError::effect)?;
-    tokio::time::sleep(shop.work).await;
-    Ok(parcel())
+    shop.effect(order).await
 }
 
 /// Ships an order. The effect is a row of the database that keeps the result: both are one commit.

@@ -1,5 +1,6 @@
 //! The brokers: how the demo starts each, sends to it, counts what is left, and how a worker consumes from it.
 
+mod apalis;
 mod kafka;
 pub mod lambda;
 pub mod mapping;
@@ -10,6 +11,7 @@ mod sqs;
 use clap::ValueEnum;
 use idem::message::Summary;
 
+pub use apalis::OnApalis;
 pub use kafka::OnKafka;
 pub use lambda::OnLambda;
 pub use nats::OnNats;
@@ -31,6 +33,8 @@ pub enum Kind {
     Sqs,
     /// AWS Lambda on a queue of SQS.
     Lambda,
+    /// Jobs of apalis in Redis.
+    Apalis,
 }
 
 impl Kind {
@@ -43,6 +47,7 @@ impl Kind {
             Self::Kafka => "kafka",
             Self::Sqs => "sqs",
             Self::Lambda => "lambda",
+            Self::Apalis => "apalis",
         }
     }
 }

@@ -57,6 +57,14 @@ fn killed_lambda_functions_ship_every_order_with_one_answer() {
     run_and_judge(120, "--broker lambda --kill-every 500 --work 20");
 }
 
+/// Each job is sent three times, and its service is made idempotent by `idem::tower`.
+#[test]
+fn killed_workers_of_apalis_ship_every_order_with_one_answer() {
+    let line = run("--broker apalis --messages 300 --duplicates 200 --kill-every 2500 --work 300");
+    assert_eq!((number(&line, "violations"), number(&line, "dead_letters")), (0, 10), "{line}");
+    assert!(number(&line, "replays") >= 600 && number(&line, "interruptions") > 0, "{line}");
+}
+
 #[test]
 fn effects_in_the_transaction_of_their_result_are_there_once_whatever_is_killed() {
     let line = run("--broker nats --messages 300 --kill-every 300 --work 20 --store postgres");
