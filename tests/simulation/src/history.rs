@@ -171,11 +171,12 @@ async fn start(world: &World, worker: usize) -> ProcessId {
                 && !run.was_unrecorded
                 && matches!(run.ended, Some((_, Ended::Unstorable)))
         };
-        // Of several, the last one whose key has no result.
+        // Of several, one whose result is not recorded, and of these the last whose key has no result.
         let is_open =
             |run: &Run| run.life.is_some_and(|life| state.keys[run.key].lives[life].recorded.is_none());
         let fitting = state.runs.iter().enumerate().filter(|(_, run)| is_it(run));
-        let run = run.or_else(|| fitting.max_by_key(|(at, run)| (is_open(run), *at)).map(|(at, _)| at));
+        let likely = |(at, run): &(usize, &Run)| (!state.is_kept(number, *at), is_open(run), *at);
+        let run = run.or_else(|| fitting.max_by_key(likely).map(|(at, _)| at));
         if let Some(run) = run.filter(|run| *run < state.runs.len()) {
             note!(state, "process {id}: the hook gets the result of run {run}");
             // What `recover` found is recorded by the run that asked it.
