@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::books::Books;
 use crate::brokers::{OnApalis, OnKafka, OnLambda, OnNats, OnRabbitMq, OnSqs};
 use crate::outage::{Outage, Store, Turn};
-use crate::worker::{Process, Worker, serve};
+use crate::worker::{Process, Worker, function, serve};
 use crate::{Broker, CONCURRENCY, Failure, Kind, Order, Setup};
 
 /// The options of a demo.
@@ -72,6 +72,9 @@ enum Sub {
     /// One worker; started by the demo itself.
     #[command(hide = true)]
     Worker(Worker),
+    /// A function of AWS Lambda that is called with one order; started by a test, which is its runtime.
+    #[command(hide = true)]
+    Function(Worker),
 }
 
 /// The whole program: the demo, and each of its workers. Ends with 0, with 1 if a promise was broken, and
@@ -99,6 +102,7 @@ pub async fn main() -> ExitCode {
 async fn run<B: Broker>(arguments: &Arguments) -> Result<bool, Failure> {
     match &arguments.worker {
         Some(Sub::Worker(worker)) => serve::<B>(worker).await.map(|()| true),
+        Some(Sub::Function(worker)) => function(worker).await.map(|()| true),
         None => demo::<B>(&arguments.demo).await,
     }
 }

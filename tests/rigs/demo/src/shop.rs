@@ -5,11 +5,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use idem::message::{Disposition, Reason};
-use idem::{DynStore, Outcome, PostgresStore, idempotent};
+use idem::tower::{Error, IdempotentLayer};
+use idem::{DynStore, Operation, Outcome, PostgresStore, ResultRules, idempotent};
 use serde::{Deserialize, Serialize};
 use sqlx::{PgPool, Postgres, Transaction};
+use tower::util::BoxCloneService;
+use tower::{ServiceBuilder, ServiceExt as _};
 
 use crate::Ledger;
+
+/// How long a result is kept, as the functions below say it.
+const TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// The content of a message.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -138,6 +144,21 @@ impl Shop {
             self.ledger.add("answers", &format!("{order} {} {how}", shipment.parcel))?;
         }
         Ok(observed.value)
+    }
+
+    /// The function as a tower service, for frameworks whose jobs or invocations are requests.
+    pub(crate) fn service(&self) -> BoxCloneService<Order, Shipment, Error<ShipError>> {
+        let is_final = |error: &Error<ShipError>| matches!(error, Error::Service(error) if error.is_final());
+        let operation: Operation<ResultRules<Shipment, Error<ShipError>>> =
+            Operation::new("orders.ship").ttl(TTL).lease(self.lease).terminal(is_final);
+        let shop = self.clone();
+        ServiceBuilder::new()
+            .layer(IdempotentLayer::new(operation, self.store.clone(), |order: &Order| ("order", order.id)))
+            .service_fn(move |order: Order| {
+                let shop = shop.clone();
+                async move { shop.effect(&order).await }
+            })
+            .boxed_clone()
     }
 
     /// The effect, which is one line in the ledger: it accepts a second one too.

@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use idem::PostgresStore;
+use lambda_runtime::LambdaEvent;
 use rig_stores::Choice;
 use sqlx::postgres::PgPoolOptions;
 use tokio::signal::unix::{SignalKind, signal};
+use tower::ServiceExt as _;
 
-use crate::{Broker, Failure, Kind, Shop};
+use crate::{Broker, Failure, Kind, Order, Shop};
 
 /// The lease of an order.
 const LEASE: Duration = Duration::from_millis(1_500);
@@ -79,13 +81,17 @@ impl Worker {
     }
 }
 
-/// Handles messages until SIGTERM, or until the parent process is gone.
-pub(crate) async fn serve<B: Broker>(worker: &Worker) -> Result<(), Failure> {
-    // The parent never writes to this pipe, so the read returns when the parent ends.
+/// The parent never writes to this pipe, so the read returns when the parent ends.
+fn end_with_the_parent() {
     std::thread::spawn(|| {
         let _ = std::io::stdin().read(&mut [0]);
         std::process::exit(3);
     });
+}
+
+/// Handles messages until SIGTERM, or until the parent process is gone.
+pub(crate) async fn serve<B: Broker>(worker: &Worker) -> Result<(), Failure> {
+    end_with_the_parent();
     let mut terminate = signal(SignalKind::terminate())?;
     let shutdown = async {
         terminate.recv().await;
@@ -97,6 +103,15 @@ pub(crate) async fn serve<B: Broker>(worker: &Worker) -> Result<(), Failure> {
         );
     }
     Ok(())
+}
+
+/// Is a function of AWS Lambda, until the parent process is gone.
+pub(crate) async fn function(worker: &Worker) -> Result<(), Failure> {
+    end_with_the_parent();
+    let ship = worker.shop().await?.service();
+    let function = ship.map_request(|event: LambdaEvent<Order>| event.payload);
+    // The runtime wants the error as a text.
+    lambda_runtime::run(function.map_err(|error| error.to_string())).await
 }
 
 /// A worker that does not outlive the process that started it.

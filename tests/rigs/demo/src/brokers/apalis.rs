@@ -5,13 +5,12 @@ use std::time::Duration;
 use apalis::prelude::{AbortError, BoxDynError, Task, TaskSink as _, WorkerBuilder, WorkerBuilderExt as _};
 use apalis_redis::{Config, RedisStorage};
 use idem::message::Summary;
-use idem::tower::{Error, IdempotentLayer};
-use idem::{Operation, ResultRules};
+use idem::tower::Error;
 use idem_test_servers::Redis;
 use redis::AsyncCommands as _;
-use tower::{ServiceBuilder, ServiceExt as _, service_fn};
+use tower::{ServiceExt as _, service_fn};
 
-use crate::{Broker, CONCURRENCY, Failure, Kind, Order, Setup, ShipError, Shipment, Shop};
+use crate::{Broker, CONCURRENCY, Failure, Kind, Order, Setup, ShipError, Shop};
 
 /// A worker without a heartbeat for two of these intervals is dead, and others get its jobs.
 const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -77,18 +76,7 @@ impl Broker for OnApalis {
         shop: &Shop,
         shutdown: impl Future<Output = ()>,
     ) -> Result<Summary, Failure> {
-        let operation: Operation<ResultRules<Shipment, Error<ShipError>>> = Operation::new("orders.ship")
-            .ttl(Duration::from_secs(7 * 24 * 60 * 60))
-            .lease(shop.lease)
-            .terminal(|error: &Error<ShipError>| matches!(error, Error::Service(error) if error.is_final()));
-        let shipper = shop.clone();
-        let ship = ServiceBuilder::new()
-            .layer(IdempotentLayer::new(operation, shop.store.clone(), |order: &Order| ("order", order.id)))
-            .service(service_fn(move |order: Order| {
-                let shop = shipper.clone();
-                async move { shop.effect(&order).await }
-            }))
-            .boxed_clone();
+        let ship = shop.service();
         let shop = shop.clone();
         let service = service_fn(move |job: Task<String>| {
             let (shop, ship) = (shop.clone(), ship.clone());

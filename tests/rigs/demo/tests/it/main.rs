@@ -1,6 +1,7 @@
 //! The rig on real brokers and stores, and its parts.
 
 mod fifo;
+mod function;
 mod killed;
 mod runs;
 
