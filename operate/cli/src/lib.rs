@@ -2,4 +2,6 @@
 
 #[cfg(feature = "dynamodb")]
 mod dynamodb;
+#[cfg(feature = "object-cloud")]
+mod object;
 pub mod store;

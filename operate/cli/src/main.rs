@@ -58,6 +58,7 @@ Stores, if their feature is built in:
   dynamodb://TABLE[?endpoint=URL][&region=NAME][&partition_key=NAME][&sort_key=NAME:VALUE]
             [&time_to_live=NAME][&attribute_prefix=TEXT][&skew_ms=N]
   nats-kv://[user:password@]host:port/BUCKET
+  object:s3://BUCKET/PREFIX[?skew_ms=N]   also gs:// and az://, with the environment of the cloud's own tools
   object:FOLDER
 Other users of this machine can see a password on the command line: use IDEM_STORE, or --store-file.
 The service's encryption keys, and the secret of its key digests, are never arguments: use --key-ring-file and

@@ -9,7 +9,7 @@ use idem_runtime::DynStore;
 /// The forms of a store's URL, for error texts.
 pub const FORMS: &str = "sqlite:FILE, redis://.., rediss://.., redis-cluster://.., rediss-cluster://.., \
                                 redis-sentinel://.., rediss-sentinel://.., postgres://.., mysql://.., dynamodb://TABLE, \
-                                nats-kv://HOST:PORT/BUCKET or object:FOLDER";
+                                nats-kv://HOST:PORT/BUCKET, object:s3://BUCKET/PREFIX or object:FOLDER";
 
 /// The parsed URL of a store that is not open yet.
 #[derive(Clone)]
@@ -59,6 +59,9 @@ pub enum StoreUrl {
     /// `object:FOLDER`.
     #[cfg(feature = "object")]
     Folder(std::path::PathBuf),
+    /// `object:s3://BUCKET/PREFIX`, `gs://..`, `az://..`.
+    #[cfg(feature = "object-cloud")]
+    Objects(crate::object::Objects),
     /// Without any store's feature: the enum needs a variant.
     #[cfg(not(any(
         feature = "sqlite",
@@ -151,9 +154,11 @@ impl StoreUrl {
             #[cfg(not(feature = "nats-kv"))]
             "nats-kv" => Err(without("nats-kv")),
             #[cfg(feature = "object")]
-            "object" if rest.is_empty() => Err("expected object:FOLDER".to_owned()),
+            "object" if rest.is_empty() => {
+                Err("expected object:FOLDER or object:s3://BUCKET/PREFIX".to_owned())
+            }
             #[cfg(feature = "object")]
-            "object" => Ok(Self::Folder(rest.into())),
+            "object" => object(rest),
             #[cfg(not(feature = "object"))]
             "object" => Err(without("object")),
             _ => Err(format!("unknown store: expected {FORMS}")),
@@ -221,6 +226,8 @@ impl StoreUrl {
                 }
                 DynStore::new(idem_object::FolderStore::open(folder)?)
             }
+            #[cfg(feature = "object-cloud")]
+            Self::Objects(objects) => DynStore::new(objects.open().await?),
             #[cfg(not(any(
                 feature = "sqlite",
                 feature = "redis",
@@ -233,6 +240,19 @@ impl StoreUrl {
             Self::Nothing(never) => match *never {},
         })
     }
+}
+
+/// A bucket of an object store, or a folder.
+#[cfg(feature = "object")]
+fn object(rest: &str) -> Result<StoreUrl, String> {
+    #[cfg(feature = "object-cloud")]
+    if let Some(objects) = crate::object::Objects::parse(rest)? {
+        return Ok(StoreUrl::Objects(objects));
+    }
+    if cfg!(not(feature = "object-cloud")) && rest.contains("://") {
+        return Err(without("object-cloud"));
+    }
+    Ok(StoreUrl::Folder(rest.into()))
 }
 
 #[cfg(feature = "redis")]

@@ -2,11 +2,13 @@
 //! dropped or when the process that started it ends. Tests that neither kill nor configure a database server share one, each with a
 //! database of its own: `Postgres::shared`, `MariaDb::shared`.
 //!
-//! Owns processes, ports and folders; depends on no client library. All calls block.
+//! Owns processes, ports and folders; depends on no client library, but for a bucket's. All calls block.
 
 #![allow(clippy::missing_panics_doc, reason = "a server that cannot be started fails the test")]
 
 mod aws;
+#[cfg(feature = "bucket")]
+mod bucket;
 mod certificate;
 mod installed;
 mod kafka;
@@ -27,6 +29,8 @@ mod shared;
 pub mod web;
 
 pub use aws::Aws;
+#[cfg(feature = "bucket")]
+pub use bucket::bucket;
 pub use installed::says_what_is_missing;
 pub use kafka::Kafka;
 pub use mariadb::MariaDb;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use idem::protocol::State;
 use idem::{DynStore, MySqlStore, OnCrash, Operation, PostgresStore, RedisStore};
-use idem_test_servers::{Aws, MariaDb, Postgres, Redis, RedisCluster};
+use idem_test_servers::{Aws, MariaDb, Postgres, Redis, RedisCluster, bucket};
 use serde_json::json;
 
 use crate::idem_command::*;
@@ -188,6 +188,24 @@ async fn an_operator_settles_what_is_on_dynamodb() {
         .with_environment("AWS_SECRET_ACCESS_KEY", SECRET);
     let absent = other.run(&["list"]).ended(5);
     assert!(absent.err.contains("the table is not there"), "{absent:?}");
+    aws.server().kill();
+    let down = idem.run(&["list"]).ended(4);
+    assert!(!down.err.contains(SECRET), "{down:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_settles_what_is_in_a_bucket() {
+    let mut aws = Aws::start();
+    let objects = bucket(&aws, "orders");
+    let idem = Idem::new("object:s3://orders/idem?skew_ms=0".to_owned())
+        .with_environment("AWS_ENDPOINT", &aws.url())
+        .with_environment("AWS_ALLOW_HTTP", "true")
+        .with_environment("AWS_REGION", "us-east-1")
+        .with_environment("AWS_ACCESS_KEY_ID", "test")
+        .with_environment("AWS_SECRET_ACCESS_KEY", SECRET);
+    let builder = idem::BucketStore::builder(objects, "idem").clock_skew(Duration::ZERO);
+    let store = builder.connect().await.unwrap();
+    story(&idem, &DynStore::new(store), (0, "idem=expired")).await;
     aws.server().kill();
     let down = idem.run(&["list"]).ended(4);
     assert!(!down.err.contains(SECRET), "{down:?}");

@@ -25,14 +25,13 @@ mod on_s3 {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use idem_object::BucketStore;
-    use idem_test_servers::Aws;
+    use idem_test_servers::{Aws, bucket};
 
     use super::*;
-    use crate::objects::s3;
 
     /// Two stores on a bucket of their own.
     async fn subject(aws: Arc<Aws>, buckets: Arc<AtomicUsize>) -> Subject {
-        let objects = s3(&aws, &format!("bucket-{}", buckets.fetch_add(1, Ordering::Relaxed)));
+        let objects = bucket(&aws, &format!("bucket-{}", buckets.fetch_add(1, Ordering::Relaxed)));
         // Both stores are on one machine, with one clock. The emulator takes seconds for hundreds of objects on a busy machine.
         let open = async || {
             let builder = BucketStore::builder(objects.clone(), "records").clock_skew(Duration::ZERO);

@@ -1,70 +1,18 @@
 //! Tests of what the stores promise beyond the protocol: conditions that are kept, what a purge leaves, failures.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::TryStreamExt as _;
-use http_body_util::BodyExt as _;
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
 use idem_object::{BucketStore, FolderStore};
 use idem_runtime::protocol::{Claim, ClaimAnswer, Grant, Owner};
 use idem_runtime::{Key, RecordKey, Scope, Store, StoreErrorKind};
-use idem_test_servers::Aws;
-use object_store::aws::AmazonS3Builder;
-use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody, HttpResponse,
-    HttpResponseBody, HttpService,
-};
+use idem_test_servers::{Aws, bucket};
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::path::Path;
-use object_store::{ClientOptions, ObjectStore, ObjectStoreExt as _};
-
-/// A client without TLS.
-#[derive(Debug)]
-struct Plain;
-
-#[derive(Debug)]
-struct Service(Client<hyper_util::client::legacy::connect::HttpConnector, HttpRequestBody>);
-
-impl HttpConnector for Plain {
-    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
-        Ok(HttpClient::new(Service(Client::builder(TokioExecutor::new()).build_http())))
-    }
-}
-
-#[async_trait::async_trait]
-impl HttpService for Service {
-    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let answer = self.0.request(request).await;
-        let answer = answer.map_err(|error| HttpError::new(HttpErrorKind::Connect, error))?;
-        let failed = |error| HttpError::new(HttpErrorKind::Interrupted, error);
-        Ok(answer.map(|body| HttpResponseBody::new(body.map_err(failed))))
-    }
-}
-
-/// A new bucket of the emulator.
-pub(crate) fn s3(aws: &Aws, bucket: &str) -> Arc<dyn ObjectStore> {
-    let host = aws.url().replace("http://", "");
-    let mut created = TcpStream::connect(&host).unwrap();
-    write!(
-        created,
-        "PUT /{bucket} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-    )
-    .unwrap();
-    let mut answer = String::new();
-    created.read_to_string(&mut answer).unwrap();
-    assert!(answer.contains(" 200 "), "{answer}");
-    let builder =
-        AmazonS3Builder::new().with_endpoint(aws.url()).with_bucket_name(bucket).with_region("us-east-1");
-    let builder = builder.with_access_key_id("test").with_secret_access_key("test");
-    let builder = builder.with_allow_http(true).with_http_connector(Plain);
-    Arc::new(builder.build().unwrap())
-}
+use object_store::{ObjectStore, ObjectStoreExt as _};
 
 fn key(key: &str) -> RecordKey {
     RecordKey::new(Scope::new("test.object").unwrap(), Key::new(key).unwrap())
@@ -130,7 +78,7 @@ async fn what_is_no_record_is_an_error_and_stays_as_it_is() {
 #[tokio::test]
 async fn a_stopped_service_leaves_the_outcome_unknown_and_the_same_owner_finds_it_out() {
     let mut aws = Aws::start();
-    let objects = s3(&aws, "records");
+    let objects = bucket(&aws, "records");
     let timeout = Duration::from_millis(900);
     let open = async |timeout| {
         let builder = BucketStore::builder(objects.clone(), "records").clock_skew(Duration::ZERO);

@@ -11,7 +11,7 @@ use idem_core::StoreError;
 use idem_runtime::{DynStore, MemoryStore};
 
 /// The forms that a user may write.
-pub const FORMS: &str = "sqlite:FILE | redis://.. | postgres://.. | mysql://.. | nats-kv://HOST:PORT/BUCKET | object:FOLDER | memory";
+pub const FORMS: &str = "sqlite:FILE | redis://.. | postgres://.. | mysql://.. | nats-kv://HOST:PORT/BUCKET | object:s3://BUCKET/PREFIX | object:FOLDER | memory";
 
 /// A store that is not open yet. It has no `Debug`: a URL may contain a password.
 #[derive(Clone)]

@@ -1,0 +1,61 @@
+//! A bucket of the emulator of AWS, by the crate `object_store`.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use http_body_util::BodyExt as _;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use object_store::aws::AmazonS3Builder;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody, HttpResponse,
+    HttpResponseBody, HttpService,
+};
+use object_store::{ClientOptions, ObjectStore};
+
+use crate::Aws;
+
+/// A client without TLS.
+#[derive(Debug)]
+struct Plain;
+
+#[derive(Debug)]
+struct Service(Client<hyper_util::client::legacy::connect::HttpConnector, HttpRequestBody>);
+
+impl HttpConnector for Plain {
+    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(HttpClient::new(Service(Client::builder(TokioExecutor::new()).build_http())))
+    }
+}
+
+#[async_trait::async_trait]
+impl HttpService for Service {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let answer = self.0.request(request).await;
+        let answer = answer.map_err(|error| HttpError::new(HttpErrorKind::Connect, error))?;
+        let failed = |error| HttpError::new(HttpErrorKind::Interrupted, error);
+        Ok(answer.map(|body| HttpResponseBody::new(body.map_err(failed))))
+    }
+}
+
+/// A new bucket of the emulator.
+///
+/// # Panics
+///
+/// Panics if the emulator does not create it.
+#[must_use]
+pub fn bucket(aws: &Aws, name: &str) -> Arc<dyn ObjectStore> {
+    let host = aws.url().replace("http://", "");
+    let mut created = TcpStream::connect(&host).unwrap();
+    write!(created, "PUT /{name} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    let mut answer = String::new();
+    created.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains(" 200 "), "{answer}");
+    let builder =
+        AmazonS3Builder::new().with_endpoint(aws.url()).with_bucket_name(name).with_region("us-east-1");
+    let builder = builder.with_access_key_id("test").with_secret_access_key("test");
+    let builder = builder.with_allow_http(true).with_http_connector(Plain);
+    Arc::new(builder.build().unwrap())
+}
