@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::extract::Path;
 use idem::{Error, MemoryStore, idempotent};
+use rmcp::handler::server::wrapper::Parameters;
+use rmcp::{schemars, tool, tool_router};
 use utoipa::OpenApi as _;
 
 static STORE: LazyLock<MemoryStore> = LazyLock::new(MemoryStore::new);
@@ -77,6 +79,42 @@ impl Pay for Shop {
     }
 }
 
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct Request {
+    id: u64,
+}
+
+/// An error that a tool may return.
+#[derive(Debug)]
+struct Refusal;
+
+impl From<Error> for Refusal {
+    fn from(_: Error) -> Self {
+        Self
+    }
+}
+
+impl rmcp::model::IntoContents for Refusal {
+    fn into_contents(self) -> Vec<rmcp::model::ContentBlock> {
+        Vec::new()
+    }
+}
+
+#[tool_router(server_handler)]
+impl Shop {
+    #[tool]
+    #[idempotent(key = "{request.id}", scope = "tool.above", store = STORE)]
+    async fn tool_above(&self, Parameters(request): Parameters<Request>) -> Result<String, Refusal> {
+        Ok(format!("{} {}", request.id, body()?))
+    }
+
+    #[idempotent(key = "{request.id}", scope = "tool.below", store = STORE)]
+    #[tool]
+    async fn tool_below(&self, Parameters(request): Parameters<Request>) -> Result<String, Refusal> {
+        Ok(format!("{} {}", request.id, body()?))
+    }
+}
+
 #[tokio::test]
 async fn a_function_with_two_attributes_runs_once_in_both_orders() {
     assert_eq!(instrument_above(1).await.unwrap(), instrument_above(1).await.unwrap());
@@ -85,9 +123,18 @@ async fn a_function_with_two_attributes_runs_once_in_both_orders() {
     assert_eq!(debug_handler_below(Path(1)).await.unwrap(), debug_handler_below(Path(1)).await.unwrap());
     assert_eq!(utoipa_above(Path(1)).await.unwrap(), utoipa_above(Path(1)).await.unwrap());
     assert_eq!(utoipa_below(Path(1)).await.unwrap(), utoipa_below(Path(1)).await.unwrap());
+    let request = || Parameters(Request { id: 1 });
+    assert_eq!(Shop.tool_above(request()).await.unwrap(), Shop.tool_above(request()).await.unwrap());
+    assert_eq!(Shop.tool_below(request()).await.unwrap(), Shop.tool_below(request()).await.unwrap());
     assert_eq!(Shop.pay(1).await.unwrap(), Shop.pay(1).await.unwrap());
     assert_eq!(Shop.pay_by_default(1).await.unwrap(), Shop.pay_by_default(1).await.unwrap());
-    assert_eq!(BODIES.load(Ordering::SeqCst), 8);
+    assert_eq!(BODIES.load(Ordering::SeqCst), 10);
+}
+
+#[test]
+fn the_router_has_the_tools_of_both_orders() {
+    let tools = Shop::tool_router().list_all();
+    assert_eq!(tools.iter().map(|tool| &*tool.name).collect::<Vec<_>>(), ["tool_above", "tool_below"]);
 }
 
 #[derive(utoipa::OpenApi)]

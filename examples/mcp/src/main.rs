@@ -1,0 +1,100 @@
+//! An MCP server whose tool is safe to repeat. An MCP client starts it, and speaks to it over stdin and stdout:
+//! `mcp RECORDS FOLDER`, with the file of its records and the folder of its payments.
+//!
+//! Agents repeat tool calls: the client after a timeout or a lost connection, the model after an error that it read. The key is
+//! an argument of the tool, `request_id`, because the arguments are what the model itself repeats. The id of the JSON-RPC request is
+//! new for each request and starts again with each connection, and `_meta` belongs to the client: the model neither sees it nor sets it.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Write as _};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use idem::{SqliteStore, idempotent};
+use rmcp::handler::server::wrapper::Parameters;
+use rmcp::model::{ContentBlock, IntoContents};
+use rmcp::schemars::JsonSchema;
+use rmcp::transport::stdio;
+use rmcp::{ServiceExt as _, schemars, tool, tool_router};
+use serde::Deserialize;
+
+/// The arguments of the tool. The model reads these sentences.
+#[derive(Deserialize, JsonSchema)]
+struct Payment {
+    /// A new UUID for each payment that the user wants. To repeat a call, send the same one again.
+    request_id: String,
+    /// The order that is paid.
+    order: u64,
+    /// The amount.
+    cents: u64,
+}
+
+/// What the model reads of a payment that failed.
+#[derive(Debug, thiserror::Error)]
+enum PayError {
+    /// Such as a call in flight, or one with other arguments: the text says what to do.
+    #[error("{0} (the key is `request_id`)")]
+    Idem(#[from] idem::Error),
+    #[error("the payment service failed, so repeat the call: {0}")]
+    Gateway(#[from] io::Error),
+}
+
+impl IntoContents for PayError {
+    fn into_contents(self) -> Vec<ContentBlock> {
+        vec![ContentBlock::text(self.to_string())]
+    }
+}
+
+/// The server.
+struct Shop {
+    store: SqliteStore,
+    gateway: Gateway,
+}
+
+#[tool_router(server_handler)]
+impl Shop {
+    /// Pays an order. A call with the `request_id` of an earlier one pays nothing, and returns the receipt of that one.
+    #[tool(annotations(idempotent_hint = true))]
+    #[idempotent(key = "{payment.request_id}", scope = "shop.pay", store = self.store, lease = "3s", wait = "1m",
+        fingerprint = (payment.order, payment.cents))]
+    async fn pay(&self, Parameters(payment): Parameters<Payment>) -> Result<String, PayError> {
+        let call = idem::context().ok_or_else(|| io::Error::other("a call without a key"))?;
+        eprintln!("pays order {}, attempt {}", payment.order, call.attempt());
+        // Where the server ends after the payment and before its record, the next call pays with the same key.
+        self.gateway.pay(&call.downstream_key("gateway"), payment.cents).await?;
+        Ok(format!("order {} is paid: {} cents", payment.order, payment.cents))
+    }
+}
+
+/// Stands for a payment service, which makes one payment for each key: here a file, which is created once.
+struct Gateway {
+    folder: PathBuf,
+    latency: Duration,
+}
+
+impl Gateway {
+    async fn pay(&self, key: &str, cents: u64) -> io::Result<()> {
+        match File::create_new(self.folder.join(key)) {
+            Ok(mut payment) => writeln!(payment, "{cents}")?,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+        tokio::time::sleep(self.latency).await;
+        Ok(())
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let (Some(records), Some(folder)) = (arguments.next(), arguments.next()) else {
+        return Err("usage: mcp RECORDS FOLDER [MILLISECONDS]".into());
+    };
+    // For tests: how long the payment service takes for its answer.
+    let latency = Duration::from_millis(arguments.next().map_or(Ok(0), |millis| millis.parse())?);
+    let gateway = Gateway { folder: folder.into(), latency };
+    let shop = Shop { store: SqliteStore::open(records)?, gateway };
+    shop.serve(stdio()).await?.waiting().await?;
+    idem::drain(Duration::from_secs(10)).await;
+    Ok(())
+}
