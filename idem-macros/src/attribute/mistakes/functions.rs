@@ -58,6 +58,33 @@ async fn charge<'a>(store: &MemoryStore, id: &'a str) -> Result<&'a str, idem::E
 //~ error: a recorded result is given to later calls, so it cannot be a reference: return an owned value
 //~   --> & 'a str
 
+// item_test_below
+#[idempotent(key = "{id}", store = STORE)]
+#[tokio::test]
+async fn charges_once() -> Result<(), idem::Error> {
+    charge(7).await
+}
+//~ error: a test cannot be idempotent, in neither order of the attributes: put `#[idempotent]` on the async function that the test calls
+//~   --> # [tokio :: test]
+
+// item_test_below_with_arguments
+#[idempotent(key = pool.id(), store = STORE)]
+#[sqlx::test(migrations = false)]
+async fn charges_once(pool: PgPool) -> Result<(), idem::Error> {
+    charge(&pool).await
+}
+//~ error: a test cannot be idempotent, in neither order of the attributes: put `#[idempotent]` on the async function that the test calls
+//~   --> # [sqlx :: test (migrations = false)]
+
+// item_test_expanded
+#[idempotent(key = pool.id(), store = STORE)]
+#[::core::prelude::v1::test]
+fn charges_once() -> Result<(), idem::Error> {
+    ::sqlx::testing::TestFn::run_test(f, args)
+}
+//~ error: a test cannot be idempotent, in neither order of the attributes: put `#[idempotent]` on the async function that the test calls
+//~   --> # [:: core :: prelude :: v1 :: test]
+
 // item_type_parameter
 #[idempotent(key = "{id}", store = store)]
 async fn charge<S: Store, K: idem::KeyPart>(store: &S, id: K) -> Result<u8, idem::Error> {

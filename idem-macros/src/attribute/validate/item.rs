@@ -9,6 +9,25 @@ use syn::{FnArg, GenericParam, ReceiverKind, Signature, Type};
 use super::super::function::Function;
 use crate::diagnostics::Faults;
 
+/// Whether it is a test, which has no arguments that tell one call from another. That is its only fault: what an attribute such
+/// as `#[tokio::test]` above has made of it is not the user's code.
+pub(super) fn is_test(function: &Function, faults: &mut Faults) -> bool {
+    let of_test = function.attributes.iter().find(|attribute| {
+        attribute.path().segments.last().is_some_and(|last| {
+            let name = last.ident.to_string();
+            name == "test" || name.ends_with("_test")
+        })
+    });
+    if let Some(attribute) = of_test {
+        faults.push_at(
+            attribute,
+            "a test cannot be idempotent, in neither order of the attributes: put `#[idempotent]` on the async function that the \
+             test calls",
+        );
+    }
+    of_test.is_some()
+}
+
 /// The return type, if the function can be guarded at all.
 pub(super) fn check<'f>(function: &'f Function, faults: &mut Faults) -> Option<&'f Type> {
     let signature = &function.signature;

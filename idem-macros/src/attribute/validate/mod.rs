@@ -25,6 +25,9 @@ pub(crate) fn validate<'f>(
     mut options: Options,
     faults: &mut Faults,
 ) -> Option<Model<'f>> {
+    if item::is_test(function, faults) {
+        return None;
+    }
     let arguments = Arguments::of(&function.signature);
     missing(&options, &arguments, faults);
     let returns = item::check(function, faults);
