@@ -7,6 +7,8 @@ mod measure;
 mod memory;
 mod on_dynamodb;
 mod on_mysql;
+mod on_nats_kv;
+mod on_object;
 mod on_postgres;
 mod on_redis;
 mod report;
@@ -46,6 +48,8 @@ enum StoreKind {
     Postgres,
     Mysql,
     Dynamodb,
+    NatsKv,
+    Object,
 }
 
 impl StoreKind {
@@ -58,6 +62,8 @@ impl StoreKind {
             Self::Postgres => "postgres",
             Self::Mysql => "mysql",
             Self::Dynamodb => "dynamodb",
+            Self::NatsKv => "nats-kv",
+            Self::Object => "object",
         }
     }
 
@@ -69,6 +75,8 @@ impl StoreKind {
             Self::Postgres => on_postgres::contest().await,
             Self::Mysql => on_mysql::contest().await,
             Self::Dynamodb => on_dynamodb::contest().await,
+            Self::NatsKv => on_nats_kv::contest().await,
+            Self::Object => on_object::contest().await,
         }
     }
 }

@@ -1,0 +1,56 @@
+//! The arms on a key-value bucket of NATS: `create`, `update` and `get`, and this library.
+
+use std::time::Duration;
+
+use async_nats::jetstream;
+use async_nats::jetstream::kv::{Config, Store as Bucket};
+use idem::NatsKvStore;
+use idem_test_servers::Nats;
+use idem_test_servers::meter::Meter;
+
+use crate::arm::{Anything, Arm, Contest, RECEIPT, call, none, ours, wrong};
+
+async fn hand(url: &str) -> Anything<Arm> {
+    let jetstream = jetstream::new(async_nats::connect(url).await?);
+    let config = Config { bucket: "by-hand".to_owned(), history: 1, ..Config::default() };
+    let bucket = jetstream.create_or_update_key_value(config).await?;
+    let reading = bucket.clone();
+    Ok(Arm {
+        name: "a create, an update, a get",
+        fresh: call(move |key| pay(bucket.clone(), key)),
+        replay: call(move |key| look(reading.clone(), key)),
+        work: None,
+    })
+}
+
+async fn pay(bucket: Bucket, key: String) -> Anything<()> {
+    let revision = bucket.create(&key, "in flight".into()).await?;
+    bucket.update(&key, RECEIPT.into(), revision).await?;
+    Ok(())
+}
+
+async fn look(bucket: Bucket, key: String) -> Anything<()> {
+    let found = bucket.get(key).await?;
+    if found.is_some_and(|found| found == RECEIPT) { Ok(()) } else { Err(wrong()) }
+}
+
+async fn arms(url: &str) -> Anything<Vec<Arm>> {
+    let mut arms = vec![hand(url).await?];
+    // Everything runs on one machine with one clock.
+    arms.extend(ours(&NatsKvStore::builder(url, "idem").clock_skew(Duration::ZERO).connect().await?));
+    Ok(arms)
+}
+
+pub(crate) async fn contest() -> Anything<Contest> {
+    let mut nats = Nats::start();
+    let mut all = arms(&nats.url()).await?;
+    all.push(none());
+    let mut metered = Vec::new();
+    for index in 0..all.len() - 1 {
+        let meter = Meter::before(nats.server().port()).await?;
+        let url = format!("nats://127.0.0.1:{}", meter.port);
+        metered.push((arms(&url).await?.swap_remove(index), meter));
+    }
+    let id = nats.server().id().ok_or("the server ended")?;
+    Ok(Contest { store: "NATS key-value".to_owned(), arms: all, metered, server: Some((id, Box::new(nats))) })
+}

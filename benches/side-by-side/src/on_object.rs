@@ -1,0 +1,52 @@
+//! The arms on an emulator of S3: a put that creates, a put on a condition, a get, and this library. The speed of the emulator
+//! says nothing about the service; the ratios do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use idem::BucketStore;
+use idem_test_servers::{Aws, bucket};
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt as _, PutMode, UpdateVersion};
+
+use crate::arm::{Anything, Arm, Contest, RECEIPT, call, none, ours, wrong};
+
+fn hand(objects: Arc<dyn ObjectStore>) -> Arm {
+    let reading = objects.clone();
+    Arm {
+        name: "two puts, a get",
+        fresh: call(move |key| pay(objects.clone(), key)),
+        replay: call(move |key| look(reading.clone(), key)),
+        work: None,
+    }
+}
+
+async fn pay(objects: Arc<dyn ObjectStore>, key: String) -> Anything<()> {
+    let path = Path::from(format!("by-hand/{key}"));
+    let created = objects.put_opts(&path, "in flight".into(), PutMode::Create.into()).await?;
+    let version = UpdateVersion { e_tag: created.e_tag, version: created.version };
+    objects.put_opts(&path, RECEIPT.into(), PutMode::Update(version).into()).await?;
+    Ok(())
+}
+
+async fn look(objects: Arc<dyn ObjectStore>, key: String) -> Anything<()> {
+    let found = objects.get(&Path::from(format!("by-hand/{key}"))).await?.bytes().await?;
+    if found == RECEIPT { Ok(()) } else { Err(wrong()) }
+}
+
+pub(crate) async fn contest() -> Anything<Contest> {
+    let mut aws = Aws::start();
+    let objects = bucket(&aws, "side-by-side");
+    let mut arms = vec![hand(objects.clone())];
+    // Everything runs on one machine with one clock.
+    let builder = BucketStore::builder(objects, "idem").clock_skew(Duration::ZERO);
+    arms.extend(ours(&builder.connect().await?));
+    arms.push(none());
+    let id = aws.server().id().ok_or("the emulator ended")?;
+    Ok(Contest {
+        store: "object store (emulator of S3)".to_owned(),
+        arms,
+        metered: Vec::new(),
+        server: Some((id, Box::new(aws))),
+    })
+}
