@@ -52,6 +52,8 @@ pub enum Problem {
     ResponseNotStored,
     /// 409: the request may have been processed; somebody must find out.
     InDoubt,
+    /// 404: the client has no such long operation.
+    OperationUnknown,
     /// 503, with `Retry-After`: the store of the keys did not answer.
     StoreUnavailable,
     /// 503, with `Retry-After`: the maximum number of handlers is running.
@@ -74,6 +76,7 @@ impl Problem {
         Self::KeyReused,
         Self::ResponseNotStored,
         Self::InDoubt,
+        Self::OperationUnknown,
         Self::StoreUnavailable,
         Self::TooManyRunning,
         Self::HandlerFailed,
@@ -105,6 +108,9 @@ impl Problem {
                 ("response-not-stored", CONFLICT, "The request was processed and its response is not kept")
             }
             Self::InDoubt => ("in-doubt", CONFLICT, "It is not known whether the request was processed"),
+            Self::OperationUnknown => {
+                ("operation-unknown", StatusCode::NOT_FOUND, "There is no such operation")
+            }
             Self::StoreUnavailable => {
                 ("store-unavailable", UNAVAILABLE, "Idempotency keys cannot be checked now")
             }

@@ -8,13 +8,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderName, StatusCode, request, response};
+use http::{HeaderName, Response, StatusCode, request, response};
 
+use super::body::{Body, BoxError};
 use super::config::{Decide, Guarding, Recording, Tenant};
 use super::fingerprint::RequestFingerprint;
 use super::guard::Guard;
 use super::key::HEADER;
 use super::layer::IdempotencyLayer;
+use super::operations::{LargeResult, boxed};
 use super::transaction::{Attach, Transactional};
 use idem_core::Store;
 use idem_core::protocol::OnCrash;
@@ -30,6 +32,9 @@ const MAX_RUNNING: usize = 1024;
 /// How long a duplicate waits for the response, unless it is set. Most handlers are done by then, so that a client whose
 /// connection broke gets its response by its next request.
 const WAIT: Duration = Duration::from_secs(5);
+
+/// How long one operation of the store may take, unless it is set.
+const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a handler may run, unless it is set.
 const HANDLER_TIMEOUT: Duration = Duration::from_secs(10 * 60);
@@ -57,6 +62,9 @@ pub struct Builder<St> {
     max_running: usize,
     fail_open: bool,
     transaction: Option<Attach>,
+    store_timeout: Duration,
+    operations: Option<String>,
+    large_result: Option<LargeResult>,
 }
 
 impl<St: Store> IdempotencyLayer<St> {
@@ -122,7 +130,7 @@ impl<St: Store> Builder<St> {
     pub(super) fn new(store: St) -> Self {
         Self {
             store,
-            operation: Operation::new(SCOPE).store_timeout(Duration::from_secs(5)).wait(WAIT),
+            operation: Operation::new(SCOPE).wait(WAIT),
             scope: Cow::Borrowed(SCOPE),
             on_crash: OnCrash::Rerun,
             handler_timeout: Some(HANDLER_TIMEOUT),
@@ -140,6 +148,9 @@ impl<St: Store> Builder<St> {
             max_running: MAX_RUNNING,
             fail_open: false,
             transaction: None,
+            store_timeout: STORE_TIMEOUT,
+            operations: None,
+            large_result: None,
         }
     }
 
@@ -264,8 +275,8 @@ impl<St: Store> Builder<St> {
     }
 
     /// How long one operation of the store may take, retries included; 5 seconds unless set.
-    pub fn store_timeout(mut self, timeout: Duration) -> Self {
-        self.operation = self.operation.store_timeout(timeout);
+    pub const fn store_timeout(mut self, timeout: Duration) -> Self {
+        self.store_timeout = timeout;
         self
     }
 
@@ -328,6 +339,35 @@ impl<St: Store> Builder<St> {
     /// not kept: a retry gets the problem `response-not-stored`.
     pub const fn max_response_bytes(mut self, bytes: usize) -> Self {
         self.max_response_bytes = bytes;
+        self
+    }
+
+    /// Lets each handler answer 202 and go on: see [`LongOperation`](super::LongOperation), which it gets as an extractor. The place
+    /// of an operation is this path or URI, a slash and a name; serve it with
+    /// [`operations`](IdempotencyLayer::operations).
+    ///
+    /// The record of each request of this layer has another key then: the tenant, `@` and the first 32 digits of that
+    /// name. `wait` does not apply. Neither [`fail_open`](Self::fail_open) nor a transaction goes with it.
+    pub fn long_operations(mut self, path: impl Into<String>) -> Self {
+        self.operations = Some(path.into());
+        self
+    }
+
+    /// Sets the function that keeps the response of a long operation elsewhere if it streams or is too large to record. The
+    /// function gets the whole response, and returns the one that is recorded, such as a 303 with the `Location` of an
+    /// object in an object store. A 5xx of its own lets the operation run again. Unless set, the record says only that
+    /// there was a response: its place answers 409 `response-not-stored`.
+    ///
+    /// It is a part of the handler: within `handler_timeout`, with the [`context`](idem_runtime::context) of its call, and
+    /// once more in a run after a crash. So give the object a name that it has each time.
+    pub fn large_results<F, W, R>(mut self, keep: F) -> Self
+    where
+        F: Fn(response::Parts, Body) -> W + Send + Sync + 'static,
+        W: Future<Output = Response<R>> + Send + 'static,
+        R: http_body::Body + Send + 'static,
+        R::Error: Into<BoxError>,
+    {
+        self.large_result = Some(Arc::new(move |head, body| boxed(keep(head, body))));
         self
     }
 

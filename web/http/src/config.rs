@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, Response, StatusCode, request, response};
@@ -15,6 +16,7 @@ use super::body::Body;
 use super::fingerprint::RequestFingerprint;
 use super::guard::Guard;
 use super::key;
+use super::operations::Operations;
 use super::report::{self, Outcome};
 use super::running::Running;
 use super::transaction::Attach;
@@ -80,6 +82,7 @@ pub(super) enum Fate {
 pub(super) struct Config<St> {
     pub(super) store: St,
     pub(super) operation: Operation,
+    pub(super) store_timeout: Duration,
     /// Whether the handler may run again if it ended without a response.
     pub(super) reruns: bool,
     /// The scope, for events.
@@ -98,6 +101,8 @@ pub(super) struct Config<St> {
     pub(super) max_running: usize,
     /// For handlers in a transaction.
     pub(super) transaction: Option<Attach>,
+    /// For handlers that may answer 202 and go on.
+    pub(super) operations: Option<Operations>,
 }
 
 impl<St> Config<St> {
@@ -128,18 +133,30 @@ impl<St> Config<St> {
 
     /// The key of the record.
     pub(super) fn record_key(&self, tenant: Option<&str>, key: &str) -> Result<Key, KeyError> {
-        let tenant = tenant.map(|tenant| {
-            let encoded: Cow<'_, str> = utf8_percent_encode(tenant, NON_ALPHANUMERIC).into();
-            // Encoded text has no colon, so no tenant can look like the digest of another one.
-            if encoded.len() > LONGEST_TENANT { digest(tenant).into() } else { encoded }
-        });
         // The encoded tenant has no slash, so the key can follow unencoded.
-        Key::new(format!("{}/{key}", tenant.unwrap_or_default()))
+        Key::new(format!("{}/{key}", encoded(tenant)))
+    }
+
+    /// The key of the record of a long operation: its place has to name the record, and must not show the client's key.
+    pub(super) fn operation_key(&self, tenant: Option<&str>, digest: &str) -> Result<Key, KeyError> {
+        // The encoded tenant has no `@`, so the record of no other key has this name.
+        Key::new(format!("{}@{digest}", encoded(tenant)))
     }
 }
 
-fn digest(tenant: &str) -> String {
-    framed_digest(&["idem http tenant", tenant]).iter().fold(DIGEST.to_owned(), |mut text, byte| {
+fn encoded(tenant: Option<&str>) -> Cow<'_, str> {
+    let Some(tenant) = tenant else { return Cow::Borrowed("") };
+    let encoded: Cow<'_, str> = utf8_percent_encode(tenant, NON_ALPHANUMERIC).into();
+    // Encoded text has no colon, so no tenant can look like the digest of another one.
+    if encoded.len() > LONGEST_TENANT {
+        format!("{DIGEST}{}", hex(&framed_digest(&["idem http tenant", tenant]))).into()
+    } else {
+        encoded
+    }
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
         // Writing to a `String` cannot fail.
         let _ = write!(text, "{byte:02x}");
         text

@@ -5,6 +5,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -17,10 +18,11 @@ use super::errors::{misconfigured, refusal, too_many_running};
 use super::guard::Guard;
 use super::handling::{Run, Unstarted, replayed};
 use super::key::{self, Syntax};
+use super::operations::{LongOperation, digest_of_key};
 use super::report::{self, Outcome};
 use idem_core::{Key, Store};
-use idem_runtime::Operation;
 use idem_runtime::problem::{Problem, ProblemDetails};
+use idem_runtime::{Error, Operation};
 
 /// What to do with a request: see [`IdempotencyLayer::begin`](super::IdempotencyLayer::begin).
 #[derive(Debug)]
@@ -65,7 +67,7 @@ impl<St: Store> Config<St> {
     }
 
     /// The tenant of a request; `None` if all clients share their keys.
-    fn tenant(&self, request: &Parts) -> Result<Option<String>, ProblemDetails> {
+    pub(super) fn tenant(&self, request: &Parts) -> Result<Option<String>, ProblemDetails> {
         let Some(tenant) = &self.tenant else { return Ok(None) };
         match unless_panic(|| tenant(request))? {
             Some(tenant) if !tenant.is_empty() => Ok(Some(tenant)),
@@ -107,7 +109,7 @@ where
     B::Error: Into<BoxError>,
 {
     let refused = |refusal: ProblemDetails| Begun::Answered(config.refuse(&refusal));
-    let Prepared { operation, key, mut request } = match prepare(config, request).await {
+    let Prepared { operation, key, mut request, long_operation } = match prepare(config, request).await {
         Ok(prepared) => prepared,
         Err(refusal) => return refused(refusal),
     };
@@ -115,6 +117,9 @@ where
         Ok(idem_runtime::Begun::Run(attempt)) => {
             if let Some(attach) = &config.transaction {
                 attach(attempt.context(), request.extensions_mut());
+            }
+            if let Some(long_operation) = long_operation {
+                request.extensions_mut().insert(long_operation);
             }
             let unstarted = Unstarted::new(attempt);
             // The handler needs a free place before it starts. If there is none, the key is released.
@@ -130,7 +135,13 @@ where
             }
             Err(error) => refused(refusal(&error)),
         },
-        Err(error) => refused(refusal(&error)),
+        Err(error) => match (&error, long_operation) {
+            (Error::InFlight { reentrant: false, .. }, Some(long_operation)) => {
+                report::outcome(&config.scope, Outcome::Accepted);
+                Begun::Answered(long_operation.accepted())
+            }
+            _ => refused(refusal(&error)),
+        },
     }
 }
 
@@ -139,6 +150,7 @@ struct Prepared {
     operation: Operation,
     key: Key,
     request: Request<Body>,
+    long_operation: Option<LongOperation>,
 }
 
 /// Makes all checks of a request that come before the first request to the store.
@@ -170,8 +182,18 @@ where
     let (data, trailers) = whole(&parts.headers, body, config.max_request_bytes).await?;
     let fingerprint = unless_panic(|| config.fingerprint.of(&parts, &data))?;
     let operation = config.operation.clone().computed_fingerprint(fingerprint);
-    let key = config.record_key(tenant.as_deref(), &key).map_err(|_| misconfigured())?;
-    Ok(Prepared { operation, key, request: Request::from_parts(parts, Body::whole(data, trailers)) })
+    let (operation, key, long_operation) = match &config.operations {
+        None => (operation, config.record_key(tenant.as_deref(), &key), None),
+        Some(operations) => {
+            let digest = digest_of_key(tenant.as_deref(), &key);
+            let long_operation = operations.of(&digest, fingerprint);
+            // Who has the place of an operation need not wait for its end.
+            (operation.wait(Duration::ZERO), config.operation_key(tenant.as_deref(), &digest), long_operation)
+        }
+    };
+    let key = key.map_err(|_| misconfigured())?;
+    let request = Request::from_parts(parts, Body::whole(data, trailers));
+    Ok(Prepared { operation, key, request, long_operation })
 }
 
 /// The whole body of a request.

@@ -1,8 +1,9 @@
-//! The call of a handler and its transaction, as extractors of axum.
+//! The call of a handler, its transaction and its long operation, as extractors of axum.
 
 use axum::extract::{FromRequestParts, OptionalFromRequestParts};
 use http::request::Parts;
 
+use super::operations::LongOperation;
 use super::transaction::Tx;
 use idem_runtime::{Context, Error, context};
 
@@ -52,6 +53,14 @@ impl<S: Sync> OptionalFromRequestParts<S> for Idempotent {
 }
 
 impl<S: Sync, T: Send + 'static> FromRequestParts<S> for Tx<T> {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Error> {
+        Self::of(&parts.extensions)
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for LongOperation {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Error> {

@@ -1,31 +1,31 @@
-//! The handler of a guarded request: its task, its response, and what is recorded.
+//! The handler of a guarded request: its task, the record of its response, and what the client gets.
 //!
-//! Owns what is recorded for a response and what the client gets. Knows no framework: a handler is a future.
+//! Owns how an attempt ends. Knows no framework: a handler is a future.
 
 use std::fmt;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, HeaderName};
-use http::response::Parts;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http::header::HeaderName;
+use http::{HeaderValue, Method, Request, Response};
 use tokio::runtime::Handle;
 use tokio::task::{AbortHandle, JoinError, JoinHandle};
 use tracing::{Instrument as _, Span};
 
-use super::body::{Body, BoxError, Gathered, gather};
-use super::config::{Config, Fate, Recording, is_grpc_failure, streams};
+use super::body::{Body, BoxError};
+use super::config::Config;
 use super::errors::{no_runtime, not_committed, refusal};
+use super::operations::{Acceptance, LongOperation, accepted};
 use super::recording;
 use super::report::{self, Outcome};
 use super::running::Counted;
+use super::serving::{Record, Served, serve, serve_end};
 use idem_core::Store;
 use idem_core::protocol::{ResultFormat, StoredResult, Tombstone, Verdict};
 use idem_runtime::problem::{Problem, ProblemDetails};
 use idem_runtime::{Attempt, Error, Interrupted, Replayed};
 
 /// The header that marks a replay.
-const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+pub(super) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
 /// A request whose key is claimed and whose handler must run: see
 /// [`IdempotencyLayer::begin`](super::IdempotencyLayer::begin). If it is dropped instead, it releases the key as if the
@@ -40,6 +40,7 @@ pub struct Run<St: Store> {
     place: Counted,
     config: Arc<Config<St>>,
     method: Method,
+    operation: Option<LongOperation>,
     span: Span,
 }
 
@@ -50,7 +51,8 @@ impl<St: Store> Run<St> {
         place: Counted,
         request: &Request<Body>,
     ) -> Self {
-        Self { unstarted, place, config, method: request.method().clone(), span: Span::none() }
+        let operation = config.operations.as_ref().and_then(|_| request.extensions().get().cloned());
+        Self { unstarted, place, config, method: request.method().clone(), operation, span: Span::none() }
     }
 
     /// With this span around the handler.
@@ -71,12 +73,18 @@ impl<St: Store> Run<St> {
         R::Error: Into<BoxError>,
         E: Send + 'static,
     {
-        let Self { unstarted, place, config, method, span } = self;
+        let Self { unstarted, place, config, method, operation, span } = self;
         let Ok(runtime) = Handle::try_current() else { return Ok(config.refuse(&no_runtime())) };
-        let work = work(config.clone(), unstarted, place, method, handler).instrument(span.clone());
+        let (acceptance, client) = operation.map(Acceptance::of).unzip();
+        let work =
+            work(config.clone(), unstarted, place, method, acceptance, handler).instrument(span.clone());
         // Boxed, because tokio would move the whole future several times.
         let task = runtime.spawn(Box::pin(work));
         let _end = EndOfClient::of(&config, &task);
+        if let Some(response) = accepted(client).await {
+            runtime.spawn(report_end(config, task, span));
+            return Ok(response);
+        }
         let ended = task.await;
         span.in_scope(|| answer(&config, ended))
     }
@@ -97,10 +105,16 @@ impl<St: Store> Run<St> {
         R::Error: Into<BoxError>,
         E: 'static,
     {
-        let Self { unstarted, place, config, method, span } = self;
-        let work = work(config.clone(), unstarted, place, method, handler).instrument(span.clone());
+        let Self { unstarted, place, config, method, operation, span } = self;
+        let (acceptance, client) = operation.map(Acceptance::of).unzip();
+        let work =
+            work(config.clone(), unstarted, place, method, acceptance, handler).instrument(span.clone());
         let task = tokio::task::spawn_local(work);
         let _end = EndOfClient::of(&config, &task);
+        if let Some(response) = accepted(client).await {
+            tokio::task::spawn_local(report_end(config, task, span));
+            return Ok(response);
+        }
         let ended = task.await;
         span.in_scope(|| answer(&config, ended))
     }
@@ -167,6 +181,7 @@ async fn work<St, F, R, E>(
     mut unstarted: Unstarted<St>,
     place: Counted,
     method: Method,
+    acceptance: Option<Acceptance>,
     handler: F,
 ) -> Ended<E>
 where
@@ -182,9 +197,14 @@ where
     let settings = &*config;
     let served = async move {
         let _place = place;
-        match handler.await {
-            Ok(response) => Ok(serve(settings, &method, response).await),
-            Err(error) => Err(error),
+        let response = handler.await?;
+        match acceptance.and_then(|acceptance| acceptance.operation(response.status())) {
+            Some((operation, client)) => {
+                // The client may have gone away.
+                let _ = client.send(response.map(Body::new));
+                Ok(serve_end(settings, &method, operation.await).await)
+            }
+            None => Ok(serve(settings, &method, response).await),
         }
     };
     match attempt.run(served).await {
@@ -258,6 +278,12 @@ pub(super) fn replayed<St: Store>(replay: &Replayed<St>) -> Result<Response<Body
     Ok(response)
 }
 
+/// Reports how a long operation ended, whose client got its response before.
+async fn report_end<St: Store, E>(config: Arc<Config<St>>, task: JoinHandle<Ended<E>>, span: Span) {
+    let ended = task.await;
+    span.in_scope(|| drop(answer_of(&config, ended)));
+}
+
 /// The response to the client after the task has ended, in the span of the request.
 fn answer<St, E>(config: &Config<St>, ended: Result<Ended<E>, JoinError>) -> Result<Response<Body>, E> {
     let answered = answer_of(config, ended);
@@ -303,83 +329,4 @@ impl<St> Config<St> {
         let detail = format!("The processing of the request {how}. {what_next}");
         self.refuse(&ProblemDetails::new(Problem::HandlerFailed, detail))
     }
-}
-
-/// A response, and what to record for it.
-pub(super) struct Served {
-    pub(super) response: Response<Body>,
-    record: Record,
-}
-
-enum Record {
-    /// Nothing, because the key must be released.
-    Nothing,
-    /// Nothing, and the record must be deleted.
-    Forget,
-    /// Nothing, because the response is the recorded one.
-    Replay,
-    /// That its handler began and did not answer.
-    Crash,
-    /// These bytes.
-    Whole(Bytes),
-    /// That there was a response, without its bytes.
-    Tombstone,
-}
-
-/// Makes the response to the client from the handler's response, and decides what is recorded.
-async fn serve<St, R>(config: &Config<St>, method: &Method, response: Response<R>) -> Served
-where
-    R: http_body::Body + Send + 'static,
-    R::Error: Into<BoxError>,
-{
-    let (mut parts, body) = response.into_parts();
-    // Only a replay may have the marker.
-    parts.headers.remove(REPLAYED);
-    let untouched = |parts, body, record| Served { response: Response::from_parts(parts, body), record };
-    match config.fate(&mut parts) {
-        Fate::Keep => {}
-        Fate::Release => return untouched(parts, Body::new(body), Record::Nothing),
-        Fate::Forget => return untouched(parts, Body::new(body), Record::Forget),
-        Fate::Abandon => return untouched(parts, Body::new(body), Record::Crash),
-    }
-    if streams(&parts) {
-        return untouched(parts, Body::new(body), Record::Tombstone);
-    }
-    match gather(body, config.max_response_bytes).await {
-        // The body ended early without an error, or the header has a wrong length. The server must notice that, as it
-        // would without the layer.
-        Gathered::Whole(data, trailers) if !is_as_long_as_said(method, &parts, data.len()) => {
-            untouched(parts, Body::of_unsaid_length(data, trailers), Record::Crash)
-        }
-        Gathered::Whole(data, trailers) if fails(&parts, trailers.as_ref()) => {
-            untouched(parts, Body::whole(data, trailers), Record::Nothing)
-        }
-        Gathered::Whole(data, trailers) => {
-            let bytes = recording::encode(
-                &config.denied_headers,
-                parts.status,
-                &parts.headers,
-                &data,
-                trailers.as_ref(),
-            );
-            untouched(parts, Body::whole(data, trailers), Record::Whole(bytes))
-        }
-        Gathered::TooLarge(body) => untouched(parts, body, Record::Tombstone),
-        // Nobody has got the whole response, and its handler had begun.
-        Gathered::Broken { read, .. } => untouched(parts, read, Record::Crash),
-    }
-}
-
-/// Whether the trailers say that the call failed, and the handler did not ask to keep the response.
-fn fails(response: &Parts, trailers: Option<&HeaderMap>) -> bool {
-    trailers.is_some_and(is_grpc_failure) && response.extensions.get() != Some(&Recording::Keep)
-}
-
-/// Whether a response has as many bytes as its `Content-Length` says. In a response that never has a body, the header
-/// gives the length that the body would have (RFC 9110, section 8.6).
-fn is_as_long_as_said(method: &Method, response: &Parts, length: usize) -> bool {
-    let bodiless = method == Method::HEAD
-        || matches!(response.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-    let declared = response.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-    (bodiless && length == 0) || declared.is_none_or(|declared: u64| declared == length as u64)
 }

@@ -10,6 +10,7 @@ use tower_layer::Layer;
 use super::body::BoxError;
 use super::config::Config;
 use super::exchange::{Begun, begin};
+use super::operations::status::OperationStatus;
 use super::running::Running;
 use super::service::Idempotency;
 use idem_core::Store;
@@ -44,6 +45,12 @@ impl<St> IdempotencyLayer<St> {
     #[must_use]
     pub fn running(&self) -> Running {
         self.config.running.clone()
+    }
+
+    /// The service that answers a `GET` or `HEAD` of the place of a [long operation](super::LongOperation).
+    #[must_use]
+    pub fn operations(&self) -> OperationStatus<St> {
+        OperationStatus::new(self.config.clone())
     }
 }
 

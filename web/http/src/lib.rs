@@ -48,6 +48,11 @@
 //! Status 409. The processing of the request began and never finished, or its record cannot be read. It does not begin
 //! again before an operator has found out what it did. The `detail` says which.
 //!
+//! ## operation-unknown
+//!
+//! Status 404. The client has no [long operation](LongOperation) of this name: it was never accepted, it is another
+//! tenant's, or its record has expired.
+//!
 //! ## store-unavailable
 //!
 //! Status 503, with `Retry-After`. The store of the keys did not answer. Nothing was processed, unless the `detail` says that
@@ -60,7 +65,7 @@
 //! ## handler-failed
 //!
 //! Status 500. The handler panicked, took too long, was ended with its server, or has a response that cannot be recorded with
-//! its transaction. The key is free again, at the latest
+//! its transaction; a [long operation](LongOperation) ended without a response that is kept. The key is free again, at the latest
 //! when the lease is over, and the same request can be sent again. With [`OnCrash::InDoubt`](Builder::on_crash), the
 //! key is in doubt instead. The `detail` says which.
 //!
@@ -92,10 +97,12 @@ mod json;
 mod key;
 mod layer;
 mod multipart;
+mod operations;
 mod recording;
 mod report;
 mod running;
 mod service;
+mod serving;
 mod transaction;
 
 pub use body::{Body, BoxError};
@@ -113,6 +120,8 @@ pub use idem_core::transaction::TransactionPool;
 pub use idem_runtime::problem::Problem;
 pub use key::{MalformedKey, idempotency_key};
 pub use layer::IdempotencyLayer;
+pub use operations::LongOperation;
+pub use operations::status::OperationStatus;
 pub use recording::StoredResponse;
 pub use running::Running;
 pub use service::Idempotency;

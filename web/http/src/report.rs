@@ -16,6 +16,8 @@ pub(super) enum Outcome {
     Released,
     /// The recorded response was returned.
     Replayed,
+    /// A request was answered 202, whose long operation another request has begun.
+    Accepted,
     /// The handler ran without a key.
     Unguarded,
     /// The inner service failed.
@@ -29,6 +31,7 @@ impl Outcome {
             Self::Handled => "handled",
             Self::Released => "released",
             Self::Replayed => "replayed",
+            Self::Accepted => "accepted",
             Self::Unguarded => "unguarded",
             Self::Failed => "failed",
             Self::Refused(problem) => problem.name(),

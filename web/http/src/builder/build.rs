@@ -3,6 +3,7 @@
 use super::Builder;
 use crate::config::Config;
 use crate::layer::IdempotencyLayer;
+use crate::operations::Operations;
 use crate::running::Running;
 use idem_core::Store;
 use idem_core::protocol::OnCrash;
@@ -31,6 +32,18 @@ impl<St: Store> Builder<St> {
                  `on_crash(OnCrash::InDoubt)` can go with it",
             );
         }
+        if self.operations.is_some() && (self.fail_open || self.transaction.is_some()) {
+            return refuse(
+                "a long operation has a record that its clients look up while it runs, so neither `fail_open` nor a \
+                 transaction can go with `long_operations`",
+            );
+        }
+        if self.large_result.is_some() && self.operations.is_none() {
+            return refuse("`large_results` is for `long_operations`");
+        }
+        if self.operations.as_deref().is_some_and(|path| !Operations::is_path(path)) {
+            return refuse("the path of `long_operations` must be a path or a URI without a query");
+        }
         if self.max_running == 0 {
             return refuse("at least one handler must be allowed to run");
         }
@@ -51,6 +64,7 @@ impl<St: Store> Builder<St> {
 
     fn operation(&self) -> Operation {
         let operation = self.operation.clone().scope(self.scope.clone()).on_crash(self.on_crash);
+        let operation = operation.store_timeout(self.store_timeout);
         let operation = if self.fail_open { operation.fail_open() } else { operation };
         match self.handler_timeout {
             Some(timeout) => operation.timeout(timeout),
@@ -77,6 +91,8 @@ impl<St: Store> Builder<St> {
             running: Running::none(),
             max_running: self.max_running,
             transaction: self.transaction,
+            store_timeout: self.store_timeout,
+            operations: self.operations.map(|path| Operations::at(&path, self.large_result)),
         }
     }
 }

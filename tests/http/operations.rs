@@ -1,0 +1,427 @@
+//! Tests of long operations on axum, over real sockets: a 202, the work behind it, and what its place answers.
+
+mod crashes;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, Response as HttpResponse, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get_service, post};
+use http_body_util::BodyExt as _;
+use idem::http::{Builder, IdempotencyLayer, LongOperation, Running};
+use idem::testing::{Fault, FaultStore, OperationKind};
+use idem::{MemoryStore, OnCrash, Store, StoreExt as _};
+use idem_test_servers::web::{Answer, Request, Server};
+use tokio::sync::{Mutex, Semaphore};
+
+use crate::support::Runs;
+
+/// The largest body of a response that the layer records.
+const LIMIT: usize = 1_000;
+
+/// What the handler shares with its test.
+#[derive(Clone)]
+struct App {
+    runs: Runs,
+    begun: Arc<Semaphore>,
+    may_end: Arc<Semaphore>,
+}
+
+impl App {
+    fn new() -> Self {
+        let none = || Arc::new(Semaphore::new(0));
+        Self { runs: Runs::default(), begun: none(), may_end: none() }
+    }
+
+    async fn has_begun(&self) {
+        self.begun.acquire().await.unwrap().forget();
+    }
+}
+
+/// Refuses a request, or accepts it and works until the test lets it end. The body says how.
+async fn report(State(app): State<App>, operation: LongOperation, body: String) -> Response {
+    if body == "refuse" {
+        return (StatusCode::BAD_REQUEST, "refused").into_response();
+    }
+    let work = async move {
+        let (number, call) = (app.runs.run(), idem::context().unwrap());
+        app.begun.add_permits(1);
+        app.may_end.acquire().await.unwrap().forget();
+        match &*body {
+            "panic" if number == 1 => panic!("on purpose"),
+            "fail" if number == 1 => StatusCode::BAD_GATEWAY.into_response(),
+            "large" => "x".repeat(LIMIT + 1).into_response(),
+            "stream" => ([("content-type", "text/event-stream")], "data: 1\n\n").into_response(),
+            _ => {
+                let recovered = HeaderValue::from_static(if call.recovered() { "true" } else { "false" });
+                let text = format!("report {number}");
+                (StatusCode::CREATED, [("x-recovered", recovered)], text).into_response()
+            }
+        }
+    };
+    operation.accept(work).into_response()
+}
+
+fn account(request: &Parts) -> Option<String> {
+    Some(request.headers.get("x-account")?.to_str().ok()?.to_owned())
+}
+
+fn settings<St: Store>(store: St) -> Builder<St> {
+    IdempotencyLayer::builder(store)
+        .tenant(account)
+        .max_response_bytes(LIMIT)
+        .long_operations("/operations")
+        .store_timeout(Duration::from_secs(2))
+}
+
+fn router<St: Store>(layer: IdempotencyLayer<St>, app: App) -> Router {
+    Router::new()
+        .route("/reports", post(report))
+        .route("/operations/{name}", get_service(layer.operations()))
+        .layer(layer)
+        .with_state(app)
+}
+
+/// A server with long operations, and its handler.
+struct Api {
+    server: Server,
+    app: App,
+    running: Running,
+}
+
+impl Api {
+    async fn start() -> Self {
+        Self::with(settings(MemoryStore::new())).await
+    }
+
+    async fn with<St: Store>(builder: Builder<St>) -> Self {
+        let (layer, app) = (builder.build().unwrap(), App::new());
+        let running = layer.running();
+        Self { server: Server::start(router(layer, app.clone())).await, app, running }
+    }
+
+    /// Sends a request whose operation then runs, and returns its place.
+    async fn begin(&self, body: &str) -> String {
+        let place = place(&self.server.ask(request("k", body)).await);
+        self.app.has_begun().await;
+        place
+    }
+
+    async fn look(&self, place: &str) -> Answer {
+        self.server.ask(of("a", Request::new("GET", place))).await
+    }
+
+    /// What the place answers when the operation runs no longer.
+    async fn end(&self, place: &str) -> Answer {
+        self.app.may_end.add_permits(1);
+        until_over(self.server.address, place).await
+    }
+}
+
+async fn until_over(address: std::net::SocketAddr, place: &str) -> Answer {
+    let begin = Instant::now();
+    loop {
+        let answer = of("a", Request::new("GET", place)).ask(address).await;
+        if answer.status != 202 {
+            return answer;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(30), "it still runs");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn of(account: &str, request: Request) -> Request {
+    request.header("X-Account", account)
+}
+
+fn request(key: &str, body: &str) -> Request {
+    of("a", Request::post("/reports", key)).body(body)
+}
+
+/// The place of an operation that was accepted, after a check of the response.
+fn place(answer: &Answer) -> String {
+    assert_eq!((answer.status, answer.is_replay()), (202, false), "{answer:?}");
+    assert_eq!(answer.body, br#"{"state":"in_flight"}"#);
+    assert_eq!(answer.text("content-type"), Some("application/json"));
+    assert_eq!(answer.text("cache-control"), Some("no-store"));
+    assert_eq!(answer.retry_after(), 1);
+    answer.text("location").unwrap().to_owned()
+}
+
+/// Whether the answer to a request is what the place of its operation answers.
+fn is_the_same(answer: &Answer, end: &Answer) -> bool {
+    let mut end = end.clone();
+    end.headers.retain(|(name, _)| name != "cache-control");
+    answer.is_replay() && answer.lasting() == end.lasting()
+}
+
+#[tokio::test]
+async fn a_request_is_202_at_once_and_its_place_says_that_it_runs_and_then_replays_its_response() {
+    let api = Api::start().await;
+    let first = api.server.ask(request("a-secret-key", "")).await;
+    let place_of_it = place(&first);
+    api.app.has_begun().await;
+    let name = place_of_it.strip_prefix("/operations/").unwrap();
+    assert!(name.len() == 48 && name.bytes().all(|byte| byte.is_ascii_hexdigit()), "{name}");
+    assert_eq!(place(&api.look(&place_of_it).await), place_of_it);
+    let head = api.server.ask(of("a", Request::new("HEAD", &place_of_it))).await;
+    assert_eq!((head.status, head.text("location"), &head.body[..]), (202, Some(&*place_of_it), &b""[..]));
+
+    let end = api.end(&place_of_it).await;
+    assert_eq!((end.status, &end.body[..], end.is_replay()), (201, &b"report 1"[..], true));
+    assert_eq!(end.text("cache-control"), Some("no-store"));
+    let again = api.server.ask(request("a-secret-key", "")).await;
+    assert_eq!((again.status, &again.body[..], again.is_replay()), (201, &b"report 1"[..], true));
+    let head = api.server.ask(of("a", Request::new("HEAD", &place_of_it))).await;
+    assert_eq!((head.status, head.is_replay(), &head.body[..]), (201, true, &b""[..]));
+    assert_eq!(api.app.runs.count(), 1);
+}
+
+#[tokio::test]
+async fn twenty_duplicates_at_once_run_one_operation_and_all_get_its_place() {
+    let api = Api::start().await;
+    let asked = (0..20).map(|_| request("k", "").ask_at(api.server.address));
+    let answers = futures_util::future::join_all(asked).await;
+    let places: Vec<String> = answers.iter().map(place).collect();
+    assert!(places.iter().all(|place| *place == places[0]), "{places:?}");
+    assert_eq!(place(&api.server.ask(request("k", "")).await), places[0]);
+    assert_eq!(api.end(&places[0]).await.body, b"report 1");
+    assert_eq!(api.app.runs.count(), 1);
+}
+
+#[tokio::test]
+async fn an_operation_goes_on_without_its_client() {
+    let api = Api::start().await;
+    drop(request("k", "").send(api.server.address).await);
+    api.app.has_begun().await;
+    let place = place(&api.server.ask(request("k", "")).await);
+    assert_eq!(api.end(&place).await.body, b"report 1");
+    assert_eq!(api.app.runs.count(), 1);
+}
+
+#[tokio::test]
+async fn a_handler_that_refuses_is_answered_as_without_operations() {
+    let api = Api::start().await;
+    for is_replay in [false, true] {
+        let answer = api.server.ask(request("k", "refuse")).await;
+        assert_eq!((answer.status, &answer.body[..], answer.is_replay()), (400, &b"refused"[..], is_replay));
+    }
+    assert_eq!((api.app.runs.count(), api.running.count()), (0, 0));
+}
+
+#[tokio::test]
+async fn a_key_is_required_and_is_for_one_request_while_it_runs_and_after() {
+    let api = Api::start().await;
+    let without = api.server.ask(of("a", Request::new("POST", "/reports"))).await;
+    assert_eq!((without.status, without.problem()), (400, "key-missing".into()));
+    let place = api.begin("").await;
+    assert_eq!(api.server.ask(request("k", "other")).await.problem(), "key-reused");
+    api.end(&place).await;
+    let other = api.server.ask(request("k", "other")).await;
+    assert_eq!((other.status, other.problem()), (422, "key-reused".into()));
+    assert_eq!(api.app.runs.count(), 1);
+}
+
+#[tokio::test]
+async fn another_tenant_and_a_wrong_name_are_answered_as_an_operation_that_never_was() {
+    let api = Api::start().await;
+    let place = api.begin("").await;
+    let unknown = api.look(&format!("/operations/{}", "0".repeat(48))).await;
+    assert_eq!((unknown.status, unknown.problem()), (404, "operation-unknown".into()));
+    let (of_key, of_request) = place.split_at(place.len() - 16);
+    let of_other_request = format!("{of_key}{}", of_request.chars().rev().collect::<String>());
+    for wrong in [&*of_other_request, of_key, "/operations/x", &place.to_uppercase()] {
+        let path = wrong.replace("/OPERATIONS", "/operations");
+        assert_eq!(api.look(&path).await.lasting(), unknown.lasting(), "{path}");
+    }
+    let look = |account: &str| of(account, Request::new("GET", &place));
+    for _ in 0..2 {
+        let other = api.server.ask(look("b")).await;
+        assert_eq!(other.lasting(), unknown.lasting());
+        assert_ne!(api.look(&place).await.status, 404);
+        api.end(&place).await;
+    }
+    let nobody = api.server.ask(Request::new("GET", &place)).await;
+    assert_eq!((nobody.status, nobody.problem()), (400, "tenant-missing".into()));
+    // The same key and request of another tenant are another operation.
+    let other = self::place(&api.server.ask(of("b", Request::post("/reports", "k"))).await);
+    assert_ne!(other, place);
+}
+
+#[tokio::test]
+async fn a_failed_operation_says_so_and_the_same_request_runs_it_again() {
+    for (how, recovered) in [("panic", "true"), ("fail", "false")] {
+        let api = Api::start().await;
+        let place = api.begin(how).await;
+        let failed = api.end(&place).await;
+        assert_eq!((failed.status, failed.problem()), (500, "handler-failed".into()), "{how}");
+        assert_eq!(api.begin(how).await, place);
+        assert_eq!(self::place(&api.look(&place).await), place);
+        let end = api.end(&place).await;
+        assert_eq!((end.status, end.text("x-recovered")), (201, Some(recovered)), "{how}");
+    }
+}
+
+#[tokio::test]
+async fn a_failed_operation_is_in_doubt_where_the_policy_says_so() {
+    for how in ["panic", "fail"] {
+        let api = Api::with(settings(MemoryStore::new()).on_crash(OnCrash::InDoubt)).await;
+        let place = api.begin(how).await;
+        let doubtful = api.end(&place).await;
+        assert_eq!((doubtful.status, doubtful.problem()), (409, "in-doubt".into()), "{how}");
+        assert_eq!(api.server.ask(request("k", how)).await.problem(), "in-doubt");
+        assert_eq!(api.app.runs.count(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_response_that_cannot_be_recorded_is_said_and_never_truncated() {
+    let small = MemoryStore::with_max_result_bytes(LIMIT / 2);
+    for (store, limit, how) in [
+        (MemoryStore::new(), LIMIT, "large"),
+        (MemoryStore::new(), LIMIT, "stream"),
+        (small, 2 * LIMIT, "large"),
+    ] {
+        let api = Api::with(settings(store).max_response_bytes(limit)).await;
+        let place = api.begin(how).await;
+        let end = api.end(&place).await;
+        assert_eq!((end.status, end.problem()), (409, "response-not-stored".into()), "{how}");
+        assert_eq!(api.server.ask(request("k", how)).await.problem(), "response-not-stored");
+        assert_eq!(api.app.runs.count(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_response_that_cannot_be_recorded_is_kept_by_the_users_function_and_its_place_leads_there() {
+    let small = MemoryStore::with_max_result_bytes(LIMIT / 2);
+    for (store, limit, how) in [
+        (MemoryStore::new(), LIMIT, "large"),
+        (MemoryStore::new(), LIMIT, "stream"),
+        (small, 2 * LIMIT, "large"),
+    ] {
+        let kept = Arc::new(Mutex::new(Vec::new()));
+        let objects = kept.clone();
+        let builder = settings(store).max_response_bytes(limit).large_results(move |head, body| {
+            let objects = objects.clone();
+            async move {
+                let object = idem::context().unwrap().downstream_key("object");
+                let bytes = body.collect().await.unwrap().to_bytes();
+                objects.lock().await.push((head.status, bytes));
+                let location = format!("https://objects.example/{object}");
+                HttpResponse::builder().status(303).header("location", location).body(String::new()).unwrap()
+            }
+        });
+        let api = Api::with(builder).await;
+        let place = api.begin(how).await;
+        let end = api.end(&place).await;
+        assert_eq!((end.status, end.is_replay(), &end.body[..]), (303, true, &b""[..]), "{how}");
+        assert!(end.text("location").unwrap().starts_with("https://objects.example/"));
+        let kept = kept.lock().await;
+        assert_eq!((kept.len(), kept[0].0), (1, StatusCode::OK));
+        let length = if how == "large" { LIMIT + 1 } else { "data: 1\n\n".len() };
+        assert_eq!(kept[0].1.len(), length, "{how}");
+        assert!(is_the_same(&api.server.ask(request("k", how)).await, &end));
+    }
+}
+
+#[tokio::test]
+async fn a_drain_waits_for_an_operation_and_for_its_record() {
+    let api = Api::start().await;
+    let place = api.begin("").await;
+    let left = api.running.drain(Duration::from_millis(50)).await;
+    assert_eq!((left.bodies, left.is_complete(), api.running.count()), (1, false, 1));
+    api.app.may_end.add_permits(1);
+    assert!(api.running.drain(Duration::from_secs(20)).await.is_complete());
+    assert_eq!(api.look(&place).await.body, b"report 1");
+}
+
+#[tokio::test]
+async fn an_operation_that_takes_too_long_is_ended() {
+    let api = Api::with(settings(MemoryStore::new()).handler_timeout(Duration::from_millis(50))).await;
+    let place = api.begin("").await;
+    assert_eq!(until_over(api.server.address, &place).await.problem(), "handler-failed");
+    assert_eq!(api.running.count(), 0);
+}
+
+#[tokio::test]
+async fn an_operation_is_found_in_a_store_that_digests_keys() {
+    let api = Api::with(settings(MemoryStore::new().digest_keys(&[7; 32]))).await;
+    let place = api.begin("").await;
+    assert_eq!(self::place(&api.look(&place).await), place);
+    assert_eq!(api.end(&place).await.body, b"report 1");
+}
+
+#[tokio::test]
+async fn a_store_that_is_down_is_503_and_no_state() {
+    let store = FaultStore::new(MemoryStore::new());
+    let api = Api::with(settings(store.clone()).store_timeout(Duration::from_millis(200))).await;
+    let place = api.begin("").await;
+    for kind in [OperationKind::Get, OperationKind::List] {
+        for fault in [Fault::FailBefore, Fault::HangBefore] {
+            store.always(kind, Some(fault));
+            let down = api.look(&place).await;
+            assert_eq!((down.status, down.problem()), (503, "store-unavailable".into()));
+            assert_eq!(down.retry_after(), 1);
+        }
+        store.always(kind, None);
+    }
+    assert_eq!(api.look(&place).await.status, 202);
+}
+
+#[tokio::test]
+async fn a_place_is_only_read() {
+    let layer = settings(MemoryStore::new()).build().unwrap();
+    let router = Router::new().route_service("/operations/{name}", layer.operations());
+    let server = Server::start(router).await;
+    let refused = server.ask(of("a", Request::new("DELETE", "/operations/x"))).await;
+    assert_eq!((refused.status, refused.text("allow")), (405, Some("GET, HEAD")));
+}
+
+#[tokio::test]
+async fn a_handler_without_the_setting_is_refused_and_no_work_begins() {
+    let layer = IdempotencyLayer::builder(MemoryStore::new()).tenant(account).build().unwrap();
+    let app = App::new();
+    let server = Server::start(router(layer, app.clone())).await;
+    let refused = server.ask(request("k", "")).await;
+    assert_eq!(refused.status, 500);
+    assert!(refused.json()["type"].as_str().unwrap().ends_with("misconfigured"), "{refused:?}");
+    let name = format!("/operations/{}", "0".repeat(48));
+    assert_eq!(server.ask(of("a", Request::new("GET", &name))).await.problem(), "misconfigured");
+    assert_eq!(app.runs.count(), 0);
+}
+
+#[tokio::test]
+async fn work_of_a_handler_that_answers_otherwise_is_dropped() {
+    let (runs, layer) = (Runs::default(), settings(MemoryStore::new()).build().unwrap());
+    let count = runs.clone();
+    let handler = move |operation: LongOperation| async move {
+        let work = async move {
+            count.run();
+            HttpResponse::new(String::new())
+        };
+        let _ = operation.accept(work);
+        (StatusCode::CREATED, "at once")
+    };
+    let server = Server::start(Router::new().route("/reports", post(handler)).layer(layer)).await;
+    for is_replay in [false, true] {
+        let answer = server.ask(request("k", "")).await;
+        assert_eq!((answer.status, &answer.body[..], answer.is_replay()), (201, &b"at once"[..], is_replay));
+    }
+    assert_eq!(runs.count(), 0);
+}
+
+#[test]
+fn settings_that_cannot_go_together_are_refused() {
+    let builder = || settings(MemoryStore::new());
+    assert!(builder().long_operations("https://api.example.com/v1/operations/").build().is_ok());
+    for path in ["operations", "/operations?a=b", "/operations#a", "/oper ations", ""] {
+        assert!(builder().long_operations(path).build().is_err(), "{path:?}");
+    }
+    assert!(builder().fail_open().build().is_err());
+    let without = IdempotencyLayer::builder(MemoryStore::new()).tenant(account);
+    assert!(without.large_results(|_, body| async { HttpResponse::new(body) }).build().is_err());
+}

@@ -1,0 +1,239 @@
+//! Long operations: a handler answers 202, and the rest of its work goes on without the client.
+//!
+//! Owns the name and the place of an operation, and what its handler gets. [`status`] owns what the place answers.
+//! To the engine it is one call, whose lease lasts to its end.
+
+pub(super) mod status;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, LOCATION, RETRY_AFTER};
+use http::response::Parts;
+use http::{Extensions, HeaderValue, Response, StatusCode, Uri};
+use tokio::sync::oneshot;
+
+use super::body::{Body, BoxError};
+use super::config::hex;
+use idem_core::framed_digest;
+use idem_core::protocol::Fingerprint;
+use idem_runtime::Error;
+
+/// The number of digits of a name that the record has, and of those that its request has.
+const OF_KEY: usize = 32;
+const OF_REQUEST: usize = 16;
+
+/// Keeps a response that is too large to record, and returns the one that is recorded.
+pub(super) type LargeResult = Arc<dyn Fn(Parts, Body) -> Work + Send + Sync>;
+
+/// The rest of a handler's work.
+pub(super) type Work = BoxFuture<'static, Response<Body>>;
+
+/// The settings of a layer's long operations.
+pub(super) struct Operations {
+    /// Where they are, without a slash at the end.
+    path: String,
+    pub(super) large_result: Option<LargeResult>,
+}
+
+impl Operations {
+    pub(super) fn is_path(path: &str) -> bool {
+        let is_rooted = path.starts_with('/') || path.contains("://");
+        let uri = format!("{path}/").parse::<Uri>();
+        is_rooted && !path.contains('#') && uri.is_ok_and(|uri| uri.query().is_none())
+    }
+
+    pub(super) fn at(path: &str, large_result: Option<LargeResult>) -> Self {
+        Self { path: path.trim_end_matches('/').to_owned(), large_result }
+    }
+
+    /// The operation of the request with this key and fingerprint. `None` does not happen: the path was checked.
+    pub(super) fn of(&self, digest_of_key: &str, fingerprint: Fingerprint) -> Option<LongOperation> {
+        let request = digest_of_request(digest_of_key, fingerprint);
+        let location = self.location(&format!("{digest_of_key}{request}"))?;
+        Some(LongOperation { location, work: Arc::default() })
+    }
+
+    fn location(&self, name: &str) -> Option<HeaderValue> {
+        HeaderValue::try_from(format!("{}/{name}", self.path)).ok()
+    }
+}
+
+/// The first part of an operation's name, by which its record is found.
+pub(super) fn digest_of_key(tenant: Option<&str>, key: &str) -> String {
+    hex(&framed_digest(&["idem http operation", tenant.unwrap_or_default(), key])[..OF_KEY / 2])
+}
+
+/// The second part, so that nobody who guesses a key reads the response to a request that they do not know.
+fn digest_of_request(digest_of_key: &str, fingerprint: Fingerprint) -> String {
+    let fingerprint = hex(fingerprint.as_bytes());
+    hex(&framed_digest(&["idem http request", digest_of_key, &fingerprint])[..OF_REQUEST / 2])
+}
+
+/// The long operation that a request may become: its handler answers 202 with a `Location`, and the work goes on,
+/// whether its client is there or not. An extractor of axum; elsewhere see [`LongOperation::of`]. A layer has them with
+/// [`Builder::long_operations`](super::Builder::long_operations).
+///
+/// ```
+/// use axum::http::StatusCode;
+/// use axum::response::{IntoResponse, Response};
+/// use axum::routing::{get_service, post};
+/// use axum::{Json, Router};
+/// use idem::MemoryStore;
+/// use idem::http::{Body, IdempotencyLayer, LongOperation};
+///
+/// async fn report(operation: LongOperation, Json(year): Json<u32>) -> Result<axum::http::Response<Body>, StatusCode> {
+///     if year < 2000 {
+///         return Err(StatusCode::BAD_REQUEST); // an ordinary response, which is recorded
+///     }
+///     Ok(operation.accept(async move {
+///         // .. an hour of work ..
+///         (StatusCode::CREATED, format!("the report of {year}")).into_response()
+///     }))
+/// }
+///
+/// let layer = IdempotencyLayer::builder(MemoryStore::new())
+///     .shared_by_all_clients()
+///     .long_operations("/operations")
+///     .handler_timeout(None)
+///     .build()?;
+/// let router: Router = Router::new()
+///     .route("/reports", post(report))
+///     .route("/operations/{name}", get_service(layer.operations()))
+///     .layer(layer);
+/// # let _ = router;
+/// # Ok::<(), idem::Error>(())
+/// ```
+///
+/// | the operation | its place answers | the same request again is answered |
+/// |---|---|---|
+/// | runs | 202 `{"state":"in_flight"}` with `Location` and `Retry-After` | the same 202; the handler does not run |
+/// | has a response that is kept | that response, with `Idempotency-Replayed: true` | the same |
+/// | has one that is too large, or a stream | 409 `response-not-stored`, unless [`large_results`](super::Builder::large_results) kept it | the same |
+/// | failed (5xx, a panic, `handler_timeout`), or its process died and the lease is over | 500 `handler-failed` | by the handler, which runs again |
+/// | the same, under [`OnCrash::InDoubt`](idem_runtime::OnCrash::InDoubt) | 409 `in-doubt` | the same |
+/// | is another tenant's, was never accepted, or its record has expired | 404 `operation-unknown` | - |
+///
+/// There is one record, that of the request, and no second one that could contradict it. RFC 9110 calls a 202
+/// "noncommittal", so the draft's "the result of the previously completed operation" is the response at the end. A
+/// duplicate gets the 202 also before the handler has answered, and finds at the place what it answered.
+///
+/// The place has 48 hexadecimal digits, of which 32 are a digest of tenant and key, and 16 one of the request. Who knows
+/// only a key finds nothing. The place needs the tenant, so it belongs behind the same authentication.
+///
+/// The work is a part of the handler: [`context`](idem_runtime::context) and steps work in it, `max_running` and `handler_timeout`
+/// (10 minutes unless set) count it, the lease is renewed to its end, and
+/// [`drain`](super::Running::drain) waits for it. Its response passes no layer inside the idempotency layer.
+///
+/// # Errors
+///
+/// A request outside a layer with `long_operations` is answered 500 `misconfigured`.
+///
+/// # Cancellation
+///
+/// Nothing ends the work but its end, `handler_timeout`, the loss of its lease and that of its process.
+#[derive(Clone)]
+pub struct LongOperation {
+    location: HeaderValue,
+    work: Arc<Mutex<Option<Work>>>,
+}
+
+impl LongOperation {
+    /// The long operation of the request with these extensions.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Configuration`] as the type says.
+    pub fn of(extensions: &Extensions) -> Result<Self, Error> {
+        let missing = || {
+            Error::configuration(
+                "idem::http",
+                "the request cannot become a long operation: `Builder::long_operations` lets it",
+            )
+        };
+        extensions.get().cloned().ok_or_else(missing)
+    }
+
+    /// Where the client finds its state and its response.
+    #[must_use]
+    pub const fn location(&self) -> &HeaderValue {
+        &self.location
+    }
+
+    /// The 202 to return from the handler. When the handler has returned it, `work` begins, and its response becomes the
+    /// recorded one, as that of a handler would. If the handler returns another status, `work` is dropped.
+    #[must_use = "the work begins when the handler returns this response"]
+    pub fn accept<F, R>(self, work: F) -> Response<Body>
+    where
+        F: Future<Output = Response<R>> + Send + 'static,
+        R: http_body::Body + Send + 'static,
+        R::Error: Into<BoxError>,
+    {
+        *self.lock() = Some(boxed(work));
+        self.accepted()
+    }
+
+    /// The response while the operation runs.
+    pub(super) fn accepted(&self) -> Response<Body> {
+        in_flight(&self.location, Duration::ZERO)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Work>> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for LongOperation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LongOperation").field("location", &self.location).finish_non_exhaustive()
+    }
+}
+
+pub(super) fn boxed<F, R>(work: F) -> Work
+where
+    F: Future<Output = Response<R>> + Send + 'static,
+    R: http_body::Body + Send + 'static,
+    R::Error: Into<BoxError>,
+{
+    Box::pin(async move { work.await.map(Body::new) })
+}
+
+/// The response about an operation that began so long ago. A client that looks each time after `Retry-After` learns the
+/// end at most a tenth later.
+fn in_flight(location: &HeaderValue, age: Duration) -> Response<Body> {
+    let mut response = Response::new(Body::from(Bytes::from_static(br#"{"state":"in_flight"}"#)));
+    *response.status_mut() = StatusCode::ACCEPTED;
+    let headers = response.headers_mut();
+    headers.insert(LOCATION, location.clone());
+    headers.insert(RETRY_AFTER, HeaderValue::from((age.as_secs() / 10).clamp(1, 30)));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// What waits for the first response of a handler, to tell whether it accepted its operation.
+pub(super) struct Acceptance {
+    operation: LongOperation,
+    client: oneshot::Sender<Response<Body>>,
+}
+
+impl Acceptance {
+    pub(super) fn of(operation: LongOperation) -> (Self, oneshot::Receiver<Response<Body>>) {
+        let (client, received) = oneshot::channel();
+        (Self { operation, client }, received)
+    }
+
+    /// The work that follows a response with this status, and who gets the response; `None` if it is the last one.
+    pub(super) fn operation(self, status: StatusCode) -> Option<(Work, oneshot::Sender<Response<Body>>)> {
+        let work = self.operation.lock().take().filter(|_| status == StatusCode::ACCEPTED)?;
+        Some((work, self.client))
+    }
+}
+
+/// The 202 of a handler that goes on; `None` once it has answered otherwise, or has ended without an answer.
+pub(super) async fn accepted(client: Option<oneshot::Receiver<Response<Body>>>) -> Option<Response<Body>> {
+    client?.await.ok()
+}
