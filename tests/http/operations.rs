@@ -6,15 +6,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::State as Shared;
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Response as HttpResponse, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get_service, post};
 use http_body_util::BodyExt as _;
 use idem::http::{Builder, IdempotencyLayer, LongOperation, Running};
+use idem::protocol::{Answer as StoreAnswer, Record, Request as StoreRequest, State};
 use idem::testing::{Fault, FaultStore, OperationKind};
-use idem::{MemoryStore, OnCrash, Store, StoreExt as _};
+use idem::{MemoryStore, OnCrash, RecordKey, Store, StoreError, StoreExt as _};
+use idem_core::inspection::Inspection;
+use idem_core::listing::{List, Page};
 use idem_test_servers::web::{Answer, Request, Server};
 use tokio::sync::{Mutex, Semaphore};
 
@@ -43,7 +46,7 @@ impl App {
 }
 
 /// Refuses a request, or accepts it and works until the test lets it end. The body says how.
-async fn report(State(app): State<App>, operation: LongOperation, body: String) -> Response {
+async fn report(Shared(app): Shared<App>, operation: LongOperation, body: String) -> Response {
     if body == "refuse" {
         return (StatusCode::BAD_REQUEST, "refused").into_response();
     }
@@ -370,6 +373,59 @@ async fn a_store_that_is_down_is_503_and_no_state() {
         store.always(kind, None);
     }
     assert_eq!(api.look(&place).await.status, 202);
+}
+
+/// A store in which the operation ends, and its first lease is over, while a look reads the clock.
+#[derive(Clone)]
+struct SlowClock {
+    inner: MemoryStore,
+    may_end: Arc<Semaphore>,
+}
+
+impl Store for SlowClock {
+    async fn apply(&self, key: &RecordKey, request: StoreRequest) -> Result<StoreAnswer, StoreError> {
+        self.inner.apply(key, request).await
+    }
+
+    async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
+        self.inner.get(key).await
+    }
+
+    async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
+        self.inner.forget(key).await
+    }
+
+    async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
+        self.inner.purge(limit).await
+    }
+
+    async fn list(&self, request: &List) -> Result<Page, StoreError> {
+        self.may_end.add_permits(1);
+        loop {
+            let mut page = self.inner.list(request).await?;
+            if page.records.iter().all(|listed| listed.record.state == State::Completed) {
+                page.now = page.now.after(Duration::from_secs(60));
+                return Ok(page);
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    async fn inspect(&self) -> Result<Inspection, StoreError> {
+        self.inner.inspect().await
+    }
+}
+
+#[tokio::test]
+async fn an_operation_that_ends_while_its_state_is_read_did_not_fail() {
+    let app = App::new();
+    let store = SlowClock { inner: MemoryStore::new(), may_end: app.may_end.clone() };
+    let layer = settings(store).build().unwrap();
+    let server = Server::start(router(layer, app.clone())).await;
+    let place = place(&server.ask(request("k", "")).await);
+    app.has_begun().await;
+    let end = server.ask(of("a", Request::new("GET", &place))).await;
+    assert_eq!((end.status, &end.body[..]), (201, &b"report 1"[..]));
 }
 
 #[tokio::test]
