@@ -78,15 +78,17 @@ fn digest_of_request(digest_of_key: &str, fingerprint: Fingerprint) -> String {
 /// [`Builder::long_operations`](super::Builder::long_operations).
 ///
 /// ```
+/// # #[cfg(feature = "axum")]
+/// # fn router() -> Result<axum::Router, idem::Error> {
+/// use axum::Router;
 /// use axum::http::StatusCode;
-/// use axum::response::{IntoResponse, Response};
+/// use axum::response::IntoResponse;
 /// use axum::routing::{get_service, post};
-/// use axum::{Json, Router};
 /// use idem::MemoryStore;
-/// use idem::http::{Body, IdempotencyLayer, LongOperation};
+/// use idem::http::{IdempotencyLayer, LongOperation};
 ///
-/// async fn report(operation: LongOperation, Json(year): Json<u32>) -> Result<axum::http::Response<Body>, StatusCode> {
-///     if year < 2000 {
+/// async fn report(operation: LongOperation, year: String) -> Result<impl IntoResponse, StatusCode> {
+///     if year.len() != 4 {
 ///         return Err(StatusCode::BAD_REQUEST); // an ordinary response, which is recorded
 ///     }
 ///     Ok(operation.accept(async move {
@@ -100,12 +102,12 @@ fn digest_of_request(digest_of_key: &str, fingerprint: Fingerprint) -> String {
 ///     .long_operations("/operations")
 ///     .handler_timeout(None)
 ///     .build()?;
-/// let router: Router = Router::new()
+/// let router = Router::new()
 ///     .route("/reports", post(report))
 ///     .route("/operations/{name}", get_service(layer.operations()))
-///     .layer(layer);
-/// # let _ = router;
-/// # Ok::<(), idem::Error>(())
+///     .route_layer(layer);
+/// # Ok(router)
+/// # }
 /// ```
 ///
 /// | the operation | its place answers | the same request again is answered |
