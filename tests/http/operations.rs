@@ -1,6 +1,8 @@
 //! Tests of long operations on axum, over real sockets: a 202, the work behind it, and what its place answers.
 
 mod crashes;
+mod results;
+mod stores;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,15 +13,10 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, Response as HttpResponse, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get_service, post};
-use http_body_util::BodyExt as _;
 use idem::http::{Builder, IdempotencyLayer, LongOperation, Running};
-use idem::protocol::{Answer as StoreAnswer, Record, Request as StoreRequest, State};
-use idem::testing::{Fault, FaultStore, OperationKind};
-use idem::{MemoryStore, OnCrash, RecordKey, Store, StoreError, StoreExt as _};
-use idem_core::inspection::Inspection;
-use idem_core::listing::{List, Page};
+use idem::{MemoryStore, OnCrash, Store};
 use idem_test_servers::web::{Answer, Request, Server};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Semaphore;
 
 use crate::support::Runs;
 
@@ -282,56 +279,6 @@ async fn a_failed_operation_is_in_doubt_where_the_policy_says_so() {
 }
 
 #[tokio::test]
-async fn a_response_that_cannot_be_recorded_is_said_and_never_truncated() {
-    let small = MemoryStore::with_max_result_bytes(LIMIT / 2);
-    for (store, limit, how) in [
-        (MemoryStore::new(), LIMIT, "large"),
-        (MemoryStore::new(), LIMIT, "stream"),
-        (small, 2 * LIMIT, "large"),
-    ] {
-        let api = Api::with(settings(store).max_response_bytes(limit)).await;
-        let place = api.begin(how).await;
-        let end = api.end(&place).await;
-        assert_eq!((end.status, end.problem()), (409, "response-not-stored".into()), "{how}");
-        assert_eq!(api.server.ask(request("k", how)).await.problem(), "response-not-stored");
-        assert_eq!(api.app.runs.count(), 1);
-    }
-}
-
-#[tokio::test]
-async fn a_response_that_cannot_be_recorded_is_kept_by_the_users_function_and_its_place_leads_there() {
-    let small = MemoryStore::with_max_result_bytes(LIMIT / 2);
-    for (store, limit, how) in [
-        (MemoryStore::new(), LIMIT, "large"),
-        (MemoryStore::new(), LIMIT, "stream"),
-        (small, 2 * LIMIT, "large"),
-    ] {
-        let kept = Arc::new(Mutex::new(Vec::new()));
-        let objects = kept.clone();
-        let builder = settings(store).max_response_bytes(limit).large_results(move |head, body| {
-            let objects = objects.clone();
-            async move {
-                let object = idem::context().unwrap().downstream_key("object");
-                let bytes = body.collect().await.unwrap().to_bytes();
-                objects.lock().await.push((head.status, bytes));
-                let location = format!("https://objects.example/{object}");
-                HttpResponse::builder().status(303).header("location", location).body(String::new()).unwrap()
-            }
-        });
-        let api = Api::with(builder).await;
-        let place = api.begin(how).await;
-        let end = api.end(&place).await;
-        assert_eq!((end.status, end.is_replay(), &end.body[..]), (303, true, &b""[..]), "{how}");
-        assert!(end.text("location").unwrap().starts_with("https://objects.example/"));
-        let kept = kept.lock().await;
-        assert_eq!((kept.len(), kept[0].0), (1, StatusCode::OK));
-        let length = if how == "large" { LIMIT + 1 } else { "data: 1\n\n".len() };
-        assert_eq!(kept[0].1.len(), length, "{how}");
-        assert!(is_the_same(&api.server.ask(request("k", how)).await, &end));
-    }
-}
-
-#[tokio::test]
 async fn a_drain_waits_for_an_operation_and_for_its_record() {
     let api = Api::start().await;
     let place = api.begin("").await;
@@ -348,84 +295,6 @@ async fn an_operation_that_takes_too_long_is_ended() {
     let place = api.begin("").await;
     assert_eq!(until_over(api.server.address, &place).await.problem(), "handler-failed");
     assert_eq!(api.running.count(), 0);
-}
-
-#[tokio::test]
-async fn an_operation_is_found_in_a_store_that_digests_keys() {
-    let api = Api::with(settings(MemoryStore::new().digest_keys(&[7; 32]))).await;
-    let place = api.begin("").await;
-    assert_eq!(self::place(&api.look(&place).await), place);
-    assert_eq!(api.end(&place).await.body, b"report 1");
-}
-
-#[tokio::test]
-async fn a_store_that_is_down_is_503_and_no_state() {
-    let store = FaultStore::new(MemoryStore::new());
-    let api = Api::with(settings(store.clone()).store_timeout(Duration::from_millis(200))).await;
-    let place = api.begin("").await;
-    for kind in [OperationKind::Get, OperationKind::List] {
-        for fault in [Fault::FailBefore, Fault::HangBefore] {
-            store.always(kind, Some(fault));
-            let down = api.look(&place).await;
-            assert_eq!((down.status, down.problem()), (503, "store-unavailable".into()));
-            assert_eq!(down.retry_after(), 1);
-        }
-        store.always(kind, None);
-    }
-    assert_eq!(api.look(&place).await.status, 202);
-}
-
-/// A store in which the operation ends, and its first lease is over, while a look reads the clock.
-#[derive(Clone)]
-struct SlowClock {
-    inner: MemoryStore,
-    may_end: Arc<Semaphore>,
-}
-
-impl Store for SlowClock {
-    async fn apply(&self, key: &RecordKey, request: StoreRequest) -> Result<StoreAnswer, StoreError> {
-        self.inner.apply(key, request).await
-    }
-
-    async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
-        self.inner.get(key).await
-    }
-
-    async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
-        self.inner.forget(key).await
-    }
-
-    async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
-        self.inner.purge(limit).await
-    }
-
-    async fn list(&self, request: &List) -> Result<Page, StoreError> {
-        self.may_end.add_permits(1);
-        loop {
-            let mut page = self.inner.list(request).await?;
-            if page.records.iter().all(|listed| listed.record.state == State::Completed) {
-                page.now = page.now.after(Duration::from_secs(60));
-                return Ok(page);
-            }
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    }
-
-    async fn inspect(&self) -> Result<Inspection, StoreError> {
-        self.inner.inspect().await
-    }
-}
-
-#[tokio::test]
-async fn an_operation_that_ends_while_its_state_is_read_did_not_fail() {
-    let app = App::new();
-    let store = SlowClock { inner: MemoryStore::new(), may_end: app.may_end.clone() };
-    let layer = settings(store).build().unwrap();
-    let server = Server::start(router(layer, app.clone())).await;
-    let place = place(&server.ask(request("k", "")).await);
-    app.has_begun().await;
-    let end = server.ask(of("a", Request::new("GET", &place))).await;
-    assert_eq!((end.status, &end.body[..]), (201, &b"report 1"[..]));
 }
 
 #[tokio::test]

@@ -18,9 +18,14 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// Whether another request with the key is in flight.
+    /// Whether another request with the key is in flight, or its long operation.
     pub(super) fn is_busy(&self) -> bool {
-        self.head.status == StatusCode::CONFLICT && self.head.headers.contains_key(RETRY_AFTER)
+        let in_flight = match self.head.status {
+            StatusCode::CONFLICT => true,
+            StatusCode::ACCEPTED => self.body.as_ref() == br#"{"state":"in_flight"}"#,
+            _ => false,
+        };
+        in_flight && self.head.headers.contains_key(RETRY_AFTER)
     }
 
     /// Whether a later request must get the same.

@@ -48,7 +48,7 @@ pub fn twice<S>(service: S) -> Twice<S> {
 /// 2. The request arrives once more, as if its client had never read the answer.
 ///
 /// All answers must be the same, except for those that ask the client to try again: 401, 403, 407, 408, 425, 429, 5xx, and 409 with
-/// `Retry-After` for a key in flight, which the client repeats. [`effects`](Self::effects) may rise by one. Requests without the header
+/// `Retry-After` for a key in flight, which the client repeats, as it does after the 202 of a long operation. [`effects`](Self::effects) may rise by one. Requests without the header
 /// pass unchanged.
 ///
 /// ```

@@ -1,0 +1,87 @@
+//! Responses of long operations that are too large to record, and `twice` with long operations.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request as HttpRequest, Response as HttpResponse, StatusCode};
+use axum::response::IntoResponse as _;
+use axum::routing::post;
+use http_body_util::BodyExt as _;
+use idem::MemoryStore;
+use idem::http::LongOperation;
+use idem::testing::twice;
+use tokio::sync::Mutex;
+use tower::ServiceExt as _;
+
+use super::{Api, LIMIT, is_the_same, request, settings};
+
+#[tokio::test]
+async fn a_response_that_cannot_be_recorded_is_said_and_never_truncated() {
+    let small = MemoryStore::with_max_result_bytes(LIMIT / 2);
+    for (store, limit, how) in [
+        (MemoryStore::new(), LIMIT, "large"),
+        (MemoryStore::new(), LIMIT, "stream"),
+        (small, 2 * LIMIT, "large"),
+    ] {
+        let api = Api::with(settings(store).max_response_bytes(limit)).await;
+        let place = api.begin(how).await;
+        let end = api.end(&place).await;
+        assert_eq!((end.status, end.problem()), (409, "response-not-stored".into()), "{how}");
+        assert_eq!(api.server.ask(request("k", how)).await.problem(), "response-not-stored");
+        assert_eq!(api.app.runs.count(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_response_that_cannot_be_recorded_is_kept_by_the_users_function_and_its_place_leads_there() {
+    let small = MemoryStore::with_max_result_bytes(LIMIT / 2);
+    for (store, limit, how) in [
+        (MemoryStore::new(), LIMIT, "large"),
+        (MemoryStore::new(), LIMIT, "stream"),
+        (small, 2 * LIMIT, "large"),
+    ] {
+        let kept = Arc::new(Mutex::new(Vec::new()));
+        let objects = kept.clone();
+        let builder = settings(store).max_response_bytes(limit).large_results(move |head, body| {
+            let objects = objects.clone();
+            async move {
+                let object = idem::context().unwrap().downstream_key("object");
+                let bytes = body.collect().await.unwrap().to_bytes();
+                objects.lock().await.push((head.status, bytes));
+                let location = format!("https://objects.example/{object}");
+                HttpResponse::builder().status(303).header("location", location).body(String::new()).unwrap()
+            }
+        });
+        let api = Api::with(builder).await;
+        let place = api.begin(how).await;
+        let end = api.end(&place).await;
+        assert_eq!((end.status, end.is_replay(), &end.body[..]), (303, true, &b""[..]), "{how}");
+        assert!(end.text("location").unwrap().starts_with("https://objects.example/"));
+        let kept = kept.lock().await;
+        assert_eq!((kept.len(), kept[0].0), (1, StatusCode::OK));
+        let length = if how == "large" { LIMIT + 1 } else { "data: 1\n\n".len() };
+        assert_eq!(kept[0].1.len(), length, "{how}");
+        assert!(is_the_same(&api.server.ask(request("k", how)).await, &end));
+    }
+}
+
+#[tokio::test]
+async fn twice_waits_for_the_end_of_an_operation() {
+    let charges = Arc::new(AtomicU64::new(0));
+    let (charge, count) = (charges.clone(), charges.clone());
+    let handler = move |operation: LongOperation| async move {
+        operation.accept(async move {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            (StatusCode::CREATED, format!("charge {}", charge.fetch_add(1, Ordering::SeqCst) + 1))
+                .into_response()
+        })
+    };
+    let layer = settings(MemoryStore::new()).build().unwrap();
+    let app = twice(Router::new().route("/charges", post(handler)).layer(layer))
+        .effects(move || std::future::ready(count.load(Ordering::SeqCst)));
+    let request = HttpRequest::post("/charges").header("idempotency-key", "k").header("x-account", "a");
+    let answer = app.oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+    assert_eq!((answer.status(), charges.load(Ordering::SeqCst)), (StatusCode::CREATED, 1));
+}
