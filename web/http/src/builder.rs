@@ -16,7 +16,7 @@ use super::fingerprint::RequestFingerprint;
 use super::guard::Guard;
 use super::key::HEADER;
 use super::layer::IdempotencyLayer;
-use super::operations::{LargeResult, boxed};
+use super::long_operation::{LargeResult, boxed};
 use super::transaction::{Attach, Transactional};
 use idem_core::Store;
 use idem_core::protocol::OnCrash;

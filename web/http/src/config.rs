@@ -4,7 +4,6 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,14 +12,15 @@ use http::{HeaderMap, HeaderName, Response, StatusCode, request, response};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::body::Body;
+use super::digest::digest;
 use super::fingerprint::RequestFingerprint;
 use super::guard::Guard;
 use super::key;
-use super::operations::Operations;
+use super::long_operation::LargeResult;
 use super::report::{self, Outcome};
 use super::running::Running;
 use super::transaction::Attach;
-use idem_core::{Key, KeyError, MAX_KEY_BYTES, framed_digest};
+use idem_core::{Key, KeyError, MAX_KEY_BYTES};
 use idem_runtime::Operation;
 use idem_runtime::problem::{Documentation, ProblemDetails};
 
@@ -101,8 +101,9 @@ pub(super) struct Config<St> {
     pub(super) max_running: usize,
     /// For handlers in a transaction.
     pub(super) transaction: Option<Attach>,
-    /// For handlers that may answer 202 and go on.
-    pub(super) operations: Option<Operations>,
+    /// For handlers that may answer 202 and go on: the path of their operations.
+    pub(super) operations: Option<String>,
+    pub(super) large_result: Option<LargeResult>,
 }
 
 impl<St> Config<St> {
@@ -149,18 +150,10 @@ fn encoded(tenant: Option<&str>) -> Cow<'_, str> {
     let encoded: Cow<'_, str> = utf8_percent_encode(tenant, NON_ALPHANUMERIC).into();
     // Encoded text has no colon, so no tenant can look like the digest of another one.
     if encoded.len() > LONGEST_TENANT {
-        format!("{DIGEST}{}", hex(&framed_digest(&["idem http tenant", tenant]))).into()
+        format!("{DIGEST}{}", digest(&["idem http tenant", tenant])).into()
     } else {
         encoded
     }
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a `String` cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// What a status means by default. A final response is kept. It is not final if the client must authenticate (401, 403,

@@ -74,44 +74,6 @@ pub(crate) fn not_committed() -> ProblemDetails {
     )
 }
 
-/// The same for an operation of another tenant, so that it reveals nothing.
-pub(crate) fn operation_unknown() -> ProblemDetails {
-    ProblemDetails::new(
-        Problem::OperationUnknown,
-        "You have no such operation: it was never accepted, or its record has expired.",
-    )
-}
-
-pub(crate) fn operation_failed() -> ProblemDetails {
-    ProblemDetails::new(
-        Problem::HandlerFailed,
-        "The operation failed or was interrupted, and has no response. Send the same request with the same key again.",
-    )
-}
-
-pub(crate) fn operation_in_doubt() -> ProblemDetails {
-    ProblemDetails::new(
-        Problem::InDoubt,
-        "The operation began, and it is not known how it ended. It does not begin again before somebody has found out \
-         what it did.",
-    )
-}
-
-pub(crate) fn operation_not_stored() -> ProblemDetails {
-    ProblemDetails::new(
-        Problem::ResponseNotStored,
-        "The operation has ended, and its response was too large to keep or a stream. It does not begin again. Look up \
-         what it did.",
-    )
-}
-
-pub(crate) fn operation_unreadable() -> ProblemDetails {
-    ProblemDetails::new(
-        Problem::StoreUnavailable,
-        "The state of the operation cannot be read now. Look again after the time in `Retry-After`.",
-    )
-}
-
 pub(crate) fn too_many_running() -> ProblemDetails {
     ProblemDetails::new(
         Problem::TooManyRunning,

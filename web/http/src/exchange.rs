@@ -18,7 +18,7 @@ use super::errors::{misconfigured, refusal, too_many_running};
 use super::guard::Guard;
 use super::handling::{Run, Unstarted, replayed};
 use super::key::{self, Syntax};
-use super::operations::{LongOperation, digest_of_key};
+use super::long_operation::{LongOperation, name_of_key, name_of_request};
 use super::report::{self, Outcome};
 use idem_core::{Key, Store};
 use idem_runtime::problem::{Problem, ProblemDetails};
@@ -138,7 +138,7 @@ where
         Err(error) => match (&error, long_operation) {
             (Error::InFlight { reentrant: false, .. }, Some(long_operation)) => {
                 report::outcome(&config.scope, Outcome::Accepted);
-                Begun::Answered(long_operation.accepted())
+                Begun::Answered(long_operation.in_flight(Duration::ZERO))
             }
             _ => refused(refusal(&error)),
         },
@@ -184,11 +184,11 @@ where
     let operation = config.operation.clone().computed_fingerprint(fingerprint);
     let (operation, key, long_operation) = match &config.operations {
         None => (operation, config.record_key(tenant.as_deref(), &key), None),
-        Some(operations) => {
-            let digest = digest_of_key(tenant.as_deref(), &key);
-            let long_operation = operations.of(&digest, fingerprint);
+        Some(path) => {
+            let name = name_of_key(tenant.as_deref(), &key);
+            let long_operation = LongOperation::at(path, &name_of_request(&name, fingerprint));
             // Who has the place of an operation need not wait for its end.
-            (operation.wait(Duration::ZERO), config.operation_key(tenant.as_deref(), &digest), long_operation)
+            (operation.wait(Duration::ZERO), config.operation_key(tenant.as_deref(), &name), long_operation)
         }
     };
     let key = key.map_err(|_| misconfigured())?;

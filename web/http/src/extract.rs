@@ -3,7 +3,7 @@
 use axum::extract::{FromRequestParts, OptionalFromRequestParts};
 use http::request::Parts;
 
-use super::operations::LongOperation;
+use super::long_operation::LongOperation;
 use super::transaction::Tx;
 use idem_runtime::{Context, Error, context};
 

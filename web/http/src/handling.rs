@@ -5,16 +5,16 @@
 use std::fmt;
 use std::sync::Arc;
 
-use http::header::HeaderName;
-use http::{HeaderValue, Method, Request, Response};
+use http::{Method, Request, Response};
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinError, JoinHandle};
 use tracing::{Instrument as _, Span};
 
 use super::body::{Body, BoxError};
 use super::config::Config;
 use super::errors::{no_runtime, not_committed, refusal};
-use super::operations::{Acceptance, LongOperation, accepted};
+use super::long_operation::LongOperation;
 use super::recording;
 use super::report::{self, Outcome};
 use super::running::Counted;
@@ -23,9 +23,6 @@ use idem_core::Store;
 use idem_core::protocol::{ResultFormat, StoredResult, Tombstone, Verdict};
 use idem_runtime::problem::{Problem, ProblemDetails};
 use idem_runtime::{Attempt, Error, Interrupted, Replayed};
-
-/// The header that marks a replay.
-pub(super) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
 /// A request whose key is claimed and whose handler must run: see
 /// [`IdempotencyLayer::begin`](super::IdempotencyLayer::begin). If it is dropped instead, it releases the key as if the
@@ -75,13 +72,14 @@ impl<St: Store> Run<St> {
     {
         let Self { unstarted, place, config, method, operation, span } = self;
         let Ok(runtime) = Handle::try_current() else { return Ok(config.refuse(&no_runtime())) };
-        let (acceptance, client) = operation.map(Acceptance::of).unzip();
+        let (client, accepted) = oneshot::channel();
+        let acceptance = operation.map(|operation| (operation, client));
         let work =
             work(config.clone(), unstarted, place, method, acceptance, handler).instrument(span.clone());
         // Boxed, because tokio would move the whole future several times.
         let task = runtime.spawn(Box::pin(work));
         let _end = EndOfClient::of(&config, &task);
-        if let Some(response) = accepted(client).await {
+        if let Ok(response) = accepted.await {
             runtime.spawn(report_end(config, task, span));
             return Ok(response);
         }
@@ -106,12 +104,13 @@ impl<St: Store> Run<St> {
         E: 'static,
     {
         let Self { unstarted, place, config, method, operation, span } = self;
-        let (acceptance, client) = operation.map(Acceptance::of).unzip();
+        let (client, accepted) = oneshot::channel();
+        let acceptance = operation.map(|operation| (operation, client));
         let work =
             work(config.clone(), unstarted, place, method, acceptance, handler).instrument(span.clone());
         let task = tokio::task::spawn_local(work);
         let _end = EndOfClient::of(&config, &task);
-        if let Some(response) = accepted(client).await {
+        if let Ok(response) = accepted.await {
             tokio::task::spawn_local(report_end(config, task, span));
             return Ok(response);
         }
@@ -181,7 +180,7 @@ async fn work<St, F, R, E>(
     mut unstarted: Unstarted<St>,
     place: Counted,
     method: Method,
-    acceptance: Option<Acceptance>,
+    acceptance: Option<(LongOperation, oneshot::Sender<Response<Body>>)>,
     handler: F,
 ) -> Ended<E>
 where
@@ -198,11 +197,13 @@ where
     let served = async move {
         let _place = place;
         let response = handler.await?;
-        match acceptance.and_then(|acceptance| acceptance.operation(response.status())) {
-            Some((operation, client)) => {
+        let accepted =
+            acceptance.and_then(|(operation, client)| Some((operation.work(response.status())?, client)));
+        match accepted {
+            Some((work, client)) => {
                 // The client may have gone away.
                 let _ = client.send(response.map(Body::new));
-                Ok(serve_end(settings, &method, operation.await).await)
+                Ok(serve_end(settings, &method, work.await).await)
             }
             None => Ok(serve(settings, &method, response).await),
         }
@@ -269,11 +270,10 @@ fn instead<St: Store, E>(interrupted: Interrupted<St>) -> Ended<E> {
 pub(super) fn replayed<St: Store>(replay: &Replayed<St>) -> Result<Response<Body>, Error> {
     let mut response = replay.decode_with(|_, bytes| match ResultFormat::of(bytes) {
         None | Some(ResultFormat::Response) => {
-            recording::decode(bytes).ok_or_else(|| "it is not a recorded response".to_owned())
+            recording::replay(bytes).ok_or_else(|| "it is not a recorded response".to_owned())
         }
         Some(other) => Err(format!("expected {}, found {other}", ResultFormat::Response)),
     })?;
-    response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
     response.extensions_mut().insert(replay.outcome());
     Ok(response)
 }

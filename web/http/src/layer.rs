@@ -10,7 +10,7 @@ use tower_layer::Layer;
 use super::body::BoxError;
 use super::config::Config;
 use super::exchange::{Begun, begin};
-use super::operations::status::OperationStatus;
+use super::operation_status::OperationStatus;
 use super::running::Running;
 use super::service::Idempotency;
 use idem_core::Store;
@@ -50,7 +50,7 @@ impl<St> IdempotencyLayer<St> {
     /// The service that answers a `GET` or `HEAD` of the place of a [long operation](super::LongOperation).
     #[must_use]
     pub fn operations(&self) -> OperationStatus<St> {
-        OperationStatus::new(self.config.clone())
+        OperationStatus { config: self.config.clone() }
     }
 }
 

@@ -15,6 +15,9 @@ use super::body::Body;
 /// `idem_core::protocol::ResultFormat`. Another byte format needs another number.
 const VERSION: u8 = 1;
 
+/// The header that marks a replay.
+pub(super) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+
 /// Headers that are never kept, because they are for one connection (RFC 9110, section 7.6.1), for one point in time,
 /// for one request or for one client only. [`is_never_kept`] has the fields without a constant in the crate `http`.
 ///
@@ -92,6 +95,13 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Response<Body>> {
         Response::new(Body::whole(body, Some(trailers).filter(|trailers| !trailers.is_empty())));
     *response.status_mut() = status;
     *response.headers_mut() = headers;
+    Some(response)
+}
+
+/// The same, marked as a replay.
+pub(super) fn replay(bytes: &[u8]) -> Option<Response<Body>> {
+    let mut response = decode(bytes)?;
+    response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
     Some(response)
 }
 

@@ -7,8 +7,7 @@ use http::{HeaderMap, Method, Response, StatusCode};
 
 use super::body::{Body, BoxError, Gathered, gather};
 use super::config::{Config, Fate, Recording, is_grpc_failure, streams};
-use super::handling::REPLAYED;
-use super::recording;
+use super::recording::{self, REPLAYED};
 use idem_core::Store;
 
 /// A response, and what to record for it.
@@ -88,9 +87,9 @@ pub(super) async fn serve_end<St: Store>(
     let is_too_large = match &served.record {
         Record::Tombstone => true,
         Record::Whole(bytes) => limit.is_some_and(|limit| bytes.len() > limit),
-        Record::Nothing | Record::Forget | Record::Replay | Record::Crash => false,
+        _ => false,
     };
-    match config.operations.as_ref().and_then(|operations| operations.large_result.as_ref()) {
+    match &config.large_result {
         Some(large_result) if is_too_large => {
             let (parts, body) = served.response.into_parts();
             serve(config, method, large_result(parts, body).await).await

@@ -3,7 +3,7 @@
 use super::Builder;
 use crate::config::Config;
 use crate::layer::IdempotencyLayer;
-use crate::operations::Operations;
+use crate::long_operation::is_path;
 use crate::running::Running;
 use idem_core::Store;
 use idem_core::protocol::OnCrash;
@@ -38,10 +38,7 @@ impl<St: Store> Builder<St> {
                  transaction can go with `long_operations`",
             );
         }
-        if self.large_result.is_some() && self.operations.is_none() {
-            return refuse("`large_results` is for `long_operations`");
-        }
-        if self.operations.as_deref().is_some_and(|path| !Operations::is_path(path)) {
+        if self.operations.as_deref().is_some_and(|path| !is_path(path)) {
             return refuse("the path of `long_operations` must be a path or a URI without a query");
         }
         if self.max_running == 0 {
@@ -92,7 +89,8 @@ impl<St: Store> Builder<St> {
             max_running: self.max_running,
             transaction: self.transaction,
             store_timeout: self.store_timeout,
-            operations: self.operations.map(|path| Operations::at(&path, self.large_result)),
+            operations: self.operations,
+            large_result: self.large_result,
         }
     }
 }

@@ -1,9 +1,7 @@
 //! Long operations: a handler answers 202, and the rest of its work goes on without the client.
 //!
-//! Owns the name and the place of an operation, and what its handler gets. [`status`] owns what the place answers.
+//! Owns the name and the place of an operation, and what its handler gets. `operation_status` owns what the place answers.
 //! To the engine it is one call, whose lease lasts to its end.
-
-pub(super) mod status;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,17 +12,15 @@ use futures_util::future::BoxFuture;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use http::response::Parts;
 use http::{Extensions, HeaderValue, Response, StatusCode, Uri};
-use tokio::sync::oneshot;
 
 use super::body::{Body, BoxError};
-use super::config::hex;
-use idem_core::framed_digest;
+use super::digest::{digest, hex};
 use idem_core::protocol::Fingerprint;
 use idem_runtime::Error;
 
-/// The number of digits of a name that the record has, and of those that its request has.
-const OF_KEY: usize = 32;
-const OF_REQUEST: usize = 16;
+/// The number of digits of a name that its record has, and of those that only its request has.
+pub(super) const OF_KEY: usize = 32;
+pub(super) const OF_REQUEST: usize = 16;
 
 /// Keeps a response that is too large to record, and returns the one that is recorded.
 pub(super) type LargeResult = Arc<dyn Fn(Parts, Body) -> Work + Send + Sync>;
@@ -32,45 +28,23 @@ pub(super) type LargeResult = Arc<dyn Fn(Parts, Body) -> Work + Send + Sync>;
 /// The rest of a handler's work.
 pub(super) type Work = BoxFuture<'static, Response<Body>>;
 
-/// The settings of a layer's long operations.
-pub(super) struct Operations {
-    /// Where they are, without a slash at the end.
-    path: String,
-    pub(super) large_result: Option<LargeResult>,
-}
-
-impl Operations {
-    pub(super) fn is_path(path: &str) -> bool {
-        let is_rooted = path.starts_with('/') || path.contains("://");
-        let uri = format!("{path}/").parse::<Uri>();
-        is_rooted && !path.contains('#') && uri.is_ok_and(|uri| uri.query().is_none())
-    }
-
-    pub(super) fn at(path: &str, large_result: Option<LargeResult>) -> Self {
-        Self { path: path.trim_end_matches('/').to_owned(), large_result }
-    }
-
-    /// The operation of the request with this key and fingerprint. `None` does not happen: the path was checked.
-    pub(super) fn of(&self, digest_of_key: &str, fingerprint: Fingerprint) -> Option<LongOperation> {
-        let request = digest_of_request(digest_of_key, fingerprint);
-        let location = self.location(&format!("{digest_of_key}{request}"))?;
-        Some(LongOperation { location, work: Arc::default() })
-    }
-
-    fn location(&self, name: &str) -> Option<HeaderValue> {
-        HeaderValue::try_from(format!("{}/{name}", self.path)).ok()
-    }
-}
-
 /// The first part of an operation's name, by which its record is found.
-pub(super) fn digest_of_key(tenant: Option<&str>, key: &str) -> String {
-    hex(&framed_digest(&["idem http operation", tenant.unwrap_or_default(), key])[..OF_KEY / 2])
+pub(super) fn name_of_key(tenant: Option<&str>, key: &str) -> String {
+    let mut name = digest(&["idem http operation", tenant.unwrap_or_default(), key]);
+    name.truncate(OF_KEY);
+    name
 }
 
-/// The second part, so that nobody who guesses a key reads the response to a request that they do not know.
-fn digest_of_request(digest_of_key: &str, fingerprint: Fingerprint) -> String {
-    let fingerprint = hex(fingerprint.as_bytes());
-    hex(&framed_digest(&["idem http request", digest_of_key, &fingerprint])[..OF_REQUEST / 2])
+/// The whole name. With its second part, nobody who guesses a key reads the response to a request that they do not know.
+pub(super) fn name_of_request(name_of_key: &str, fingerprint: Fingerprint) -> String {
+    let of_request = digest(&["idem http request", name_of_key, &hex(fingerprint.as_bytes())]);
+    format!("{name_of_key}{}", &of_request[..OF_REQUEST])
+}
+
+/// Whether operations can be below this path.
+pub(super) fn is_path(path: &str) -> bool {
+    let is_rooted = path.starts_with('/') || path.contains("://");
+    is_rooted && !path.contains(['?', '#']) && format!("{path}/").parse::<Uri>().is_ok()
 }
 
 /// The long operation that a request may become: its handler answers 202 with a `Location`, and the work goes on,
@@ -144,19 +118,20 @@ pub struct LongOperation {
 }
 
 impl LongOperation {
+    /// The one of this name. `None` does not happen: the path was checked.
+    pub(super) fn at(path: &str, name: &str) -> Option<Self> {
+        let location = HeaderValue::try_from(format!("{}/{name}", path.trim_end_matches('/'))).ok()?;
+        Some(Self { location, work: Arc::default() })
+    }
+
     /// The long operation of the request with these extensions.
     ///
     /// # Errors
     ///
     /// [`Error::Configuration`] as the type says.
     pub fn of(extensions: &Extensions) -> Result<Self, Error> {
-        let missing = || {
-            Error::configuration(
-                "idem::http",
-                "the request cannot become a long operation: `Builder::long_operations` lets it",
-            )
-        };
-        extensions.get().cloned().ok_or_else(missing)
+        let detail = "the request cannot become a long operation: `Builder::long_operations` lets it";
+        extensions.get().cloned().ok_or_else(|| Error::configuration("idem::http", detail))
     }
 
     /// Where the client finds its state and its response.
@@ -175,12 +150,25 @@ impl LongOperation {
         R::Error: Into<BoxError>,
     {
         *self.lock() = Some(boxed(work));
-        self.accepted()
+        self.in_flight(Duration::ZERO)
     }
 
-    /// The response while the operation runs.
-    pub(super) fn accepted(&self) -> Response<Body> {
-        in_flight(&self.location, Duration::ZERO)
+    /// What follows the handler's response with this status.
+    pub(super) fn work(&self, status: StatusCode) -> Option<Work> {
+        self.lock().take().filter(|_| status == StatusCode::ACCEPTED)
+    }
+
+    /// The response while the operation runs, which began so long ago. A client that looks each time after `Retry-After`
+    /// learns the end at most a tenth later.
+    pub(super) fn in_flight(&self, age: Duration) -> Response<Body> {
+        let mut response = Response::new(Body::from(Bytes::from_static(br#"{"state":"in_flight"}"#)));
+        *response.status_mut() = StatusCode::ACCEPTED;
+        let headers = response.headers_mut();
+        headers.insert(LOCATION, self.location.clone());
+        headers.insert(RETRY_AFTER, HeaderValue::from((age.as_secs() / 10).clamp(1, 30)));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        response
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Work>> {
@@ -201,41 +189,4 @@ where
     R::Error: Into<BoxError>,
 {
     Box::pin(async move { work.await.map(Body::new) })
-}
-
-/// The response about an operation that began so long ago. A client that looks each time after `Retry-After` learns the
-/// end at most a tenth later.
-fn in_flight(location: &HeaderValue, age: Duration) -> Response<Body> {
-    let mut response = Response::new(Body::from(Bytes::from_static(br#"{"state":"in_flight"}"#)));
-    *response.status_mut() = StatusCode::ACCEPTED;
-    let headers = response.headers_mut();
-    headers.insert(LOCATION, location.clone());
-    headers.insert(RETRY_AFTER, HeaderValue::from((age.as_secs() / 10).clamp(1, 30)));
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
-}
-
-/// What waits for the first response of a handler, to tell whether it accepted its operation.
-pub(super) struct Acceptance {
-    operation: LongOperation,
-    client: oneshot::Sender<Response<Body>>,
-}
-
-impl Acceptance {
-    pub(super) fn of(operation: LongOperation) -> (Self, oneshot::Receiver<Response<Body>>) {
-        let (client, received) = oneshot::channel();
-        (Self { operation, client }, received)
-    }
-
-    /// The work that follows a response with this status, and who gets the response; `None` if it is the last one.
-    pub(super) fn operation(self, status: StatusCode) -> Option<(Work, oneshot::Sender<Response<Body>>)> {
-        let work = self.operation.lock().take().filter(|_| status == StatusCode::ACCEPTED)?;
-        Some((work, self.client))
-    }
-}
-
-/// The 202 of a handler that goes on; `None` once it has answered otherwise, or has ended without an answer.
-pub(super) async fn accepted(client: Option<oneshot::Receiver<Response<Body>>>) -> Option<Response<Body>> {
-    client?.await.ok()
 }
