@@ -1,4 +1,5 @@
-//! Tests of long operations on axum, over real sockets: a 202, the work behind it, and what its place answers.
+//! Tests of long operations on axum, over real sockets: a 202, the work behind it, and what its place
+//! answers.
 
 mod crashes;
 mod results;

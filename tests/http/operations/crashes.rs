@@ -1,6 +1,7 @@
 //! Processes that are killed while an operation runs, on one SQLite file.
 //!
-//! A case starts this binary again with only the test `child`, which is a server if an environment variable says so.
+//! A case starts this binary again with only the test `child`, which is a server if an environment variable
+//! says so.
 
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::net::SocketAddr;

@@ -342,24 +342,25 @@ impl<St: Store> Builder<St> {
         self
     }
 
-    /// Lets each handler answer 202 and go on: see [`LongOperation`](super::LongOperation), which it gets as an extractor. The place
-    /// of an operation is this path or URI, a slash and a name; serve it with
+    /// Lets each handler answer 202 and go on: see [`LongOperation`](super::LongOperation), which it gets as an
+    /// extractor. The place of an operation is this path or URI, a slash and a name; serve it with
     /// [`operations`](IdempotencyLayer::operations).
     ///
-    /// The record of each request of this layer has another key then: the tenant, `@` and the first 32 digits of that
-    /// name. `wait` does not apply. Neither [`fail_open`](Self::fail_open) nor a transaction goes with it.
+    /// The record of each request of this layer has another key then: the tenant, `@` and the first 32 digits of
+    /// that name. `wait` does not apply. Neither [`fail_open`](Self::fail_open) nor a transaction goes with it.
     pub fn long_operations(mut self, path: impl Into<String>) -> Self {
         self.operations = Some(path.into());
         self
     }
 
-    /// Sets the function that keeps the response of a long operation elsewhere if it streams or is too large to record. The
-    /// function gets the whole response, and returns the one that is recorded, such as a 303 with the `Location` of an
-    /// object in an object store. A 5xx of its own lets the operation run again. Unless set, the record says only that
-    /// there was a response: its place answers 409 `response-not-stored`.
+    /// Sets the function that keeps the response of a long operation elsewhere if it streams or is too large to
+    /// record. The function gets the whole response, and returns the one that is recorded, such as a 303 with the
+    /// `Location` of an object in an object store. A 5xx of its own lets the operation run again. Unless set, the
+    /// record says only that there was a response: its place answers 409 `response-not-stored`.
     ///
-    /// It is a part of the handler: within `handler_timeout`, with the [`context`](idem_runtime::context) of its call, and
-    /// once more in a run after a crash. So give the object a name that it has each time.
+    /// It is a part of the handler: within `handler_timeout`, with the [`context`](idem_runtime::context) of its
+    /// call, and once more in a run after a crash. So give the object a name that it has each time, such as a
+    /// [`downstream_key`](idem_runtime::Context::downstream_key).
     pub fn large_results<F, W, R>(mut self, keep: F) -> Self
     where
         F: Fn(response::Parts, Body) -> W + Send + Sync + 'static,

@@ -1,7 +1,7 @@
 //! Long operations: a handler answers 202, and the rest of its work goes on without the client.
 //!
-//! Owns the name and the place of an operation, and what its handler gets. `operation_status` owns what the place answers.
-//! To the engine it is one call, whose lease lasts to its end.
+//! Owns the name and the place of an operation, and what its handler gets. `operation_status` owns what the
+//! place answers. To the engine it is one call, whose lease lasts to its end.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,7 +35,8 @@ pub(super) fn name_of_key(tenant: Option<&str>, key: &str) -> String {
     name
 }
 
-/// The whole name. With its second part, nobody who guesses a key reads the response to a request that they do not know.
+/// The whole name. With its second part, nobody who guesses a key reads the response to a request that they
+/// do not know.
 pub(super) fn name_of_request(name_of_key: &str, fingerprint: Fingerprint) -> String {
     let of_request = digest(&["idem http request", name_of_key, &hex(fingerprint.as_bytes())]);
     format!("{name_of_key}{}", &of_request[..OF_REQUEST])
@@ -47,9 +48,9 @@ pub(super) fn is_path(path: &str) -> bool {
     is_rooted && !path.contains(['?', '#']) && format!("{path}/").parse::<Uri>().is_ok()
 }
 
-/// The long operation that a request may become: its handler answers 202 with a `Location`, and the work goes on,
-/// whether its client is there or not. An extractor of axum; elsewhere see [`LongOperation::of`]. A layer has them with
-/// [`Builder::long_operations`](super::Builder::long_operations).
+/// The long operation that a request may become: its handler answers 202 with a `Location`, and the work goes
+/// on, whether its client is there or not. An extractor of axum; elsewhere see [`LongOperation::of`]. A layer
+/// has them with [`Builder::long_operations`](super::Builder::long_operations).
 ///
 /// ```
 /// # #[cfg(feature = "axum")]
@@ -94,14 +95,16 @@ pub(super) fn is_path(path: &str) -> bool {
 /// | is another tenant's, was never accepted, or its record has expired | 404 `operation-unknown` | - |
 ///
 /// There is one record, that of the request, and no second one that could contradict it. RFC 9110 calls a 202
-/// "noncommittal", so the draft's "the result of the previously completed operation" is the response at the end. A
-/// duplicate gets the 202 also before the handler has answered, and finds at the place what it answered.
+/// "noncommittal", so the draft's "the result of the previously completed operation" is the response at the
+/// end. A duplicate gets the 202 also before the handler has answered, and finds at the place what it
+/// answered.
 ///
-/// The place has 48 hexadecimal digits, of which 32 are a digest of tenant and key, and 16 one of the request. Who knows
-/// only a key finds nothing. The place needs the tenant, so it belongs behind the same authentication.
+/// The place has 48 hexadecimal digits, of which 32 are a digest of tenant and key, and 16 one of the
+/// request. Who knows only a key finds nothing. The place needs the tenant, so it belongs behind the same
+/// authentication.
 ///
-/// The work is a part of the handler: [`context`](idem_runtime::context) and steps work in it, `max_running` and `handler_timeout`
-/// (10 minutes unless set) count it, the lease is renewed to its end, and
+/// The work is a part of the handler: [`context`](idem_runtime::context) and steps work in it, `max_running`
+/// and `handler_timeout` (10 minutes unless set) count it, the lease is renewed to its end, and
 /// [`drain`](super::Running::drain) waits for it. Its response passes no layer inside the idempotency layer.
 ///
 /// # Errors
@@ -140,8 +143,9 @@ impl LongOperation {
         &self.location
     }
 
-    /// The 202 to return from the handler. When the handler has returned it, `work` begins, and its response becomes the
-    /// recorded one, as that of a handler would. If the handler returns another status, `work` is dropped.
+    /// The 202 to return from the handler. When the handler has returned it, `work` begins, and its response
+    /// becomes the recorded one, as that of a handler would. If the handler returns another status, `work` is
+    /// dropped.
     #[must_use = "the work begins when the handler returns this response"]
     pub fn accept<F, R>(self, work: F) -> Response<Body>
     where
@@ -158,8 +162,8 @@ impl LongOperation {
         self.lock().take().filter(|_| status == StatusCode::ACCEPTED)
     }
 
-    /// The response while the operation runs, which began so long ago. A client that looks each time after `Retry-After`
-    /// learns the end at most a tenth later.
+    /// The response while the operation runs, which began so long ago. A client that looks each time after
+    /// `Retry-After` learns the end at most a tenth later.
     pub(super) fn in_flight(&self, age: Duration) -> Response<Body> {
         let mut response = Response::new(Body::from(Bytes::from_static(br#"{"state":"in_flight"}"#)));
         *response.status_mut() = StatusCode::ACCEPTED;

@@ -50,11 +50,11 @@ const UNREADABLE: Refusal = (
     "The state of the operation cannot be read now. Look again after the time in `Retry-After`.",
 );
 
-/// Answers a `GET` or `HEAD` of the place of a [`LongOperation`](super::LongOperation), which has the answers. Made by
-/// [`IdempotencyLayer::operations`](super::IdempotencyLayer::operations).
+/// Answers a `GET` or `HEAD` of the place of a [`LongOperation`](super::LongOperation), which has the
+/// answers. Made by [`IdempotencyLayer::operations`](super::IdempotencyLayer::operations).
 ///
-/// The name of the operation is the last segment of the path. The tenant is that of the layer, so whatever sets it belongs
-/// outside this service, too.
+/// The name of the operation is the last segment of the path. The tenant is that of the layer, so whatever
+/// sets it belongs outside this service, too.
 pub struct OperationStatus<St> {
     pub(super) config: Arc<Config<St>>,
 }

@@ -51,8 +51,8 @@ where
         return untouched(parts, Body::new(body), Record::Tombstone);
     }
     match gather(body, config.max_response_bytes).await {
-        // The body ended early without an error, or the header has a wrong length. The server must notice that, as it
-        // would without the layer.
+        // The body ended early without an error, or the header has a wrong length. The server must notice
+        // that, as it would without the layer.
         Gathered::Whole(data, trailers) if !is_as_long_as_said(method, &parts, data.len()) => {
             untouched(parts, Body::of_unsaid_length(data, trailers), Record::Crash)
         }
@@ -75,8 +75,8 @@ where
     }
 }
 
-/// As [`serve`], for the end of a long operation. A response that cannot be recorded goes to the function that keeps it
-/// elsewhere, if there is one.
+/// As [`serve`], for the end of a long operation. A response that cannot be recorded goes to the function
+/// that keeps it elsewhere, if there is one.
 pub(super) async fn serve_end<St: Store>(
     config: &Config<St>,
     method: &Method,
@@ -103,8 +103,8 @@ fn fails(response: &Parts, trailers: Option<&HeaderMap>) -> bool {
     trailers.is_some_and(is_grpc_failure) && response.extensions.get() != Some(&Recording::Keep)
 }
 
-/// Whether a response has as many bytes as its `Content-Length` says. In a response that never has a body, the header
-/// gives the length that the body would have (RFC 9110, section 8.6).
+/// Whether a response has as many bytes as its `Content-Length` says. In a response that never has a body,
+/// the header gives the length that the body would have (RFC 9110, section 8.6).
 fn is_as_long_as_said(method: &Method, response: &Parts, length: usize) -> bool {
     let bodiless = method == Method::HEAD
         || matches!(response.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
