@@ -17,6 +17,7 @@ use axum::routing::{get_service, post};
 use idem::http::{Builder, IdempotencyLayer, LongOperation, Running};
 use idem::{MemoryStore, OnCrash, Store};
 use idem_test_servers::web::{Answer, Request, Server};
+use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use crate::support::Runs;
@@ -146,7 +147,9 @@ fn request(key: &str, body: &str) -> Request {
 /// The place of an operation that was accepted, after a check of the response.
 fn place(answer: &Answer) -> String {
     assert_eq!((answer.status, answer.is_replay()), (202, false), "{answer:?}");
-    assert_eq!(answer.body, br#"{"state":"in_flight"}"#);
+    let fragment: Value = serde_json::from_str(include_str!("../../docs/idempotency.openapi.json")).unwrap();
+    let described = &fragment["components"]["schemas"]["OperationState"]["properties"]["state"];
+    assert_eq!(answer.json(), json!({ "state": described["const"] }));
     assert_eq!(answer.text("content-type"), Some("application/json"));
     assert_eq!(answer.text("cache-control"), Some("no-store"));
     assert_eq!(answer.retry_after(), 1);

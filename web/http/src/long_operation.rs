@@ -194,3 +194,31 @@ where
 {
     Box::pin(async move { work.await.map(Body::new) })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The expected digits come from Python's `hashlib`. Clients hold names, and records have their first part as the key.
+    #[test]
+    fn a_name_has_the_digits_of_tenant_and_key_and_those_of_the_request() {
+        let name = name_of_key(Some("acme"), "8e03978e");
+        assert_eq!(name, "363b79a3abbb157c2ca6b356dbd33c32");
+        let whole = name_of_request(&name, Fingerprint::from_bytes([7; 32]));
+        assert_eq!(whole, "363b79a3abbb157c2ca6b356dbd33c32e2db6c79a2e85eb1");
+        for (tenant, key) in [(None, "8e03978e"), (Some("acm"), "e8e03978e"), (Some("acme"), "8e03978f")] {
+            assert_ne!(name_of_key(tenant, key), name);
+        }
+        assert_ne!(name_of_request(&name, Fingerprint::from_bytes([8; 32])), whole);
+    }
+
+    #[test]
+    fn the_time_to_the_next_look_is_a_tenth_of_the_age_between_1_and_30_seconds() {
+        let operation = LongOperation::at("https://api.example.com/operations/", "0a").unwrap();
+        assert_eq!(operation.location(), "https://api.example.com/operations/0a");
+        for (age, expected) in [(0, "1"), (19, "1"), (20, "2"), (250, "25"), (86_400, "30")] {
+            let response = operation.in_flight(Duration::from_secs(age));
+            assert_eq!(response.headers()[RETRY_AFTER], expected, "{age}");
+        }
+    }
+}

@@ -19,7 +19,7 @@ use super::errors::misconfigured;
 use super::long_operation::{LongOperation, OF_KEY, OF_REQUEST, name_of_request};
 use super::recording;
 use idem_core::listing::List;
-use idem_core::protocol::{OnCrash, Record, State, StoredResult, Timestamp, Tombstone};
+use idem_core::protocol::{OnCrash, Record, State, StoredResult, Tombstone};
 use idem_core::{RecordKey, Scope, Store, StoreError, StoreErrorKind};
 use idem_runtime::problem::{Problem, ProblemDetails};
 
@@ -71,16 +71,12 @@ impl<St: Store, B> Service<Request<B>> for OperationStatus<St> {
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (config, (head, _)) = (self.config.clone(), request.into_parts());
         Box::pin(async move {
-            Ok(match config.status(&head).await {
-                Ok(response) => response,
-                // The others are states of operations, and reported as such.
-                Err(fault)
-                    if matches!(fault.problem(), Problem::StoreUnavailable | Problem::Misconfigured) =>
-                {
-                    config.refuse(&fault)
-                }
-                Err(state) => config.documentation.response(&state).map(Body::from),
-            })
+            let answer = config.status(&head).await;
+            Ok(answer.unwrap_or_else(|state| match state.problem() {
+                Problem::StoreUnavailable | Problem::Misconfigured => config.refuse(&state),
+                // A state of an operation was reported when it came about.
+                _ => config.documentation.response(&state).map(Body::from),
+            }))
         })
     }
 }
@@ -121,7 +117,9 @@ impl<St: Store> Config<St> {
     async fn look(&self, path: &str, name: &str, key: &RecordKey) -> Result<Response<Body>, Refusal> {
         let mut record = self.read(key, name).await?;
         if record.state == State::InFlight {
-            let now = self.now().await?;
+            // The time by the clock of the store, which alone judges a lease.
+            let page = self.store.list(&List::default().with_limit(1)).await;
+            let now = page.map_err(|error| unreadable(&error))?.now;
             if record.lease_until <= now {
                 // The lease may have been renewed, or the operation may have ended, while the clock was read.
                 record = self.read(key, name).await?;
@@ -141,12 +139,6 @@ impl<St: Store> Config<St> {
             record.fingerprint.is_some_and(|print| name_of_request(&name[..OF_KEY], print) == name)
         };
         record.filter(is_named).ok_or(UNKNOWN)
-    }
-
-    /// The time by the clock of the store, which alone judges a lease.
-    async fn now(&self) -> Result<Timestamp, Refusal> {
-        let page = self.store.list(&List::default().with_limit(1)).await;
-        page.map(|page| page.now).map_err(|error| unreadable(&error))
     }
 }
 
