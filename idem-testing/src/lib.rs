@@ -13,7 +13,6 @@ mod catalogue;
 mod fault;
 mod injury;
 mod seed;
-#[cfg(feature = "http")]
 mod twice;
 
 pub use catalogue::{assert_catalogue, assert_catalogue_of, differences};
@@ -23,5 +22,6 @@ pub use fault::{Fault, FaultStore, OperationKind, Rates};
 pub use idem_macros::idempotent_test;
 pub use injury::{Injury, Report, TestOutcome, Trial, TrialStore, injure};
 pub use seed::seed;
-#[cfg(feature = "http")]
+#[cfg(feature = "tonic")]
+pub use twice::Grpc;
 pub use twice::{Twice, twice};

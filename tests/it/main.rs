@@ -37,5 +37,4 @@ mod testing_your_own;
 mod transaction;
 mod transaction_of_operation;
 mod transaction_races;
-mod twice;
 mod waiting;

@@ -1,5 +1,5 @@
 //! Tests of idem-testing: the model check, its mutants, the properties of the protocol, the kit on the store in memory,
-//! and tests under injuries.
+//! tests under injuries, and `twice`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 
@@ -14,3 +14,7 @@ mod model_mutants;
 mod mutants_kit;
 mod properties;
 mod smallest_store;
+#[cfg(all(feature = "http", feature = "message"))]
+mod twice;
+#[cfg(all(feature = "http", feature = "message"))]
+mod twice_http;

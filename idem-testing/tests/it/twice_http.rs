@@ -1,7 +1,7 @@
-//! `idem::testing::twice`: handlers with a planted fault are found, and the message names them; handlers without one pass.
+//! `twice` around services: handlers with a planted fault are found, and the message names them; handlers without one pass.
 
 use std::collections::HashSet;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -11,10 +11,12 @@ use axum::http::{Request, StatusCode};
 use axum::routing::{get, post};
 use axum::{Router, http};
 use futures_util::FutureExt as _;
-use idem::http::IdempotencyLayer;
-use idem::testing::{Twice, twice};
-use idem::{MemoryStore, OnCrash, Operation};
+use idem_http::IdempotencyLayer;
+use idem_runtime::{Error, MemoryStore, OnCrash, Operation};
+use idem_testing::{Twice, twice};
 use tower::ServiceExt as _;
+
+use crate::twice::message;
 
 #[derive(Clone, Default)]
 struct Shop {
@@ -62,10 +64,7 @@ async fn answer(app: &Twice<Router>, request: Request<Body>) -> (StatusCode, Str
 
 /// What `twice` says of a handler.
 async fn fault(app: &Twice<Router>, path: &str) -> String {
-    let panic = AssertUnwindSafe(answer(app, request(path))).catch_unwind().await.expect_err("no fault");
-    let message = *panic.downcast::<String>().unwrap();
-    println!("{message}");
-    message
+    message(AssertUnwindSafe(answer(app, request(path))).catch_unwind().await.expect_err("no fault"))
 }
 
 #[tokio::test]
@@ -164,8 +163,7 @@ async fn an_idempotent_call_in_the_handler_is_found_that_a_broken_connection_dro
         let shop = Shop::default();
         let pay = move |State(shop): State<Shop>| async move {
             let charge = Operation::new("payments.charge").on_crash(policy);
-            let call =
-                charge.run(&shop.store, "order-42", async || Ok::<_, idem::Error>(shop.charge().await));
+            let call = charge.run(&shop.store, "order-42", async || Ok::<_, Error>(shop.charge().await));
             call.await.map(|number| format!("charge {number}"))
         };
         let app = shop.watched(Router::new().route("/payments", post(pay)));
@@ -181,6 +179,50 @@ async fn an_idempotent_call_in_the_handler_is_found_that_a_broken_connection_dro
         let app = Twice::unbroken(shop.watched(Router::new().route("/payments", post(pay))));
         assert_eq!(answer(&app, request("/payments")).await, (StatusCode::OK, "charge 1".into()));
     }
+}
+
+#[tokio::test]
+async fn a_test_in_which_no_request_was_guarded_fails_and_says_what_to_write() {
+    let routes = || Router::new().route("/payments", post(|| async { "paid" }));
+    let dropped =
+        |app: Twice<Router>| message(catch_unwind(AssertUnwindSafe(|| drop(app))).expect_err("no fault"));
+    // Without a key.
+    let app = twice(routes());
+    let plain = Request::post("/payments").body(Body::empty()).unwrap();
+    assert_eq!(answer(&app, plain).await.0, StatusCode::OK);
+    let expected = "`twice` checked nothing: of 1 requests none had a key, and only those are repeated; send one with the header \
+                    `Idempotency-Key` in this test, or leave `twice` out";
+    assert_eq!(dropped(app), expected);
+    // Without the layer, and without effects that are counted.
+    let app = twice(routes());
+    assert_eq!(answer(&app, request("/payments")).await.0, StatusCode::OK);
+    let expected = "`twice` checked nothing: what it repeated made no idempotent call and raised no effects; put `#[idempotent]` or \
+                    the layer around it, or count what it does with `effects`";
+    assert_eq!(dropped(app), expected);
+    // With one of the two.
+    let layer = IdempotencyLayer::shared_by_all_clients(MemoryStore::new());
+    assert_eq!(answer(&twice(routes().route_layer(layer)), request("/payments")).await.0, StatusCode::OK);
+    let shop = Shop::default();
+    let once = |State(shop): State<Shop>| async move { shop.charges.store(1, Ordering::SeqCst) };
+    let app = shop.watched(Router::new().route("/payments", post(once)));
+    assert_eq!(answer(&app, request("/payments")).await.0, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_charge_of_a_request_that_failed_before_is_the_first() {
+    let shop = Shop::default();
+    let pay = |State(shop): State<Shop>| async move {
+        let is_up = shop.seen.lock().unwrap().len() > 1;
+        if is_up {
+            shop.charge().await;
+            return StatusCode::CREATED;
+        }
+        shop.seen.lock().unwrap().insert(format!("{:?}", std::time::Instant::now()));
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    let app = shop.guarded(Router::new().route("/payments", post(pay))).unbroken();
+    assert_eq!(answer(&app, request("/payments")).await.0, StatusCode::CREATED);
+    assert_eq!(shop.charges(), 1);
 }
 
 #[tokio::test]

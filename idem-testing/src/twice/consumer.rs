@@ -1,0 +1,116 @@
+//! A consumer whose messages are delivered several times.
+
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::fmt::Display;
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::stream::{self, Stream, StreamExt as _};
+use idem_messages::{Choose, Consumer, DeadLetter, Delivery, Incoming};
+
+use super::Twice;
+use super::repetition::{Answer, Words};
+
+const WORDS: Words = Words { subject: "message", broke: "its worker died" };
+
+/// What the consumer tells the broker of a message.
+#[derive(Clone)]
+enum Settlement {
+    Acknowledged,
+    Retry(Duration),
+    Rejected(DeadLetter),
+    GivenBack,
+}
+
+impl Answer for Settlement {
+    fn is_final(&self) -> bool {
+        matches!(self, Self::Acknowledged | Self::Rejected(_))
+    }
+
+    fn difference(&self, other: &Self) -> Option<String> {
+        let word = |settlement: &Self| match settlement {
+            Self::Rejected(letter) => format!("rejected ({})", letter.reason.as_str()),
+            _ => "acknowledged".to_owned(),
+        };
+        let (first, second) = (word(self), word(other));
+        (first != second).then(|| format!("{first} and then {second}"))
+    }
+}
+
+/// A delivery of a message, of whose settlement the broker hears nothing.
+struct Copy<'m, M> {
+    message: &'m M,
+    settlement: &'m RefCell<Settlement>,
+}
+
+impl<M> Copy<'_, M> {
+    fn settle(&self, settlement: Settlement) -> Result<(), Infallible> {
+        self.settlement.replace(settlement);
+        Ok(())
+    }
+}
+
+impl<M: Delivery> Delivery for Copy<'_, M> {
+    type Error = Infallible;
+
+    async fn acknowledge(&self) -> Result<(), Infallible> {
+        self.settle(Settlement::Acknowledged)
+    }
+
+    async fn retry(&self, after: Duration) -> Result<(), Infallible> {
+        self.settle(Settlement::Retry(after))
+    }
+
+    async fn reject(&self, letter: &DeadLetter) -> Result<(), Infallible> {
+        self.settle(Settlement::Rejected(letter.clone()))
+    }
+
+    async fn give_back(&self) -> Result<(), Infallible> {
+        self.settle(Settlement::GivenBack)
+    }
+}
+
+impl<C: Clone> Twice<Consumer<C>> {
+    /// Delivers each message of a stream several times, one message after the other, and then settles it once, as
+    /// [`Consumer::run`] would: see [`Twice`]. Two deliveries at the same time are to two workers, which die as soon as their
+    /// handlers wait; the last comes after the acknowledgement was lost.
+    ///
+    /// # Panics
+    ///
+    /// If the handler did something twice, if a delivery is acknowledged and another rejected, or if the message cannot be settled.
+    pub async fn run<S, H, F, T, E>(self, messages: S, handler: H)
+    where
+        S: Stream,
+        S::Item: Incoming,
+        H: Fn(&<S::Item as Incoming>::Message) -> F,
+        F: Future<Output = Result<T, E>>,
+        E: Display,
+        C: Choose<E>,
+    {
+        let mut messages = pin!(messages);
+        while let Some(message) = messages.next().await {
+            let message = match message.incoming() {
+                Ok(message) => message,
+                Err(error) => panic!("the stream failed: {error}"),
+            };
+            let once = || async {
+                let settlement = RefCell::new(Settlement::GivenBack);
+                let copy = Copy { message: &message, settlement: &settlement };
+                let handler = |copy: &Copy<'_, _>| handler(copy.message);
+                self.inner.clone().run(stream::iter([copy]), handler).await;
+                Ok::<_, Infallible>(settlement.into_inner())
+            };
+            let Ok(settlement) = self.repeat(&WORDS, None, once).await;
+            let settled = match settlement {
+                Settlement::Acknowledged => message.acknowledge().await,
+                Settlement::Retry(after) => message.retry(after).await,
+                Settlement::Rejected(letter) => message.reject(&letter).await,
+                Settlement::GivenBack => message.give_back().await,
+            };
+            if let Err(error) = settled {
+                panic!("a message cannot be settled: {error}");
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! A function that is called several times.
+
+use std::convert::Infallible;
+use std::fmt::Debug;
+
+use super::Twice;
+use super::repetition::{Answer, Words};
+
+const WORDS: Words = Words { subject: "call", broke: "was dropped" };
+
+/// What the function returned.
+struct Returned<T, E>(Result<T, E>);
+
+impl<T: PartialEq + Debug, E: Debug> Answer for Returned<T, E> {
+    /// A terminal error is final, too, as its call says.
+    fn is_final(&self) -> bool {
+        self.0.is_ok()
+    }
+
+    fn difference(&self, other: &Self) -> Option<String> {
+        let is_same = match (&self.0, &other.0) {
+            (Ok(first), Ok(second)) => first == second,
+            (first, second) => format!("{first:?}") == format!("{second:?}"),
+        };
+        (!is_same).then(|| format!("`{:?}` and then `{:?}`", self.0, other.0))
+    }
+}
+
+impl<F> Twice<F> {
+    /// Makes the call of a closure several times, and returns its one answer: see [`Twice`].
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    /// # use idem_runtime as idem;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// use idem::{Error, MemoryStore, Operation};
+    ///
+    /// # let charges = Arc::new(AtomicU64::new(0));
+    /// # let count = { let charges = charges.clone(); move || std::future::ready(charges.load(Relaxed)) };
+    /// let (store, charge) = (MemoryStore::new(), Operation::new("payments.charge"));
+    /// let call = || charge.run(&store, "order-42", || async { Ok::<_, Error>(charges.fetch_add(1, Relaxed)) });
+    /// let receipt = idem_testing::twice(call).effects(count).answer().await.unwrap();
+    /// # assert_eq!(receipt, 0);
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// That of the call, if no call had a value.
+    ///
+    /// # Panics
+    ///
+    /// If the function did something twice, or returned something else to a repeated call.
+    pub async fn answer<B, T, E>(self) -> Result<T, E>
+    where
+        F: Fn() -> B,
+        B: Future<Output = Result<T, E>>,
+        T: PartialEq + Debug,
+        E: Debug,
+    {
+        let once = || async { Ok::<_, Infallible>(Returned((self.inner)().await)) };
+        let Ok(Returned(answer)) = self.repeat(&WORDS, None, once).await;
+        answer
+    }
+}

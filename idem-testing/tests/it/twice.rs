@@ -1,0 +1,322 @@
+//! `twice` around functions and consumers: a planted fault is found, and the message names it; what has none passes. What is
+//! repeated when, and the checks, are the same for services: `twice_http`, and `web/tonic/tests/it/twice.rs` for gRPC.
+
+use std::any::Any;
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::fmt;
+use std::future::ready;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::{FutureExt as _, stream};
+use idem_messages::{Consumer, DeadLetter, Delivery};
+use idem_runtime::{Error, MemoryStore, Operation, context};
+use idem_testing::{Twice, twice};
+use serde::{Deserialize, Serialize};
+use tokio::task::yield_now;
+
+/// A shop with a payment service, which makes one payment for each key.
+#[derive(Clone, Default)]
+struct Shop {
+    store: MemoryStore,
+    payments: Arc<Mutex<BTreeSet<String>>>,
+    calls: Arc<AtomicU64>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Failure {
+    Declined,
+    Down,
+    #[serde(skip)]
+    Idem(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Idem(error)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
+impl Shop {
+    /// Pays, as a slow service does: it waits before and after.
+    async fn pay(&self, key: String) -> Result<String, Failure> {
+        yield_now().await;
+        self.payments.lock().unwrap().insert(key);
+        yield_now().await;
+        Ok("paid".to_owned())
+    }
+
+    /// Pays with a new key each time.
+    async fn pay_anew(&self) -> Result<String, Failure> {
+        self.pay(self.call().to_string()).await
+    }
+
+    /// Pays with the key that is derived from the call's.
+    async fn pay_by_call(&self) -> Result<String, Failure> {
+        self.pay(context().unwrap().downstream_key("payments")).await
+    }
+
+    async fn guarded<F>(&self, key: &str, body: impl FnOnce() -> F) -> Result<String, Failure>
+    where
+        F: Future<Output = Result<String, Failure>>,
+    {
+        let is_declined = |failure: &Failure| matches!(failure, Failure::Declined);
+        Operation::new("shop.pay").terminal(is_declined).run(&self.store, key, body).await
+    }
+
+    /// The number of a call, from 0.
+    fn call(&self) -> u64 {
+        self.calls.fetch_add(1, Ordering::SeqCst)
+    }
+
+    fn payments(&self) -> usize {
+        self.payments.lock().unwrap().len()
+    }
+
+    fn watched<S>(&self, inner: S) -> Twice<S> {
+        let shop = self.clone();
+        twice(inner).effects(move || ready(shop.payments() as u64))
+    }
+}
+
+async fn fault<T>(test: impl Future<Output = T>) -> String {
+    let Err(panic) = AssertUnwindSafe(test).catch_unwind().await else { panic!("no fault") };
+    message(panic)
+}
+
+/// The message of a panic.
+pub(crate) fn message(panic: Box<dyn Any + Send>) -> String {
+    let message = match panic.downcast::<String>() {
+        Ok(message) => *message,
+        Err(panic) => (*panic.downcast::<&str>().unwrap()).to_owned(),
+    };
+    println!("{message}");
+    message
+}
+
+#[tokio::test]
+async fn a_function_whose_payment_service_takes_the_derived_key_passes_and_its_test_sees_one_answer() {
+    let shop = Shop::default();
+    let call = || shop.guarded("order-42", || shop.pay_by_call());
+    assert_eq!(shop.watched(call).answer().await.unwrap(), "paid");
+    assert_eq!(shop.payments(), 1);
+}
+
+#[tokio::test]
+async fn a_function_without_a_guard_is_found() {
+    let shop = Shop::default();
+    let message = fault(shop.watched(|| shop.pay_anew()).unbroken().answer()).await;
+    let expected = "the call did something twice: the effects went from 0 to 2 when the call came twice at the same time; one call may \
+                    raise them by one";
+    assert_eq!(message, expected);
+}
+
+#[tokio::test]
+async fn a_function_that_is_dropped_after_its_effect_and_has_it_again_is_found() {
+    let shop = Shop::default();
+    let call = || shop.guarded("order-42", || shop.pay_anew());
+    let message = fault(shop.watched(call).answer()).await;
+    let expected = "the call of shop.pay did something twice: the effects went from 0 to 2 when the call came twice at the same time \
+                    and was dropped ";
+    assert!(message.starts_with(expected), "{message}");
+    let shop = Shop::default();
+    let call = || shop.guarded("order-42", || shop.pay_anew());
+    assert_eq!(shop.watched(call).unbroken().answer().await.unwrap(), "paid");
+}
+
+#[tokio::test]
+async fn an_effect_of_a_call_that_repeats_an_answered_one_is_found() {
+    let shop = Shop::default();
+    // The key of the first two calls is one, that of the third another.
+    let call = || {
+        let key = if shop.call() < 2 { "first" } else { "second" };
+        shop.guarded(key, || shop.pay_by_call())
+    };
+    let message = fault(shop.watched(call).unbroken().answer()).await;
+    let expected = "the call of shop.pay did something twice: the effects went from 0 to 1, and to 2 when the call came again after \
+                    its answer";
+    assert_eq!(message, expected);
+}
+
+#[tokio::test]
+async fn another_value_or_terminal_error_of_a_repeated_call_is_found() {
+    let shop = Shop::default();
+    let number = || async { Ok::<_, Failure>(shop.call()) };
+    let message = fault(twice(number).answer()).await;
+    assert_eq!(message, "the call answered otherwise when the call came again: `Ok(0)` and then `Ok(1)`");
+    let declines_later = || {
+        let is_early = shop.call() < 4;
+        let answer = if is_early { Ok("paid".to_owned()) } else { Err(Failure::Declined) };
+        shop.guarded(if is_early { "first" } else { "second" }, || ready(answer))
+    };
+    let message = fault(twice(declines_later).answer()).await;
+    assert!(message.ends_with("came again: `Ok(\"paid\")` and then `Err(Declined)`"), "{message}");
+}
+
+#[tokio::test]
+async fn an_error_that_frees_the_key_is_no_answer_and_a_terminal_one_is() {
+    let shop = Shop::default();
+    // It fails twice, and then pays.
+    let unsteady = || {
+        let body = || async { if shop.call() < 2 { Err(Failure::Down) } else { shop.pay_by_call().await } };
+        shop.guarded("order-42", body)
+    };
+    assert_eq!(shop.watched(unsteady).answer().await.unwrap(), "paid");
+    let declined = || shop.guarded("order-43", || ready(Err(Failure::Declined)));
+    assert!(matches!(twice(declined).answer().await, Err(Failure::Declined)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_in_flight_is_waited_for_and_at_last_refused() {
+    let shop = Shop::default();
+    let (begun, other) = (tokio::time::Instant::now(), shop.guarded("order-42", std::future::pending));
+    let call = || shop.guarded("order-42", || shop.pay_by_call());
+    tokio::select! {
+        biased;
+        answer = other => panic!("an answer: {answer:?}"),
+        answer = twice(call).answer() => {
+            assert!(matches!(answer, Err(Failure::Idem(Error::InFlight { .. }))), "{answer:?}");
+        }
+    }
+    assert!(begun.elapsed() >= Duration::from_secs(20), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn a_test_in_which_nothing_could_be_found_fails() {
+    let message = fault(twice(|| ready(Ok::<_, Failure>("paid"))).answer()).await;
+    let expected = "`twice` checked nothing: what it repeated made no idempotent call and raised no effects; put `#[idempotent]` or \
+                    the layer around it, or count what it does with `effects`";
+    assert_eq!(message, expected);
+    let shop = Shop::default();
+    let upsert = || shop.pay("order-42".to_owned());
+    assert_eq!(shop.watched(upsert).answer().await.unwrap(), "paid");
+}
+
+/// A message of a broker, and how it was settled.
+struct Message {
+    order: &'static str,
+    settled: Arc<Mutex<Vec<String>>>,
+}
+
+impl Message {
+    fn settle(&self, word: &str) -> Result<(), Infallible> {
+        self.settled.lock().unwrap().push(format!("{} {word}", self.order));
+        Ok(())
+    }
+}
+
+impl Delivery for Message {
+    type Error = Infallible;
+
+    async fn acknowledge(&self) -> Result<(), Infallible> {
+        self.settle("acknowledged")
+    }
+
+    async fn retry(&self, after: Duration) -> Result<(), Infallible> {
+        self.settle(&format!("again after {after:?}"))
+    }
+
+    async fn reject(&self, letter: &DeadLetter) -> Result<(), Infallible> {
+        self.settle(&format!("rejected: {}", letter.reason.as_str()))
+    }
+
+    async fn give_back(&self) -> Result<(), Infallible> {
+        self.settle("given back")
+    }
+}
+
+/// Messages with these orders, and how they were settled.
+fn messages(orders: &[&'static str]) -> (Vec<Message>, Arc<Mutex<Vec<String>>>) {
+    let settled: Arc<Mutex<Vec<String>>> = Arc::default();
+    (orders.iter().map(|order| Message { order, settled: settled.clone() }).collect(), settled)
+}
+
+#[tokio::test]
+async fn a_consumer_that_pays_by_the_derived_key_passes_and_each_message_is_settled_once() {
+    let shop = Shop::default();
+    let (messages, settled) = messages(&["1", "2", "1", "none"]);
+    let handler = |message: &Message| {
+        let (shop, order) = (shop.clone(), message.order);
+        async move {
+            let body =
+                || async { if order == "none" { Err(Failure::Declined) } else { shop.pay_by_call().await } };
+            shop.guarded(order, body).await
+        }
+    };
+    shop.watched(Consumer::new()).run(stream::iter(messages), handler).await;
+    let settled = settled.lock().unwrap();
+    assert_eq!(*settled, ["1 acknowledged", "2 acknowledged", "1 acknowledged", "none rejected: terminal"]);
+    assert_eq!(shop.payments(), 2);
+}
+
+#[tokio::test]
+async fn a_handler_that_pays_for_each_delivery_is_found() {
+    let shop = Shop::default();
+    let (messages, settled) = messages(&["1"]);
+    let handler = |_: &Message| {
+        let shop = shop.clone();
+        async move { shop.pay_anew().await }
+    };
+    let message = fault(shop.watched(Consumer::new()).run(stream::iter(messages), handler)).await;
+    assert!(message.starts_with("the message did something twice: the effects went from 0 to "), "{message}");
+    assert!(
+        message.contains(" when the message came twice at the same time and its worker died "),
+        "{message}"
+    );
+    assert!(settled.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_handler_that_pays_beside_its_idempotent_call_is_found_when_the_acknowledgement_is_lost() {
+    let shop = Shop::default();
+    let (messages, _) = messages(&["1"]);
+    let handler = |message: &Message| {
+        let (shop, order) = (shop.clone(), message.order);
+        async move {
+            // While one delivery reserves, the other one is refused.
+            let reserve = || async {
+                yield_now().await;
+                Ok("reserved".to_owned())
+            };
+            let answer = shop.guarded(order, reserve).await;
+            if answer.is_ok() {
+                shop.pay_anew().await?;
+            }
+            answer
+        }
+    };
+    let message = fault(shop.watched(Consumer::new()).unbroken().run(stream::iter(messages), handler)).await;
+    let expected = "the message of shop.pay did something twice: the effects went from 0 to 1, and to 2 when the message came again \
+                    after its answer";
+    assert_eq!(message, expected);
+}
+
+#[tokio::test]
+async fn a_message_that_is_acknowledged_and_then_rejected_is_found_and_one_that_fails_is_retried() {
+    let shop = Shop::default();
+    let (two, settled) = messages(&["fails", "declines later"]);
+    let handler = |message: &Message| {
+        let (shop, order, number) = (shop.clone(), message.order, shop.call());
+        async move {
+            match order {
+                "fails" => shop.guarded(order, || ready(Err(Failure::Down))).await,
+                _ if number % 2 == 0 => shop.guarded("first", || ready(Err(Failure::Declined))).await,
+                _ => shop.guarded("second", || ready(Ok("paid".to_owned()))).await,
+            }
+        }
+    };
+    let message = fault(twice(Consumer::new()).run(stream::iter(two), handler)).await;
+    let expected = "the message of shop.pay answered otherwise when the message came again: ";
+    assert!(message.starts_with(expected), "{message}");
+    assert!(message.contains("rejected (terminal)") && message.contains("acknowledged"), "{message}");
+    assert_eq!(*settled.lock().unwrap(), ["fails again after 1s"]);
+}
