@@ -380,7 +380,9 @@ impl State {
 
     fn check_recovered(&mut self, id: RunId, number: usize, life: usize, earlier: &[RunId], recovered: bool) {
         let cleared = self.keys[number].lives[life].cleared;
-        let last = earlier.iter().skip(cleared).last().copied();
+        // When the clock jumps, the grant that is taken over can start its body last.
+        let is_before = |run: &RunId| self.runs[*run].fence < self.runs[id].fence;
+        let last = earlier.iter().skip(cleared).copied().filter(is_before).last();
         if let Some(last) = last
             && self.runs[last].crashed()
             && !self.is_resolved(number, life, &self.runs[last])
@@ -649,7 +651,7 @@ impl State {
         let Some((at, process)) = self.keys[caller.number].lives[life].recorded_at else { return };
         // Nobody else gets an answer while a transaction has the key.
         let at = self.keys[caller.number].taken_until.map_or(at, |until| at.max(until));
-        let is_rung = process == caller.process && !matches!(caller.way, Way::Transaction { .. });
+        let is_rung = process == Some(caller.process) && !matches!(caller.way, Way::Transaction { .. });
         let longest = if is_rung { AT_ONCE } else { SOON };
         // A request of another waiter may have been under way when this one came.
         let patience = Duration::from_millis(self.plan.operations[caller.number].store_timeout);

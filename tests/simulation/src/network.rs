@@ -235,7 +235,7 @@ impl State {
                     self.violate("exactly one result is recorded", format!("key {number} has two"));
                 } else {
                     life.recorded = Some((complete.verdict, complete.result.clone()));
-                    life.recorded_at = Some((Instant::now(), process));
+                    life.recorded_at = Some((Instant::now(), (!self.is_late).then_some(process)));
                 }
                 self.check_kept(&complete.result);
             }

@@ -105,8 +105,8 @@ pub struct Requests {
 pub struct Life {
     pub runs: Vec<RunId>,
     pub recorded: Option<(Verdict, StoredResult)>,
-    /// When it was recorded, and by which process.
-    pub recorded_at: Option<(Instant, ProcessId)>,
+    /// When it was recorded, and the process that learns it: none if it had given the request up.
+    pub recorded_at: Option<(Instant, Option<ProcessId>)>,
     /// The names of steps whose record a worker or its body knows of, with the recorded value.
     pub steps: BTreeMap<String, StepSeen>,
     /// How many runs had begun when an operator released the key, or `recover` said that nothing happened.
