@@ -382,7 +382,7 @@ impl State {
         let cleared = self.keys[number].lives[life].cleared;
         // When the clock jumps, the grant that is taken over can start its body last.
         let is_before = |run: &RunId| self.runs[*run].fence < self.runs[id].fence;
-        let last = earlier.iter().skip(cleared).copied().filter(is_before).last();
+        let last = earlier.iter().skip(cleared).copied().rfind(is_before);
         if let Some(last) = last
             && self.runs[last].crashed()
             && !self.is_resolved(number, life, &self.runs[last])
