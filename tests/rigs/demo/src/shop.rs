@@ -120,7 +120,8 @@ impl Shop {
                 None => ship(self, &order).await,
             }
         };
-        self.clone().observe(id, call).await.map_err(ShipError::effect)?
+        // Boxed, because a test's thread has a small stack.
+        self.clone().observe(id, Box::pin(call)).await.map_err(ShipError::effect)?
     }
 
     /// Runs a delivery, and writes it and its answer to the ledger for the check.
