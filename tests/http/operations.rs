@@ -188,8 +188,8 @@ async fn a_request_is_202_at_once_and_its_place_says_that_it_runs_and_then_repla
 #[tokio::test]
 async fn twenty_duplicates_at_once_run_one_operation_and_all_get_its_place() {
     let api = Api::start().await;
-    let asked = (0..20).map(|_| request("k", "").ask_at(api.server.address));
-    let answers = futures_util::future::join_all(asked).await;
+    let requests = (0..20).map(|_| request("k", "").ask_at(api.server.address));
+    let answers = futures_util::future::join_all(requests).await;
     let places: Vec<String> = answers.iter().map(place).collect();
     assert!(places.iter().all(|place| *place == places[0]), "{places:?}");
     assert_eq!(place(&api.server.ask(request("k", "")).await), places[0]);
@@ -286,8 +286,8 @@ async fn a_failed_operation_is_in_doubt_where_the_policy_says_so() {
 async fn a_drain_waits_for_an_operation_and_for_its_record() {
     let api = Api::start().await;
     let place = api.begin("").await;
-    let left = api.running.drain(Duration::from_millis(50)).await;
-    assert_eq!((left.bodies, left.is_complete(), api.running.count()), (1, false, 1));
+    let summary = api.running.drain(Duration::from_millis(50)).await;
+    assert_eq!((summary.bodies, summary.is_complete(), api.running.count()), (1, false, 1));
     api.app.may_end.add_permits(1);
     assert!(api.running.drain(Duration::from_secs(20)).await.is_complete());
     assert_eq!(api.look(&place).await.body, b"report 1");

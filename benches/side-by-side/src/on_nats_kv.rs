@@ -30,8 +30,8 @@ async fn pay(bucket: Bucket, key: String) -> Anything<()> {
 }
 
 async fn look(bucket: Bucket, key: String) -> Anything<()> {
-    let found = bucket.get(key).await?;
-    if found.is_some_and(|found| found == RECEIPT) { Ok(()) } else { Err(wrong()) }
+    let receipt = bucket.get(key).await?;
+    if receipt.is_some_and(|receipt| receipt == RECEIPT) { Ok(()) } else { Err(wrong()) }
 }
 
 async fn arms(url: &str) -> Anything<Vec<Arm>> {

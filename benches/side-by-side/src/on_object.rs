@@ -30,8 +30,8 @@ async fn pay(objects: Arc<dyn ObjectStore>, key: String) -> Anything<()> {
 }
 
 async fn look(objects: Arc<dyn ObjectStore>, key: String) -> Anything<()> {
-    let found = objects.get(&Path::from(format!("by-hand/{key}"))).await?.bytes().await?;
-    if found == RECEIPT { Ok(()) } else { Err(wrong()) }
+    let receipt = objects.get(&Path::from(format!("by-hand/{key}"))).await?.bytes().await?;
+    if receipt == RECEIPT { Ok(()) } else { Err(wrong()) }
 }
 
 pub(crate) async fn contest() -> Anything<Contest> {

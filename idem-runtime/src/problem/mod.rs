@@ -109,7 +109,7 @@ impl Problem {
             }
             Self::InDoubt => ("in-doubt", CONFLICT, "It is not known whether the request was processed"),
             Self::OperationUnknown => {
-                ("operation-unknown", StatusCode::NOT_FOUND, "There is no such operation")
+                ("operation-unknown", StatusCode::NOT_FOUND, "The client has no operation of this name")
             }
             Self::StoreUnavailable => {
                 ("store-unavailable", UNAVAILABLE, "Idempotency keys cannot be checked now")

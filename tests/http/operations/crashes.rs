@@ -3,14 +3,13 @@
 //! A case starts this binary again with only the test `child`, which is a server if an environment variable
 //! says so.
 
-use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use idem::{OnCrash, SqliteStore};
 use idem_test_servers::web::{Request, Server};
+use idem_test_servers::{TestChild, say};
 
 use super::{App, is_the_same, of, place, request, router, settings, until_over};
 
@@ -19,15 +18,6 @@ const FILE: &str = "IDEM_TEST_FILE";
 
 /// Long enough for a request after the kill, and short enough to wait for.
 const LEASE: Duration = Duration::from_secs(3);
-
-/// The prefix that separates a child's output from that of the test harness.
-const SAY: &str = "says: ";
-
-fn say(word: &str) {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "\n{SAY}{word}").unwrap();
-    out.flush().unwrap();
-}
 
 #[test]
 fn child() {
@@ -52,36 +42,20 @@ fn child() {
 
 /// A server in a process of its own, which is killed when it is dropped.
 struct Process {
-    child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
+    child: TestChild,
     address: SocketAddr,
 }
 
 impl Process {
     fn start(file: &Path, role: &str) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "operations::crashes::child", "--nocapture", "--test-threads=1"]);
-        command.env(ROLE, role).env(FILE, file);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let address = word(&mut lines).parse().unwrap();
-        Self { child, lines, address }
+        let variables = [(ROLE, role), (FILE, file.to_str().unwrap())];
+        let mut child = TestChild::start("operations::crashes::child", variables);
+        let address = child.word().parse().unwrap();
+        Self { child, address }
     }
 
     fn until_begun(&mut self) {
-        assert_eq!(word(&mut self.lines), "begun");
-    }
-}
-
-fn word(lines: &mut impl Iterator<Item = std::io::Result<String>>) -> String {
-    lines.find_map(|line| line.unwrap().strip_prefix(SAY).map(str::to_owned)).unwrap()
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // SIGKILL.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        assert_eq!(self.child.word(), "begun");
     }
 }
 

@@ -2,27 +2,16 @@
 //!
 //! A case starts this binary again with only the test `child`, which is a server if an environment variable says so.
 
-use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use idem_test_servers::until;
+use idem_test_servers::{TestChild, say, until};
 
 use crate::bank::{App, Bank, LIMIT, Then, request, serve};
 use crate::databases::{Database, Maria, Pg};
 
 const ROLE: &str = "IDEM_TEST_ROLE";
 const URL: &str = "IDEM_TEST_URL";
-
-/// The prefix that separates a child's output from that of the test harness.
-const SAY: &str = "says: ";
-
-fn say(word: &str) {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "\n{SAY}{word}").unwrap();
-    out.flush().unwrap();
-}
 
 #[test]
 fn child() {
@@ -51,36 +40,20 @@ async fn be_a_server<D: Database>(then: Option<Then>) {
 
 /// A server in a process of its own, which is killed when it is dropped.
 struct Process {
-    child: Child,
-    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+    child: TestChild,
     address: SocketAddr,
 }
 
 impl Process {
     fn start<D: Database>(database: &D, then: &str) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "crashes::child", "--nocapture", "--test-threads=1"]);
-        command.env(ROLE, format!("{} {then}", D::NAME)).env(URL, database.url());
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let address = word(&mut lines).parse().unwrap();
-        Self { child, lines, address }
+        let (role, url) = (format!("{} {then}", D::NAME), database.url());
+        let mut child = TestChild::start("crashes::child", [(ROLE, &*role), (URL, &*url)]);
+        let address = child.word().parse().unwrap();
+        Self { child, address }
     }
 
     fn until_written(&mut self) {
-        assert_eq!(word(&mut self.lines), "written");
-    }
-}
-
-fn word(lines: &mut impl Iterator<Item = std::io::Result<String>>) -> String {
-    lines.find_map(|line| line.unwrap().strip_prefix(SAY).map(str::to_owned)).unwrap()
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // SIGKILL.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        assert_eq!(self.child.word(), "written");
     }
 }
 

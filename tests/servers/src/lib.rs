@@ -25,6 +25,7 @@ mod rabbitmq;
 mod redis;
 mod redis_group;
 mod shared;
+mod test_child;
 #[cfg(feature = "web")]
 pub mod web;
 
@@ -42,6 +43,7 @@ pub use process::{Server, free_port, until};
 pub use rabbitmq::RabbitMq;
 pub use redis::Redis;
 pub use redis_group::{RedisCluster, RedisSentinel};
+pub use test_child::{TestChild, say};
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,46 @@
+//! A test that starts its own binary again, with one other test of it as a process that can be killed.
+
+use std::io::{BufRead as _, BufReader, Lines, Write as _};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+/// The prefix that separates a child's words from the output of the test harness.
+const SAY: &str = "says: ";
+
+/// Says a word to the test that started this process.
+pub fn say(word: &str) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "\n{SAY}{word}").unwrap();
+    out.flush().unwrap();
+}
+
+/// A process with one test of this binary. It is killed when it is dropped.
+#[derive(Debug)]
+pub struct TestChild {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl TestChild {
+    /// Starts the test of this name with these variables.
+    #[must_use]
+    pub fn start<'a>(test: &str, variables: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", test, "--nocapture", "--test-threads=1"]).envs(variables);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, lines }
+    }
+
+    /// The next word that it says.
+    pub fn word(&mut self) -> String {
+        self.lines.find_map(|line| line.unwrap().strip_prefix(SAY).map(str::to_owned)).unwrap()
+    }
+}
+
+impl Drop for TestChild {
+    fn drop(&mut self) {
+        // SIGKILL.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
