@@ -29,7 +29,7 @@ pub enum StoreErrorKind {
 ///
 /// The author of a store calls the constructor named after the kind. The text must say what happened and what to do,
 /// and must not hold a key or a result.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct StoreError {
     kind: StoreErrorKind,
     detail: Arc<str>,
@@ -130,16 +130,6 @@ impl fmt::Display for StoreError {
             StoreErrorKind::WrongKeys => "the store was used under other keys: ",
         })?;
         f.write_str(&self.detail)
-    }
-}
-
-impl fmt::Debug for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StoreError")
-            .field("kind", &self.kind)
-            .field("detail", &self.detail)
-            .field("source", &self.source)
-            .finish()
     }
 }
 

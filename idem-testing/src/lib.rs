@@ -16,7 +16,6 @@ mod seed;
 mod twice;
 
 pub use catalogue::{assert_catalogue, assert_catalogue_of, differences};
-pub use conformance::differential;
 pub use fault::{Fault, FaultStore, OperationKind, Rates};
 #[doc(inline)]
 pub use idem_macros::idempotent_test;

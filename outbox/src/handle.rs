@@ -40,8 +40,8 @@ impl Outbox {
     ///
     /// In one topic, messages are published in the order in which they were enqueued: of two transactions that
     /// overlap, in the order of their calls here, and of two that do not, in the order of the transactions. So
-    /// enqueue after the writes that the message is about. Until a transaction ends, later messages of its
-    /// topics wait for it; their transactions do not.
+    /// enqueue after the writes that the message is about. Until a transaction ends, messages of its topics wait for
+    /// it that a relay has not found settled before; their transactions do not.
     ///
     /// # Errors
     ///
@@ -65,8 +65,8 @@ impl Outbox {
     /// As [`enqueue`](Self::enqueue), under the caller's id. Returns whether the id is new. While a message with this id is
     /// in the table (pending, set aside or kept), nothing is written, also for another topic or payload.
     ///
-    /// An id that is the same at each attempt, such as `Context::downstream_key`, gives one message also for a
-    /// call without `transaction = tx`.
+    /// With [`keep_published`](super::Relay::keep_published), an id that is the same at each attempt, such as
+    /// `Context::downstream_key`, gives one message also for a call without `transaction = tx`.
     ///
     /// # Errors
     ///

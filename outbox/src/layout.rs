@@ -40,10 +40,6 @@ impl Named for Names {
             versions: vec![Version { statements: create(self), indexes: Vec::new() }],
         }
     }
-
-    fn table(&self) -> &str {
-        &self.messages
-    }
 }
 
 impl Names {

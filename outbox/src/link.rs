@@ -24,17 +24,29 @@ impl Link {
 
     /// Runs a statement, and repeats it while the server is unreachable, within the operation timeout.
     pub(super) async fn ask(&self, asked: impl Fn() -> Statement) -> Result<Vec<PgRow>, StoreError> {
-        retried(self.connector.timeout(), || async {
-            let mut slot = self.session.lock().await;
-            let mut session = match slot.take() {
-                Some(session) => session,
-                None => self.connector.connect().await?,
-            };
-            let answer = session.fetch_all(asked()).await;
-            *slot = self.connector.kept(session).await;
-            answer.map_err(Failure::error)
-        })
-        .await
+        retried(self.connector.timeout(), || self.attempt(asked())).await
+    }
+
+    /// As [`ask`](Self::ask), but an answer that was lost ends it: the statement may have been carried out.
+    pub(super) async fn ask_once(&self, asked: impl Fn() -> Statement) -> Result<Vec<PgRow>, StoreError> {
+        let answer = retried(self.connector.timeout(), || async {
+            match self.attempt(asked()).await {
+                Err(error) if error.is_outcome_unknown() => Ok(Err(error)),
+                answer => answer.map(Ok),
+            }
+        });
+        answer.await?
+    }
+
+    async fn attempt(&self, statement: Statement) -> Result<Vec<PgRow>, StoreError> {
+        let mut slot = self.session.lock().await;
+        let mut session = match slot.take() {
+            Some(session) => session,
+            None => self.connector.connect().await?,
+        };
+        let answer = session.fetch_all(statement).await;
+        *slot = self.connector.kept(session).await;
+        answer.map_err(Failure::error)
     }
 
     /// Closes the connection.

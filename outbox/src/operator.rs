@@ -14,7 +14,7 @@ use idem_postgres::db::session::{Statement, column, statement};
 /// How many messages one statement deletes: few, so that it is short.
 const PURGE_BATCH: usize = 2_000;
 
-/// How long a topic must be without a message before its row is deleted.
+/// How long a topic without a message must not have been served before its row is deleted.
 const IDLE_TOPIC: Duration = Duration::from_secs(60 * 60);
 
 /// How many messages there are.
@@ -82,7 +82,7 @@ impl Outbox {
     ///
     /// [`OutboxError::Database`].
     pub async fn counts(&self) -> Result<Counts, OutboxError> {
-        let rows = self.once(|| statement(&self.0.statements.counts)).await?;
+        let rows = self.read(|| statement(&self.0.statements.counts)).await?;
         let Some(row) = rows.first() else { return Ok(Counts::default()) };
         let oldest: Option<i64> = column(row, 3)?;
         Ok(Counts {
@@ -101,7 +101,7 @@ impl Outbox {
     /// [`OutboxError::Database`].
     pub async fn set_aside(&self, limit: usize) -> Result<Vec<SetAside>, OutboxError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let rows = self.once(|| statement(&self.0.statements.list).bind(limit)).await?;
+        let rows = self.read(|| statement(&self.0.statements.list).bind(limit)).await?;
         Ok(rows.iter().map(SetAside::read).collect::<Result<_, _>>()?)
     }
 
@@ -112,7 +112,7 @@ impl Outbox {
     ///
     /// [`OutboxError::Database`].
     pub async fn retry(&self, id: &MessageId) -> Result<bool, OutboxError> {
-        let rows = self.once(|| statement(&self.0.statements.retry).bind(id.as_str())).await?;
+        let rows = self.change(|| statement(&self.0.statements.retry).bind(id.as_str())).await?;
         Ok(!rows.is_empty())
     }
 
@@ -122,12 +122,12 @@ impl Outbox {
     ///
     /// [`OutboxError::Database`].
     pub async fn discard(&self, id: &MessageId) -> Result<bool, OutboxError> {
-        let rows = self.once(|| statement(&self.0.statements.discard).bind(id.as_str())).await?;
+        let rows = self.change(|| statement(&self.0.statements.discard).bind(id.as_str())).await?;
         Ok(!rows.is_empty())
     }
 
     /// Deletes published messages whose time to be kept is over, at most `limit`, and returns how many. Also deletes the rows of
-    /// topics without a message for an hour. For a periodic task, in any number of processes at once.
+    /// topics that have no message and were not served for an hour. For a periodic task, in any number of processes at once.
     ///
     /// # Errors
     ///
@@ -158,10 +158,19 @@ impl Outbox {
         Ok(purged)
     }
 
-    /// Runs one statement on a connection of its own.
-    async fn once(&self, asked: impl Fn() -> Statement) -> Result<Vec<PgRow>, OutboxError> {
+    /// Reads by one statement on a connection of its own.
+    async fn read(&self, asked: impl Fn() -> Statement) -> Result<Vec<PgRow>, OutboxError> {
         let link = Link::new(&self.0.connector);
         let rows = link.ask(asked).await;
+        link.close().await;
+        Ok(rows?)
+    }
+
+    /// Changes a message by one statement on a connection of its own. It is not repeated where its answer was lost: the second one
+    /// would find nothing to change.
+    async fn change(&self, asked: impl Fn() -> Statement) -> Result<Vec<PgRow>, OutboxError> {
+        let link = Link::new(&self.0.connector);
+        let rows = link.ask_once(asked).await;
         link.close().await;
         Ok(rows?)
     }

@@ -115,7 +115,7 @@ fn claim(names: &Names) -> String {
            SELECT t.topic, t.owner FROM pending p JOIN {topics} t ON t.topic = p.topic CROSS JOIN clock \
            WHERE (t.lease_until <= clock.now OR t.owner = $1) AND t.due_at <= clock.now \
              AND t.blocked_by IS NULL \
-           ORDER BY t.served_at LIMIT 1 FOR UPDATE OF t SKIP LOCKED \
+           ORDER BY least(t.served_at, clock.now) LIMIT 1 FOR UPDATE OF t SKIP LOCKED \
          ), claimed AS ( \
            UPDATE {topics} t SET owner = $1, lease_until = clock.now + $2, served_at = clock.now \
            FROM picked, clock WHERE t.topic = picked.topic \
@@ -138,13 +138,10 @@ fn look(names: &Names) -> String {
     )
 }
 
-/// $1 topic, $2 how many messages. Returns the number of the last of the first $2 messages, and when the server was started.
+/// $1 topic. Returns the number of its last message, and when the server was started.
 fn bound(names: &Names) -> String {
     let messages = &names.messages;
-    format!(
-        "SELECT (SELECT max(sequence) FROM (SELECT sequence FROM {messages} WHERE topic = $1 AND {PENDING} \
-           ORDER BY sequence LIMIT $2) first), {STARTED}"
-    )
+    format!("SELECT (SELECT max(sequence) FROM {messages} WHERE topic = $1 AND {PENDING}), {STARTED}")
 }
 
 /// $1 the topic's lock. Returns the transactions that hold it, and when the server was started.
@@ -157,12 +154,17 @@ fn holders() -> String {
     )
 }
 
-/// $1 topic, $2 the last number, $3 how many messages. Returns number, id, payload, attempts and age of each, in order.
+/// $1 topic, $2 the last number, $3 how many messages, $4 when the server must have been started, $5 how many bytes of payloads beside
+/// the first. Returns number, id, payload, attempts and age of each, in order.
 fn fetch(names: &Names) -> String {
     let messages = &names.messages;
     format!(
-        "SELECT sequence, id, payload, attempts, {NOW} - enqueued_at FROM {messages} \
-         WHERE topic = $1 AND {PENDING} AND sequence <= $2 ORDER BY sequence LIMIT $3"
+        "SELECT sequence, id, payload, attempts, {NOW} - enqueued_at FROM ( \
+           SELECT *, sum(octet_length(payload)) OVER (ORDER BY sequence) - \
+             first_value(octet_length(payload)) OVER (ORDER BY sequence) AS bytes FROM ( \
+             SELECT * FROM {messages} WHERE topic = $1 AND {PENDING} AND sequence <= $2 AND {STARTED} = $4 \
+             ORDER BY sequence LIMIT $3) batch) sized \
+         WHERE bytes <= $5 ORDER BY sequence"
     )
 }
 
@@ -226,7 +228,8 @@ fn renew(names: &Names) -> String {
 fn release(names: &Names) -> String {
     let topics = &names.topics;
     format!(
-        "UPDATE {topics} SET owner = NULL, lease_until = 0, due_at = {NOW} + $3, failures = $4 \
+        "UPDATE {topics} SET owner = NULL, lease_until = 0, \
+           due_at = CASE WHEN $3 = 0 THEN 0 ELSE {NOW} + $3 END, failures = $4 \
          WHERE topic = $1 AND owner = $2"
     )
 }
@@ -291,12 +294,48 @@ fn purge(names: &Names) -> String {
     )
 }
 
-/// Deletes the rows of idle topics. $1 how long a topic must be idle.
+/// Deletes the rows of topics without a message. $1 how long a topic must be idle.
 fn purge_topics(names: &Names) -> String {
-    let topics = &names.topics;
+    let Names { messages, topics, .. } = names;
     format!(
-        "DELETE FROM {topics} WHERE topic = ANY (ARRAY(SELECT topic FROM {topics} \
-           WHERE owner IS NULL AND blocked_by IS NULL AND greatest(served_at, due_at) <= (SELECT {NOW}) - $1 \
+        "DELETE FROM {topics} WHERE topic = ANY (ARRAY(SELECT topic FROM {topics} t \
+           WHERE blocked_by IS NULL AND greatest(lease_until, served_at, due_at) <= (SELECT {NOW}) - $1 \
+             AND NOT EXISTS (SELECT FROM {messages} m WHERE m.topic = t.topic AND {PENDING}) \
            FOR UPDATE SKIP LOCKED))"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use idem_test_servers::Postgres;
+    use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
+
+    use super::STARTED;
+    use crate::Outbox;
+
+    #[tokio::test]
+    async fn a_batch_has_a_limited_number_of_bytes_but_at_least_one_message() {
+        let server = Postgres::start();
+        let outbox = Outbox::connect(&server.url()).await.unwrap();
+        let mut connection = PgConnection::connect(&server.url()).await.unwrap();
+        let mut tx = connection.begin().await.unwrap();
+        for size in [50, 40, 60, 1, 70] {
+            outbox.enqueue(&mut tx, "orders", vec![0; size]).await.unwrap();
+        }
+        tx.commit().await.unwrap();
+        let started = sqlx::query(AssertSqlSafe(format!("SELECT {STARTED}")));
+        let started: i64 = started.fetch_one(&mut connection).await.unwrap().get(0);
+        for (bytes, limit, since, expected) in [
+            (0_i64, 9_i64, started, &[1_i64][..]),
+            (99, 9, started, &[1, 2]),
+            (101, 9, started, &[1, 2, 3, 4]),
+            (999, 3, started, &[1, 2, 3]),
+            (999, 9, started + 1, &[]),
+        ] {
+            let fetch = sqlx::query(AssertSqlSafe(&*outbox.0.statements.fetch)).bind("orders").bind(5_i64);
+            let rows = fetch.bind(limit).bind(since).bind(bytes).fetch_all(&mut connection).await.unwrap();
+            let numbers: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
+            assert_eq!(numbers, expected, "{bytes} bytes, {limit} messages");
+        }
+    }
 }

@@ -14,7 +14,6 @@ mod axum_handler;
 mod cancellation;
 mod catalogue;
 mod catalogue_changes;
-mod differential;
 #[path = "../../stores/dynamodb/tests/it/support/mod.rs"]
 mod dynamodb_support;
 mod features;

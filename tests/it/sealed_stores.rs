@@ -8,7 +8,6 @@ use std::time::Duration;
 use idem::StoreExt as _;
 use idem::protocol::{RecordStep, StoredResult, Verdict};
 use idem::testing::conformance::{self, Check, Profile, Subject, Violation};
-use idem::testing::{differential, seed};
 use idem::{Fingerprint, MemoryStore, SqliteStore, Store};
 use sealed_support::{claim, granted, key, recorded_as, replayed, ring, step, value};
 
@@ -65,45 +64,10 @@ async fn all_on_a_file() -> Subject {
         .keep(folder)
 }
 
-/// One test for all checks of a theme: on a file they take time, most of it spent waiting.
-macro_rules! themes {
-    ($subject:ident: $($theme:ident)*) => {
-        mod $subject {
-            use super::*;
-
-            $(
-                #[test]
-                fn $theme() -> Result<(), Violation> {
-                    let checks = conformance::all().iter().filter(|check| check.theme() == stringify!($theme));
-                    assert!(checks.clone().count() > 0, "there is no such theme");
-                    checks.clone().try_for_each(|check| check.run(super::$subject))
-                }
-            )*
-        }
-    };
-}
-
-themes! {
-    all_on_a_file: claim crash attempts replay fingerprints renew complete release steps doubt resolve fences
-    expiry purge records keys results formats races duels lost outage
-}
-
 #[test]
-fn every_theme_but_the_walk_is_tried() {
-    let themes = conformance::all().iter().map(Check::theme).collect::<std::collections::BTreeSet<_>>();
-    assert_eq!(themes.len(), 23, "{themes:?}: one more? then add it to the lists above");
-}
-
-#[test]
-fn all_of_them_answer_as_the_protocol_does() -> Result<(), Violation> {
-    let subject = || async {
-        let folder = tempfile::tempdir().unwrap();
-        let store = all(SqliteStore::open(folder.path().join("idem.db")).unwrap());
-        Subject::new(store.clone(), Profile::real_clock().short(Duration::from_millis(300)))
-            .handle(store)
-            .keep(folder)
-    };
-    differential::run(seed(), 8_000, subject).map(|_| ())
+fn the_conformance_kit_holds_over_all_of_them_on_a_file() -> Result<(), Violation> {
+    let checks = conformance::all().iter().filter(named);
+    checks.into_iter().try_for_each(|check| check.run(all_on_a_file))
 }
 
 /// Records a result with a fingerprint, and on another key a step.

@@ -135,7 +135,12 @@ impl App {
     ///
     /// A failure.
     #[idem::idempotent(key = "{id}", missing_key = "run", store = self.store, detach, fail_open, terminal = |_| true)]
-    pub async fn detached(self: Arc<Self>, id: Option<u8>, names: Vec<String>) -> Result<usize, Failure> {
+    pub async fn detached(
+        self: Arc<Self>,
+        id: Option<u8>,
+        names: Vec<String>,
+        _permit: String,
+    ) -> Result<usize, Failure> {
         ready(()).await;
         Ok(names.len() + id.map_or(0, usize::from))
     }

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use self::clock::StoreClock;
 use idem_core::RecordKey;
 use idem_core::StoreError;
+use idem_core::defaults::LONGEST;
 use idem_core::inspection::Inspection;
 use idem_core::listing::{List, Page};
 use idem_core::protocol::{Answer, Claim, ClaimAnswer, Fingerprint, Record, Replay, Request, Resolution};
@@ -252,12 +253,9 @@ impl<S: Store> Cached<S> {
         if trusted.is_zero() {
             return None;
         }
-        let trusted = asked.checked_add(trusted)?;
+        let trusted = asked.checked_add(trusted.min(LONGEST))?;
         let Some(end) = replay.expires_at else { return Some(trusted) };
-        let latest = self.shared.clock.latest(&self.inner).await?;
-        // Uses the clock of now, because reading the store's clock may have taken time.
-        let left = end.since(latest.now());
-        Some(trusted.min(latest.asked_at().checked_add(left).unwrap_or(trusted)))
+        Some(trusted.min(self.shared.clock.until(&self.inner, end).await?))
     }
 }
 

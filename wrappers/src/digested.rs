@@ -10,8 +10,8 @@ use hmac::{Hmac, Mac as _};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
-use super::marks::Mark;
-use super::transformed::{Layer, Transform, Transformed};
+use super::marks::{Layer, Mark};
+use super::transformed::{Transform, Transformed};
 use idem_core::StoreError;
 use idem_core::Waiters;
 use idem_core::protocol::Fingerprint;
@@ -125,6 +125,7 @@ impl Transform for KeyDigests {
         name: LAYER,
         differs: "its keys are digests under another secret than this process has, which would find no record; \
                   check the secret, or give a service with a secret of its own another table or prefix (docs: wrappers)",
+        must_agree: true,
     });
 
     fn marks(&self) -> Vec<Mark> {

@@ -12,12 +12,12 @@ use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
 use super::digested::hex;
-use super::marks::Mark;
-use super::transformed::{Layer, Part, Transform, Transformed};
+use super::marks::{Layer, Mark};
+use super::transformed::{Part, Transform, Transformed};
 use idem_core::RecordKey;
 use idem_core::Store;
 use idem_core::StoreError;
-use idem_core::protocol::Verdict;
+use idem_core::protocol::{ResultFormat, Verdict};
 
 /// The magic number of an envelope; its last byte is the version. No JSON, no text and no Zstandard frame begins with
 /// it.
@@ -125,6 +125,9 @@ pub enum SealError {
     /// It was written without encryption.
     #[error("it is not encrypted")]
     Plain,
+    /// Its envelope is of a version that this one does not read.
+    #[error("it is encrypted in a format of another version")]
+    Version,
     /// It was written with a key that is not in the ring.
     #[error("it is encrypted with key {id}, which is not in the ring")]
     #[non_exhaustive]
@@ -150,6 +153,9 @@ impl SealError {
             Self::Plain => {
                 "its result is not encrypted; if it is from before encryption was switched on, \
                  use `accept_plain` until the last such record is past its ttl"
+            }
+            Self::Version => {
+                "its result is encrypted in a format of a later version of this library; update this process"
             }
             Self::UnknownKey { .. } => {
                 "its result is encrypted with a key that is not in the ring; put that key back with `and_reads`"
@@ -212,6 +218,8 @@ impl Transform for Encryption {
         name: LAYER,
         differs: "its results are under other encryption keys than this process has; check the key ring, \
                   or give a service with keys of its own another table or prefix (docs: wrappers)",
+        // Without its key nothing can be read.
+        must_agree: false,
     });
 
     fn marks(&self) -> Vec<Mark> {
@@ -237,7 +245,11 @@ impl Transform for Encryption {
 
     fn unpack(&self, name: &RecordKey, part: Part<'_>, stored: Bytes) -> Result<Bytes, StoreError> {
         let Some(rest) = stored.strip_prefix(&MAGIC) else {
-            return if self.accept_plain { Ok(stored) } else { Err(SealError::Plain.into()) };
+            return match ResultFormat::of(&stored) {
+                Some(ResultFormat::Sealed) => Err(SealError::Version.into()),
+                _ if self.accept_plain => Ok(stored),
+                _ => Err(SealError::Plain.into()),
+            };
         };
         let Some(Envelope { id, nonce, sealed, tag }) = Envelope::open(rest) else {
             return Err(SealError::Truncated.into());

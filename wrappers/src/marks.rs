@@ -11,22 +11,39 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 
-use idem_core::StoreError;
 use idem_core::defaults::LONGEST;
-use idem_core::protocol::{Claim, ClaimAnswer, Complete, Owner, StoredResult, Verdict};
-use idem_core::{Key, RESERVED_SCOPES, RecordKey, Scope, Store};
+use idem_core::protocol::{Claim, ClaimAnswer, Complete, CompleteAnswer, Owner, StoredResult, Verdict};
+use idem_core::{Key, RESERVED_SCOPES, RecordKey, Scope, Store, StoreError, StoreErrorKind};
 
 /// The scope of marks.
 pub(super) const SCOPE: &str = RESERVED_SCOPES[1];
 
-/// How long one look at the marks may take. A call then goes on without it.
+/// How long one look at the marks may take.
 const WITHIN: Duration = Duration::from_secs(2);
 /// How long a look that failed, or that refused, counts.
 const AGAIN: Duration = Duration::from_secs(5);
+/// How long a look that failed counts, if it refuses its calls: so long that of many calls one looks.
+const SOON: Duration = Duration::from_millis(250);
 /// How long nobody else writes a mark that is being written.
 const LEASE: Duration = Duration::from_secs(5);
 /// The pause until a mark that somebody else writes is looked at again.
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// A layer that leaves a mark.
+pub(super) struct Layer {
+    /// What its marks call it.
+    pub(super) name: &'static str,
+    /// What is said where the store's mark is another.
+    pub(super) differs: &'static str,
+    /// Whether a call is refused if the marks cannot be compared: under other keys it would find no record.
+    pub(super) must_agree: bool,
+}
+
+impl Layer {
+    fn refusal(&self) -> StoreError {
+        StoreError::wrong_keys(self.differs)
+    }
+}
 
 /// A key of a layer, as its mark shows it.
 #[derive(Clone, PartialEq, Eq)]
@@ -44,29 +61,28 @@ pub(super) struct Marks {
     known: Arc<Known>,
 }
 
-#[derive(Default)]
 struct Known {
     agrees: AtomicBool,
     last: Mutex<Option<Look>>,
+    /// Who claims the marks. It is the same for each look, so that a look goes on where one before it was cut off.
+    owner: Owner,
 }
 
+impl Default for Known {
+    fn default() -> Self {
+        Self { agrees: AtomicBool::default(), last: Mutex::default(), owner: Owner::random() }
+    }
+}
+
+/// A look that did not end with "the same".
 struct Look {
     at: Instant,
-    differs: bool,
+    error: StoreError,
 }
 
-/// Why a look does not end with "the same".
-pub(super) enum Fault {
-    /// The store was used under another key.
-    Differs,
-    /// It is not known.
-    Store(StoreError),
-}
-
-impl From<StoreError> for Fault {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
+/// Whether the store was used under another key. If not, an error says that it is not known.
+fn differs(error: &StoreError) -> bool {
+    error.kind() == StoreErrorKind::WrongKeys
 }
 
 impl Marks {
@@ -79,28 +95,90 @@ impl Marks {
         self.off || self.known.agrees.load(Ordering::Acquire)
     }
 
-    /// Compares the marks with the store's, and leaves those that are missing. Says whether they differ; a look that fails
-    /// says nothing.
-    pub(super) async fn look<S: Store>(&self, store: &S, layer: &'static str, marks: &[Mark]) -> bool {
+    /// Compares the marks with the store's, and leaves those that are missing. A look that fails counts only if the layer
+    /// must agree.
+    pub(super) async fn look<S: Store>(
+        &self,
+        store: &S,
+        layer: &Layer,
+        marks: &[Mark],
+    ) -> Result<(), StoreError> {
+        let ended = |error: &StoreError| {
+            if layer.must_agree || differs(error) { Err(error.clone()) } else { Ok(()) }
+        };
+        let counts = |look: &&Look| {
+            let is_short = layer.must_agree && !differs(&look.error);
+            look.at.elapsed() < if is_short { SOON } else { AGAIN }
+        };
         let mut last = self.known.last.lock().await;
         if self.are_settled() {
-            return false;
+            return Ok(());
         }
-        if let Some(look) = last.as_ref().filter(|look| look.at.elapsed() < AGAIN) {
-            return look.differs;
+        if let Some(look) = last.as_ref().filter(counts) {
+            return ended(&look.error);
         }
-        // Before the look: the next caller does not repeat one that was dropped because it took too long.
-        *last = Some(Look { at: Instant::now(), differs: false });
-        let differs = match timeout(WITHIN, leave(store, layer, marks)).await {
+        let unknown = || StoreError::unavailable("it did not answer about the marks of its layers in time");
+        if !layer.must_agree {
+            // Before the look: the next caller does not repeat one that was dropped because it took too long.
+            *last = Some(Look { at: Instant::now(), error: unknown() });
+        }
+        let error = match timeout(WITHIN, self.leave(store, layer, marks)).await {
             Ok(Ok(())) => {
                 self.known.agrees.store(true, Ordering::Release);
-                false
+                return Ok(());
             }
-            Ok(Err(Fault::Differs)) => true,
-            Ok(Err(Fault::Store(_))) | Err(_) => false,
+            // A mark's own answer that was lost: the call has not reached the store.
+            Ok(Err(error)) if error.is_outcome_unknown() => unknown(),
+            Ok(Err(error)) => error,
+            Err(_) => unknown(),
         };
-        *last = Some(Look { at: Instant::now(), differs });
-        differs
+        let result = ended(&error);
+        *last = Some(Look { at: Instant::now(), error });
+        result
+    }
+
+    async fn leave<S: Store>(&self, store: &S, layer: &Layer, marks: &[Mark]) -> Result<(), StoreError> {
+        let (missing, is_marked) = compare(store, layer, marks).await?;
+        if !is_marked && let Some(first) = marks.first() {
+            // Of two processes that start at once, one leaves it, and the other compares.
+            let first = self.write(store, &name(layer.name, None)?, layer, first).await?;
+            if !marks.contains(&first) {
+                return Err(layer.refusal());
+            }
+        }
+        for mark in missing {
+            let name = name(layer.name, Some(mark.number))?;
+            if self.write(store, &name, layer, mark).await? != *mark {
+                return Err(layer.refusal());
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves a mark, unless there is one; and returns the one that is there then.
+    async fn write<S: Store>(
+        &self,
+        store: &S,
+        name: &RecordKey,
+        layer: &Layer,
+        mark: &Mark,
+    ) -> Result<Mark, StoreError> {
+        loop {
+            let request = Claim::new(self.known.owner, LEASE, LONGEST);
+            match store.claim(name, &request).await? {
+                ClaimAnswer::Granted(grant) => {
+                    let result = written(layer.name, mark);
+                    let complete =
+                        Complete::new(request.owner, grant.fence, Verdict::Completed, result, LONGEST);
+                    if store.complete(name, &complete).await? == CompleteAnswer::Done {
+                        return Ok(mark.clone());
+                    }
+                }
+                ClaimAnswer::Replay(replay) => return mark_of(Some(&replay.result)),
+                // Another process writes it just now. Who waits here has a bound of its own.
+                _ => sleep(PAUSE).await,
+            }
+        }
     }
 }
 
@@ -159,60 +237,26 @@ pub(super) fn through(layer: &str, result: &StoredResult) -> StoredResult {
 /// Which of these marks the store lacks; all of them and `false` where it has none of this layer.
 pub(super) async fn compare<'m, S: Store>(
     store: &S,
-    layer: &str,
+    layer: &Layer,
     marks: &'m [Mark],
-) -> Result<(Vec<&'m Mark>, bool), Fault> {
+) -> Result<(Vec<&'m Mark>, bool), StoreError> {
     let mut missing = Vec::new();
     for mark in marks {
-        match store.get(&name(layer, Some(mark.number))?).await? {
+        match store.get(&name(layer.name, Some(mark.number))?).await? {
             None => missing.push(mark),
             Some(record) if record.result.is_none() => missing.push(mark),
             Some(record) if mark_of(record.result.as_ref())? == *mark => {}
-            Some(_) => return Err(Fault::Differs),
+            Some(_) => return Err(layer.refusal()),
         }
     }
     if missing.len() < marks.len() {
         return Ok((missing, true));
     }
-    match store.get(&name(layer, None)?).await? {
+    match store.get(&name(layer.name, None)?).await? {
         Some(record) if record.result.is_some() => {
             let first = mark_of(record.result.as_ref())?;
-            if marks.contains(&first) { Ok((missing, true)) } else { Err(Fault::Differs) }
+            if marks.contains(&first) { Ok((missing, true)) } else { Err(layer.refusal()) }
         }
         _ => Ok((missing, false)),
-    }
-}
-
-async fn leave<S: Store>(store: &S, layer: &str, marks: &[Mark]) -> Result<(), Fault> {
-    let (missing, is_marked) = compare(store, layer, marks).await?;
-    if !is_marked && let Some(first) = marks.first() {
-        // Of two processes that start at once, one leaves it, and the other compares.
-        let first = write(store, &name(layer, None)?, layer, first).await?;
-        if !marks.contains(&first) {
-            return Err(Fault::Differs);
-        }
-    }
-    for mark in missing {
-        if write(store, &name(layer, Some(mark.number))?, layer, mark).await? != *mark {
-            return Err(Fault::Differs);
-        }
-    }
-    Ok(())
-}
-
-/// Leaves a mark, unless there is one; and says which is there then.
-async fn write<S: Store>(store: &S, name: &RecordKey, layer: &str, mark: &Mark) -> Result<Mark, StoreError> {
-    loop {
-        let request = Claim::new(Owner::random(), LEASE, LONGEST);
-        match store.claim(name, &request).await? {
-            ClaimAnswer::Granted(grant) => {
-                let result = written(layer, mark);
-                let complete = Complete::new(request.owner, grant.fence, Verdict::Completed, result, LONGEST);
-                store.complete(name, &complete).await?;
-            }
-            ClaimAnswer::Replay(replay) => return mark_of(Some(&replay.result)),
-            // Another process writes it just now. Who waits here has a bound of its own.
-            _ => sleep(PAUSE).await,
-        }
     }
 }

@@ -7,7 +7,7 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use super::marks::{self, Mark, Marks};
+use super::marks::{self, Layer, Mark, Marks};
 use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::inspection::Inspection;
@@ -35,14 +35,6 @@ pub(super) enum Part<'a> {
         /// The fingerprint of its input.
         input: Option<Fingerprint>,
     },
-}
-
-/// A layer that leaves a mark.
-pub(super) struct Layer {
-    /// What its marks call it.
-    pub(super) name: &'static str,
-    /// What is said where the store's mark is another.
-    pub(super) differs: &'static str,
 }
 
 /// How a record changes on its way into a store and on its way back.
@@ -117,43 +109,6 @@ impl<S, T> Transformed<S, T> {
         Self { marks: Marks::off(), ..self }
     }
 
-    /// Whether the store has a mark of this layer, with one of its keys.
-    ///
-    /// # Errors
-    ///
-    /// A [`StoreErrorKind::WrongKeys`](idem_core::StoreErrorKind) if the mark is of other keys; else as [`Store::get`].
-    #[allow(private_bounds, reason = "the layers are ours")]
-    pub async fn is_marked(&self) -> Result<bool, StoreError>
-    where
-        S: Store,
-        T: Transform,
-    {
-        let Some(layer) = T::LAYER else { return Ok(false) };
-        match marks::compare(&self.inner, layer.name, &self.transform.marks()).await {
-            Ok((_, is_marked)) => Ok(is_marked),
-            Err(marks::Fault::Differs) => Err(StoreError::wrong_keys(layer.differs)),
-            Err(marks::Fault::Store(error)) => Err(error),
-        }
-    }
-
-    /// Refuses a store that was used under other keys. One look at the first use; after that, a load.
-    async fn agree(&self) -> Result<(), StoreError>
-    where
-        S: Store,
-        T: Transform,
-    {
-        let Some(layer) = T::LAYER else { return Ok(()) };
-        if self.marks.are_settled() {
-            return Ok(());
-        }
-        let marks = self.transform.marks();
-        // On the heap: the future of every call would be as large as this one.
-        if Box::pin(self.marks.look(&self.inner, layer.name, &marks)).await {
-            return Err(StoreError::wrong_keys(layer.differs));
-        }
-        Ok(())
-    }
-
     #[cfg(feature = "encryption")]
     pub(super) const fn transform(&self) -> &T {
         &self.transform
@@ -165,17 +120,36 @@ impl<S, T> Transformed<S, T> {
     }
 }
 
-impl<S, T> Transformed<S, T> {
+#[allow(private_bounds, reason = "the layers are ours")]
+impl<S: Store, T: Transform> Transformed<S, T> {
+    /// Whether the store has a mark of this layer, with one of its keys.
+    ///
+    /// # Errors
+    ///
+    /// A [`StoreErrorKind::WrongKeys`](idem_core::StoreErrorKind) if the mark is of other keys; else as [`Store::get`].
+    pub async fn is_marked(&self) -> Result<bool, StoreError> {
+        let Some(layer) = T::LAYER else { return Ok(false) };
+        let marks = self.transform.marks();
+        marks::compare(&self.inner, &layer, &marks).await.map(|(_, is_marked)| is_marked)
+    }
+
+    /// Refuses a store that was used under other keys. One look at the first use; after that, a load.
+    async fn agree(&self) -> Result<(), StoreError> {
+        let Some(layer) = T::LAYER else { return Ok(()) };
+        if self.marks.are_settled() {
+            return Ok(());
+        }
+        let marks = self.transform.marks();
+        // On the heap: the future of every call would be as large as this one.
+        Box::pin(self.marks.look(&self.inner, &layer, &marks)).await
+    }
+
     fn pack(
         &self,
         name: &RecordKey,
         part: Part<'_>,
         result: &StoredResult,
-    ) -> Result<StoredResult, StoreError>
-    where
-        S: Store,
-        T: Transform,
-    {
+    ) -> Result<StoredResult, StoreError> {
         match result {
             StoredResult::Value(plain) => {
                 if let Some(most) = self.transform.max_result_bytes(self.inner.max_result_bytes()) {
@@ -188,11 +162,7 @@ impl<S, T> Transformed<S, T> {
     }
 
     /// The request as the store gets it.
-    fn packed(&self, name: &RecordKey, request: Request) -> Result<Request, StoreError>
-    where
-        S: Store,
-        T: Transform,
-    {
+    fn packed(&self, name: &RecordKey, request: Request) -> Result<Request, StoreError> {
         Ok(match request {
             Request::Claim(claim) => {
                 let print = claim.fingerprint.map(|print| self.transform.hide(name, print));
@@ -224,10 +194,7 @@ impl<S, T> Transformed<S, T> {
         name: &RecordKey,
         part: Part<'_>,
         result: StoredResult,
-    ) -> Result<StoredResult, StoreError>
-    where
-        T: Transform,
-    {
+    ) -> Result<StoredResult, StoreError> {
         match result {
             StoredResult::Value(stored) => {
                 Ok(StoredResult::Value(self.transform.unpack(name, part, stored)?))
@@ -241,10 +208,7 @@ impl<S, T> Transformed<S, T> {
         name: &RecordKey,
         position: usize,
         step: RecordedStep,
-    ) -> Result<RecordedStep, StoreError>
-    where
-        T: Transform,
-    {
+    ) -> Result<RecordedStep, StoreError> {
         // No record has so many steps.
         let position = u32::try_from(position).unwrap_or(u32::MAX);
         let part = Part::Step { position, name: &step.name, input: step.input };
@@ -253,10 +217,7 @@ impl<S, T> Transformed<S, T> {
         Ok(RecordedStep::new(step.name, input, result))
     }
 
-    fn unpack_record(&self, name: &RecordKey, record: Record) -> Result<Record, StoreError>
-    where
-        T: Transform,
-    {
+    fn unpack_record(&self, name: &RecordKey, record: Record) -> Result<Record, StoreError> {
         let verdict = if record.state == State::Failed { Verdict::Failed } else { Verdict::Completed };
         let unpacked = |result| self.unpack(name, Part::Result(verdict), result);
         let mut record = record;

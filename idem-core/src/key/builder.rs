@@ -1,7 +1,7 @@
 //! Rendering of values into a key.
 
 use std::cell::Cell;
-use std::fmt;
+use std::{fmt, mem};
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -37,6 +37,8 @@ const LARGEST_PLACE: usize = 4 * MAX_KEY_BYTES;
 pub struct KeyBuilder {
     pub(super) text: String,
     missing: bool,
+    /// Whether the text is a whole [`Key`], so that it is used as it is if nothing is added.
+    pub(super) is_whole: bool,
 }
 
 impl KeyBuilder {
@@ -44,12 +46,13 @@ impl KeyBuilder {
     #[must_use]
     pub fn new() -> Self {
         // A thread that ends has no buffer any more.
-        Self { text: PLACE.try_with(Cell::take).unwrap_or_default(), missing: false }
+        Self { text: PLACE.try_with(Cell::take).unwrap_or_default(), missing: false, is_whole: false }
     }
 
     /// Adds text as it is.
     #[must_use]
     pub fn literal(mut self, text: &str) -> Self {
+        self.begin_next();
         self.text.push_str(text);
         self
     }
@@ -64,12 +67,14 @@ impl KeyBuilder {
     /// Adds one atomic value, encoded. Every [`KeyPart`] implementation calls this in the end. With an empty text,
     /// [`finish`](Self::finish) returns [`KeyError::Missing`].
     pub fn value(&mut self, text: &str) {
+        self.begin_next();
         self.missing |= text.is_empty();
         self.text.extend(utf8_percent_encode(text, ESCAPED));
     }
 
     /// Adds the separator between two values of one composite part.
     pub fn separator(&mut self) {
+        self.begin_next();
         self.text.push('/');
     }
 
@@ -81,6 +86,14 @@ impl KeyBuilder {
     /// 1,024 bytes.
     pub fn finish(self) -> Result<Key, KeyError> {
         if self.missing { Err(KeyError::Missing) } else { Key::new(&self.text) }
+    }
+
+    /// A key beside others is a value.
+    fn begin_next(&mut self) {
+        if mem::take(&mut self.is_whole) {
+            let key = mem::take(&mut self.text);
+            self.value(&key);
+        }
     }
 }
 

@@ -68,7 +68,13 @@ pub trait AnyPart {
 
 impl<T: KeyPart + ?Sized> AnyPart for T {
     fn add_to(&self, key: &mut KeyBuilder) {
-        self.render(key);
+        match self.whole_key() {
+            Some(whole) if key.text.is_empty() => {
+                key.text.push_str(whole.as_str());
+                key.is_whole = true;
+            }
+            _ => self.render(key),
+        }
     }
 }
 
@@ -282,6 +288,7 @@ mod tests {
         assert_eq!(rendered((1_u8, "a/b", ('x', false))), "1/a%2Fb/x/false");
         assert_eq!(rendered(Cow::Borrowed("a:b")), "a%3Ab");
         assert_eq!(rendered(Arc::new(Box::new(7_u8))), "7");
-        assert_eq!(rendered(Key::new("order/4%2F2").unwrap()), "order%2F4%252F2");
+        assert_eq!(rendered(Key::new("order/4%2F2").unwrap()), "order/4%2F2");
+        assert_eq!(rendered((Key::new("order/4%2F2").unwrap(), 1_u8)), "order%2F4%252F2/1");
     }
 }

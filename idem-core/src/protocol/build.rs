@@ -214,18 +214,4 @@ impl<A> Transition<A> {
     pub const fn new(write: Option<Record>, answer: A) -> Self {
         Self { write, answer }
     }
-
-    /// The same with another record to write.
-    #[must_use]
-    pub fn with_write(mut self, write: Option<Record>) -> Self {
-        self.write = write;
-        self
-    }
-
-    /// The same with another answer.
-    #[must_use]
-    pub fn with_answer(mut self, answer: A) -> Self {
-        self.answer = answer;
-        self
-    }
 }

@@ -5,8 +5,11 @@
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use syn::ext::IdentExt;
 use syn::visit::{self, Visit};
+use syn::{Expr, FnArg, Signature};
 
+use super::function::is_mutable;
 use crate::diagnostics::{closest, list};
+use crate::key::expression::root;
 
 /// The names bound by the arguments of one function.
 #[derive(Debug, Default)]
@@ -14,24 +17,35 @@ pub(crate) struct Arguments {
     function: String,
     names: Vec<Ident>,
     has_unnamed: bool,
+    /// The last name of what may tell one call from another: not `self`, the store, or an argument that is changed.
+    example: Option<String>,
 }
 
 impl Arguments {
-    /// The names that `signature` binds, in order, including `self`.
-    pub(crate) fn of(signature: &syn::Signature) -> Self {
+    /// The names that `signature` binds, in order, including `self`. `store` is the option's value.
+    pub(crate) fn of(signature: &Signature, store: Option<&Expr>) -> Self {
         let mut arguments = Self { function: signature.ident.unraw().to_string(), ..Self::default() };
+        let store = store.and_then(root).map(|root| root.unraw().to_string());
         for input in &signature.inputs {
-            match input {
-                syn::FnArg::Receiver(receiver) => arguments.bind_self(receiver),
-                syn::FnArg::Typed(typed) => arguments.visit_pat(&typed.pat),
-            }
+            let Self { names, has_unnamed, .. } = Self::of_input(input);
+            let is_value = matches!(input, FnArg::Typed(typed) if !is_mutable(&typed.ty));
+            let values = names.iter().map(|name| name.unraw().to_string());
+            let mut values = values.filter(|name| is_value && Some(name) != store.as_ref());
+            arguments.example = values.next_back().or(arguments.example);
+            arguments.names.extend(names);
+            arguments.has_unnamed |= has_unnamed;
         }
         arguments
     }
 
-    /// Adds `self`.
-    pub(crate) fn bind_self(&mut self, receiver: &syn::Receiver) {
-        self.names.push(Ident::new("self", receiver.self_token.span));
+    /// The names that one argument binds.
+    pub(crate) fn of_input(input: &FnArg) -> Self {
+        let mut arguments = Self::default();
+        match input {
+            FnArg::Receiver(receiver) => arguments.names.push(Ident::new("self", receiver.self_token.span)),
+            FnArg::Typed(typed) => arguments.visit_pat(&typed.pat),
+        }
+        arguments
     }
 
     /// The argument called `name`, without `r#`.
@@ -40,8 +54,8 @@ impl Arguments {
     }
 
     /// An argument for examples in messages. It is the last one, because the first is often the application.
-    pub(crate) fn example(&self) -> String {
-        self.names.last().map_or_else(|| "order".into(), |name| name.unraw().to_string())
+    pub(crate) fn example(&self) -> &str {
+        self.example.as_deref().unwrap_or("order")
     }
 
     /// The message for `name`, which is not one of the arguments: why it cannot be used, and what can.
@@ -76,9 +90,21 @@ impl Arguments {
         list(names.iter().map(String::as_str))
     }
 
-    /// Whether `tokens` name an argument anywhere, also in a format string. A field, a method or a path segment with
-    /// the name of an argument does not count.
+    /// The names that occur in `tokens`, and those that begin with `_`.
+    pub(crate) fn held_for<'a>(&'a self, tokens: &'a TokenStream) -> impl Iterator<Item = &'a Ident> {
+        self.names.iter().filter(|name| {
+            let alone = Self { names: vec![Ident::clone(name)], ..Self::default() };
+            name.unraw().to_string().starts_with('_') || alone.are_named_in(tokens)
+        })
+    }
+
+    /// Whether `tokens` name an argument anywhere, also in the text of a macro. Other text, and a field, a method or a
+    /// path segment with the name of an argument do not count.
     pub(crate) fn are_named_in(&self, tokens: &TokenStream) -> bool {
+        self.are_in(tokens, false)
+    }
+
+    fn are_in(&self, tokens: &TokenStream, in_macro: bool) -> bool {
         let tokens: Vec<TokenTree> = tokens.clone().into_iter().collect();
         let sign = |at: Option<usize>, sign: char| {
             let token = at.and_then(|at| tokens.get(at));
@@ -93,15 +119,25 @@ impl Arguments {
         };
         tokens.iter().enumerate().any(|(at, token)| match token {
             TokenTree::Ident(ident) => is_root(at) && self.find(&ident.unraw().to_string()).is_some(),
-            TokenTree::Group(group) => self.are_named_in(&group.stream()),
-            TokenTree::Literal(literal) => self.are_formatted_in(&literal.to_string()),
+            TokenTree::Group(group) => {
+                let is_macro = sign(at.checked_sub(1), '!')
+                    && matches!(tokens.get(at.wrapping_sub(2)), Some(TokenTree::Ident(_)));
+                self.are_in(&group.stream(), in_macro || is_macro)
+            }
+            TokenTree::Literal(literal) => in_macro && self.are_in_braces(&literal.to_string()),
             TokenTree::Punct(_) => false,
         })
     }
 
-    fn are_formatted_in(&self, literal: &str) -> bool {
-        literal.split('{').skip(1).any(|after| {
-            let end = after.find([':', '}']).unwrap_or(after.len());
+    /// Whether `text` looks like a template of the arguments, or like a place with a field or a method.
+    pub(crate) fn are_meant_by(&self, text: &str) -> bool {
+        let root = text.split_once('.').map(|(root, _)| root.trim());
+        root.is_some_and(|root| self.find(root).is_some()) || self.are_in_braces(text)
+    }
+
+    fn are_in_braces(&self, text: &str) -> bool {
+        text.replace("{{", "").split('{').skip(1).any(|after| {
+            let end = after.find(['.', ':', '}']).unwrap_or(after.len());
             self.find(after[..end].trim()).is_some()
         })
     }
@@ -136,7 +172,7 @@ mod tests {
     use quote::quote;
 
     fn arguments(signature: &str) -> Arguments {
-        Arguments::of(&syn::parse_str(signature).unwrap())
+        Arguments::of(&syn::parse_str(signature).unwrap(), None)
     }
 
     #[test]
@@ -171,6 +207,8 @@ mod tests {
         assert!(arguments.are_named_in(&quote!(Key { order })));
         assert!(arguments.are_named_in(&quote!(0..order)));
         assert!(!arguments.are_named_in(&quote!(format!("order {}", other))));
+        assert!(!arguments.are_named_in(&quote!(format!("{{order}}"))));
+        assert!(!arguments.are_named_in(&quote!(String::from("{order}"))));
         for constant in [quote!(CONFIG.order), quote!(CONFIG.order()), quote!(order::ID), quote!(Key::order)]
         {
             assert!(!arguments.are_named_in(&constant), "{constant}");

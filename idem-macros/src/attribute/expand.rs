@@ -12,8 +12,10 @@ use proc_macro2::{Group, Ident, Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{Expr, LitInt, LitStr};
+use syn::{Attribute, Expr, FnArg, LitInt, LitStr, PatType};
 
+use super::Arguments;
+use super::function::conditions;
 use super::kinds::{Attempts, Function, Lease, Length, MissingKey, OnCrash, Pace};
 use super::model::{Carrier, Model, Recover, Scope};
 use super::registration;
@@ -105,12 +107,38 @@ fn detachable(model: &Model<'_>, runtime: &TokenStream) -> Vec<TokenStream> {
     }
     let types = model.function.named_types();
     types
-        .map(|ty| {
+        .map(|PatType { attrs, ty, .. }| {
             let span = beside(ty.span());
             let runtime = runtime_path::shown_at(runtime, span);
-            quote_spanned!(span=> #runtime::detachable::<#ty>();)
+            let conditions = conditions(attrs);
+            quote_spanned!(span=> #(#conditions)* #runtime::detachable::<#ty>();)
         })
         .collect()
+}
+
+/// Moves each argument whole into a detached body, so that a guard, or a field that the body does not use, is dropped
+/// with the body and not with the caller. Arguments that the function does not use are left to rustc's lint.
+fn held(model: &Model<'_>) -> Option<TokenStream> {
+    model.detach()?;
+    let code = model.function.code().stream();
+    let held = model.function.signature.inputs.iter().map(|input| {
+        let attributes = match input {
+            FnArg::Receiver(receiver) => &receiver.attrs,
+            FnArg::Typed(argument) => &argument.attrs,
+        };
+        let conditions: Vec<&Attribute> = conditions(attributes).collect();
+        let arguments = Arguments::of_input(input);
+        let names = arguments.held_for(&code);
+        let hold = |name| {
+            quote_spanned! {Span::mixed_site()=>
+                #(#conditions)*
+                #[allow(clippy::used_underscore_binding)]
+                let _ = &#name;
+            }
+        };
+        names.map(hold).collect::<TokenStream>()
+    });
+    Some(held.collect())
 }
 
 /// The call of the runtime. Errors about a detached body are at the word `detach`.
@@ -131,7 +159,9 @@ fn call(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
 
 /// The call in the caller's transaction. The body borrows the transaction under the name of the argument.
 fn within(carrier: &Carrier, runtime: &TokenStream, body: &TokenStream) -> TokenStream {
-    let Carrier { name, place } = carrier;
+    let Carrier { name, mutability, place } = carrier;
+    // The argument's `mut` is for the body's variable of this name, not for the argument.
+    let used = mutability.map(|_| quote_spanned!(Span::mixed_site()=> let _ = &mut #name;));
     let mut lent = name.clone();
     lent.set_span(name.span().located_at(*place));
     let span = beside(*place);
@@ -141,6 +171,7 @@ fn within(carrier: &Carrier, runtime: &TokenStream, body: &TokenStream) -> Token
         #runtime::enter(__idem_codec, __idem_operation, __idem_store, __idem_key, __idem_fingerprint, #lent).await
     };
     quote_spanned! {Span::mixed_site()=> {
+        #used
         let __idem_entered = #entered;
         let mut __idem_entered = match __idem_entered {
             ::core::result::Result::Ok(__idem_entered) => __idem_entered,
@@ -148,7 +179,7 @@ fn within(carrier: &Carrier, runtime: &TokenStream, body: &TokenStream) -> Token
         };
         let __idem_running = __idem_entered.running();
         let __idem_ended = {
-            let #name = __idem_entered.carrier();
+            let #mutability #name = __idem_entered.carrier();
             let _ = &#name;
             __idem_running.drive(#body).await
         };
@@ -166,7 +197,7 @@ fn operation(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
         ("lease", options.lease.as_ref().map(|Lease(lease)| lease)),
         ("wait", options.wait.as_deref()),
         ("timeout", options.timeout.as_deref()),
-        ("store_timeout", options.store_timeout.as_ref()),
+        ("store_timeout", options.store_timeout.as_deref()),
     ];
     for (name, length) in lengths {
         match length {
@@ -313,7 +344,8 @@ fn body(model: &Model<'_>) -> TokenStream {
     // braces.
     let content = if is_on_one_line(code) { code.stream() } else { code.to_token_stream() };
     let recovered = model.recover.as_ref().map(recovered);
-    quote_spanned!(code.span()=> async move { #typed #recovered #content })
+    let held = held(model);
+    quote_spanned!(code.span()=> async move { #held #typed #recovered #content })
 }
 
 /// The code before the user's code if there is a `recover`. Errors about the call of `recover` are at its path.

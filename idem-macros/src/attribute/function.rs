@@ -8,7 +8,8 @@ use quote::quote;
 use syn::parse::{Parse, ParseStream};
 use syn::visit::Visit;
 use syn::{
-    Attribute, FnArg, GenericArgument, PathArguments, Signature, Token, Type, TypeParamBound, Visibility,
+    Attribute, FnArg, GenericArgument, PatType, PathArguments, Signature, Token, Type, TypeParamBound,
+    Visibility,
 };
 
 /// An async function, or what `#[async_trait]` has made of one.
@@ -51,10 +52,10 @@ impl Function {
         self.signature.asyncness.is_some() || self.body.boxed.is_some()
     }
 
-    /// The types of the arguments, except `impl Trait` types, which have no name.
-    pub(crate) fn named_types(&self) -> impl Iterator<Item = &Type> {
+    /// The arguments whose types have a name: not `self`, nor `impl Trait`.
+    pub(crate) fn named_types(&self) -> impl Iterator<Item = &PatType> {
         self.signature.inputs.iter().filter_map(|input| match input {
-            FnArg::Typed(argument) if !is_opaque(&argument.ty) => Some(&*argument.ty),
+            FnArg::Typed(argument) if !is_opaque(&argument.ty) => Some(argument),
             FnArg::Typed(_) | FnArg::Receiver(_) => None,
         })
     }
@@ -232,6 +233,21 @@ fn boxed(body: &TokenStream) -> Option<(TokenStream, Span, TokenStream, Group)> 
         return None;
     }
     Some((tokens.into_iter().collect(), argument.span(), future.into_iter().collect(), code))
+}
+
+/// Whether a type is a `&mut`, also if `macro_rules!` forwards it.
+pub(crate) fn is_mutable(ty: &Type) -> bool {
+    match ty {
+        Type::Reference(reference) => reference.mutability.is_some(),
+        Type::Group(group) => is_mutable(&group.elem),
+        Type::Paren(paren) => is_mutable(&paren.elem),
+        _ => false,
+    }
+}
+
+/// The conditions under which an item or an argument exists.
+pub(crate) fn conditions(attributes: &[Attribute]) -> impl Iterator<Item = &Attribute> {
+    attributes.iter().filter(|attribute| attribute.path().is_ident("cfg"))
 }
 
 /// `Output` of `Pin<Box<dyn Future<Output = ..>>>`.

@@ -112,7 +112,6 @@ fn length(value: &Expr) -> Result<Length, String> {
                 "`{number}` has no unit: write `\"{number}s\"` for seconds, or an expression of type `Duration`"
             ))
         }
-        Expr::Paren(paren) => length(&paren.expr),
         Expr::Lit(_) | Expr::Tuple(_) | Expr::Closure(_) | Expr::Async(_) => Err(no_duration()),
         Expr::Unary(unary) if !matches!(unary.op, UnOp::Deref(_)) => Err(no_duration()),
         other => Ok(Length::Computed(other.clone())),
@@ -157,7 +156,6 @@ fn pace(value: &Expr) -> Result<Pace, String> {
             }
         },
         Expr::Range(_) => Ok(Pace::Computed(value.clone())),
-        Expr::Paren(paren) => pace(&paren.expr),
         other => match length(other)? {
             Length::Known(known) => Ok(Pace::Known(known)),
             Length::Computed(computed) => Ok(Pace::Computed(computed)),
@@ -251,17 +249,11 @@ fn function(value: &Expr) -> Result<Function, String> {
 }
 
 fn store(value: &Expr) -> Result<Store, String> {
-    let described = match value {
+    match value {
         Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => {
             let text = text.value();
-            return Err(format!("`store` is an expression, not text: write `store = {text}` without quotes"));
+            Err(format!("`store` is an expression, not text: write `store = {text}` without quotes"))
         }
-        Expr::Lit(ExprLit { lit, .. }) => format!("`{}`", quote::quote!(#lit)),
-        Expr::Tuple(_) => "a tuple".into(),
-        Expr::Closure(_) => "a closure".into(),
-        other => return Ok(Store(other.clone())),
-    };
-    Err(format!(
-        "expected a store, found {described}\nhelp: write an expression that is one, such as `store = app.store`"
-    ))
+        other => Ok(Store(other.clone())),
+    }
 }

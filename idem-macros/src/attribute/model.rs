@@ -1,7 +1,7 @@
 //! The meaning of a valid attribute on a valid function: the output of `validate` and the input of `expand`.
 
 use proc_macro2::{Ident, Span};
-use syn::{Expr, LitStr, Path, Type};
+use syn::{Expr, LitStr, Path, Token, Type};
 
 use super::function::Function;
 use super::options::Options;
@@ -53,6 +53,8 @@ pub(crate) struct Recover {
 pub(crate) struct Carrier {
     /// The name in the function's arguments, under which the body uses it.
     pub(crate) name: Ident,
+    /// Whether the body may change which transaction the name means.
+    pub(crate) mutability: Option<Token![mut]>,
     /// Where the option is.
     pub(crate) place: Span,
 }

@@ -33,7 +33,7 @@ pub(crate) struct Options {
     pub(crate) timeout: Option<SpannedValue<Length>>,
     pub(crate) retry_after: Option<SpannedValue<Pace>>,
     pub(crate) record_if: Option<Function>,
-    pub(crate) store_timeout: Option<Length>,
+    pub(crate) store_timeout: Option<SpannedValue<Length>>,
     pub(crate) key_fn: Option<Value>,
     pub(crate) fail_open: Flag,
     pub(crate) detach: Flag,

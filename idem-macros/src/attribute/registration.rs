@@ -6,7 +6,6 @@
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
 use syn::ext::IdentExt;
-use syn::visit::Visit as _;
 use syn::{FnArg, LitStr};
 
 use super::Arguments;
@@ -64,14 +63,8 @@ fn key(pieces: &[KeyPiece]) -> String {
 /// The arguments that the key names, as they are declared.
 fn arguments(model: &Model<'_>) -> impl Iterator<Item = String> {
     let named: TokenStream = model.key.iter().filter_map(KeyPiece::part).cloned().collect();
-    let inputs = model.function.signature.inputs.iter().filter(move |input| {
-        let mut bound = Arguments::default();
-        match input {
-            FnArg::Receiver(receiver) => bound.bind_self(receiver),
-            FnArg::Typed(argument) => bound.visit_pat(&argument.pat),
-        }
-        bound.are_named_in(&named)
-    });
+    let inputs = model.function.signature.inputs.iter();
+    let inputs = inputs.filter(move |input| Arguments::of_input(input).are_named_in(&named));
     inputs.map(|input| match input {
         FnArg::Typed(argument) => source(without_attributes(argument).to_token_stream()),
         FnArg::Receiver(receiver) => source(receiver),

@@ -5,12 +5,13 @@
 use proc_macro2::{Delimiter, Group, Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{Expr, ExprField, ExprMethodCall, Ident};
+use syn::{Expr, ExprField, ExprLit, ExprMethodCall, Ident, Lit, LitStr};
 
-/// `expr` without the groups that `macro_rules!` puts around forwarded tokens.
+/// `expr` without parentheses, and without the groups that `macro_rules!` puts around forwarded tokens.
 pub(crate) fn ungrouped(expr: &Expr) -> &Expr {
     match expr {
         Expr::Group(group) => ungrouped(&group.expr),
+        Expr::Paren(paren) => ungrouped(&paren.expr),
         other => other,
     }
 }
@@ -20,26 +21,26 @@ pub(crate) fn root(expr: &Expr) -> Option<&Ident> {
     match ungrouped(expr) {
         Expr::Path(path) if path.qself.is_none() => path.path.get_ident(),
         Expr::Field(field) => root(&field.base),
-        Expr::Paren(paren) => root(&paren.expr),
         Expr::MethodCall(call) if call.args.is_empty() => root(&call.receiver),
         _ => None,
     }
 }
 
-/// The elements of a tuple, or the expression alone.
-pub(crate) fn elements(expr: &Expr) -> Vec<&Expr> {
+/// The elements of a tuple and of nested tuples, or the expression alone.
+pub(crate) fn leaves(expr: &Expr) -> Vec<&Expr> {
     match ungrouped(expr) {
-        Expr::Tuple(tuple) => tuple.elems.iter().collect(),
-        Expr::Paren(paren) => elements(&paren.expr),
+        Expr::Tuple(tuple) => tuple.elems.iter().flat_map(leaves).collect(),
         other => vec![other],
     }
 }
 
-/// The elements of a tuple and of nested tuples, or the expression alone.
-pub(crate) fn leaves(expr: &Expr) -> Vec<&Expr> {
-    match elements(expr).as_slice() {
-        [single] if std::ptr::eq(*single, ungrouped(expr)) => vec![single],
-        several => several.iter().flat_map(|element| leaves(element)).collect(),
+/// The text, if `expr` is one: a literal, a reference to one, or one with methods such as `.to_owned()`.
+pub(crate) fn text(expr: &Expr) -> Option<&LitStr> {
+    match ungrouped(expr) {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text),
+        Expr::Reference(reference) => text(&reference.expr),
+        Expr::MethodCall(call) if call.args.is_empty() => text(&call.receiver),
+        _ => None,
     }
 }
 
@@ -52,7 +53,6 @@ pub(crate) fn by_reference(expr: &Expr) -> TokenStream {
             let elements = tuple.elems.iter().map(by_reference);
             quote_spanned!(span=> &(#(#elements),*))
         }
-        Expr::Paren(paren) => by_reference(&paren.expr),
         place if root(place).is_some() => {
             let place = borrowing(place);
             quote_spanned!(span=> &#place)
@@ -93,7 +93,6 @@ fn calls(place: &Expr) -> bool {
     match ungrouped(place) {
         Expr::MethodCall(_) => true,
         Expr::Field(field) => calls(&field.base),
-        Expr::Paren(paren) => calls(&paren.expr),
         _ => false,
     }
 }
@@ -130,6 +129,7 @@ mod tests {
         assert_eq!(reference("(a,)"), "&a");
         assert_eq!(reference("order.part.id().to_owned()"), "&(&order.part).id().to_owned()");
         assert_eq!(reference("order.id().0.get()"), "&(&order).id().0.get()");
+        assert_eq!(reference("((order).id()).get()"), "&(&(order)).id().get()");
         assert_eq!(reference("a + b"), "&(a+b)");
         assert_eq!(reference("(a + b)"), "&(a+b)");
         assert_eq!(reference("format!(\"{a}\")"), "&format!(\"{a}\")");

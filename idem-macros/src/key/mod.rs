@@ -45,18 +45,24 @@ pub(crate) struct Fingerprinted {
 
 /// The key in `value`, or every fault in it.
 pub(crate) fn key(value: &Expr, arguments: &Arguments) -> Result<Vec<KeyPiece>, Vec<Fault>> {
-    let value = expression::ungrouped(value);
-    let faults = match value {
-        Expr::Lit(ExprLit { lit: Lit::Str(literal), .. }) => match from_text(literal, arguments) {
-            Ok(pieces) => return Ok(pieces),
-            Err(messages) => messages,
-        },
-        _ => match expression_fault(value, arguments) {
-            None => return Ok(from_expression(value)),
-            Some(message) => vec![message],
-        },
-    };
-    Err(faults.into_iter().map(|fault| Fault::at(value, fault)).collect())
+    if let Expr::Lit(ExprLit { lit: Lit::Str(literal), .. }) = value {
+        return from_text(literal, arguments)
+            .map_err(|faults| faults.into_iter().map(|fault| Fault::at(value, fault)).collect());
+    }
+    if let Some(message) = expression_fault(value, arguments) {
+        return Err(vec![Fault::at(value, message)]);
+    }
+    let leaves = expression::leaves(value);
+    let message =
+        "text beside other values is taken as it is\nhelp: write one template, or the place without quotes";
+    let texts = leaves.iter().filter(|leaf| is_text_for_place(leaf, arguments));
+    let faults: Vec<Fault> = texts.map(|text| Fault::at(text, message)).collect();
+    if faults.is_empty() { Ok(from_leaves(&leaves)) } else { Err(faults) }
+}
+
+/// Whether an expression is text that looks like a place or a template.
+fn is_text_for_place(expr: &Expr, arguments: &Arguments) -> bool {
+    expression::text(expr).is_some_and(|text| arguments.are_meant_by(&text.value()))
 }
 
 fn from_text(literal: &LitStr, arguments: &Arguments) -> Result<Vec<KeyPiece>, Vec<String>> {
@@ -113,9 +119,9 @@ fn part(place: Place, arguments: &Arguments) -> Result<KeyPiece, String> {
 
 /// The elements of a tuple are passed to the builder one by one, so that rustc reports errors at the element. Between
 /// them is the text that `KeyBuilder::separator` writes.
-fn from_expression(value: &Expr) -> Vec<KeyPiece> {
+fn from_leaves(leaves: &[&Expr]) -> Vec<KeyPiece> {
     let mut pieces = Vec::new();
-    for element in expression::leaves(value) {
+    for &element in leaves {
         if !pieces.is_empty() {
             pieces.push(KeyPiece::Literal(LitStr::new("/", Span::mixed_site())));
         }
@@ -163,7 +169,7 @@ fn example(arguments: &Arguments) -> String {
 
 /// The fingerprinted value, or every fault in the option.
 pub(crate) fn fingerprint(value: &Expr, arguments: &Arguments) -> Result<Fingerprinted, Vec<Fault>> {
-    let parts = expression::elements(value);
+    let parts = expression::leaves(value);
     let faults: Vec<Fault> = parts.iter().filter_map(|part| fingerprint_fault(part, arguments)).collect();
     if !faults.is_empty() {
         return Err(faults);
@@ -190,13 +196,15 @@ pub(crate) fn fingerprint(value: &Expr, arguments: &Arguments) -> Result<Fingerp
 }
 
 fn fingerprint_fault(part: &Expr, arguments: &Arguments) -> Option<Fault> {
-    let part = expression::ungrouped(part);
     let message = match (part, expression::root(part)) {
         (Expr::Closure(_) | Expr::Async(_), _) => {
             "a fingerprint is a value, not code that runs later: write the expression itself".into()
         }
         (_, Some(root)) if is_known(root, arguments) => return None,
         (_, Some(root)) => arguments.unknown(&root.unraw().to_string()),
+        (_, None) if is_text_for_place(part, arguments) => {
+            "text in a fingerprint is taken as it is\nhelp: write the place without quotes".into()
+        }
         (_, None) => return None,
     };
     Some(Fault::at(part, message))

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     fn arguments() -> Arguments {
-        Arguments::of(&syn::parse_str("async fn f(&self, order: &Order, r#type: u8)").unwrap())
+        Arguments::of(&syn::parse_str("async fn f(&self, order: &Order, r#type: u8)").unwrap(), None)
     }
 
     fn tokens(text: &str) -> String {

@@ -189,7 +189,10 @@ impl<R, T, E, S: RecordsIn<C>, C, P> InTransaction<'_, R, T, E, S, C, P> {
         let (call, grant) = (&claim.call, claim.taken.grant);
         let (attempt, recovered) = (grant.attempt, grant.recovered);
         running.stopwatch.body_ran(&call.key);
-        let encoded = self.codec.encode(call, attempt, &result);
+        let encoded = self.codec.encode(call, &result);
+        if let Some(encoded) = &encoded {
+            self.codec.check(call, attempt, encoded);
+        }
         call.observe(Outcome::Executed { attempt, recovered, not_stored: None });
         let Some(Encoded { verdict, stored }) = encoded else {
             self.undo().await;

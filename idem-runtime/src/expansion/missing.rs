@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use idem_core::{Key, KeyBuilder, KeyError, KeyPart};
+use idem_core::{AnyPart, Key, KeyBuilder, KeyError, KeyPart};
 
 /// Whether a piece, or any piece of a key, can be missing.
 pub trait Presence {
@@ -44,7 +44,7 @@ pub trait Piece<P> {
 
 impl<T: KeyPart + ?Sized> Piece<Always> for T {
     fn add(&self, key: &mut KeyBuilder) -> bool {
-        self.render(key);
+        AnyPart::add_to(self, key);
         true
     }
 }
@@ -52,7 +52,7 @@ impl<T: KeyPart + ?Sized> Piece<Always> for T {
 impl<T: KeyPart> Piece<Sometimes> for Option<T> {
     fn add(&self, key: &mut KeyBuilder) -> bool {
         let Some(part) = self else { return false };
-        part.render(key);
+        AnyPart::add_to(part, key);
         true
     }
 }

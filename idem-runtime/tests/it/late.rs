@@ -136,6 +136,36 @@ fn a_runtime_that_is_dropped_leaves_nothing_to_wait_for_and_says_what_is_lost() 
     drop(alone);
 }
 
+#[test]
+fn a_result_whose_runtime_ends_while_it_is_recorded_goes_to_the_hook() {
+    let runtime =
+        || tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let last = runtime();
+    let _alone = last.block_on(alone());
+    for (fault, outlives) in [Fault::FailBefore, Fault::HangBefore].into_iter().zip([false, true]) {
+        let (events, _guard) = Events::start();
+        let installed = Installed::new(LateRecording::new());
+        let (store, runs, first) = (faulty(), Runs::default(), runtime());
+        store.always(OperationKind::Complete, fault);
+        let mut abandoned = Box::pin(call(&store, &runs));
+        first.block_on(async { timeout(Duration::from_millis(200), &mut abandoned).await.unwrap_err() });
+        // The caller goes away before its runtime, or after it.
+        if outlives {
+            drop(first);
+            drop(abandoned);
+        } else {
+            let _entered = first.enter();
+            drop(abandoned);
+            drop(_entered);
+            drop(first);
+        }
+        let [one] = installed.lost().try_into().unwrap();
+        assert_eq!(one.result, StoredResult::Value("1".into()));
+        assert_eq!(events.only("unrecorded")[0], "ERROR");
+        assert!(last.block_on(drain(Duration::from_secs(1))).is_complete());
+    }
+}
+
 /// Settings that note the results that are given up, until this is dropped.
 struct Installed {
     lost: Arc<Shared<Vec<Unrecorded>>>,

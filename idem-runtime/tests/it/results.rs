@@ -1,7 +1,13 @@
 //! Tests of results that a duplicate cannot get: that is reported at once, with the reason.
 
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use idem::observer::{CallEvent, CallObserver, observed_by};
 use idem::protocol::State;
 use idem::{Error, MemoryStore, NotStored, Outcome, StepError, Store as _, observe};
 use serde::{Deserialize, Serialize};
@@ -110,4 +116,47 @@ async fn a_steps_value_that_cannot_be_given_to_a_later_run_is_told_at_once() {
     let expected = "missing field `lines` at line 1 column 2";
     assert_eq!(events.only("step_not_replayable"), ["WARN", expected]);
     assert_eq!(operation().run(&store, "k", body).await.unwrap(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_that_panics_after_the_body_loses_no_result() {
+    struct Panics;
+    impl CallObserver for Panics {
+        fn event(&self, event: &CallEvent<'_>) {
+            assert!(!matches!(event, CallEvent::Outcome(Outcome::Executed { .. })), "the program's own");
+        }
+    }
+    let (store, runs) = (MemoryStore::new(), Runs::default());
+    let operation = operation().wait(Duration::from_secs(5));
+    let call = || operation.run(&store, "k", || async { Ok::<_, Failure>(runs.run()) });
+    assert!(AssertUnwindSafe(observed_by(Arc::new(Panics), call())).catch_unwind().await.is_err());
+    assert_eq!((call().await.unwrap(), runs.count()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_of_the_value_that_panics_when_it_is_dropped_reaches_no_caller() {
+    static PANICS: AtomicBool = AtomicBool::new(true);
+    #[derive(Debug)]
+    struct Loud(usize, bool);
+    impl Serialize for Loud {
+        fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            self.0.serialize(serializer)
+        }
+    }
+    impl<'de> Deserialize<'de> for Loud {
+        fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            usize::deserialize(deserializer).map(|number| Self(number, true))
+        }
+    }
+    impl Drop for Loud {
+        fn drop(&mut self) {
+            assert!(!self.1 || !PANICS.swap(false, Ordering::SeqCst), "the program's own");
+        }
+    }
+    let (store, runs) = (MemoryStore::new(), Runs::default());
+    let call = || async {
+        operation().run(&store, "k", || async { Ok::<_, Failure>(Loud(runs.run(), false)) }).await
+    };
+    assert_eq!(call().await.unwrap().0, 1);
+    assert_eq!((call().await.unwrap().0, runs.count()), (1, 1));
 }

@@ -7,7 +7,7 @@ use idem::{MemoryStore, OnCrash, Store as _, drain, step, with_deadline};
 use idem_testing::{Fault, FaultStore, OperationKind};
 use tokio::time::{Instant, sleep};
 
-use crate::support::{Failure, LEASE, Runs, crashed_worker, operation, record_key};
+use crate::support::{Failure, LEASE, Runs, completion, crashed_worker, operation, record_key};
 
 #[tokio::test(start_paused = true)]
 async fn the_waiters_for_a_slow_store_share_one_poll() {
@@ -141,4 +141,77 @@ async fn what_calls_that_went_away_leave_to_be_found_out_is_bounded() {
     assert_eq!(idem::drain(Duration::ZERO).await.releases, 10_000);
     store.always(OperationKind::Get, None);
     assert!(idem::drain(Duration::from_secs(5)).await.is_complete());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_waits_for_a_step_before_a_release_no_longer_than_the_store_timeout() {
+    let store = FaultStore::new(MemoryStore::new());
+    store.always(OperationKind::RecordStep, Fault::HangBefore);
+    let operation = operation().lease(LEASE * 20).store_timeout(Duration::from_secs(5));
+    let begin = Instant::now();
+    let body = || async {
+        let charge = step("charge", || async { Ok::<_, Failure>(1) });
+        // A step that nobody waits for any more.
+        let _ = tokio::time::timeout(Duration::from_millis(1), charge).await;
+        Err::<u32, _>(Failure::Transient)
+    };
+    assert_eq!(operation.run(&store, "k", body).await.unwrap_err().kind(), "body");
+    let waited = begin.elapsed();
+    assert!(waited < Duration::from_secs(11), "{waited:?}");
+    // Recording the step goes on behind the caller, and then the release.
+    store.always(OperationKind::RecordStep, None);
+    assert!(drain(LEASE).await.is_complete());
+    let record = store.get(&record_key("k")).await.unwrap().unwrap();
+    assert_eq!((record.state, record.steps.len()), (idem::protocol::State::Released, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_gets_no_result_that_was_forgotten_before_it_began() {
+    let store = FaultStore::new(MemoryStore::new());
+    let (owner, grant) = crashed_worker(&store, "k", OnCrash::Rerun).await;
+    let operation = operation().wait(Duration::from_secs(20));
+    let wait = || operation.run(&store, "k", || async { Ok::<_, Failure>(3) });
+    let first = async {
+        // Its poll reads the first result, and the answer takes a while.
+        store.next(OperationKind::Get, Fault::DelayAfter(Duration::from_secs(2)));
+        wait().await
+    };
+    let second = async {
+        sleep(Duration::from_secs(1)).await;
+        store.inner().forget(&record_key("k")).await.unwrap();
+        let (owner, grant) = crashed_worker(store.inner(), "k", OnCrash::Rerun).await;
+        let waiter = wait();
+        let owner = async {
+            sleep(Duration::from_secs(3)).await;
+            store.inner().complete(&record_key("k"), &completion(owner, grant, "2")).await.unwrap();
+        };
+        futures_util::future::join(waiter, owner).await.0
+    };
+    let claimed = async {
+        // Between the refusal of the first caller and the reading of its poll.
+        store.inner().complete(&record_key("k"), &completion(owner, grant, "1")).await.unwrap();
+        std::future::pending::<()>().await;
+    };
+    let calls = futures_util::future::join(first, second);
+    let (_, second) = tokio::select! { results = calls => results, () = claimed => unreachable!() };
+    assert_eq!(second.unwrap(), 2);
+}
+
+#[test]
+fn a_caller_that_waits_in_a_runtime_that_was_shut_down_blocks_nobody() {
+    let (ends, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let (store, handle) = (MemoryStore::new(), runtime.handle().clone());
+        let operation = operation().wait(Duration::from_secs(20));
+        let call = |key: &'static str| operation.run(&store, key, || async { Ok::<_, Failure>(0) });
+        // From here on this thread takes it that the runtime has timers.
+        runtime.block_on(call("other")).unwrap();
+        runtime.block_on(crashed_worker(&store, "k", OnCrash::Rerun));
+        runtime.shutdown_background();
+        // Tokio's timers panic there.
+        let call = std::panic::AssertUnwindSafe(|| handle.block_on(call("k")).is_err());
+        ends.send(std::panic::catch_unwind(call)).unwrap();
+    });
+    assert!(ended.recv_timeout(Duration::from_secs(30)).is_ok(), "it is still there");
 }

@@ -198,7 +198,12 @@ async fn drain_waits_for_attempts() {
     let (store, operation) = (MemoryStore::new(), operation());
     let attempt = begun(&operation, &store).await;
     assert_eq!(drain(Duration::from_secs(1)).await.bodies, 1);
-    attempt.complete(&7).await.unwrap();
+    let failed = attempt.fail(None);
+    assert_eq!(drain(Duration::from_secs(1)).await.bodies, 1);
+    failed.await;
+    let completed = begun(&operation, &store).await.complete(&7);
+    assert_eq!(drain(Duration::from_secs(1)).await.bodies, 1);
+    completed.await.unwrap();
     assert!(drain(Duration::ZERO).await.is_complete());
 }
 
@@ -241,4 +246,45 @@ async fn an_unprotected_attempt_runs_and_records_nothing() {
     assert_eq!(attempt.complete(&value).await.unwrap(), Outcome::Unprotected);
     store.down(false);
     assert_eq!(state(&store).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_is_dropped_before_its_first_poll_counts() {
+    let _alone = alone().await;
+    let (store, operation, second) = (MemoryStore::new(), operation(), Duration::from_secs(1));
+    drop(begun(&operation, &store).await.fail(Some(second)));
+    assert!(drain(LEASE).await.is_complete());
+    assert_eq!(refused(&operation, &store).await, ErrorKind::NotDue);
+    sleep(second).await;
+    let attempt = begun(&operation, &store).await;
+    assert!(!attempt.context().recovered());
+    drop(attempt.forget());
+    assert!(drain(LEASE).await.is_complete());
+    let attempt = begun(&operation, &store).await;
+    assert_eq!(attempt.context().attempt(), 1);
+    drop(attempt.complete(&7));
+    assert!(drain(LEASE).await.is_complete());
+    assert_eq!(replayed(&operation, &store).await, 7);
+}
+
+#[test]
+fn an_attempt_is_renewed_after_the_runtime_that_began_it_has_ended() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (first, second, lease) = (runtime(), runtime(), Duration::from_secs(1));
+    let _alone = second.block_on(alone());
+    let (store, operation) = (FaultStore::new(MemoryStore::new()), operation().lease(lease));
+    // As over a network: the answer needs a timer.
+    store.always(OperationKind::Renew, Fault::DelayBefore(Duration::from_millis(1)));
+    let attempt = first.block_on(begun(&operation, &store));
+    drop(first);
+    std::thread::sleep(lease * 3);
+    assert_eq!(second.block_on(refused(&operation, &store)), ErrorKind::InFlight);
+    let (value, attempt) = second
+        .block_on(attempt.run(async {
+            sleep(lease).await;
+            7
+        }))
+        .expect("nobody took over");
+    second.block_on(attempt.complete(&value)).unwrap();
+    assert_eq!(second.block_on(replayed(&operation, &store)), 7);
 }

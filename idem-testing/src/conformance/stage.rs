@@ -31,8 +31,6 @@ pub(super) enum Stage {
     InDoubt,
     /// Its attempts ran out.
     Exhausted,
-    /// Its record was removed.
-    Forgotten,
     /// Its result has expired.
     Expired,
     /// Its lease ran out, and then the record expired.
@@ -40,7 +38,7 @@ pub(super) enum Stage {
 }
 
 impl Stage {
-    pub(super) const ALL: [Self; 13] = [
+    pub(super) const ALL: [Self; 12] = [
         Self::Running,
         Self::Lapsed,
         Self::TakenOver,
@@ -51,7 +49,6 @@ impl Stage {
         Self::Failed,
         Self::InDoubt,
         Self::Exhausted,
-        Self::Forgotten,
         Self::Expired,
         Self::ExpiredInFlight,
     ];
@@ -64,7 +61,7 @@ impl Stage {
             Self::Completed => Some(State::Completed),
             Self::Failed | Self::Exhausted => Some(State::Failed),
             Self::InDoubt => Some(State::InDoubt),
-            Self::Forgotten | Self::Expired | Self::ExpiredInFlight => None,
+            Self::Expired | Self::ExpiredInFlight => None,
         }
     }
 
@@ -132,11 +129,6 @@ impl Trial {
                 let last = self.ask_at_most(1).with_fingerprint(claim.fingerprint);
                 let answer = self.claim(key, &last).await?;
                 same("claim without attempts left", answer, ClaimAnswer::Exhausted { attempts: 1 })?;
-                Ok(held)
-            }
-            Stage::Forgotten => {
-                let held = self.grant(key, &claim).await?;
-                same("forget", self.forget(key).await?, true)?;
                 Ok(held)
             }
             Stage::Expired => {

@@ -23,14 +23,14 @@ pub struct Profile {
     pub(super) clock: Clock,
     pub(super) short: Duration,
     pub(super) largest_result: usize,
-    pub(super) shared: bool,
+    pub(super) one_in: usize,
 }
 
 impl Profile {
     /// A store that uses tokio's clock, as [`MemoryStore`](idem_runtime::MemoryStore) does: the kit pauses and advances
     /// time and does not wait.
     pub const fn tokio_clock() -> Self {
-        Self { clock: Clock::Tokio, short: Duration::from_secs(2), largest_result: 1 << 20, shared: false }
+        Self { clock: Clock::Tokio, short: Duration::from_secs(2), largest_result: 1 << 20, one_in: 1 }
     }
 
     /// A store with its own clock: the kit waits for the end of short leases, of 80 ms unless set.
@@ -51,19 +51,19 @@ impl Profile {
         self
     }
 
+    /// Runs one in `one_in` of the thousands of short traces, others each time, and a random history that is as much
+    /// shorter: for a server that takes long for each request, such as an emulator.
+    pub const fn sample(mut self, one_in: usize) -> Self {
+        self.one_in = if one_in == 0 { 1 } else { one_in };
+        self
+    }
+
     /// The same profile, for checks in which tokio's clock cannot be paused.
     pub(super) const fn with_running_clock(self) -> Self {
         match self.clock {
             Clock::Tokio => Self { clock: Clock::Real, short: Self::real_clock().short, ..self },
             Clock::Real => self,
         }
-    }
-
-    /// Says that others use the store at the same time, so that the kit cannot count what a purge deletes. The kit's
-    /// own keys are always in a scope that nobody else uses.
-    pub const fn shared(mut self) -> Self {
-        self.shared = true;
-        self
     }
 }
 

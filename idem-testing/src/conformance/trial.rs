@@ -15,9 +15,9 @@ use super::witness::Witness;
 use idem_core::Store;
 use idem_core::StoreError;
 use idem_core::protocol::{
-    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Fingerprint, Grant, OnCrash, Owner, Record,
+    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fingerprint, Grant, OnCrash, Owner, Record,
     RecordStep, RecordStepAnswer, RecordedStep, Release, ReleaseAnswer, ReleaseCause, Renew, RenewAnswer,
-    Replay, Resolution, ResolveAnswer, StoredResult, Timestamp, Verdict,
+    Replay, Resolution, ResolveAnswer, StoredResult, Verdict,
 };
 use idem_core::{Key, RecordKey, Scope};
 
@@ -95,17 +95,6 @@ impl Held {
     pub(super) fn renewal(&self, lease: Duration) -> Renew {
         Renew::new(self.owner, self.grant.fence, lease)
     }
-
-    /// The same attempt with its fence changed by this much.
-    pub(super) fn with_fence(&self, change: i64) -> Self {
-        let fence = Fence::new(self.grant.fence.get().saturating_add_signed(change));
-        Self { grant: self.grant.with_fence(fence), ..self.clone() }
-    }
-
-    /// The same fence with another owner.
-    pub(super) fn with_another_owner(&self) -> Self {
-        Self { owner: Owner::random(), ..self.clone() }
-    }
 }
 
 impl Trial {
@@ -181,13 +170,6 @@ impl Trial {
         let close = got <= wanted && got + TOLERANCE >= wanted;
         let right = if self.is_exact() { got == wanted } else { close };
         that(right, format!("{what}: {wanted:?} should be left, and it says {got:?}"))
-    }
-
-    /// Checks a time that depends on another: exactly, or roughly on a real clock.
-    pub(super) fn dated(&self, what: &str, got: Option<Timestamp>, wanted: Timestamp) -> Checked {
-        let tolerance = if self.is_exact() { Duration::ZERO } else { TOLERANCE };
-        let right = got.is_some_and(|got| got >= wanted && got <= wanted.after(tolerance));
-        that(right, format!("{what} should be {wanted:?}, and is {got:?}"))
     }
 
     pub(super) async fn claim(&self, key: &RecordKey, request: &Claim) -> Checked<ClaimAnswer> {

@@ -10,22 +10,20 @@ use futures_util::stream::{self, Stream, StreamExt as _};
 use idem_messages::{Choose, Consumer, DeadLetter, Delivery, Incoming};
 
 use super::Twice;
-use super::repetition::{Answer, Words};
-
-const WORDS: Words = Words { subject: "message", broke: "its worker died" };
+use super::repetition::{Answer, AnswerKind};
 
 /// What the consumer tells the broker of a message.
-#[derive(Clone)]
 enum Settlement {
     Acknowledged,
     Retry(Duration),
     Rejected(DeadLetter),
-    GivenBack,
 }
 
 impl Answer for Settlement {
-    fn is_final(&self) -> bool {
-        matches!(self, Self::Acknowledged | Self::Rejected(_))
+    const SUBJECT: &'static str = "message";
+
+    fn kind(&self) -> AnswerKind {
+        if matches!(self, Self::Retry(_)) { AnswerKind::Retryable } else { AnswerKind::Final }
     }
 
     fn difference(&self, other: &Self) -> Option<String> {
@@ -39,19 +37,19 @@ impl Answer for Settlement {
 }
 
 /// A delivery of a message, of whose settlement the broker hears nothing.
-struct Copy<'m, M> {
+struct Redelivery<'m, M> {
     message: &'m M,
     settlement: &'m RefCell<Settlement>,
 }
 
-impl<M> Copy<'_, M> {
+impl<M> Redelivery<'_, M> {
     fn settle(&self, settlement: Settlement) -> Result<(), Infallible> {
         self.settlement.replace(settlement);
         Ok(())
     }
 }
 
-impl<M: Delivery> Delivery for Copy<'_, M> {
+impl<M: Delivery> Delivery for Redelivery<'_, M> {
     type Error = Infallible;
 
     async fn acknowledge(&self) -> Result<(), Infallible> {
@@ -67,7 +65,23 @@ impl<M: Delivery> Delivery for Copy<'_, M> {
     }
 
     async fn give_back(&self) -> Result<(), Infallible> {
-        self.settle(Settlement::GivenBack)
+        self.settle(Settlement::Retry(Duration::ZERO))
+    }
+
+    fn retries_in_place(&self) -> bool {
+        self.message.retries_in_place()
+    }
+
+    fn is_last_delivery(&self) -> bool {
+        self.message.is_last_delivery()
+    }
+
+    fn deliveries(&self) -> Option<u32> {
+        self.message.deliveries()
+    }
+
+    fn group(&self) -> Option<String> {
+        self.message.group()
     }
 }
 
@@ -95,18 +109,17 @@ impl<C: Clone> Twice<Consumer<C>> {
                 Err(error) => panic!("the stream failed: {error}"),
             };
             let once = || async {
-                let settlement = RefCell::new(Settlement::GivenBack);
-                let copy = Copy { message: &message, settlement: &settlement };
-                let handler = |copy: &Copy<'_, _>| handler(copy.message);
+                let settlement = RefCell::new(Settlement::Retry(Duration::ZERO));
+                let copy = Redelivery { message: &message, settlement: &settlement };
+                let handler = |copy: &Redelivery<'_, _>| handler(copy.message);
                 self.inner.clone().run(stream::iter([copy]), handler).await;
                 Ok::<_, Infallible>(settlement.into_inner())
             };
-            let Ok(settlement) = self.repeat(&WORDS, None, once).await;
+            let Ok(settlement) = self.repeat(None, once).await;
             let settled = match settlement {
                 Settlement::Acknowledged => message.acknowledge().await,
                 Settlement::Retry(after) => message.retry(after).await,
                 Settlement::Rejected(letter) => message.reject(&letter).await,
-                Settlement::GivenBack => message.give_back().await,
             };
             if let Err(error) = settled {
                 panic!("a message cannot be settled: {error}");

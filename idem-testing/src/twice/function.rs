@@ -4,25 +4,22 @@ use std::convert::Infallible;
 use std::fmt::Debug;
 
 use super::Twice;
-use super::repetition::{Answer, Words};
+use super::repetition::{Answer, AnswerKind};
 
-const WORDS: Words = Words { subject: "call", broke: "was dropped" };
+impl<T: PartialEq + Debug, E: Debug> Answer for Result<T, E> {
+    const SUBJECT: &'static str = "call";
 
-/// What the function returned.
-struct Returned<T, E>(Result<T, E>);
-
-impl<T: PartialEq + Debug, E: Debug> Answer for Returned<T, E> {
     /// A terminal error is final, too, as its call says.
-    fn is_final(&self) -> bool {
-        self.0.is_ok()
+    fn kind(&self) -> AnswerKind {
+        if self.is_ok() { AnswerKind::Final } else { AnswerKind::Retryable }
     }
 
     fn difference(&self, other: &Self) -> Option<String> {
-        let is_same = match (&self.0, &other.0) {
+        let is_same = match (self, other) {
             (Ok(first), Ok(second)) => first == second,
             (first, second) => format!("{first:?}") == format!("{second:?}"),
         };
-        (!is_same).then(|| format!("`{:?}` and then `{:?}`", self.0, other.0))
+        (!is_same).then(|| format!("`{self:?}` and then `{other:?}`"))
     }
 }
 
@@ -60,8 +57,8 @@ impl<F> Twice<F> {
         T: PartialEq + Debug,
         E: Debug,
     {
-        let once = || async { Ok::<_, Infallible>(Returned((self.inner)().await)) };
-        let Ok(Returned(answer)) = self.repeat(&WORDS, None, once).await;
+        let once = || async { Ok::<_, Infallible>((self.inner)().await) };
+        let Ok(answer) = self.repeat(None, once).await;
         answer
     }
 }

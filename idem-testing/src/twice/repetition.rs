@@ -4,8 +4,8 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -22,42 +22,46 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Between two of those.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The words for what is made several times.
-pub(super) struct Words {
-    pub(super) subject: &'static str,
-    /// What happened to a run that was dropped.
-    pub(super) broke: &'static str,
+/// What an answer means for its client. The test gets the least of all.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum AnswerKind {
+    /// A later run must get the same.
+    Final,
+    /// The client may try again.
+    Retryable,
+    /// Another run with the key is in flight.
+    InFlight,
 }
 
 /// What a run returns.
 pub(super) trait Answer {
-    /// Whether another run with its key is in flight. The idempotent calls of this task say so themselves.
-    fn is_busy(&self) -> bool {
-        false
-    }
+    /// The word for what is made several times.
+    const SUBJECT: &'static str;
 
-    /// Whether a later run must get the same.
-    fn is_final(&self) -> bool;
+    /// What it means, if the idempotent calls of the run do not say it themselves.
+    fn kind(&self) -> AnswerKind;
 
     /// How the other one differs from this.
     fn difference(&self, other: &Self) -> Option<String>;
 }
 
-/// What the idempotent calls of a run came to.
+/// The idempotent calls of a run: the operation of the first one, and what the last one says of the answer.
 #[derive(Default)]
-struct Calls {
-    /// The operation of the first one.
-    operation: OnceLock<String>,
-    /// How the last one without a value ended.
-    end: Mutex<Option<CallEnd>>,
-}
+struct Calls(Mutex<(Option<String>, Option<AnswerKind>)>);
 
 impl CallObserver for Calls {
     fn event(&self, event: &CallEvent<'_>) {
+        let (operation, kind) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
-            CallEvent::Started { key, .. } => drop(self.operation.set(key.scope().as_str().into())),
-            CallEvent::Ended(end) => {
-                *self.end.lock().unwrap_or_else(PoisonError::into_inner) = Some((*end).clone());
+            CallEvent::Started { key, .. } => {
+                operation.get_or_insert_with(|| key.scope().as_str().to_owned());
+                *kind = None;
+            }
+            CallEvent::Ended(CallEnd::Terminal) => *kind = Some(AnswerKind::Final),
+            CallEvent::Ended(CallEnd::Refused(error))
+                if matches!(error.kind(), ErrorKind::InFlight | ErrorKind::NotDue) =>
+            {
+                *kind = Some(AnswerKind::InFlight);
             }
             _ => {}
         }
@@ -67,173 +71,112 @@ impl CallObserver for Calls {
 /// A run that returned.
 struct Run<A> {
     answer: A,
-    is_busy: bool,
-    is_final: bool,
+    kind: AnswerKind,
     operation: Option<String>,
 }
 
 impl<A: Answer> Run<A> {
-    /// The run, and what its calls came to; its error.
+    /// The run with its calls, or its error.
     async fn of<E>(run: impl Future<Output = Result<A, E>>) -> Result<Self, E> {
         let calls = Arc::new(Calls::default());
         let answer = observed_by(calls.clone(), run).await?;
-        let end = calls.end.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let is_refused = matches!(&end, Some(CallEnd::Refused(error))
-            if matches!(error.kind(), ErrorKind::InFlight | ErrorKind::NotDue));
-        let is_busy = is_refused || answer.is_busy();
-        let is_final = !is_busy && (answer.is_final() || matches!(end, Some(CallEnd::Terminal)));
-        Ok(Self { answer, is_busy, is_final, operation: calls.operation.get().cloned() })
+        let (operation, kind) = std::mem::take(&mut *calls.0.lock().unwrap_or_else(PoisonError::into_inner));
+        Ok(Self { kind: kind.unwrap_or_else(|| answer.kind()), answer, operation })
     }
 }
 
 /// Whether any check could have failed. A test in which none could fails at its end.
 #[derive(Default)]
-pub(super) struct Proof {
-    /// How many requests had no key.
-    unguarded: AtomicU64,
-    is_repeated: AtomicBool,
-    is_given: AtomicBool,
-}
-
-impl Proof {
-    #[cfg(feature = "http")]
-    pub(super) fn count_unguarded(&self) {
-        self.unguarded.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn fail(&self, message: &str) -> ! {
-        self.is_given.store(true, Ordering::Relaxed);
-        panic!("{message}");
-    }
-}
+pub(super) struct Proof(AtomicBool);
 
 impl Drop for Proof {
     fn drop(&mut self) {
-        if *self.is_given.get_mut() || std::thread::panicking() {
-            return;
-        }
-        if *self.is_repeated.get_mut() {
-            panic!(
-                "`twice` checked nothing: what it repeated made no idempotent call and raised no effects; put `#[idempotent]` or the \
-                 layer around it, or count what it does with `effects`"
-            );
-        }
-        let unguarded = *self.unguarded.get_mut();
-        panic!(
-            "`twice` checked nothing: of {unguarded} requests none had a key, and only those are repeated; send one with the header \
-             `Idempotency-Key` in this test, or leave `twice` out"
+        assert!(
+            *self.0.get_mut() || std::thread::panicking(),
+            "`twice` checked nothing: it repeats requests with the header of the key, messages and calls, and none of them made an \
+             idempotent call or raised the effects; put `#[idempotent]` or the layer around what they do, or count it with `effects`"
         );
     }
 }
 
-impl<S> Twice<S> {
-    /// All runs, and the checks after them.
-    pub(super) async fn repeat<A, E, F, B>(
-        &self,
-        words: &Words,
-        name: Option<String>,
-        once: F,
-    ) -> Result<A, E>
+impl<S, K> Twice<S, K> {
+    /// All runs, and the checks after them. Without a `name`, the operation names them.
+    pub(super) async fn repeat<A, E, B>(&self, name: Option<&str>, once: impl Fn() -> B) -> Result<A, E>
     where
         A: Answer,
-        F: Fn() -> B,
         B: Future<Output = Result<A, E>>,
     {
-        let Words { subject, broke } = words;
-        let before = self.count().await;
-        let (mut runs, breaks) = together(2, &once, self.breaks).await?;
-        let after = self.count().await;
-        let operation = runs.iter().find_map(|run| run.operation.clone());
-        let is_proof = after != before || operation.is_some();
-        self.proof.is_repeated.store(true, Ordering::Relaxed);
-        self.proof.is_given.fetch_or(is_proof, Ordering::Relaxed);
-        let name = name.unwrap_or_else(|| match operation {
-            Some(operation) => format!("the {subject} of {operation}"),
-            None => format!("the {subject}"),
-        });
-        let broken = if breaks > 0 { format!(" and {broke} {breaks} times") } else { String::new() };
-        if after.abs_diff(before) > 1 {
-            self.proof.fail(&format!(
-                "{name} did something twice: the effects went from {before} to {after} when the {subject} came twice at the same \
-                 time{broken}; one {subject} may raise them by one"
-            ));
-        }
+        let before = (self.effects)().await;
+        let (mut runs, drops) = together(2, &once, self.breaks).await?;
+        let after = (self.effects)().await;
         // Where no run was answered, the last one may have the effect.
-        let is_answered = runs.iter().any(|run| run.is_final);
+        let is_answered = runs.iter().any(|run| run.kind == AnswerKind::Final);
         runs.extend(together(1, &once, 0).await?.0);
-        let last = self.count().await;
-        let is_repeated = if is_answered { last != after } else { last.abs_diff(before) > 1 };
-        if is_repeated {
-            self.proof.fail(&format!(
-                "{name} did something twice: the effects went from {before} to {after}, and to {last} when the {subject} came again \
-                 after its answer"
-            ));
-        }
-        let mut finals = runs.iter().filter(|run| run.is_final);
-        let first = finals.next();
-        if let Some(difference) =
-            first.and_then(|first| finals.find_map(|run| first.answer.difference(&run.answer)))
-        {
-            self.proof
-                .fail(&format!("{name} answered otherwise when the {subject} came again: {difference}"));
-        }
-        let position = runs.iter().position(|run| run.is_final).unwrap_or(0);
-        Ok(runs.swap_remove(position).answer)
-    }
+        let last = (self.effects)().await;
 
-    async fn count(&self) -> u64 {
-        match &self.effects {
-            Some(effects) => effects().await,
-            None => 0,
+        let operation = runs.iter_mut().find_map(|run| run.operation.take());
+        // The first final answer is that of the test.
+        runs.sort_by_key(|run| run.kind);
+        let answer = runs.remove(0).answer;
+        let mut others = runs.iter().filter(|run| run.kind == AnswerKind::Final);
+        let difference = others.find_map(|run| answer.difference(&run.answer));
+        let is_proof = operation.is_some() || difference.is_some() || [after, last] != [before; 2];
+        self.proof.0.fetch_or(is_proof, Ordering::Relaxed);
+
+        let subject = A::SUBJECT;
+        let name = match (name, operation) {
+            (Some(name), _) => name.to_owned(),
+            (None, Some(operation)) => format!("the {subject} of {operation}"),
+            (None, None) => format!("the {subject}"),
+        };
+        let dropped = if drops > 0 { format!(" and was dropped {drops} times") } else { String::new() };
+        assert!(
+            last.abs_diff(before) <= 1 && (last == after || !is_answered),
+            "{name} did something twice: the effects went from {before} to {after} when it came twice at the same time{dropped}, and \
+             to {last} when it came again; one {subject} may raise them by one"
+        );
+        if let Some(difference) = difference {
+            panic!("{name} answered otherwise when it came again: {difference}");
         }
+        Ok(answer)
     }
 }
 
-/// So many runs at a time, until one is answered. The first `limit` groups are dropped. Returns the answers, and how many runs were
-/// dropped.
-async fn together<A, E, F, B>(runs: usize, once: &F, limit: usize) -> Result<(Vec<Run<A>>, usize), E>
+/// So many runs at the same time, until one is answered: the first group is dropped when it has waited once, and each later group one
+/// wait later, up to `limit` groups. Returns the last group, and how many groups were dropped.
+async fn together<A, E, B>(
+    count: usize,
+    once: &impl Fn() -> B,
+    limit: usize,
+) -> Result<(Vec<Run<A>>, usize), E>
 where
     A: Answer,
-    F: Fn() -> B,
     B: Future<Output = Result<A, E>>,
 {
-    let (mut waits, mut breaks, patience) = (1, 0, Instant::now() + PATIENCE);
+    let (mut drops, mut patience) = (0, Instant::now() + PATIENCE);
     loop {
-        let longest = if waits > limit { usize::MAX } else { waits };
         let is_answered = AtomicBool::new(false);
-        let group = (0..runs).map(|_| until_dropped(Run::of(once()), longest, &is_answered));
-        let mut answers: Vec<_> = try_join_all(group).await?.into_iter().flatten().collect();
-        let dropped = runs - answers.len();
-        breaks += dropped;
-        if answers.iter().any(|run| !run.is_busy) || Instant::now() > patience {
-            answers.sort_by_key(|run| run.is_busy);
-            return Ok((answers, breaks));
-        }
-        if dropped > 0 {
-            waits += 1;
-        } else {
-            sleep(PAUSE).await;
+        let run = || async {
+            let run = Run::of(once()).await?;
+            is_answered.fetch_or(run.kind != AnswerKind::InFlight, Ordering::Relaxed);
+            Ok::<_, E>(run)
+        };
+        let mut group = pin!(try_join_all((0..count).map(|_| run())));
+        let mut waits = 0;
+        let runs = poll_fn(|cx| match group.as_mut().poll(cx) {
+            Poll::Ready(runs) => Poll::Ready(Some(runs)),
+            Poll::Pending => {
+                waits += 1;
+                let is_dropped = drops < limit && waits > drops && !is_answered.load(Ordering::Relaxed);
+                if is_dropped { Poll::Ready(None) } else { Poll::Pending }
+            }
+        });
+        match runs.await.transpose()? {
+            None => (drops, patience) = (drops + 1, Instant::now() + PATIENCE),
+            Some(runs) if is_answered.load(Ordering::Relaxed) || Instant::now() > patience => {
+                return Ok((runs, drops));
+            }
+            Some(_) => sleep(PAUSE).await,
         }
     }
-}
-
-/// One run, which is dropped when it has waited so often, unless another one is answered by then.
-async fn until_dropped<A, E>(
-    run: impl Future<Output = Result<Run<A>, E>>,
-    waits: usize,
-    is_answered: &AtomicBool,
-) -> Result<Option<Run<A>>, E> {
-    let (mut run, mut waited) = (pin!(run), 0);
-    poll_fn(|cx| match run.as_mut().poll(cx) {
-        Poll::Ready(answer) => {
-            is_answered.fetch_or(answer.as_ref().is_ok_and(|run| !run.is_busy), Ordering::Relaxed);
-            Poll::Ready(answer.map(Some))
-        }
-        Poll::Pending => {
-            waited += 1;
-            let is_dropped = waited >= waits && !is_answered.load(Ordering::Relaxed);
-            if is_dropped { Poll::Ready(Ok(None)) } else { Poll::Pending }
-        }
-    })
-    .await
 }

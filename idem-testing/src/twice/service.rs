@@ -1,4 +1,4 @@
-//! A service that receives each request with a key several times.
+//! A service that receives each request with a key several times, and how its responses differ.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -6,22 +6,31 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt as _};
-use http::request::Parts;
-use http::{Request, Response};
+use http::response::Parts;
+use http::{HeaderMap, HeaderValue, Request, Response};
+use http_body_util::BodyExt as _;
 use tower_service::Service;
 
 use super::Twice;
-use super::answer::{Whole, whole};
-use super::repetition::Words;
+use super::repetition::{Answer, AnswerKind};
 
-const WORDS: Words = Words { subject: "request", broke: "its connection broke" };
+/// Makes the bodies of requests and responses.
+pub trait MakeBody<B> {
+    fn body(bytes: Bytes, trailers: Option<HeaderMap>) -> B;
+}
 
-impl<S, B, R> Service<Request<B>> for Twice<S>
+impl<B: From<Bytes>> MakeBody<B> for () {
+    fn body(bytes: Bytes, _: Option<HeaderMap>) -> B {
+        B::from(bytes)
+    }
+}
+
+impl<S, K, B, R> Service<Request<B>> for Twice<S, K>
 where
-    S: Service<Request<B>, Response = Response<R>, Future: Send> + Clone + Send + Sync + 'static,
-    S::Error: Send,
-    B: http_body::Body<Data: Send, Error: fmt::Debug + Send> + From<Bytes> + Send + 'static,
-    R: http_body::Body<Data: Send, Error: fmt::Debug + Send> + From<Bytes> + Send + 'static,
+    S: Service<Request<B>, Response = Response<R>, Error: Send, Future: Send> + Clone + Send + Sync + 'static,
+    K: MakeBody<B> + MakeBody<R> + Clone + Send + Sync + 'static,
+    B: http_body::Body<Data: Send, Error: fmt::Debug + Send> + Send + 'static,
+    R: http_body::Body<Data: Send, Error: fmt::Debug + Send> + Send + 'static,
 {
     type Response = Response<R>;
     type Error = S::Error;
@@ -32,55 +41,99 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        if !self.repeats(&request) {
+        if !request.headers().contains_key(&self.header) {
             return self.inner.call(request).boxed();
         }
         let twice = self.clone();
         async move {
-            let Whole { head, body, .. } = twice.exchange(&twice.inner, request, B::from).await?;
-            Ok(Response::from_parts(head, R::from(body)))
+            let (head, body) = request.into_parts();
+            let name = format!("{} {}", head.method, head.uri.path());
+            let (body, _) = whole(&name, body).await;
+            let once = || {
+                let (mut service, name) = (twice.inner.clone(), &name);
+                let request = Request::from_parts(head.clone(), K::body(body.clone(), None));
+                async move {
+                    poll_fn(|cx| service.poll_ready(cx)).await?;
+                    let (head, body) = service.call(request).await?.into_parts();
+                    let (body, trailers) = whole(name, body).await;
+                    Ok::<_, S::Error>(Whole { head, body, trailers })
+                }
+            };
+            let Whole { head, body, trailers } = twice.repeat(Some(&name), once).await?;
+            Ok(Response::from_parts(head, K::body(body, trailers)))
         }
         .boxed()
     }
 }
 
-impl<S> Twice<S> {
-    /// Whether the request has a key.
-    pub(super) fn repeats<B>(&self, request: &Request<B>) -> bool {
-        let has_key = request.headers().contains_key(&self.header);
-        if !has_key {
-            self.proof.count_unguarded();
-        }
-        has_key
+/// The longest part of a body that a message shows.
+const SHOWN: usize = 200;
+
+/// A whole response.
+struct Whole {
+    head: Parts,
+    body: Bytes,
+    trailers: Option<HeaderMap>,
+}
+
+impl Whole {
+    /// A trailer or header.
+    fn metadata(&self, name: &str) -> Option<&[u8]> {
+        let trailer = self.trailers.as_ref().and_then(|trailers| trailers.get(name));
+        trailer.or_else(|| self.head.headers.get(name)).map(HeaderValue::as_bytes)
     }
 
-    /// All requests, with bodies made by `make`, and the checks after them.
-    pub(super) async fn exchange<T, B, R>(
-        &self,
-        service: &T,
-        request: Request<B>,
-        make: fn(Bytes) -> B,
-    ) -> Result<Whole, T::Error>
-    where
-        T: Service<Request<B>, Response = Response<R>> + Clone,
-        B: http_body::Body<Error: fmt::Debug>,
-        R: http_body::Body<Error: fmt::Debug>,
-    {
-        let (head, body) = request.into_parts();
-        let (body, _) = whole(body).await;
-        let name = format!("{} {}", head.method, head.uri.path());
-        self.repeat(&WORDS, Some(name), || send(service, &head, make(body.clone()))).await
+    /// What must be the same in all answers, by name.
+    fn parts(&self) -> [(&'static str, Option<&[u8]>); 6] {
+        [
+            ("status", Some(self.head.status.as_str().as_bytes())),
+            ("code", self.metadata("grpc-status")),
+            ("message", self.metadata("grpc-message")),
+            ("content-type", self.metadata("content-type")),
+            ("location", self.metadata("location")),
+            ("body", Some(&self.body)),
+        ]
     }
 }
 
-async fn send<T, B, R>(service: &T, head: &Parts, body: B) -> Result<Whole, T::Error>
-where
-    T: Service<Request<B>, Response = Response<R>> + Clone,
-    R: http_body::Body<Error: fmt::Debug>,
-{
-    let mut service = service.clone();
-    poll_fn(|cx| service.poll_ready(cx)).await?;
-    let (head, body) = service.call(Request::from_parts(head.clone(), body)).await?.into_parts();
-    let (body, trailers) = whole(body).await;
-    Ok(Whole { head, body, trailers })
+impl Answer for Whole {
+    const SUBJECT: &'static str = "request";
+
+    fn kind(&self) -> AnswerKind {
+        let may_retry = self.metadata("retry-after").is_some();
+        match (self.metadata("grpc-status"), self.head.status.as_u16()) {
+            // `ABORTED`, and the codes that `GrpcIdempotencyLayer` keeps.
+            (Some(b"10"), _) if may_retry => AnswerKind::InFlight,
+            (Some(b"0" | b"3" | b"5" | b"6" | b"9" | b"11"), _) => AnswerKind::Final,
+            (Some(_), _) => AnswerKind::Retryable,
+            (None, 409) if may_retry => AnswerKind::InFlight,
+            // A long operation.
+            (None, 202) if may_retry && self.body == br#"{"state":"in_flight"}"#[..] => AnswerKind::InFlight,
+            (None, 401 | 403 | 407 | 408 | 425 | 429 | 500..=599) => AnswerKind::Retryable,
+            (None, _) => AnswerKind::Final,
+        }
+    }
+
+    fn difference(&self, other: &Self) -> Option<String> {
+        let parts = self.parts().into_iter().zip(other.parts());
+        let differences: Vec<_> = parts
+            .filter(|(first, second)| first != second)
+            .map(|((name, first), (_, second))| format!("{name} {} and then {}", shown(first), shown(second)))
+            .collect();
+        (!differences.is_empty()).then(|| differences.join(", "))
+    }
+}
+
+fn shown(value: Option<&[u8]>) -> String {
+    let Some(value) = value else { return "none".to_owned() };
+    let ellipsis = if value.len() > SHOWN { ".." } else { "" };
+    format!("`{}{ellipsis}`", String::from_utf8_lossy(&value[..value.len().min(SHOWN)]))
+}
+
+/// The bytes of a body of a request or of its response, and the trailers.
+async fn whole<B: http_body::Body<Error: fmt::Debug>>(name: &str, body: B) -> (Bytes, Option<HeaderMap>) {
+    let body = body.collect().await;
+    let body = body.unwrap_or_else(|error| panic!("a body of {name} cannot be read: {error:?}"));
+    let trailers = body.trailers().cloned();
+    (body.to_bytes(), trailers)
 }

@@ -70,7 +70,7 @@ impl Store for TheirStore {
 
 /// Whether a check is about what this store leaves out.
 fn is_left_out(check: &Check) -> bool {
-    matches!(check.theme(), "steps" | "listing") || check.name().contains("step")
+    matches!(check.theme(), "steps" | "histories" | "listing") || check.name().contains("step")
 }
 
 #[test]

@@ -3,7 +3,6 @@
 
 use std::any::Any;
 use std::collections::BTreeSet;
-use std::convert::Infallible;
 use std::fmt;
 use std::future::ready;
 use std::panic::AssertUnwindSafe;
@@ -115,8 +114,8 @@ async fn a_function_whose_payment_service_takes_the_derived_key_passes_and_its_t
 async fn a_function_without_a_guard_is_found() {
     let shop = Shop::default();
     let message = fault(shop.watched(|| shop.pay_anew()).unbroken().answer()).await;
-    let expected = "the call did something twice: the effects went from 0 to 2 when the call came twice at the same time; one call may \
-                    raise them by one";
+    let expected = "the call did something twice: the effects went from 0 to 2 when it came twice at the same time, and to 3 when it came \
+                    again; one call may raise them by one";
     assert_eq!(message, expected);
 }
 
@@ -125,8 +124,8 @@ async fn a_function_that_is_dropped_after_its_effect_and_has_it_again_is_found()
     let shop = Shop::default();
     let call = || shop.guarded("order-42", || shop.pay_anew());
     let message = fault(shop.watched(call).answer()).await;
-    let expected = "the call of shop.pay did something twice: the effects went from 0 to 2 when the call came twice at the same time \
-                    and was dropped ";
+    let expected = "the call of shop.pay did something twice: the effects went from 0 to 2 when it came twice at the same time and \
+                    was dropped ";
     assert!(message.starts_with(expected), "{message}");
     let shop = Shop::default();
     let call = || shop.guarded("order-42", || shop.pay_anew());
@@ -142,8 +141,8 @@ async fn an_effect_of_a_call_that_repeats_an_answered_one_is_found() {
         shop.guarded(key, || shop.pay_by_call())
     };
     let message = fault(shop.watched(call).unbroken().answer()).await;
-    let expected = "the call of shop.pay did something twice: the effects went from 0 to 1, and to 2 when the call came again after \
-                    its answer";
+    let expected = "the call of shop.pay did something twice: the effects went from 0 to 1 when it came twice at the same time, and \
+                    to 2 when it came again; one call may raise them by one";
     assert_eq!(message, expected);
 }
 
@@ -152,7 +151,7 @@ async fn another_value_or_terminal_error_of_a_repeated_call_is_found() {
     let shop = Shop::default();
     let number = || async { Ok::<_, Failure>(shop.call()) };
     let message = fault(twice(number).answer()).await;
-    assert_eq!(message, "the call answered otherwise when the call came again: `Ok(0)` and then `Ok(1)`");
+    assert_eq!(message, "the call answered otherwise when it came again: `Ok(0)` and then `Ok(1)`");
     let declines_later = || {
         let is_early = shop.call() < 4;
         let answer = if is_early { Ok("paid".to_owned()) } else { Err(Failure::Declined) };
@@ -191,10 +190,165 @@ async fn a_key_in_flight_is_waited_for_and_at_last_refused() {
 }
 
 #[tokio::test]
+async fn a_call_that_waits_for_the_key_itself_has_an_answer_and_another_one_is_found() {
+    let shop = Shop::default();
+    let call = || async {
+        let number = shop.call();
+        while let Err(Failure::Idem(_)) = shop.guarded("order-42", || shop.pay_by_call()).await {
+            yield_now().await;
+        }
+        Ok::<_, Failure>(if number == 1 { "paid again" } else { "paid" })
+    };
+    let message = fault(twice(call).unbroken().answer()).await;
+    let expected = "the call of shop.pay answered otherwise when it came again: `Ok(\"paid\")` and then `Ok(\"paid again\")`";
+    assert_eq!(message, expected);
+}
+
+#[tokio::test]
+async fn a_key_that_is_not_due_is_waited_for() {
+    let shop = Shop::default();
+    let pay = Operation::new("shop.pay").retry_after(Duration::from_millis(50)..Duration::from_millis(100));
+    let body = || async { if shop.call() == 0 { Err(Failure::Down) } else { shop.pay_by_call().await } };
+    let call = || pay.run(&shop.store, "order-42", body);
+    assert_eq!(shop.watched(call).unbroken().answer().await.unwrap(), "paid");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_call_is_dropped_at_each_wait_and_then_answered_twice() {
+    let shop = Shop::default();
+    let reached = Mutex::new(Vec::new());
+    let call = || async {
+        let number = shop.call();
+        for wait in 0..3 {
+            reached.lock().unwrap().push(wait);
+            tokio::time::sleep(Duration::from_secs(6)).await;
+        }
+        Ok::<_, Failure>(if number == 7 { "paid again" } else { "paid" })
+    };
+    let message = fault(twice(call).answer()).await;
+    assert_eq!(
+        message,
+        "the call answered otherwise when it came again: `Ok(\"paid\")` and then `Ok(\"paid again\")`"
+    );
+    // Three pairs are dropped, one is answered, and one call comes again.
+    let reached = reached.into_inner().unwrap();
+    assert_eq!([0, 1, 2].map(|wait| reached.iter().filter(|&&reached| reached == wait).count()), [9, 7, 5]);
+}
+
+#[tokio::test]
+async fn no_more_than_sixteen_pairs_are_dropped() {
+    let shop = Shop::default();
+    let call = || async {
+        for _ in 0..20 {
+            yield_now().await;
+        }
+        shop.pay_anew().await
+    };
+    let message = fault(shop.watched(call).answer()).await;
+    assert!(
+        message
+            .contains(" from 0 to 2 when it came twice at the same time and was dropped 16 times, and to 3 "),
+        "{message}"
+    );
+}
+
+#[tokio::test]
+async fn an_effect_that_takes_away_is_counted_too() {
+    let shop = Shop::default();
+    let stock = Arc::new(AtomicU64::new(9));
+    let count = stock.clone();
+    let sell = || {
+        if shop.call() < 2 {
+            stock.fetch_sub(1, Ordering::SeqCst);
+        }
+        ready(Ok::<_, Failure>("sold"))
+    };
+    let message = fault(twice(sell).effects(move || ready(count.load(Ordering::SeqCst))).answer()).await;
+    assert!(message.contains(" from 9 to 7 when it came twice at the same time, and to 7 "), "{message}");
+}
+
+#[tokio::test]
+async fn an_effect_after_the_answer_is_found_though_it_is_the_only_one() {
+    let shop = Shop::default();
+    let call = || async { if shop.call() < 2 { Ok("paid".to_owned()) } else { shop.pay_anew().await } };
+    let message = fault(shop.watched(call).answer()).await;
+    assert!(message.contains(" from 0 to 0 when it came twice at the same time, and to 1 "), "{message}");
+}
+
+#[tokio::test]
+async fn each_answer_is_compared_with_the_first_one() {
+    for other in [1, 2] {
+        let shop = Shop::default();
+        let call = || async {
+            let number = shop.call();
+            // The first of a pair is answered at once, and the second one is not dropped.
+            if number % 2 == 1 {
+                yield_now().await;
+            }
+            Ok::<_, Failure>(if number == other { "paid again" } else { "paid" })
+        };
+        let message = fault(twice(call).answer()).await;
+        assert!(message.ends_with("came again: `Ok(\"paid\")` and then `Ok(\"paid again\")`"), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn the_first_operation_is_that_of_the_message() {
+    let shop = Shop::default();
+    let call = || async {
+        shop.guarded("order-42", || shop.pay_anew()).await?;
+        let deliver = Operation::new("shop.deliver");
+        deliver.run(&shop.store, shop.call().to_string().as_str(), || shop.pay_anew()).await
+    };
+    let message = fault(shop.watched(call).unbroken().answer()).await;
+    assert!(message.starts_with("the call of shop.pay did something twice: "), "{message}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_refused_for_another_reason_is_not_waited_for() {
+    let shop = Shop::default();
+    let begun = tokio::time::Instant::now();
+    let pay = Operation::new("shop.pay").max_attempts(1);
+    let call = || pay.run(&shop.store, "order-42", || ready(Err::<String, _>(Failure::Down)));
+    assert!(matches!(twice(call).answer().await, Err(Failure::Down)));
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_in_flight_is_waited_for_after_slow_calls_that_were_dropped() {
+    let shop = Shop::default();
+    let other = shop.guarded("order-41", std::future::pending);
+    let call = || async {
+        let number = shop.call();
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        // The first pair that is not dropped has the key of the other call.
+        let key = if number < 6 { "order-41" } else { "order-42" };
+        shop.guarded(key, || shop.pay_by_call()).await
+    };
+    tokio::select! {
+        biased;
+        answer = other => panic!("an answer: {answer:?}"),
+        answer = twice(call).answer() => assert_eq!(answer.unwrap(), "paid"),
+    }
+    assert!(shop.call() > 8);
+}
+
+#[tokio::test]
+async fn the_fault_of_a_test_is_its_own() {
+    let own = fault(async {
+        let _unused = twice(|| ready(Ok::<_, Failure>("paid")));
+        panic!("its own")
+    });
+    assert_eq!(own.await, "its own");
+}
+
+#[tokio::test]
 async fn a_test_in_which_nothing_could_be_found_fails() {
     let message = fault(twice(|| ready(Ok::<_, Failure>("paid"))).answer()).await;
-    let expected = "`twice` checked nothing: what it repeated made no idempotent call and raised no effects; put `#[idempotent]` or \
-                    the layer around it, or count what it does with `effects`";
+    let expected = "`twice` checked nothing: it repeats requests with the header of the key, messages and calls, and none of them made an \
+                    idempotent call or raised the effects; put `#[idempotent]` or the layer around what they do, or count it with \
+                    `effects`";
     assert_eq!(message, expected);
     let shop = Shop::default();
     let upsert = || shop.pay("order-42".to_owned());
@@ -208,29 +362,48 @@ struct Message {
 }
 
 impl Message {
-    fn settle(&self, word: &str) -> Result<(), Infallible> {
+    fn settle(&self, word: &str) -> Result<(), &'static str> {
+        if self.order == "lost" {
+            return Err("the broker is gone");
+        }
         self.settled.lock().unwrap().push(format!("{} {word}", self.order));
         Ok(())
     }
 }
 
 impl Delivery for Message {
-    type Error = Infallible;
+    type Error = &'static str;
 
-    async fn acknowledge(&self) -> Result<(), Infallible> {
+    async fn acknowledge(&self) -> Result<(), &'static str> {
         self.settle("acknowledged")
     }
 
-    async fn retry(&self, after: Duration) -> Result<(), Infallible> {
+    async fn retry(&self, after: Duration) -> Result<(), &'static str> {
         self.settle(&format!("again after {after:?}"))
     }
 
-    async fn reject(&self, letter: &DeadLetter) -> Result<(), Infallible> {
+    async fn reject(&self, letter: &DeadLetter) -> Result<(), &'static str> {
         self.settle(&format!("rejected: {}", letter.reason.as_str()))
     }
 
-    async fn give_back(&self) -> Result<(), Infallible> {
+    async fn give_back(&self) -> Result<(), &'static str> {
         self.settle("given back")
+    }
+
+    fn deliveries(&self) -> Option<u32> {
+        (self.order == "tenth").then_some(10)
+    }
+
+    fn is_last_delivery(&self) -> bool {
+        self.order == "last"
+    }
+
+    fn group(&self) -> Option<String> {
+        (self.order == "grouped").then(|| "group".to_owned())
+    }
+
+    fn retries_in_place(&self) -> bool {
+        self.order == "in place"
     }
 }
 
@@ -268,10 +441,7 @@ async fn a_handler_that_pays_for_each_delivery_is_found() {
     };
     let message = fault(shop.watched(Consumer::new()).run(stream::iter(messages), handler)).await;
     assert!(message.starts_with("the message did something twice: the effects went from 0 to "), "{message}");
-    assert!(
-        message.contains(" when the message came twice at the same time and its worker died "),
-        "{message}"
-    );
+    assert!(message.contains(" when it came twice at the same time and was dropped "), "{message}");
     assert!(settled.lock().unwrap().is_empty());
 }
 
@@ -295,8 +465,8 @@ async fn a_handler_that_pays_beside_its_idempotent_call_is_found_when_the_acknow
         }
     };
     let message = fault(shop.watched(Consumer::new()).unbroken().run(stream::iter(messages), handler)).await;
-    let expected = "the message of shop.pay did something twice: the effects went from 0 to 1, and to 2 when the message came again \
-                    after its answer";
+    let expected = "the message of shop.pay did something twice: the effects went from 0 to 1 when it came twice at the same time, \
+                    and to 2 when it came again; one message may raise them by one";
     assert_eq!(message, expected);
 }
 
@@ -315,8 +485,71 @@ async fn a_message_that_is_acknowledged_and_then_rejected_is_found_and_one_that_
         }
     };
     let message = fault(twice(Consumer::new()).run(stream::iter(two), handler)).await;
-    let expected = "the message of shop.pay answered otherwise when the message came again: ";
+    let expected = "the message of shop.pay answered otherwise when it came again: ";
     assert!(message.starts_with(expected), "{message}");
     assert!(message.contains("rejected (terminal)") && message.contains("acknowledged"), "{message}");
     assert_eq!(*settled.lock().unwrap(), ["fails again after 1s"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_is_settled_as_its_broker_demands() {
+    let shop = Shop::default();
+    let (four, settled) = messages(&["tenth", "last", "grouped", "in place"]);
+    let handler = |message: &Message| {
+        let (shop, order) = (shop.clone(), message.order);
+        async move {
+            // Those that are retried in place succeed at the sixth attempt.
+            let fails = || match order {
+                "grouped" => shop.call() < 5,
+                "in place" => shop.call() < 11,
+                _ => true,
+            };
+            let body = || async { if fails() { Err(Failure::Down) } else { Ok("paid".to_owned()) } };
+            if order == "tenth" { Err(Failure::Down) } else { shop.guarded(order, body).await }
+        }
+    };
+    twice(Consumer::new()).unbroken().run(stream::iter(four), handler).await;
+    let expected = [
+        "tenth rejected: exhausted",
+        "last rejected: exhausted",
+        "grouped acknowledged",
+        "in place acknowledged",
+    ];
+    assert_eq!(*settled.lock().unwrap(), expected);
+}
+
+#[tokio::test]
+async fn a_stream_that_fails_and_a_message_that_cannot_be_settled_are_faults() {
+    let shop = Shop::default();
+    let handler = |message: &Message| {
+        let (shop, order) = (shop.clone(), message.order);
+        async move { shop.guarded(order, || shop.pay_by_call()).await }
+    };
+    let failing = stream::iter([Err::<Message, _>("the connection is closed")]);
+    let message = fault(twice(Consumer::new()).run(failing, handler)).await;
+    assert_eq!(message, "the stream failed: the connection is closed");
+    let (lost, _) = messages(&["lost"]);
+    let message = fault(twice(Consumer::new()).run(stream::iter(lost), handler)).await;
+    assert_eq!(message, "a message cannot be settled: the broker is gone");
+}
+
+#[tokio::test]
+async fn each_rejection_is_an_answer_and_a_retry_is_none() {
+    let shop = Shop::default();
+    let (two, settled) = messages(&["fails twice", "tenth"]);
+    let handler = |message: &Message| {
+        let (shop, order) = (shop.clone(), message.order);
+        async move {
+            let number = shop.call();
+            match order {
+                "tenth" if number < 5 => Err(Failure::Down),
+                _ if number < 2 => shop.guarded(order, || ready(Err(Failure::Down))).await,
+                _ => shop.guarded(order, || shop.pay_by_call()).await,
+            }
+        }
+    };
+    let message = fault(twice(Consumer::new()).unbroken().run(stream::iter(two), handler)).await;
+    let expected = "the message of shop.pay answered otherwise when it came again: rejected (exhausted) and then acknowledged";
+    assert_eq!(message, expected);
+    assert_eq!(*settled.lock().unwrap(), ["fails twice acknowledged"]);
 }

@@ -4,13 +4,14 @@ use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 
 use axum::body::{Body, to_bytes};
 use axum::extract::State;
 use axum::http::{Request, StatusCode};
 use axum::routing::{get, post};
 use axum::{Router, http};
-use futures_util::FutureExt as _;
+use futures_util::{FutureExt as _, stream};
 use idem_http::IdempotencyLayer;
 use idem_runtime::{Error, MemoryStore, OnCrash, Operation};
 use idem_testing::{Twice, twice};
@@ -120,8 +121,8 @@ async fn a_handler_outside_of_the_layer_is_found() {
         "paid"
     };
     let message = fault(&shop.watched(Router::new().route("/payments", post(pay))), "/payments").await;
-    let expected = "POST /payments did something twice: the effects went from 0 to 2 when the request came twice at the same time; \
-                    one request may raise them by one";
+    let expected = "POST /payments did something twice: the effects went from 0 to 2 when it came twice at the same time, and to 3 \
+                    when it came again; one request may raise them by one";
     assert_eq!(message, expected);
 }
 
@@ -138,7 +139,7 @@ async fn a_handler_that_looks_first_and_writes_later_is_found_by_two_requests_at
     };
     let app = shop.watched(Router::new().route("/payments", post(pay))).unbroken();
     let message = fault(&app, "/payments").await;
-    assert!(message.contains("0 to 2 when the request came twice at the same time; "), "{message}");
+    assert!(message.contains("0 to 2 when it came twice at the same time, "), "{message}");
 }
 
 #[tokio::test]
@@ -153,7 +154,8 @@ async fn an_effect_for_every_request_is_found_when_the_request_comes_again() {
         "paid"
     };
     let message = fault(&shop.watched(Router::new().route("/payments", post(pay))), "/payments").await;
-    let expected = "the effects went from 0 to 1, and to 2 when the request came again after its answer";
+    let expected = "the effects went from 0 to 1 when it came twice at the same time, and to 2 when it came again; one request \
+                    may raise them by one";
     assert!(message.ends_with(expected), "{message}");
 }
 
@@ -169,7 +171,7 @@ async fn an_idempotent_call_in_the_handler_is_found_that_a_broken_connection_dro
         let app = shop.watched(Router::new().route("/payments", post(pay)));
         if policy == OnCrash::Rerun {
             let message = fault(&app, "/payments").await;
-            assert!(message.contains("came twice at the same time and its connection broke"), "{message}");
+            assert!(message.contains("came twice at the same time and was dropped"), "{message}");
         } else {
             // In doubt: nothing happens twice, and the test sees that no answer came.
             assert_eq!(answer(&app, request("/payments")).await.0, StatusCode::CONFLICT);
@@ -190,14 +192,13 @@ async fn a_test_in_which_no_request_was_guarded_fails_and_says_what_to_write() {
     let app = twice(routes());
     let plain = Request::post("/payments").body(Body::empty()).unwrap();
     assert_eq!(answer(&app, plain).await.0, StatusCode::OK);
-    let expected = "`twice` checked nothing: of 1 requests none had a key, and only those are repeated; send one with the header \
-                    `Idempotency-Key` in this test, or leave `twice` out";
+    let expected = "`twice` checked nothing: it repeats requests with the header of the key, messages and calls, and none of them made an \
+                    idempotent call or raised the effects; put `#[idempotent]` or the layer around what they do, or count it with \
+                    `effects`";
     assert_eq!(dropped(app), expected);
     // Without the layer, and without effects that are counted.
     let app = twice(routes());
     assert_eq!(answer(&app, request("/payments")).await.0, StatusCode::OK);
-    let expected = "`twice` checked nothing: what it repeated made no idempotent call and raised no effects; put `#[idempotent]` or \
-                    the layer around it, or count what it does with `effects`";
     assert_eq!(dropped(app), expected);
     // With one of the two.
     let layer = IdempotencyLayer::shared_by_all_clients(MemoryStore::new());
@@ -226,16 +227,245 @@ async fn a_charge_of_a_request_that_failed_before_is_the_first() {
 }
 
 #[tokio::test]
+async fn effects_that_were_found_or_came_late_are_a_check() {
+    let shop = Shop::default();
+    let number = Arc::new(AtomicU64::new(0));
+    let late = move |State(shop): State<Shop>| async move {
+        let is_late = number.fetch_add(1, Ordering::SeqCst) == 2;
+        shop.charges.store(u64::from(is_late), Ordering::SeqCst);
+        if is_late { StatusCode::CREATED } else { StatusCode::SERVICE_UNAVAILABLE }
+    };
+    let app = shop.watched(Router::new().route("/payments", post(late)));
+    assert_eq!(answer(&app, request("/payments")).await.0, StatusCode::CREATED);
+    drop(app);
+    let shop = Shop::default();
+    let number = Arc::new(AtomicU64::new(0));
+    let undone = move |State(shop): State<Shop>| async move {
+        shop.charges.store(u64::from(number.fetch_add(1, Ordering::SeqCst) == 1), Ordering::SeqCst);
+    };
+    let app = shop.watched(Router::new().route("/payments", post(undone)));
+    let message = fault(&app, "/payments").await;
+    assert!(message.contains(" from 0 to 1 when it came twice at the same time, and to 0 "), "{message}");
+}
+
+#[tokio::test]
 async fn another_answer_to_the_same_request_is_found() {
     let number = Arc::new(AtomicU64::new(0));
     let pay = move || async move { format!("receipt {}", number.fetch_add(1, Ordering::SeqCst)) };
     let message = fault(&twice(Router::new().route("/payments", post(pay))), "/payments").await;
-    let expected = "POST /payments answered otherwise when the request came again: body `receipt 0` and then `receipt 1`";
+    let expected =
+        "POST /payments answered otherwise when it came again: body `receipt 0` and then `receipt 1`";
     assert_eq!(message, expected);
     let first = Arc::new(AtomicU64::new(0));
     let put = move || async move {
         if first.fetch_add(1, Ordering::SeqCst) == 0 { StatusCode::CREATED } else { StatusCode::CONFLICT }
     };
     let message = fault(&twice(Router::new().route("/cards", post(put))), "/cards").await;
-    assert!(message.ends_with("status 201 Created and then 409 Conflict, with the body ``"), "{message}");
+    assert!(message.ends_with("came again: status `201` and then `409`"), "{message}");
+    let kind = Arc::new(AtomicU64::new(0));
+    let typed = move || async move {
+        let kind = if kind.fetch_add(1, Ordering::SeqCst) == 0 { "text/plain" } else { "text/html" };
+        ([("content-type", kind)], "paid")
+    };
+    let message = fault(&twice(Router::new().route("/types", post(typed))), "/types").await;
+    assert!(message.ends_with("came again: content-type `text/plain` and then `text/html`"), "{message}");
+    let place = Arc::new(AtomicU64::new(0));
+    let created = move || async move {
+        (StatusCode::CREATED, [("location", format!("/orders/{}", place.fetch_add(1, Ordering::SeqCst)))])
+    };
+    let message = fault(&twice(Router::new().route("/orders", post(created))), "/orders").await;
+    assert!(message.ends_with("came again: location `/orders/0` and then `/orders/1`"), "{message}");
+}
+
+/// A status, headers and a body.
+type Answer = (u16, &'static [(&'static str, &'static str)], &'static str);
+
+fn response((status, headers, body): Answer) -> http::Response<Body> {
+    let mut response = http::Response::builder().status(status);
+    for (name, value) in headers {
+        response = response.header(*name, *value);
+    }
+    response.body(Body::from(body)).unwrap()
+}
+
+/// A route whose first answer is this, and whose later ones have the status 200 and the code OK.
+fn first(answer: Answer) -> Twice<Router> {
+    let shop = Shop::default();
+    let number = Arc::new(AtomicU64::new(0));
+    let is_grpc = answer.1.iter().any(|(name, _)| *name == "grpc-status");
+    let pay = move |State(shop): State<Shop>| async move {
+        shop.charges.store(1, Ordering::SeqCst);
+        let is_first = number.fetch_add(1, Ordering::SeqCst) == 0;
+        let later: Answer = (200, if is_grpc { &[("grpc-status", "0")] } else { &[] }, "paid");
+        response(if is_first { answer } else { later })
+    };
+    shop.watched(Router::new().route("/payments", post(pay)))
+}
+
+#[tokio::test]
+async fn an_answer_that_asks_the_client_to_try_again_is_not_compared() {
+    for status in [401, 403, 407, 408, 425, 429, 500, 503, 599] {
+        let app = first((status, &[], "try again"));
+        assert_eq!(answer(&app, request("/payments")).await, (StatusCode::OK, "paid".into()), "{status}");
+    }
+    for code in ["1", "2", "4", "7", "8", "10", "12", "13", "14", "15", "16"] {
+        let app = first((200, Box::leak(Box::new([("grpc-status", code)])), "try again"));
+        assert_eq!(answer(&app, request("/payments")).await, (StatusCode::OK, "paid".into()), "{code}");
+    }
+    for status in [202, 400, 402, 404, 409, 410, 422] {
+        let headers: &[_] = if status == 409 { &[] } else { &[("retry-after", "1")] };
+        let message = fault(&first((status, headers, "no")), "/payments").await;
+        assert!(
+            message.ends_with(&format!("status `{status}` and then `200`, body `no` and then `paid`")),
+            "{message}"
+        );
+    }
+    for code in ["3", "5", "6", "9", "11"] {
+        let headers = Box::leak(Box::new([("grpc-status", code), ("grpc-message", "none left")]));
+        let message = fault(&first((200, headers, "")), "/payments").await;
+        let expected =
+            format!("code `{code}` and then `0`, message `none left` and then none, body `` and then `paid`");
+        assert!(message.ends_with(&expected), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_for_a_key_in_flight_is_waited_for_and_one_that_asks_to_try_again_is_not() {
+    const RETRY: (&str, &str) = ("retry-after", "1");
+    const IN_FLIGHT: [Answer; 3] = [
+        (409, &[RETRY], "in flight"),
+        (202, &[RETRY], r#"{"state":"in_flight"}"#),
+        (200, &[("grpc-status", "10"), RETRY], ""),
+    ];
+    for in_flight in IN_FLIGHT {
+        let begun = Arc::new(AtomicU64::new(0));
+        // Three are refused, and the later ones fail.
+        let pay = {
+            let begun = begun.clone();
+            move || async move {
+                let is_in_flight = begun.fetch_add(1, Ordering::SeqCst) < 3;
+                response(if is_in_flight { in_flight } else { (503, &[], "down") })
+            }
+        };
+        let layer = IdempotencyLayer::shared_by_all_clients(MemoryStore::new());
+        let guarded = Router::new().route("/guarded", post(|| async { "paid" })).route_layer(layer);
+        let app = twice(Router::new().route("/payments", post(pay)).merge(guarded));
+        // The second pair has an answer: the key is not waited for any longer.
+        assert_eq!(
+            answer(&app, request("/payments")).await,
+            (StatusCode::SERVICE_UNAVAILABLE, "down".into())
+        );
+        assert_eq!(begun.load(Ordering::SeqCst), 5);
+        assert_eq!(answer(&app, request("/guarded")).await, (StatusCode::OK, "paid".into()));
+    }
+}
+
+#[tokio::test]
+async fn an_answer_without_retry_after_is_not_waited_for() {
+    let begun = Arc::new(AtomicU64::new(0));
+    let aborted = {
+        let begun = begun.clone();
+        move |State(shop): State<Shop>| async move {
+            shop.charges.store(1, Ordering::SeqCst);
+            begun.fetch_add(1, Ordering::SeqCst);
+            response((200, &[("grpc-status", "10")], ""))
+        }
+    };
+    let app = Shop::default().watched(Router::new().route("/payments", post(aborted)));
+    assert_eq!(answer(&app, request("/payments")).await.0, StatusCode::OK);
+    assert_eq!(begun.load(Ordering::SeqCst), 3);
+    let message = fault(&first((202, &[], r#"{"state":"in_flight"}"#)), "/payments").await;
+    assert!(message.contains("status `202` and then `200`"), "{message}");
+}
+
+#[tokio::test]
+async fn each_request_has_the_body_of_the_first_one() {
+    let layer = IdempotencyLayer::shared_by_all_clients(MemoryStore::new());
+    let echo = post(|body: String| async move { format!("paid {body}") });
+    let app = twice(Router::new().route("/payments", echo).route_layer(layer));
+    assert_eq!(answer(&app, request("/payments")).await, (StatusCode::OK, "paid 7".into()));
+}
+
+#[tokio::test]
+async fn a_long_body_is_cut_in_the_message() {
+    let message = fault(&first((201, &[], "x".repeat(201).leak())), "/payments").await;
+    assert!(message.ends_with(&format!("body `{}..` and then `paid`", "x".repeat(200))), "{message}");
+    let message = fault(&first((201, &[], "x".repeat(200).leak())), "/payments").await;
+    assert!(message.ends_with(&format!("body `{}` and then `paid`", "x".repeat(200))), "{message}");
+}
+
+#[tokio::test]
+async fn the_header_with_the_key_can_have_another_name() {
+    for (name, runs) in [("idempotency-key", 1), ("x-request-key", 3)] {
+        let begun = Arc::new(AtomicU64::new(0));
+        let pay = {
+            let begun = begun.clone();
+            move || async move {
+                begun.fetch_add(1, Ordering::SeqCst);
+            }
+        };
+        let layer = IdempotencyLayer::shared_by_all_clients(MemoryStore::new());
+        let guarded = Router::new().route("/guarded", post(|| async { "paid" })).route_layer(layer);
+        let app = twice(Router::new().route("/payments", post(pay)).merge(guarded))
+            .header(http::HeaderName::from_static("x-request-key"));
+        let keyed =
+            |path| Request::post(path).header("idempotency-key", "k-1").header("x-request-key", "k-1");
+        answer(&app, keyed("/guarded").body(Body::empty()).unwrap()).await;
+        answer(&app, Request::post("/payments").header(name, "k-1").body(Body::empty()).unwrap()).await;
+        assert_eq!(begun.load(Ordering::SeqCst), runs, "{name}");
+    }
+}
+
+/// A service that must be ready before it is called, as tower demands, and that is down for one path.
+#[derive(Default)]
+struct Strict {
+    is_ready: bool,
+    charges: Arc<AtomicU64>,
+}
+
+impl Clone for Strict {
+    fn clone(&self) -> Self {
+        Self { is_ready: false, charges: self.charges.clone() }
+    }
+}
+
+impl tower::Service<Request<Body>> for Strict {
+    type Response = http::Response<Body>;
+    type Error = &'static str;
+    type Future = std::future::Ready<Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), &'static str>> {
+        self.is_ready = true;
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        assert!(std::mem::take(&mut self.is_ready), "it is called before it is ready");
+        self.charges.store(1, Ordering::SeqCst);
+        std::future::ready(match request.uri().path() {
+            "/down" => Err("down"),
+            _ => Ok(http::Response::default()),
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_service_is_called_when_it_is_ready_and_its_error_comes_to_the_test() {
+    let strict = Strict::default();
+    let charges = strict.charges.clone();
+    let app = twice(strict).effects(move || std::future::ready(charges.load(Ordering::SeqCst)));
+    assert!(app.clone().oneshot(request("/payments")).await.is_ok());
+    assert!(app.clone().oneshot(Request::new(Body::empty())).await.is_ok());
+    assert_eq!(app.clone().oneshot(request("/down")).await.unwrap_err(), "down");
+}
+
+#[tokio::test]
+async fn a_body_that_cannot_be_read_is_a_fault_of_its_request() {
+    let layer = IdempotencyLayer::shared_by_all_clients(MemoryStore::new());
+    let app = twice(Router::new().route("/payments", post(|| async { "paid" })).route_layer(layer));
+    assert_eq!(answer(&app, request("/payments")).await.0, StatusCode::OK);
+    let broken = Body::from_stream(stream::iter([Err::<&str, _>(std::io::Error::other("cut"))]));
+    let broken = Request::post("/payments").header("Idempotency-Key", "k-2").body(broken).unwrap();
+    let message = message(AssertUnwindSafe(answer(&app, broken)).catch_unwind().await.expect_err("no fault"));
+    assert!(message.starts_with("a body of POST /payments cannot be read: "), "{message}");
 }

@@ -21,6 +21,8 @@ pub(crate) struct Limits {
 pub(crate) struct Shared {
     offsets: Mutex<Offsets>,
     pub(crate) closing: AtomicBool,
+    /// Whether an error waits for the reader. It pauses after each, so there is never more than one.
+    pub(crate) failed: AtomicBool,
     pub(crate) limits: Limits,
     /// The name of the group.
     pub(crate) group: String,
@@ -28,7 +30,8 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(limits: Limits, group: String) -> Self {
-        Self { offsets: Mutex::default(), closing: AtomicBool::new(false), limits, group }
+        let (closing, failed) = (AtomicBool::default(), AtomicBool::default());
+        Self { offsets: Mutex::default(), closing, failed, limits, group }
     }
 
     pub(crate) fn offsets(&self) -> MutexGuard<'_, Offsets> {

@@ -63,6 +63,10 @@ impl Intake {
         loop {
             match self.messages.recv().await {
                 Some(Ok(taken)) if !taken.is_held() => {}
+                Some(Err(error)) => {
+                    self.shared.failed.store(false, Ordering::SeqCst);
+                    return Some(Err(error));
+                }
                 next => return next,
             }
         }
@@ -100,9 +104,16 @@ impl Polling {
             self.hold_back();
             match self.consumer.poll(TICK) {
                 Some(Ok(message)) => self.take(message.detach()),
-                Some(Err(error)) => self.send(Err(error)),
+                Some(Err(error)) => self.fail(error),
                 None => {}
             }
+        }
+    }
+
+    /// Passes an error on, unless an earlier one still waits for the reader.
+    fn fail(&self, error: KafkaError) {
+        if !self.shared.failed.swap(true, Ordering::SeqCst) {
+            self.send(Err(error));
         }
     }
 
@@ -146,18 +157,36 @@ mod tests {
 
     use futures_util::FutureExt as _;
     use rdkafka::ClientConfig;
+    use rdkafka::error::KafkaError;
     use rdkafka::mocking::MockCluster;
     use rdkafka::producer::{FutureProducer, FutureRecord};
     use rdkafka::util::Timeout;
 
-    use super::Intake;
-    use crate::group::Limits;
+    use tokio::sync::mpsc::unbounded_channel;
+
+    use super::{Intake, Polling};
+    use crate::group::{Context, Limits, Shared};
 
     async fn until(what: &str, mut condition: impl FnMut() -> bool) {
         let begin = Instant::now();
         while !condition() {
             assert!(begin.elapsed() < Duration::from_secs(30), "waited in vain until {what}");
             tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// The reader pauses for up to five seconds after each error, and messages wait behind them.
+    #[tokio::test]
+    async fn one_error_at_a_time_waits_before_the_messages() {
+        let shared = Arc::new(Shared::new(Limits { held: 1, least: 1 }, "shippers".to_owned()));
+        let consumer = ClientConfig::new().create_with_context(Context(shared.clone())).unwrap();
+        let (sender, messages) = unbounded_channel();
+        let polling = Polling { consumer: Arc::new(consumer), shared: shared.clone(), sender };
+        let mut intake = Intake { shared, messages, thread: None };
+        for _ in 0..2 {
+            (0..100).for_each(|_| polling.fail(KafkaError::Canceled));
+            assert!(matches!(intake.next().now_or_never(), Some(Some(Err(_)))));
+            assert!(intake.next().now_or_never().is_none(), "more than one error was queued");
         }
     }
 

@@ -4,20 +4,18 @@
 //! and a letter that is kept before one that was handled goes to the end of the topic.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use idem_messages::{DeadLetters, StoredLetter, is_header_of_letter};
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer as _};
-use rdkafka::error::KafkaError;
-use rdkafka::message::{Headers, Message as _, OwnedHeaders, OwnedMessage};
-use rdkafka::producer::{FutureProducer, FutureRecord};
-use rdkafka::util::Timeout;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::{Message as _, OwnedMessage};
+use rdkafka::producer::FutureProducer;
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
 use crate::Error;
-use crate::received::{AFTER, DELIVERED};
+use crate::received::{AFTER, DELIVERED, copy_to, header};
 
 /// How long the broker may take to answer.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -56,23 +54,6 @@ impl Letters {
         let (consumer, ends) = opened.await?;
         Ok(Self { consumer: Arc::new(consumer), producer, topic, ends, kept: HashMap::new() })
     }
-
-    async fn copy_to(
-        &self,
-        topic: &str,
-        letter: &OwnedMessage,
-        is_kept: impl Fn(&str) -> bool,
-    ) -> Result<(), KafkaError> {
-        let mut headers = OwnedHeaders::new();
-        for header in
-            letter.headers().into_iter().flat_map(Headers::iter).filter(|header| is_kept(header.key))
-        {
-            headers = headers.insert(header);
-        }
-        let mut record = FutureRecord::<[u8], [u8]>::to(topic).headers(headers);
-        (record.key, record.payload) = (letter.key(), letter.payload());
-        self.producer.send(record, Timeout::Never).await.map(drop).map_err(|(error, _)| error)
-    }
 }
 
 impl DeadLetters for Letters {
@@ -85,9 +66,7 @@ impl DeadLetters for Letters {
                 Some(Ok(letter)) => Ok(Ok(letter.detach())),
                 Some(Err(KafkaError::PartitionEOF(partition))) => Ok(Err(partition)),
                 Some(Err(error)) => Err(error),
-                None => {
-                    Err(KafkaError::MessageConsumption(rdkafka::error::RDKafkaErrorCode::OperationTimedOut))
-                }
+                None => Err(KafkaError::MessageConsumption(RDKafkaErrorCode::OperationTimedOut)),
             });
             match polled.await? {
                 Ok(letter)
@@ -104,13 +83,13 @@ impl DeadLetters for Letters {
 
     async fn send(&mut self, letter: &OwnedMessage, origin: &str) -> Result<(), Error> {
         let is_own = |name: &str| name != DELIVERED && name != AFTER && !is_header_of_letter(name);
-        self.copy_to(origin, letter, is_own).await.map_err(Error::at("send the message back"))
+        copy_to(&self.producer, origin, letter, is_own, &[]).await.map_err(Error::at("send the message back"))
     }
 
     async fn remove(&mut self, letter: OwnedMessage) -> Result<(), Error> {
         let doing = "remove a dead letter";
         for kept in self.kept.remove(&letter.partition()).unwrap_or_default() {
-            self.copy_to(&self.topic, &kept, |_| true).await.map_err(Error::at(doing))?;
+            copy_to(&self.producer, &self.topic, &kept, |_| true, &[]).await.map_err(Error::at(doing))?;
         }
         let (consumer, mut done) = (self.consumer.clone(), TopicPartitionList::new());
         let next = Offset::Offset(letter.offset() + 1);
@@ -121,45 +100,24 @@ impl DeadLetters for Letters {
     fn keep(&mut self, letter: OwnedMessage) {
         self.kept.entry(letter.partition()).or_default().push(letter);
     }
-
-    async fn close(self) -> Result<(), Error> {
-        Ok(())
-    }
-}
-
-impl fmt::Debug for Letters {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Letters").field("topic", &self.topic).finish_non_exhaustive()
-    }
 }
 
 /// What a letter says of its message.
 fn described(letter: &OwnedMessage) -> StoredLetter {
-    let header = |name: &str| {
-        let header = letter.headers()?.iter().find(|header| header.key == name)?;
-        String::from_utf8(header.value?.to_vec()).ok()
-    };
-    StoredLetter::read(format!("{}/{}@{}", letter.topic(), letter.partition(), letter.offset()), header)
+    let id = format!("{}/{}@{}", letter.topic(), letter.partition(), letter.offset());
+    StoredLetter::read(id, |name| header(letter, name).map(str::to_owned))
 }
 
-/// Assigns all partitions, each from its committed offset. Returns the ends of those that are not at their end.
+/// Assigns all partitions, each from the committed offset. Returns their ends.
 fn assign(consumer: &BaseConsumer, topic: &str) -> Result<HashMap<i32, i64>, KafkaError> {
     let metadata = consumer.fetch_metadata(Some(topic), PATIENCE)?;
-    let mut partitions = TopicPartitionList::new();
+    let (mut partitions, mut ends) = (TopicPartitionList::new(), HashMap::new());
     for partition in metadata.topics().iter().flat_map(|topic| topic.partitions()) {
+        let (_, end) = consumer.fetch_watermarks(topic, partition.id(), PATIENCE)?;
         partitions.add_partition(topic, partition.id());
+        ends.insert(partition.id(), end);
     }
-    let committed = consumer.committed_offsets(partitions, PATIENCE)?;
-    let (mut from, mut ends) = (TopicPartitionList::new(), HashMap::new());
-    for element in committed.elements() {
-        let (first, end) = consumer.fetch_watermarks(topic, element.partition(), PATIENCE)?;
-        let next = if let Offset::Offset(next) = element.offset() { next.max(first) } else { first };
-        if next < end {
-            from.add_partition_offset(topic, element.partition(), Offset::Offset(next))?;
-            ends.insert(element.partition(), end);
-        }
-    }
-    consumer.assign(&from)?;
+    consumer.assign(&partitions)?;
     Ok(ends)
 }
 

@@ -46,7 +46,9 @@
 //! # Limits of Kafka
 //!
 //! - **Redrive**: Kafka removes no single record. The offset of the group `GROUP-redrive` is behind the letters that were sent back, and a letter
-//!   before one of them that was left out goes to the end of the topic. Until that offset is committed for the first time, all letters are listed.
+//!   before one of them that was left out goes to the end of the topic. Until that offset is committed for the first time, all letters are listed,
+//!   and again once the broker has forgotten it: after `offsets.retention.minutes` (7 days unless set). So give the topic of the letters a shorter
+//!   `retention.ms` and `segment.ms`, or messages go back a second time.
 //! - **`session.timeout.ms`** (45 s unless set): the partitions of a killed worker wait for so long.
 //! - **Deliveries** are not counted by Kafka: [`max_tries`](Consumer::max_tries) counts the retries, but no deliveries to workers that
 //!   died.

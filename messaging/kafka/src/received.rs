@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use idem_messages::{CONSUMER, DeadLetter, Delivery, ERROR, MESSAGE, ORIGIN};
+use idem_messages::{CONSUMER, DeadLetter, Delivery, ERROR, MESSAGE, ORIGIN, Reason};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Header, Headers, Message as _, OwnedHeaders, OwnedMessage};
 use rdkafka::producer::{FutureProducer, FutureRecord};
@@ -41,27 +41,11 @@ impl Received {
     /// Sends a copy with the message's headers, `new` in place of earlier ones.
     async fn copy_to(&self, topic: &str, new: &[(&str, String)]) -> Result<(), KafkaError> {
         let own = |name: &str| new.iter().any(|(new, _)| *new == name) || [AFTER, ERROR].contains(&name);
-        let mut headers = OwnedHeaders::new();
-        for header in self.headers().into_iter().flat_map(Headers::iter).filter(|header| !own(header.key)) {
-            headers = headers.insert(header);
-        }
-        for (key, value) in new {
-            headers = headers.insert(Header { key, value: Some(value) });
-        }
-        let mut record = FutureRecord::<[u8], [u8]>::to(topic).headers(headers);
-        (record.key, record.payload) = (self.key(), self.payload());
-        // The producer's `message.timeout.ms` and the consumer's `broker_timeout` limit this wait.
-        let sent = self.shared.producer.send(record, Timeout::Never).await;
-        sent.map(drop).map_err(|(error, _)| error)
+        copy_to(&self.shared.producer, topic, self, |name| !own(name), new).await
     }
 
     fn delivered(&self) -> (&'static str, String) {
         (DELIVERED, self.deliveries().unwrap_or(1).to_string())
-    }
-
-    fn header(&self, name: &str) -> Option<&str> {
-        let header = self.headers()?.iter().find(|header| header.key == name)?;
-        std::str::from_utf8(header.value?).ok()
     }
 
     /// The headers of the dead letter.
@@ -69,11 +53,38 @@ impl Received {
         let known = [
             self.delivered(),
             (CONSUMER, self.taken.group().to_owned()),
-            (ORIGIN, self.header(ORIGIN).unwrap_or_else(|| self.topic()).to_owned()),
+            (ORIGIN, header(self, ORIGIN).unwrap_or_else(|| self.topic()).to_owned()),
         ];
         let message = self.id().map(|id| (MESSAGE, id));
         letter.headers().into_iter().chain(known).chain(message).collect()
     }
+}
+
+/// Sends a copy of a message, with those of its headers that are kept, and the new ones.
+pub(crate) async fn copy_to(
+    producer: &FutureProducer,
+    topic: &str,
+    message: &OwnedMessage,
+    is_kept: impl Fn(&str) -> bool,
+    new: &[(&str, String)],
+) -> Result<(), KafkaError> {
+    let mut headers = OwnedHeaders::new();
+    for header in message.headers().into_iter().flat_map(Headers::iter).filter(|header| is_kept(header.key)) {
+        headers = headers.insert(header);
+    }
+    for (key, value) in new {
+        headers = headers.insert(Header { key, value: Some(value) });
+    }
+    let mut record = FutureRecord::<[u8], [u8]>::to(topic).headers(headers);
+    (record.key, record.payload) = (message.key(), message.payload());
+    // The producer's `message.timeout.ms` and the consumer's `broker_timeout` limit this wait.
+    producer.send(record, Timeout::Never).await.map(drop).map_err(|(error, _)| error)
+}
+
+/// The text of the header with this name.
+pub(crate) fn header<'m>(message: &'m OwnedMessage, name: &str) -> Option<&'m str> {
+    let header = message.headers()?.iter().find(|header| header.key == name)?;
+    std::str::from_utf8(header.value?).ok()
 }
 
 const fn is_too_large(sent: &Result<(), KafkaError>) -> bool {
@@ -108,9 +119,15 @@ impl Delivery for Received {
         let Some(topic) = &self.shared.retry_topic else {
             return Err(Error::new("retry the message", "there is no retry topic"));
         };
-        let origin = (ORIGIN, self.header(ORIGIN).unwrap_or_else(|| self.topic()).to_owned());
+        let origin = (ORIGIN, header(self, ORIGIN).unwrap_or_else(|| self.topic()).to_owned());
         let new = [(AFTER, after.as_millis().to_string()), self.delivered(), origin];
-        self.copy_to(topic, &new).await.map_err(Error::at("publish a copy"))?;
+        let sent = self.copy_to(topic, &new).await;
+        // The message has no room for the headers of a retry, and never will.
+        if is_too_large(&sent) {
+            let letter = DeadLetter::new(Reason::Exhausted, self.deliveries().unwrap_or(1));
+            return self.reject(&letter).await;
+        }
+        sent.map_err(Error::at("publish a copy"))?;
         self.acknowledge().await
     }
 
@@ -145,7 +162,7 @@ impl Delivery for Received {
     /// How much longer a message from the retry topic must wait.
     fn delay(&self) -> Duration {
         let due = || {
-            let after = self.header(AFTER)?.parse().ok()?;
+            let after = header(self, AFTER)?.parse().ok()?;
             let sent = Duration::from_millis(u64::try_from(self.timestamp().to_millis()?).ok()?);
             let due = (UNIX_EPOCH + sent).checked_add(Duration::from_millis(after))?;
             // Compares the sender's clock with ours. A difference between the two changes only the length of the wait.
@@ -156,7 +173,7 @@ impl Delivery for Received {
 
     /// The count in the header of a copy. Deliveries to a worker that died are not counted.
     fn deliveries(&self) -> Option<u32> {
-        let copies: u32 = self.header(DELIVERED).and_then(|number| number.parse().ok()).unwrap_or(0);
+        let copies: u32 = header(self, DELIVERED).and_then(|number| number.parse().ok()).unwrap_or(0);
         Some(copies.saturating_add(1))
     }
 

@@ -153,12 +153,6 @@ impl Reader for Reading {
     }
 }
 
-impl fmt::Debug for Reading {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reading").field("dead_letters", &self.shared.dead_letters).finish_non_exhaustive()
-    }
-}
-
 idem_messages::broker_methods!(Source, Received);
 
 impl fmt::Debug for Source {

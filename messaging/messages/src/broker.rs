@@ -4,14 +4,19 @@
 //! to connect, how to read, and how to settle a message.
 
 use std::fmt::Display;
-use std::future::pending;
+use std::future::{pending, ready};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use futures_util::future::join;
 use futures_util::stream::{self, Stream};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, oneshot, watch};
+use tokio::time::timeout;
 
-use super::{BrokerError, Choose, Consumer, DeadLetters, Delivery, GroupBy, Summary};
+use super::{BrokerError, Choose, Consumer, DeadLetters, Delivery, GroupBy, Progress, Summary};
+
+/// How long a broker may take at the shutdown: for the messages that were not read, and for the end of the connection.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A broker's source of messages: how to connect. [`broker_methods`](crate::broker_methods) gives it `group_by`, `run`, `run_until`, `dead_letters` and `redrive`.
 pub trait Broker: Sized + Send {
@@ -98,7 +103,7 @@ macro_rules! broker_methods {
                 let mut source = self;
                 let group_by = ::std::mem::take(&mut source.group_by);
                 let mut plan = $crate::Plan::of(&consumer);
-                let reader = $crate::Broker::connect(source, &mut plan).await?;
+                let reader = ::std::boxed::Box::pin($crate::Broker::connect(source, &mut plan)).await?;
                 $crate::work(reader, plan, group_by, shutdown, consumer, handler).await
             }
 
@@ -136,7 +141,7 @@ macro_rules! broker_methods {
 ///
 /// None at present: failures of the broker are counted in the summary.
 pub async fn work<R, C, H, F, T, E>(
-    mut reader: R,
+    reader: R,
     plan: Plan,
     group_by: GroupBy<R::Message>,
     shutdown: impl Future<Output = ()>,
@@ -153,21 +158,40 @@ where
     let Plan { room, extend_every, redelivery_horizon, .. } = plan;
     let consumer = consumer.fitted(extend_every, redelivery_horizon);
     let progress = consumer.counts();
+    let (ending, ended) = oneshot::channel::<()>();
+    let shutdown = async {
+        shutdown.await;
+        drop(ending);
+    };
+    let reader = Mutex::new(reader);
     // In a box, so that the returned future is `Send` whatever the handler borrows.
-    let messages = read(&mut reader).boxed();
-    consumer.work(shutdown, messages, Some(room), |message| group_by.group(message), handler).await;
-    if let Err(error) = reader.close().await {
-        progress.count(|summary| summary.broker_errors += 1);
-        tracing::warn!(target: "idem", event = "broker_failed", %error, "the broker failed at the shutdown");
-    }
+    let messages = read(&reader).boxed();
+    let working = consumer.work(shutdown, messages, Some(room), |message| group_by.group(message), handler);
+    // Beside the handlers that still run: other workers get the messages at once.
+    let stopping = async {
+        let _ = ended.await;
+        ended_in_time(&progress, async { reader.lock().await.stop().await }).await;
+    };
+    // On the heap, as the caller's handlers and the broker's client are in them.
+    join(Box::pin(working), Box::pin(stopping)).await;
+    Box::pin(ended_in_time(&progress, reader.into_inner().close())).await;
     Ok(progress.summary())
 }
 
-fn read<R>(reader: &mut R) -> impl Stream<Item = Result<R::Message, BrokerError>> + Send + '_
+fn read<R>(reader: &Mutex<R>) -> impl Stream<Item = Result<R::Message, BrokerError>> + Send + '_
 where
     R: Reader<Message: Send>,
 {
-    stream::unfold(reader, |reader| async { Some((reader.next().await, reader)) })
+    stream::unfold(reader, |reader| async move { Some((reader.lock().await.next().await, reader)) })
+}
+
+/// Reports what a broker could not do at the shutdown.
+async fn ended_in_time(progress: &Progress, ending: impl Future<Output = Result<(), BrokerError>>) {
+    let silent = |_| Err(BrokerError::new("end the work", "the broker did not answer in time"));
+    if let Err(error) = timeout(PATIENCE, ending).await.unwrap_or_else(silent) {
+        progress.count(|summary| summary.broker_errors += 1);
+        tracing::warn!(target: "idem", event = "broker_failed", %error, "the broker failed at the shutdown");
+    }
 }
 
 /// Reads messages from a broker, until it is dropped or closed.
@@ -179,7 +203,13 @@ pub trait Reader: Send {
     /// the consumer has are kept from being delivered again. It returns what it has asked for whatever the room is.
     fn next(&mut self) -> impl Future<Output = Result<Self::Message, BrokerError>> + Send;
 
-    /// Gives back the messages that arrived and were not read, and disconnects. It goes on after an error.
+    /// Gives back the messages that arrived and were not read, when the shutdown begins. Handlers still run, and their messages are
+    /// settled later: the connection stays. It goes on after an error, and is dropped after 30 s. Does nothing unless it is overridden.
+    fn stop(&mut self) -> impl Future<Output = Result<(), BrokerError>> + Send {
+        ready(Ok(()))
+    }
+
+    /// Disconnects, after [`stop`](Self::stop) and the last handler. It is dropped after 30 s.
     fn close(self) -> impl Future<Output = Result<(), BrokerError>> + Send;
 }
 
@@ -240,5 +270,90 @@ impl Room {
 
     pub(super) fn set(&self, free: usize) {
         self.0.send_if_modified(|now| std::mem::replace(now, free) != free);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::future::pending;
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    use tokio::time::{Instant, sleep, timeout};
+
+    use super::{BrokerError, Consumer, Delivery, GroupBy, Plan, Reader, work};
+    use crate::DeadLetter;
+
+    struct Message;
+
+    impl Delivery for Message {
+        type Error = Infallible;
+
+        async fn acknowledge(&self) -> Result<(), Infallible> {
+            Ok(())
+        }
+
+        async fn retry(&self, _: Duration) -> Result<(), Infallible> {
+            Ok(())
+        }
+
+        async fn reject(&self, _: &DeadLetter) -> Result<(), Infallible> {
+            Ok(())
+        }
+
+        async fn give_back(&self) -> Result<(), Infallible> {
+            Ok(())
+        }
+    }
+
+    /// Gives one message, and notes in which second it was stopped and closed. Its broker is gone then.
+    struct Notes {
+        message: Option<Message>,
+        begin: Instant,
+        times: Arc<Mutex<Vec<u64>>>,
+    }
+
+    impl Notes {
+        fn note(&self) {
+            self.times.lock().unwrap().push(self.begin.elapsed().as_secs());
+        }
+    }
+
+    impl Reader for Notes {
+        type Message = Message;
+
+        async fn next(&mut self) -> Result<Message, BrokerError> {
+            match self.message.take() {
+                Some(message) => Ok(message),
+                None => pending().await,
+            }
+        }
+
+        async fn stop(&mut self) -> Result<(), BrokerError> {
+            self.note();
+            Ok(())
+        }
+
+        async fn close(self) -> Result<(), BrokerError> {
+            self.note();
+            pending().await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn unread_messages_go_back_when_the_shutdown_begins_and_it_ends_without_the_broker() {
+        let (begin, times) = (Instant::now(), Arc::default());
+        let reader = Notes { message: Some(Message), begin, times: Arc::clone(&times) };
+        let consumer = Consumer::new();
+        let (plan, shutdown) = (Plan::of(&consumer), sleep(Duration::from_secs(1)));
+        let handler = |_: &Message| async {
+            sleep(Duration::from_secs(10)).await;
+            Ok::<_, String>(())
+        };
+        let working = work(reader, plan, GroupBy::default(), shutdown, consumer, handler);
+        let summary = timeout(Duration::from_secs(60), working).await.expect("it ends").unwrap();
+        assert_eq!((summary.acknowledged, summary.broker_errors), (1, 1));
+        assert_eq!(*times.lock().unwrap(), [1, 10]);
     }
 }

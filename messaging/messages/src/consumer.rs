@@ -125,8 +125,9 @@ impl<C> Consumer<C> {
     ///
     /// Unless set, as many as those, and beside them those that wait for others: behind an earlier
     /// message of their [group](Delivery::group), for their own retry in an order, or for a duplicate; together
-    /// up to 100 times as many. So one group that is held up does not stop the others. Where it is set,
-    /// all count: a group that is held up can fill it, and then stops the consumer.
+    /// up to 100 times as many. So one group that is held up does not stop the others, where the broker delivers
+    /// that many (RabbitMQ: its source's `prefetch`). Where it is set, all count: a group that is held up can fill
+    /// it, and then stops the consumer.
     pub fn prefetch(mut self, messages: usize) -> Self {
         self.settings.prefetch = Some(messages);
         self

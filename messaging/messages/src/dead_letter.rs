@@ -66,13 +66,8 @@ impl DeadLetter {
     /// Reports that the message is so large that its dead letter has no header of ours: the error event `dead_letter_is_bare`.
     pub fn is_bare(&self, message: &impl Delivery) {
         tracing::error!(
-            target: "idem",
-            event = "dead_letter_is_bare",
-            message_id = message.id(),
-            operation = self.operation,
-            key = self.key,
-            reason = self.reason.as_str(),
-            tries = self.tries,
+            target: "idem", event = "dead_letter_is_bare", message_id = message.id(), operation = self.operation,
+            key = self.key, reason = self.reason.as_str(), tries = self.tries,
             "a dead letter has no room for the headers that say why"
         );
     }

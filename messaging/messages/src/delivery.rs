@@ -59,7 +59,8 @@ pub trait Delivery {
     /// its place: see [`group`](Self::group) and [`retries_in_place`](Self::retries_in_place).
     fn retry(&self, after: Duration) -> impl Future<Output = Result<(), Self::Error>>;
 
-    /// The message is set aside. Acknowledge it only after the dead letter is stored.
+    /// The message is set aside. Acknowledge it only after the dead letter is stored. Where only that fails, the repetition should not
+    /// store the letter again.
     fn reject(&self, letter: &DeadLetter) -> impl Future<Output = Result<(), Self::Error>>;
 
     /// The consumer shuts down before the message is done: the broker delivers it again at once, to any worker.

@@ -1,13 +1,16 @@
 //! Whether the store of a consumer's calls can be used.
 //!
 //! Owns the rule that a store which fails is no message's fault: its messages wait here, with growing pauses,
-//! and nobody takes more.
+//! and nobody takes more while one of them waits.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
+
+use super::report;
 
 /// The first pause before the store is tried again, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
@@ -16,11 +19,19 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_sec
 #[derive(Debug)]
 pub(crate) struct Gate {
     open: watch::Sender<bool>,
+    /// How many messages are held.
+    held: AtomicUsize,
 }
 
 impl Gate {
     pub(crate) fn new() -> Self {
-        Self { open: watch::Sender::new(true) }
+        Self { open: watch::Sender::new(true), held: AtomicUsize::new(0) }
+    }
+
+    /// A message is held until this is dropped. Without one nobody would try the store again, so the last one opens the gate.
+    pub(crate) fn hold(&self) -> Held<'_> {
+        self.held.fetch_add(1, Ordering::Relaxed);
+        Held(self)
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -32,9 +43,11 @@ impl Gate {
         self.open.send_replace(false)
     }
 
-    /// A call had an answer of the store. Whether it is the first one since the store failed.
-    pub(crate) fn open(&self) -> bool {
-        self.open.send_if_modified(|open| !std::mem::replace(open, true))
+    /// A call had an answer of the store, or nobody is left who would ask it.
+    pub(crate) fn open(&self) {
+        if self.open.send_if_modified(|open| !std::mem::replace(open, true)) {
+            report::released();
+        }
     }
 
     /// The pauses of one message.
@@ -55,5 +68,18 @@ impl Gate {
         let mut open = self.open.subscribe();
         sleep(first).await;
         let _ = timeout(pause.saturating_sub(first), open.wait_for(|open| *open)).await;
+    }
+}
+
+/// A message that is held.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Held<'g>(&'g Gate);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if self.0.held.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.0.open();
+        }
     }
 }

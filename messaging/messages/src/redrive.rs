@@ -76,7 +76,7 @@ pub fn is_header_of_letter(name: &str) -> bool {
 }
 
 /// The dead letters of a broker that were there when it was opened, each once.
-pub trait DeadLetters: Send {
+pub trait DeadLetters: Sized + Send {
     /// A letter with its message.
     type Letter: Send + Sync;
 
@@ -95,11 +95,13 @@ pub trait DeadLetters: Send {
     /// Removes a letter whose message was sent.
     fn remove(&mut self, letter: Self::Letter) -> impl Future<Output = Result<(), BrokerError>> + Send;
 
-    /// Leaves a letter where it is.
-    fn keep(&mut self, letter: Self::Letter);
+    /// Leaves a letter where it is: nothing to do, unless the broker hides a letter that was read.
+    fn keep(&mut self, _letter: Self::Letter) {}
 
     /// Gives back the letters that were kept.
-    fn close(self) -> impl Future<Output = Result<(), BrokerError>> + Send;
+    fn close(self) -> impl Future<Output = Result<(), BrokerError>> + Send {
+        std::future::ready(Ok(()))
+    }
 }
 
 /// Which dead letters go back, and whether their records are forgotten first.
@@ -205,55 +207,62 @@ struct Run {
 impl Run {
     async fn all<D: DeadLetters>(&mut self, letters: &mut D) -> Result<(), BrokerError> {
         while let Some((about, letter)) = letters.next().await? {
-            if !(self.redrive.filter)(&about) {
-                self.done.kept += 1;
-                letters.keep(letter);
-                continue;
-            }
-            let Some(origin) = &about.origin else {
-                self.failed(&about, &"it does not say where its message was sent to");
-                letters.keep(letter);
-                continue;
-            };
-            let forgotten =
-                self.forget(&about).await.map_err(BrokerError::at("forget the record of a dead letter"))?;
-            match letters.send(&letter, origin).await {
-                Ok(()) => {
-                    letters.remove(letter).await?;
-                    self.done.sent += 1;
-                    self.done.forgotten += u64::from(forgotten);
-                    let StoredLetter { id, operation, key, .. } = &about;
-                    let reason = about.reason.map(Reason::as_str);
-                    tracing::info!(
-                        target: "idem", event = "dead_letter_redriven", message_id = id, operation, key, reason, forgotten,
-                        "a dead letter's message was sent back"
-                    );
-                }
-                Err(error) => {
-                    self.failed(&about, &error);
+            match self.send(letters, &about, &letter).await {
+                Ok(true) => letters.remove(letter).await?,
+                not_sent => {
                     letters.keep(letter);
+                    not_sent?;
                 }
             }
         }
         Ok(())
     }
 
-    fn failed(&mut self, about: &StoredLetter, error: &dyn fmt::Display) {
-        self.done.failed += 1;
-        let StoredLetter { id, operation, key, .. } = about;
-        tracing::warn!(
-            target: "idem", event = "redrive_failed", message_id = id, operation, key, %error,
-            "a dead letter's message cannot be sent back"
+    /// Sends a message back, unless the filter leaves it out. Returns whether it was sent.
+    async fn send<D: DeadLetters>(
+        &mut self,
+        letters: &mut D,
+        about: &StoredLetter,
+        letter: &D::Letter,
+    ) -> Result<bool, BrokerError> {
+        if !(self.redrive.filter)(about) {
+            self.done.kept += 1;
+            return Ok(false);
+        }
+        let StoredLetter { id, operation, key, origin, .. } = about;
+        let (mut forgotten, mut sent) =
+            (false, Err(BrokerError::new("send the message back", "its letter has no origin")));
+        if let Some(origin) = origin {
+            forgotten =
+                self.forget(about).await.map_err(BrokerError::at("forget the record of a dead letter"))?;
+            sent = letters.send(letter, origin).await;
+        }
+        if let Err(error) = sent {
+            self.done.failed += 1;
+            tracing::warn!(
+                target: "idem", event = "redrive_failed", message_id = id, operation, key, %error,
+                "a dead letter's message cannot be sent back"
+            );
+            return Ok(false);
+        }
+        self.done.sent += 1;
+        self.done.forgotten += u64::from(forgotten);
+        let reason = about.reason.map(Reason::as_str);
+        tracing::info!(
+            target: "idem", event = "dead_letter_redriven", message_id = id, operation, key, reason, forgotten,
+            "a dead letter's message was sent back"
         );
+        Ok(true)
     }
 
     /// Forgets the record that a letter came from. Returns whether there was one, and it was as it was found.
     async fn forget(&mut self, about: &StoredLetter) -> Result<bool, StoreError> {
-        let (Some(store), Some(Reason::Terminal | Reason::Exhausted)) = (&self.redrive.store, about.reason)
+        let StoredLetter { reason, operation, key, .. } = about;
+        let (Some(store), Some(Reason::Terminal | Reason::Exhausted), Some(operation), Some(key)) =
+            (&self.redrive.store, reason, operation, key)
         else {
             return Ok(false);
         };
-        let (Some(operation), Some(key)) = (&about.operation, &about.key) else { return Ok(false) };
         if !self.failures.contains_key(operation) {
             self.failures.insert(operation.clone(), failures(store, operation).await?);
         }
@@ -282,6 +291,95 @@ async fn failures(
         match page.next {
             Some(cursor) => request = request.with_after(Some(cursor)),
             None => return Ok(failures),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use idem_core::protocol::{Answer, Record, Request};
+
+    use super::*;
+
+    /// A store that is down.
+    #[derive(Clone)]
+    struct Down;
+
+    fn down<T>() -> Result<T, StoreError> {
+        Err(StoreError::unavailable("down"))
+    }
+
+    impl Store for Down {
+        async fn apply(&self, _: &RecordKey, _: Request) -> Result<Answer, StoreError> {
+            down()
+        }
+
+        async fn forget(&self, _: &RecordKey) -> Result<bool, StoreError> {
+            down()
+        }
+
+        async fn get(&self, _: &RecordKey) -> Result<Option<Record>, StoreError> {
+            down()
+        }
+
+        async fn purge(&self, _: usize) -> Result<usize, StoreError> {
+            down()
+        }
+    }
+
+    /// One letter, and what is done with it.
+    struct Shelf(Option<StoredLetter>, Arc<Mutex<Vec<&'static str>>>);
+
+    impl Shelf {
+        fn note(&self, done: &'static str) {
+            self.1.lock().unwrap().push(done);
+        }
+    }
+
+    impl DeadLetters for Shelf {
+        type Letter = ();
+
+        async fn next(&mut self) -> Result<Option<(StoredLetter, ())>, BrokerError> {
+            Ok(self.0.take().map(|letter| (letter, ())))
+        }
+
+        async fn send(&mut self, (): &(), _: &str) -> Result<(), BrokerError> {
+            self.note("sent");
+            Ok(())
+        }
+
+        async fn remove(&mut self, (): ()) -> Result<(), BrokerError> {
+            self.note("removed");
+            Ok(())
+        }
+
+        fn keep(&mut self, (): ()) {
+            self.note("kept");
+        }
+
+        async fn close(self) -> Result<(), BrokerError> {
+            self.note("closed");
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_letter_whose_record_cannot_be_forgotten_is_kept() {
+        let (reason, operation, key) = (Some(Reason::Terminal), Some("ship".into()), Some("ab12".into()));
+        let letter =
+            StoredLetter { reason, operation, key, origin: Some("orders".into()), ..Default::default() };
+        for (redrive, expected) in [
+            (Redrive::all(), vec!["sent", "removed", "closed"]),
+            (Redrive::all().forgetting(&Down), vec!["kept", "closed"]),
+            (Redrive::matching(|_| false).forgetting(&Down), vec!["kept", "closed"]),
+        ] {
+            let done = Arc::default();
+            let forgets = redrive.store.is_some();
+            let outcome = redrive_all(Shelf(Some(letter.clone()), Arc::clone(&done)), redrive).await;
+            assert_eq!(*done.lock().unwrap(), expected);
+            assert!(outcome.is_ok() || forgets, "{outcome:?}");
         }
     }
 }

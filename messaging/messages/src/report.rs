@@ -160,9 +160,9 @@ pub(crate) fn held(about: &About, cause: Cause, first: bool, extended: bool) {
     }
 }
 
-/// The store answers again.
+/// The store answers again, or no message is left that waits for it.
 pub(crate) fn released() {
-    tracing::info!(target: "idem", event = "messages_released", "the store answers again: messages are taken");
+    tracing::info!(target: "idem", event = "messages_released", "messages are no longer held for the store");
 }
 
 /// A group that waits behind a message which is retried in its place, until this is dropped.

@@ -4,12 +4,12 @@
 
 use std::fmt::Display;
 use std::panic::AssertUnwindSafe;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
-use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep, timeout};
 
 use super::gate::Gate;
 use super::report::{self, About, guarded};
@@ -40,17 +40,28 @@ pub(super) struct Settling<'w> {
 }
 
 impl Settling<'_> {
+    /// When a message that arrives now is extended, to its end.
+    pub(super) fn rounds(&self) -> Option<Interval> {
+        let every = self.settings.extend_every?;
+        let mut rounds = interval_at(Instant::now() + every, every);
+        // A broker that stalled hears no burst of what it missed.
+        rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Some(rounds)
+    }
+
     /// Keeps the message from being delivered again while `work` goes on.
-    pub(super) async fn extended<M, F>(&self, message: &M, work: Pin<Box<F>>) -> F::Output
+    pub(super) async fn extended<M, F>(
+        &self,
+        message: &M,
+        rounds: &mut Option<Interval>,
+        work: F,
+    ) -> F::Output
     where
         M: Delivery,
-        F: Future,
+        F: Future + Unpin,
     {
-        let Some(every) = self.settings.extend_every else { return work.await };
+        let Some(rounds) = rounds else { return work.await };
         let extending = async {
-            let mut rounds = interval_at(Instant::now() + every, every);
-            // A broker that stalled hears no burst of what it missed.
-            rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 rounds.tick().await;
                 if let Err(error) = self.answered(|| message.extend()).await {
@@ -73,23 +84,42 @@ impl Settling<'_> {
         message: &M,
         verdict: Verdict,
         about: &About,
+        mut rounds: Option<Interval>,
         closing: impl Fn() -> C,
     ) where
         M: Delivery,
         C: Future<Output = ()>,
     {
         let mut pauses = Gate::pauses();
-        let mut is_settled = self.settle_once(message, &verdict, about).await;
+        let mut is_settled = self.settle_extended(message, &verdict, about, &mut rounds).await;
         while !is_settled && verdict.is_repeatable() && guarded(|| Some(message.is_held())) == Some(true) {
-            let pause = Box::pin(sleep(pauses.next().unwrap_or_default()));
-            let pausing = self.extended(message, pause);
-            is_settled = match select(pin!(closing()), pin!(pausing)).await {
-                Either::Left(_) => {
-                    self.settle_once(message, &Verdict::Unhandled, about).await;
-                    return;
-                }
-                Either::Right(_) => self.settle_once(message, &verdict, about).await,
+            let is_closing = {
+                let pause = pin!(sleep(pauses.next().unwrap_or_default()));
+                let pausing = pin!(self.extended(message, &mut rounds, pause));
+                matches!(select(pin!(closing()), pausing).await, Either::Left(_))
             };
+            if is_closing {
+                self.settle_once(message, &Verdict::Unhandled, about).await;
+                return;
+            }
+            is_settled = self.settle_extended(message, &verdict, about, &mut rounds).await;
+        }
+    }
+
+    /// An extension must not come after a retry, and lengthen or undo its pause.
+    async fn settle_extended<M: Delivery>(
+        &self,
+        message: &M,
+        verdict: &Verdict,
+        about: &About,
+        rounds: &mut Option<Interval>,
+    ) -> bool {
+        let settling = self.settle_once(message, verdict, about);
+        match verdict {
+            Verdict::Acknowledge(_) | Verdict::Reject(..) => {
+                self.extended(message, rounds, pin!(settling)).await
+            }
+            Verdict::Retry(..) | Verdict::Unhandled => settling.await,
         }
     }
 

@@ -140,16 +140,22 @@ impl<H, C> Works<'_, H, C> {
         self.counted.first(&subject.about.queue);
         let limit = self.settings.max_tries;
         let mut tries = Tries { number: guarded(|| message.deliveries()).unwrap_or(1).max(1), limit };
+        let mut rounds = self.settling().rounds();
         let (next, place) = match order {
-            Order::Unknown => (Some(self.panicked(&subject.about, tries)), None),
+            Order::Unknown => {
+                // Without its place in an order the message cannot be retried here.
+                let here = guarded(|| Some(message.retries_in_place())) == Some(true);
+                let limit = if here { tries.number } else { limit };
+                (Some(self.panicked(&subject.about, Tries { limit, ..tries })), None)
+            }
             Order::None => {
                 // On the heap, as the caller's handler is in it.
                 let deciding = Box::pin(self.decide(&message, None, &mut tries, &mut subject));
-                (self.settling().extended(&message, deciding).await, None)
+                (self.settling().extended(&message, &mut rounds, deciding).await, None)
             }
             Order::Place(mut place) => {
                 let deciding = Box::pin(self.decide(&message, Some(&mut place), &mut tries, &mut subject));
-                (self.settling().extended(&message, deciding).await, Some(place))
+                (self.settling().extended(&message, &mut rounds, deciding).await, Some(place))
             }
         };
         let Subject { about, error } = subject;
@@ -166,7 +172,7 @@ impl<H, C> Works<'_, H, C> {
                 Verdict::Reject(DeadLetter::of(reason, tries.number, error, &about), cause)
             }
         };
-        self.settling().settle(&message, verdict, &about, || self.reached(Stage::Closing)).await;
+        self.settling().settle(&message, verdict, &about, rounds, || self.reached(Stage::Closing)).await;
         Done { place }
     }
 
@@ -201,7 +207,7 @@ impl<H, C> Works<'_, H, C> {
         }
         let extended = self.settings.extend_every.is_some();
         let mut pauses = Gate::pauses();
-        let mut held_up = None;
+        let (mut held_up, mut held) = (None, None);
         loop {
             let permit = self.permit().await?;
             let span = report::span(message, &subject.about);
@@ -209,6 +215,8 @@ impl<H, C> Works<'_, H, C> {
             let next = handling.await?;
             report::came_to(&span, next.word());
             drop(permit);
+            // Only while it waits to ask the store again.
+            held = matches!(next, Next::Hold(_)).then(|| held.unwrap_or_else(|| self.gate.hold()));
             let goes_on = match next {
                 Next::Behind(key) => {
                     let _idle = Idle::new(&self.idle);
@@ -297,8 +305,7 @@ impl<H, C> Works<'_, H, C> {
             // Without an idempotent call nobody has asked the store.
             (Cause::Unclaimed | Cause::Misconfigured, _) => {}
             (Cause::Done, _) if outcome.is_none_or(|outcome| outcome == Outcome::Unprotected) => {}
-            _ if self.gate.open() => report::released(),
-            _ => {}
+            _ => self.gate.open(),
         }
         report::settled(about, cause, attempt, disposition);
         if outcome.is_some_and(|outcome| outcome.is_replayed()) && disposition == Disposition::Acknowledge {

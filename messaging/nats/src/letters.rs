@@ -1,13 +1,11 @@
 //! The dead letters of a subject, and how their messages go back.
 
-use std::fmt;
-
 use async_nats::HeaderMap;
 use async_nats::header::NATS_MESSAGE_ID;
 use async_nats::jetstream::Context;
 use async_nats::jetstream::message::{PublishMessage, StreamMessage};
 use async_nats::jetstream::stream::{RawMessageErrorKind, Stream};
-use idem_messages::{DeadLetters, ERROR, StoredLetter, is_header_of_letter};
+use idem_messages::{CONSUMER, DeadLetters, MESSAGE, ORIGIN, StoredLetter, is_header_of_letter};
 use percent_encoding::percent_decode_str;
 
 use crate::Error;
@@ -51,10 +49,14 @@ impl DeadLetters for Letters {
             Err(error) => return Err(Error::new("read a dead letter", error)),
         };
         self.next = letter.sequence + 1;
-        let header = |name: &str| Some(letter.headers.get(name)?.as_str().to_owned());
-        let mut about = StoredLetter::read(self.id(&letter), header);
-        about.error = header(ERROR).map(|text| percent_decode_str(&text).decode_utf8_lossy().into_owned());
-        Ok(Some((about, letter)))
+        let header = |name: &str| {
+            let value = letter.headers.get(name)?.as_str();
+            // Those of the letter's description are encoded: see `Received::headers`.
+            let is_plain = matches!(name, CONSUMER | ORIGIN | MESSAGE);
+            let decoded = || percent_decode_str(value).decode_utf8_lossy().into_owned();
+            Some(if is_plain { value.to_owned() } else { decoded() })
+        };
+        Ok(Some((StoredLetter::read(self.id(&letter), header), letter)))
     }
 
     async fn send(&mut self, letter: &StreamMessage, origin: &str) -> Result<(), Error> {
@@ -77,17 +79,5 @@ impl DeadLetters for Letters {
     async fn remove(&mut self, letter: StreamMessage) -> Result<(), Error> {
         let removed = self.stream.delete_message(letter.sequence).await;
         removed.map(drop).map_err(Error::at("remove a dead letter"))
-    }
-
-    fn keep(&mut self, _: StreamMessage) {}
-
-    async fn close(self) -> Result<(), Error> {
-        Ok(())
-    }
-}
-
-impl fmt::Debug for Letters {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Letters").field("subject", &self.subject).finish_non_exhaustive()
     }
 }

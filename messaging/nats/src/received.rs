@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_nats::HeaderMap;
@@ -43,11 +44,13 @@ pub(crate) struct Shared {
 pub struct Received {
     message: jetstream::Message,
     shared: Arc<Shared>,
+    /// Whether its dead letter is stored: only its acknowledgement is left to do.
+    set_aside: AtomicBool,
 }
 
 impl Received {
     pub(crate) const fn new(message: jetstream::Message, shared: Arc<Shared>) -> Self {
-        Self { message, shared }
+        Self { message, shared, set_aside: AtomicBool::new(false) }
     }
 
     /// The stream and sequence number of the message, for events and for the id of its dead letter.
@@ -127,7 +130,7 @@ impl Delivery for Received {
     type Error = Error;
 
     async fn acknowledge(&self) -> Result<(), Error> {
-        // Waits for the server's confirmation, so that a lost acknowledgement is an error here.
+        // An acknowledgement that gets no reply is an error here. The client takes any reply, also "no responders".
         self.message.double_ack().await.map_err(Error::at("acknowledge the message"))
     }
 
@@ -136,6 +139,9 @@ impl Delivery for Received {
     }
 
     async fn reject(&self, letter: &DeadLetter) -> Result<(), Error> {
+        if self.set_aside.load(Ordering::Relaxed) {
+            return self.acknowledge().await;
+        }
         let room = self.shared.jetstream.client().server_info().max_payload;
         let tries = [self.headers(letter), self.headers(&letter.without_error())];
         let fitting = tries.into_iter().find(|headers| self.size(headers) <= room);
@@ -144,10 +150,14 @@ impl Delivery for Received {
             self.own_headers()
         });
         self.publish(headers).await?;
+        self.set_aside.store(true, Ordering::Relaxed);
         self.acknowledge().await
     }
 
     async fn give_back(&self) -> Result<(), Error> {
+        if self.set_aside.load(Ordering::Relaxed) {
+            return self.acknowledge().await;
+        }
         if self.is_last_delivery() {
             let letter = DeadLetter::new(Reason::Exhausted, self.deliveries().unwrap_or(1));
             return self.reject(&letter).await;

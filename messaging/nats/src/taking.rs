@@ -3,7 +3,6 @@
 //! The client's own endless stream requests messages ahead of need. Its buffer would hold delivered messages that nobody handles,
 //! and that are not given back when the worker ends.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,7 +61,7 @@ impl Reader for Taking {
         }
     }
 
-    async fn close(mut self) -> Result<(), Error> {
+    async fn stop(&mut self) -> Result<(), Error> {
         let (mut unread, mut result) = (Vec::new(), Ok(()));
         if let Some(mut batch) = self.batch.take() {
             while let Some(Some(Ok(message))) = batch.next().now_or_never() {
@@ -74,13 +73,10 @@ impl Reader for Taking {
         for message in unread {
             result = message.give_back().await.and(result);
         }
-        let flushed = self.shared.jetstream.client().flush().await;
-        flushed.map_err(Error::at("flush the connection")).and(result)
+        result
     }
-}
 
-impl fmt::Debug for Taking {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Taking").field("consumer", &self.shared.consumer).finish_non_exhaustive()
+    async fn close(self) -> Result<(), Error> {
+        self.shared.jetstream.client().flush().await.map_err(Error::at("flush the connection"))
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use idem_messages::ERROR;
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 
@@ -26,32 +25,44 @@ const PERSISTENT: u8 = 2;
 
 /// The number of times that a message with these properties was delivered, this time included.
 pub(crate) fn deliveries(properties: &BasicProperties) -> u32 {
-    let headers = properties.headers().as_ref();
-    let number = |name: &str| match headers.and_then(|headers| headers.inner().get(name)) {
+    number(properties, DELIVERED).saturating_add(returns(properties)).saturating_add(1)
+}
+
+/// How often a quorum queue got this message back.
+pub(crate) fn returns(properties: &BasicProperties) -> u32 {
+    number(properties, RETURNED)
+}
+
+fn number(properties: &BasicProperties, name: &str) -> u32 {
+    match properties.headers().as_ref().and_then(|headers| headers.inner().get(name)) {
         Some(AMQPValue::LongUInt(number)) => *number,
         Some(AMQPValue::LongLongInt(number)) => u32::try_from(*number).unwrap_or(0),
         Some(AMQPValue::LongInt(number)) => u32::try_from(*number).unwrap_or(0),
         _ => 0,
-    };
-    number(DELIVERED).saturating_add(number(RETURNED)).saturating_add(1)
+    }
 }
 
-/// The exchange and the routing key that the message of this copy was sent with; `None` where it is no copy.
+/// The exchange and the routing key that the message of this copy was sent with; `None` if it is not a
+/// copy, or if the headers, which anybody may have written, are too long for a name.
 pub(crate) fn origin(properties: &BasicProperties) -> Option<(ShortString, ShortString)> {
     let headers = properties.headers().as_ref()?.inner();
     let text = |name: &str| match headers.get(name)? {
-        AMQPValue::LongString(text) => Some(ShortString::from(text.to_string())),
+        AMQPValue::LongString(text) => ShortString::try_new(text.to_string()).ok(),
         _ => None,
     };
     Some((text(EXCHANGE)?, text(ROUTING_KEY)?))
 }
 
-/// The properties of a copy, with these headers in place of earlier ones. The time to live and the priority are left out: the
-/// queue that the copy goes to decides them.
-pub(crate) fn copied(properties: &BasicProperties, new: &[(&str, AMQPValue)]) -> BasicProperties {
+/// The properties of a copy, with the headers that are kept, and the new ones in place of earlier ones. The time to live and
+/// the priority are left out: the queue that the copy goes to decides them.
+pub(crate) fn copied(
+    properties: &BasicProperties,
+    is_kept: impl Fn(&str) -> bool,
+    new: &[(&str, AMQPValue)],
+) -> BasicProperties {
     let mut headers: BTreeMap<_, _> = BTreeMap::new();
     for (name, value) in properties.headers().iter().flat_map(|headers| headers.inner()) {
-        if name.as_str() != ERROR && !OF_THE_BROKER.iter().any(|own| name.as_str().starts_with(own)) {
+        if is_kept(name.as_str()) && !OF_THE_BROKER.iter().any(|own| name.as_str().starts_with(own)) {
             headers.insert(name.clone(), value.clone());
         }
     }
@@ -85,7 +96,15 @@ mod tests {
 
     use idem_messages::ERROR;
 
-    use super::{DELIVERED, copied, deliveries};
+    use super::{DELIVERED, EXCHANGE, ROUTING_KEY, copied, deliveries, origin};
+
+    #[test]
+    fn a_header_with_a_name_that_is_too_long_is_no_origin() {
+        let mut headers = FieldTable::default();
+        headers.insert(EXCHANGE.into(), AMQPValue::LongString("e".repeat(300).into()));
+        headers.insert(ROUTING_KEY.into(), AMQPValue::LongString("orders".into()));
+        assert_eq!(origin(&BasicProperties::default().with_headers(headers)), None);
+    }
 
     #[test]
     fn a_copy_keeps_the_programs_headers_and_none_of_the_brokers() {
@@ -100,7 +119,11 @@ mod tests {
             .with_message_id("m-1".into())
             .with_expiration("100".into());
         assert_eq!(deliveries(&properties), 6);
-        let copy = copied(&properties, &[(DELIVERED, AMQPValue::LongUInt(deliveries(&properties)))]);
+        let copy = copied(
+            &properties,
+            |name| name != ERROR,
+            &[(DELIVERED, AMQPValue::LongUInt(deliveries(&properties)))],
+        );
         assert_eq!(deliveries(&copy), 7);
         let names: Vec<_> =
             copy.headers().as_ref().unwrap().inner().keys().map(ToString::to_string).collect();

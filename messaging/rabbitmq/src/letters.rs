@@ -1,16 +1,14 @@
 //! The dead letters of a queue, and how their messages go back.
 
-use std::fmt;
-
 use idem_messages::{DeadLetters, StoredLetter, is_header_of_letter};
-use lapin::BasicProperties;
 use lapin::message::BasicGetMessage;
 use lapin::options::BasicAckOptions;
-use lapin::types::{AMQPValue, FieldTable};
+use lapin::types::AMQPValue;
 
 use crate::Error;
-use crate::copy::{DELIVERED, copied};
-use crate::link::{Link, Route};
+use crate::connection::Route;
+use crate::copy::{DELIVERED, copied, returns};
+use crate::link::Link;
 
 /// The dead letters of a queue. RabbitMQ puts those that are not acknowledged back when the connection is closed.
 pub struct Letters {
@@ -18,6 +16,9 @@ pub struct Letters {
     queue: String,
     /// How many there were at the start and were not read.
     unread: u32,
+    /// Those that are kept and that the queue got back before. A quorum queue drops a message that it got back more often than its
+    /// `x-delivery-limit` says, so a copy takes their place.
+    returned: Vec<BasicGetMessage>,
 }
 
 impl Letters {
@@ -28,7 +29,7 @@ impl Letters {
             return Err(Error::new("find the dead letters", why));
         }
         let unread = link.messages(&queue).await?;
-        Ok(Self { link, queue, unread })
+        Ok(Self { link, queue, unread, returned: Vec::new() })
     }
 }
 
@@ -53,8 +54,10 @@ impl DeadLetters for Letters {
     }
 
     async fn send(&mut self, letter: &BasicGetMessage, origin: &str) -> Result<(), Error> {
-        let to = Route::queue(origin.to_owned());
-        self.link.publish(&to, &letter.delivery.data, returned(&letter.delivery.properties)).await
+        // As it was before it was set aside, with the exchange and the routing key that it was sent with.
+        let is_own = |name: &str| name != DELIVERED && !is_header_of_letter(name);
+        let properties = copied(&letter.delivery.properties, is_own, &[]);
+        self.link.publisher.publish(&Route::queue(origin.to_owned()), &letter.delivery.data, properties).await
     }
 
     async fn remove(&mut self, letter: BasicGetMessage) -> Result<(), Error> {
@@ -62,28 +65,20 @@ impl DeadLetters for Letters {
         removed.map(drop).map_err(Error::at("remove a dead letter"))
     }
 
-    fn keep(&mut self, _: BasicGetMessage) {}
-
-    async fn close(self) -> Result<(), Error> {
-        self.link.close().await;
-        Ok(())
-    }
-}
-
-/// The properties of the message as it was before it was set aside. It keeps the exchange and the routing key that it was sent with.
-fn returned(properties: &BasicProperties) -> BasicProperties {
-    let copy = copied(properties, &[]);
-    let mut headers = FieldTable::default();
-    for (name, value) in copy.headers().iter().flat_map(|headers| headers.inner()) {
-        if name.as_str() != DELIVERED && !is_header_of_letter(name.as_str()) {
-            headers.insert(name.clone(), value.clone());
+    fn keep(&mut self, letter: BasicGetMessage) {
+        if returns(&letter.delivery.properties) > 0 {
+            self.returned.push(letter);
         }
     }
-    copy.with_headers(headers)
-}
 
-impl fmt::Debug for Letters {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Letters").field("queue", &self.queue).finish_non_exhaustive()
+    async fn close(self) -> Result<(), Error> {
+        for letter in &self.returned {
+            let properties = copied(&letter.delivery.properties, |_| true, &[]);
+            let place = Route::queue(self.queue.clone());
+            self.link.publisher.publish(&place, &letter.delivery.data, properties).await?;
+            letter.delivery.ack(BasicAckOptions::default()).await.map_err(Error::at("keep a dead letter"))?;
+        }
+        self.link.close().await;
+        Ok(())
     }
 }

@@ -26,7 +26,7 @@
 //! | retry after a time | a confirmed copy in a delay queue (headers kept), then `basic.ack` |
 //! | reject | a confirmed copy in the dead letters (headers kept; those of [`DeadLetter`](idem_messages::DeadLetter) added), then `basic.ack` |
 //! | give back, at the shutdown | `basic.nack` with `requeue` |
-//! | RabbitMQ refuses a copy, or has no queue for it | nothing: the message stays unacknowledged, and the copy is repeated after 1 s, 2 s, .. 30 s |
+//! | RabbitMQ refuses a copy, has no queue for it, or blocks publishers by an alarm | nothing: the message stays unacknowledged, and the copy is repeated after 1 s, 2 s, .. 30 s |
 //!
 //! A copy has the headers [`DELIVERED`], [`EXCHANGE`] and [`ROUTING_KEY`]. A message that comes back from a delay queue shows the exchange and
 //! the routing key that it was sent with. A worker that dies between the copy and the `basic.ack` leaves the message twice: the second is
@@ -50,6 +50,8 @@
 //!   dead workers, but not the copies of retries. Beyond it RabbitMQ drops the message, or sends it to the queue's own dead-letter
 //!   exchange.
 //! - **Redrive**: a message goes back to the queue of its worker, with the exchange and the routing key that it was sent with in its headers.
+//! - **A power cut** moments after a delay queue was declared, at the first retry with its pause: RabbitMQ 3 writes the names of queues to its
+//!   disk only a while later, and may forget the queue with its messages.
 //! - **Order**: messages that are in work at the same time have none. With [`Source::group_by`] the messages of a group are handled in
 //!   order; with several workers that needs a queue with `x-single-active-consumer`.
 //! - **Redelivery horizon**: set [`redelivery_horizon`](Consumer::redelivery_horizon) to the queue's `x-message-ttl`. Without that
@@ -63,9 +65,11 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+mod connection;
 mod copy;
 mod letters;
 mod link;
+mod publisher;
 mod received;
 mod source;
 mod taking;

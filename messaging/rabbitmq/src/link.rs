@@ -1,22 +1,21 @@
-//! One connection to RabbitMQ: it delivers messages, and publishes copies of them.
+//! The connections to RabbitMQ: one delivers messages, and one publishes copies of them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use lapin::message::BasicGetMessage;
 use lapin::options::{
-    BasicConsumeOptions, BasicGetOptions, BasicPublishOptions, BasicQosOptions, ConfirmSelectOptions,
-    ExchangeDeclareOptions, QueueDeclareOptions,
+    BasicCancelOptions, BasicConsumeOptions, BasicGetOptions, BasicQosOptions, ExchangeDeclareOptions,
+    QueueDeclareOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
-use lapin::{BasicProperties, Channel, Confirmation, Connection, ExchangeKind};
+use lapin::{BasicProperties, Channel, Connection, ExchangeKind};
 use tokio::sync::Mutex;
 
 use crate::Error;
-
-const OPEN: &str = "open a channel";
+use crate::connection::{Connect, OPEN, Route, close_connection};
+use crate::publisher::Publisher;
 
 /// The pauses before a retry. Each has a queue of its own, because RabbitMQ expires only the first message of a queue.
 const DELAYS: [Duration; 14] = [
@@ -36,23 +35,6 @@ const DELAYS: [Duration; 14] = [
     Duration::from_secs(24 * 60 * 60),
 ];
 
-/// Opens a connection.
-pub(crate) type Connect = Arc<dyn Fn() -> BoxFuture<'static, lapin::Result<Connection>> + Send + Sync>;
-
-/// An exchange and a routing key to publish to.
-#[derive(Clone, Debug)]
-pub(crate) struct Route {
-    pub(crate) exchange: String,
-    pub(crate) routing_key: String,
-}
-
-impl Route {
-    /// To the queue of this name.
-    pub(crate) const fn queue(name: String) -> Self {
-        Self { exchange: String::new(), routing_key: name }
-    }
-}
-
 /// The settings that all links of a source share.
 pub(crate) struct Settings {
     pub(crate) connect: Connect,
@@ -61,13 +43,12 @@ pub(crate) struct Settings {
     pub(crate) prefetch: u16,
 }
 
-/// A connection with a channel for messages and their acknowledgements, and one for copies, with publisher confirms.
+/// A connection with a channel for messages and their acknowledgements, and the publisher of copies.
 pub(crate) struct Link {
     pub(crate) settings: Arc<Settings>,
     connection: Connection,
     consuming: Channel,
-    /// RabbitMQ closes a channel when a publish names an exchange that does not exist. The next copy opens another one.
-    publishing: Mutex<Option<Channel>>,
+    pub(crate) publisher: Publisher,
     /// The pauses whose delay queue this link has declared.
     declared: Mutex<HashSet<Duration>>,
 }
@@ -77,13 +58,8 @@ impl Link {
     pub(crate) async fn open(settings: Arc<Settings>) -> Result<Self, Error> {
         let connection = (settings.connect)().await.map_err(Error::at("connect"))?;
         let consuming = connection.create_channel().await.map_err(Error::at(OPEN))?;
-        let link = Self {
-            settings,
-            connection,
-            consuming,
-            publishing: Mutex::default(),
-            declared: Mutex::default(),
-        };
+        let publisher = Publisher::new(settings.connect.clone());
+        let link = Self { settings, connection, consuming, publisher, declared: Mutex::default() };
         link.check().await?;
         Ok(link)
     }
@@ -158,6 +134,12 @@ impl Link {
         begun.map_err(Error::at("consume the queue"))
     }
 
+    /// Ends a consumer. Its messages can still be acknowledged.
+    pub(crate) async fn cancel(&self, consumer: &lapin::Consumer) -> Result<(), Error> {
+        let ended = self.consuming.basic_cancel(consumer.tag(), BasicCancelOptions::default()).await;
+        ended.map_err(Error::at("end the consumer"))
+    }
+
     /// Publishes a copy that comes back to the queue after this time.
     pub(crate) async fn delay(
         &self,
@@ -169,7 +151,7 @@ impl Link {
         if !self.declared.lock().await.contains(&delay) {
             self.declare(delay).await?;
         }
-        self.publish(&Route::queue(self.delay_queue(delay)), body, properties).await
+        self.publisher.publish(&Route::queue(self.delay_queue(delay)), body, properties).await
     }
 
     fn delay_queue(&self, delay: Duration) -> String {
@@ -187,42 +169,10 @@ impl Link {
         Ok(())
     }
 
-    /// Publishes a message, and waits until RabbitMQ confirms that it is stored.
-    pub(crate) async fn publish(
-        &self,
-        to: &Route,
-        body: &[u8],
-        properties: BasicProperties,
-    ) -> Result<(), Error> {
-        let doing = "publish a copy";
-        // Without `mandatory`, RabbitMQ confirms and drops a message that it can route to no queue.
-        let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
-        let (exchange, key) = (to.exchange.as_str().into(), to.routing_key.as_str().into());
-        let channel = self.publishing().await?;
-        let sent = channel.basic_publish(exchange, key, options, body, properties).await;
-        match sent.map_err(Error::at(doing))?.await.map_err(Error::at(doing))? {
-            Confirmation::Ack(None) => Ok(()),
-            Confirmation::Ack(Some(_)) => Err(Error::new(doing, "RabbitMQ has no queue for it")),
-            _ => Err(Error::new(doing, "RabbitMQ refused it")),
-        }
-    }
-
-    /// The channel for copies: a new one where RabbitMQ has closed the last.
-    async fn publishing(&self) -> Result<Channel, Error> {
-        let mut publishing = self.publishing.lock().await;
-        if let Some(channel) = publishing.as_ref().filter(|channel| channel.status().connected()) {
-            return Ok(channel.clone());
-        }
-        let channel = self.connection.create_channel().await.map_err(Error::at(OPEN))?;
-        let confirms = channel.confirm_select(ConfirmSelectOptions::default()).await;
-        confirms.map_err(Error::at("have publishes confirmed"))?;
-        Ok(publishing.insert(channel).clone())
-    }
-
     /// Closes the connection. RabbitMQ puts the messages that are not acknowledged back into the queue at once.
     pub(crate) async fn close(&self) {
-        // An error means that the connection is lost, which closes it too.
-        let _ = self.connection.close(200, "done".into()).await;
+        close_connection(&self.connection).await;
+        self.publisher.close().await;
     }
 }
 

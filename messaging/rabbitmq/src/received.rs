@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use idem_messages::{CONSUMER, DeadLetter, Delivery};
+use idem_messages::{CONSUMER, DeadLetter, Delivery, ERROR};
 use lapin::BasicProperties;
 use lapin::options::{BasicAckOptions, BasicNackOptions};
 use lapin::types::{AMQPValue, ShortString};
@@ -25,6 +25,8 @@ pub struct Received {
     link: Arc<Link>,
     /// Whether an ack or a nack was sent. RabbitMQ closes the channel at a second one.
     settled: AtomicBool,
+    /// Whether RabbitMQ has stored a copy of it: only its ack is left to do.
+    copied: AtomicBool,
 }
 
 impl Received {
@@ -33,11 +35,21 @@ impl Received {
             message.exchange = exchange;
             message.routing_key = routing_key;
         }
-        Self { message, link, settled: AtomicBool::new(false) }
+        Self { message, link, settled: AtomicBool::default(), copied: AtomicBool::default() }
     }
 
-    /// The headers of every copy.
-    fn copied(&self, new: &[(&'static str, AMQPValue)]) -> BasicProperties {
+    /// Acknowledges the message once a copy is stored.
+    async fn replaced_by(&self, publish: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
+        if !self.copied.load(Ordering::Relaxed) {
+            publish.await?;
+            self.copied.store(true, Ordering::Relaxed);
+        }
+        // A worker that dies here leaves the message twice, which an idempotent handler allows for.
+        self.acknowledge().await
+    }
+
+    /// The properties of every copy.
+    fn properties(&self, new: &[(&'static str, AMQPValue)]) -> BasicProperties {
         let text = |text: &ShortString| AMQPValue::LongString(text.as_str().into());
         let lapin::message::Delivery { exchange, routing_key, properties, .. } = &self.message;
         let known = [
@@ -46,7 +58,7 @@ impl Received {
             (ROUTING_KEY, text(routing_key)),
         ];
         let new: Vec<_> = known.into_iter().chain(new.iter().cloned()).collect();
-        copied(properties, &new)
+        copied(properties, |name| name != ERROR, &new)
     }
 }
 
@@ -73,25 +85,26 @@ impl Delivery for Received {
         self.settled.store(true, Ordering::Relaxed);
         // RabbitMQ does not confirm this. If it is lost, the message is delivered again and its result is replayed.
         let sent = self.message.ack(BasicAckOptions::default()).await.map_err(Error::at(doing))?;
-        if sent { Ok(()) } else { Err(Error::new(doing, CLOSED)) }
+        // An earlier ack that was not waited for is sent while the channel is open.
+        if sent || !self.message.acker.poisoned() { Ok(()) } else { Err(Error::new(doing, CLOSED)) }
     }
 
     async fn retry(&self, after: Duration) -> Result<(), Error> {
-        self.link.delay(after, &self.message.data, self.copied(&[])).await?;
-        // A worker that dies here leaves the message twice, which an idempotent handler allows for.
-        self.acknowledge().await
+        self.replaced_by(self.link.delay(after, &self.message.data, self.properties(&[]))).await
     }
 
     async fn reject(&self, letter: &DeadLetter) -> Result<(), Error> {
         let Settings { dead_letters, queue, .. } = &*self.link.settings;
         let headers = letter.headers().into_iter().chain([(CONSUMER, queue.clone())]);
         let headers = headers.map(|(name, value)| (name, AMQPValue::LongString(value.into())));
-        let properties = self.copied(&headers.collect::<Vec<_>>());
-        self.link.publish(dead_letters, &self.message.data, properties).await?;
-        self.acknowledge().await
+        let properties = self.properties(&headers.collect::<Vec<_>>());
+        self.replaced_by(self.link.publisher.publish(dead_letters, &self.message.data, properties)).await
     }
 
     async fn give_back(&self) -> Result<(), Error> {
+        if self.copied.load(Ordering::Relaxed) {
+            return self.acknowledge().await;
+        }
         let doing = "give the message back";
         self.settled.store(true, Ordering::Relaxed);
         let sent = self.message.nack(back()).await.map_err(Error::at(doing))?;
@@ -135,3 +148,36 @@ fn back() -> BasicNackOptions {
 }
 
 const CLOSED: &str = "the channel that delivered it is closed";
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use futures_util::StreamExt as _;
+    use idem_messages::Delivery as _;
+    use idem_test_servers::RabbitMq;
+    use lapin::BasicProperties;
+    use lapin::options::BasicPublishOptions;
+
+    use super::Received;
+    use crate::connection::{Route, connect_to};
+    use crate::link::{Link, Settings};
+
+    #[tokio::test]
+    async fn a_retry_that_is_repeated_leaves_one_copy() {
+        let node = RabbitMq::start();
+        let (connect, _connection, channel) = connect_to(&node, "orders").await;
+        let (options, properties) = (BasicPublishOptions::default(), BasicProperties::default());
+        channel.basic_publish("".into(), "orders".into(), options, b"1", properties).await.unwrap();
+        let (queue, dead_letters) = ("orders".to_owned(), Route::queue("orders".to_owned()));
+        let settings = Settings { connect, queue, dead_letters, prefetch: 1 };
+        let link = Arc::new(Link::open(Arc::new(settings)).await.unwrap());
+        let message = link.consume().await.unwrap().next().await.unwrap().unwrap();
+        let received = Received::new(message, link.clone());
+        let hour = Duration::from_secs(3600);
+        received.retry(hour).await.unwrap();
+        received.retry(hour).await.unwrap();
+        assert_eq!(link.messages("orders-after-3600000ms").await.unwrap(), 1);
+    }
+}

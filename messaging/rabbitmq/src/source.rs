@@ -8,12 +8,14 @@ use idem_messages::{Broker, GroupBy, Plan};
 use lapin::{Connection, ConnectionProperties};
 
 use crate::Error;
+use crate::connection::{Connect, Route};
 use crate::letters::Letters;
-use crate::link::{Connect, Link, Route, Settings};
+use crate::link::{Link, Settings};
 use crate::received::Received;
 use crate::taking::Taking;
 
-/// The messages of a RabbitMQ queue, over a connection of its own. The source connects again when that is lost.
+/// The messages of a RabbitMQ queue, over a connection of its own, and a second one from the first copy on. The source connects again
+/// when one is lost.
 ///
 /// The source does not declare the queue and the queue or exchange of the dead letters: do that with lapin or an operator's
 /// tool. See the [crate](crate) for what RabbitMQ gets, the delay queues that the source declares, and RabbitMQ's limits.
@@ -39,7 +41,7 @@ impl Source {
     }
 
     /// As [`new`](Self::new), over connections that `connect` opens: for TLS, a heartbeat, or a connection name that operators
-    /// see. The source calls it again whenever a connection is lost.
+    /// see. The source calls it again for the copies, and whenever a connection is lost.
     pub fn connected_by<F>(
         connect: impl Fn() -> F + Send + Sync + 'static,
         queue: impl Into<String>,
@@ -68,8 +70,10 @@ impl Source {
         self
     }
 
-    /// How many unacknowledged messages RabbitMQ delivers to this worker. Unless set, as many as the consumer holds, so that no
-    /// message waits here that another worker could handle.
+    /// How many unacknowledged messages RabbitMQ delivers to this worker. Unless set, as many as the consumer's
+    /// [`capacity`](crate::Consumer::capacity), so that no message waits here that another worker could handle. With
+    /// [`group_by`](Self::group_by) set more: a group that is held up can fill it, and then stops the others. All of them must be
+    /// acknowledged within RabbitMQ's `consumer_timeout`.
     pub fn prefetch(mut self, messages: u16) -> Self {
         self.prefetch = Some(messages.max(1));
         self

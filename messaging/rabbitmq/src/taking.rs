@@ -1,11 +1,10 @@
 //! The messages of a queue. A lost connection is opened again.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
-use idem_messages::{Reader, Room};
+use futures_util::{FutureExt as _, StreamExt as _};
+use idem_messages::{Delivery as _, Reader, Room};
 use tokio::time::timeout;
 
 use crate::Error;
@@ -64,16 +63,19 @@ impl Reader for Taking {
         }
     }
 
+    async fn stop(&mut self) -> Result<(), Error> {
+        let Some((link, messages)) = &mut self.open else { return Ok(()) };
+        let mut result = link.cancel(messages).await;
+        while let Some(Some(Ok(message))) = messages.next().now_or_never() {
+            result = Received::new(message, link.clone()).give_back().await.and(result);
+        }
+        result
+    }
+
     async fn close(self) -> Result<(), Error> {
         if let Some((link, _)) = self.open {
             link.close().await;
         }
         Ok(())
-    }
-}
-
-impl fmt::Debug for Taking {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Taking").field("queue", &self.settings.queue).finish_non_exhaustive()
     }
 }

@@ -1,7 +1,6 @@
 //! The dead letters of a queue, and how their messages go back.
 
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::fmt;
+use std::collections::{HashSet, VecDeque};
 
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::types::{Message, MessageSystemAttributeName, QueueAttributeName};
@@ -27,8 +26,6 @@ pub struct Letters {
     /// The ids of those that were read: SQS gives a letter again after the queue's visibility timeout.
     seen: HashSet<String>,
     kept: Vec<Message>,
-    /// The URLs of the places that messages went back to, by their names.
-    origins: HashMap<String, String>,
 }
 
 impl Letters {
@@ -39,8 +36,8 @@ impl Letters {
         let response = request.send().await.map_err(failed(doing))?;
         let text = response.attributes().and_then(|attributes| attributes.get(&attribute)?.parse().ok());
         let count = text.ok_or_else(|| Error::new(doing, "SQS did not return their number"))?;
-        let (unread, seen, kept, origins) = Default::default();
-        Ok(Self { client, queue, count, unread, seen, kept, origins })
+        let (unread, seen, kept) = Default::default();
+        Ok(Self { client, queue, count, unread, seen, kept })
     }
 
     /// The next letter that was not read. SQS may have more than it counted, and gives those to the next reader.
@@ -66,17 +63,6 @@ impl Letters {
         }
         Ok(None)
     }
-
-    async fn url(&mut self, name: &str) -> Result<String, Error> {
-        if let Some(url) = self.origins.get(name) {
-            return Ok(url.clone());
-        }
-        let doing = "find the queue that a message was sent to";
-        let response = self.client.get_queue_url().queue_name(name).send().await.map_err(failed(doing))?;
-        let url = response.queue_url.ok_or_else(|| Error::new(doing, "SQS did not return its URL"))?;
-        self.origins.insert(name.to_owned(), url.clone());
-        Ok(url)
-    }
 }
 
 impl DeadLetters for Letters {
@@ -96,10 +82,11 @@ impl DeadLetters for Letters {
     }
 
     async fn send(&mut self, letter: &Message, origin: &str) -> Result<(), Error> {
-        let url = self.url(origin).await?;
+        let queue = self.client.get_queue_url().queue_name(origin).send().await;
+        let queue = queue.map_err(failed("find the queue that a message was sent to"))?;
         let mut attributes = letter.message_attributes.clone().unwrap_or_default();
         attributes.retain(|name, _| name != DELIVERIES && !is_header_of_letter(name));
-        let mut message = self.client.send_message().queue_url(url);
+        let mut message = self.client.send_message().set_queue_url(queue.queue_url);
         message = message.set_message_body(letter.body.clone()).set_message_attributes(Some(attributes));
         if is_fifo(origin) {
             // The queue drops a second message with this id: this redrive may die before it removes the letter.
@@ -127,11 +114,5 @@ impl DeadLetters for Letters {
             let _ = request.send().await;
         }
         Ok(())
-    }
-}
-
-impl fmt::Debug for Letters {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Letters").field("queue", &self.queue).finish_non_exhaustive()
     }
 }

@@ -2,10 +2,13 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aws_sdk_sqs::Client;
+use aws_sdk_sqs::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_sqs::operation::send_message::SendMessageError;
 use aws_sdk_sqs::types::{Message, MessageAttributeValue, MessageSystemAttributeName};
 use idem_messages::{DeadLetter, Delivery, ERROR, MESSAGE, ORIGIN};
 use tokio::sync::mpsc::UnboundedSender;
@@ -24,6 +27,9 @@ const ATTRIBUTES: usize = 10;
 
 /// After this time from its receipt SQS delivers a message again, even if its visibility was extended.
 const LONGEST: Duration = Duration::from_secs(12 * 60 * 60);
+
+/// SQS refuses a visibility that ends later than `LONGEST`, by its own clock, which began earlier.
+const MARGIN: Duration = Duration::from_secs(2);
 
 /// The state that all messages of a source share.
 pub(crate) struct Shared {
@@ -50,26 +56,37 @@ impl Shared {
 pub struct Received {
     message: Message,
     at: Instant,
+    /// Until when SQS hides the message from other workers.
+    hidden_until: Mutex<Instant>,
+    /// Whether its dead letter is stored: only its deletion is left to do.
+    set_aside: AtomicBool,
     shared: Arc<Shared>,
 }
 
 impl Received {
     pub(crate) fn new(message: Message, shared: Arc<Shared>) -> Self {
-        Self { message, at: Instant::now(), shared }
+        let at = Instant::now();
+        let hidden_until = Mutex::new(at + shared.visibility);
+        Self { message, at, hidden_until, set_aside: AtomicBool::default(), shared }
+    }
+
+    fn hidden_until(&self) -> MutexGuard<'_, Instant> {
+        self.hidden_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn visible_after(&self, after: Duration, doing: &'static str) -> Result<(), Error> {
-        let after = after.min(LONGEST.saturating_sub(self.at.elapsed()));
-        let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
+        let (now, seconds) = (Instant::now(), visibility(after, self.at.elapsed()));
         let request = self.shared.client.change_message_visibility().queue_url(&self.shared.queue);
         let request = request.set_receipt_handle(self.message.receipt_handle.clone());
-        let seconds = i32::try_from(seconds).unwrap_or(i32::MAX);
-        request.visibility_timeout(seconds).send().await.map_err(failed(doing))?;
+        let timeout = i32::try_from(seconds).unwrap_or(i32::MAX);
+        request.visibility_timeout(timeout).send().await.map_err(failed(doing))?;
+        *self.hidden_until() = now + Duration::from_secs(seconds);
         Ok(())
     }
 
-    /// Sends a copy with these attributes beside the message's own, as many as a message may have.
-    async fn copy_to_dead_letters(&self, new: &[(&str, String)]) -> Result<(), Error> {
+    /// Sends a copy with these attributes beside the message's own, as many as a message may have. Whether SQS takes a message like
+    /// this.
+    async fn copy_to_dead_letters(&self, new: &[(&str, String)]) -> Result<bool, Error> {
         let doing = "send the dead letter";
         let Shared { client, dead_letters, .. } = &*self.shared;
         let mut attributes = self.message.message_attributes.clone().unwrap_or_default();
@@ -87,8 +104,10 @@ impl Received {
             let group = group_id(&self.message).or_else(|| self.message.message_id.clone());
             letter = letter.set_message_group_id(group).set_message_deduplication_id(self.id());
         }
-        letter.send().await.map_err(failed(doing))?;
-        Ok(())
+        match letter.send().await {
+            Err(error) if is_of_the_message(&error) && !new.is_empty() => Ok(false),
+            sent => sent.map(|_| true).map_err(failed(doing)),
+        }
     }
 
     fn attributes(&self, letter: &DeadLetter) -> Vec<(&'static str, String)> {
@@ -130,16 +149,21 @@ impl Delivery for Received {
 
     async fn reject(&self, letter: &DeadLetter) -> Result<(), Error> {
         // A message near the queue's largest size has no room for the text, or for any attribute of ours.
-        if self.copy_to_dead_letters(&self.attributes(letter)).await.is_err()
-            && self.copy_to_dead_letters(&self.attributes(&letter.without_error())).await.is_err()
+        if !self.set_aside.load(Ordering::Relaxed)
+            && !self.copy_to_dead_letters(&self.attributes(letter)).await?
+            && !self.copy_to_dead_letters(&self.attributes(&letter.without_error())).await?
         {
             self.copy_to_dead_letters(&[]).await?;
             letter.is_bare(self);
         }
+        self.set_aside.store(true, Ordering::Relaxed);
         self.acknowledge().await
     }
 
     async fn give_back(&self) -> Result<(), Error> {
+        if self.set_aside.load(Ordering::Relaxed) {
+            return self.acknowledge().await;
+        }
         self.visible_after(Duration::ZERO, "give the message back").await
     }
 
@@ -148,7 +172,7 @@ impl Delivery for Received {
     }
 
     fn is_held(&self) -> bool {
-        self.at.elapsed() < LONGEST
+        Instant::now() < *self.hidden_until()
     }
 
     fn deliveries(&self) -> Option<u32> {
@@ -173,6 +197,18 @@ impl Delivery for Received {
     }
 }
 
+/// Whether SQS refuses this message, whenever it is sent: it is too large, or an attribute has a character that SQS does not allow.
+fn is_of_the_message<R>(error: &SdkError<SendMessageError, R>) -> bool {
+    let of_the_message = ["InvalidParameterValue", "InvalidMessageContents"];
+    error.code().is_some_and(|code| of_the_message.iter().any(|word| code.contains(word)))
+}
+
+/// For how many seconds a message is hidden that was received so long ago.
+fn visibility(after: Duration, since_receipt: Duration) -> u64 {
+    let longest = LONGEST.saturating_sub(since_receipt).saturating_sub(MARGIN).as_secs();
+    (after.as_secs() + u64::from(after.subsec_nanos() > 0)).min(longest)
+}
+
 /// The text without the two characters that SQS refuses. It has no control characters.
 fn allowed(text: &str) -> String {
     text.replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}")
@@ -184,4 +220,49 @@ pub(crate) fn is_fifo(queue: &str) -> bool {
 
 pub(crate) fn group_id(message: &Message) -> Option<String> {
     message.attributes.as_ref()?.get(&MessageSystemAttributeName::MessageGroupId).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use aws_sdk_sqs::error::{ErrorMetadata, SdkError};
+    use aws_sdk_sqs::operation::send_message::SendMessageError;
+    use aws_sdk_sqs::types::Message;
+    use aws_sdk_sqs::{Client, Config};
+    use idem_messages::Delivery as _;
+    use tokio::sync::mpsc::unbounded_channel;
+
+    use super::{Received, Shared, is_of_the_message, visibility};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_that_could_not_be_extended_is_not_held_any_longer() {
+        let client = Client::from_conf(Config::builder().behavior_version_latest().build());
+        let (queue, dead, (deletes, _coming)) = ("queue".to_owned(), "dead".to_owned(), unbounded_channel());
+        let shared = Shared::new(client, queue, dead, Duration::from_secs(30), deletes);
+        let received = Received::new(Message::builder().build(), Arc::new(shared));
+        tokio::time::advance(Duration::from_secs(29)).await;
+        assert!(received.is_held());
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert!(!received.is_held(), "SQS delivers it to others");
+    }
+
+    #[test]
+    fn only_what_sqs_refuses_for_the_message_itself_leaves_attributes_out() {
+        let refused = |code| {
+            let refused = SendMessageError::generic(ErrorMetadata::builder().code(code).build());
+            is_of_the_message(&SdkError::service_error(refused, ()))
+        };
+        assert!(refused("InvalidParameterValue") && refused("InvalidParameterValueException"));
+        assert!(!refused("RequestThrottled") && !refused("InvalidClientTokenId"));
+    }
+
+    #[test]
+    fn no_message_is_hidden_for_longer_than_sqs_allows() {
+        let hours = |hours: u64| Duration::from_secs(hours * 3_600);
+        assert_eq!(visibility(Duration::from_millis(1_001), hours(0)), 2);
+        assert_eq!(visibility(hours(12), Duration::from_millis(500)), 12 * 3_600 - 3);
+        assert_eq!((visibility(hours(1), hours(12)), visibility(Duration::ZERO, hours(1))), (0, 0));
+    }
 }

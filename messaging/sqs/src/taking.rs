@@ -1,7 +1,6 @@
 //! Messages from SQS, a request at a time.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,18 +60,16 @@ impl Reader for Taking {
         }
     }
 
-    async fn close(mut self) -> Result<(), Error> {
+    async fn stop(&mut self) -> Result<(), Error> {
         let mut result = self.answered().await;
-        for received in self.there {
+        for received in self.there.drain(..) {
             result = received.give_back().await.and(result);
         }
         result
     }
-}
 
-impl fmt::Debug for Taking {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Taking").field("queue", &self.shared.queue).finish_non_exhaustive()
+    async fn close(self) -> Result<(), Error> {
+        Ok(())
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use idem_core::listing::Listed;
-use idem_core::protocol::{Owner, Record as StoredRecord, State, Timestamp};
+use idem_core::protocol::{Record as StoredRecord, State, Timestamp};
 use idem_core::{RecordKey, Store as _};
 use idem_operate_kit::act::{self, Decision, Shown};
 use idem_operate_kit::text::{name_json, record_head, record_row};
@@ -42,7 +42,7 @@ pub(crate) struct Resolve {
     #[command(flatten)]
     word: Word,
     #[command(flatten)]
-    decider: Decider,
+    pub(crate) decider: Decider,
 }
 
 #[derive(Args)]
@@ -50,7 +50,7 @@ pub(crate) struct Forget {
     #[command(flatten)]
     choice: Choice,
     #[command(flatten)]
-    decider: Decider,
+    pub(crate) decider: Decider,
 }
 
 /// Records a result for a key without a record: after a store was lost, or before calls move to another one.
@@ -64,32 +64,37 @@ pub(crate) struct Record {
     #[arg(long, value_name = "SPAN", value_parser = older, default_value = "24h")]
     ttl: Duration,
     #[command(flatten)]
-    decider: Decider,
+    pub(crate) decider: Decider,
 }
 
 /// The chosen records, and how each is shown.
 enum Chosen {
     One(RecordKey, Shown, Option<Box<StoredRecord>>),
-    Many(Vec<Listed>, Timestamp),
+    /// Each with the store's time when it was read.
+    Many(Vec<(Listed, Timestamp)>),
 }
 
 impl Choice {
     async fn choose(&self, decision: &Decision, access: &Access) -> Answer<Chosen> {
+        let scope = self.target.scope()?;
+        if let Some(scope) = &scope {
+            act::check_scope(scope)?;
+        }
         if !self.all && !self.filter.is_empty() {
-            let text = "`--state`, `--older`, `--lapsed`, `--expired` and `--key-prefix` need `--all`";
+            let text = "`--state`, `--older`, `--lapsed` and `--key-prefix` need `--all`";
             return Err(Trouble::usage(text));
         }
         if !self.all {
             let key = self.target.find(access).await?;
             return match act::look(access, &key).await? {
                 Some((shown, record)) => Ok(Chosen::One(key, shown, record.map(Box::new))),
-                None => Err(evidence::absent(access, Some(key.scope().clone())).await.into()),
+                None => Err(evidence::absent(access).await.into()),
             };
         }
-        if !self.target.is_empty() {
-            return Err(Trouble::usage("`--all` takes no key and no digest"));
+        if self.filter.names_unreadable() {
+            let text = "records that cannot be read are forgotten one by one: `idem list --state unreadable` shows their digests";
+            return Err(Trouble::usage(text));
         }
-        let scope = self.target.scope()?;
         let mut states = self.filter.states();
         if !matches!(decision, Decision::Forget) {
             let resolvable = [State::InDoubt, State::InFlight];
@@ -104,9 +109,9 @@ impl Choice {
             let text = "this would delete every record: give `--scope`, `--key-prefix`, `--state`, `--older` or `--lapsed`";
             return Err(Trouble::usage(text));
         }
-        let (mut records, now) = self.filter.chosen(access, states, scope).await?;
-        records.retain(|listed| decision.check(Shown::of(&listed.record, now)).is_ok());
-        Ok(Chosen::Many(records, now))
+        let mut records = self.filter.chosen(access, states, scope).await?;
+        records.retain(|(listed, now)| decision.check(Shown::of(&listed.record, *now)).is_ok());
+        Ok(Chosen::Many(records))
     }
 }
 
@@ -114,8 +119,8 @@ impl Chosen {
     fn records(&self) -> Vec<(&RecordKey, Shown)> {
         match self {
             Self::One(key, shown, _) => vec![(key, *shown)],
-            Self::Many(records, now) => {
-                records.iter().map(|listed| (&listed.key, Shown::of(&listed.record, *now))).collect()
+            Self::Many(records) => {
+                records.iter().map(|(listed, now)| (&listed.key, Shown::of(&listed.record, *now))).collect()
             }
         }
     }
@@ -124,14 +129,18 @@ impl Chosen {
     async fn check(&self, word: &Word, access: &Access) -> Answer<()> {
         let mut scopes = HashSet::new();
         for (key, _) in self.records() {
+            if !scopes.insert(key.scope()) {
+                continue;
+            }
+            let mut form = evidence::of_scope(access, key.scope()).await?;
             let record = match self {
                 Self::One(_, _, record) => record.as_deref().cloned(),
-                Self::Many(..) if !scopes.insert(key.scope().as_str()) => None,
-                Self::Many(..) => access.store.get(key).await?,
+                Self::Many(_) => access.store.get(key).await?,
             };
             if let Some(record) = record {
-                word.check(evidence::form(access, key, &record).await?, access).await?;
+                form = evidence::with_steps(form, &record);
             }
+            word.check(form, access).await?;
         }
         Ok(())
     }
@@ -140,7 +149,7 @@ impl Chosen {
     fn question(&self, decision: &Decision, means: &str) -> String {
         let subject = match self {
             Self::One(key, ..) => called(key),
-            Self::Many(records, _) => format!("{} records", records.len()),
+            Self::Many(records) => format!("{} records", records.len()),
         };
         if !matches!(decision, Decision::Forget) {
             return format!("This records {subject} as {means}.");
@@ -151,7 +160,7 @@ impl Chosen {
                 " Its worker may be running: it will lose its claim and its result.",
             ),
             Self::One(_, shown, _) => (format!(", which is {}", shown.word()), ""),
-            Self::Many(..) => (String::new(), ""),
+            Self::Many(_) => (String::new(), ""),
         };
         format!("This deletes {subject}{state}: the next call runs the body.{more}")
     }
@@ -186,8 +195,8 @@ async fn carry_out(
     if records.is_empty() {
         return Ok(End::Nothing);
     }
-    if let (Chosen::Many(listed, now), false) = (chosen, output.is_json()) {
-        let rows: Vec<_> = listed.iter().map(|listed| record_row(listed, *now, false)).collect();
+    if let (Chosen::Many(records), false) = (chosen, output.is_json()) {
+        let rows: Vec<_> = records.iter().map(|(listed, now)| record_row(listed, *now, false)).collect();
         output.table(record_head(false), &rows)?;
         output.flush()?;
     }
@@ -202,12 +211,13 @@ async fn carry_out(
         return Ok(End::Done);
     }
     decider.ask(&question)?;
-    let (trail, mut untouched) = (decider.trail(), 0);
+    // A reader that goes away leaves no decision undone.
+    let (trail, mut untouched, mut reported) = (decider.trail(), 0, Ok(()));
     for (key, shown) in &records {
         let outcome = match act::settle(access, &trail, key, *shown, decision).await {
             Ok(()) => decision.word(),
             Err(error)
-                if matches!(chosen, Chosen::Many(..))
+                if matches!(chosen, Chosen::Many(_))
                     && matches!(error.kind(), Kind::Refused | Kind::Absent) =>
             {
                 untouched += 1;
@@ -215,14 +225,15 @@ async fn carry_out(
             }
             Err(error) => return Err(error.into()),
         };
-        if output.is_json() {
-            report(key, "outcome", outcome, output)?;
+        if output.is_json() && reported.is_ok() {
+            reported = report(key, "outcome", outcome, output);
         }
     }
+    reported?;
     match chosen {
         _ if output.is_json() => {}
         Chosen::One(key, ..) => output.line(format!("{} is {means}", called(key)))?,
-        Chosen::Many(..) => output.line(format!(
+        Chosen::Many(_) => output.line(format!(
             "{} settled, {untouched} had changed meanwhile and were not touched",
             records.len() - untouched
         ))?,
@@ -242,12 +253,10 @@ pub(crate) async fn record(record: &Record, access: &Access, output: &mut Output
         return Err(Trouble::usage("missing result: give `--completed`, `--failed` or `--http`"));
     };
     let key = record.target.exact(access)?;
-    evidence::is_findable(access, &key).await?;
-    if let Some(there) = access.store.get(&key).await? {
-        return Err(act::is_there(there.state).into());
-    }
-    let nothing = StoredRecord::new(State::Released, Owner::NOBODY, idem_core::Fence::default());
-    record.word.check(evidence::form(access, &key, &nothing).await?, access).await?;
+    act::check_scope(key.scope())?;
+    evidence::is_findable(access).await?;
+    act::check_free(access, &key).await?;
+    record.word.check(evidence::of_scope(access, key.scope()).await?, access).await?;
     let question = format!("This records {} as {}.", called(&key), record.word.means());
     if record.decider.dry_run {
         output.line(format!("{question} Nothing was done: this is a dry run."))?;
@@ -261,4 +270,100 @@ pub(crate) async fn record(record: &Record, access: &Access, output: &mut Output
         output.line(format!("{} is {}", called(&key), record.word.means()))?;
     }
     Ok(End::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use idem_core::listing::{Cursor, List, Page};
+    use idem_core::protocol::{Answer as Answered, Claim, ClaimAnswer, Complete, OnCrash, Owner, Request};
+    use idem_core::protocol::{StoredResult, Verdict};
+    use idem_core::{Fence, Store, StoreError, listing};
+    use idem_runtime::MemoryStore;
+    use idem_wrappers::{KeyRing, StoreExt as _};
+
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[derive(Parser)]
+    struct Chooses {
+        #[command(flatten)]
+        choice: Choice,
+    }
+
+    #[derive(Parser)]
+    struct Says {
+        #[command(flatten)]
+        word: Word,
+    }
+
+    fn key(text: &str) -> RecordKey {
+        listing::name("shop.charge", text).unwrap()
+    }
+
+    async fn claimed<S: Store>(store: &S, key: &RecordKey) -> (Owner, Fence) {
+        let claim = Claim::new(Owner::random(), MINUTE, MINUTE).with_on_crash(OnCrash::InDoubt);
+        let ClaimAnswer::Granted(grant) = store.claim(key, &claim).await.unwrap() else {
+            panic!("not granted")
+        };
+        (claim.owner, grant.fence)
+    }
+
+    /// A store whose walks have a second page, an hour after the first.
+    #[derive(Clone)]
+    struct Slow(MemoryStore);
+
+    impl Store for Slow {
+        async fn apply(&self, key: &RecordKey, request: Request) -> Result<Answered, StoreError> {
+            self.0.apply(key, request).await
+        }
+
+        async fn get(&self, key: &RecordKey) -> Result<Option<StoredRecord>, StoreError> {
+            self.0.get(key).await
+        }
+
+        async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
+            self.0.forget(key).await
+        }
+
+        async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
+            self.0.purge(limit).await
+        }
+
+        async fn list(&self, request: &List) -> Result<Page, StoreError> {
+            let mut page = self.0.list(request).await?;
+            match request.after {
+                None => page.next = Some(Cursor::from_bytes(Vec::new())),
+                Some(_) => page = Page::new(page.now.after(60 * MINUTE)),
+            }
+            Ok(page)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_lease_is_judged_by_the_time_when_its_record_was_read() {
+        let store = Slow(MemoryStore::new());
+        claimed(&store, &key("order-1")).await;
+        let line = Chooses::try_parse_from(["idem", "--all", "--scope", "shop.charge"]).unwrap();
+        let chosen = line.choice.choose(&Decision::Release, &Access::new(store)).await;
+        assert!(chosen.is_ok_and(|chosen| chosen.records().is_empty()));
+    }
+
+    #[tokio::test]
+    async fn a_record_that_has_gone_does_not_spare_its_operation_the_check() {
+        let store = MemoryStore::new();
+        let sealed = store.clone().encrypted(KeyRing::new(1, &[7; 32]));
+        let (owner, fence) = claimed(&sealed, &key("done")).await;
+        let result = StoredResult::Value("1".into());
+        let done = Complete::new(owner, fence, Verdict::Completed, result, MINUTE);
+        sealed.complete(&key("done"), &done).await.unwrap();
+        let (owner, fence) = claimed(&store, &key("there")).await;
+        let record = StoredRecord::new(State::InDoubt, owner, fence);
+        let listed = |name| (Listed::new(key(name), record.clone()), Timestamp::default());
+        let says = Says::try_parse_from(["idem", "--completed", "1", "--unencrypted"]).unwrap();
+        let chosen = Chosen::Many(vec![listed("gone"), listed("there")]);
+        let checked = chosen.check(&says.word, &Access::new(store)).await;
+        assert!(matches!(checked, Err(Trouble::Said(End::Unusable, _))));
+    }
 }

@@ -8,8 +8,8 @@ use idem_core::protocol::{
     Claim, ClaimAnswer, Complete, OnCrash, Owner, Release, ReleaseCause, Renew, Resolution, StoredResult,
     Timestamp, Verdict,
 };
-use idem_core::{Key, RecordKey, Scope, Store as _, StoreError};
-use idem_operate_kit::text::{safe, span};
+use idem_core::{RecordKey, Store as _, StoreError, listing};
+use idem_operate_kit::text::{random_hex, safe, span};
 use idem_operate_kit::{Access, walk};
 use idem_runtime::DynStore;
 use serde_json::{Value, json};
@@ -82,9 +82,8 @@ async fn clock(store: &DynStore, found: &mut Inspection) -> Result<(), StoreErro
 
 /// The median time of each operation, on a key that is removed again.
 async fn times(store: &DynStore) -> Answer<Vec<(&'static str, Duration)>> {
-    let name: String = Owner::random().as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-    let wrong = |error: idem_core::KeyError| Trouble::new(End::Unusable, error.to_string());
-    let key = RecordKey::new(Scope::new("idem.doctor").map_err(wrong)?, Key::new(name).map_err(wrong)?);
+    let invalid = || Trouble::new(End::Unusable, "the temporary key is invalid");
+    let key = listing::name("idem.doctor", &random_hex()).ok_or_else(invalid)?;
     let mut times: Vec<(&'static str, Vec<Duration>)> = Vec::new();
     let mut ended = Ok(());
     for number in 1..=ROUNDS {

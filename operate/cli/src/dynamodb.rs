@@ -10,7 +10,7 @@ use idem_dynamodb::DynamoDbStore;
 const ANY_REGION: &str = "us-east-1";
 
 const FORM: &str = "expected dynamodb://TABLE[?endpoint=URL][&region=NAME][&partition_key=NAME][&sort_key=NAME:VALUE]\
-                    [&time_to_live=NAME][&attribute_prefix=TEXT][&skew_ms=N]";
+                    [&time_to_live=NAME][&skew_ms=N]";
 
 /// A table, by `dynamodb://TABLE?option=value&..`.
 #[derive(Clone, Default)]
@@ -21,7 +21,6 @@ pub struct Table {
     partition_key: Option<String>,
     sort_key: Option<(String, String)>,
     time_to_live: Option<String>,
-    attribute_prefix: Option<String>,
     skew: Option<Duration>,
 }
 
@@ -46,7 +45,6 @@ impl Table {
                     table.sort_key = Some((name.to_owned(), value.to_owned()));
                 }
                 "time_to_live" => table.time_to_live = text,
-                "attribute_prefix" => table.attribute_prefix = text,
                 "skew_ms" => table.skew = Some(Duration::from_millis(value.parse().map_err(|_| wrong())?)),
                 _ => return Err(wrong()),
             }
@@ -77,9 +75,6 @@ impl Table {
         }
         if let Some(name) = &self.time_to_live {
             builder = builder.time_to_live_attribute(name);
-        }
-        if let Some(begin) = &self.attribute_prefix {
-            builder = builder.attribute_prefix(begin);
         }
         if let Some(prefix) = prefix {
             builder = builder.key_prefix(prefix);

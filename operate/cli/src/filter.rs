@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use idem_core::Scope;
-use idem_core::listing::Listed;
-use idem_core::protocol::{State, Timestamp};
+use idem_core::listing::{Listed, Page};
+use idem_core::protocol::{Record, State, Timestamp};
 use idem_operate_kit::Access;
 use idem_operate_kit::text::{is_lapsed, is_over};
 use idem_operate_kit::walk::{Prefix, Walk};
@@ -25,9 +25,6 @@ pub(crate) struct Filter {
     /// Only records in flight whose lease has expired: their workers are gone
     #[arg(long)]
     lapsed: bool,
-    /// Also expired records that were not deleted yet
-    #[arg(long)]
-    expired: bool,
     /// Only records whose key begins like this; refused where keys are digests
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     key_prefix: String,
@@ -42,16 +39,19 @@ pub(crate) enum StateName {
     Released,
     #[value(alias = "in_doubt")]
     InDoubt,
+    Unreadable,
 }
 
-impl From<StateName> for State {
-    fn from(name: StateName) -> Self {
-        match name {
-            StateName::InFlight => Self::InFlight,
-            StateName::Completed => Self::Completed,
-            StateName::Failed => Self::Failed,
-            StateName::Released => Self::Released,
-            StateName::InDoubt => Self::InDoubt,
+impl StateName {
+    /// The state; `None` for records that cannot be read.
+    const fn state(self) -> Option<State> {
+        match self {
+            Self::InFlight => Some(State::InFlight),
+            Self::Completed => Some(State::Completed),
+            Self::Failed => Some(State::Failed),
+            Self::Released => Some(State::Released),
+            Self::InDoubt => Some(State::InDoubt),
+            Self::Unreadable => None,
         }
     }
 }
@@ -69,21 +69,22 @@ pub(crate) fn older(text: &str) -> Result<Duration, String> {
 impl Filter {
     /// Whether no option is given.
     pub(crate) fn is_empty(&self) -> bool {
-        self.state.is_empty()
-            && self.older.is_none()
-            && !self.lapsed
-            && !self.expired
-            && self.key_prefix.is_empty()
+        self.state.is_empty() && self.older.is_none() && !self.lapsed && self.key_prefix.is_empty()
     }
 
+    /// The states that are named, without that of records that cannot be read.
     pub(crate) fn states(&self) -> Vec<State> {
-        self.state.iter().copied().map(State::from).collect()
+        self.state.iter().filter_map(|name| name.state()).collect()
     }
 
-    pub(crate) fn fits(&self, listed: &Listed, now: Timestamp) -> bool {
-        let Listed { record, .. } = listed;
-        (self.expired || !is_over(record, now))
-            && (!self.lapsed || is_lapsed(record, now))
+    /// Whether records that cannot be read are named.
+    pub(crate) fn names_unreadable(&self) -> bool {
+        self.state.iter().any(|name| name.state().is_none())
+    }
+
+    /// Whether lease and age are as they should be.
+    pub(crate) fn fits(&self, record: &Record, now: Timestamp) -> bool {
+        (!self.lapsed || is_lapsed(record, now))
             && self.older.is_none_or(|older| now.since(record.created_at) > older)
     }
 
@@ -98,21 +99,22 @@ impl Filter {
         Ok(Walk::new(&access.store, states, scope).with_prefix(prefix))
     }
 
-    /// All records that match, each once, and the store's time.
+    /// All live records that match, each once, with the store's time when it was read.
     pub(crate) async fn chosen(
         &self,
         access: &Access,
         states: Vec<State>,
         scope: Option<Scope>,
-    ) -> Answer<(Vec<Listed>, Timestamp)> {
-        let (mut chosen, mut names, mut now) = (Vec::new(), HashSet::new(), Timestamp::default());
+    ) -> Answer<Vec<(Listed, Timestamp)>> {
+        let (mut chosen, mut names) = (Vec::new(), HashSet::new());
         let mut walk = self.walk(access, states, scope).await?;
-        while let Some(page) = walk.page().await? {
-            now = page.now;
-            let fitting = page.records.into_iter().filter(|listed| self.fits(listed, now));
-            chosen.extend(fitting.filter(|listed| names.insert(listed.key.clone())));
+        while let Some(Page { records, now, .. }) = walk.page().await? {
+            let live = records.into_iter().filter(|listed| !is_over(&listed.record, now));
+            let fitting = live.filter(|listed| self.fits(&listed.record, now));
+            let new = fitting.filter(|listed| names.insert(listed.key.clone()));
+            chosen.extend(new.map(|listed| (listed, now)));
         }
-        Ok((chosen, now))
+        Ok(chosen)
     }
 }
 

@@ -5,9 +5,9 @@ use std::io::{self, Write as _};
 
 use clap::Args;
 use idem_core::listing::Listed;
-use idem_core::protocol::Timestamp;
+use idem_core::protocol::{Record, Timestamp};
 use idem_core::{RecordKey, StoreErrorKind};
-use idem_operate_kit::text::{name_json, record_head, record_json, record_row, safe, shown};
+use idem_operate_kit::text::{is_over, name_json, record_head, record_json, record_row, safe, shown};
 use idem_operate_kit::{Access, evidence, find, show};
 use serde_json::json;
 
@@ -22,6 +22,9 @@ const ROWS: usize = 200;
 pub(crate) struct List {
     #[command(flatten)]
     filter: Filter,
+    /// Also expired records that were not deleted yet
+    #[arg(long)]
+    expired: bool,
     /// Only records of this operation
     #[arg(long)]
     scope: Option<String>,
@@ -37,6 +40,15 @@ pub(crate) struct List {
     /// Show keys, which are private, instead of their digests
     #[arg(long)]
     keys: bool,
+}
+
+impl List {
+    fn takes(&self, record: &Record, now: Timestamp) -> bool {
+        let states = self.filter.states();
+        (self.filter.state.is_empty() || states.contains(&record.state))
+            && (self.expired || !is_over(record, now))
+            && self.filter.fits(record, now)
+    }
 }
 
 /// Prints records as they arrive, in tables of `ROWS` rows.
@@ -117,26 +129,31 @@ pub(crate) async fn run(list: &List, access: &Access, output: &mut Output) -> An
     let store = evidence::readable(&access.store);
     let mut printer = Printer { output, with_keys: list.keys, rows: Vec::new(), listed: 0 };
     let (mut seen, mut more) = (HashSet::new(), false);
-    let mut walk = list.filter.walk(access, list.filter.states(), scope).await?;
+    let with_unreadable = list.filter.state.is_empty() || list.filter.names_unreadable();
+    // A store may leave out what it cannot read where it looks for states.
+    let states = if with_unreadable { Vec::new() } else { list.filter.states() };
+    let mut walk = list.filter.walk(access, states, scope).await?;
     'pages: while let Some(page) = walk.page().await? {
-        // The state of an unreadable record is unknown, so it matches no `--state`.
-        for key in page.unreadable.iter().filter(|_| list.filter.state.is_empty()) {
-            printer.unreadable(key, list.full)?;
-        }
-        for record in page.records.iter().filter(|record| list.filter.fits(record, page.now)) {
+        let unreadable = page.unreadable.iter().filter(|_| with_unreadable).map(|key| (key, None));
+        let matching = page.records.iter().filter(|listed| list.takes(&listed.record, page.now));
+        for (key, listed) in unreadable.chain(matching.map(|listed| (&listed.key, Some(listed)))) {
             // A walk may return a record twice.
-            if (list.full || most < usize::MAX) && !seen.insert(record.key.clone()) {
+            if (list.full || most < usize::MAX) && !seen.insert(key.clone()) {
                 continue;
             }
             if printer.listed >= most {
                 more = true;
                 break 'pages;
             }
-            if !list.full {
-                printer.record(record, page.now)?;
-            } else if let Some(line) = whole(list, &store, &record.key, page.now).await? {
-                printer.listed += 1;
-                printer.output.line(line)?;
+            match listed {
+                None => printer.unreadable(key, list.full)?,
+                Some(listed) if !list.full => printer.record(listed, page.now)?,
+                Some(_) => {
+                    if let Some(line) = whole(list, &store, key, page.now).await? {
+                        printer.listed += 1;
+                        printer.output.line(line)?;
+                    }
+                }
             }
         }
     }

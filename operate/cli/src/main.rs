@@ -56,7 +56,7 @@ Stores, if their feature is built in:
   postgres://user:password@host/database[?sslmode=require|verify-full]
   mysql://user:password@host/database[?ssl-mode=REQUIRED|VERIFY_IDENTITY]
   dynamodb://TABLE[?endpoint=URL][&region=NAME][&partition_key=NAME][&sort_key=NAME:VALUE]
-            [&time_to_live=NAME][&attribute_prefix=TEXT][&skew_ms=N]
+            [&time_to_live=NAME][&skew_ms=N]
   nats-kv://[user:password@]host:port/BUCKET
   object:s3://BUCKET/PREFIX[?skew_ms=N]   also gs:// and az://, with the environment of the cloud's own tools
   object:FOLDER
@@ -110,15 +110,33 @@ enum Command {
     Man,
 }
 
+impl Command {
+    /// Whether it changes the store: its report then matters.
+    const fn changes(&self) -> bool {
+        match self {
+            Self::Resolve(resolve) => !resolve.decider.dry_run,
+            Self::Forget(forget) => !forget.decider.dry_run,
+            Self::Record(record) => !record.decider.dry_run,
+            #[cfg(feature = "postgres")]
+            Self::Outbox(outbox) => outbox.changes(),
+            Self::Purge(_) => true,
+            _ => false,
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    let changes = cli.command.changes();
     let mut output = Output::new(cli.json);
     let ended = run(cli, &mut output);
     let flushed = output.flush();
     match ended.and_then(|end| flushed.map(|()| end).map_err(Trouble::from)) {
         Ok(end) => end.into(),
         // The reader of the pipe, such as `head`, has closed it.
-        Err(Trouble::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => End::Done.into(),
+        Err(Trouble::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe && !changes => {
+            End::Done.into()
+        }
         Err(Trouble::Output(error)) => said(End::Unusable, &format!("cannot print: {error}")),
         Err(Trouble::Said(end, text)) => said(end, &text),
     }

@@ -47,6 +47,16 @@ struct One {
     decider: Decider,
 }
 
+impl Outbox {
+    /// Whether it changes the outbox.
+    pub(crate) const fn changes(&self) -> bool {
+        match &self.what {
+            What::Retry(one) | What::Discard(one) => !one.decider.dry_run,
+            What::Stats | What::List { .. } => false,
+        }
+    }
+}
+
 fn failed(error: OutboxError) -> Error {
     match error {
         OutboxError::Database(error) => error.into(),

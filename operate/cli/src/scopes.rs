@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use idem_operate_kit::figures::count;
+use idem_operate_kit::figures::look;
 use idem_operate_kit::text::safe;
+use idem_operate_kit::walk::Walk;
 use idem_runtime::{Catalogue, DynStore};
 use serde_json::json;
 
@@ -22,9 +23,9 @@ pub(crate) struct Scopes {
 
 pub(crate) async fn run(scopes: &Scopes, store: &DynStore, output: &mut Output) -> Answer {
     let claimed = claimed(&scopes.catalogue)?;
-    let counted = count(store, None).await?;
+    let counted = look(Walk::new(store, Vec::new(), None), 0, |_| false).await?.counted;
     let mut rows = Vec::new();
-    for (scope, figures) in counted.scopes() {
+    for (scope, figures) in &counted.scopes {
         if claimed.contains(scope) {
             continue;
         }

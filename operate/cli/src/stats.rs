@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use idem_core::Scope;
-use idem_core::listing::Listed;
-use idem_core::protocol::{State, Timestamp};
-use idem_operate_kit::figures::Counted;
-use idem_operate_kit::text::{date, is_over, record_head, record_json, record_row};
+use idem_core::protocol::State;
+use idem_operate_kit::figures::{Counted, Look};
+use idem_operate_kit::text::{date, record_head, record_json, record_row};
 use idem_operate_kit::walk::Walk;
-use idem_operate_kit::{Result, find, prometheus};
+use idem_operate_kit::{Result, figures, find, prometheus};
 use idem_runtime::DynStore;
 
 use super::end::{Answer, End, Trouble};
@@ -47,32 +46,12 @@ pub(crate) struct Stats {
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
     Table,
-    Json,
     Prometheus,
 }
 
-/// The result of one walk.
-struct Look {
-    now: Timestamp,
-    counted: Counted,
-    /// In doubt and in flight, the oldest first.
-    open: Vec<Listed>,
-}
-
 async fn look(store: &DynStore, scope: Option<Scope>, rows: usize) -> Result<Look> {
-    let mut look = Look { now: Timestamp::default(), counted: Counted::default(), open: Vec::new() };
-    let mut walk = Walk::new(store, Vec::new(), scope);
-    while let Some(page) = walk.page().await? {
-        look.now = page.now;
-        look.counted.add(&page);
-        let is_open = |listed: &Listed| matches!(listed.record.state, State::InFlight | State::InDoubt);
-        let open =
-            page.records.into_iter().filter(|listed| is_open(listed) && !is_over(&listed.record, page.now));
-        look.open.extend(open);
-        look.open.sort_by_key(|listed| (listed.record.state == State::InFlight, listed.record.created_at));
-        look.open.truncate(rows);
-    }
-    Ok(look)
+    let is_open = |state| matches!(state, State::InFlight | State::InDoubt);
+    figures::look(Walk::new(store, Vec::new(), scope), rows, is_open).await
 }
 
 fn print(counted: &Counted, output: &mut Output) -> std::io::Result<()> {
@@ -89,8 +68,10 @@ fn print(counted: &Counted, output: &mut Output) -> std::io::Result<()> {
         "RESULTS",
     ];
     output.table(head, &counted.rows())?;
-    if counted.unreadable() > 0 {
-        output.line(format!("{} records cannot be read: see `idem list`", counted.unreadable()))?;
+    if counted.unreadable > 0 {
+        let text =
+            format!("{} records cannot be read: see `idem list --state unreadable`", counted.unreadable);
+        output.line(text)?;
     }
     Ok(())
 }
@@ -103,11 +84,11 @@ pub(crate) async fn run(stats: &Stats, store: &DynStore, costly: bool, output: &
     let counted = look(store, scope, 0).await?.counted;
     match stats.format {
         Format::Prometheus => {
-            output.text(&prometheus::text(&counted, Duration::ZERO))?;
+            output.text(&prometheus::text(&counted))?;
             return Ok(End::Done);
         }
-        Format::Table if !output.is_json() => print(&counted, output)?,
-        _ => output.line(counted.json().to_string())?,
+        Format::Table if output.is_json() => output.line(counted.json().to_string())?,
+        Format::Table => print(&counted, output)?,
     }
     Ok(if counted.is_empty() { End::Nothing } else { End::Done })
 }
@@ -147,17 +128,17 @@ async fn watch(
 
 fn frame(look: &Look, keys: bool, interval: Duration, output: &mut Output) -> std::io::Result<()> {
     if output.is_json() {
-        let open = look.open.iter().map(|listed| record_json(listed, look.now, keys));
+        let open = look.open.iter().map(|(listed, now)| record_json(listed, *now, keys));
         let mut frame = look.counted.json();
         frame["open"] = open.collect::<Vec<_>>().into();
         return output.line(frame.to_string());
     }
-    output.line(format!("{}  every {interval:?}, until Ctrl-C", date(look.now)))?;
+    output.line(format!("{}  every {interval:?}, until Ctrl-C", date(look.counted.now)))?;
     print(&look.counted, output)?;
     if look.open.is_empty() {
         return Ok(());
     }
     output.line("")?;
-    let rows: Vec<_> = look.open.iter().map(|listed| record_row(listed, look.now, keys)).collect();
+    let rows: Vec<_> = look.open.iter().map(|(listed, now)| record_row(listed, *now, keys)).collect();
     output.table(record_head(keys), &rows)
 }

@@ -6,6 +6,17 @@
 use idem_core::StoreError;
 use idem_runtime::DynStore;
 
+#[cfg(not(any(
+    feature = "sqlite",
+    feature = "redis",
+    feature = "postgres",
+    feature = "mysql",
+    feature = "dynamodb",
+    feature = "nats-kv",
+    feature = "object"
+)))]
+compile_error!("enable a store: sqlite, redis, postgres, mysql, dynamodb, nats-kv or object");
+
 /// The forms of a store's URL, for error texts.
 pub const FORMS: &str = "sqlite:FILE, redis://.., rediss://.., redis-cluster://.., rediss-cluster://.., \
                                 redis-sentinel://.., rediss-sentinel://.., postgres://.., mysql://.., dynamodb://TABLE, \
@@ -62,18 +73,6 @@ pub enum StoreUrl {
     /// `object:s3://BUCKET/PREFIX`, `gs://..`, `az://..`.
     #[cfg(feature = "object-cloud")]
     Objects(crate::object::Objects),
-    /// Without any store's feature: the enum needs a variant.
-    #[cfg(not(any(
-        feature = "sqlite",
-        feature = "redis",
-        feature = "postgres",
-        feature = "mysql",
-        feature = "dynamodb",
-        feature = "nats-kv",
-        feature = "object"
-    )))]
-    #[allow(dead_code, reason = "this variant cannot be constructed")]
-    Nothing(std::convert::Infallible),
 }
 
 /// The options of a store besides its URL.
@@ -228,16 +227,6 @@ impl StoreUrl {
             }
             #[cfg(feature = "object-cloud")]
             Self::Objects(objects) => DynStore::new(objects.open().await?),
-            #[cfg(not(any(
-                feature = "sqlite",
-                feature = "redis",
-                feature = "postgres",
-                feature = "mysql",
-                feature = "dynamodb",
-                feature = "nats-kv",
-                feature = "object"
-            )))]
-            Self::Nothing(never) => match *never {},
         })
     }
 }

@@ -22,11 +22,6 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Whether neither a key nor a digest is given.
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.key.is_none() && self.digest.is_none()
-    }
-
     /// The operation, if one is given.
     pub(crate) fn scope(&self) -> Answer<Option<Scope>> {
         Ok(self.scope.as_deref().map(find::scope).transpose()?)
@@ -45,19 +40,23 @@ impl Target {
         }
     }
 
-    /// The stored name of the record. With a key and a scope it does not look whether the record exists.
+    /// The stored name of the record.
     pub(crate) async fn find(&self, access: &Access) -> Answer<RecordKey> {
         let (scope, key) = (self.scope()?, self.key()?);
-        if self.is_empty() {
+        if self.key.is_none() && self.digest.is_none() {
             return Err(Trouble::usage("missing record: give its key, or its digest with `--digest`"));
         }
-        if scope.is_some() && key.is_some() {
-            return self.exact(access);
-        }
-        let digest = self.digest.as_ref().map(|digest| digest.trim().to_ascii_lowercase());
-        let mut names = find::find(access, scope.clone(), key.as_ref(), digest.as_deref()).await?;
+        let mut names = match (scope, key) {
+            (Some(scope), Some(key)) => {
+                find::by_name(access, RecordKey::new(scope, key)).await?.into_iter().collect()
+            }
+            (scope, key) => {
+                let digest = self.digest.as_ref().map(|digest| digest.trim().to_ascii_lowercase());
+                find::find(access, scope, key.as_ref(), digest.as_deref()).await?
+            }
+        };
         match names.len() {
-            0 => Err(evidence::absent(access, scope).await.into()),
+            0 => Err(evidence::absent(access).await.into()),
             1 => Ok(names.remove(0)),
             _ => {
                 let scopes: Vec<String> = names.iter().map(|name| safe(name.scope().as_str())).collect();

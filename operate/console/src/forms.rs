@@ -3,15 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
-use idem_core::protocol::Owner;
+use idem_operate_kit::text::random_hex;
 
 /// The limit of open forms of all operators. A new form evicts the oldest.
 const CAPACITY: usize = 4_096;
-
-/// 128 bits from a cryptographic generator, as hexadecimal digits.
-pub(crate) fn random() -> String {
-    Owner::random().as_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
-}
 
 /// The open forms, the oldest first: operator and number.
 #[derive(Default)]
@@ -24,7 +19,7 @@ impl Forms {
         if forms.len() == CAPACITY {
             forms.pop_front();
         }
-        let number = random();
+        let number = random_hex();
         forms.push_back((operator.to_owned(), number.clone()));
         number
     }

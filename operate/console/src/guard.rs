@@ -1,18 +1,20 @@
 //! Decides who may do what: every request passes here before any page.
 //!
 //! Owns the rules. Every page wants an operator, whom a login has put into the request. No other site can have a browser ask for a
-//! page or send a form. Every response gets the security headers.
+//! page or send a form. Every response gets the security headers, and an error becomes a page.
 
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
+use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Redirect, Response};
+use idem_operate_kit::Error;
 
 use crate::app::App;
 use crate::operator::Operator;
-use crate::page::bare;
+use crate::page::{bare, trouble};
 
 const HEADERS: [(HeaderName, &str); 5] = [
     (
@@ -38,9 +40,16 @@ pub(crate) fn text(headers: &HeaderMap, name: impl header::AsHeaderName) -> Opti
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
+/// The host that the browser asked: over HTTP/2 it is part of the URI.
+pub(crate) fn host(request: &Request) -> &str {
+    let authority = || request.uri().authority().map(Authority::as_str);
+    text(request.headers(), header::HOST).or_else(authority).unwrap_or_default()
+}
+
 /// Whether no other site made the browser send this: by `Sec-Fetch-Site`, and for a form also by `Origin`. A link on another
 /// site may lead here.
-pub(crate) fn is_own(method: &Method, headers: &HeaderMap, own: Option<&str>) -> bool {
+pub(crate) fn is_own(request: &Request, own: Option<&str>) -> bool {
+    let (method, headers) = (request.method(), request.headers());
     let is_read = matches!(*method, Method::GET | Method::HEAD);
     let is_link = is_read && text(headers, "sec-fetch-mode") == Some("navigate");
     let site = text(headers, "sec-fetch-site");
@@ -48,7 +57,7 @@ pub(crate) fn is_own(method: &Method, headers: &HeaderMap, own: Option<&str>) ->
         return false;
     }
     let origin = text(headers, header::ORIGIN);
-    let host = text(headers, header::HOST).unwrap_or_default();
+    let host = host(request);
     is_read
         || origin.is_some_and(|origin| match own {
             Some(own) => origin == own.trim_end_matches('/'),
@@ -59,16 +68,21 @@ pub(crate) fn is_own(method: &Method, headers: &HeaderMap, own: Option<&str>) ->
 pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let refusal = |status, why| bare(status, "Refused", why);
     let is_open = request.uri().path() == "/style.css";
-    let response = if !is_own(request.method(), request.headers(), app.origin.as_deref()) {
+    let operator = request.extensions().get::<Operator>().cloned();
+    let response = if !is_own(&request, app.origin.as_deref()) {
         refusal(StatusCode::FORBIDDEN, "This was not sent from a page of this console.")
-    } else if !is_open && request.extensions().get::<Operator>().is_none() {
+    } else if !is_open && operator.is_none() {
         refusal(StatusCode::UNAUTHORIZED, "Sign in first.")
     } else if let Some(slashed) = without_slash(&request) {
         slashed
     } else {
         next.run(request).await
     };
-    secured(response)
+    let error = response.extensions().get::<Error>().cloned();
+    secured(match (operator, error) {
+        (Some(operator), Some(error)) => trouble(&app, &operator, &error),
+        _ => response,
+    })
 }
 
 /// Links are relative to a path that ends with a slash: a console at `/idem` is at `/idem/`.

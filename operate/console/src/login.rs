@@ -13,13 +13,13 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use axum::routing::{get, post};
+use idem_operate_kit::text::random_hex;
 use maud::html;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
-use crate::forms::random;
-use crate::guard::{is_own, secured, text};
+use crate::guard::{host, is_own, secured, text};
 use crate::operator::Operator;
 use crate::page::{bare, outside};
 use crate::routes;
@@ -71,7 +71,7 @@ impl Login {
     /// A new random token.
     #[must_use]
     pub fn random_token() -> String {
-        random()
+        random_hex()
     }
 
     /// A login by this token.
@@ -127,7 +127,7 @@ impl Login {
             let oldest = sessions.iter().min_by_key(|(_, session)| session.used).map(|(id, _)| id.clone());
             oldest.and_then(|id| sessions.remove(&id));
         }
-        let (id, now) = (random(), Instant::now());
+        let (id, now) = (random_hex(), Instant::now());
         sessions.insert(id.clone(), Session { name, begun: now, used: now });
         id
     }
@@ -152,7 +152,7 @@ impl Login {
     /// Why the request is refused before anybody looks who sent it.
     fn refusal(&self, request: &Request) -> Option<&'static str> {
         let headers = request.headers();
-        if self.is_local && !is_this_machine(text(headers, header::HOST).unwrap_or_default()) {
+        if self.is_local && !is_this_machine(host(request)) {
             return Some("This console answers to localhost, 127.0.0.1 and [::1] only.");
         }
         if self.is_local && FORWARDED.iter().any(|name| headers.contains_key(*name)) {
@@ -160,8 +160,7 @@ impl Login {
                 "This came through a proxy. To put the console behind one, start it with --public-url and --token-file.",
             );
         }
-        (!is_own(request.method(), headers, self.origin.as_deref()))
-            .then_some("This was not sent from a page of this console.")
+        (!is_own(request, self.origin.as_deref())).then_some("This was not sent from a page of this console.")
     }
 }
 

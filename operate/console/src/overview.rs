@@ -1,23 +1,23 @@
-//! The first page: the figures of each operation, the last hour, and the records that may need a person.
+//! The first page: the figures of each operation, and the records that may need a person.
 
 use std::time::Duration;
 
 use idem_core::listing::Listed;
 use idem_core::protocol::{State, Timestamp};
 use idem_operate_kit::audit::Entry;
-use idem_operate_kit::figures::Figures;
+use idem_operate_kit::figures::{Counted, Figures};
 use idem_operate_kit::text::{date, record_row, safe, span};
 use idem_operate_kit::walk::Prefix;
 use idem_operate_kit::{Access, Result, find};
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use crate::look::{Look, MINUTES, Minute, Query, ROWS};
+use crate::look::{Query, ROWS};
 
 /// From this age on a page says how old its figures are.
 const OLD: Duration = Duration::from_secs(5);
 
-/// Which records are filter.
+/// Which records are shown.
 #[derive(Deserialize, Default)]
 pub(crate) struct Filter {
     #[serde(default)]
@@ -67,26 +67,24 @@ pub(crate) fn first() -> Markup {
 }
 
 pub(crate) fn overview(
-    look: &Look,
+    counted: &Counted,
     age: Duration,
-    listed: (&Vec<Listed>, Timestamp),
+    listed: &[(Listed, Timestamp)],
     filter: &Filter,
 ) -> Markup {
     html! {
-        p { "As of " time { (date(look.now)) } ", by the store's clock"
+        p { "As of " time { (date(counted.now)) } ", by the store's clock"
             @if age > OLD { ", " (span(age)) " ago: a new walk through the store takes its time" } "." }
-        (figures(look))
-        (chart(&look.minutes))
+        (figures(counted))
         (records(listed, filter))
     }
 }
 
-fn figures(look: &Look) -> Markup {
-    let all: Vec<_> = look.counted.scopes().collect();
+fn figures(counted: &Counted) -> Markup {
     html! {
         section aria-labelledby="operations" {
             h2 #operations { "Operations" }
-            @if all.is_empty() { p { "The store has no records." } } @else {
+            @if counted.scopes.is_empty() { p { "The store has no records." } } @else {
                 div.wide tabindex="0" role="region" aria-label="Table of operations" {
                     table {
                         thead { tr {
@@ -95,12 +93,12 @@ fn figures(look: &Look) -> Markup {
                                 th.number scope="col" { (name) }
                             }
                         } }
-                        tbody { @for (scope, figures) in all { (row(scope, figures)) } }
+                        tbody { @for (scope, figures) in &counted.scopes { (row(scope, figures)) } }
                     }
                 }
             }
-            @if look.counted.unreadable() > 0 {
-                p.warn { "This version cannot read " (look.counted.unreadable()) " records." }
+            @if counted.unreadable > 0 {
+                p.warn { "This version cannot read " (counted.unreadable) " records." }
             }
         }
     }
@@ -124,7 +122,7 @@ fn row(scope: &str, figures: &Figures) -> Markup {
     } }
 }
 
-fn records((records, now): (&Vec<Listed>, Timestamp), filter: &Filter) -> Markup {
+fn records(records: &[(Listed, Timestamp)], filter: &Filter) -> Markup {
     let is_all = filter.scope.is_empty() && filter.state.is_empty() && filter.prefix.is_empty();
     html! {
         section aria-labelledby="records" {
@@ -151,8 +149,8 @@ fn records((records, now): (&Vec<Listed>, Timestamp), filter: &Filter) -> Markup
                             th.number scope="col" { "Attempt" }
                             @for name in ["Age", "Remark"] { th scope="col" { (name) } }
                         } }
-                        tbody { @for listed in records {
-                            @let [digest, scope, state, attempt, age, remark] = record_row(listed, now, false);
+                        tbody { @for (listed, now) in records {
+                            @let [digest, scope, state, attempt, age, remark] = record_row(listed, *now, false);
                             tr {
                                 td { a.digest href=(address(listed.key.scope().as_str(), &digest)) { (digest) } }
                                 td.name { bdi { (scope) } }
@@ -166,36 +164,6 @@ fn records((records, now): (&Vec<Listed>, Timestamp), filter: &Filter) -> Markup
                 }
             }
             @if records.len() == ROWS { p { "These are the first " (ROWS) "; " code { "idem list" } " shows all." } }
-        }
-    }
-}
-
-/// A bar chart of the calls of each minute, with the sums as text for people who cannot see it.
-fn chart(minutes: &[Minute; MINUTES]) -> Markup {
-    let sum = |of: fn(&Minute) -> u64| minutes.iter().map(of).sum::<u64>();
-    let (begun, completed, failed) = (sum(|m| m.begun), sum(|m| m.completed), sum(|m| m.failed));
-    let most = minutes.iter().map(|m| m.begun.max(m.completed + m.failed)).max().unwrap_or(0).max(1);
-    // In a box of 600 x 100, a minute is 10 wide.
-    let height = |count: u64| count * 100 / most;
-    html! {
-        section aria-labelledby="hour" {
-            h2 #hour { "The last hour" }
-            figure {
-                svg viewBox="0 0 600 100" role="img" aria-labelledby="hour-text" preserveAspectRatio="none" {
-                    @for (place, minute) in minutes.iter().enumerate() {
-                        @let left = place * 10;
-                        @let (begun, failed) = (height(minute.begun), height(minute.failed));
-                        @let completed = height(minute.completed);
-                        rect.begun x=(left) y=(100 - begun) width="4" height=(begun) {}
-                        rect.completed x=(left + 5) y=(100 - completed - failed) width="4" height=(completed) {}
-                        rect.failed x=(left + 5) y=(100 - failed) width="4" height=(failed) {}
-                    }
-                }
-                figcaption #hour-text {
-                    span.key.begun {} "Begun: " (begun) ". " span.key.completed {} "Completed: " (completed) ". "
-                    span.key.failed {} "Failed: " (failed) ". At most " (most) " a minute. Of records that are still in the store."
-                }
-            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The frame of every page: head, navigation, messages. Links are relative, so the console works under any path.
 
+use axum::Extension;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use idem_operate_kit::{Error, Kind};
@@ -86,6 +87,21 @@ pub(crate) fn message(
     let mut response = page(app, operator, title, &body);
     *response.status_mut() = status;
     response
+}
+
+/// An error as the response of a handler. `guard` makes a page of it, for the operator of the request.
+pub(crate) struct Failed(Error);
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self(error)
+    }
+}
+
+impl IntoResponse for Failed {
+    fn into_response(self) -> Response {
+        Extension(self.0).into_response()
+    }
 }
 
 /// An error as a page.

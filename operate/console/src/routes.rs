@@ -21,11 +21,12 @@ use crate::guard;
 use crate::look::{Findings, Query};
 use crate::operator::Operator;
 use crate::overview::{self, Filter};
-use crate::page::{STYLE, message, page, trouble};
+use crate::page::{Failed, STYLE, message, page};
 use crate::record::{self, Sent, Whole};
 use crate::walks::still_looking;
 
 type Shared = State<Arc<App>>;
+type Handled = std::result::Result<Response, Failed>;
 
 pub(crate) fn router(app: Arc<App>) -> Router {
     Router::new()
@@ -52,10 +53,10 @@ pub(crate) async fn style() -> Response {
 
 async fn metrics(State(app): Shared) -> Response {
     match app.walks.get(&Query::Overview).await {
-        Ok(Some((walk, age))) => {
+        Ok(Some((walk, _))) => {
             let Findings::Overview(look) = &*walk else { return StatusCode::NOT_FOUND.into_response() };
             let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
-            (kind, prometheus::text(&look.counted, age)).into_response()
+            (kind, prometheus::text(&look.counted)).into_response()
         }
         // The first walk goes on, and a later scrape gets its figures.
         Ok(None) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
@@ -67,7 +68,7 @@ async fn home(
     State(app): Shared,
     Extension(operator): Extension<Operator>,
     Parameters(filter): Parameters<Filter>,
-) -> Response {
+) -> Handled {
     records(&app, &operator, &filter).await
 }
 
@@ -76,42 +77,35 @@ async fn list(
     State(app): Shared,
     Extension(operator): Extension<Operator>,
     Form(filter): Form<Filter>,
-) -> Response {
+) -> Handled {
     records(&app, &operator, &filter).await
 }
 
-async fn records(app: &App, operator: &Operator, filter: &Filter) -> Response {
-    let body = async {
-        let query = filter.query(&app.access).await?;
-        let some = match &query {
-            None => None,
-            Some(query) => Some(app.walks.get(query).await?.ok_or_else(still_looking)?),
-        };
-        let Some((walk, age)) = app.walks.get(&Query::Overview).await? else { return Ok(overview::first()) };
-        let Findings::Overview(look) = &*walk else { return Err(still_looking()) };
-        let listed = match some.as_ref().map(|(walk, _)| &**walk) {
-            Some(Findings::Records(records, now)) => (records, *now),
-            _ => (&look.open, look.now),
-        };
-        Result::Ok(overview::overview(look, age, listed, filter))
+async fn records(app: &App, operator: &Operator, filter: &Filter) -> Handled {
+    let query = filter.query(&app.access).await?;
+    let some = match &query {
+        None => None,
+        Some(query) => Some(app.walks.get(query).await?.ok_or_else(still_looking)?),
     };
-    match body.await {
-        Ok(body) => page(app, operator, "Records", &body),
-        Err(error) => trouble(app, operator, &error),
-    }
+    let Some((walk, age)) = app.walks.get(&Query::Overview).await? else {
+        return Ok(page(app, operator, "Records", &overview::first()));
+    };
+    let Findings::Overview(look) = &*walk else { return Err(still_looking().into()) };
+    let listed = match some.as_ref().map(|(walk, _)| &**walk) {
+        Some(Findings::Records(records)) => records,
+        _ => &look.open,
+    };
+    Ok(page(app, operator, "Records", &overview::overview(&look.counted, age, listed, filter)))
 }
 
-async fn trail(State(app): Shared, Extension(operator): Extension<Operator>) -> Response {
-    match app.walks.get(&Query::Trail).await {
-        Ok(Some((walk, _))) => {
-            let Findings::Trail(entries) = &*walk else {
-                return trouble(&app, &operator, &still_looking());
-            };
-            page(&app, &operator, "Audit trail", &overview::trail(entries))
-        }
-        Ok(None) => page(&app, &operator, "Audit trail", &overview::first()),
-        Err(error) => trouble(&app, &operator, &error),
-    }
+async fn trail(State(app): Shared, Extension(operator): Extension<Operator>) -> Handled {
+    let walk = app.walks.get(&Query::Trail).await?;
+    let body = match walk.as_ref().map(|(walk, _)| &**walk) {
+        None => overview::first(),
+        Some(Findings::Trail(entries)) => overview::trail(entries),
+        Some(_) => return Err(still_looking().into()),
+    };
+    Ok(page(&app, &operator, "Audit trail", &body))
 }
 
 #[derive(Deserialize)]
@@ -122,7 +116,14 @@ struct Named {
 
 /// The stored name of the record with this digest in this scope: several operations may have a record with one digest.
 async fn named(app: &App, scope: &str, digest: &str) -> Result<RecordKey> {
-    app.walks.named(find::scope(scope)?, digest).await?.ok_or_else(absent)
+    let scope = find::scope(scope)?;
+    if scope.is_reserved() {
+        return Err(Error::new(Kind::Refused, "the console shows and changes none of idem's own records"));
+    }
+    match app.walks.named(scope, digest).await? {
+        Some(key) => Ok(key),
+        None => Err(evidence::absent(&app.access).await),
+    }
 }
 
 /// How the results of the record's operation are kept. `None` while the walk that shows it is under way.
@@ -138,7 +139,8 @@ async fn whole<'k>(app: &App, key: &'k RecordKey, is_open: bool) -> Result<Whole
     let store = evidence::readable(&app.access.store);
     let record = store.get(key).await?.ok_or_else(absent)?;
     let now = walk::now(&app.access.store).await?;
-    let form = encoding(app, key, &record).await?.unwrap_or(Encoding::Unknown);
+    // Another record that cannot be read does not close this page. Where a result is recorded, it is reported.
+    let form = encoding(app, key, &record).await.ok().flatten().unwrap_or(Encoding::Unknown);
     Ok(Whole { key, record, now, form, is_open })
 }
 
@@ -146,13 +148,10 @@ async fn one(
     State(app): Shared,
     Extension(operator): Extension<Operator>,
     Parameters(name): Parameters<Named>,
-) -> Response {
-    let page_of = async {
-        let key = named(&app, &name.scope, &name.digest).await?;
-        let body = record::record(&app, &operator, whole(&app, &key, false).await?);
-        Result::Ok(page(&app, &operator, "Record", &body))
-    };
-    page_of.await.unwrap_or_else(|error| trouble(&app, &operator, &error))
+) -> Handled {
+    let key = named(&app, &name.scope, &name.digest).await?;
+    let body = record::record(&app, &operator, whole(&app, &key, false).await?);
+    Ok(page(&app, &operator, "Record", &body))
 }
 
 #[derive(Deserialize)]
@@ -167,11 +166,9 @@ async fn by_key(app: &App, text: &str) -> Result<Vec<RecordKey>> {
     };
     let Findings::Overview(look) = &*walk else { return Ok(Vec::new()) };
     let mut names = Vec::new();
-    for (scope, _) in look.counted.scopes() {
-        let name = app.access.stored(&RecordKey::new(find::scope(scope)?, key.clone()))?;
-        if app.access.store.get(&name).await?.is_some() {
-            names.push(name);
-        }
+    for scope in look.counted.scopes.keys() {
+        let name = RecordKey::new(find::scope(scope)?, key.clone());
+        names.extend(find::by_name(&app.access, name).await?);
     }
     Ok(names)
 }
@@ -180,31 +177,25 @@ async fn search(
     State(app): Shared,
     Extension(operator): Extension<Operator>,
     Form(question): Form<Question>,
-) -> Response {
+) -> Handled {
     let text = question.q.trim();
-    let names = async {
-        let names = by_key(&app, text).await?;
-        if !names.is_empty() {
-            app.walks.remember(&names.iter().collect::<Vec<_>>());
-            return Result::Ok(names);
-        }
-        let (walk, _) =
-            app.walks.get(&Query::Find(None, text.to_owned())).await?.ok_or_else(still_looking)?;
-        Ok(walk.names().into_iter().cloned().collect())
-    };
-    let names = match names.await {
-        Ok(names) => names,
-        Err(error) => return trouble(&app, &operator, &error),
-    };
+    let mut names = by_key(&app, text).await?;
+    if names.is_empty() {
+        let query = Query::Find(None, text.to_owned());
+        let (walk, _) = app.walks.get(&query).await?.ok_or_else(still_looking)?;
+        names = walk.names().into_iter().cloned().collect();
+    } else {
+        app.walks.remember(&names.iter().collect::<Vec<_>>());
+    }
     let address = |key: &RecordKey| overview::address(key.scope().as_str(), &key.digest().to_string());
     match names.as_slice() {
-        [] => trouble(&app, &operator, &absent()),
-        [one] => Redirect::to(&address(one)).into_response(),
+        [] => Err(evidence::absent(&app.access).await.into()),
+        [one] => Ok(Redirect::to(&address(one)).into_response()),
         several => {
             let list = html! { ul { @for key in several {
                 li { a href=(address(key)) { (key.digest()) " of " bdi { (text::safe(key.scope().as_str())) } } }
             } } };
-            page(&app, &operator, "Several operations have this key", &list)
+            Ok(page(&app, &operator, "Several operations have this key", &list))
         }
     }
 }
@@ -235,15 +226,12 @@ impl FromRequest<Arc<App>> for Issued {
 }
 
 /// Shows key and result. The trail notes who saw them.
-async fn reveal(Issued { app, operator, sent }: Issued) -> Response {
-    let page_of = async {
-        let key = named(&app, &sent.scope, &sent.digest).await?;
-        let trail = Trail { by: operator.name.clone(), reason: None };
-        let deed = Deed::on(&key, "revealed", None);
-        let whole = trail.around(&app.access.store, &deed, whole(&app, &key, true)).await?;
-        Result::Ok(page(&app, &operator, "Record", &record::record(&app, &operator, whole)))
-    };
-    page_of.await.unwrap_or_else(|error| trouble(&app, &operator, &error))
+async fn reveal(Issued { app, operator, sent }: Issued) -> Handled {
+    let key = named(&app, &sent.scope, &sent.digest).await?;
+    let trail = Trail { by: operator.name.clone(), reason: None };
+    let deed = Deed::on(&key, "revealed", None);
+    let whole = trail.around(&app.access.store, &deed, whole(&app, &key, true)).await?;
+    Ok(page(&app, &operator, "Record", &record::record(&app, &operator, whole)))
 }
 
 /// The record of a form, if it is still as it was shown and may be settled like this.
@@ -265,30 +253,19 @@ async fn decidable(app: &App, sent: &Sent) -> Result<(RecordKey, Shown)> {
     Ok((key, shown))
 }
 
-async fn confirm(Issued { app, operator, sent }: Issued) -> Response {
-    match decidable(&app, &sent).await {
-        Ok((key, shown)) => {
-            let body = record::question(&app, &operator, &key, shown, &sent);
-            page(&app, &operator, "This will happen", &body)
-        }
-        Err(error) => trouble(&app, &operator, &error),
-    }
+async fn confirm(Issued { app, operator, sent }: Issued) -> Handled {
+    let (key, shown) = decidable(&app, &sent).await?;
+    let body = record::question(&app, &operator, &key, shown, &sent);
+    Ok(page(&app, &operator, "This will happen", &body))
 }
 
-async fn settle(Issued { app, operator, sent }: Issued) -> Response {
-    let settling = async {
-        let (key, shown) = decidable(&app, &sent).await?;
-        let reason = Some(sent.reason.clone()).filter(|reason| !reason.is_empty());
-        let trail = Trail { by: operator.name.clone(), reason };
-        act::settle(&app.access, &trail, &key, shown, &sent.decision()?).await
-    };
-    let settled = settling.await;
+async fn settle(Issued { app, operator, sent }: Issued) -> Handled {
+    let (key, shown) = decidable(&app, &sent).await?;
+    let reason = Some(sent.reason.clone()).filter(|reason| !reason.is_empty());
+    let trail = Trail { by: operator.name.clone(), reason };
+    let settled = act::settle(&app.access, &trail, &key, shown, &sent.decision()?).await;
     app.walks.changed();
-    match settled {
-        Ok(()) => {
-            let text = "The decision is recorded, and in the audit trail.";
-            message(&app, &operator, StatusCode::OK, "Done", text)
-        }
-        Err(error) => trouble(&app, &operator, &error),
-    }
+    settled?;
+    let text = "The decision is recorded, and in the audit trail.";
+    Ok(message(&app, &operator, StatusCode::OK, "Done", text))
 }

@@ -4,6 +4,7 @@
 //! age. A request that goes away ends no walk.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -32,7 +33,8 @@ struct Ended {
     begun: Instant,
     at: Instant,
     result: Result<Arc<Findings>>,
-    is_stale: bool,
+    /// How many changes were made before it began.
+    changes: u64,
 }
 
 /// The last walk of a query, and whether one is under way.
@@ -43,13 +45,13 @@ struct Slot {
 }
 
 impl Slot {
-    fn is_fresh(&self, fresh: Duration) -> bool {
+    fn is_fresh(&self, fresh: Duration, changes: u64) -> bool {
         self.last.as_ref().is_some_and(|last| {
             let pause = match last.result {
                 Ok(_) => fresh.max((last.at - last.begun) * PAUSES),
                 Err(_) => FRESH,
             };
-            !last.is_stale && last.at.elapsed() < pause
+            last.changes == changes && last.at.elapsed() < pause
         })
     }
 
@@ -67,6 +69,8 @@ pub(crate) struct Walks {
     access: Access,
     fresh: Duration,
     slots: Mutex<HashMap<Query, Slot>>,
+    /// How many changes this console made.
+    changes: AtomicU64,
     /// Held during a walk.
     one: tokio::sync::Mutex<()>,
     /// The stored names of records that were shown, by operation and digest.
@@ -83,6 +87,7 @@ impl Walks {
             access,
             fresh,
             slots: Mutex::default(),
+            changes: AtomicU64::default(),
             one: tokio::sync::Mutex::default(),
             names: Mutex::default(),
         }
@@ -112,7 +117,7 @@ impl Walks {
             slots.remove(&oldest.ok_or_else(busy)?);
         }
         let slot = slots.entry(query.clone()).or_default();
-        if slot.is_fresh(self.fresh) {
+        if slot.is_fresh(self.fresh, self.changes.load(Ordering::SeqCst)) {
             return Ok(None);
         }
         if let Some(running) = slot.running() {
@@ -130,12 +135,12 @@ impl Walks {
 
     async fn walk(&self, query: Query) {
         let _one = self.one.lock().await;
-        let begun = Instant::now();
+        let (begun, changes) = (Instant::now(), self.changes.load(Ordering::SeqCst));
         let result = query.read(&self.access).await;
         if let Ok(found) = &result {
             self.remember(&found.names());
         }
-        let ended = Ended { begun, at: Instant::now(), result, is_stale: false };
+        let ended = Ended { begun, at: Instant::now(), result, changes };
         locked(&self.slots).insert(query, Slot { last: Some(ended), running: None });
     }
 
@@ -165,11 +170,7 @@ impl Walks {
 
     /// The next requests see the store as it is after a change, as soon as a walk can show it.
     pub(crate) fn changed(&self) {
-        for slot in locked(&self.slots).values_mut() {
-            if let Some(last) = &mut slot.last {
-                last.is_stale = true;
-            }
-        }
+        self.changes.fetch_add(1, Ordering::SeqCst);
     }
 }
 

@@ -12,7 +12,7 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse as _, Response};
 use http_body_util::BodyExt as _;
 use idem_console::{Operator, service};
-use idem_core::listing::{List, Page};
+use idem_core::listing::{List, Listed, Page};
 use idem_core::protocol::{
     Answer, Claim, ClaimAnswer, OnCrash, Owner, Record, Release, ReleaseCause, Request as Asked, State,
 };
@@ -163,6 +163,68 @@ async fn another_sites_page_starts_no_walk() {
     assert_eq!((response.status(), store.pages()), (StatusCode::FORBIDDEN, 0));
 }
 
+#[tokio::test]
+async fn a_form_is_taken_over_http_2_which_has_no_host() {
+    let app = app(&Watched::new(1_000));
+    for (origin, is_taken) in [("https://app.example", true), ("https://evil.example", false)] {
+        let request = Request::post("https://app.example/idem/find")
+            .header("x-user", "mara")
+            .header(header::ORIGIN, origin)
+            .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
+        let response = app.clone().oneshot(request.body(Body::from("q=order-1")).unwrap()).await.unwrap();
+        assert_eq!(response.status() != StatusCode::FORBIDDEN, is_taken, "{origin}");
+    }
+}
+
+#[tokio::test]
+async fn nobody_deletes_the_trail_of_his_own_acts() {
+    let store = Watched::new(1_000);
+    let (done, other) = (store.in_doubt("order-1").await, store.in_doubt("order-2").await);
+    let app = app(&store);
+    let page_of = async |key: &RecordKey| {
+        get(&app, &format!("/idem/record?scope={}&digest={}", key.scope().as_str(), key.digest())).await.2
+    };
+    let sent = form(&page_of(&done).await, "confirm", "action=release");
+    assert_eq!(ask(&app, Method::POST, "/idem/settle", "mara", &sent).await.0, StatusCode::OK);
+    let trail = List::default().with_scope(Scope::new("idem.audit").ok());
+    let entries = store.inner.list(&trail).await.unwrap().records;
+    let Listed { key, record, .. } = &entries[0];
+    let sent = form(&page_of(&other).await, "confirm", "");
+    let number = sent.split('&').next().unwrap();
+    let sent = format!(
+        "{number}&scope=idem.audit&digest={}&state=completed&fence={}&attempt={}&action=forget",
+        key.digest(),
+        record.fence,
+        record.attempt
+    );
+    assert_eq!(ask(&app, Method::POST, "/idem/settle", "mara", &sent).await.0, StatusCode::CONFLICT);
+    assert_eq!(store.inner.list(&trail).await.unwrap().records, entries);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_walk_that_began_before_a_change_is_made_again_after_it() {
+    let store = Watched::new(3);
+    let key = store.in_doubt("order-1").await;
+    let app = app(&store);
+    get(&app, "/idem/").await;
+    let page = get(&app, &format!("/idem/record?scope=shop.charge&digest={}", key.digest())).await.2;
+    assert_eq!(store.pages(), 3);
+    tokio::time::advance(Duration::from_secs(100)).await;
+    let running = tokio::spawn({
+        let app = app.clone();
+        async move { get(&app, "/idem/").await.0 }
+    });
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    let sent = form(&page, "confirm", "action=release");
+    assert_eq!(ask(&app, Method::POST, "/idem/settle", "mara", &sent).await.0, StatusCode::OK);
+    store.permits.add_permits(2);
+    assert_eq!((running.await.unwrap(), store.pages()), (StatusCode::OK, 4));
+    get(&app, "/idem/").await;
+    assert_eq!(store.pages(), 5);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_scrape_that_gives_up_ends_no_walk_and_a_later_one_gets_its_figures() {
     let store = Watched::new(0);
@@ -178,12 +240,18 @@ async fn a_scrape_that_gives_up_ends_no_walk_and_a_later_one_gets_its_figures() 
     let (status, _, text) = get(&app, "/idem/metrics").await;
     assert_eq!((status, store.pages()), (StatusCode::OK, 1));
     assert!(text.contains("state=\"in_doubt\"} 1"), "{text}");
-    // The walk took 11 s: the next begins a while later, is held up, and the last figures are served with their age.
+    let looked_at = |text: &str| {
+        let at = text.lines().find_map(|line| line.strip_prefix("idem_store_looked_at_timestamp_seconds "));
+        at.unwrap_or_else(|| panic!("{text}")).parse::<f64>().unwrap()
+    };
+    let begun = looked_at(&text);
+    // The walk took 11 s: the next begins a while later, is held up, and the last figures are served with their time.
     tokio::time::advance(Duration::from_secs(100)).await;
     let (status, _, text) = get(&app, "/idem/metrics").await;
-    let age = text.lines().find_map(|line| line.strip_prefix("idem_store_looked_at_seconds "));
-    let age: f64 = age.unwrap_or_else(|| panic!("{text}")).parse().unwrap();
-    assert!(status == StatusCode::OK && age > 100.0, "{age}");
+    assert_eq!((status, looked_at(&text)), (StatusCode::OK, begun));
+    store.permits.add_permits(1);
+    tokio::time::advance(Duration::from_secs(100)).await;
+    assert!(looked_at(&get(&app, "/idem/metrics").await.2) > begun + 100.0);
 }
 
 #[tokio::test]

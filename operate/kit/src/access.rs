@@ -92,9 +92,7 @@ impl Access {
     /// The name has no digest.
     pub fn stored(&self, name: &RecordKey) -> Result<RecordKey> {
         match &self.names {
-            Some(names) if !is_digest(name.key().as_str()) && !name.scope().is_reserved() => {
-                Ok(names.stored_name(name)?)
-            }
+            Some(names) if !name.scope().is_reserved() => Ok(names.stored_name(name)?),
             _ => Ok(name.clone()),
         }
     }
@@ -105,11 +103,4 @@ impl Access {
         stored.digest().to_string() == digest
             || self.names.as_ref().is_some_and(|names| names.has_digest(stored, digest))
     }
-}
-
-/// Whether this has the form of a digest that `StoreExt::digest_keys`, or the HTTP layer, makes of a key.
-#[must_use]
-pub fn is_digest(key: &str) -> bool {
-    let digits = key.strip_prefix("sha256:").unwrap_or(key);
-    digits.len() == 64 && digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
 }

@@ -8,13 +8,13 @@ use idem_core::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, OnCrash, Owner, Record, Release, ReleaseCause, Resolution,
     ResolveAnswer, Seen, State, StoredResult, Verdict,
 };
-use idem_core::{RecordKey, Store as _, StoreErrorKind};
+use idem_core::{RecordKey, Scope, Store as _, StoreErrorKind};
 
 use crate::access::Access;
 use crate::audit::{Deed, Trail};
 use crate::error::{Error, Kind, Result};
 use crate::text::is_lapsed;
-use crate::walk;
+use crate::walk::{self, TRAIL};
 
 /// The lease of the claims that are made here.
 const LEASE: Duration = Duration::from_secs(30);
@@ -47,6 +47,13 @@ impl Shown {
         match self {
             Self::Record(seen) | Self::Lapsed(seen) => seen.state.as_str(),
             Self::Unreadable => "unreadable",
+        }
+    }
+
+    const fn seen(self) -> Option<Seen> {
+        match self {
+            Self::Record(seen) | Self::Lapsed(seen) => Some(seen),
+            Self::Unreadable => None,
         }
     }
 
@@ -120,6 +127,21 @@ impl Decision {
         }
     }
 
+    /// Whether this decision leaves such a record of one that was seen like this.
+    fn leaves(&self, seen: Seen, record: Option<&Record>) -> bool {
+        let Some(record) = record else { return matches!(self, Self::Forget) };
+        let is_of_seen =
+            (record.owner, record.fence, record.attempt) == (Owner::NOBODY, seen.fence, seen.attempt);
+        is_of_seen
+            && match self {
+                Self::Record(verdict, result) => record
+                    .replay()
+                    .is_some_and(|replay| (replay.verdict, &replay.result) == (*verdict, result)),
+                Self::Release => record.state == State::Released,
+                Self::Forget => false,
+            }
+    }
+
     fn resolution(&self, seen: Seen) -> Resolution {
         match self {
             Self::Record(verdict, result) => Resolution::RecordSeen(seen, *verdict, result.clone()),
@@ -141,24 +163,38 @@ pub async fn settle(
     shown: Shown,
     decision: &Decision,
 ) -> Result<()> {
+    check_scope(key.scope())?;
     decision.check(shown)?;
-    let seen = match shown {
-        Shown::Lapsed(seen) if !matches!(decision, Decision::Forget) => {
-            Some(put_in_doubt(access, key, seen).await?)
-        }
-        Shown::Record(seen) | Shown::Lapsed(seen) => Some(seen),
-        Shown::Unreadable => None,
-    };
     let act = async {
-        let Some(seen) = seen else { return forget_unreadable(access, key).await };
+        let seen = match shown {
+            Shown::Lapsed(seen) if !matches!(decision, Decision::Forget) => {
+                put_in_doubt(access, key, seen).await?
+            }
+            Shown::Record(seen) | Shown::Lapsed(seen) => seen,
+            Shown::Unreadable => return forget_unreadable(access, key).await,
+        };
         match access.store.resolve(key, &decision.resolution(seen)).await? {
             ResolveAnswer::Resolved => Ok(()),
+            // A store repeats a request whose answer was lost, and then finds what the first one did.
+            _ if decision.leaves(seen, access.store.get(key).await?.as_ref()) => Ok(()),
             ResolveAnswer::NotInDoubt(state) => Err(refused(state)),
             ResolveAnswer::Changed(state) => Err(changed(Some(state))),
             _ => Err(Error::new(Kind::Absent, "there is no such record any more; nothing was done")),
         }
     };
-    trail.around(&access.store, &Deed::on(key, decision.word(), seen), act).await
+    trail.around(&access.store, &Deed::on(key, decision.word(), shown.seen()), act).await
+}
+
+/// Refuses a decision about an entry of the audit trail.
+///
+/// # Errors
+///
+/// The scope is that of the trail.
+pub fn check_scope(scope: &Scope) -> Result<()> {
+    match scope.as_str() {
+        TRAIL => Err(Error::new(Kind::Refused, "nothing was done: the audit trail cannot be changed")),
+        _ => Ok(()),
+    }
 }
 
 /// Deletes a record that cannot be read, if that is still so. There is no state that the store could compare.
@@ -182,7 +218,7 @@ async fn put_in_doubt(access: &Access, key: &RecordKey, shown: Seen) -> Result<S
         if let ClaimAnswer::Granted(grant) = store.claim(key, &claim).await? {
             // The record was forgotten or released meanwhile. This claim has no body to run.
             store.release(key, &Release::new(claim.owner, grant.fence, ReleaseCause::Unused)).await?;
-            return Err(absent());
+            return Err(changed(Some(State::Released)));
         }
         seen = Seen::of(&store.get(key).await?.ok_or_else(absent)?);
     }
@@ -204,8 +240,11 @@ pub async fn record(
     (verdict, result): (Verdict, &StoredResult),
     ttl: Duration,
 ) -> Result<()> {
+    check_scope(key.scope())?;
     let store = &access.store;
     let act = async {
+        // A claim would put a key in doubt whose lease has expired.
+        check_free(access, key).await?;
         let owner = Owner::random();
         let claim = Claim::new(owner, LEASE, ttl).with_on_crash(OnCrash::InDoubt);
         let grant = match store.claim(key, &claim).await? {
@@ -233,6 +272,18 @@ pub async fn record(
     trail.around(store, &Deed::on(key, "recorded", None), act).await
 }
 
+/// Refuses a key that has a record. One whose only claim was given back unused counts as none.
+///
+/// # Errors
+///
+/// There is a record, or the store fails.
+pub async fn check_free(access: &Access, key: &RecordKey) -> Result<()> {
+    match access.store.get(key).await? {
+        Some(record) if record.state != State::Released || record.attempt > 0 => Err(is_there(record.state)),
+        _ => Ok(()),
+    }
+}
+
 /// The error for a name without a record.
 #[must_use]
 pub fn absent() -> Error {
@@ -257,8 +308,7 @@ pub fn refused(state: State) -> Error {
 }
 
 /// The error for a key that has a record in this state.
-#[must_use]
-pub fn is_there(state: State) -> Error {
+fn is_there(state: State) -> Error {
     let text = format!("nothing was done: there is a record, and it is {}", state.as_str());
     Error::new(Kind::Refused, text)
 }

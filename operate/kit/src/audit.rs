@@ -10,13 +10,14 @@ use idem_core::protocol::{
     Claim, ClaimAnswer, Complete, OnCrash, Owner, RecordStep, RecordStepAnswer, RecordedStep, Seen,
     StoredResult, Timestamp, Verdict,
 };
-use idem_core::{Key, RecordKey, Scope, Store as _};
+use idem_core::{RecordKey, Store as _, StoreErrorKind, listing};
 use idem_runtime::DynStore;
 use serde_json::{Value, json};
 
 use crate::access::Access;
 use crate::error::{Error, Kind, Result};
-use crate::text::safe;
+use crate::find;
+use crate::text::{random_hex, safe};
 use crate::walk::{TRAIL, Walk};
 
 /// How long an entry is kept: 400 days.
@@ -109,9 +110,8 @@ impl Trail {
 
 /// A new name for an entry, which begins with the record's digest.
 fn entry_name(digest: &str) -> Result<RecordKey> {
-    let unique: String = Owner::random().as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-    let name = || Some(RecordKey::new(Scope::new(TRAIL).ok()?, Key::new(format!("{digest}/{unique}")).ok()?));
-    name().ok_or_else(|| Error::new(Kind::Unusable, "the trail cannot be written; nothing was done"))
+    listing::name(TRAIL, &format!("{digest}/{}", random_hex()))
+        .ok_or_else(|| Error::new(Kind::Unusable, "the trail cannot be written; nothing was done"))
 }
 
 /// An entry that was read.
@@ -137,14 +137,24 @@ impl Entry {
 /// The store fails.
 pub async fn entries(access: &Access, digest: Option<&str>) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
-    let mut walk = Walk::of_the_trail(&access.store);
+    let mut walk = Walk::new(&access.store, Vec::new(), Some(find::scope(TRAIL)?));
     while let Some(page) = walk.page().await? {
         for listed in page.records {
             let name = listed.key.key().as_str();
             if digest.is_some_and(|digest| !name.starts_with(digest)) {
                 continue;
             }
-            let Some(record) = access.lenient.get(&listed.key).await? else { continue };
+            let at = listed.record.created_at;
+            let record = match access.lenient.get(&listed.key).await {
+                Ok(Some(record)) => record,
+                Ok(None) => continue,
+                // The key ring no longer has the key that encrypted it.
+                Err(error) if error.kind() == StoreErrorKind::CorruptRecord => {
+                    entries.push(Entry { at, what: json!({ "sealed": true }) });
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
             let begun = record.steps.first().map(|step| &step.result);
             let (result, is_known) = match (&record.result, listed.result) {
                 (Some(result), Some(ListedResult::Value { .. })) => (Some(result), true),
@@ -156,7 +166,7 @@ pub async fn entries(access: &Access, digest: Option<&str>) -> Result<Vec<Entry>
             if !is_known {
                 what["outcome"] = "unknown".into();
             }
-            entries.push(Entry { at: record.created_at, what });
+            entries.push(Entry { at, what });
         }
     }
     entries.sort_by_key(|entry| std::cmp::Reverse(entry.at));

@@ -5,12 +5,13 @@
 
 use idem_core::listing::ListedResult;
 use idem_core::protocol::{Record, ResultFormat, State, StoredResult};
-use idem_core::{RecordKey, Scope, Store as _};
+use idem_core::{Scope, Store as _};
 use idem_runtime::DynStore;
 #[cfg(feature = "zstd")]
 use idem_wrappers::StoreExt as _;
 
-use crate::access::{Access, is_digest};
+use crate::access::Access;
+use crate::act;
 use crate::error::{Error, Kind, Result};
 use crate::walk::Walk;
 
@@ -37,7 +38,8 @@ fn form_of(result: &StoredResult) -> Option<Form> {
     Some(match result.format() {
         Some(ResultFormat::Sealed) => Form::Sealed,
         Some(ResultFormat::Response) => Form::Response,
-        _ => Form::Json,
+        Some(ResultFormat::Json) => Form::Json,
+        _ => Form::AsHere,
     })
 }
 
@@ -50,15 +52,6 @@ pub fn readable(store: &DynStore) -> impl idem_core::Store + use<> {
     #[cfg(not(feature = "zstd"))]
     let store = store.clone();
     store
-}
-
-/// How the results of this record's operation are kept, by the record's steps and the operation's other records.
-///
-/// # Errors
-///
-/// The store fails.
-pub async fn form(access: &Access, key: &RecordKey, record: &Record) -> Result<Form> {
-    Ok(with_steps(of_scope(access, key.scope()).await?, record))
 }
 
 /// What the record's own steps add to how its operation's results are kept.
@@ -83,7 +76,7 @@ pub async fn of_scope(access: &Access, scope: &Scope) -> Result<Form> {
     let encrypted = access.layers().await?.encrypted;
     match neighbours(&access.store, Some(scope.clone())).await? {
         // `Access` compared the key ring with the mark.
-        Form::Unknown if encrypted && access.has_ring() => Ok(Form::AsHere),
+        Form::Unknown if access.has_ring() => Ok(if encrypted { Form::AsHere } else { Form::Unknown }),
         Form::Unknown if encrypted => Ok(Form::Sealed),
         Form::Unknown => match neighbours(&access.store, None).await? {
             Form::Sealed => Ok(Form::Sealed),
@@ -117,13 +110,13 @@ async fn neighbours(store: &DynStore, scope: Option<Scope>) -> Result<Form> {
     Ok(found)
 }
 
-/// Refuses a name under which the service would not look for a record.
+/// Refuses a store in which the service would not look for a record by its key.
 ///
 /// # Errors
 ///
 /// The service keeps digests that this access cannot make.
-pub async fn is_findable(access: &Access, stored: &RecordKey) -> Result<()> {
-    if !access.layers().await?.digested || access.knows_names() || is_digest(stored.key().as_str()) {
+pub async fn is_findable(access: &Access) -> Result<()> {
+    if !access.layers().await?.digested || access.knows_names() {
         return Ok(());
     }
     Err(Error::new(
@@ -134,34 +127,39 @@ pub async fn is_findable(access: &Access, stored: &RecordKey) -> Result<()> {
 }
 
 /// The error for a name without a record. If keys are kept as digests that this command cannot make, the error says so.
-pub async fn absent(access: &Access, scope: Option<Scope>) -> Error {
+pub async fn absent(access: &Access) -> Error {
     if access.knows_names() {
         return Error::new(
             Kind::Absent,
             "there is no such record, or the secret of the key digests is a different one",
         );
     }
-    let store = &access.store;
-    let is_digested = async { Ok(access.layers().await?.digested || keeps_digests(store, scope).await?) };
-    match is_digested.await {
-        Ok(true) => Error::new(
+    match access.layers().await {
+        Ok(layers) if layers.digested => Error::new(
             Kind::Unusable,
             "this store keeps keys as digests, under a secret that this command does not have: it cannot find a record by \
              its key or by the digest in a log. Give `--key-secret-file`; or find the record by its scope, state and age \
              with `idem list --keys`, and give the key that is shown there",
         ),
-        Ok(false) => Error::new(Kind::Absent, "there is no such record"),
+        Ok(_) => act::absent(),
         Err(error) => error,
     }
 }
 
-async fn keeps_digests(store: &DynStore, scope: Option<Scope>) -> Result<bool> {
-    let mut walk = Walk::new(store, Vec::new(), scope);
-    while let Some(page) = walk.page().await? {
-        let mut names = page.records.iter().map(|listed| &listed.key).chain(&page.unreadable).peekable();
-        if names.peek().is_some() {
-            return Ok(names.any(|name| is_digest(name.key().as_str())));
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_of_a_format_that_is_not_read_here_is_not_taken_for_json() {
+        for (bytes, form) in [
+            (&b"{}"[..], Form::Json),
+            (b"\x01", Form::Response),
+            (b"\xabid\x01", Form::Sealed),
+            (b"\x28\xb5\x2f\xfd..", Form::AsHere),
+            (b"\x05", Form::AsHere),
+        ] {
+            assert_eq!(form_of(&StoredResult::Value(bytes.into())), Some(form), "{bytes:?}");
         }
     }
-    Ok(false)
 }

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use idem_core::listing::{Listed, ListedResult, Page};
-use idem_core::protocol::State;
-use idem_core::{Scope, StoreError};
-use idem_runtime::DynStore;
+use idem_core::protocol::{Record, State, Timestamp};
 use serde_json::{Value, json};
 
+use crate::error::Result;
 use crate::text::{is_lapsed, is_over, safe, size, span};
 use crate::walk::Walk;
 
@@ -123,8 +122,12 @@ impl Figures {
 pub struct Counted {
     /// Of all operations.
     pub all: Figures,
-    scopes: BTreeMap<String, Figures>,
-    unreadable: u64,
+    /// Of each operation, by name.
+    pub scopes: BTreeMap<String, Figures>,
+    /// Values that this version cannot read.
+    pub unreadable: u64,
+    /// The store's time at the last page.
+    pub now: Timestamp,
 }
 
 impl Counted {
@@ -139,23 +142,13 @@ impl Counted {
             }
         }
         self.unreadable += page.unreadable.len() as u64;
-    }
-
-    /// Values that this version cannot read.
-    #[must_use]
-    pub const fn unreadable(&self) -> u64 {
-        self.unreadable
+        self.now = page.now;
     }
 
     /// Whether there is no record.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.scopes.is_empty() && self.unreadable == 0
-    }
-
-    /// The figures of each operation, by name.
-    pub fn scopes(&self) -> impl Iterator<Item = (&String, &Figures)> {
-        self.scopes.iter()
     }
 
     /// The rows of a table: each operation, then all.
@@ -177,16 +170,41 @@ impl Counted {
     }
 }
 
-/// Counts the records of a store, or of one operation.
+/// What a walk found.
+#[derive(Default)]
+pub struct Look {
+    /// The figures.
+    pub counted: Counted,
+    /// The first of the open records, each with the store's time when it was read: those that need a person, then the oldest.
+    pub open: Vec<(Listed, Timestamp)>,
+}
+
+/// Counts the records of a walk, and keeps the first `rows` live ones in a state that is open.
 ///
 /// # Errors
 ///
 /// The store fails.
-pub async fn count(store: &DynStore, scope: Option<Scope>) -> Result<Counted, StoreError> {
-    let mut counted = Counted::default();
-    let mut walk = Walk::new(store, Vec::new(), scope);
+pub async fn look(mut walk: Walk<'_>, rows: usize, is_open: fn(State) -> bool) -> Result<Look> {
+    let mut look = Look::default();
     while let Some(page) = walk.page().await? {
-        counted.add(&page);
+        look.counted.add(&page);
+        let now = page.now;
+        let live = page.records.into_iter().filter(|listed| !is_over(&listed.record, now));
+        let open = live.filter(|listed| is_open(listed.record.state));
+        look.open.extend(open.map(|listed| (listed, now)));
+        look.open.sort_by_key(|(listed, now)| (urgency(&listed.record, *now), listed.record.created_at));
+        look.open.truncate(rows);
     }
-    Ok(counted)
+    Ok(look)
+}
+
+/// A record's position in a list: those that need a person come first.
+fn urgency(record: &Record, now: Timestamp) -> u8 {
+    match record.state {
+        State::InDoubt => 0,
+        State::InFlight if is_lapsed(record, now) => 1,
+        State::InFlight => 2,
+        State::Released => 3,
+        _ => 4,
+    }
 }

@@ -1,6 +1,6 @@
 //! Finds the record that a person means: by its key, or by the digest in a log.
 
-use idem_core::{Key, RecordKey, Scope};
+use idem_core::{Key, RecordKey, Scope, Store as _, StoreErrorKind};
 
 use crate::access::Access;
 use crate::error::{Error, Kind, Result};
@@ -13,6 +13,27 @@ use crate::walk::Walk;
 /// The name is invalid.
 pub fn scope(name: &str) -> Result<Scope> {
     Scope::new(name.to_owned()).map_err(|error| Error::new(Kind::Usage, format!("invalid scope: {error}")))
+}
+
+/// The stored name of the record with this name, or of the one that has this as its stored name, which a list shows. Two reads.
+///
+/// # Errors
+///
+/// The store fails.
+pub async fn by_name(access: &Access, name: RecordKey) -> Result<Option<RecordKey>> {
+    let stored = access.stored(&name)?;
+    if has(access, &stored).await? {
+        return Ok(Some(stored));
+    }
+    Ok(if stored != name && has(access, &name).await? { Some(name) } else { None })
+}
+
+/// Whether there is a record, also one that cannot be read.
+async fn has(access: &Access, stored: &RecordKey) -> Result<bool> {
+    match access.store.get(stored).await {
+        Err(error) if error.kind() != StoreErrorKind::CorruptRecord => Err(error.into()),
+        record => Ok(!matches!(record, Ok(None))),
+    }
 }
 
 /// The stored names with this key, or with this digest. A walk.
@@ -28,6 +49,7 @@ pub async fn find(
 ) -> Result<Vec<RecordKey>> {
     let is_meant = |name: &RecordKey| -> Result<bool> {
         let by_key = match key {
+            Some(key) if key == name.key() => true,
             Some(key) => access.stored(&RecordKey::new(name.scope().clone(), key.clone()))? == *name,
             None => false,
         };

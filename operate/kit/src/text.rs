@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use idem_core::RecordKey;
 use idem_core::listing::{Listed, ListedResult};
-use idem_core::protocol::{Record, State, Timestamp};
+use idem_core::protocol::{Owner, Record, State, Timestamp, is_live};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
@@ -74,7 +74,13 @@ pub fn is_lapsed(record: &Record, now: Timestamp) -> bool {
 /// Whether the record has expired and counts as absent.
 #[must_use]
 pub fn is_over(record: &Record, now: Timestamp) -> bool {
-    record.expires_at.is_some_and(|end| end <= now)
+    !is_live(record, now)
+}
+
+/// 128 bits from a cryptographic generator, as hexadecimal digits.
+#[must_use]
+pub fn random_hex() -> String {
+    Owner::random().as_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The name of a record: its scope and digest, and the key if `with_key`.

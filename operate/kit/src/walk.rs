@@ -30,12 +30,6 @@ impl Prefix {
         Ok(Self(text.to_owned()))
     }
 
-    /// Whether all keys are meant.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     fn fits(&self, name: &RecordKey) -> bool {
         name.key().as_str().starts_with(&self.0)
     }
@@ -54,24 +48,8 @@ impl<'s> Walk<'s> {
     #[must_use]
     pub fn new(store: &'s DynStore, states: Vec<State>, scope: Option<Scope>) -> Self {
         let with_own = scope.as_ref().is_some_and(Scope::is_reserved);
-        Self {
-            store,
-            with_own,
-            prefix: Prefix::default(),
-            next: Some(
-                List::default()
-                    .with_states(states)
-                    .with_scope(scope)
-                    .with_after(None)
-                    .with_limit(MAX_LOOKED_AT),
-            ),
-        }
-    }
-
-    /// A walk through the audit trail only.
-    #[must_use]
-    pub fn of_the_trail(store: &'s DynStore) -> Self {
-        Self::new(store, Vec::new(), Scope::new(TRAIL).ok())
+        let first = List::default().with_states(states).with_scope(scope).with_limit(MAX_LOOKED_AT);
+        Self { store, with_own, prefix: Prefix::default(), next: Some(first) }
     }
 
     /// Leaves out records whose keys do not begin like this.

@@ -68,8 +68,8 @@ impl<P: Publisher> Relay<P> {
         self
     }
 
-    /// How many messages are read, and recorded as published, at a time, from 1 to 1,000; 32 unless set. It limits the
-    /// memory that they take, and how many are published again after a crash.
+    /// How many messages are read, and recorded as published, at a time, from 1 to 1,000; 32 unless set. It limits how many are
+    /// published again after a crash. Whatever it is, at most 4 MiB of payloads are read after the first one.
     pub const fn batch(mut self, messages: usize) -> Self {
         self.settings.batch = messages;
         self

@@ -2,8 +2,8 @@
 //!
 //! A message gets its number when it is enqueued, and becomes visible when its transaction commits. So an open transaction may
 //! have a lower number than a visible message. Each transaction takes a shared lock of its topic before it takes a number. So
-//! this reads the visible messages up to a bound, and then the holders of the lock. When all of those have ended, every message up
-//! to the bound is either visible or will never be. Later transactions get higher numbers.
+//! this reads the number of the last visible message, and then the holders of the lock. When all of those have ended, every message up
+//! to that number is either visible or will never be. Later transactions get higher numbers.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -17,30 +17,56 @@ use idem_postgres::db::session::{column, statement};
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
+/// How many topics a relay remembers: those that other relays have emptied stay among them.
+const MOST_TOPICS: usize = 100_000;
+
 /// The prefix of the server's name for a transaction that was prepared for a two-phase commit.
 const PREPARED: &str = "-1/";
+
+/// Up to which message nothing can appear any more.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Bound {
+    /// The number of the message.
+    pub(super) sequence: i64,
+    /// When the server was started. After a restart, what was read before does not count.
+    pub(super) started: i64,
+}
 
 /// The transactions that a topic waits for.
 #[derive(Clone, Debug)]
 struct Waiting {
-    bound: i64,
-    /// When the server was started. After a restart, what was read before does not count.
-    started: i64,
+    bound: Bound,
     transactions: Vec<String>,
     pause: Duration,
 }
 
-/// The open transactions by topic, which the workers of a relay share.
+/// What is known of a topic.
+#[derive(Clone, Debug)]
+enum Known {
+    Waits(Waiting),
+    Settled(Bound),
+}
+
+/// What is known by topic, which the workers of a relay share.
 #[derive(Debug, Default)]
-pub(super) struct Waits(Mutex<HashMap<String, Waiting>>);
+pub(super) struct Waits(Mutex<HashMap<String, Known>>);
 
 impl Waits {
-    fn take(&self, topic: &str) -> Option<Waiting> {
+    fn take(&self, topic: &str) -> Option<Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(topic)
     }
 
-    fn put(&self, topic: &str, waiting: Waiting) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(topic.to_owned(), waiting);
+    fn put(&self, topic: &str, known: Known) {
+        let mut topics = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if topics.len() >= MOST_TOPICS {
+            topics.clear();
+        }
+        topics.insert(topic.to_owned(), known);
+    }
+
+    /// To be called when all messages up to the bound of this topic are gone.
+    pub(super) fn forget(&self, topic: &str) {
+        drop(self.take(topic));
     }
 }
 
@@ -49,28 +75,31 @@ impl Waits {
 pub(super) enum Settled {
     /// There are no messages.
     Nothing,
-    /// All up to this number.
-    UpTo(i64),
+    /// All up to this one.
+    UpTo(Bound),
     /// None yet: this many transactions are open. Look again after this time.
     Open(usize, Duration),
 }
 
-/// Finds out which of about the first `batch` messages of a topic may be published.
+/// Finds out which messages of a topic may be published.
 pub(super) async fn settled(
     outbox: &Inner,
     link: &Link,
     waits: &Waits,
     topic: &str,
-    batch: i64,
 ) -> Result<Settled, StoreError> {
     let waiting = match waits.take(topic) {
-        Some(waiting) => waiting,
+        Some(Known::Settled(bound)) => {
+            waits.put(topic, Known::Settled(bound));
+            return Ok(Settled::UpTo(bound));
+        }
+        Some(Known::Waits(waiting)) => waiting,
         None => {
-            let rows =
-                link.ask(|| statement(&outbox.statements.bound).bind(topic.to_owned()).bind(batch)).await?;
+            let rows = link.ask(|| statement(&outbox.statements.bound).bind(topic.to_owned())).await?;
             let Some(row) = rows.first() else { return Ok(Settled::Nothing) };
-            let Some(bound) = column::<Option<i64>>(row, 0)? else { return Ok(Settled::Nothing) };
-            Waiting { bound, started: column(row, 1)?, transactions: Vec::new(), pause: Duration::ZERO }
+            let Some(sequence) = column::<Option<i64>>(row, 0)? else { return Ok(Settled::Nothing) };
+            let bound = Bound { sequence, started: column(row, 1)? };
+            Waiting { bound, transactions: Vec::new(), pause: Duration::ZERO }
         }
     };
     let lock = outbox.names.lock_number(topic);
@@ -78,10 +107,13 @@ pub(super) async fn settled(
     let Some(row) = rows.first() else { return Ok(Settled::Nothing) };
     let (holders, started) = (column::<Vec<String>>(row, 0)?, column::<i64>(row, 1)?);
     Ok(match judge(&waiting, holders, started) {
-        Ok(bound) => Settled::UpTo(bound),
+        Ok(bound) => {
+            waits.put(topic, Known::Settled(bound));
+            Settled::UpTo(bound)
+        }
         Err(Some(waiting)) => {
             let open = Settled::Open(waiting.transactions.len(), waiting.pause);
-            waits.put(topic, waiting);
+            waits.put(topic, Known::Waits(waiting));
             open
         }
         Err(None) => Settled::Open(0, FIRST_PAUSE),
@@ -89,8 +121,8 @@ pub(super) async fn settled(
 }
 
 /// The bound, if no transaction is left to wait for. Otherwise those to wait for, or `None` to begin again.
-fn judge(waiting: &Waiting, holders: Vec<String>, started: i64) -> Result<i64, Option<Waiting>> {
-    if waiting.started != started {
+fn judge(waiting: &Waiting, holders: Vec<String>, started: i64) -> Result<Bound, Option<Waiting>> {
+    if waiting.bound.started != started {
         return Err(None);
     }
     let first = waiting.pause.is_zero();
@@ -109,17 +141,19 @@ fn judge(waiting: &Waiting, holders: Vec<String>, started: i64) -> Result<i64, O
 mod tests {
     use super::*;
 
+    const BOUND: Bound = Bound { sequence: 7, started: 1 };
+
     fn names(names: &[&str]) -> Vec<String> {
         names.iter().map(|&name| name.to_owned()).collect()
     }
 
     fn seen() -> Waiting {
-        Waiting { bound: 7, started: 1, transactions: Vec::new(), pause: Duration::ZERO }
+        Waiting { bound: BOUND, transactions: Vec::new(), pause: Duration::ZERO }
     }
 
     #[test]
     fn without_open_transactions_what_was_seen_may_go() {
-        assert_eq!(judge(&seen(), names(&[]), 1).unwrap(), 7);
+        assert_eq!(judge(&seen(), names(&[]), 1).unwrap(), BOUND);
     }
 
     #[test]
@@ -127,14 +161,14 @@ mod tests {
         let waiting = judge(&seen(), names(&["3/1", "4/9"]), 1).unwrap_err().unwrap();
         let waiting = judge(&waiting, names(&["4/9", "5/2"]), 1).unwrap_err().unwrap();
         assert_eq!(waiting.transactions, ["4/9"]);
-        assert_eq!(judge(&waiting, names(&["5/2", "3/2"]), 1).unwrap(), 7);
+        assert_eq!(judge(&waiting, names(&["5/2", "3/2"]), 1).unwrap(), BOUND);
     }
 
     #[test]
     fn a_prepared_transaction_is_waited_for_though_its_name_is_new() {
         let waiting = judge(&seen(), names(&["3/1"]), 1).unwrap_err().unwrap();
         let waiting = judge(&waiting, names(&["-1/740"]), 1).unwrap_err().unwrap();
-        assert_eq!(judge(&waiting, names(&[]), 1).unwrap(), 7);
+        assert_eq!(judge(&waiting, names(&[]), 1).unwrap(), BOUND);
     }
 
     #[test]

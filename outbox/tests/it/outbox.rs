@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use idem_outbox::{MessageId, Outbox, OutboxError, Relay};
+use idem_outbox::{Message, MessageId, Outbox, OutboxError, PublishError, Publisher, Relay};
 use idem_test_servers::Postgres;
 use outbox_support::{Bed, Broker, Running, Then, wait, wait_for_sql};
 use sqlx::{Connection as _, Executor as _, Row as _};
@@ -95,6 +95,39 @@ async fn transactions_that_always_overlap_hold_nothing_back_for_ever() {
     relay.stop().await;
     assert_eq!(broker.taken().len(), number);
     assert!(broker.taken().is_sorted_by_key(|seen| seen.sequence));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_settled_goes_in_as_many_batches_and_turns_as_it_takes_whatever_is_open_by_then() {
+    struct Slow(Broker);
+
+    impl Publisher for Slow {
+        async fn publish(&self, message: &Message) -> Result<(), PublishError> {
+            // Longer than a turn, in sum.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            self.0.publish(message).await
+        }
+    }
+
+    let bed = Bed::open().await;
+    for number in 0..8 {
+        bed.send("orders", &number.to_string()).await;
+    }
+    let mut first = bed.begin().await;
+    bed.outbox.enqueue(&mut first, "orders", "first").await.unwrap();
+    let broker = Broker::willing();
+    let relay = Relay::new(bed.outbox.clone(), Slow(broker.clone())).batch(2);
+    let relay = Running::start(relay.poll_interval(Duration::from_millis(200)));
+    wait_for_sql(&bed.server, HELD_BACK, "8").await;
+    let mut second = bed.begin().await;
+    bed.outbox.enqueue(&mut second, "orders", "second").await.unwrap();
+    first.commit().await.unwrap();
+    broker.until_taken(8).await;
+    assert_eq!(broker.taken().len(), 8, "the second transaction may have earlier numbers than the first");
+    second.commit().await.unwrap();
+    broker.until_taken(10).await;
+    relay.stop().await;
+    assert_eq!(broker.payloads()[8..], ["first", "second"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -229,14 +262,50 @@ async fn what_was_kept_is_purged_when_its_time_is_over_and_nothing_else_is() {
     assert_eq!(bed.outbox.purge(100).await.unwrap(), 4);
     let counts = bed.outbox.counts().await.unwrap();
     assert_eq!((counts.pending, counts.published), (1, 3));
-    // The row of a topic that is idle for long is deleted, and created again later.
-    assert_eq!(bed.server.sql("select count(*) from idem_outbox_topics"), "1");
+    // The row of a topic that is idle for long and has no message is deleted, and created again later.
     bed.sql("update idem_outbox_topics set served_at = 1, due_at = 1");
     bed.outbox.purge(1).await.unwrap();
+    assert_eq!(bed.server.sql("select count(*) from idem_outbox_topics"), "1");
+    bed.sql("delete from idem_outbox where published_at is null");
+    bed.outbox.purge(1).await.unwrap();
     assert_eq!(bed.server.sql("select count(*) from idem_outbox_topics"), "0");
+    bed.send("orders", "pending").await;
     let relay = bed.run(broker.clone());
     broker.until_taken(11).await;
     relay.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_is_served_and_its_row_purged_though_the_servers_clock_was_set_back_or_its_relay_died() {
+    let bed = Bed::open().await;
+    let broker = Broker::willing();
+    let relay = bed.run(broker.clone());
+    bed.send("orders", "a").await;
+    wait_for_sql(
+        &bed.server,
+        "select count(*) from idem_outbox_topics where owner is null and served_at > 0",
+        "1",
+    )
+    .await;
+    // What was written before the clock was set back by an hour.
+    bed.sql(
+        "update idem_outbox_topics set served_at = served_at + 3600000000, \
+         due_at = case when due_at > 0 then due_at + 3600000000 else 0 end",
+    );
+    bed.send("orders", "b").await;
+    broker.until_taken(2).await;
+    wait("all is noted", || bed.count("true") == 0).await;
+    relay.stop().await;
+    // A relay that died two hours ago; one topic of the two has a message.
+    bed.sql(
+        "insert into idem_outbox_topics (topic, owner, lease_until, served_at) \
+         select topic, '\\x00', floor(extract(epoch from now()) * 1000000) - 7200000000, 1 \
+         from (values ('gone'), ('waits')) t (topic)",
+    );
+    bed.send("waits", "c").await;
+    bed.outbox.purge(1).await.unwrap();
+    let topics = "select string_agg(topic, ' ' order by topic) from idem_outbox_topics";
+    assert_eq!(bed.server.sql(topics), "orders waits");
 }
 
 #[tokio::test(flavor = "multi_thread")]

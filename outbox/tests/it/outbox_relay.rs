@@ -70,9 +70,14 @@ async fn a_relay_that_is_asked_to_stop_finishes_what_it_publishes_and_frees_its_
     });
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let relay = bed.relay(broker.clone()).publish_timeout(HOUR).lease(HOUR * 2);
-    let relay = tokio::spawn(relay.run(async { drop(stopped.await) }));
+    let (asked, is_asked) = tokio::sync::oneshot::channel::<()>();
+    let relay = tokio::spawn(relay.run(async {
+        drop(stopped.await);
+        drop(asked);
+    }));
     broker.until_taken(1).await;
     drop(stop);
+    drop(is_asked.await);
     gate.notify_one();
     relay.await.unwrap().unwrap();
     assert_eq!(broker.payloads(), ["1"]);
@@ -347,7 +352,7 @@ async fn a_message_with_a_number_that_was_given_out_before_is_published_too() {
     for keep in [Duration::ZERO, HOUR] {
         let bed = Bed::open().await;
         let proxy = crate::proxy::Proxy::start(&bed.server.url(), Duration::ZERO).await;
-        let outbox = Outbox::builder(&proxy.url()).operation_timeout(Duration::from_millis(200)).connect();
+        let outbox = Outbox::builder(&proxy.url()).operation_timeout(Duration::from_secs(2)).connect();
         let gate = Arc::new(Notify::new());
         let closed = gate.clone();
         let broker = Broker::new(move |seen| match seen.payload.as_str() {

@@ -1,16 +1,15 @@
 //! The settings of a store in a DynamoDB table.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 
 use super::DynamoDbStore;
+use super::items::Table;
 use super::names::Names;
-use super::transition::Table;
 use idem_core::StoreError;
-use idem_core::Waiters;
+use idem_store_kit::cas::{CasSettings, CasStore};
 
 /// The settings for a new [`DynamoDbStore`].
 #[derive(Clone)]
@@ -18,18 +17,12 @@ use idem_core::Waiters;
 pub struct DynamoDbStoreBuilder {
     client: Client,
     names: Names,
-    clock_skew: Duration,
-    operation_timeout: Duration,
+    settings: CasSettings,
 }
 
 impl DynamoDbStoreBuilder {
     pub(super) fn new(client: Client, table: &str) -> Self {
-        Self {
-            client,
-            names: Names::new(table),
-            clock_skew: Duration::from_secs(1),
-            operation_timeout: Duration::from_secs(5),
-        }
+        Self { client, names: Names::new(table), settings: CasSettings::default() }
     }
 
     /// The name of the partition key, a string; `id` unless set.
@@ -51,14 +44,6 @@ impl DynamoDbStoreBuilder {
         self
     }
 
-    /// The prefix of the names of all other attributes; none unless set. A table whose time to live or key has the name
-    /// of one of them (`ttl`, `expires_at`, `owner`, `state`, ..) needs a prefix: without one every operation is a
-    /// `Configuration` error.
-    pub fn attribute_prefix(mut self, prefix: &str) -> Self {
-        self.names.attribute_prefix = prefix.into();
-        self
-    }
-
     /// The prefix of every partition key; none unless set. Stores with different prefixes in one table share no
     /// records, as long as no prefix is the beginning of another.
     pub fn key_prefix(mut self, prefix: &str) -> Self {
@@ -69,14 +54,14 @@ impl DynamoDbStoreBuilder {
     /// How much the clocks of the calling machines may differ; 1 s unless set. A claim can be taken over this long
     /// after its lease, and a caller's `retry_after` is longer by this time.
     pub const fn clock_skew(mut self, skew: Duration) -> Self {
-        self.clock_skew = skew;
+        self.settings.clock_skew = skew;
         self
     }
 
     /// How long one operation may take, with all its requests and retries; 5 s unless set. After that time its outcome
     /// is unknown.
     pub const fn operation_timeout(mut self, timeout: Duration) -> Self {
-        self.operation_timeout = timeout;
+        self.settings.operation_timeout = timeout;
         self
     }
 
@@ -84,14 +69,8 @@ impl DynamoDbStoreBuilder {
     /// checks the table.
     #[must_use]
     pub fn build(self) -> DynamoDbStore {
-        let Self { client, names, clock_skew, operation_timeout } = self;
-        let table = Table::new(client, names, clock_skew, operation_timeout);
-        DynamoDbStore {
-            table,
-            hints: Arc::default(),
-            without_end: Arc::default(),
-            waiters: Waiters::default(),
-        }
+        let Self { client, names, settings } = self;
+        DynamoDbStore(CasStore::new(Table { client, names }, settings))
     }
 
     /// Builds the store and checks that the table fits: see [`DynamoDbStore::check`].

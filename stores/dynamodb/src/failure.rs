@@ -43,9 +43,9 @@ fn refusal(code: &str, message: Option<&str>, request: Option<&str>) -> StoreErr
         | "IncompleteSignatureException"
         | "MissingAuthenticationToken"
         | "ExpiredTokenException" => StoreError::configuration(format!(
-            "DynamoDB refuses this client ({cause}); it needs GetItem, PutItem, UpdateItem and DeleteItem on the table"
+            "DynamoDB refuses this client ({cause}); it needs GetItem and PutItem on the table, and Scan and DeleteItem to purge it"
         )),
-        "ValidationException" if message.is_some_and(|message| message.contains("size")) => {
+        "ValidationException" if message.is_some_and(|message| message.contains("Item size")) => {
             StoreError::too_large(MAX_ITEM_BYTES, MAX_ITEM_BYTES)
         }
         "ValidationException" => StoreError::configuration(format!(

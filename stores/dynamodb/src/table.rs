@@ -1,6 +1,5 @@
 //! The table itself: creating it, and checking that it fits.
 
-use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType, TableDescription,
@@ -11,8 +10,10 @@ use std::time::Duration;
 
 use super::DynamoDbStore;
 use super::failure::failure;
+use super::items::Table;
 use super::names::Names;
 use idem_core::StoreError;
+use idem_store_kit::{own_runtime, retry};
 
 /// How long a new table may take until it is ready.
 const CREATION: Duration = Duration::from_secs(120);
@@ -25,10 +26,8 @@ impl DynamoDbStore {
     ///
     /// As [`check`](Self::check), and `Unavailable` if the table is not ready after two minutes.
     pub async fn create_table(&self) -> Result<(), StoreError> {
-        self.table.check_names()?;
-        let table = self.table.clone();
-        idem_store_kit::own_runtime::apart(async move { create(&table.0.client, &table.0.names).await })
-            .await?;
+        let store = self.0.clone();
+        own_runtime::apart(async move { store.service.create().await }).await?;
         self.check().await
     }
 
@@ -41,34 +40,73 @@ impl DynamoDbStore {
     ///
     /// [`Configuration`](idem_core::StoreErrorKind::Configuration) says what to change.
     pub async fn check(&self) -> Result<(), StoreError> {
-        self.ask(|table| async move {
-            let (client, names) = (&table.0.client, &table.0.names);
-            let answer = client.describe_table().table_name(&*names.table).send().await;
-            check_key(names, &answer.map_err(|error| failure(&error))?.table.unwrap_or_else(nothing))?;
-            let answer = client.describe_time_to_live().table_name(&*names.table).send().await;
-            let answer = answer.map_err(|error| failure(&error))?.time_to_live_description;
-            let on = answer.filter(|ttl| {
-                matches!(ttl.time_to_live_status, Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling))
-            });
-            match on.and_then(|ttl| ttl.attribute_name) {
-                Some(name) if *name == *names.time_to_live => Ok(()),
-                Some(name) if names.is_of_record(&name) => Err(StoreError::configuration(format!(
-                    "the table's time to live is by the attribute `{name}`, and an attribute of the record has this \
-                     name too: DynamoDB would delete live records; set `time_to_live_attribute` to `{name}` and an \
-                     `attribute_prefix`"
-                ))),
-                Some(name) => Err(StoreError::configuration(format!(
-                    "the table's time to live is by the attribute `{name}`; tell the store so with \
-                     `time_to_live_attribute`, or change it to `{}`",
-                    names.time_to_live
-                ))),
-                None => Err(StoreError::configuration(format!(
-                    "the table's time to live is off, so it would grow for ever; switch it on for the attribute `{}`",
-                    names.time_to_live
-                ))),
-            }
+        let store = self.0.clone();
+        own_runtime::apart(async move {
+            retry::retried(store.settings.operation_timeout, || store.service.check()).await
         })
         .await
+    }
+}
+
+impl Table {
+    pub(super) async fn check(&self) -> Result<(), StoreError> {
+        let (client, names) = (self.client()?, &self.names);
+        let answer = client.describe_table().table_name(&names.table).send().await;
+        check_key(names, &answer.map_err(|error| failure(&error))?.table.unwrap_or_else(nothing))?;
+        let answer = client.describe_time_to_live().table_name(&names.table).send().await;
+        let answer = answer.map_err(|error| failure(&error))?.time_to_live_description;
+        let on = answer.filter(|ttl| {
+            matches!(ttl.time_to_live_status, Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling))
+        });
+        match on.and_then(|ttl| ttl.attribute_name) {
+            Some(name) if name == names.time_to_live => Ok(()),
+            Some(name) => Err(StoreError::configuration(format!(
+                "the table's time to live is by the attribute `{name}`; tell the store so with \
+                 `time_to_live_attribute`, or change it to `{}`",
+                names.time_to_live
+            ))),
+            None => Err(StoreError::configuration(format!(
+                "the table's time to live is off, so it would grow for ever; switch it on for the attribute `{}`",
+                names.time_to_live
+            ))),
+        }
+    }
+
+    async fn create(&self) -> Result<(), StoreError> {
+        let (client, names) = (self.client()?, &self.names);
+        let wrong = |error| StoreError::configuration("a name for the table is missing").with_source(error);
+        let mut request =
+            client.create_table().table_name(&names.table).billing_mode(BillingMode::PayPerRequest);
+        for (name, kind) in parts(names) {
+            let text = ScalarAttributeType::S;
+            let definition = AttributeDefinition::builder().attribute_name(name).attribute_type(text);
+            let element = KeySchemaElement::builder().attribute_name(name).key_type(kind);
+            request = request
+                .attribute_definitions(definition.build().map_err(wrong)?)
+                .key_schema(element.build().map_err(wrong)?);
+        }
+        match request.send().await {
+            Ok(_) => {}
+            Err(SdkError::ServiceError(context)) if context.err().is_resource_in_use_exception() => {}
+            Err(error) => return Err(failure(&error)),
+        }
+        retry::retried(CREATION, || self.is_active()).await?;
+        let spec = TimeToLiveSpecification::builder().attribute_name(&names.time_to_live).enabled(true);
+        let request = client.update_time_to_live().table_name(&names.table);
+        let request = request.time_to_live_specification(spec.build().map_err(wrong)?);
+        // The request is refused if time to live is already enabled. The following check finds out whether it is enabled
+        // for the right attribute.
+        let _ = request.send().await;
+        Ok(())
+    }
+
+    /// `Unavailable` until the table takes requests.
+    async fn is_active(&self) -> Result<(), StoreError> {
+        let answer = self.client()?.describe_table().table_name(&self.names.table).send().await;
+        match answer.map_err(|error| failure(&error))?.table.and_then(|table| table.table_status) {
+            Some(TableStatus::Active) => Ok(()),
+            _ => Err(StoreError::unavailable("the new table is not ready")),
+        }
     }
 }
 
@@ -78,8 +116,8 @@ fn nothing() -> TableDescription {
 
 /// The names of the parts of the key, from the builder.
 fn parts(names: &Names) -> Vec<(&str, KeyType)> {
-    let sort = names.sort_key.as_ref().map(|(name, _)| (&**name, KeyType::Range));
-    [Some((&*names.partition_key, KeyType::Hash)), sort].into_iter().flatten().collect()
+    let sort = names.sort_key.iter().map(|(name, _)| (&**name, KeyType::Range));
+    std::iter::once((&*names.partition_key, KeyType::Hash)).chain(sort).collect()
 }
 
 fn check_key(names: &Names, table: &TableDescription) -> Result<(), StoreError> {
@@ -108,42 +146,4 @@ fn check_key(names: &Names, table: &TableDescription) -> Result<(), StoreError> 
         has.join(", "),
         configured.join(", ")
     )))
-}
-
-async fn create(client: &Client, names: &Names) -> Result<(), StoreError> {
-    let wrong = |error| StoreError::configuration("a name for the table is missing").with_source(error);
-    let mut request =
-        client.create_table().table_name(&*names.table).billing_mode(BillingMode::PayPerRequest);
-    for (name, kind) in parts(names) {
-        let text = ScalarAttributeType::S;
-        let definition = AttributeDefinition::builder().attribute_name(name).attribute_type(text);
-        let element = KeySchemaElement::builder().attribute_name(name).key_type(kind);
-        request = request
-            .attribute_definitions(definition.build().map_err(wrong)?)
-            .key_schema(element.build().map_err(wrong)?);
-    }
-    match request.send().await {
-        Ok(_) => {}
-        Err(SdkError::ServiceError(context)) if context.err().is_resource_in_use_exception() => {}
-        Err(error) => return Err(failure(&error)),
-    }
-    until_active(client, names).await?;
-    let spec = TimeToLiveSpecification::builder().attribute_name(&*names.time_to_live).enabled(true);
-    let request = client.update_time_to_live().table_name(&*names.table);
-    let request = request.time_to_live_specification(spec.build().map_err(wrong)?);
-    // The request is refused if time to live is already enabled. The following check finds out whether it is enabled
-    // for the right attribute.
-    let _ = request.send().await;
-    Ok(())
-}
-
-async fn until_active(client: &Client, names: &Names) -> Result<(), StoreError> {
-    idem_store_kit::retry::retried(CREATION, || async {
-        let answer = client.describe_table().table_name(&*names.table).send().await;
-        match answer.map_err(|error| failure(&error))?.table.and_then(|table| table.table_status) {
-            Some(TableStatus::Active) => Ok(()),
-            _ => Err(StoreError::unavailable("the new table is not ready")),
-        }
-    })
-    .await
 }

@@ -2,8 +2,8 @@
 //! object store.
 //!
 //! A transition reads the record with its revision, decides by the protocol's own functions, and writes on the condition
-//! that the revision is still the same. A refused write, or one whose answer was lost, is decided again from a new read:
-//! the same owner gets the same answer. Such a service has no clock that a condition can use, so the callers' clocks
+//! that the revision is still the same. A refused write, or one whose answer was lost, is decided again from a new read,
+//! or from the record that the refusal returned: the same owner gets the same answer. Such a service has no clock that a condition can use, so the callers' clocks
 //! decide, within a declared skew.
 
 mod format;
@@ -32,8 +32,7 @@ pub trait CompareAndSwap: Send + Sync + 'static {
         name: &ObjectName,
     ) -> impl Future<Output = Result<Option<Version<Self::Revision>>, StoreError>> + Send;
 
-    /// Writes the object if it still has this revision, or does not exist if `seen` is `None`. Returns the new revision; or
-    /// `None` if the condition did not hold, and nothing was written.
+    /// Writes the object if it still has this revision, or does not exist if `seen` is `None`.
     ///
     /// The service may delete the object by itself after `keep`; with `None` it must not.
     fn put(
@@ -42,7 +41,7 @@ pub trait CompareAndSwap: Send + Sync + 'static {
         bytes: Bytes,
         seen: Option<&Self::Revision>,
         keep: Option<Duration>,
-    ) -> impl Future<Output = Result<Option<Self::Revision>, StoreError>> + Send;
+    ) -> impl Future<Output = Result<Put<Self::Revision>, StoreError>> + Send;
 
     /// Deletes the object if it still has this revision, and returns whether it did.
     fn delete(
@@ -76,6 +75,22 @@ pub struct Version<R> {
     pub revision: R,
 }
 
+/// The outcome of a conditional write.
+pub enum Put<R> {
+    /// The object is written, and has this revision.
+    Written(R),
+    /// The condition did not hold, and nothing is written. The newest version of the object, as a read would return it, saves
+    /// that read. `None` says nothing about the object: the service did not return it, or it does not exist.
+    Refused(Option<Version<R>>),
+}
+
+/// For a service that returns a revision, and nothing with a refusal.
+impl<R> From<Option<R>> for Put<R> {
+    fn from(written: Option<R>) -> Self {
+        written.map_or(Self::Refused(None), Self::Written)
+    }
+}
+
 /// Some objects of a service.
 pub struct Listing<R> {
     /// The objects.
@@ -98,56 +113,4 @@ impl Default for CasSettings {
     fn default() -> Self {
         Self { clock_skew: Duration::from_secs(1), operation_timeout: Duration::from_secs(5) }
     }
-}
-
-/// Implements [`Store`](idem_core::Store) for a type by its field, which is a [`CasStore`].
-#[macro_export]
-macro_rules! store_by_cas {
-    ($store:ty, $field:tt) => {
-        const _: () = {
-            use ::idem_core::inspection::Inspection;
-            use ::idem_core::listing::{List, Page};
-            use ::idem_core::protocol::{Answer, Record, Request};
-            use ::idem_core::{RecordKey, Store, StoreError, Waiters};
-
-            impl Store for $store {
-                fn apply(
-                    &self,
-                    key: &RecordKey,
-                    request: Request,
-                ) -> impl Future<Output = Result<Answer, StoreError>> + Send {
-                    self.$field.apply(key, request)
-                }
-
-                async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
-                    self.$field.forget(key).await
-                }
-
-                async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
-                    self.$field.get(key).await
-                }
-
-                /// Reads all records, and deletes expired ones.
-                async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
-                    self.$field.purge(limit).await
-                }
-
-                async fn list(&self, request: &List) -> Result<Page, StoreError> {
-                    self.$field.list(request).await
-                }
-
-                async fn inspect(&self) -> Result<Inspection, StoreError> {
-                    self.$field.inspect().await
-                }
-
-                fn max_result_bytes(&self) -> Option<usize> {
-                    self.$field.max_result_bytes()
-                }
-
-                fn waiters(&self) -> &Waiters {
-                    self.$field.waiters()
-                }
-            }
-        };
-    };
 }

@@ -1,8 +1,7 @@
 //! What the stores share, for people who write a store. No store has to use it to keep the contract.
 //!
-//! [`group_commit`] gathers the operations that wait at the same moment and runs them together on a session of the store's server;
-//! [`Records`] puts requests to it as the process remembers their keys. The module `sql` has what stores of SQL servers share beyond that,
-//! and `cas` is a whole store over any compare-and-swap.
+//! [`group_commit`] gathers the operations that wait at the same moment and runs them together on a session of the store's server. The
+//! module `sql` has what stores of SQL servers share beyond that, and `cas` is a whole store over any compare-and-swap.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -15,11 +14,9 @@ pub mod hints;
 pub mod limits;
 pub mod network;
 pub mod own_runtime;
-mod records;
 pub mod retry;
 #[cfg(feature = "sql")]
 #[cfg_attr(docsrs, doc(cfg(feature = "sql")))]
 pub mod sql;
 pub mod step_bytes;
-
-pub use self::records::Records;
+mod store_by;

@@ -24,9 +24,9 @@ pub use self::hosts::Host;
 pub use self::identifier::Identifier;
 pub use self::listing::page;
 pub use self::settings::{Limits, Settings};
-pub use self::shared_store::SharedStore;
+pub use self::shared_store::{Housekeeping, SharedStore};
 pub use self::source::Source;
-pub use self::transaction::{HELD, recorded, taken};
+pub use self::transaction::{HELD, displaced, innermost, recorded, roll_back, taken};
 
 /// Scope and key, as columns of bytes have them.
 pub type Name<'n> = (&'n [u8], &'n [u8]);

@@ -36,6 +36,7 @@ impl Session for Line {
 }
 
 impl Opener for Servers {
+    const PRODUCT: &str = "Line";
     type Options = String;
     type Session = Line;
 

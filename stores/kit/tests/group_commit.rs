@@ -39,6 +39,8 @@ enum Manner {
     Refuses,
     /// Panics in a caller's runtime.
     Panics,
+    /// Panics there once it has answered an operation.
+    PanicsLater,
 }
 
 struct Fake {
@@ -136,7 +138,10 @@ impl Server for Fake {
             Manner::Commits => self.permission.acquire().await.unwrap().forget(),
             Manner::NeverAnswers => std::future::pending().await,
             Manner::Panics if !is_own => panic!("this runtime is of no use"),
-            Manner::Panics => {}
+            Manner::PanicsLater if !is_own && !self.seen.batches.lock().unwrap().is_empty() => {
+                panic!("this runtime is of no use any more")
+            }
+            Manner::Panics | Manner::PanicsLater => {}
             Manner::Refuses => {
                 session.usable = true;
                 if tickets.iter().any(|ticket| ticket.operation.key.key().as_str() == "bad") {
@@ -379,6 +384,22 @@ async fn in_a_runtime_where_it_panics_it_is_asked_apart_from_then_on() {
         test.queues.ask(reading(name)).await.unwrap();
     }
     assert_eq!(test.batches(), [(1, true); 2]);
+}
+
+#[tokio::test]
+async fn an_operation_that_panics_in_its_caller_leaves_nothing_to_look_after() {
+    let test = test_with(Manner::PanicsLater, 2, Duration::from_secs(20));
+    test.queues.ask(claiming("first")).await.unwrap();
+    let queues = test.queues.clone();
+    // It comes alone, and its caller runs it.
+    let panicking = tokio::spawn(async move { queues.ask(claiming("second")).await });
+    assert!(panicking.await.unwrap_err().is_panic());
+    test.queues.ask(claiming("third")).await.unwrap();
+    assert_eq!(test.batches(), [(1, false), (1, true)]);
+    let shared = Arc::downgrade(&test.queues);
+    drop(test.queues);
+    assert!(shared.upgrade().is_none());
+    until("the watch has ended", || Arc::strong_count(&test.seen) == 1).await;
 }
 
 #[test]

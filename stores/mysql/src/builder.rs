@@ -7,7 +7,6 @@ use std::time::Duration;
 use sqlx::mysql::MySqlConnectOptions;
 
 use super::MySqlStore;
-use super::deletion;
 use super::layout::Names;
 use super::setting::Setting;
 use super::statements::Statements;
@@ -15,7 +14,6 @@ use crate::db::connector::{Connector, Opener, Source, database};
 use crate::db::schema;
 use crate::db::session::AT_ONCE;
 use idem_core::StoreError;
-use idem_store_kit::group_commit::Queues;
 use idem_store_kit::hints::Hints;
 use idem_store_kit::own_runtime::apart;
 use idem_store_kit::sql::{Identifier, Limits, Settings, SharedStore};
@@ -61,9 +59,8 @@ impl MySqlStoreBuilder {
         self
     }
 
-    /// How many connections the store opens at most for all callers, from 1 to 64; 4 unless set. More are seldom
-    /// faster: operations that find no free connection share a transaction. Each tokio runtime that calls the store has one more, for
-    /// operations that come alone.
+    /// How many connections each tokio runtime that calls the store opens at most, and as many for renewals, releases and retries,
+    /// from 1 to 64; 4 unless set. More are seldom faster: operations that find no free connection share a transaction.
     pub const fn connections(mut self, most: usize) -> Self {
         self.limits.connections = most;
         self
@@ -143,9 +140,6 @@ impl MySqlStoreBuilder {
             has_transactions: Default::default(),
         };
         let max_result_bytes = limits.max_result_bytes.min(server.max_packet.saturating_sub(MESSAGE) / 2);
-        let purge = |queues: Arc<Queues<Setting>>, limit| async move {
-            deletion::purge(queues.server(), limit).await
-        };
-        Ok(MySqlStore(SharedStore::new(setting, max_result_bytes, place, limits.purge_every, purge)))
+        Ok(MySqlStore(SharedStore::new(setting, max_result_bytes, place, limits.purge_every)))
     }
 }

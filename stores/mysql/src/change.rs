@@ -12,7 +12,6 @@ pub(super) use self::entry::read;
 use super::reading::{self, Rest, clock};
 use super::rows;
 use super::setting::Setting;
-use super::statements::Statements;
 use crate::db::failure::{Failure, Stage, locked};
 use crate::db::session::{BEGINNING, COMMIT, Session};
 use idem_core::protocol::{
@@ -80,7 +79,7 @@ async fn transact(
         let Operation { key, op } = &*ticket.operation;
         answers.push(match entries.get_mut(&name(key)) {
             Some(entry) => {
-                let there = step_there(session, statements, entry, op).await?;
+                let there = step_there(session, setting, entry, op).await?;
                 judge(entry, op, now, there)
             }
             None => Some(Err(locked())),
@@ -96,15 +95,16 @@ async fn transact(
 /// The recorded step at the position where the operation wants to record one: a repeated request finds its own there.
 async fn step_there(
     session: &mut Session,
-    statements: &Statements,
+    setting: &Setting,
     entry: &Entry<'_>,
     op: &Op,
 ) -> Result<Option<RecordedStep>, Failure> {
     let Op::Apply(Request::RecordStep(RecordStep { position, .. })) = op else { return Ok(None) };
+    setting.stepped.put(setting.stepped.mark(entry.key));
     if usize::try_from(*position).map_or(true, |position| position >= entry.kept) {
         return Ok(None);
     }
-    let response = session.run(statements.step(entry.key, *position), Stage::Open).await?;
+    let response = session.run(setting.statements.step(entry.key, *position), Stage::Open).await?;
     Ok(response.rows(0).first().and_then(|row| rows::step(row, 0).ok()))
 }
 

@@ -1,7 +1,7 @@
 //! `MySqlStore`: one table of a MySQL or MariaDB database, any number of processes.
 //!
 //! Owns the public API. `builder` has the settings, `layout` the tables, `statements` the SQL. `server` says how the group commit runs a
-//! batch: `change` decides and writes, `reading` only reads. `transaction` records in a caller's transaction. `deletion`, `listing` and
+//! batch: `change` decides and writes, `reading` only reads. `transaction` records in a caller's transaction. `housekeeping` and
 //! `inspection` serve operators, `rows` translates records. `db` has connections, errors, names of objects and the migration.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -9,10 +9,9 @@
 mod builder;
 mod change;
 mod db;
-mod deletion;
+mod housekeeping;
 mod inspection;
 mod layout;
-mod listing;
 mod reading;
 mod rows;
 mod server;
@@ -29,11 +28,7 @@ use sqlx::MySqlPool;
 pub use self::builder::MySqlStoreBuilder;
 use self::setting::Setting;
 use crate::db::connector;
-use idem_core::inspection::Inspection;
-use idem_core::listing::{List, Page};
-use idem_core::protocol::{self, Record, Request};
-use idem_core::{RecordKey, Store, StoreError, Waiters};
-use idem_store_kit::own_runtime::apart;
+use idem_core::StoreError;
 use idem_store_kit::sql::SharedStore;
 
 /// Keeps records in one table of a MariaDB database, version 10.6 or later, or of a MySQL database, version 8.0 or later: untested,
@@ -44,10 +39,9 @@ use idem_store_kit::sql::SharedStore;
 /// zones do not matter, neither the server's nor a session's.
 ///
 /// Operations that wait at the same moment share statements; an operation that comes alone is not delayed. The
-/// store has connections of its own, at most [`connections`](MySqlStoreBuilder::connections), opened when they are
-/// needed and closed when not. They live in a runtime of its own: a caller whose runtime is blocked keeps its lease, and one
-/// store serves several runtimes. Operations that come alone use one more connection, in their caller's runtime, which
-/// must have tokio's network. The store replaces a broken connection, and repeats the operations that were on it, within the
+/// store has connections of its own, at most [`connections`](MySqlStoreBuilder::connections) for each runtime that calls it,
+/// which must have tokio's network, opened when they are needed and closed when not. Renewals, releases and retries use those of
+/// a runtime of the stores' own: a caller whose runtime is blocked keeps its lease. The store replaces a broken connection, and repeats the operations that were on it, within the
 /// [`operation_timeout`](MySqlStoreBuilder::operation_timeout). It changes no session settings, so it works through a
 /// pooler that shares sessions between its clients.
 ///
@@ -57,6 +51,8 @@ use idem_store_kit::sql::SharedStore;
 /// A handle is cheap to clone. When the last one is dropped, operations that were begun are still done.
 #[derive(Clone)]
 pub struct MySqlStore(Arc<SharedStore<Setting>>);
+
+idem_store_kit::store_by!(MySqlStore, 0);
 
 impl MySqlStore {
     /// Connects to the database of this URL, such as `mysql://user:password@host:3306/database`, with
@@ -88,51 +84,6 @@ impl MySqlStore {
     /// Sets up how to connect to the database of this pool.
     pub fn builder_from_pool(pool: &MySqlPool) -> MySqlStoreBuilder {
         MySqlStoreBuilder::new(Ok(connector::of_pool(pool)))
-    }
-}
-
-impl Store for MySqlStore {
-    fn apply(
-        &self,
-        key: &RecordKey,
-        request: Request,
-    ) -> impl Future<Output = Result<protocol::Answer, StoreError>> + Send {
-        if matches!(request, Request::RecordStep(_)) {
-            let stepped = &self.0.records.server().stepped;
-            stepped.put(stepped.mark(key));
-        }
-        self.0.records.apply(key, request)
-    }
-
-    async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
-        self.0.records.forget(key).await
-    }
-
-    async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
-        self.0.records.get(key).await
-    }
-
-    async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
-        let queues = self.0.records.queues();
-        apart(async move { deletion::purge(queues.server(), limit).await }).await
-    }
-
-    async fn list(&self, request: &List) -> Result<Page, StoreError> {
-        let (queues, request) = (self.0.records.queues(), request.clone());
-        apart(async move { listing::list(queues.server(), &request).await }).await
-    }
-
-    async fn inspect(&self) -> Result<Inspection, StoreError> {
-        let queues = self.0.records.queues();
-        apart(async move { inspection::look(&queues.server().connector).await }).await
-    }
-
-    fn max_result_bytes(&self) -> Option<usize> {
-        Some(self.0.records.max_result_bytes)
-    }
-
-    fn waiters(&self) -> &Waiters {
-        &self.0.waiters
     }
 }
 

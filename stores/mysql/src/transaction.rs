@@ -21,7 +21,7 @@ use idem_core::protocol::{self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fe
 use idem_core::transaction::{RecordsIn, Taken, Taking, TransactionPool, TransactionStore};
 use idem_core::{RecordKey, StoreError};
 use idem_store_kit::columns::Unreadable;
-use idem_store_kit::group_commit::{Answer, Op, Operation, Seen};
+use idem_store_kit::group_commit::{Answer, Op, Seen};
 use idem_store_kit::own_runtime::apart;
 use idem_store_kit::sql;
 
@@ -50,7 +50,7 @@ async fn execute(connection: &mut MySqlConnection, text: String) -> Result<u64, 
 
 impl MySqlStore {
     fn setting(&self) -> &Setting {
-        self.0.records.server()
+        self.0.server()
     }
 
     /// Takes a key that is busy, perhaps because of this transaction: it has recorded a result of the key, or has taken it for a body that failed.
@@ -139,7 +139,7 @@ impl TransactionStore for MySqlStore {
 
     /// Marks in the table that callers use transactions, so that all processes answer a claim of a locked record with `Busy`.
     async fn announce(&self) -> Result<(), StoreError> {
-        let queues = self.0.records.queues();
+        let queues = self.0.queues();
         if queues.server().has_transactions.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -157,7 +157,8 @@ impl TransactionStore for MySqlStore {
 }
 
 impl RecordsIn<MySqlConnection> for MySqlStore {
-    type Mark = ();
+    /// How deep the savepoint is nested: the driver itself counts them.
+    type Mark = usize;
 
     fn is_open(connection: &mut MySqlConnection) -> bool {
         connection.is_in_transaction()
@@ -172,8 +173,7 @@ impl RecordsIn<MySqlConnection> for MySqlStore {
         self.announce().await?;
         for _ in 0..ROUNDS {
             // The grant that a claim would get, without writing it; or the claim's answer.
-            let looking = Operation::new(key, Op::Look(request.clone()));
-            let seen = self.0.records.ask(looking, |answer| match answer {
+            let seen = self.0.ask(key, Op::Look(request.clone()), |answer| match answer {
                 Answer::Seen(seen) => Some(Ok(seen)),
                 Answer::Applied(protocol::Answer::Claim(answer)) => Some(Err(answer)),
                 _ => None,
@@ -195,24 +195,25 @@ impl RecordsIn<MySqlConnection> for MySqlStore {
         Ok(Taking::Refused(sql::HELD))
     }
 
-    async fn mark(connection: &mut MySqlConnection) -> Result<(), StoreError> {
-        MySqlTransactionManager::begin(connection, None).await.map_err(|error| failed(&error))
+    async fn mark(connection: &mut MySqlConnection) -> Result<usize, StoreError> {
+        MySqlTransactionManager::begin(connection, None).await.map_err(|error| failed(&error))?;
+        Ok(MySqlTransactionManager::get_transaction_depth(connection))
     }
 
-    async fn undo(connection: &mut MySqlConnection, (): &mut ()) -> Result<(), StoreError> {
-        let undone = MySqlTransactionManager::rollback(connection).await.map_err(|error| failed(&error));
-        if undone.is_err() {
-            // The savepoint is gone with its transaction, so the driver must not count it any more.
+    async fn undo(connection: &mut MySqlConnection, mark: &mut usize) -> Result<(), StoreError> {
+        sql::innermost::<MySqlTransactionManager>(connection, *mark).await?;
+        sql::roll_back::<MySqlTransactionManager>(connection).await.map_err(|error| failed(&error))
+    }
+
+    fn undo_first(connection: &mut MySqlConnection, mark: &mut usize) {
+        // Below the mark, a nested `begin` was dropped, which has rolled back to it.
+        while MySqlTransactionManager::get_transaction_depth(connection) >= *mark {
             MySqlTransactionManager::start_rollback(connection);
         }
-        undone
     }
 
-    fn undo_first(connection: &mut MySqlConnection, (): &mut ()) {
-        MySqlTransactionManager::start_rollback(connection);
-    }
-
-    async fn keep(connection: &mut MySqlConnection, (): &mut ()) -> Result<(), StoreError> {
+    async fn keep(connection: &mut MySqlConnection, mark: &mut usize) -> Result<(), StoreError> {
+        sql::innermost::<MySqlTransactionManager>(connection, *mark).await?;
         MySqlTransactionManager::commit(connection).await.map_err(|error| failed(&error))
     }
 
@@ -223,7 +224,7 @@ impl RecordsIn<MySqlConnection> for MySqlStore {
         taken: &Taken,
         request: &Complete,
     ) -> Result<CompleteAnswer, StoreError> {
-        let Some(record) = sql::recorded(taken, request, self.0.records.max_result_bytes)? else {
+        let Some(record) = sql::recorded(taken, request, self.0.max_result_bytes)? else {
             return Ok(CompleteAnswer::Lost);
         };
         let statements = &self.setting().statements;
@@ -257,7 +258,7 @@ impl TransactionPool<MySqlStore> for MySqlPool {
     type Transaction = MySqlTransaction<'static>;
 
     async fn begin(&self) -> Result<Self::Transaction, StoreError> {
-        Self::begin(self).await.map_err(|error| failure::of_connect(&error))
+        Self::begin(self).await.map_err(|error| failure::of_connect(&error).error)
     }
 
     fn connection(transaction: &mut Self::Transaction) -> &mut MySqlConnection {

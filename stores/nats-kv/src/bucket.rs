@@ -16,7 +16,7 @@ use futures_util::StreamExt as _;
 
 use idem_core::StoreError;
 use idem_core::inspection::{Inspection, Standing};
-use idem_store_kit::cas::{CompareAndSwap, Listing, ObjectName, Version};
+use idem_store_kit::cas::{CompareAndSwap, Listing, ObjectName, Put, Version};
 
 /// The room for the subject and the headers of a message.
 const ENVELOPE: usize = 4_096;
@@ -123,6 +123,12 @@ impl Bucket {
     }
 }
 
+/// The object in the last message of its subject, unless that is the marker of one that was deleted.
+fn version(message: StreamMessage) -> Option<Version<u64>> {
+    let version = Version { bytes: message.payload, revision: message.sequence };
+    (!version.bytes.is_empty()).then_some(version)
+}
+
 /// The server's error code, if it refused a message.
 fn code(error: &PublishError) -> Option<ErrorCode> {
     error.source()?.downcast_ref::<jetstream::Error>().map(jetstream::Error::error_code)
@@ -138,8 +144,7 @@ impl CompareAndSwap for Bucket {
     type Revision = u64;
 
     async fn get(&self, name: &ObjectName) -> Result<Option<Version<u64>>, StoreError> {
-        let message = self.last(&self.subject(name)).await?.filter(|message| !message.payload.is_empty());
-        Ok(message.map(|message| Version { bytes: message.payload, revision: message.sequence }))
+        Ok(self.last(&self.subject(name)).await?.and_then(version))
     }
 
     async fn put(
@@ -148,17 +153,17 @@ impl CompareAndSwap for Bucket {
         bytes: Bytes,
         seen: Option<&u64>,
         keep: Option<Duration>,
-    ) -> Result<Option<u64>, StoreError> {
+    ) -> Result<Put<u64>, StoreError> {
         let subject = self.subject(name);
         let last = seen.copied().unwrap_or(0);
         if let Some(revision) = self.publish(&subject, bytes.clone(), last, keep).await? {
-            return Ok(Some(revision));
+            return Ok(Put::Written(revision));
         }
         match self.last(&subject).await? {
             Some(marker) if seen.is_none() && marker.payload.is_empty() => {
-                self.publish(&subject, bytes, marker.sequence, keep).await
+                Ok(self.publish(&subject, bytes, marker.sequence, keep).await?.into())
             }
-            _ => Ok(None),
+            message => Ok(Put::Refused(message.and_then(version))),
         }
     }
 

@@ -7,6 +7,7 @@ mod bucket;
 mod builder;
 
 use std::fmt;
+use std::sync::Arc;
 
 use idem_core::StoreError;
 use idem_store_kit::cas::CasStore;
@@ -31,9 +32,9 @@ pub use builder::NatsKvStoreBuilder;
 ///
 /// A separate thread drives the connection, renews and releases, so that a body that blocks its thread keeps its lease.
 #[derive(Clone)]
-pub struct NatsKvStore(CasStore<Bucket>);
+pub struct NatsKvStore(Arc<CasStore<Bucket>>);
 
-idem_store_kit::store_by_cas!(NatsKvStore, 0);
+idem_store_kit::store_by!(NatsKvStore, 0);
 
 impl NatsKvStore {
     /// Connects to a server (`nats://host:port`, `tls://host:port`, or several, with commas), and to a bucket, which is
@@ -54,6 +55,6 @@ impl NatsKvStore {
 
 impl fmt::Debug for NatsKvStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NatsKvStore").field("bucket", &self.0.service().name()).finish_non_exhaustive()
+        f.debug_struct("NatsKvStore").field("bucket", &self.0.service.name()).finish_non_exhaustive()
     }
 }

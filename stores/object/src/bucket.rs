@@ -1,6 +1,5 @@
 //! The requests to an object store: reads, and writes on the condition of an entity tag or a version.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use object_store::{
 
 use idem_core::StoreError;
 use idem_core::inspection::{Inspection, Standing};
-use idem_store_kit::cas::{CompareAndSwap, Listing, ObjectName, Version};
+use idem_store_kit::cas::{CompareAndSwap, Listing, ObjectName, Put, Version};
 use idem_store_kit::retry;
 
 use crate::MAX_OBJECT_BYTES;
@@ -24,14 +23,8 @@ const READS: usize = 16;
 
 /// The objects below a prefix.
 pub(crate) struct Bucket {
-    objects: Arc<dyn ObjectStore>,
+    pub(crate) objects: Arc<dyn ObjectStore>,
     prefix: Path,
-}
-
-impl fmt::Display for Bucket {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.objects.fmt(f)
-    }
 }
 
 /// The store error for a failed request. The texts of a client contain names of objects, and so keys: they are left out.
@@ -51,11 +44,6 @@ fn failure(error: &Error) -> StoreError {
     }
 }
 
-/// The object's version, from what a request returned.
-fn version(e_tag: Option<String>, version: Option<String>) -> UpdateVersion {
-    UpdateVersion { e_tag, version }
-}
-
 impl Bucket {
     pub(crate) fn new(objects: Arc<dyn ObjectStore>, prefix: &str) -> Self {
         Self { objects, prefix: Path::from(prefix) }
@@ -72,7 +60,8 @@ impl Bucket {
             Err(Error::NotFound { .. }) => return Ok(None),
             Err(error) => return Err(failure(&error)),
         };
-        let revision = version(answer.meta.e_tag.clone(), answer.meta.version.clone());
+        let revision =
+            UpdateVersion { e_tag: answer.meta.e_tag.clone(), version: answer.meta.version.clone() };
         let bytes = answer.bytes().await.map_err(|error| failure(&error))?;
         Ok(Some(Version { bytes, revision }))
     }
@@ -91,7 +80,7 @@ impl Bucket {
         let is_update = matches!(mode, PutMode::Update(_));
         let options = PutOptions { mode, tags, ..PutOptions::default() };
         match self.objects.put_opts(path, PutPayload::from(bytes), options).await {
-            Ok(written) => Ok(Some(version(written.e_tag, written.version))),
+            Ok(written) => Ok(Some(written.into())),
             Err(Error::AlreadyExists { .. } | Error::Precondition { .. } | Error::NotModified { .. }) => {
                 Ok(None)
             }
@@ -124,14 +113,6 @@ impl Bucket {
         }
         Ok(self)
     }
-
-    /// The bytes of a listed object; `None` if it is gone, or deleted.
-    async fn listed(&self, meta: ObjectMeta) -> Result<Option<Version<UpdateVersion>>, StoreError> {
-        match meta.size {
-            0 => Ok(None),
-            _ => self.read(&meta.location).await,
-        }
-    }
 }
 
 impl CompareAndSwap for Bucket {
@@ -147,20 +128,19 @@ impl CompareAndSwap for Bucket {
         bytes: Bytes,
         seen: Option<&UpdateVersion>,
         _keep: Option<Duration>,
-    ) -> Result<Option<UpdateVersion>, StoreError> {
+    ) -> Result<Put<UpdateVersion>, StoreError> {
         let path = self.path(name);
-        let Some(seen) = seen else {
-            if let Some(revision) = self.write(&path, bytes.clone(), PutMode::Create).await? {
-                return Ok(Some(revision));
+        let mode = seen.cloned().map_or(PutMode::Create, PutMode::Update);
+        let written = self.write(&path, bytes.clone(), mode).await?;
+        if written.is_some() || seen.is_some() {
+            return Ok(written.into());
+        }
+        match self.read(&path).await? {
+            Some(left) if left.bytes.is_empty() => {
+                Ok(self.write(&path, bytes, PutMode::Update(left.revision)).await?.into())
             }
-            return match self.read(&path).await? {
-                Some(left) if left.bytes.is_empty() => {
-                    self.write(&path, bytes, PutMode::Update(left.revision)).await
-                }
-                _ => Ok(None),
-            };
-        };
-        self.write(&path, bytes, PutMode::Update(seen.clone())).await
+            version => Ok(Put::Refused(version)),
+        }
     }
 
     async fn delete(&self, name: &ObjectName, seen: &UpdateVersion) -> Result<bool, StoreError> {
@@ -183,16 +163,18 @@ impl CompareAndSwap for Bucket {
             Some(after) => self.objects.list_with_offset(Some(&prefix), &after),
             None => self.objects.list(Some(&prefix)),
         };
-        let metas: Vec<ObjectMeta> =
+        let mut metas: Vec<ObjectMeta> =
             metas.take(limit).try_collect().await.map_err(|error| failure(&error))?;
         let next = metas.last().filter(|_| metas.len() >= limit).map(|meta| meta.location.as_ref().into());
-        let reads = futures_util::stream::iter(metas.into_iter().map(|meta| self.listed(meta)));
-        let versions: Vec<_> = reads.buffered(READS).try_collect().await?;
+        // An empty one is deleted.
+        metas.retain(|meta| meta.size > 0);
+        let reads = metas.into_iter().map(|meta| async move { self.read(&meta.location).await });
+        let versions: Vec<_> = futures_util::stream::iter(reads).buffered(READS).try_collect().await?;
         Ok(Listing { versions: versions.into_iter().flatten().collect(), next })
     }
 
     async fn inspect(&self) -> Result<Inspection, StoreError> {
-        let mut inspection = Inspection::of(self.to_string());
+        let mut inspection = Inspection::of(self.objects.to_string());
         inspection.find(Standing::Fine, "conditions", "kept, as a check at the start found");
         let text = "a rule must delete objects with the tag `idem=expired`, and no rule others: see the store's page";
         inspection.find(Standing::Unknown, "lifecycle", text);

@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use idem_core::StoreError;
 use idem_core::inspection::{Inspection, Standing};
-use idem_store_kit::cas::{CompareAndSwap, Listing, ObjectName, Version};
+use idem_store_kit::cas::{CompareAndSwap, Listing, ObjectName, Put, Version};
 
 use crate::MAX_OBJECT_BYTES;
 
@@ -27,10 +27,11 @@ const LOCK_FOLDER: &str = ".locks";
 
 /// A folder of objects. A revision is the whole content.
 #[derive(Clone)]
-pub(crate) struct Folder(Arc<PathBuf>);
+pub(crate) struct Folder(pub(crate) Arc<PathBuf>);
 
 fn failure(error: &io::Error) -> StoreError {
     match error.kind() {
+        ErrorKind::WouldBlock => StoreError::unavailable("another process holds the lock of the file"),
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem | ErrorKind::NotADirectory => {
             StoreError::configuration(format!("the folder cannot be used: {}", error.kind()))
         }
@@ -46,10 +47,6 @@ impl Folder {
         Ok(Self(Arc::new(path)))
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.0
-    }
-
     /// Runs `work` on a thread that may block.
     async fn blocking<A: Send + 'static>(
         &self,
@@ -57,12 +54,7 @@ impl Folder {
     ) -> Result<A, StoreError> {
         let folder = self.clone();
         match tokio::task::spawn_blocking(move || work(&folder)).await {
-            Ok(answer) => answer.map_err(|error| match error.kind() {
-                ErrorKind::WouldBlock => {
-                    StoreError::unavailable("another process holds the lock of the file")
-                }
-                _ => failure(&error),
-            }),
+            Ok(answer) => answer.map_err(|error| failure(&error)),
             Err(_) => Err(StoreError::outcome_unknown("the work on the file was broken off")),
         }
     }
@@ -121,10 +113,7 @@ impl Folder {
 
     /// The names of all files of a scope, or of all, as `scope/key`, in their order.
     fn names(&self, scope: Option<&str>) -> io::Result<Vec<String>> {
-        let scopes = match scope {
-            Some(scope) => vec![scope.to_owned()],
-            None => entries(&self.0)?,
-        };
+        let scopes = scope.map_or_else(|| entries(&self.0), |scope| Ok(vec![scope.to_owned()]))?;
         let mut names = Vec::new();
         for scope in scopes {
             let keys = entries(&self.0.join(&scope))?;
@@ -146,6 +135,10 @@ fn entries(folder: &Path) -> io::Result<Vec<String>> {
     Ok(names?.into_iter().filter(|name| !name.is_empty() && !name.starts_with('.')).collect())
 }
 
+fn version(bytes: Bytes) -> Version<Bytes> {
+    Version { revision: bytes.clone(), bytes }
+}
+
 fn content(path: &Path) -> io::Result<Option<Bytes>> {
     match fs::read(path) {
         Ok(bytes) => Ok(Some(bytes.into())),
@@ -160,7 +153,7 @@ impl CompareAndSwap for Folder {
     async fn get(&self, name: &ObjectName) -> Result<Option<Version<Bytes>>, StoreError> {
         let name = name.clone();
         let bytes = self.blocking(move |folder| content(&folder.file(&name))).await?;
-        Ok(bytes.map(|bytes| Version { revision: bytes.clone(), bytes }))
+        Ok(bytes.map(version))
     }
 
     async fn put(
@@ -169,10 +162,10 @@ impl CompareAndSwap for Folder {
         bytes: Bytes,
         seen: Option<&Bytes>,
         _keep: Option<Duration>,
-    ) -> Result<Option<Bytes>, StoreError> {
+    ) -> Result<Put<Bytes>, StoreError> {
         let (name, seen, new) = (name.clone(), seen.cloned(), bytes.clone());
         let written = self.blocking(move |folder| folder.swap(&name, seen.as_ref(), Some(&new))).await?;
-        Ok(written.then_some(bytes))
+        Ok(written.then_some(bytes).into())
     }
 
     async fn delete(&self, name: &ObjectName, seen: &Bytes) -> Result<bool, StoreError> {
@@ -188,19 +181,14 @@ impl CompareAndSwap for Folder {
     ) -> Result<Listing<Bytes>, StoreError> {
         let (scope, after) = (scope.map(str::to_owned), after.unwrap_or_default().to_vec());
         self.blocking(move |folder| {
-            let names = folder.names(scope.as_deref())?;
-            let mut names = names.into_iter().filter(|name| name.as_bytes() > &*after);
-            let mut listing = Listing { versions: Vec::new(), next: None };
-            for name in names.by_ref().take(limit) {
-                if let Some(bytes) = content(&folder.0.join(&name))? {
-                    listing.versions.push(Version { revision: bytes.clone(), bytes });
-                }
-                listing.next = Some(name.into_bytes());
-            }
-            if names.next().is_none() {
-                listing.next = None;
-            }
-            Ok(listing)
+            let mut names = folder.names(scope.as_deref())?;
+            names.retain(|name| name.as_bytes() > &*after);
+            let is_last = names.len() <= limit;
+            names.truncate(limit);
+            let next = names.last().filter(|_| !is_last).map(|name| name.clone().into_bytes());
+            let versions = names.iter().filter_map(|name| content(&folder.0.join(name)).transpose());
+            let versions = versions.map(|bytes| bytes.map(version)).collect::<io::Result<Vec<_>>>()?;
+            Ok(Listing { versions, next })
         })
         .await
     }

@@ -44,17 +44,17 @@ const MAX_OBJECT_BYTES: usize = 8 * 1_024 * 1_024;
 ///
 /// A separate thread drives the connections, renews and releases, so that a body that blocks its thread keeps its lease.
 #[derive(Clone)]
-pub struct BucketStore(CasStore<Bucket>);
+pub struct BucketStore(Arc<CasStore<Bucket>>);
 
 /// A store in a folder of this machine: a file for each record. For development and tests, in place of a
 /// [`BucketStore`]; for one host, `SqliteStore` is faster. Feature `object`.
 ///
 /// Several processes may share a folder. Every write is flushed to the disk before it is acknowledged.
 #[derive(Clone)]
-pub struct FolderStore(CasStore<Folder>);
+pub struct FolderStore(Arc<CasStore<Folder>>);
 
-idem_store_kit::store_by_cas!(BucketStore, 0);
-idem_store_kit::store_by_cas!(FolderStore, 0);
+idem_store_kit::store_by!(BucketStore, 0);
+idem_store_kit::store_by!(FolderStore, 0);
 
 impl BucketStore {
     /// A store of the objects whose names begin with `prefix/`.
@@ -130,12 +130,13 @@ impl fmt::Debug for BucketStoreBuilder {
 
 impl fmt::Debug for BucketStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BucketStore").field("objects", &self.0.service().to_string()).finish_non_exhaustive()
+        let objects = self.0.service.objects.to_string();
+        f.debug_struct("BucketStore").field("objects", &objects).finish_non_exhaustive()
     }
 }
 
 impl fmt::Debug for FolderStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FolderStore").field("folder", &self.0.service().path()).finish_non_exhaustive()
+        f.debug_struct("FolderStore").field("folder", &self.0.service.0).finish_non_exhaustive()
     }
 }

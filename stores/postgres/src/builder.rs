@@ -7,14 +7,12 @@ use std::time::Duration;
 use sqlx::postgres::PgConnectOptions;
 
 use super::PostgresStore;
-use super::deletion;
 use super::layout::Names;
-use super::setting::Setting;
+use super::server::Setting;
 use super::statements::Statements;
 use crate::db::settings::{Prepared, Settings};
 use crate::db::source::Source;
 use idem_core::StoreError;
-use idem_store_kit::group_commit::Queues;
 use idem_store_kit::own_runtime::apart;
 use idem_store_kit::sql::{Limits, SharedStore};
 
@@ -35,11 +33,6 @@ impl PostgresStoreBuilder {
         self.settings.common.must_exist = true;
         self.limits.purge_every = None;
         self
-    }
-
-    /// For the database of this URL.
-    pub(super) fn of_url(url: &str) -> Self {
-        Self::new(Source::of_url(url))
     }
 
     pub(super) fn new(source: Result<Source, StoreError>) -> Self {
@@ -74,8 +67,8 @@ impl PostgresStoreBuilder {
         self
     }
 
-    /// How many connections the store opens at the most, from 1 to 64; 4 if not set. More are seldom
-    /// faster: operations that find none free travel together.
+    /// How many connections each tokio runtime that calls the store opens at most, and as many for renewals, releases and retries,
+    /// from 1 to 64; 4 unless set. More are seldom faster: operations that find no free connection share a batch.
     pub const fn connections(mut self, most: usize) -> Self {
         self.limits.connections = most;
         self
@@ -139,15 +132,6 @@ impl PostgresStoreBuilder {
             apart(async move { settings.prepare::<Names>().await }).await?;
         let statements = Arc::new(Statements::new(&names));
         let setting = Setting { connector, statements, connections: limits.connections };
-        let purge = |queues: Arc<Queues<Setting>>, limit| async move {
-            deletion::purge(queues.server(), limit).await
-        };
-        Ok(PostgresStore(SharedStore::new(
-            setting,
-            limits.max_result_bytes,
-            place,
-            limits.purge_every,
-            purge,
-        )))
+        Ok(PostgresStore(SharedStore::new(setting, limits.max_result_bytes, place, limits.purge_every)))
     }
 }

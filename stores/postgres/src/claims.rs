@@ -34,7 +34,7 @@ struct Group<'t> {
 
 struct Batch<'t> {
     statements: &'t Statements,
-    /// In the order of their keys, so that two batches cannot deadlock.
+    /// In the order of their keys.
     groups: Vec<Group<'t>>,
     answers: Vec<Option<Result<ClaimAnswer, StoreError>>>,
     /// The server's error, if it takes no writes.

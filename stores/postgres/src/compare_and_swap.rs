@@ -10,7 +10,6 @@ use super::statements::Statements;
 use crate::db::failure::{Failure, raced};
 use crate::db::session::{Session, statement};
 use idem_core::RecordKey;
-use idem_core::StoreError;
 use idem_core::protocol::{self, Fence, Record, Timestamp, Transition};
 use idem_store_kit::columns::Unreadable;
 use idem_store_kit::group_commit::{Answer, Answers, Op, Ticket, unanswered};
@@ -40,20 +39,6 @@ pub(super) enum Swapped {
 
 /// The record in a row, and the time when it was read.
 pub(super) type Found = Result<(Option<Record>, Timestamp), Unreadable>;
-
-/// The keys without repetitions, and the place of each in that list.
-fn distinct<'k>(keys: &[&'k RecordKey]) -> (Vec<&'k RecordKey>, Vec<usize>) {
-    let mut places: HashMap<&RecordKey, usize> = HashMap::new();
-    let mut distinct = Vec::new();
-    let place_of = keys.iter().map(|key| {
-        *places.entry(key).or_insert_with(|| {
-            distinct.push(*key);
-            distinct.len() - 1
-        })
-    });
-    let place_of = place_of.collect();
-    (distinct, place_of)
-}
 
 /// The place in the batch that a row is about.
 pub(super) fn number_of(row: &PgRow, index: usize) -> Result<usize, Unreadable> {
@@ -132,7 +117,7 @@ pub(super) async fn read(
     Ok(found)
 }
 
-/// Writes each new record if the old one is unchanged.
+/// Writes each new record if the old one is unchanged. The keys are always in their order, so that two batches cannot deadlock.
 pub(super) async fn swap(
     session: &mut Session,
     statements: &Statements,
@@ -142,45 +127,41 @@ pub(super) async fn swap(
     if swaps.is_empty() {
         return Ok(done);
     }
-    // Always in the same order, so that two batches cannot deadlock.
-    let mut order: Vec<usize> = (0..swaps.len()).collect();
-    order.sort_by_key(|&place| (swaps[place].key.scope().as_str(), swaps[place].key.key().as_str()));
-    let sorted: Vec<&Swap<'_>> = order.iter().map(|&place| &swaps[place]).collect();
-    let (scopes, texts) = names(sorted.iter().map(|swap| swap.key));
+    let (scopes, texts) = names(swaps.iter().map(|swap| swap.key));
     let ends = |record: &Record| record.expires_at.map(rows::instant);
-    let results = sorted.iter().map(|swap| rows::result_columns(swap.new.result.as_ref()));
+    let results = swaps.iter().map(|swap| rows::result_columns(swap.new.result.as_ref()));
     let (tombstones, bytes): (Vec<_>, Vec<_>) = results.unzip();
     let query = statement(&statements.swap)
         .bind(scopes)
         .bind(texts)
-        .bind(each(&sorted, |swap| rows::word(swap.old.state)))
-        .bind(each(&sorted, |swap| swap.old.owner.as_bytes().as_slice()))
-        .bind(each(&sorted, |swap| rows::integer(swap.old.fence.get())))
-        .bind(each(&sorted, |swap| rows::instant(swap.old.lease_until)))
-        .bind(each(&sorted, |swap| ends(&swap.old)))
-        .bind(each(&sorted, |swap| rows::word(swap.new.state)))
-        .bind(each(&sorted, |swap| swap.new.owner.as_bytes().as_slice()))
-        .bind(each(&sorted, |swap| rows::integer(swap.new.fence.get())))
-        .bind(each(&sorted, |swap| i64::from(swap.new.attempt)))
-        .bind(each(&sorted, |swap| swap.new.recovered))
-        .bind(each(&sorted, |swap| rows::word(swap.new.on_crash)))
-        .bind(each(&sorted, |swap| rows::instant(swap.new.lease_until)))
-        .bind(each(&sorted, |swap| rows::instant(swap.new.retry_at)))
-        .bind(each(&sorted, |swap| rows::micros(swap.new.ttl)))
-        .bind(each(&sorted, |swap| rows::fingerprint(swap.new.fingerprint.as_ref())))
+        .bind(each(swaps, |swap| rows::word(swap.old.state)))
+        .bind(each(swaps, |swap| swap.old.owner.as_bytes().as_slice()))
+        .bind(each(swaps, |swap| rows::integer(swap.old.fence.get())))
+        .bind(each(swaps, |swap| rows::instant(swap.old.lease_until)))
+        .bind(each(swaps, |swap| ends(&swap.old)))
+        .bind(each(swaps, |swap| rows::word(swap.new.state)))
+        .bind(each(swaps, |swap| swap.new.owner.as_bytes().as_slice()))
+        .bind(each(swaps, |swap| rows::integer(swap.new.fence.get())))
+        .bind(each(swaps, |swap| i64::from(swap.new.attempt)))
+        .bind(each(swaps, |swap| swap.new.recovered))
+        .bind(each(swaps, |swap| rows::word(swap.new.on_crash)))
+        .bind(each(swaps, |swap| rows::instant(swap.new.lease_until)))
+        .bind(each(swaps, |swap| rows::instant(swap.new.retry_at)))
+        .bind(each(swaps, |swap| rows::micros(swap.new.ttl)))
+        .bind(each(swaps, |swap| rows::fingerprint(swap.new.fingerprint.as_ref())))
         .bind(tombstones)
-        .bind(each(&sorted, |swap| rows::instant(swap.new.created_at)))
-        .bind(each(&sorted, |swap| swap.new.completed_at.map(rows::instant)))
-        .bind(each(&sorted, |swap| ends(&swap.new)))
+        .bind(each(swaps, |swap| rows::instant(swap.new.created_at)))
+        .bind(each(swaps, |swap| swap.new.completed_at.map(rows::instant)))
+        .bind(each(swaps, |swap| ends(&swap.new)))
         .bind(bytes)
-        .bind(each(&sorted, |swap| swap.lock));
+        .bind(each(swaps, |swap| swap.lock));
     let given = session.fetch_all(query).await?;
     for row in &given {
         if let Ok(place) = number_of(row, 0)
-            && let Some(&place) = order.get(place)
+            && let Some(done) = done.get_mut(place)
             && let Ok(written) = rows::column::<bool>(row, 1, "written")
         {
-            done[place] = if written { Swapped::Written } else { Swapped::Held };
+            *done = if written { Swapped::Written } else { Swapped::Held };
         }
     }
     Ok(done)
@@ -192,12 +173,13 @@ pub(super) async fn apply(
     statements: &Statements,
     tickets: &[&Ticket],
 ) -> Result<Answers, Failure> {
-    let mut answers: Vec<Option<Result<Answer, StoreError>>> = tickets.iter().map(|_| None).collect();
+    let mut answers: Answers = tickets.iter().map(|_| None).collect();
     for _ in 0..ROUNDS {
-        let open: Vec<usize> = (0..tickets.len()).filter(|&place| answers[place].is_none()).collect();
+        let mut open: Vec<usize> = (0..tickets.len()).filter(|&place| answers[place].is_none()).collect();
         if open.is_empty() {
             break;
         }
+        open.sort_by_key(|&place| name(&tickets[place].operation.key));
         let keys: Vec<_> = open.iter().map(|&place| &tickets[place].operation.key).collect();
         let found = read_all(session, statements, &keys).await?;
         let (mut swaps, mut swapped) = (Vec::new(), Vec::new());
@@ -240,15 +222,17 @@ pub(super) async fn get(
     statements: &Statements,
     tickets: &[Ticket],
 ) -> Result<Answers, Failure> {
-    let keys: Vec<_> = tickets.iter().map(|ticket| &ticket.operation.key).collect();
-    let (distinct, place_of) = distinct(&keys);
-    let found = read(session, statements, &distinct).await?;
-    let answers = keys.into_iter().zip(place_of).map(|(key, place)| match found.get(place)?.clone()? {
+    let mut keys: Vec<_> = tickets.iter().map(|ticket| &ticket.operation.key).collect();
+    keys.sort_by_key(|key| name(key));
+    keys.dedup();
+    let records = read(session, statements, &keys).await?;
+    let records: HashMap<_, _> = keys.into_iter().zip(records).collect();
+    let answers = tickets.iter().map(|ticket| match records.get(&ticket.operation.key)?.clone()? {
         Ok((record, now)) => {
             let live = record.filter(|record| protocol::is_live(record, now));
             Some(Ok(Answer::Found(live.map(Box::new))))
         }
-        Err(unreadable) => Some(Err(unreadable.error(key))),
+        Err(unreadable) => Some(Err(unreadable.error(&ticket.operation.key))),
     });
     Ok(answers.collect())
 }

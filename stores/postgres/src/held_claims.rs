@@ -10,16 +10,16 @@ use super::statements::Statements;
 use crate::db::failure::{Failure, raced};
 use crate::db::session::{Session, statement};
 use idem_core::RecordKey;
-use idem_core::StoreError;
 use idem_core::protocol::{self, CompleteAnswer, RecordStep, RecordStepAnswer, RenewAnswer, Request};
-use idem_store_kit::group_commit::{Answer, Answers, Op, Ticket, unanswered};
+use idem_store_kit::group_commit::{Answer, Answers, Op, Ticket};
+use idem_store_kit::sql::name;
 use idem_store_kit::step_bytes;
 
-/// Requests with their places in the batch, always in the same order, so that two batches cannot deadlock.
-fn sorted<'t, R>(
-    tickets: &'t [Ticket],
-    request: impl Fn(&'t Request) -> Option<&'t R>,
-) -> Vec<(usize, &'t RecordKey, &'t R)> {
+/// A request, its key and its place in the batch.
+type Asked<'t, R> = (usize, &'t RecordKey, &'t R);
+
+/// Requests, always in the same order, so that two batches cannot deadlock.
+fn sorted<'t, R>(tickets: &'t [Ticket], request: impl Fn(&'t Request) -> Option<&'t R>) -> Vec<Asked<'t, R>> {
     let asked = tickets.iter().enumerate();
     let mut asked: Vec<_> = asked
         .filter_map(|(place, ticket)| match &ticket.operation.op {
@@ -27,7 +27,7 @@ fn sorted<'t, R>(
             _ => None,
         })
         .collect();
-    asked.sort_by_key(|(_, key, _)| (key.scope().as_str(), key.key().as_str()));
+    asked.sort_by_key(|(_, key, _)| name(key));
     asked
 }
 
@@ -49,8 +49,7 @@ pub(super) async fn renew(
         .bind(each(&asked, |(_, _, request)| rows::integer(request.fence.get())))
         .bind(each(&asked, |(_, _, request)| rows::micros(request.lease)));
     let given = session.fetch_all(query).await?;
-    let done = done(tickets.len(), &given, asked.iter().map(|(place, ..)| *place));
-    rest(session, statements, tickets, &done, RenewAnswer::Held).await
+    settle(session, statements, tickets, &asked, &given, RenewAnswer::Held).await
 }
 
 /// Answers steps. No key occurs twice. For a step that was not the next one, the present row decides; if it has become the next
@@ -64,23 +63,21 @@ pub(super) async fn record_step(
         Request::RecordStep(request) => Some(request),
         _ => None,
     });
-    let mut answers: Vec<Option<Result<Answer, StoreError>>> = tickets.iter().map(|_| None).collect();
+    let mut answers: Answers = tickets.iter().map(|_| None).collect();
     for _ in 0..ROUNDS {
-        let open: Vec<_> = asked.iter().filter(|(place, ..)| answers[*place].is_none()).collect();
+        let mut open = asked.clone();
+        open.retain(|(place, ..)| answers[*place].is_none());
         if open.is_empty() {
             break;
         }
         for place in append(session, statements, &open).await? {
             answers[place] = Some(Ok(Answer::Applied(RecordStepAnswer::Recorded.into())));
         }
-        let left: Vec<_> = open.into_iter().filter(|(place, ..)| answers[*place].is_none()).collect();
-        if left.is_empty() {
-            break;
-        }
-        let keys: Vec<&RecordKey> = left.iter().map(|(_, key, _)| *key).collect();
+        open.retain(|(place, ..)| answers[*place].is_none());
+        let keys: Vec<&RecordKey> = open.iter().map(|(_, key, _)| *key).collect();
         let found = read_all(session, statements, &keys).await?;
-        for ((place, key, request), found) in left.into_iter().zip(found) {
-            answers[*place] = match found {
+        for ((place, key, request), found) in open.into_iter().zip(found) {
+            answers[place] = match found {
                 Ok((record, now)) => {
                     let step = protocol::record_step(record.as_ref(), request, now);
                     step.write.is_none().then_some(Ok(Answer::Applied(step.answer.into())))
@@ -96,7 +93,7 @@ pub(super) async fn record_step(
 async fn append(
     session: &mut Session,
     statements: &Statements,
-    asked: &[&(usize, &RecordKey, &RecordStep)],
+    asked: &[Asked<'_, RecordStep>],
 ) -> Result<Vec<usize>, Failure> {
     let (scopes, keys) = names(asked.iter().map(|(_, key, _)| *key));
     let query = statement(&statements.record_step)
@@ -107,8 +104,7 @@ async fn append(
         .bind(each(asked, |(_, _, request)| i64::from(request.position)))
         .bind(each(asked, |(_, _, request)| step_bytes::encode(&request.step)));
     let given = session.fetch_all(query).await?;
-    let numbers = given.iter().filter_map(|row| number_of(row, 0).ok());
-    Ok(numbers.filter_map(|number| asked.get(number).map(|(place, ..)| *place)).collect())
+    Ok(places(asked, &given))
 }
 
 /// Answers completions. No key occurs twice.
@@ -134,42 +130,33 @@ pub(super) async fn complete(
         .bind(bytes)
         .bind(each(&asked, |(_, _, request)| rows::micros(request.ttl)));
     let given = session.fetch_all(query).await?;
-    let done = done(tickets.len(), &given, asked.iter().map(|(place, ..)| *place));
-    rest(session, statements, tickets, &done, CompleteAnswer::Done).await
+    settle(session, statements, tickets, &asked, &given, CompleteAnswer::Done).await
 }
 
-/// Which operations of a batch the rows of a statement are about. The statement's order is that of `places`.
-fn done(count: usize, given: &[PgRow], places: impl Iterator<Item = usize>) -> Vec<bool> {
-    let places: Vec<usize> = places.collect();
-    let mut done = vec![false; count];
-    for row in given {
-        if let Some(&place) = number_of(row, 0).ok().and_then(|number| places.get(number)) {
-            done[place] = true;
-        }
-    }
-    done
+/// The places in the batch of the requests whose numbers are in these rows.
+fn places<R>(asked: &[Asked<'_, R>], given: &[PgRow]) -> Vec<usize> {
+    let numbers = given.iter().filter_map(|row| number_of(row, 0).ok());
+    numbers.filter_map(|number| asked.get(number).map(|(place, ..)| *place)).collect()
 }
 
-/// Answers the requests that were done, and decides about the rest.
-async fn rest(
+/// Answers the requests whose numbers are in these rows, and decides about the rest.
+async fn settle<R>(
     session: &mut Session,
     statements: &Statements,
     tickets: &[Ticket],
-    done: &[bool],
+    asked: &[Asked<'_, R>],
+    given: &[PgRow],
     answer: impl Into<protocol::Answer> + Copy,
 ) -> Result<Answers, Failure> {
-    let left: Vec<&Ticket> =
-        tickets.iter().zip(done).filter(|(_, done)| !**done).map(|(ticket, _)| ticket).collect();
-    let settled = if left.is_empty() { Vec::new() } else { apply(session, statements, &left).await? };
-    let mut settled = settled.into_iter();
-    Ok(done
-        .iter()
-        .map(|done| {
-            if *done {
-                Some(Ok(Answer::Applied(answer.into())))
-            } else {
-                settled.next().unwrap_or_else(|| Some(Err(unanswered())))
-            }
-        })
-        .collect())
+    let mut answers: Answers = tickets.iter().map(|_| None).collect();
+    for place in places(asked, given) {
+        answers[place] = Some(Ok(Answer::Applied(answer.into())));
+    }
+    let open: Vec<usize> = (0..tickets.len()).filter(|&place| answers[place].is_none()).collect();
+    let unanswered: Vec<&Ticket> = open.iter().map(|&place| &tickets[place]).collect();
+    let settled = apply(session, statements, &unanswered).await?;
+    for (place, settled) in open.into_iter().zip(settled) {
+        answers[place] = settled;
+    }
+    Ok(answers)
 }

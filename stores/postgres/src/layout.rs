@@ -41,10 +41,6 @@ impl Named for Names {
             versions: vec![first(self)],
         }
     }
-
-    fn table(&self) -> &str {
-        &self.records
-    }
 }
 
 /// An instant that renewals and completions do not change finds expired records. So those updates write no index (heap-only

@@ -2,8 +2,8 @@
 //!
 //! Owns the public API. Below it, `builder` holds the settings, `layout` the tables, `statements` the SQL. The group commit of the
 //! stores' kit holds operations that wait, and `server` says how a batch runs:
-//! `claims`, `held_claims` (renewals, steps, results), `compare_and_swap` (releases, resolutions, reads) and `deletion`.
-//! `transaction` records in a caller's transaction by way of a `driver`, `listing` and `inspection` answer operators, `rows` translates records.
+//! `claims`, `held_claims` (renewals, steps, results) and `compare_and_swap` (releases, resolutions, reads).
+//! `transaction` records in a caller's transaction by way of a `driver`, `housekeeping` and `inspection` serve operators, `rows` translates records.
 //! `db` holds what crates with tables of their own beside the records share with the store: connections, errors, names of objects and migrations.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -12,15 +12,13 @@ mod builder;
 mod claims;
 mod compare_and_swap;
 pub mod db;
-mod deletion;
 pub mod driver;
 mod held_claims;
+mod housekeeping;
 mod inspection;
 mod layout;
-mod listing;
 mod rows;
 mod server;
-mod setting;
 mod statements;
 mod transaction;
 
@@ -30,15 +28,9 @@ use std::sync::Arc;
 use sqlx::PgPool;
 
 pub use self::builder::PostgresStoreBuilder;
-use self::setting::Setting;
+use self::server::Setting;
 use crate::db::source::Source;
-use idem_core::RecordKey;
 use idem_core::StoreError;
-use idem_core::inspection::Inspection;
-use idem_core::listing::{List, Page};
-use idem_core::protocol::{self, Record, Request};
-use idem_core::{Store, Waiters};
-use idem_store_kit::own_runtime::apart;
 use idem_store_kit::sql::SharedStore;
 
 /// Keeps records in one table of a PostgreSQL database, version 12 or later.
@@ -61,6 +53,8 @@ use idem_store_kit::sql::SharedStore;
 /// A handle is cheap to clone. When the last one is dropped, what was asked is still done.
 #[derive(Clone)]
 pub struct PostgresStore(Arc<SharedStore<Setting>>);
+
+idem_store_kit::store_by!(PostgresStore, 0);
 
 impl PostgresStore {
     /// Connects to the database of this URL, such as `postgres://user:password@host:5432/database`, with
@@ -95,53 +89,12 @@ impl PostgresStore {
     /// PostgresStore::builder("postgres://shop@db1:5432,db2:5432/shop?target_session_attrs=read-write");
     /// ```
     pub fn builder(url: &str) -> PostgresStoreBuilder {
-        PostgresStoreBuilder::of_url(url)
+        PostgresStoreBuilder::new(Source::of_url(url))
     }
 
     /// Sets up how to connect to the database of this pool.
     pub fn builder_from_pool(pool: &PgPool) -> PostgresStoreBuilder {
         PostgresStoreBuilder::new(Ok(Source::of_pool(pool)))
-    }
-}
-
-impl Store for PostgresStore {
-    fn apply(
-        &self,
-        key: &RecordKey,
-        request: Request,
-    ) -> impl Future<Output = Result<protocol::Answer, StoreError>> + Send {
-        self.0.records.apply(key, request)
-    }
-
-    async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
-        self.0.records.forget(key).await
-    }
-
-    async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
-        self.0.records.get(key).await
-    }
-
-    async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
-        let queues = self.0.records.queues();
-        apart(async move { deletion::purge(queues.server(), limit).await }).await
-    }
-
-    async fn list(&self, request: &List) -> Result<Page, StoreError> {
-        let (queues, request) = (self.0.records.queues(), request.clone());
-        apart(async move { listing::list(queues.server(), &request).await }).await
-    }
-
-    async fn inspect(&self) -> Result<Inspection, StoreError> {
-        let queues = self.0.records.queues();
-        apart(async move { inspection::look(&queues.server().connector).await }).await
-    }
-
-    fn max_result_bytes(&self) -> Option<usize> {
-        Some(self.0.records.max_result_bytes)
-    }
-
-    fn waiters(&self) -> &Waiters {
-        &self.0.waiters
     }
 }
 

@@ -1,5 +1,6 @@
 //! What the group commit has to know of this store: the kinds of its operations, and how a batch runs.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -7,12 +8,23 @@ use idem_core::StoreError;
 use idem_core::protocol::Request;
 use sqlx::Row as _;
 
-use idem_store_kit::group_commit::{Answers, Class, Failure, Keys, Kind, Op, Operation, Server, Ticket};
-use idem_store_kit::sql::Session as _;
+use idem_store_kit::group_commit::{
+    Answer, Answers, Class, Failure, Keys, Kind, Op, Operation, Server, Ticket,
+};
+use idem_store_kit::sql::{Session as _, name};
 
+use crate::db::connector::Connector;
 use crate::db::session::{Session, statement};
-use crate::setting::Setting;
-use crate::{claims, compare_and_swap, deletion, held_claims};
+use crate::statements::Statements;
+use crate::{claims, compare_and_swap, held_claims};
+
+/// The settings of a store.
+pub(crate) struct Setting {
+    pub(crate) connector: Connector,
+    pub(crate) statements: Arc<Statements>,
+    /// The limit of sessions in each runtime.
+    pub(crate) connections: usize,
+}
 
 /// The largest batch, in operations, and in bytes of results.
 const MOST: usize = 256;
@@ -118,22 +130,31 @@ impl Server for Setting {
                 compare_and_swap::apply(session, statements, &tickets.iter().collect::<Vec<_>>()).await
             }
             READS => compare_and_swap::get(session, statements, tickets).await,
-            _ => match tickets {
-                [ticket] => deletion::forget(session, statements, &ticket.operation.key).await,
-                _ => Ok(Vec::new()),
-            },
+            _ => forget(session, statements, tickets).await,
         };
+        if done.is_err() && tickets.len() > 1 {
+            // An earlier statement may have done some of them.
+            for ticket in tickets {
+                ticket.may_be_done.store(true, Ordering::Relaxed);
+            }
+        }
         match done {
             // The next session leads to another server, if there is one: the others need not find that out one by one.
             Err(Failure::ReadOnly(error)) => Err(Failure::Broken(error)),
-            Err(Failure::Refused(error)) if tickets.len() > 1 => {
-                // An earlier statement may have done some of them.
-                for ticket in tickets {
-                    ticket.may_be_done.store(true, Ordering::Relaxed);
-                }
-                Err(Failure::Refused(error))
-            }
             done => done,
         }
     }
+}
+
+/// Deletes the record of the only operation.
+async fn forget(
+    session: &mut Session,
+    statements: &Statements,
+    tickets: &[Ticket],
+) -> Result<Answers, Failure> {
+    let [ticket] = tickets else { return Ok(Vec::new()) };
+    let (scope, key) = name(&ticket.operation.key);
+    let rows = session.fetch_all(statement(&statements.forget).bind(scope).bind(key)).await?;
+    let live = rows.first().is_some_and(|row| row.try_get::<bool, _>(0).unwrap_or(true));
+    Ok(vec![Some(Ok(Answer::Forgotten(live)))])
 }

@@ -15,6 +15,9 @@ use idem_core::{RecordKey, framed_digest};
 /// When the transaction began: the same within it, and another in every other of the session.
 const BEGUN: &str = "(extract(epoch FROM transaction_timestamp()) * 1000000)::bigint";
 
+/// The number of the parameter that says when the transaction began, behind scope, key and columns.
+const BEGUN_GIVEN: usize = COLUMNS.len() + 3;
+
 /// When a purge looks at a record that is written in a caller's transaction: at its end, the last but one of its columns.
 const ENDS: &str = "coalesce($16::bigint, 0)";
 
@@ -37,7 +40,6 @@ pub(super) struct Statements {
     pub(super) forget: Arc<str>,
     pub(super) purge: Arc<str>,
     pub(super) take: Arc<str>,
-    pub(super) transactions: Arc<str>,
     pub(super) set_transactions: Arc<str>,
     pub(super) insert: Arc<str>,
     pub(super) replace: Arc<str>,
@@ -62,15 +64,15 @@ impl Statements {
             forget: forget(names).into(),
             purge: purge(names).into(),
             take: take(names).into(),
-            transactions: format!("SELECT value FROM {} WHERE name = 'transactions'", names.meta).into(),
+            // Only where it is not set: an update is a commit.
             set_transactions: format!(
-                "UPDATE {} SET value = 1 WHERE name = 'transactions' RETURNING 1",
+                "UPDATE {} SET value = 1 WHERE name = 'transactions' AND value = 0",
                 names.meta
             )
             .into(),
-            insert: insert(names).into(),
+            insert: insert(names, "DO NOTHING").into(),
             replace: replace(names).into(),
-            replace_expired: replace_expired(names).into(),
+            replace_expired: insert(names, &replaced_expired()).into(),
             list: list(names, "(scope, key) > ($1, $2)").into(),
             list_scope: list(names, "scope = $1 AND key > $2").into(),
             table: names.records.clone(),
@@ -267,7 +269,8 @@ fn take(names: &Names) -> String {
     let (records, of_record) = (&names.records, columns("r."));
     format!(
         "SELECT clock.now, {BEGUN}, \
-           CASE WHEN (r.state IN (1, 2, 4) OR r.state = 0 AND r.lease_until > clock.now) \
+           CASE WHEN (r.state IN (1, 2, 4) OR r.state = 0 AND r.lease_until > clock.now \
+               OR r.state = 3 AND r.retry_at > clock.now) \
              AND (r.expires_at IS NULL OR r.expires_at > clock.now) \
            THEN NULL ELSE pg_try_advisory_xact_lock($3) END, \
            r.key IS NOT NULL, {of_record} \
@@ -275,47 +278,43 @@ fn take(names: &Names) -> String {
     )
 }
 
-/// $1 scope, $2 key, from $3 the columns, and when the transaction began: a row, if it was inserted, and
-/// that is still the transaction.
-fn insert(names: &Names) -> String {
+/// $1 scope, $2 key, from $3 the columns, and when the transaction began: a row, if it was written, and
+/// that is still the transaction. `otherwise`: where there is a row.
+fn insert(names: &Names, otherwise: &str) -> String {
     let (records, all) = (&names.records, columns(""));
     let parameters: Vec<String> = (1..=COLUMNS.len() + 2).map(|number| format!("${number}")).collect();
-    let (parameters, begun) = (parameters.join(", "), COLUMNS.len() + 3);
+    let parameters = parameters.join(", ");
     format!(
-        "INSERT INTO {records} (scope, key, {all}, purge_at) SELECT {parameters}, {ENDS} WHERE {BEGUN} = ${begun} \
-         ON CONFLICT (scope, key) DO NOTHING RETURNING 1"
+        "INSERT INTO {records} AS r (scope, key, {all}, purge_at) SELECT {parameters}, {ENDS} WHERE {BEGUN} = ${BEGUN_GIVEN} \
+         ON CONFLICT (scope, key) {otherwise} RETURNING 1"
     )
 }
 
 /// As `swap`, of one row, and of a result only: parameters as `insert` has them, and then those of the row that was read.
 fn replace(names: &Names) -> String {
-    let records = &names.records;
+    let (records, is_seen) = (&names.records, is_seen());
     let set: Vec<String> =
         COLUMNS.iter().enumerate().map(|(index, column)| format!("{column} = ${}", index + 3)).collect();
     let set = set.join(", ");
-    let begun = COLUMNS.len() + 3;
-    let was = begun + 1;
-    let [state, owner, fence, until, ends] = [was, was + 1, was + 2, was + 3, was + 4];
     format!(
-        "UPDATE {records} SET {set}, purge_at = least(purge_at, {ENDS}), steps = NULL WHERE scope = $1 AND key = $2 AND state = ${state} AND owner = ${owner} \
-         AND fence = ${fence} AND lease_until = ${until} AND expires_at IS NOT DISTINCT FROM ${ends} \
-         AND {BEGUN} = ${begun} RETURNING 1"
+        "UPDATE {records} r SET {set}, purge_at = least(r.purge_at, {ENDS}), steps = NULL \
+         WHERE r.scope = $1 AND r.key = $2 AND {is_seen} AND {BEGUN} = ${BEGUN_GIVEN} RETURNING 1"
     )
 }
 
 /// As `replace`, of a row that was over when it was read: nobody misses it if it was purged since.
-fn replace_expired(names: &Names) -> String {
-    let (records, all) = (&names.records, columns(""));
-    let parameters: Vec<String> = (1..=COLUMNS.len() + 2).map(|number| format!("${number}")).collect();
-    let parameters = parameters.join(", ");
-    let set = COLUMNS.map(|column| format!("{column} = excluded.{column}")).join(", ");
-    let begun = COLUMNS.len() + 3;
-    let was = begun + 1;
-    let [state, owner, fence, until, ends] = [was, was + 1, was + 2, was + 3, was + 4];
+fn replaced_expired() -> String {
+    let (set, is_seen) =
+        (COLUMNS.map(|column| format!("{column} = excluded.{column}")).join(", "), is_seen());
+    format!("DO UPDATE SET {set}, purge_at = excluded.purge_at, steps = NULL WHERE {is_seen}")
+}
+
+/// The condition that a row is the one that was read, by the parameters after `BEGUN_GIVEN`.
+fn is_seen() -> String {
+    let [state, owner, fence, until, ends] = [1, 2, 3, 4, 5].map(|index| BEGUN_GIVEN + index);
     format!(
-        "INSERT INTO {records} AS r (scope, key, {all}, purge_at) SELECT {parameters}, {ENDS} WHERE {BEGUN} = ${begun} \
-         ON CONFLICT (scope, key) DO UPDATE SET {set}, purge_at = excluded.purge_at, steps = NULL WHERE r.state = ${state} AND r.owner = ${owner} \
-         AND r.fence = ${fence} AND r.lease_until = ${until} AND r.expires_at IS NOT DISTINCT FROM ${ends} RETURNING 1"
+        "r.state = ${state} AND r.owner = ${owner} AND r.fence = ${fence} AND r.lease_until = ${until} \
+         AND r.expires_at IS NOT DISTINCT FROM ${ends}"
     )
 }
 

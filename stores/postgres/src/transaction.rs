@@ -5,16 +5,14 @@
 
 use std::sync::atomic::Ordering;
 
-use sqlx::Row as _;
 use tokio::time::Instant;
 
 use super::PostgresStore;
 use super::rows;
-use super::setting::Setting;
+use super::server::Setting;
 use super::statements::Statements;
-use crate::db::failure::Failure;
 use crate::db::session::{Session, statement};
-use crate::driver::{DriverTransaction, Parameter, Query, Row};
+use crate::driver::{DriverTransaction, END_SESSION, Parameter, Query, Row};
 use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::protocol::{
@@ -52,7 +50,7 @@ fn read(row: &impl Row) -> Result<Look, Unreadable> {
 
 impl PostgresStore {
     fn statements(&self) -> &Statements {
-        &self.0.records.server().statements
+        &self.0.server().statements
     }
 
     async fn look(&self, tx: &mut impl DriverTransaction, key: &RecordKey) -> Result<Look, StoreError> {
@@ -67,17 +65,8 @@ impl PostgresStore {
     }
 
     fn query<'a>(&self, text: &'a str, parameters: &'a [Parameter<'a>]) -> Query<'a> {
-        Query::new(text, parameters, self.0.records.server().connector.opener.is_shared())
+        Query::new(text, parameters, self.0.server().connector.opener.is_shared())
     }
-}
-
-async fn mark(session: &mut Session, statements: &Statements) -> Result<(), Failure> {
-    let found = session.fetch_all(statement(&statements.transactions)).await?;
-    // Only where it is not set: an update is a commit.
-    if found.first().and_then(|row| row.try_get::<i64, _>(0).ok()) == Some(0) {
-        session.fetch_all(statement(&statements.set_transactions)).await?;
-    }
-    Ok(())
 }
 
 /// The parameters that `insert` and `replace` share.
@@ -127,13 +116,15 @@ impl TransactionStore for PostgresStore {
     /// Marks in the table that callers use transactions: from then on all processes take a lock for each claim, and so find a key
     /// that a transaction has.
     async fn announce(&self) -> Result<(), StoreError> {
-        let queues = self.0.records.queues();
+        let queues = self.0.queues();
         if queues.server().statements.with_transactions.load(Ordering::Relaxed) {
             return Ok(());
         }
         let marking = async move {
             let Setting { connector, statements, .. } = queues.server();
-            let marking = |mut session| async move { (mark(&mut session, statements).await, session) };
+            let marking = |mut session: Session| async move {
+                (session.fetch_all(statement(&statements.set_transactions)).await, session)
+            };
             connector.apart(marking).await?;
             statements.with_transactions.store(true, Ordering::Relaxed);
             Ok(())
@@ -195,7 +186,7 @@ impl<C: DriverTransaction> RecordsIn<C> for PostgresStore {
         taken: &Taken,
         request: &Complete,
     ) -> Result<CompleteAnswer, StoreError> {
-        let Some(record) = recorded(taken, request, self.0.records.max_result_bytes)? else {
+        let Some(record) = recorded(taken, request, self.0.max_result_bytes)? else {
             return Ok(CompleteAnswer::Lost);
         };
         let statements = self.statements();
@@ -218,5 +209,7 @@ impl<C: DriverTransaction> RecordsIn<C> for PostgresStore {
     async fn spoil(tx: &mut C) {
         // This must fail. If it cannot be sent, the connection is lost, and the transaction with it.
         let _ = tx.execute(SPOIL).await;
+        // If no transaction is open any more, no later statement may be committed by itself.
+        let _ = tx.execute(END_SESSION).await;
     }
 }

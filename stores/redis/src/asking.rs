@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use redis::Value;
 
-use super::replication::Replicas;
 use super::scripts::Request;
 use super::{RedisStore, failure};
 use idem_core::StoreError;
@@ -43,19 +42,6 @@ impl RedisStore {
                 (Err(_), Some(first)) if first.is_outcome_unknown() => Err(first),
                 (answer, _) => answer,
             }
-        }
-    }
-
-    /// As `ask`, but succeeds only if enough replicas have the data behind the answer.
-    pub(super) async fn ask_replicated(&self, key: Vec<u8>, request: Request) -> Result<Value, StoreError> {
-        let Some(replication) = &self.0.replication else { return self.ask(request).await };
-        let Replicas { count, timeout } = replication.replicas;
-        let (replication, time) = (replication.clone(), self.0.operation_timeout);
-        match apart(async move { retried(time, || replication.ask(&key, &request)).await }).await? {
-            (answer, have) if have >= count => Ok(answer),
-            (_, have) => Err(StoreError::outcome_unknown(format!(
-                "{have} of {count} replicas acknowledged it within {timeout:?}"
-            ))),
         }
     }
 }

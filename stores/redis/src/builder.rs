@@ -40,6 +40,27 @@ enum Target {
     Sentinel(String, Vec<String>),
 }
 
+impl Target {
+    /// A connection for operations that may take this time.
+    async fn open(&self, time: Duration) -> Result<Connection, StoreError> {
+        // One try may take a third of the time.
+        let answer_within = time / 3;
+        let source = match self {
+            Self::Server(url) => Source::Server(Box::new(Client::open(url.as_str()).map_err(wrong_url)?)),
+            #[cfg(feature = "sentinel")]
+            Self::Sentinel(service, urls) => {
+                Source::Sentinel(Box::new(super::sentinel::Sentinels::new(service.clone(), urls)?))
+            }
+            #[cfg(feature = "cluster")]
+            Self::Cluster(nodes) => {
+                let cluster = super::cluster::connect(nodes.clone(), time, answer_within).await?;
+                return Ok(Connection::Cluster(cluster));
+            }
+        };
+        Ok(Connection::Own(Arc::new(Reconnecting::new(source, answer_within, GREATEST_AGE))))
+    }
+}
+
 impl RedisStore {
     /// Sets up how to connect to the server at `url`: `redis://[user:password@]host[:port][/db]`,
     /// `rediss://..` (feature `redis-tls`), or `redis+unix:///path`.
@@ -119,39 +140,21 @@ impl RedisStoreBuilder {
     pub async fn connect(self) -> Result<RedisStore, StoreError> {
         self.check().map_err(StoreError::configuration)?;
         let prefix = Prefix::new(&self.prefix)?;
-        let answer_within = self.operation_timeout / 3;
         let time = self.operation_timeout;
-        let of_source = |source| {
-            Connection::Own(Arc::new(Reconnecting::new(Arc::new(source), answer_within, GREATEST_AGE)))
+        let connection = self.target.open(time).await?;
+        let replication = match self.replicas {
+            Some(replicas) => Some(Arc::new(Replication::new(self.target.open(time).await?, replicas)?)),
+            None => None,
         };
-        #[cfg_attr(not(feature = "cluster"), allow(unused_mut, reason = "set for a cluster only"))]
-        let mut waiting = None;
-        let connection = match self.target {
-            Target::Server(url) => of_source(Source::Server(Box::new(Client::open(url).map_err(wrong_url)?))),
-            #[cfg(feature = "sentinel")]
-            Target::Sentinel(service, urls) => {
-                of_source(Source::Sentinel(Box::new(super::sentinel::Sentinels::new(service, urls)?)))
-            }
-            #[cfg(feature = "cluster")]
-            Target::Cluster(nodes) => {
-                if self.replicas.is_some() {
-                    waiting = Some(super::cluster::connect(nodes.clone(), time, answer_within).await?);
-                }
-                super::cluster::connect(nodes, time, answer_within).await?
-            }
-        };
-        let replication = self.replicas.map(|replicas| {
-            Arc::new(Replication::new(waiting.unwrap_or_else(|| connection.another()), replicas))
-        });
         let looked_at = connection.clone();
-        // Evaluated in the caller's task, so that the caller's own subscriber gets the warnings.
-        apart(async move { check::look(&looked_at, time).await }).await?.judge()?;
+        // Reported in the caller's task, so that the caller's own subscriber gets the warnings.
+        check::report(&apart(async move { check::look(&looked_at, time).await }).await?)?;
         Ok(RedisStore(Arc::new(Inner {
             connection,
             runtime_connections: Arc::default(),
             hints: Hints::default(),
             prefix,
-            operation_timeout: self.operation_timeout,
+            operation_timeout: time,
             max_result_bytes: self.max_result_bytes,
             replication,
             waiters: Waiters::default(),

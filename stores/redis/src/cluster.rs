@@ -1,5 +1,6 @@
 //! Connections to a cluster. The client keeps a connection to each node and follows slots that move.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use redis::cluster::ClusterClient;
@@ -7,9 +8,8 @@ use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{Route, SingleNodeRoutingInfo, SlotAddr};
 use redis::{Pipeline, RedisResult, Value};
 
-use super::connection::{Connection, Node};
-use super::failure;
-use super::failure::wrong_url;
+use super::connection::Node;
+use super::failure::{self, misunderstood, understood, wrong_url};
 use idem_core::StoreError;
 use idem_store_kit::own_runtime::apart;
 use idem_store_kit::retry::retried;
@@ -19,7 +19,7 @@ pub(super) async fn connect(
     nodes: Vec<String>,
     time: Duration,
     answer_within: Duration,
-) -> Result<Connection, StoreError> {
+) -> Result<ClusterConnection, StoreError> {
     let client = ClusterClient::builder(nodes)
         .connection_timeout(answer_within)
         .response_timeout(answer_within)
@@ -30,14 +30,12 @@ pub(super) async fn connect(
         retried(time, || async { client.get_async_connection().await.map_err(failure::connecting) }).await
     })
     .await
-    .map(Connection::Cluster)
 }
 
 /// Sends all of them on one connection, in this order, with nothing in between.
-pub(super) async fn ask_all(
+pub(super) async fn send_all(
     cluster: &ClusterConnection,
     commands: &Pipeline,
-    count: usize,
     node: Node<'_>,
 ) -> RedisResult<Vec<Value>> {
     let route = match node {
@@ -45,5 +43,18 @@ pub(super) async fn ask_all(
         Node::OfSlot(slot) => Route::new(slot, SlotAddr::Master),
     };
     let node = SingleNodeRoutingInfo::SpecificNode(route);
-    cluster.clone().route_pipeline(commands.clone(), 0, count, node).await
+    cluster.clone().route_pipeline(commands.clone(), 0, commands.len(), node).await
+}
+
+/// The lowest slot of each master, in the answer to `CLUSTER SLOTS`.
+pub(super) fn masters(slots: Value) -> Result<BTreeSet<u16>, StoreError> {
+    let mut lowest = BTreeMap::new();
+    for range in understood::<Vec<Vec<Value>>>(slots)? {
+        let [Value::Int(first), _, Value::Array(master), ..] = &*range else { return Err(misunderstood()) };
+        let first = u16::try_from(*first).map_err(|_| misunderstood())?;
+        // Address and port identify a master.
+        let lowest = lowest.entry(format!("{:?}", master.get(..2))).or_insert(first);
+        *lowest = first.min(*lowest);
+    }
+    Ok(lowest.into_values().collect())
 }

@@ -4,19 +4,18 @@
 //! first write is a command that the server refuses when its memory is full. The server's text is not passed on,
 //! because some texts repeat the arguments.
 
-use redis::{ErrorKind, RedisError, ServerErrorKind};
+use redis::{ErrorKind, FromRedisValue, RedisError, Value, from_redis_value};
 
 use idem_core::StoreError;
 
 /// The error for a failed attempt to connect: no request was sent yet.
 pub(super) fn connecting(error: RedisError) -> StoreError {
     match error.kind() {
-        ErrorKind::AuthenticationFailed => refused(&error),
         ErrorKind::InvalidClientConfig | ErrorKind::EmptySentinelList | ErrorKind::RESP3NotSupported => {
             StoreError::configuration("the settings of the connection to Redis are wrong; see the source")
                 .with_source(error)
         }
-        ErrorKind::Server(_) | ErrorKind::Extension => answered(&error),
+        ErrorKind::Server(_) | ErrorKind::Extension | ErrorKind::AuthenticationFailed => answered(&error),
         ErrorKind::MasterNameNotFoundBySentinel => StoreError::unavailable(
             "no sentinel knows a master by this name; check the name and the sentinels",
         )
@@ -29,8 +28,7 @@ pub(super) fn connecting(error: RedisError) -> StoreError {
 /// The error for a failed operation.
 pub(super) fn asking(error: RedisError) -> StoreError {
     match error.kind() {
-        ErrorKind::Server(_) | ErrorKind::Extension => answered(&error),
-        ErrorKind::AuthenticationFailed => refused(&error),
+        ErrorKind::Server(_) | ErrorKind::Extension | ErrorKind::AuthenticationFailed => answered(&error),
         // The cluster's client returns this if it has no node for the request.
         ErrorKind::ClusterConnectionNotFound => {
             StoreError::unavailable("no connection to the cluster's node for this key").with_source(error)
@@ -62,32 +60,24 @@ pub(super) fn misunderstood() -> StoreError {
     StoreError::outcome_unknown("the answer of the Redis server was not understood")
 }
 
-fn refused(error: &RedisError) -> StoreError {
-    StoreError::configuration(format!(
-        "the Redis server refuses this user or password ({}); check the URL and the server's ACL",
-        error.code().unwrap_or("AUTH")
-    ))
+/// An answer in the form that it should have.
+pub(super) fn understood<T: FromRedisValue>(answer: Value) -> Result<T, StoreError> {
+    from_redis_value(answer).map_err(|_| misunderstood())
 }
 
 fn answered(error: &RedisError) -> StoreError {
-    match error.kind() {
-        ErrorKind::Server(ServerErrorKind::NoPerm) => {
-            return StoreError::configuration(
-                "the Redis user may not do this: see `docs/stores/redis.md` for the commands that it needs, on keys \
-                 with the store's prefix",
-            );
-        }
-        ErrorKind::Server(ServerErrorKind::ReadOnly) => {
-            return StoreError::unavailable(
-                "the Redis server is a replica; if this is not a failover, connect to its master",
-            );
-        }
-        ErrorKind::Server(ServerErrorKind::CrossSlot) => {
-            return StoreError::configuration("the Redis server refuses the key's slot");
-        }
-        _ => {}
-    }
-    match error.code().unwrap_or("ERR") {
+    let code = match error.kind() {
+        ErrorKind::AuthenticationFailed => "AUTH",
+        _ => error.code().unwrap_or("ERR"),
+    };
+    match code {
+        "NOPERM" => StoreError::configuration(
+            "the Redis user may not do this: see `docs/stores/redis.md` for the commands that it needs, on keys \
+             with the store's prefix",
+        ),
+        "READONLY" => StoreError::unavailable(
+            "the Redis server is a replica; if this is not a failover, connect to its master",
+        ),
         "OOM" => StoreError::unavailable(
             "the Redis server is out of memory and writes nothing (OOM); raise `maxmemory`, or keep results for \
              less time; results already recorded are still replayed",
@@ -98,16 +88,16 @@ fn answered(error: &RedisError) -> StoreError {
         "NOREPLICAS" => StoreError::unavailable(
             "the Redis server has fewer replicas than `min-replicas-to-write` asks for (NOREPLICAS)",
         ),
-        "NOAUTH" | "WRONGPASS" => refused(error),
+        "AUTH" | "NOAUTH" | "WRONGPASS" => StoreError::configuration(format!(
+            "the Redis server refuses this user or password ({code}); check the URL and the server's ACL"
+        )),
         "WRONGTYPE" => StoreError::corrupt_record(
             "the key holds a value of another type, so of another program: give the store a prefix of its own",
         ),
         // Temporary: until a script, loading, a failover or a migration is over.
-        code @ ("BUSY" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK"
-        | "NOSCRIPT" | "UNBLOCKED" | "NOTBUSY") => {
-            StoreError::unavailable(format!("the Redis server cannot do it now ({code})"))
-        }
-        code => StoreError::configuration(format!(
+        "BUSY" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK" | "NOSCRIPT"
+        | "UNBLOCKED" => StoreError::unavailable(format!("the Redis server cannot do it now ({code})")),
+        _ => StoreError::configuration(format!(
             "the Redis server refuses the operation ({code}); it must be Redis 7.0 or newer, or Valkey, with \
              scripts enabled"
         )),

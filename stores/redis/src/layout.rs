@@ -87,10 +87,7 @@ fn decode_first(mut bytes: Bytes) -> Option<Record> {
     let result = match kind {
         KIND_NONE => None,
         KIND_VALUE => Some(StoredResult::Value(bytes)),
-        KIND_TOO_LARGE => Some(StoredResult::Tombstone(Tombstone::TooLarge)),
-        KIND_NOT_ENCODABLE => Some(StoredResult::Tombstone(Tombstone::NotEncodable)),
-        KIND_EXHAUSTED => Some(StoredResult::Tombstone(Tombstone::Exhausted)),
-        _ => return None,
+        kind => Some(StoredResult::Tombstone(TOMBSTONES.iter().find(|known| known.0 == kind)?.1)),
     };
     let is_terminal = matches!(state, State::Completed | State::Failed);
     let keeps_steps = !is_terminal || result == Some(StoredResult::Tombstone(Tombstone::Exhausted));
@@ -133,41 +130,33 @@ pub(super) fn step(step: &RecordedStep) -> Vec<u8> {
     let bytes = step_bytes::encode(step);
     // No string on a server is too long for 4 bytes of length.
     let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-    let mut framed = length.to_be_bytes().to_vec();
-    framed.extend_from_slice(&bytes);
-    framed
+    [&length.to_be_bytes()[..], &bytes].concat()
 }
+
+const STATES: [(u8, State); 5] = [
+    (IN_FLIGHT, State::InFlight),
+    (COMPLETED, State::Completed),
+    (FAILED, State::Failed),
+    (RELEASED, State::Released),
+    (IN_DOUBT, State::InDoubt),
+];
+
+const TOMBSTONES: [(u8, Tombstone); 3] = [
+    (KIND_TOO_LARGE, Tombstone::TooLarge),
+    (KIND_NOT_ENCODABLE, Tombstone::NotEncodable),
+    (KIND_EXHAUSTED, Tombstone::Exhausted),
+];
 
 /// The state for this byte.
-pub(super) const fn state(byte: u8) -> Option<State> {
-    Some(match byte {
-        IN_FLIGHT => State::InFlight,
-        COMPLETED => State::Completed,
-        FAILED => State::Failed,
-        RELEASED => State::Released,
-        IN_DOUBT => State::InDoubt,
-        _ => return None,
-    })
+pub(super) fn state(byte: u8) -> Option<State> {
+    STATES.iter().find(|known| known.0 == byte).map(|known| known.1)
 }
 
-const fn byte_of(state: State) -> u8 {
-    match state {
-        State::InFlight => IN_FLIGHT,
-        State::Completed => COMPLETED,
-        State::Failed => FAILED,
-        State::Released => RELEASED,
-        State::InDoubt => IN_DOUBT,
-        // No record of this version has any other state, so the script finds that the record has changed.
-        _ => 0,
-    }
-}
-
-/// State, fence and attempt as stored in a record, one after the other.
+/// State, fence and attempt as stored in a record, one after the other. No record has the byte 0 of an unknown state, so the
+/// script finds that the record has changed.
 pub(super) fn seen(seen: Seen) -> Vec<u8> {
-    let mut bytes = vec![byte_of(seen.state)];
-    bytes.extend(seen.fence.get().to_be_bytes());
-    bytes.extend(seen.attempt.to_be_bytes());
-    bytes
+    let state = STATES.iter().find(|known| known.1 == seen.state).map_or(0, |known| known.0);
+    [&[state][..], &seen.fence.get().to_be_bytes(), &seen.attempt.to_be_bytes()].concat()
 }
 
 /// State and kind of a result, in the form that the scripts expect, and its bytes.
@@ -178,28 +167,23 @@ pub(super) fn terminal(verdict: Verdict, result: &StoredResult) -> ([u8; 2], &[u
     };
     match result {
         StoredResult::Value(bytes) => ([state, KIND_VALUE], bytes),
-        StoredResult::Tombstone(Tombstone::TooLarge) => ([state, KIND_TOO_LARGE], &[]),
-        StoredResult::Tombstone(Tombstone::Exhausted) => ([state, KIND_EXHAUSTED], &[]),
-        StoredResult::Tombstone(_) => ([state, KIND_NOT_ENCODABLE], &[]),
+        StoredResult::Tombstone(tombstone) => {
+            let known = TOMBSTONES.iter().find(|known| known.1 == *tombstone);
+            ([state, known.map_or(KIND_NOT_ENCODABLE, |known| known.0)], &[])
+        }
     }
 }
 
 /// The first bytes of the record of a first grant.
-pub(super) fn first_grant(request: &Claim) -> [u8; OWNER.end] {
+pub(super) fn first_grant(request: &Claim) -> Vec<u8> {
     let policy = if request.on_crash == OnCrash::InDoubt { FLAG_IN_DOUBT } else { 0 };
     let print = if request.fingerprint.is_some() { FLAG_FINGERPRINT } else { 0 };
-    let mut bytes = [0; OWNER.end];
-    bytes[..OWNER.start].copy_from_slice(&[FIRST_VERSION, IN_FLIGHT, KIND_NONE, policy | print]);
-    bytes[OWNER].copy_from_slice(request.owner.as_bytes());
-    bytes
+    [&[FIRST_VERSION, IN_FLIGHT, KIND_NONE, policy | print], &request.owner.as_bytes()[..]].concat()
 }
 
 /// Owner and fence as stored in a record.
-pub(super) fn holder(owner: &Owner, fence: Fence) -> [u8; 24] {
-    let mut bytes = [0; 24];
-    bytes[..16].copy_from_slice(owner.as_bytes());
-    bytes[16..].copy_from_slice(&fence.get().to_be_bytes());
-    bytes
+pub(super) fn holder(owner: &Owner, fence: Fence) -> Vec<u8> {
+    [&owner.as_bytes()[..], &fence.get().to_be_bytes()].concat()
 }
 
 /// A duration in the form that the scripts expect: whole microseconds, rounded up. At most 73,000 years, so that a sum

@@ -1,8 +1,8 @@
 //! `RedisStore`: a store on Redis or Valkey, on one server, a cluster, or a master that sentinels name.
 //!
 //! Owns the public API. `builder` makes a store, and `check` examines the server. `asking` chooses a connection: the
-//! stores' own (`connection`), that of the calling runtime (`runtime_connections`), on which what is ready goes in one
-//! pipeline (`pipelined`), or the one that waits for replicas (`replication`). `name` makes the name of a key, `layout`
+//! stores' own (`connection`), or that of the calling runtime (`runtime_connections`), on which what is ready goes in one
+//! pipeline (`pipelined`). `replication` has the one that waits for replicas. `name` makes the name of a key, `layout`
 //! packs a record at the positions in `fields`, `scripts` restate the protocol on the server, `requests` call them, and
 //! `failure` translates errors. If a claim changes nothing, the script returns the record and the server's time, and this crate calls the
 //! protocol's function for the answer.
@@ -20,7 +20,6 @@ mod failure;
 mod fields;
 mod layout;
 mod listing;
-mod masters;
 mod name;
 mod pipelined;
 mod replication;
@@ -34,22 +33,21 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Value, cmd};
+use redis::cmd;
 
 pub use self::builder::RedisStoreBuilder;
 use self::connection::Connection;
-use self::failure::misunderstood;
 use self::name::Prefix;
 use self::replication::Replication;
 use self::requests::number;
 use self::runtime_connections::RuntimeConnections;
-use self::scripts::Request;
+use self::scripts::{READ, Request};
 use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::inspection::Inspection;
 use idem_core::listing::{List, Page};
-use idem_core::protocol::{self, Answer, Claim, ClaimAnswer, Record};
-use idem_core::{Store, Waiters};
+use idem_core::protocol::{self, Answer, Claim, ClaimAnswer, Record, Resolution, ResolveAnswer, Seen};
+use idem_core::{Store, StoreErrorKind, Waiters};
 use idem_store_kit::hints::Hints;
 use idem_store_kit::own_runtime::apart;
 use idem_store_kit::retry::retried;
@@ -67,8 +65,7 @@ use idem_store_kit::retry::retried;
 ///
 /// The store has one connection for each runtime that calls it, up to 256, and one in a separate thread for renewals
 /// and retries. So callers in several runtimes may share a store, and a body that blocks its thread keeps its claim.
-/// The store retries operations until there is an answer or the operation timeout is over. It does not retry a
-/// [`forget`](Store::forget) that may have been applied.
+/// The store retries operations until there is an answer or the operation timeout is over.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), idem_core::StoreError> {
@@ -105,8 +102,8 @@ impl RedisStore {
     /// The answer to a claim on a key that has a result, with a read instead of a script. `None` if the key has no
     /// result.
     async fn replay(&self, name: &[u8], request: &Claim) -> Result<Option<ClaimAnswer>, StoreError> {
-        let Value::BulkString(record) = self.ask(Request::get(name)).await? else { return Ok(None) };
-        Ok(protocol::recorded_answer(&layout::decode(record)?, request))
+        let record = requests::record(self.ask(Request::get(name)).await?)?;
+        Ok(record.and_then(|record| protocol::recorded_answer(&record, request)))
     }
 }
 
@@ -119,22 +116,22 @@ impl Store for RedisStore {
         async move {
             request.check_size(self.0.max_result_bytes)?;
             let (name, mark) = (self.0.prefix.name(key), self.0.hints.mark(key));
-            let is_replicated = self.0.replication.is_some();
+            let (replication, time) = (&self.0.replication, self.0.operation_timeout);
             if let protocol::Request::Claim(claim) = &request
                 && self.0.hints.has(mark)
-                && !is_replicated
+                && replication.is_none()
                 && let Some(answer) = self.replay(&name, claim).await?
             {
                 return Ok(answer.into());
             }
-            let call = requests::call(&name, &request, is_replicated)?;
+            let call = requests::call(&name, &request, replication.is_some())?;
             // Boxed, but for what every claim and result takes: every call has room for this future.
-            let answer = match &request {
-                protocol::Request::Renew(_) | protocol::Request::Release(_) => {
-                    Box::pin(self.ask_apart(call, self.0.operation_timeout)).await?
+            let answer = match (&request, replication) {
+                (protocol::Request::Renew(_) | protocol::Request::Release(_), _) => {
+                    Box::pin(self.ask_apart(call, time)).await?
                 }
-                _ if is_replicated => Box::pin(self.ask_replicated(name, call)).await?,
-                _ => self.ask(call).await?,
+                (_, Some(replication)) => Box::pin(replication.ask(name, call, time)).await?,
+                (_, None) => self.ask(call).await?,
             };
             let answer = requests::answer(&request, answer)?;
             self.0.hints.saw(mark, &answer);
@@ -143,28 +140,46 @@ impl Store for RedisStore {
     }
 
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
-        let mut delete = cmd("DEL");
-        delete.arg(self.0.prefix.name(key));
-        let (request, connection, time) =
-            (Request::plain(delete), self.0.connection.clone(), self.0.operation_timeout);
-        // A repeated request might delete the record of a claim that came in between.
-        let deleting = apart(async move {
-            retried(time, || async {
-                match connection.ask(&request).await {
-                    Err(error) if error.is_outcome_unknown() => Ok(Err(error)),
-                    answer => answer.map(Ok),
+        let name = self.0.prefix.name(key);
+        let mut meant = None;
+        // Deletes only what was read: a request that is repeated, here or by the client of a cluster, deletes no record of a claim
+        // that came in between.
+        loop {
+            let read = self.ask_apart(Request::get(&name), self.0.operation_timeout).await;
+            let record = match read.and_then(requests::record) {
+                Ok(Some(record)) => record,
+                Ok(None) => return Ok(meant.is_some()),
+                Err(error) if error.kind() == StoreErrorKind::CorruptRecord => {
+                    let mut delete = cmd("DEL");
+                    delete.arg(name);
+                    let deleted = self.ask_apart(Request::plain(delete), self.0.operation_timeout).await?;
+                    return Ok(number(&deleted)? > 0);
                 }
-            })
-            .await
-        });
-        Ok(number(&deleting.await??)? > 0)
+                Err(error) => return Err(error),
+            };
+            if meant.replace(record.created_at).is_some_and(|meant| meant != record.created_at) {
+                return Ok(true);
+            }
+            let request = protocol::Request::Resolve(Resolution::ForgetSeen(Seen::of(&record)));
+            let call = requests::call(&name, &request, false)?;
+            let answer = self.ask_apart(call, self.0.operation_timeout).await?;
+            if !matches!(requests::answer(&request, answer)?, Answer::Resolve(ResolveAnswer::Changed(_))) {
+                return Ok(true);
+            }
+        }
     }
 
+    /// With [`wait_replicas`](RedisStoreBuilder::wait_replicas), a result only once the replicas have it, as a replay.
     async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
-        match self.ask(Request::get(&self.0.prefix.name(key))).await? {
-            Value::Nil => Ok(None),
-            Value::BulkString(record) => layout::decode(record).map(Some),
-            _ => Err(misunderstood()),
+        let name = self.0.prefix.name(key);
+        let record = requests::record(self.ask(Request::get(&name)).await?)?;
+        match &self.0.replication {
+            Some(replication) if record.as_ref().is_some_and(|record| record.result.is_some()) => {
+                let read = READ.call(&name, 0, None::<u8>);
+                let reading = replication.ask(name, read, self.0.operation_timeout);
+                requests::record(Box::pin(reading).await?)
+            }
+            _ => Ok(record),
         }
     }
 
@@ -183,7 +198,7 @@ impl Store for RedisStore {
     async fn inspect(&self) -> Result<Inspection, StoreError> {
         let (connection, time) = (self.0.connection.clone(), self.0.operation_timeout);
         apart(async move {
-            let mut inspection = check::look(&connection, time).await?.inspection();
+            let mut inspection = check::look(&connection, time).await?;
             inspection.now = Some(retried(time, || listing::now(&connection)).await?);
             Ok(inspection)
         })

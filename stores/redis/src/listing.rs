@@ -9,9 +9,8 @@ use std::collections::BTreeMap;
 use redis::{Cmd, Pipeline, Value, cmd};
 
 use super::connection::{Connection, Node};
-use super::failure::misunderstood;
+use super::failure::understood;
 use super::layout;
-use super::masters::masters;
 use super::name::Prefix;
 use super::scripts::Request;
 use idem_core::RecordKey;
@@ -19,31 +18,34 @@ use idem_core::StoreError;
 use idem_core::listing::{Cursor, List, Listed, Page};
 use idem_core::protocol::Timestamp;
 
+/// An answer to `TIME`: seconds and microseconds.
+type Time = (u64, u64);
+/// An answer to `SCAN`: the next position, and names.
+type Scanned = (Vec<u8>, Vec<Vec<u8>>);
+
 /// One page: one `SCAN` on one master, and one read of the keys that it found.
 pub(super) async fn page(
     connection: &Connection,
     prefix: &Prefix,
     request: &List,
 ) -> Result<Page, StoreError> {
-    let masters = masters(connection).await?;
+    let masters = connection.masters().await?;
     let first = masters.first().copied().unwrap_or_default();
     let (slot, position) = place(request.after.as_ref()).unwrap_or((first, b"0".to_vec()));
     let node = Node::OfSlot(slot);
-    let mut scan = cmd("SCAN");
-    scan.arg(&position).arg("MATCH").arg(prefix.pattern(request.scope.as_ref()));
-    scan.arg("COUNT").arg(request.looked_at()).arg("TYPE").arg("string");
-    let answers = connection.ask_all(&both(cmd("TIME"), scan), 2, node).await?;
-    let Ok([time, scanned]) = <[Value; 2]>::try_from(answers) else { return Err(misunderstood()) };
-    let (position, names) = scanned_of(scanned).ok_or_else(misunderstood)?;
-    let mut page = Page::new(now_of(&time).ok_or_else(misunderstood)?);
-    let mut keys: BTreeMap<Vec<u8>, RecordKey> = names
+    let mut both = Pipeline::new();
+    both.cmd("TIME");
+    both.cmd("SCAN").arg(&position).arg("MATCH").arg(prefix.pattern(request.scope.as_ref()));
+    both.arg("COUNT").arg(request.looked_at()).arg("TYPE").arg("string");
+    let answers = connection.ask_each(&both, node).await?.into_iter().collect::<Result<_, _>>()?;
+    let (time, (position, names)): (Time, Scanned) = understood(Value::Array(answers))?;
+    let mut page = Page::new(instant(time));
+    let keys: BTreeMap<Vec<u8>, RecordKey> = names
         .into_iter()
         .filter_map(|name| prefix.key(&name).map(|key| (name, key)))
         .filter(|(_, key)| request.scope.as_ref().is_none_or(|scope| scope == key.scope()))
         .collect();
-    for (name, head, length) in look(connection, node, keys.keys()).await? {
-        // A record that no longer exists has an empty head.
-        let Some(key) = keys.remove(&name).filter(|_| !head.is_empty()) else { continue };
+    for (key, head, length) in look(connection, node, keys).await? {
         match layout::decode_head(head, length) {
             Ok((record, bytes)) if request.takes(record.state) => {
                 page.records.push(Listed::without_value(key, record, Some(bytes)));
@@ -63,7 +65,11 @@ pub(super) async fn page(
 
 /// The clock of one server.
 pub(super) async fn now(connection: &Connection) -> Result<Timestamp, StoreError> {
-    now_of(&connection.ask(&Request::plain(cmd("TIME"))).await?).ok_or_else(misunderstood)
+    Ok(instant(understood(connection.ask(&Request::plain(cmd("TIME"))).await?)?))
+}
+
+const fn instant((seconds, micros): Time) -> Timestamp {
+    Timestamp::from_micros(seconds.saturating_mul(1_000_000).saturating_add(micros))
 }
 
 /// A slot of the master, and the position in its `SCAN`.
@@ -72,69 +78,35 @@ fn place(after: Option<&Cursor>) -> Option<(u16, Vec<u8>)> {
     Some((u16::from_be_bytes(*slot), position.to_vec()))
 }
 
-fn both(first: Cmd, second: Cmd) -> Pipeline {
-    let mut both = Pipeline::new();
-    both.add_command(first).add_command(second);
-    both
-}
-
-fn bytes(value: Value) -> Option<Vec<u8>> {
-    match value {
-        Value::BulkString(bytes) => Some(bytes),
-        _ => None,
-    }
-}
-
-fn scanned_of(answer: Value) -> Option<(Vec<u8>, Vec<Vec<u8>>)> {
-    let Value::Array(parts) = answer else { return None };
-    let Ok([position, Value::Array(names)]) = <[Value; 2]>::try_from(parts) else { return None };
-    Some((bytes(position)?, names.into_iter().map(bytes).collect::<Option<_>>()?))
-}
-
-fn now_of(time: &Value) -> Option<Timestamp> {
-    let Value::Array(parts) = time else { return None };
-    let number = |part: &Value| match part {
-        Value::BulkString(text) => std::str::from_utf8(text).ok()?.parse::<u64>().ok(),
-        _ => None,
-    };
-    let [seconds, micros] = parts.as_slice() else { return None };
-    Some(Timestamp::from_micros(number(seconds)?.checked_mul(1_000_000)?.checked_add(number(micros)?)?))
-}
-
-/// The first bytes and the length of each of these keys, which are on one node.
+/// The first bytes and the length of each of these keys that still exists. All are on one node.
 async fn look(
     connection: &Connection,
     node: Node<'_>,
-    names: impl Iterator<Item = &Vec<u8>>,
-) -> Result<Vec<(Vec<u8>, Vec<u8>, u64)>, StoreError> {
-    let names: Vec<Vec<u8>> = names.cloned().collect();
-    if names.is_empty() {
-        return Ok(Vec::new());
+    keys: BTreeMap<Vec<u8>, RecordKey>,
+) -> Result<Vec<(RecordKey, Vec<u8>, u64)>, StoreError> {
+    let mut records = Vec::with_capacity(keys.len());
+    if keys.is_empty() {
+        return Ok(records);
     }
     let mut looks = Pipeline::new();
-    for name in &names {
+    for name in keys.keys() {
         let [head, length] = look_at(name);
         looks.add_command(head).add_command(length);
     }
-    let mut answers = connection.ask_each(&looks, names.len() * 2, node).await?.into_iter();
-    let mut records = Vec::with_capacity(names.len());
-    for name in names {
+    let mut answers = connection.ask_each(&looks, node).await?.into_iter();
+    for (name, key) in keys {
         let pair = match (answers.next(), answers.next()) {
-            (Some(Value::BulkString(head)), Some(Value::Int(length))) => (head, length),
+            (Some(Ok(head)), Some(Ok(length))) => vec![head, length],
             // The key is being moved to another node, or has another type by now.
-            (Some(Value::ServerError(_)), Some(_)) | (Some(_), Some(Value::ServerError(_))) => {
-                let [head, length] = look_at(&name);
-                match (
-                    connection.ask(&Request::plain(head)).await?,
-                    connection.ask(&Request::plain(length)).await?,
-                ) {
-                    (Value::BulkString(head), Value::Int(length)) => (head, length),
-                    _ => return Err(misunderstood()),
-                }
+            _ => {
+                let [head, length] = look_at(&name).map(Request::plain);
+                vec![connection.ask(&head).await?, connection.ask(&length).await?]
             }
-            _ => return Err(misunderstood()),
         };
-        records.push((name, pair.0, u64::try_from(pair.1).unwrap_or(0)));
+        let (head, length): (Vec<u8>, u64) = understood(Value::Array(pair))?;
+        if !head.is_empty() {
+            records.push((key, head, length));
+        }
     }
     Ok(records)
 }
@@ -161,8 +133,8 @@ mod tests {
     #[test]
     fn the_servers_time_is_microseconds() {
         let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
-        let time = Value::Array(vec![text("1700000000"), text("7")]);
-        assert_eq!(now_of(&time), Some(Timestamp::from_micros(1_700_000_000_000_007)));
-        assert_eq!(now_of(&Value::Array(vec![text("x"), text("7")])), None);
+        let time = |seconds| understood(Value::Array(vec![text(seconds), text("7")])).map(instant);
+        assert_eq!(time("1700000000").unwrap(), Timestamp::from_micros(1_700_000_000_000_007));
+        assert!(time("x").unwrap_err().is_outcome_unknown());
     }
 }

@@ -239,17 +239,15 @@ struct Serving {
 impl Serving {
     async fn serve(mut self) {
         after_what_is_ready().await;
-        let lots = self.pipelined.lots();
+        let mut lots = self.pipelined.lots();
         self.is_over = true;
-        let mut lots = lots.into_iter();
-        if lots.len() == 1
-            && let Some(lot) = lots.next()
-        {
-            return self.pipelined.together(lot).await;
-        }
+        let last = lots.pop();
         for lot in lots {
             let pipelined = self.pipelined.clone();
             tokio::spawn(async move { pipelined.together(lot).await });
+        }
+        if let Some(lot) = last {
+            self.pipelined.together(lot).await;
         }
     }
 }

@@ -4,15 +4,17 @@
 //! operations that come meanwhile form the next batch. With one `WAIT` each, every operation would wait for all before
 //! it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Value;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use super::connection::{Connection, Node};
 use super::scripts::Request;
 use idem_core::StoreError;
+use idem_store_kit::own_runtime::{apart, own_runtime};
+use idem_store_kit::retry::retried;
 
 /// Upper limit of the operations in one batch.
 const MOST: usize = 64;
@@ -27,93 +29,93 @@ pub(super) struct Replicas {
 }
 
 /// An answer, and how many replicas have the data behind it.
-pub(super) type Replicated = Result<(Value, u32), StoreError>;
+type Replicated = Result<(Value, u32), StoreError>;
 
-struct Waiting {
-    request: Request,
-    answer: oneshot::Sender<Replicated>,
-}
-
-#[derive(Default)]
-struct Queue {
-    waiting: Vec<Waiting>,
-    /// Whether there is a task that sends the batches.
-    is_served: bool,
-}
+type Waiting = (Request, oneshot::Sender<Replicated>);
 
 /// Sends the operations of one store that wait for replicas.
 pub(super) struct Replication {
     connection: Connection,
-    pub(super) replicas: Replicas,
-    queue: Mutex<Queue>,
+    replicas: Replicas,
+    waiting: mpsc::UnboundedSender<Waiting>,
 }
 
 impl Replication {
     /// `connection` must not be used for anything else.
-    pub(super) fn new(connection: Connection, replicas: Replicas) -> Self {
-        Self { connection, replicas, queue: Mutex::default() }
+    pub(super) fn new(connection: Connection, replicas: Replicas) -> Result<Self, StoreError> {
+        let (waiting, arriving) = mpsc::unbounded_channel();
+        own_runtime()?.spawn(serve(connection.clone(), replicas, arriving));
+        Ok(Self { connection, replicas, waiting })
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Sends a request, and retries until there is an answer or the time is over. Succeeds only if enough replicas have the data
+    /// behind the answer.
+    pub(super) async fn ask(
+        self: &Arc<Self>,
+        key: Vec<u8>,
+        request: Request,
+        time: Duration,
+    ) -> Result<Value, StoreError> {
+        let Replicas { count, timeout } = self.replicas;
+        let replication = self.clone();
+        match apart(async move { retried(time, || replication.ask_once(&key, &request)).await }).await? {
+            (answer, have) if have >= count => Ok(answer),
+            (_, have) => Err(StoreError::outcome_unknown(format!(
+                "{have} of {count} replicas acknowledged it within {timeout:?}"
+            ))),
+        }
     }
 
-    /// Sends a request once. Runs in the stores' own runtime.
-    pub(super) async fn ask(self: &Arc<Self>, key: &[u8], request: &Request) -> Replicated {
+    async fn ask_once(&self, key: &[u8], request: &Request) -> Replicated {
         if self.connection.is_cluster() {
             // In a cluster, each key has its node and each node its replicas, so operations are sent one by one.
-            let mut answers = self.send(std::slice::from_ref(request), Node::OfKey(key)).await;
+            let requests = std::slice::from_ref(request);
+            let mut answers = send(&self.connection, requests, Node::OfKey(key), self.replicas).await;
             return answers.pop().unwrap_or_else(|| Err(unanswered()));
         }
         let (answer, answered) = oneshot::channel();
-        let is_served = {
-            let mut queue = self.queue();
-            queue.waiting.push(Waiting { request: request.clone(), answer });
-            std::mem::replace(&mut queue.is_served, true)
-        };
-        if !is_served {
-            tokio::spawn(self.clone().serve());
-        }
+        // Without the task that serves it, `answer` is dropped, which ends the wait.
+        let _ = self.waiting.send((request.clone(), answer));
         answered.await.unwrap_or_else(|_| Err(unanswered()))
     }
+}
 
-    /// Sends the waiting operations, batch by batch, until none waits.
-    async fn serve(self: Arc<Self>) {
-        while let Some(lot) = self.next_lot() {
-            let (requests, answers): (Vec<Request>, Vec<_>) =
-                lot.into_iter().map(|waiting| (waiting.request, waiting.answer)).unzip();
-            let replicated = self.send(&requests, Node::OfSlot(0)).await;
-            for (answer, replicated) in answers.into_iter().zip(replicated) {
-                // A caller that went away does not need the answer.
-                let _ = answer.send(replicated);
+/// Sends the waiting operations, batch by batch, until the store is dropped.
+async fn serve(connection: Connection, replicas: Replicas, mut waiting: mpsc::UnboundedReceiver<Waiting>) {
+    while let Some(first) = waiting.recv().await {
+        let (mut lot, mut bytes) = (Vec::new(), 0);
+        let mut next = Some(first);
+        while let Some((request, answer)) = next {
+            // Operations whose caller went away are left out, because nobody would use a grant.
+            if !answer.is_closed() {
+                bytes += request.bytes();
+                lot.push((request, answer));
             }
+            let has_room = lot.len() < MOST && bytes < MOST_BYTES;
+            next = if has_room { waiting.try_recv().ok() } else { None };
+        }
+        let (requests, answers): (Vec<_>, Vec<_>) = lot.into_iter().unzip();
+        if requests.is_empty() {
+            continue;
+        }
+        let replicated = send(&connection, &requests, Node::OfSlot(0), replicas).await;
+        for (answer, replicated) in answers.into_iter().zip(replicated) {
+            // A caller that went away does not need the answer.
+            let _ = answer.send(replicated);
         }
     }
+}
 
-    fn next_lot(&self) -> Option<Vec<Waiting>> {
-        let mut queue = self.queue();
-        // Operations whose caller went away are left out, because nobody would use a grant.
-        queue.waiting.retain(|waiting| !waiting.answer.is_closed());
-        let mut bytes = 0;
-        let fits = |waiting: &&Waiting| {
-            let has_room = bytes < MOST_BYTES;
-            bytes += waiting.request.bytes();
-            has_room
-        };
-        let count = queue.waiting.iter().take(MOST).take_while(fits).count();
-        queue.is_served = count > 0;
-        (count > 0).then(|| queue.waiting.drain(..count).collect())
-    }
-
-    /// Sends the requests to one node, and waits for its replicas.
-    async fn send(&self, requests: &[Request], node: Node<'_>) -> Vec<Replicated> {
-        let Replicas { count, timeout } = self.replicas;
-        match self.connection.ask_replicated(requests, node, count, timeout).await {
-            Ok((answers, have)) => {
-                answers.into_iter().map(|answer| answer.map(|answer| (answer, have))).collect()
-            }
-            Err(error) => requests.iter().map(|_| Err(error.clone())).collect(),
-        }
+/// Sends the requests to one node, and waits for its replicas.
+async fn send(
+    connection: &Connection,
+    requests: &[Request],
+    node: Node<'_>,
+    replicas: Replicas,
+) -> Vec<Replicated> {
+    match connection.ask_replicated(requests, node, replicas.count, replicas.timeout).await {
+        Ok((answers, have)) => answers.into_iter().map(|answer| Ok((answer?, have))).collect(),
+        Err(error) => vec![Err(error); requests.len()],
     }
 }
 

@@ -2,16 +2,18 @@
 //!
 //! It knows nothing of connections.
 
+use std::num::NonZeroU32;
+
 use redis::Value;
 
 use super::failure::misunderstood;
-use super::fields;
-use super::layout;
+use super::fields::{FIRST_VERSION, LARGEST};
+use super::layout::{self, micros};
 use super::scripts::{self, CLAIM, COMPLETE, RECORD_STEP, RELEASE, RENEW, RESOLVE};
 use idem_core::StoreError;
 use idem_core::protocol::{
-    self, Answer, Claim, ClaimAnswer, CompleteAnswer, Fence, RecordStepAnswer, ReleaseAnswer, ReleaseCause,
-    RenewAnswer, Request, Resolution, ResolveAnswer, Timestamp,
+    self, Answer, Claim, ClaimAnswer, CompleteAnswer, Fence, Record, RecordStepAnswer, ReleaseAnswer,
+    ReleaseCause, RenewAnswer, Request, Resolution, ResolveAnswer, Timestamp,
 };
 
 /// The call of the script for a request about the record with this name. A script that is replicated writes even if it
@@ -22,42 +24,29 @@ pub(super) fn call(
     request: &Request,
     is_replicated: bool,
 ) -> Result<scripts::Request, StoreError> {
-    let (script, mut call) = match request {
+    let holder = layout::holder;
+    let replicated = is_replicated.then_some(1);
+    Ok(match request {
         Request::Claim(request) => {
-            let mut call = CLAIM.call(name, 160);
-            call.arg(&layout::first_grant(request));
-            call.arg(layout::micros(request.lease)).arg(layout::micros(request.ttl));
             let print = request.fingerprint.as_ref().map_or(&[][..], |fingerprint| fingerprint.as_bytes());
-            let most_attempts = request.max_attempts.map_or(0, std::num::NonZeroU32::get);
+            let most_attempts = request.max_attempts.map_or(0, NonZeroU32::get);
             // Each argument costs time on the server, so trailing default arguments are left out.
-            if is_replicated || request.recovers || most_attempts != 0 {
-                call.arg(print).arg(u8::from(request.recovers)).arg(most_attempts);
-            } else if !print.is_empty() {
-                call.arg(print);
-            }
-            (&CLAIM, call)
+            let is_usual = print.is_empty() && !request.recovers && most_attempts == 0 && !is_replicated;
+            let unusual = (!is_usual).then_some((print, u8::from(request.recovers), most_attempts));
+            let first = layout::first_grant(request);
+            CLAIM.call(name, 0, (first, micros(request.lease), micros(request.ttl), unusual, replicated))
         }
         Request::Renew(request) => {
-            let mut call = RENEW.call(name, 64);
-            call.arg(&layout::holder(&request.owner, request.fence)).arg(layout::micros(request.lease));
-            (&RENEW, call)
+            RENEW.call(name, 0, (holder(&request.owner, request.fence), micros(request.lease)))
         }
         Request::RecordStep(request) => {
-            let step = layout::step(&request.step);
-            let mut call = RECORD_STEP.call(name, 64 + step.len());
-            call.arg(&layout::holder(&request.owner, request.fence)).arg(request.position).arg(step);
-            (&RECORD_STEP, call)
+            let (holder, step) = (holder(&request.owner, request.fence), layout::step(&request.step));
+            RECORD_STEP.call(name, step.len(), (holder, request.position, &step, replicated))
         }
         Request::Complete(request) => {
-            let (kind, result) = layout::terminal(request.verdict, &request.result);
-            let mut call = COMPLETE.call(name, 96 + result.len());
-            call.arg(&layout::holder(&request.owner, request.fence)).arg(&[
-                fields::FIRST_VERSION,
-                kind[0],
-                kind[1],
-            ]);
-            call.arg(layout::micros(request.ttl)).arg(result);
-            (&COMPLETE, call)
+            let ([state, kind], result) = layout::terminal(request.verdict, &request.result);
+            let (holder, begin) = (holder(&request.owner, request.fence), &[FIRST_VERSION, state, kind]);
+            COMPLETE.call(name, result.len(), (holder, begin, micros(request.ttl), result, replicated))
         }
         Request::Release(request) => {
             let cause = match request.cause {
@@ -68,35 +57,25 @@ pub(super) fn call(
                 ReleaseCause::NothingHappened => "N",
                 _ => return Err(unknown("cause")),
             };
-            let mut call = RELEASE.call(name, 64);
-            call.arg(&layout::holder(&request.owner, request.fence)).arg(cause);
-            call.arg(layout::micros(request.retry_after));
-            (&RELEASE, call)
+            let holder = holder(&request.owner, request.fence);
+            RELEASE.call(name, 0, (holder, cause, micros(request.retry_after)))
         }
         Request::Resolve(resolution) => {
-            let mut call = RESOLVE.call(name, 64);
-            match resolution {
+            let terminal;
+            let (what, result): (&[u8], &[u8]) = match resolution {
                 Resolution::Record(verdict, result) | Resolution::RecordSeen(_, verdict, result) => {
-                    let (kind, result) = layout::terminal(*verdict, result);
-                    call.arg(&kind).arg(result);
+                    terminal = layout::terminal(*verdict, result);
+                    (&terminal.0, terminal.1)
                 }
-                Resolution::Release | Resolution::ReleaseSeen(_) => {
-                    call.arg("").arg("");
-                }
-                Resolution::ForgetSeen(_) => {
-                    call.arg("forget").arg("");
-                }
+                Resolution::Release | Resolution::ReleaseSeen(_) => (b"", b""),
+                Resolution::ForgetSeen(_) => (b"forget", b""),
                 _ => return Err(unknown("resolution")),
-            }
-            call.arg(resolution.seen().map(layout::seen).unwrap_or_default());
-            (&RESOLVE, call)
+            };
+            let seen = resolution.seen().map(layout::seen).unwrap_or_default();
+            RESOLVE.call(name, result.len(), (what, result, seen))
         }
         _ => return Err(unknown("request")),
-    };
-    if is_replicated && matches!(request, Request::Claim(_) | Request::RecordStep(_) | Request::Complete(_)) {
-        call.arg(1);
-    }
-    Ok(scripts::Request::of(script, call))
+    })
 }
 
 fn unknown(what: &str) -> StoreError {
@@ -116,7 +95,7 @@ pub(super) fn answer(request: &Request, answer: Value) -> Result<Answer, StoreEr
             1 => RecordStepAnswer::Recorded.into(),
             -2 => {
                 let size = layout::step(&request.step).len();
-                return Err(StoreError::no_room_for_step(size, fields::LARGEST));
+                return Err(StoreError::no_room_for_step(size, LARGEST));
             }
             _ => RecordStepAnswer::Lost.into(),
         },
@@ -131,6 +110,15 @@ pub(super) fn answer(request: &Request, answer: Value) -> Result<Answer, StoreEr
         },
         _ => resolved(number(&answer)?)?.into(),
     })
+}
+
+/// The record that was read.
+pub(super) fn record(answer: Value) -> Result<Option<Record>, StoreError> {
+    match answer {
+        Value::Nil => Ok(None),
+        Value::BulkString(record) => layout::decode(record).map(Some),
+        _ => Err(misunderstood()),
+    }
 }
 
 fn resolved(answer: i64) -> Result<ResolveAnswer, StoreError> {

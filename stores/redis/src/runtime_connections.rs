@@ -16,10 +16,10 @@ use redis::{RedisResult, Value};
 use tokio::runtime::{Handle, Id};
 use tokio::time::Instant;
 
-use super::connection::{Reconnecting, is_of_no_use};
+use super::connection::{Reconnecting, is_of_no_use, may_be_demoted};
 use super::pipelined::Pipelined;
 use super::scripts::Request;
-use idem_store_kit::own_runtime::own_runtime;
+use idem_store_kit::own_runtime::{entered, own_runtime};
 
 /// How many runtimes can have a connection; others use the stores' own. A new connection does not evict another one:
 /// otherwise, with one runtime too many, each operation would open a new connection.
@@ -78,7 +78,7 @@ impl RuntimeConnections {
         handle.spawn(async move {
             let _opening = Opening { connections: connections.clone(), id };
             let answer_within = own.answer_within;
-            let Some(connection) = in_time(own.connect(None), answer_within).await else { return };
+            let Some(connection) = in_time(own.source.connect(None), answer_within).await else { return };
             drop(own);
             if let Some(connections) = connections.upgrade() {
                 connections.open(id, connection, answer_within);
@@ -105,12 +105,6 @@ impl RuntimeConnections {
         }
     }
 
-    /// Takes the connection of a runtime out of use, and fails the requests that are under way.
-    fn close(&self, id: Id, connection: &Arc<Pipelined>) {
-        self.retire(id, connection);
-        connection.break_off();
-    }
-
     /// Sends a request once on the connection of the current runtime. Returns `None` if that runtime has no connection yet.
     pub(super) fn ask(
         self: &Arc<Self>,
@@ -121,10 +115,12 @@ impl RuntimeConnections {
             let (id, connection) = self.here(own)?;
             let answer = connection.ask(request).await;
             if let Err(error) = &answer {
-                if is_of_no_use(error) {
-                    self.close(id, &connection);
-                } else if own.may_be_demoted(error, connection.opened) {
+                let is_of_no_use = is_of_no_use(error);
+                if is_of_no_use || may_be_demoted(error, connection.opened) {
                     self.retire(id, &connection);
+                }
+                if is_of_no_use {
+                    connection.break_off();
                 }
             }
             Some(answer)
@@ -154,12 +150,12 @@ async fn in_time(
     connecting: impl Future<Output = RedisResult<MultiplexedConnection>>,
     time: Duration,
 ) -> Option<MultiplexedConnection> {
-    let late = own_runtime().ok()?.spawn(async move { tokio::time::sleep(time).await });
-    match select(pin!(connecting), late).await {
-        Either::Left((connection, late)) => {
-            late.abort();
-            connection.ok()
-        }
+    let late = entered(Box::pin(async move {
+        tokio::time::sleep(time).await;
+        Ok(())
+    }));
+    match select(pin!(connecting), pin!(late)).await {
+        Either::Left((connection, _)) => connection.ok(),
         Either::Right(_) => None,
     }
 }
@@ -184,19 +180,15 @@ async fn watch_over(
         if sent != seen {
             (seen, used) = (sent, Instant::now());
         }
-        let open = connections.upgrade();
-        if silent > LOOKS {
-            match open {
-                Some(connections) => connections.close(id, &connection),
-                None => connection.break_off(),
-            }
-            return;
-        }
-        // A retired connection is watched until the last operation that uses it is over.
-        if let Some(connections) = open
-            && used.elapsed() >= connections.idle
+        let is_silent = silent > LOOKS;
+        if let Some(connections) = connections.upgrade()
+            && (is_silent || used.elapsed() >= connections.idle)
         {
             connections.retire(id, &connection);
+        }
+        // A retired connection is watched until the last operation that uses it is over.
+        if is_silent {
+            return connection.break_off();
         }
     }
 }
@@ -210,7 +202,7 @@ mod tests {
     use tokio::runtime::{Builder, Runtime};
 
     fn own(client: Client, greatest_age: Duration) -> Reconnecting {
-        Reconnecting::new(Arc::new(Source::Server(Box::new(client))), Duration::from_secs(1), greatest_age)
+        Reconnecting::new(Source::Server(Box::new(client)), Duration::from_secs(1), greatest_age)
     }
 
     #[tokio::test]
@@ -236,6 +228,26 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             assert_eq!(is_used, is_kept);
+        }
+    }
+
+    /// As behind a name that moves: a replica was promoted, and the old master has lost all others.
+    #[tokio::test]
+    async fn a_connection_to_a_master_that_lacks_replicas_is_replaced() {
+        let redis = Redis::start();
+        let request = |words: &[&str]| {
+            let mut command = cmd(words[0]);
+            command.arg(&words[1..]);
+            Request::plain(command)
+        };
+        let connection = Connection::Own(Arc::new(own(Client::open(redis.url()).unwrap(), GREATEST_AGE)));
+        connection.ask(&request(&["CONFIG", "SET", "min-replicas-to-write", "1"])).await.unwrap();
+        let first = connection.ask(&request(&["CLIENT", "ID"])).await.unwrap();
+        let begin = Instant::now();
+        while connection.ask(&request(&["CLIENT", "ID"])).await.unwrap() == first {
+            assert!(begin.elapsed() < Duration::from_secs(20), "it is kept");
+            connection.ask(&request(&["SET", "a", "b"])).await.unwrap_err();
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
-use redis::{Arg, Cmd, Script, cmd};
+use redis::{Arg, Cmd, Script, ToRedisArgs, cmd};
 
 use super::fields;
 
@@ -30,6 +30,7 @@ scripts! {
     COMPLETE = "complete.lua";
     RELEASE = "release.lua";
     RESOLVE = "resolve.lua";
+    READ = "read.lua";
 }
 
 /// A script with the names of the layout replaced by numbers, so that a call does not have to look up names.
@@ -50,11 +51,11 @@ fn with_numbers(script: &str) -> String {
 }
 
 impl Stored {
-    /// A command that calls the script for one key. The caller adds the arguments.
-    pub(super) fn call(&'static self, key: &[u8], room: usize) -> Cmd {
-        let mut call = Cmd::with_capacity(8, key.len() + room + 64);
-        call.arg("EVALSHA").arg(self.script.get_hash()).arg(1).arg(key);
-        call
+    /// A request that calls the script for one key with these arguments, the largest of which has about `room` bytes.
+    pub(super) fn call(&'static self, key: &[u8], room: usize, arguments: impl ToRedisArgs) -> Request {
+        let mut call = Cmd::with_capacity(8, key.len() + room + 224);
+        call.arg("EVALSHA").arg(self.script.get_hash()).arg(1).arg(key).arg(arguments);
+        Request { command: Arc::new(call), script: Some(self) }
     }
 }
 
@@ -63,7 +64,7 @@ impl Stored {
 pub(super) struct Request {
     pub(super) command: Arc<Cmd>,
     /// The script that it calls, if any.
-    pub(super) script: Option<&'static Stored>,
+    script: Option<&'static Stored>,
 }
 
 impl Request {
@@ -96,10 +97,6 @@ impl Request {
         let bytes = |argument: Arg<&[u8]>| if let Arg::Simple(bytes) = argument { bytes.len() } else { 0 };
         self.command.args_iter().map(bytes).sum()
     }
-
-    pub(super) fn of(script: &'static Stored, command: Cmd) -> Self {
-        Self { command: Arc::new(command), script: Some(script) }
-    }
 }
 
 #[cfg(test)]
@@ -108,7 +105,7 @@ mod tests {
 
     #[test]
     fn every_name_of_the_layout_in_a_script_is_a_number() {
-        for stored in [&CLAIM, &RENEW, &RECORD_STEP, &COMPLETE, &RELEASE, &RESOLVE] {
+        for stored in [&CLAIM, &RENEW, &RECORD_STEP, &COMPLETE, &RELEASE, &RESOLVE, &READ] {
             for line in stored.body.lines().filter(|line| !line.trim_start().starts_with("--")) {
                 // Quoted words are commands or options.
                 let code: String = line.split('\'').step_by(2).collect::<Vec<_>>().join(" ");

@@ -15,10 +15,10 @@ pub(super) struct Sentinels {
 
 impl Sentinels {
     /// The sentinels at these URLs. User, password, database and TLS of the first URL also apply to the master.
-    pub(super) fn new(service: String, urls: Vec<String>) -> Result<Self, StoreError> {
+    pub(super) fn new(service: String, urls: &[String]) -> Result<Self, StoreError> {
         let nodes: Vec<ConnectionInfo> = urls
-            .into_iter()
-            .map(|url| url.into_connection_info().map_err(wrong_url))
+            .iter()
+            .map(|url| url.as_str().into_connection_info().map_err(wrong_url))
             .collect::<Result<_, _>>()?;
         let Some(first) = nodes.first() else {
             return Err(StoreError::configuration("there must be the URL of at least one sentinel"));
@@ -54,7 +54,7 @@ mod tests {
             ("rediss://:secret@a:1/", "tls_mode: Some(Secure)"),
             ("rediss://:secret@a:1/#insecure", "tls_mode: Some(Insecure)"),
         ] {
-            let sentinels = Sentinels::new("master".to_owned(), vec![url.to_owned()]).unwrap();
+            let sentinels = Sentinels::new("master".to_owned(), &[url.to_owned()]).unwrap();
             // The client shows the TLS mode only in `Debug`.
             assert!(format!("{:?}", sentinels.master).contains(expected), "{url}");
         }

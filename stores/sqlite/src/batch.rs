@@ -2,17 +2,17 @@
 //!
 //! The protocol owns the rules: this code reads a record, calls the transition, and writes its result.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use rusqlite::{Connection, Statement, params};
 
 use super::clock::now;
-use super::find::{StoredRecord, find, find_sql, find_step_sql, find_steps_sql, name};
+use super::find::{FIND, FIND_STEP, FIND_STEPS, StoredRecord, find, name};
 use super::held::Held;
-use super::listing;
-use super::queue::{Answer, Op, Purged};
-use super::rows::{self, COLUMNS, RowError, STEP_COLUMNS};
+use super::queue::{Answer, Op, Outcome, Purged};
+use super::rows::{self, COLUMNS, STEP_COLUMNS, for_key};
 use idem_core::RecordKey;
-use idem_core::StoreError;
 use idem_core::protocol::{self, Fence, Record, RecordedStep, Request, StoredResult, Timestamp, Transition};
 use idem_store_kit::columns::Unreadable;
 
@@ -26,35 +26,9 @@ const HOUR: u64 = 3_600_000_000;
 /// A record with more steps than this is read with all its steps, which are counted.
 const MOST_BLANKS: usize = 65_536;
 
-/// Why an operation failed.
-pub(super) enum Failure {
-    /// Only this operation failed; nothing of it was applied.
-    Own(StoreError),
-    /// SQLite failed, and the transaction may be half done.
-    Sqlite(rusqlite::Error),
-}
-
-impl Failure {
-    fn of(error: RowError, key: &RecordKey) -> Self {
-        match error {
-            RowError::Sqlite(error) => Self::Sqlite(error),
-            RowError::Unreadable(column) => Self::Own(column.error(key)),
-        }
-    }
-}
-
-impl From<rusqlite::Error> for Failure {
-    fn from(error: rusqlite::Error) -> Self {
-        Self::Sqlite(error)
-    }
-}
-
 /// The writer's statements on one connection.
 pub(super) struct Session<'c> {
-    connection: &'c Connection,
-    begin: Statement<'c>,
-    commit: Statement<'c>,
-    rollback: Statement<'c>,
+    pub(super) connection: &'c Connection,
     find: Statement<'c>,
     find_steps: Statement<'c>,
     find_step: Statement<'c>,
@@ -84,12 +58,9 @@ impl<'c> Session<'c> {
         );
         Ok(Self {
             connection,
-            begin: connection.prepare("BEGIN IMMEDIATE")?,
-            commit: connection.prepare("COMMIT")?,
-            rollback: connection.prepare("ROLLBACK")?,
-            find: connection.prepare(&find_sql())?,
-            find_steps: connection.prepare(&find_steps_sql())?,
-            find_step: connection.prepare(&find_step_sql())?,
+            find: connection.prepare(&FIND)?,
+            find_steps: connection.prepare(&FIND_STEPS)?,
+            find_step: connection.prepare(&FIND_STEP)?,
             insert: connection.prepare(&insert)?,
             update: connection.prepare(&update)?,
             put_step: connection.prepare(&put_step)?,
@@ -108,19 +79,22 @@ impl<'c> Session<'c> {
         })
     }
 
-    pub(super) fn begin(&mut self) -> rusqlite::Result<()> {
-        self.begin.execute(())?;
+    /// Begins a transaction, and waits this long for other connections.
+    pub(super) fn begin(&mut self, patience: Duration) -> rusqlite::Result<()> {
+        self.connection.busy_timeout(patience)?;
+        self.connection.execute_batch("BEGIN IMMEDIATE")?;
         self.held.begin()
     }
 
     pub(super) fn commit(&mut self) -> rusqlite::Result<()> {
-        self.commit.execute(())?;
+        self.connection.execute_batch("COMMIT")?;
         self.held.commit();
         Ok(())
     }
 
-    pub(super) fn rollback(&mut self) -> rusqlite::Result<()> {
-        self.rollback.execute(()).map(drop)
+    /// Ends a transaction that failed, and returns whether it has ended.
+    pub(super) fn roll_back(&self) -> bool {
+        self.connection.is_autocommit() || self.connection.execute_batch("ROLLBACK").is_ok()
     }
 
     /// When the next record is to be looked at by a purge, if there is one.
@@ -132,22 +106,16 @@ impl<'c> Session<'c> {
         })
     }
 
-    /// Executes one operation.
-    pub(super) fn apply(&mut self, op: &Op) -> Result<Answer, Failure> {
-        match op {
-            Op::Apply(key, request) => self.transition(key, request).map(Answer::Applied),
-            Op::Forget(key) => self.forget(key).map(Answer::Forget),
-            Op::Get(key) => self
-                .find(key)
-                .map(|stored| stored.map(|stored| stored.record))
-                .map(|record| record.filter(|record| protocol::is_live(record, now())))
-                .map(Answer::Get),
-            Op::Purge(limit) => self.purge(*limit).map(Answer::Purged),
-            Op::List(request) => Ok(Answer::List(listing::page(self.connection, request)?)),
-        }
+    /// Executes one operation. The outer error is SQLite's: the transaction may be half done.
+    pub(super) fn apply(&mut self, op: &Op) -> rusqlite::Result<Outcome> {
+        Ok(match op {
+            Op::Apply(key, request) => for_key(self.transition(key, request), key)?.map(Answer::Applied),
+            Op::Forget(key) => Ok(Answer::Forgotten(self.forget(key)?)),
+            Op::Purge(limit) => Ok(Answer::Purged(self.purge(*limit)?)),
+        })
     }
 
-    fn transition(&mut self, key: &RecordKey, request: &Request) -> Result<protocol::Answer, Failure> {
+    fn transition(&mut self, key: &RecordKey, request: &Request) -> rows::Result<protocol::Answer> {
         let stored = match (self.held.get(key), request) {
             (Some(held), _) => Some(held.clone()),
             (_, Request::Claim(_)) => match self.claim_new(key, request)? {
@@ -166,15 +134,17 @@ impl<'c> Session<'c> {
     }
 
     /// Claims a key that has no record, as most have whose claim comes here; `None` if it has one.
-    fn claim_new(&mut self, key: &RecordKey, request: &Request) -> Result<Option<protocol::Answer>, Failure> {
+    fn claim_new(
+        &mut self,
+        key: &RecordKey,
+        request: &Request,
+    ) -> rusqlite::Result<Option<protocol::Answer>> {
         let Transition { write, answer, .. } = protocol::apply(None, Fence::default(), request, now());
-        match write {
-            Some(record) => Ok(self.insert(key, &record)?.map(|row| {
-                self.held.put(key, &record, row);
-                answer
-            })),
-            None => Ok(None),
-        }
+        let Some(record) = write else { return Ok(None) };
+        Ok(self.insert(key, &record)?.map(|row| {
+            self.held.put(key, &record, row);
+            answer
+        }))
     }
 
     /// Writes a record over the one that was found for its key. A transition adds one step or removes all; the triggers
@@ -186,7 +156,7 @@ impl<'c> Session<'c> {
         record: &Record,
     ) -> rusqlite::Result<()> {
         let written = match old {
-            Some(old) => rows::update(&mut self.update, old.row, record)?.then_some(old.row),
+            Some(old) => rows::write(&mut self.update, record, &[&old.row])?.then_some(old.row),
             None => self.insert(key, record)?,
         };
         let Some(row) = written else {
@@ -209,12 +179,13 @@ impl<'c> Session<'c> {
 
     /// Writes the record of a key if it has none, and says where.
     fn insert(&mut self, key: &RecordKey, record: &Record) -> rusqlite::Result<Option<i64>> {
-        let written = rows::insert(&mut self.insert, key, record)?;
+        let [scope, name] = name(key);
+        let written = rows::write(&mut self.insert, record, &[&scope, &name])?;
         Ok(written.then(|| self.connection.last_insert_rowid()))
     }
 
-    pub(super) fn find(&mut self, key: &RecordKey) -> Result<Option<StoredRecord>, Failure> {
-        find(&mut self.find, || Ok(&mut self.find_steps), key).map_err(|error| Failure::of(error, key))
+    pub(super) fn find(&mut self, key: &RecordKey) -> rows::Result<Option<StoredRecord>> {
+        find(&mut self.find, || Ok(&mut self.find_steps), key)
     }
 
     /// The record of a key with empty steps, except the one at `position`. Steps may be large, and all other operations
@@ -223,11 +194,10 @@ impl<'c> Session<'c> {
         &mut self,
         key: &RecordKey,
         position: Option<u32>,
-    ) -> Result<Option<StoredRecord>, Failure> {
-        let failed = |error| Failure::of(error, key);
+    ) -> rows::Result<Option<StoredRecord>> {
         let mut rows = self.find.query(name(key))?;
         let Some(row) = rows.next()? else { return Ok(None) };
-        let (mut record, count) = rows::read(row).map_err(failed)?;
+        let (mut record, count) = rows::read(row)?;
         let row = row.get(rows::NUMBER_OF_COLUMNS)?;
         drop(rows);
         let Some(count) = usize::try_from(count).ok().filter(|count| *count <= MOST_BLANKS) else {
@@ -235,17 +205,17 @@ impl<'c> Session<'c> {
         };
         let blank = RecordedStep::new(String::new(), None, StoredResult::Value(Bytes::new()));
         record.steps = vec![blank; count];
-        let position = position.and_then(|position| usize::try_from(position).ok());
-        if let Some((position, step)) = position.and_then(|at| Some((at, record.steps.get_mut(at)?))) {
-            let [scope, key_text] = name(key);
-            let mut rows = self.find_step.query(params![scope, key_text, rows::number_of_steps(position)])?;
-            let row = rows.next()?.ok_or_else(|| failed(Unreadable("steps").into()))?;
-            *step = rows::read_step(row).map_err(failed)?;
+        if let Some(position) = position
+            && let Some(step) = usize::try_from(position).ok().and_then(|at| record.steps.get_mut(at))
+        {
+            let [scope, name] = name(key);
+            let mut rows = self.find_step.query(params![scope, name, position])?;
+            *step = rows::read_step(rows.next()?.ok_or(Unreadable("steps"))?)?;
         }
         Ok(Some(StoredRecord { record, row }))
     }
 
-    fn forget(&mut self, key: &RecordKey) -> Result<bool, Failure> {
+    fn forget(&mut self, key: &RecordKey) -> rusqlite::Result<bool> {
         self.held.remove(key);
         let mut deleted = self.forget.query(name(key))?;
         let mut was_live = false;
@@ -259,7 +229,7 @@ impl<'c> Session<'c> {
     /// Looks at no more than `limit` records that are due, and deletes those whose time is over. A record is due before its
     /// time is over where it was renewed or its body took time: then it is due again at its end, and one without an end
     /// after its `ttl`, or an hour.
-    pub(super) fn purge(&mut self, limit: usize) -> Result<Purged, Failure> {
+    pub(super) fn purge(&mut self, limit: usize) -> rusqlite::Result<Purged> {
         let most = i64::try_from(limit).unwrap_or(i64::MAX);
         let now = rows::instant(now());
         let count = self.purge.execute(params![now, most])?;

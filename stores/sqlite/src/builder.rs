@@ -9,7 +9,7 @@ use rusqlite::Connection;
 use super::file::DatabaseFile;
 use super::queue::Queue;
 use super::reader::Readers;
-use super::schema::{self, Opening};
+use super::schema::{self, Opening, Purpose};
 use super::writer::Writer;
 use super::{Inner, SqliteStore};
 use idem_core::{StoreError, Waiters};
@@ -74,12 +74,9 @@ impl SqliteStoreBuilder {
             StoreError::configuration("the path of the database is empty; give the path of a file")
                 .with_source(error)
         })?;
-        let opening = Opening {
-            create: !self.must_exist,
-            migrate: !self.must_exist,
-            layout: schema::LAYOUT,
-            until: Instant::now() + self.busy_timeout,
-        };
+        let purpose = if self.must_exist { Purpose::Examine } else { Purpose::Use };
+        let until = Instant::now() + self.busy_timeout;
+        let opening = Opening { purpose, layout: schema::LAYOUT, until };
         let (connection, identity) = schema::open(&path, opening)?;
         self.start(DatabaseFile::new(path, identity), connection)
     }
@@ -91,15 +88,15 @@ impl SqliteStoreBuilder {
     ) -> Result<SqliteStore, StoreError> {
         let file = Arc::new(file);
         let queue = Arc::new(Queue::default());
-        let writer = Writer::new(queue.clone(), file.clone(), self.busy_timeout);
+        let again = if self.must_exist { Purpose::Examine } else { Purpose::UseAgain };
+        let writer = Writer::new(queue.clone(), file.clone(), self.busy_timeout, again);
         let thread = std::thread::Builder::new().name("idem-sqlite".to_owned());
         let thread = thread.spawn(move || writer.run(connection)).map_err(|error| {
             StoreError::unavailable("the system has no thread left for the store").with_source(error)
         })?;
         let inner = Inner {
-            file,
             queue,
-            readers: Some(Readers::new()),
+            readers: Readers::new(file),
             busy_timeout: self.busy_timeout,
             max_result_bytes: self.max_result_bytes,
             waiters: Waiters::default(),

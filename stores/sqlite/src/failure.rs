@@ -4,6 +4,7 @@ use std::path::Path;
 
 use rusqlite::{Connection, Error, ErrorCode};
 
+use super::file::log_path;
 use idem_core::StoreError;
 
 /// SQLite's code of the error, with or without a statement.
@@ -14,52 +15,42 @@ pub(super) fn code(error: &Error) -> Option<ErrorCode> {
     }
 }
 
-/// The error for a file that was replaced while the log of the previous file is still beside it.
-pub(super) fn log_left(path: &Path) -> StoreError {
-    let path = path.display();
-    StoreError::unavailable(format!(
-        "the file {path} was replaced and the log {path}-wal of the one before lies beside it, which SQLite \
-         would play into the new one; put the old file back, or move {path}-wal and {path}-shm away"
-    ))
+/// What cannot go on after an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// One row or statement: others in the same transaction may succeed.
+    Operation,
+    Transaction,
+    /// The connection should be opened again.
+    Connection,
+}
+
+/// How far an error reaches.
+pub(super) fn reach(error: &Error) -> Reach {
+    match code(error) {
+        Some(
+            ErrorCode::DatabaseBusy
+            | ErrorCode::DatabaseLocked
+            | ErrorCode::DiskFull
+            | ErrorCode::FileLockingProtocolFailed
+            | ErrorCode::OutOfMemory
+            | ErrorCode::PermissionDenied,
+        ) => Reach::Transaction,
+        Some(
+            ErrorCode::ApiMisuse
+            | ErrorCode::CannotOpen
+            | ErrorCode::InternalMalfunction
+            | ErrorCode::NotADatabase
+            | ErrorCode::ReadOnly
+            | ErrorCode::SystemIoFailure,
+        ) => Reach::Connection,
+        _ => Reach::Operation,
+    }
 }
 
 /// Whether another connection was in the way.
 pub(super) fn is_busy(error: &Error) -> bool {
     matches!(code(error), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
-}
-
-/// Whether the error concerns one row or statement, so that others in the same transaction may succeed.
-pub(super) fn is_local(error: &Error) -> bool {
-    !matches!(
-        code(error),
-        Some(
-            ErrorCode::DatabaseBusy
-                | ErrorCode::DatabaseLocked
-                | ErrorCode::DiskFull
-                | ErrorCode::SystemIoFailure
-                | ErrorCode::CannotOpen
-                | ErrorCode::ReadOnly
-                | ErrorCode::NotADatabase
-                | ErrorCode::OutOfMemory
-                | ErrorCode::FileLockingProtocolFailed
-                | ErrorCode::PermissionDenied
-        )
-    )
-}
-
-/// Whether a connection should be opened again after this error.
-pub(super) fn is_suspect(error: &Error) -> bool {
-    matches!(
-        code(error),
-        Some(
-            ErrorCode::SystemIoFailure
-                | ErrorCode::CannotOpen
-                | ErrorCode::ReadOnly
-                | ErrorCode::NotADatabase
-                | ErrorCode::ApiMisuse
-                | ErrorCode::InternalMalfunction
-        )
-    )
 }
 
 /// Whether a commit that failed with this error certainly did not happen.
@@ -73,35 +64,30 @@ pub(super) fn is_certainly_not_committed(error: &Error) -> bool {
 /// The error for an operation that was not applied. Damage is not an outage: a retry does not mend it, and a record may be
 /// there that cannot be read.
 pub(super) fn not_applied(path: &Path, error: Error) -> StoreError {
-    let advice = advice(path, &error);
-    let kind = match code(&error) {
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => StoreError::corrupt_record(advice),
-        _ => StoreError::unavailable(advice),
+    let meaning = match code(&error) {
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+            return damaged(path).with_source(error);
+        }
+        code => StoreError::unavailable(advice(path, code)),
     };
-    kind.with_source(error)
+    meaning.with_source(error)
 }
 
 /// As [`not_applied`], on a connection that was opened for writing. If it has become read-only, the header of the file says
 /// so, which SQLite does not write.
 pub(super) fn not_applied_on(connection: &Connection, path: &Path, error: Error) -> StoreError {
     let is_header = code(&error) == Some(ErrorCode::ReadOnly) && connection.is_readonly("main") == Ok(true);
-    if is_header {
-        StoreError::corrupt_record(damaged(path)).with_source(error)
-    } else {
-        not_applied(path, error)
-    }
+    if is_header { damaged(path).with_source(error) } else { not_applied(path, error) }
 }
 
-fn damaged(path: &Path) -> String {
-    let path = path.display();
-    format!(
-        "the file {path} is damaged; restore it from a backup, or save what is left with `sqlite3 FILE .recover`"
-    )
+/// The error for a damaged file.
+pub(super) fn damaged(path: &Path) -> StoreError {
+    StoreError::corrupt_record(advice(path, Some(ErrorCode::DatabaseCorrupt)))
 }
 
 /// The error for an operation that may have been applied.
 pub(super) fn outcome_unknown(path: &Path, error: Error) -> StoreError {
-    StoreError::outcome_unknown(advice(path, &error)).with_source(error)
+    StoreError::outcome_unknown(advice(path, code(&error))).with_source(error)
 }
 
 /// The error if the path no longer names the file that was opened.
@@ -112,31 +98,39 @@ pub(super) fn gone(path: &Path) -> StoreError {
     ))
 }
 
-fn advice(path: &Path, error: &Error) -> String {
-    if let Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) = code(error) {
-        return damaged(path);
-    }
-    let path = path.display();
-    match code(error) {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => format!(
-            "the file {path} stayed locked by another program; find it (`fuser`, `lsof`), or set a longer `busy_timeout`"
-        ),
-        Some(ErrorCode::DiskFull) => {
-            format!("there is no room left for the file {path}; free some on its disk")
+/// The error for a file that was replaced while the log of the previous file is still beside it.
+pub(super) fn log_left(path: &Path) -> StoreError {
+    StoreError::unavailable(format!(
+        "the file {} was replaced and the log {} of the one before lies beside it, which SQLite would play into the \
+         new one; put the old file back, or move its -wal and -shm files away",
+        path.display(),
+        log_path(path).display()
+    ))
+}
+
+/// What happened to the file, and what to do.
+fn advice(path: &Path, code: Option<ErrorCode>) -> String {
+    let words = match code {
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+            "is damaged; restore it from a backup, or save what is left with `sqlite3 FILE .recover`"
         }
-        Some(ErrorCode::SystemIoFailure) => {
-            format!("the disk failed under the file {path}; look into the system's log")
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            "stayed locked by another program; find it (`fuser`, `lsof`), or set a longer `busy_timeout`"
         }
-        Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => format!(
-            "the file {path}, or its -wal and -shm files, cannot be opened; its folder must exist, and this user must be allowed to write all of them"
-        ),
-        Some(ErrorCode::ReadOnly) => format!(
-            "the file {path}, or its folder, cannot be written; check its permissions and how its disk is mounted"
-        ),
-        Some(ErrorCode::OutOfMemory) => format!("there was not enough memory to work on the file {path}"),
+        Some(ErrorCode::DiskFull) => "has no room left; free some on its disk",
+        Some(ErrorCode::SystemIoFailure) => "is on a disk that failed; look into the system's log",
+        Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
+            "or its -wal or -shm file cannot be opened; its folder must exist, and this user must be allowed to write \
+             all of them"
+        }
+        Some(ErrorCode::ReadOnly) => {
+            "or its folder cannot be written; check its permissions and how its disk is mounted"
+        }
+        Some(ErrorCode::OutOfMemory) => "needs more memory than there was",
         Some(ErrorCode::FileLockingProtocolFailed) => {
-            format!("the locks of the file {path} do not work; it must be on a disk of this host")
+            "has locks that do not work; it must be on a disk of this host"
         }
-        _ => format!("SQLite failed on the file {path}"),
-    }
+        _ => "made SQLite fail",
+    };
+    format!("the file {} {words}", path.display())
 }

@@ -4,11 +4,11 @@
 //! every use first checks whether the path still names the file that was opened. A read checks only if nobody has for a
 //! millisecond, as a check takes a quarter of a read's time.
 
-use std::fs::Metadata;
-use std::io;
+use std::fs::{Metadata, metadata, read_link};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use idem_core::StoreError;
@@ -18,6 +18,9 @@ const LOOK_EVERY: u64 = 1_000;
 
 /// The fewest bytes of a database that is laid out.
 pub(super) const SMALLEST: u64 = 512;
+
+/// How many symbolic links may lead to a file one after another, as on Linux.
+const MOST_LINKS: usize = 40;
 
 /// The identity of a file, independent of its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,39 +43,21 @@ impl Identity {
     }
 }
 
-/// What is at the path now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PathEntry {
-    /// A file.
-    File {
-        /// Its identity.
-        identity: Identity,
-        /// Its length in bytes.
-        length: u64,
-    },
-    /// No file was found.
-    Nothing,
-}
-
-/// What is at the path now.
+/// The file at the path, if there is one, and its length in bytes.
 ///
 /// # Errors
 ///
 /// A configuration error if something other than a file is at the path.
-pub(super) fn look(path: &Path) -> Result<PathEntry, StoreError> {
-    match std::fs::metadata(path) {
-        Ok(metadata) if metadata.is_file() => {
-            Ok(PathEntry::File { identity: Identity::of(&metadata), length: metadata.len() })
-        }
+pub(super) fn look(path: &Path) -> Result<Option<(Identity, u64)>, StoreError> {
+    match metadata(path) {
+        Ok(metadata) if metadata.is_file() => Ok(Some((Identity::of(&metadata), metadata.len()))),
         Ok(metadata) => Err(StoreError::configuration(format!(
             "{} is {}; give the path of a file",
             path.display(),
             if metadata.is_dir() { "a folder" } else { "not a regular file" }
         ))),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(PathEntry::Nothing),
-        Err(error)
-            if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidFilename) =>
-        {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::InvalidFilename) => {
             Err(StoreError::configuration("the path of the database is no path; give the path of a file")
                 .with_source(error))
         }
@@ -84,39 +69,45 @@ pub(super) fn look(path: &Path) -> Result<PathEntry, StoreError> {
     }
 }
 
-/// The path of the write-ahead log beside the file.
+/// The path of the write-ahead log: beside the file, which may be where symbolic links lead.
 pub(super) fn log_path(path: &Path) -> PathBuf {
-    let mut log = path.as_os_str().to_owned();
-    log.push("-wal");
-    log.into()
+    let mut file = path.to_owned();
+    for _ in 0..MOST_LINKS {
+        let Ok(target) = read_link(&file) else { break };
+        file.set_file_name(target);
+    }
+    file.as_mut_os_string().push("-wal");
+    file
 }
 
-/// Whether there is a non-empty write-ahead log beside the file.
+/// The file's write-ahead log, if there is one, and its length in bytes.
+fn log_of(path: &Path) -> Option<(Identity, u64)> {
+    look(&log_path(path)).ok().flatten()
+}
+
+/// Whether the file has a write-ahead log that is not empty.
 pub(super) fn has_log(path: &Path) -> bool {
-    log_of(path).is_some()
+    log_of(path).is_some_and(|(_, length)| length > 0)
 }
 
-/// The write-ahead log beside the file, if it is not empty.
-fn log_of(path: &Path) -> Option<Identity> {
-    std::fs::metadata(log_path(path)).ok().filter(|log| log.len() > 0).map(|log| Identity::of(&log))
+/// The writer's file and the log of its transactions.
+#[derive(Clone, Copy)]
+struct Opened {
+    file: Identity,
+    log: Option<Identity>,
 }
 
-/// What happened to the file that was opened.
-pub(super) enum Standing {
-    /// The path still names it.
-    Same,
-    /// The path names another file.
-    Replaced,
-    /// The path names no file.
-    Gone,
+impl Opened {
+    /// The log that is beside a file when it is opened stays beside it until that connection is closed.
+    fn at(path: &Path, file: Identity) -> Self {
+        Self { file, log: log_of(path).map(|(log, _)| log) }
+    }
 }
 
 /// The path of the database, and which file it named when it was opened.
 pub(super) struct DatabaseFile {
     path: PathBuf,
-    opened: Mutex<Identity>,
-    /// The log to which the writer's transactions go.
-    log: Mutex<Option<Identity>>,
+    opened: Mutex<Opened>,
     /// The origin of `good_until`.
     begin: Instant,
     /// Until when, in microseconds, the last look of a read is good enough.
@@ -124,9 +115,13 @@ pub(super) struct DatabaseFile {
 }
 
 impl DatabaseFile {
-    pub(super) fn new(path: PathBuf, opened: Identity) -> Self {
-        let (opened, log, good_until) = (Mutex::new(opened), Mutex::new(None), AtomicU64::new(0));
-        Self { path, opened, log, begin: Instant::now(), good_until }
+    pub(super) fn new(path: PathBuf, file: Identity) -> Self {
+        let opened = Mutex::new(Opened::at(&path, file));
+        Self { path, opened, begin: Instant::now(), good_until: AtomicU64::new(0) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Opened> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -135,11 +130,11 @@ impl DatabaseFile {
 
     /// The identity of the writer's file.
     pub(super) fn opened(&self) -> Identity {
-        *self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lock().file
     }
 
-    pub(super) fn set_opened(&self, identity: Identity) {
-        *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = identity;
+    pub(super) fn set_opened(&self, file: Identity) {
+        *self.lock() = Opened::at(&self.path, file);
         self.good_until.store(0, Ordering::Relaxed);
     }
 
@@ -155,34 +150,17 @@ impl DatabaseFile {
         same.then_some(opened)
     }
 
-    /// Notes which log belongs to the writer's file, and returns whether there is a non-empty one.
-    pub(super) fn note_log(&self) -> bool {
-        let log = log_of(&self.path);
-        *self.log.lock().unwrap_or_else(PoisonError::into_inner) = log;
-        log.is_some()
-    }
-
     /// Whether the log of the writer's previous file is beside the file that replaced it. SQLite would apply that log
     /// to the new file, because a log does not say to which file it belongs.
     pub(super) fn log_is_left(&self) -> bool {
-        let noted = *self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        noted.is_some() && noted == log_of(&self.path) && self.now() != Some(self.opened())
-    }
-
-    /// What happened to the writer's file.
-    pub(super) fn standing(&self) -> Standing {
-        match self.now() {
-            Some(identity) if identity == self.opened() => Standing::Same,
-            Some(_) => Standing::Replaced,
-            None => Standing::Gone,
-        }
+        let opened = *self.lock();
+        let log = log_of(&self.path).filter(|(_, length)| *length > 0).map(|(log, _)| log);
+        log.is_some() && log == opened.log && self.now() != Some(opened.file)
     }
 
     /// The identity of the file at the path, if there is one; an emptied file does not count.
     pub(super) fn now(&self) -> Option<Identity> {
-        match look(&self.path) {
-            Ok(PathEntry::File { identity, length }) if length >= SMALLEST => Some(identity),
-            Ok(_) | Err(_) => None,
-        }
+        let (file, length) = look(&self.path).ok().flatten()?;
+        (length >= SMALLEST).then_some(file)
     }
 }

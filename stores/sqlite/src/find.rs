@@ -1,6 +1,7 @@
 //! The statements that find a record and its steps, for the writer and for readers.
 
 use std::ops::DerefMut;
+use std::sync::LazyLock;
 
 use rusqlite::Statement;
 
@@ -9,24 +10,23 @@ use idem_core::RecordKey;
 use idem_core::protocol::Record;
 use idem_store_kit::columns::Unreadable;
 
-/// The statement that finds a record and its rowid by scope and key.
-pub(super) fn find_sql() -> String {
-    format!("SELECT {COLUMNS}, rowid FROM idem_records WHERE scope = ?1 AND key = ?2")
-}
+/// Finds a record and its rowid by scope and key.
+pub(super) static FIND: LazyLock<String> =
+    LazyLock::new(|| by_key("idem_records", &format!("{COLUMNS}, rowid")));
 
-/// The statement that finds the columns that a claim needs from a record with a result.
-pub(super) fn find_replay_sql() -> String {
-    format!("SELECT {REPLAY_COLUMNS} FROM idem_records WHERE scope = ?1 AND key = ?2")
-}
+/// Finds the columns that a claim needs from a record with a result.
+pub(super) static FIND_REPLAY: LazyLock<String> = LazyLock::new(|| by_key("idem_records", REPLAY_COLUMNS));
 
-/// The statement that finds the steps of a record.
-pub(super) fn find_steps_sql() -> String {
-    format!("SELECT {STEP_COLUMNS} FROM idem_steps WHERE scope = ?1 AND key = ?2 ORDER BY position")
-}
+/// Finds the steps of a record.
+pub(super) static FIND_STEPS: LazyLock<String> =
+    LazyLock::new(|| by_key("idem_steps", STEP_COLUMNS) + " ORDER BY position");
 
-/// The statement that finds one step of a record.
-pub(super) fn find_step_sql() -> String {
-    format!("SELECT {STEP_COLUMNS} FROM idem_steps WHERE scope = ?1 AND key = ?2 AND position = ?3")
+/// Finds one step of a record.
+pub(super) static FIND_STEP: LazyLock<String> =
+    LazyLock::new(|| by_key("idem_steps", STEP_COLUMNS) + " AND position = ?3");
+
+fn by_key(table: &str, columns: &str) -> String {
+    format!("SELECT {columns} FROM {table} WHERE scope = ?1 AND key = ?2")
 }
 
 /// The parameters of a statement for one key.
@@ -41,8 +41,7 @@ pub(super) struct StoredRecord {
     pub(super) row: i64,
 }
 
-/// Reads the record of a key with a statement from [`find_sql`], and its steps, if it has any, with one from
-/// [`find_steps_sql`].
+/// Reads the record of a key with the statement [`FIND`], and its steps, if it has any, with [`FIND_STEPS`].
 pub(super) fn find<'c, S: DerefMut<Target = Statement<'c>>>(
     statement: &mut Statement<'_>,
     steps: impl FnOnce() -> rusqlite::Result<S>,

@@ -84,13 +84,13 @@ mod tests {
 
     fn apply(session: &mut Session<'_>, name: &str, request: impl Into<Request>) -> protocol::Answer {
         match session.apply(&Op::Apply(key(name), request.into())) {
-            Ok(Answer::Applied(answer)) => answer,
+            Ok(Ok(Answer::Applied(answer))) => answer,
             _ => panic!("no answer"),
         }
     }
 
     fn granted(session: &mut Session<'_>, name: &str, claim: &Claim) -> (Owner, Fence) {
-        session.begin().unwrap();
+        session.begin(Duration::ZERO).unwrap();
         let protocol::Answer::Claim(ClaimAnswer::Granted(grant)) = apply(session, name, claim.clone()) else {
             panic!("not granted")
         };
@@ -110,7 +110,7 @@ mod tests {
             let (owner, fence) = granted(&mut session, "a", &claim_request());
             session.commit().unwrap();
             other(&folder).execute(change, ()).unwrap();
-            session.begin().unwrap();
+            session.begin(Duration::ZERO).unwrap();
             let answer = apply(&mut session, "a", completion(owner, fence, 1));
             let done = protocol::Answer::Complete(CompleteAnswer::Done);
             assert_ne!(answer, done, "{change}");
@@ -127,10 +127,10 @@ mod tests {
         let (owner, fence) = granted(&mut session, "a", &claim_request());
         // As SQLite does it by itself when a commit fails.
         connection.execute_batch("ROLLBACK").unwrap();
-        session.begin().unwrap();
+        session.begin(Duration::ZERO).unwrap();
         let answer = apply(&mut session, "a", Renew::new(owner, fence, claim_request().lease));
         assert_ne!(answer, protocol::Answer::Renew(RenewAnswer::Held));
-        session.rollback().unwrap();
+        assert!(session.roll_back());
     }
 
     #[test]
@@ -193,7 +193,7 @@ mod tests {
         short.ttl = Duration::ZERO;
         assert_eq!(apply(&mut session, "shorter", short), protocol::Answer::Complete(CompleteAnswer::Done));
         session.commit().unwrap();
-        session.begin().unwrap();
+        session.begin(Duration::ZERO).unwrap();
         assert!(matches!(session.purge(10), Ok(Purged { count: 1, all: true })));
         session.commit().unwrap();
     }

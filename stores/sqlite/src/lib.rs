@@ -3,7 +3,7 @@
 //! Owns the public API. `builder` sets a store up, `schema` opens a file, and `file` knows whether it is still there.
 //! `queue` has the waiting operations, `writer` commits them in `batch`es, and `reader` answers operations that write
 //! nothing. `find` has the statements of both, `rows` converts records to rows and back, `clock` is the host's clock,
-//! and `failure` translates errors.
+//! and `failure` says what errors mean.
 
 mod batch;
 mod builder;
@@ -29,9 +29,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 pub use self::builder::SqliteStoreBuilder;
-use self::file::DatabaseFile;
 use self::queue::{Answer, Op, Outcome, Queue, ended};
-use self::reader::Readers;
+use self::reader::{Reader, Readers};
+use self::rows::for_key;
 use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::inspection::Inspection;
@@ -81,10 +81,8 @@ const PURGE_BATCH: usize = 512;
 pub struct SqliteStore(Arc<Inner>);
 
 struct Inner {
-    file: Arc<DatabaseFile>,
     queue: Arc<Queue>,
-    /// `None` only during the drop, so that the readers close before the writer.
-    readers: Option<Readers>,
+    readers: Readers,
     busy_timeout: Duration,
     max_result_bytes: usize,
     waiters: Waiters,
@@ -107,9 +105,13 @@ impl SqliteStore {
         SqliteStoreBuilder::new(path.as_ref())
     }
 
-    /// The connections that read. `None` during the drop.
-    fn readers(&self) -> Option<(&Readers, &DatabaseFile)> {
-        self.0.readers.as_ref().map(|readers| (readers, &*self.0.file))
+    /// Reads beside the writer. If that fails, the writer opens a file that was replaced or says what is wrong.
+    async fn read<T>(&self, read: impl Fn(&Reader) -> rusqlite::Result<T>) -> Result<T, StoreError> {
+        if let Ok(value) = self.0.readers.read(&read) {
+            return Ok(value);
+        }
+        self.write(Op::Purge(0)).await?;
+        self.0.readers.read(&read)
     }
 
     /// Lets the writer execute an operation.
@@ -130,8 +132,8 @@ impl Store for SqliteStore {
         async move {
             request.check_size(self.0.max_result_bytes)?;
             if let Request::Claim(_) = &request
-                && let Some((readers, file)) = self.readers()
-                && let Some(record) = readers.find(file, key, true).transpose()?.flatten()
+                && let Ok(record) = self.0.readers.read(|reader| for_key(reader.find_for_claim(key), key))
+                && let Some(record) = record?
             {
                 let transition = protocol::apply(Some(&record), Fence::default(), &request, clock::now());
                 if transition.write.is_none() {
@@ -147,21 +149,14 @@ impl Store for SqliteStore {
 
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
         match self.write(Op::Forget(key.clone())).await? {
-            Answer::Forget(was_live) => Ok(was_live),
+            Answer::Forgotten(was_live) => Ok(was_live),
             _ => Err(ended()),
         }
     }
 
     async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
-        if let Some((readers, file)) = self.readers()
-            && let Some(record) = readers.find(file, key, false)
-        {
-            return Ok(record?.filter(|record| protocol::is_live(record, clock::now())));
-        }
-        match self.write(Op::Get(key.clone())).await? {
-            Answer::Get(record) => Ok(record),
-            _ => Err(ended()),
-        }
+        let record = self.read(|reader| for_key(reader.find(key), key)).await??;
+        Ok(record.filter(|record| protocol::is_live(record, clock::now())))
     }
 
     async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
@@ -178,27 +173,11 @@ impl Store for SqliteStore {
     }
 
     async fn list(&self, request: &List) -> Result<Page, StoreError> {
-        if let Some((readers, file)) = self.readers()
-            && let Some(page) = readers.list(file, request)
-        {
-            return Ok(page);
-        }
-        match self.write(Op::List(request.clone())).await? {
-            Answer::List(page) => Ok(page),
-            _ => Err(ended()),
-        }
+        self.read(|reader| listing::page(&reader.connection, request)).await
     }
 
     async fn inspect(&self) -> Result<Inspection, StoreError> {
-        let inspection = self.readers().and_then(|(readers, file)| readers.inspect(file));
-        // If no reader can read the file, the writer's error says why.
-        match inspection {
-            Some(inspection) => Ok(inspection),
-            None => {
-                self.write(Op::Purge(0)).await?;
-                Err(StoreError::unavailable("the file is in use; ask again"))
-            }
-        }
+        self.read(|reader| inspection::look(&reader.connection, self.0.readers.path())).await
     }
 
     fn max_result_bytes(&self) -> Option<usize> {
@@ -212,13 +191,14 @@ impl Store for SqliteStore {
 
 impl fmt::Debug for SqliteStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("SqliteStore").field(&self.0.file.path()).finish()
+        f.debug_tuple("SqliteStore").field(&self.0.readers.path()).finish()
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.readers = None;
+        // Before the writer, which so is the last to close the file.
+        self.readers.close();
         self.queue.close();
         // If an answer drops the last handle, this may run on the thread that sent the answer. That thread then ends by
         // itself.

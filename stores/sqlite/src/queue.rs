@@ -12,8 +12,7 @@ use tokio::time::timeout;
 
 use idem_core::RecordKey;
 use idem_core::StoreError;
-use idem_core::listing::{List, Page};
-use idem_core::protocol::{self, Record, Request, StoredResult};
+use idem_core::protocol::{self, Request, StoredResult};
 
 /// How long the writer may be late before a caller gives up.
 const GRACE: Duration = Duration::from_secs(1);
@@ -27,9 +26,7 @@ pub(super) enum Op {
     /// A request of the protocol about one record.
     Apply(RecordKey, Request),
     Forget(RecordKey),
-    Get(RecordKey),
     Purge(usize),
-    List(List),
 }
 
 impl Op {
@@ -41,20 +38,18 @@ impl Op {
         }
     }
 
-    /// Whether it is left out if nobody waits for its answer. That includes a claim: nobody would use the grant, and
-    /// the key would stay claimed until the lease is over.
-    const fn is_for_its_answer(&self) -> bool {
-        matches!(self, Self::Apply(_, Request::Claim(_)) | Self::Get(_) | Self::List(_))
+    /// Whether it is left out if nobody waits for its answer: nobody would use the grant, and the key would stay
+    /// claimed until the lease is over.
+    const fn is_claim(&self) -> bool {
+        matches!(self, Self::Apply(_, Request::Claim(_)))
     }
 }
 
 /// The answer to an operation.
 pub(super) enum Answer {
     Applied(protocol::Answer),
-    Forget(bool),
-    Get(Option<Record>),
+    Forgotten(bool),
     Purged(Purged),
-    List(Page),
 }
 
 /// What a purge did.
@@ -78,7 +73,7 @@ pub(super) struct Ticket {
 
 impl Ticket {
     fn is_pointless(&self) -> bool {
-        self.op.is_for_its_answer() && self.reply.is_closed()
+        self.op.is_claim() && self.reply.is_closed()
     }
 
     pub(super) fn answer(self, outcome: Outcome) {

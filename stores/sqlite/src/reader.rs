@@ -1,93 +1,79 @@
 //! The read connections, so that reads never wait for the writer.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use rusqlite::Connection;
 
 use super::failure;
 use super::file::{DatabaseFile, Identity};
-use super::find;
-use super::rows::{self, RowError};
+use super::find::{FIND, FIND_REPLAY, FIND_STEPS, find, name};
+use super::rows;
 use super::schema;
-use super::{inspection, listing};
 use idem_core::RecordKey;
 use idem_core::StoreError;
-use idem_core::inspection::Inspection;
-use idem_core::listing::{List, Page};
 use idem_core::protocol::Record;
-use idem_store_kit::columns::Unreadable;
 
-struct Reader {
-    connection: Connection,
+/// A connection that reads.
+pub(super) struct Reader {
+    pub(super) connection: Connection,
     identity: Identity,
-    find: String,
-    find_steps: String,
-    find_replay: String,
 }
 
 /// A small pool of read connections, opened on demand.
 pub(super) struct Readers {
+    file: Arc<DatabaseFile>,
     slots: Vec<Mutex<Option<Reader>>>,
     next: AtomicUsize,
 }
 
 impl Readers {
     /// A pool with about as many connections as threads can read at once.
-    pub(super) fn new() -> Self {
+    pub(super) fn new(file: Arc<DatabaseFile>) -> Self {
         let count = std::thread::available_parallelism().map_or(4, |threads| threads.get().clamp(2, 16));
-        Self { slots: (0..count).map(|_| Mutex::new(None)).collect(), next: AtomicUsize::new(0) }
+        Self { file, slots: (0..count).map(|_| Mutex::new(None)).collect(), next: AtomicUsize::new(0) }
     }
 
-    /// The record of a key, expired or not, or what a claim needs of it: for a record with a result, only the columns of a replay. As all
-    /// reads, `None` if it cannot read now: the writer can, or knows why not.
-    pub(super) fn find(
-        &self,
-        file: &DatabaseFile,
-        key: &RecordKey,
-        is_for_claim: bool,
-    ) -> Option<Result<Option<Record>, StoreError>> {
-        let find = if is_for_claim { Reader::find_for_claim } else { Reader::find };
-        let record = self.read(file, |reader| find(reader, key))?;
-        Some(record.map_err(|column| column.error(key)))
+    pub(super) fn path(&self) -> &Path {
+        self.file.path()
     }
 
-    /// One page of records.
-    pub(super) fn list(&self, file: &DatabaseFile, request: &List) -> Option<Page> {
-        self.read(file, |reader| Ok(listing::page(&reader.connection, request)?))?.ok()
+    /// Closes all connections.
+    pub(super) fn close(&mut self) {
+        self.slots.clear();
     }
 
-    /// The checks of the file.
-    pub(super) fn inspect(&self, file: &DatabaseFile) -> Option<Inspection> {
-        self.read(file, |reader| Ok(inspection::look(&reader.connection, file.path())?))?.ok()
-    }
-
-    /// Reads on a free connection. Fails with the name of an invalid column.
-    fn read<T>(
-        &self,
-        file: &DatabaseFile,
-        read: impl FnOnce(&mut Reader) -> Result<T, RowError>,
-    ) -> Option<Result<T, Unreadable>> {
-        let identity = file.opened_lately()?;
-        let mut slot = self.slot()?;
-        if slot.as_ref().is_some_and(|reader| reader.identity != identity)
-            && let Some(stale) = slot.take()
-        {
+    /// Reads on a free connection, without waiting for a lock. After an error, the writer may know better.
+    pub(super) fn read<T>(&self, read: impl FnOnce(&Reader) -> rusqlite::Result<T>) -> Result<T, StoreError> {
+        let path = self.file.path();
+        let gone = || failure::gone(path);
+        let identity = self.file.opened_lately().ok_or_else(gone)?;
+        let mut slot = self.slot().ok_or_else(gone)?;
+        if let Some(stale) = slot.take_if(|reader| reader.identity != identity) {
             schema::abandon(stale.connection);
         }
-        if slot.is_none() {
-            *slot = Some(Reader::open(file, identity)?);
-        }
-        match read(slot.as_mut()?) {
-            Ok(record) => Some(Ok(record)),
-            Err(RowError::Unreadable(column)) => Some(Err(column)),
-            Err(RowError::Sqlite(error)) => {
-                if !failure::is_busy(&error) {
-                    *slot = None;
-                }
-                None
+        let reader: &Reader = match slot.as_ref() {
+            Some(reader) => reader,
+            None => slot.insert(self.open(identity)?),
+        };
+        read(reader).map_err(|error| {
+            if !failure::is_busy(&error) {
+                *slot = None;
             }
+            failure::not_applied(path, error)
+        })
+    }
+
+    fn open(&self, identity: Identity) -> Result<Reader, StoreError> {
+        let path = self.file.path();
+        let connection = schema::open_reader(path).map_err(|error| failure::not_applied(path, error))?;
+        if self.file.now() != Some(identity) {
+            // The connection may be to either of the two files.
+            schema::abandon(connection);
+            return Err(failure::gone(path));
         }
+        Ok(Reader { connection, identity })
     }
 
     /// A free connection, or one that will soon be free, because a read takes microseconds.
@@ -107,33 +93,23 @@ impl Readers {
 }
 
 impl Reader {
-    fn open(file: &DatabaseFile, identity: Identity) -> Option<Self> {
-        let connection = schema::open_reader(file.path()).ok()?;
-        if file.now() != Some(identity) {
-            // The connection may be to either of the two files.
-            schema::abandon(connection);
-            return None;
-        }
-        let (find, find_steps, find_replay) =
-            (find::find_sql(), find::find_steps_sql(), find::find_replay_sql());
-        Some(Self { connection, identity, find, find_steps, find_replay })
+    /// The record of a key, expired or not.
+    pub(super) fn find(&self, key: &RecordKey) -> rows::Result<Option<Record>> {
+        let mut statement = self.connection.prepare_cached(&FIND)?;
+        let record = find(&mut statement, || self.connection.prepare_cached(&FIND_STEPS), key)?;
+        Ok(record.map(|record| record.record))
     }
 
-    fn find_for_claim(&self, key: &RecordKey) -> Result<Option<Record>, RowError> {
+    /// What a claim needs of a record: for one with a result, only the columns of a replay.
+    pub(super) fn find_for_claim(&self, key: &RecordKey) -> rows::Result<Option<Record>> {
         {
-            let mut statement = self.connection.prepare_cached(&self.find_replay)?;
-            let mut rows = statement.query(find::name(key))?;
+            let mut statement = self.connection.prepare_cached(&FIND_REPLAY)?;
+            let mut rows = statement.query(name(key))?;
             let Some(row) = rows.next()? else { return Ok(None) };
             if let Some(record) = rows::read_replay(row)? {
                 return Ok(Some(record));
             }
         }
         self.find(key)
-    }
-
-    fn find(&self, key: &RecordKey) -> Result<Option<Record>, RowError> {
-        let mut statement = self.connection.prepare_cached(&self.find)?;
-        let record = find::find(&mut statement, || self.connection.prepare_cached(&self.find_steps), key)?;
-        Ok(record.map(|record| record.record))
     }
 }

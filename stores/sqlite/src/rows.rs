@@ -1,12 +1,12 @@
 //! A record as a row, and back. There are no rules and no SQL statements here.
 
 use rusqlite::types::ValueRef;
-use rusqlite::{Row, Statement, ToSql, params};
+use rusqlite::{Row, Statement, ToSql, params, params_from_iter};
 
-use idem_core::RecordKey;
 use idem_core::protocol::{
     Fingerprint, OnCrash, Owner, Record, RecordedStep, State, StoredResult, Timestamp, Tombstone,
 };
+use idem_core::{RecordKey, StoreError};
 use idem_store_kit::columns::{Columns, Unreadable, Word, array, micros, number_of, stored};
 
 /// The columns of a record in the order that [`read`] expects. The result is last, so that SQLite finds the others
@@ -45,7 +45,19 @@ impl From<Unreadable> for RowError {
     }
 }
 
-type Result<T> = std::result::Result<T, RowError>;
+pub(super) type Result<T> = std::result::Result<T, RowError>;
+
+/// The value, or the error of the one record of this key; fails if SQLite does.
+pub(super) fn for_key<T>(
+    value: Result<T>,
+    key: &RecordKey,
+) -> rusqlite::Result<std::result::Result<T, StoreError>> {
+    match value {
+        Ok(value) => Ok(Ok(value)),
+        Err(RowError::Unreadable(column)) => Ok(Err(column.error(key))),
+        Err(RowError::Sqlite(error)) => Err(error),
+    }
+}
 
 /// One column of a row.
 struct Column<'r> {
@@ -58,39 +70,27 @@ impl<'r> Column<'r> {
         Ok(Self { name, value: row.get_ref(index)? })
     }
 
-    fn unreadable<T>(&self) -> Result<T> {
-        Err(Unreadable(self.name).into())
+    fn valid<T>(&self, value: Option<T>) -> Result<T> {
+        value.ok_or_else(|| Unreadable(self.name).into())
     }
 
     fn number(&self) -> Result<Option<u64>> {
-        match self.value {
-            ValueRef::Null => Ok(None),
-            ValueRef::Integer(number) => {
-                u64::try_from(number).map_or_else(|_| self.unreadable(), |it| Ok(Some(it)))
-            }
-            _ => self.unreadable(),
-        }
+        let number = self.value.as_i64_or_null().ok();
+        self.valid(number.and_then(|number| number.map(u64::try_from).transpose().ok()))
     }
 
     fn bytes(&self) -> Result<Option<&'r [u8]>> {
-        match self.value {
-            ValueRef::Null => Ok(None),
-            ValueRef::Blob(bytes) => Ok(Some(bytes)),
-            _ => self.unreadable(),
-        }
+        self.valid(self.value.as_blob_or_null().ok())
     }
 
     fn text(&self) -> Result<&'r str> {
-        self.value.as_str().or_else(|_| self.unreadable())
+        self.valid(self.value.as_str().ok())
     }
 
     /// The number of a word.
     fn word<W: Word>(&self, meaning: impl FnOnce(&str) -> Option<W>) -> Result<Option<u64>> {
-        match self.value {
-            ValueRef::Null => Ok(None),
-            _ => meaning(self.text()?)
-                .map_or_else(|| self.unreadable(), |word| Ok(Some(number_of(word).into()))),
-        }
+        let Some(text) = self.valid(self.value.as_str_or_null().ok())? else { return Ok(None) };
+        self.valid(meaning(text).map(|word| Some(number_of(word).into())))
     }
 }
 
@@ -153,27 +153,12 @@ pub(super) fn read_step(row: &Row<'_>) -> Result<RecordedStep> {
     ))
 }
 
-/// Runs a statement whose parameters are [`COLUMNS`], scope and key, and returns whether it wrote the row.
-pub(super) fn insert(
+/// Runs a statement whose parameters are [`COLUMNS`] and these others, and returns whether it wrote the row.
+pub(super) fn write(
     statement: &mut Statement<'_>,
-    key: &RecordKey,
     record: &Record,
+    others: &[&dyn ToSql],
 ) -> rusqlite::Result<bool> {
-    bind(statement, record)?;
-    statement.raw_bind_parameter(NUMBER_OF_COLUMNS + 1, key.scope().as_str())?;
-    statement.raw_bind_parameter(NUMBER_OF_COLUMNS + 2, key.key().as_str())?;
-    Ok(statement.raw_execute()? > 0)
-}
-
-/// Runs a statement whose parameters are [`COLUMNS`] and a rowid, and returns whether it wrote the row.
-pub(super) fn update(statement: &mut Statement<'_>, row: i64, record: &Record) -> rusqlite::Result<bool> {
-    bind(statement, record)?;
-    statement.raw_bind_parameter(NUMBER_OF_COLUMNS + 1, row)?;
-    Ok(statement.raw_execute()? > 0)
-}
-
-/// Binds [`COLUMNS`] to the first parameters of a statement.
-fn bind(statement: &mut Statement<'_>, record: &Record) -> rusqlite::Result<()> {
     let (tombstone, result) = result_columns(record.result.as_ref());
     let columns: [&dyn ToSql; NUMBER_OF_COLUMNS] = [
         &record.state.as_str(),
@@ -193,10 +178,7 @@ fn bind(statement: &mut Statement<'_>, record: &Record) -> rusqlite::Result<()> 
         &number_of_steps(record.steps.len()),
         &result,
     ];
-    for (index, column) in columns.into_iter().enumerate() {
-        statement.raw_bind_parameter(index + 1, column)?;
-    }
-    Ok(())
+    Ok(statement.execute(params_from_iter(columns.iter().chain(others)))? > 0)
 }
 
 /// Runs a statement whose parameters are scope, key, position and then [`STEP_COLUMNS`].

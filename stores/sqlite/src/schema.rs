@@ -6,10 +6,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
+use super::batch::Session;
 use super::failure;
-use super::file::{Identity, PathEntry, SMALLEST, has_log, look};
+use super::file::{Identity, SMALLEST, has_log, log_path, look};
 use idem_core::StoreError;
 
 /// "idem" in ASCII, in the header field that identifies the program to which a SQLite file belongs.
@@ -75,23 +76,24 @@ const TOUCH: [&str; 5] = [
 /// A longer log is truncated to this size.
 const LOG_BYTES: i64 = 16 * 1024 * 1024;
 
+/// What a file is opened for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// For use: it is created if it is missing, and takes the steps of the layout that it lacks.
+    Use,
+    /// For use again, by a store that runs: it must be there.
+    UseAgain,
+    /// For a tool that examines it: it must be there, with the whole layout.
+    Examine,
+}
+
 /// The options for opening a file.
 #[derive(Clone, Copy)]
 pub(super) struct Opening {
-    /// Whether to create a missing file.
-    pub(super) create: bool,
-    /// Whether to take the steps of the layout that the file lacks.
-    pub(super) migrate: bool,
+    pub(super) purpose: Purpose,
     pub(super) layout: &'static [&'static str],
     /// Until when to wait for other programs.
     pub(super) until: Instant,
-}
-
-impl Opening {
-    /// Whether the file was in use before.
-    const fn is_again(&self) -> bool {
-        self.migrate && !self.create
-    }
 }
 
 /// Why an attempt to open did not succeed.
@@ -155,7 +157,7 @@ pub(super) fn abandon(connection: Connection) {
 fn refused(path: &Path, opening: Opening, error: rusqlite::Error) -> StoreError {
     match failure::code(&error) {
         // A file that was in use is damaged. Of any other nobody knows whose it is.
-        Some(ErrorCode::NotADatabase | ErrorCode::Unknown) if !opening.is_again() => {
+        Some(ErrorCode::NotADatabase | ErrorCode::Unknown) if opening.purpose != Purpose::UseAgain => {
             foreign(path, "it is no SQLite database, or its header is damaged").with_source(error)
         }
         _ => failure::not_applied(path, error),
@@ -169,45 +171,38 @@ fn foreign(path: &Path, reason: &str) -> StoreError {
     ))
 }
 
-/// The error for a log without its file. SQLite would delete the log, which may be the only copy of the last
-/// operations.
-fn orphaned_log(path: &Path) -> StoreError {
-    let path = path.display();
-    StoreError::unavailable(format!(
-        "the file {path} is gone or empty and its log {path}-wal is not; put the file back, or move the log away"
-    ))
-}
-
 fn attempt(path: &Path, opening: Opening) -> Result<(Connection, Identity), Refusal> {
     // In this order, because a file is never empty while its log is not.
     let has_log = has_log(path);
     let before = look(path)?;
-    match before {
-        PathEntry::Nothing | PathEntry::File { length: 0, .. } if has_log => {
-            return Err(orphaned_log(path).into());
-        }
-        // SQLite treats a file of one byte as an empty one.
-        PathEntry::File { length, .. } if (1..SMALLEST).contains(&length) => {
-            return Err(foreign(path, "it is no SQLite database").into());
-        }
-        _ => {}
+    let length = before.map_or(0, |(_, length)| length);
+    if length == 0 && has_log {
+        // SQLite would delete the log, which may be the only copy of the last operations.
+        return Err(StoreError::unavailable(format!(
+            "the file {} is gone or empty and its log {} is not; put the file back, or move the log away",
+            path.display(),
+            log_path(path).display()
+        ))
+        .into());
+    }
+    // SQLite treats a file of one byte as an empty one.
+    if (1..SMALLEST).contains(&length) {
+        return Err(foreign(path, "it is no SQLite database").into());
     }
     let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    match before {
-        PathEntry::File { .. } => {}
-        PathEntry::Nothing if opening.create => flags |= OpenFlags::SQLITE_OPEN_CREATE,
-        PathEntry::Nothing if !opening.migrate => {
+    match opening.purpose {
+        _ if before.is_some() => {}
+        Purpose::Use => flags |= OpenFlags::SQLITE_OPEN_CREATE,
+        Purpose::UseAgain => return Err(failure::gone(path).into()),
+        Purpose::Examine => {
             let path = path.display();
             let detail = format!("there is no file {path}; name the one that the program uses");
             return Err(StoreError::configuration(detail).into());
         }
-        PathEntry::Nothing => return Err(failure::gone(path).into()),
     }
     let connection = Connection::open_with_flags(path, flags)?;
-    let PathEntry::File { identity, .. } = look(path)? else {
-        return Err(Refusal::Moved);
-    };
-    if matches!(before, PathEntry::File { identity: earlier, .. } if earlier != identity) {
+    let Some((identity, _)) = look(path)? else { return Err(Refusal::Moved) };
+    if before.is_some_and(|(earlier, _)| earlier != identity) {
         return Err(Refusal::Moved);
     }
     connection.busy_timeout(opening.until.saturating_duration_since(Instant::now()))?;
@@ -221,13 +216,7 @@ fn attempt(path: &Path, opening: Opening) -> Result<(Connection, Identity), Refu
         return Err(error.into());
     }
     harden(&connection)?;
-    let present = if opening.migrate { Ok(()) } else { is_present(&connection, path, opening.layout) };
-    present.and_then(|()| prepare(&connection, path, opening.layout)).map_err(|refusal| match refusal {
-        Refusal::Sqlite(error) if failure::code(&error) == Some(ErrorCode::ReadOnly) => {
-            failure::not_applied_on(&connection, path, error).into()
-        }
-        refusal => refusal,
-    })?;
+    prepare(&connection, path, opening)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
     Ok((connection, identity))
 }
@@ -244,36 +233,32 @@ fn harden(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "synchronous", "FULL")
 }
 
-/// Fails if the file lacks a step of the layout.
-fn is_present(connection: &Connection, path: &Path, layout: &[&str]) -> Result<(), Refusal> {
-    let version = inspect(connection, path, layout)?;
-    if version == layout.len() {
-        return Ok(());
-    }
-    let path = path.display();
-    let detail = match version {
-        0 => format!("the file {path} holds no records yet, and was left as it is"),
-        older => format!(
-            "the file {path} has layout {older}, and this idem reads {}; it was left as it is: use the idem of the \
-             program that uses the file",
-            layout.len()
-        ),
-    };
-    Err(StoreError::configuration(detail).into())
-}
-
-fn prepare(connection: &Connection, path: &Path, layout: &[&str]) -> Result<(), Refusal> {
-    while inspect(connection, path, layout)? < layout.len() {
-        in_transaction(connection, "BEGIN IMMEDIATE", || {
-            // Another process may have taken the step meanwhile.
-            let version = inspect_inside(connection, path, layout)?;
-            if let Some(step) = layout.get(version) {
-                connection.execute_batch(step)?;
-                connection.pragma_update(None, "application_id", APPLICATION_ID)?;
-                connection.pragma_update(None, "user_version", version as i64 + 1)?;
-            }
-            Ok(())
-        })?;
+/// Takes the steps of the layout that the file lacks, and sets the options that are in the file.
+fn prepare(connection: &Connection, path: &Path, opening: Opening) -> Result<(), Refusal> {
+    let Opening { purpose, layout, .. } = opening;
+    loop {
+        let reading = Transaction::new_unchecked(connection, TransactionBehavior::Deferred)?;
+        let version = inspect(&reading, path, layout)?;
+        if connection.is_readonly("main")? {
+            // Only the header says so, and SQLite writes no such header.
+            return Err(failure::damaged(path).into());
+        }
+        if version == layout.len() {
+            break;
+        }
+        if purpose == Purpose::Examine {
+            return Err(incomplete(path, version, layout.len()).into());
+        }
+        drop(reading);
+        let writing = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+        // Another process may have taken the step meanwhile.
+        let version = inspect(&writing, path, layout)?;
+        if let Some(step) = layout.get(version) {
+            writing.execute_batch(step)?;
+            writing.pragma_update(None, "application_id", APPLICATION_ID)?;
+            writing.pragma_update(None, "user_version", version as i64 + 1)?;
+        }
+        writing.commit()?;
     }
     verify(connection, path)?;
     let mode: String = connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
@@ -285,15 +270,24 @@ fn prepare(connection: &Connection, path: &Path, layout: &[&str]) -> Result<(), 
         .into());
     }
     connection.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES, |_| Ok(()))?;
-    Ok(())
+    // The first read makes the log, which can then be told from that of another file.
+    Ok(connection.query_row("PRAGMA data_version", (), |_| Ok(()))?)
+}
+
+/// The error for a file whose layout lacks steps.
+fn incomplete(path: &Path, version: usize, complete: usize) -> StoreError {
+    let path = path.display();
+    StoreError::configuration(match version {
+        0 => format!("the file {path} holds no records yet, and was left as it is"),
+        older => format!(
+            "the file {path} has layout {older}, and this idem reads {complete}; it was left as it is: use the idem of \
+             the program that uses the file"
+        ),
+    })
 }
 
 /// The version of the layout; 0 if there is none yet.
 fn inspect(connection: &Connection, path: &Path, layout: &[&str]) -> Result<usize, Refusal> {
-    in_transaction(connection, "BEGIN", || inspect_inside(connection, path, layout))
-}
-
-fn inspect_inside(connection: &Connection, path: &Path, layout: &[&str]) -> Result<usize, Refusal> {
     let number = |sql: &str| connection.query_row(sql, (), |row| row.get::<_, i64>(0));
     let application = number("PRAGMA application_id")?;
     let version = number("PRAGMA user_version")?;
@@ -320,40 +314,15 @@ fn inspect_inside(connection: &Connection, path: &Path, layout: &[&str]) -> Resu
     }
 }
 
+/// Fails if the tables are not those of the layout, or are damaged where they begin.
 fn verify(connection: &Connection, path: &Path) -> Result<(), Refusal> {
-    for query in TOUCH {
-        match connection.query_row(query, (), |_| Ok(())) {
-            Ok(()) => {}
-            Err(error) if failure::code(&error).is_none_or(is_about_tables) => {
-                return Err(foreign(path, "its tables are not the ones idem made").into());
+    let touched = TOUCH.iter().try_for_each(|query| connection.query_row(query, (), |_| Ok(())));
+    touched.and_then(|()| Session::prepare(connection).map(drop)).map_err(|error| {
+        match failure::code(&error) {
+            None | Some(ErrorCode::Unknown | ErrorCode::SchemaChanged) => {
+                foreign(path, "its tables are not the ones idem made").into()
             }
-            Err(error) => return Err(error.into()),
+            Some(_) => Refusal::Sqlite(error),
         }
-    }
-    super::batch::Session::prepare(connection).map(drop).map_err(|error| match failure::code(&error) {
-        Some(code) if is_about_tables(code) => foreign(path, "its tables are not the ones idem made").into(),
-        _ => Refusal::Sqlite(error),
     })
-}
-
-fn is_about_tables(code: ErrorCode) -> bool {
-    matches!(code, ErrorCode::Unknown | ErrorCode::SchemaChanged)
-}
-
-/// Runs `work` between `begin` and a commit, and rolls back if anything fails.
-fn in_transaction<T>(
-    connection: &Connection,
-    begin: &str,
-    work: impl FnOnce() -> Result<T, Refusal>,
-) -> Result<T, Refusal> {
-    connection.execute_batch(begin)?;
-    let done = work().and_then(|value| {
-        connection.execute_batch("COMMIT")?;
-        Ok(value)
-    });
-    if done.is_err() && !connection.is_autocommit() {
-        // If even this fails, closing the connection does the same.
-        let _ = connection.execute_batch("ROLLBACK");
-    }
-    done
 }

@@ -13,6 +13,10 @@ use std::task::Poll;
 use crate::cases::work_off;
 use crate::{Failed, Handler, Queue, Shop, until};
 
+/// Names of operations, which are any text.
+const SHIP: &str = "100 % orders.größe";
+const RETURN: &str = "orders.return";
+
 /// The carrier of a shop: while it is closed, every order fails and uses up its one attempt.
 #[derive(Clone)]
 struct Carrier {
@@ -22,13 +26,13 @@ struct Carrier {
 }
 
 impl Carrier {
-    /// Ships under the operation `orders.ship`, returns under `orders.return`.
+    /// Ships under one operation, returns under another.
     fn handler(&self) -> Handler {
         let carrier = self.clone();
         self.shop.notes(move |order| {
             let carrier = carrier.clone();
             async move {
-                let scope = if order.starts_with('r') { "orders.return" } else { "orders.ship" };
+                let scope = if order.starts_with('r') { RETURN } else { SHIP };
                 let operation = Operation::new(scope).max_attempts(1);
                 let call = operation.run(&carrier.store, order.clone(), || async {
                     if carrier.is_closed.load(Ordering::SeqCst) {
@@ -66,7 +70,7 @@ pub(crate) async fn a_dead_letter_is_listed_sent_back_and_handled_once(queue: &i
     let listed = letters(queue, 2).await;
     let reasons: Vec<_> = listed.iter().map(|letter| (letter.operation.as_deref(), letter.reason)).collect();
     let exhausted = Some(Reason::Exhausted);
-    assert_eq!(reasons, [(Some("orders.return"), exhausted), (Some("orders.ship"), exhausted)]);
+    assert_eq!(reasons, [(Some(SHIP), exhausted), (Some(RETURN), exhausted)]);
     for letter in &listed {
         assert!(letter.key.is_some() && letter.origin.is_some() && letter.error.is_some(), "{letter:?}");
         assert!(!letter.id.is_empty(), "{letter}");
@@ -78,12 +82,12 @@ pub(crate) async fn a_dead_letter_is_listed_sent_back_and_handled_once(queue: &i
     let of = |operation: &'static str| {
         Redrive::matching(move |letter| letter.operation.as_deref() == Some(operation))
     };
-    let done = queue.redrive(of("orders.ship").forgetting(&carrier.store)).await;
+    let done = queue.redrive(of(SHIP).forgetting(&carrier.store)).await;
     assert_eq!((done.sent, done.forgotten, done.kept, done.failed), (1, 1, 1, 0), "{done:?}");
     work_off(queue, Shop::settings(), carrier.handler()).await;
     assert_eq!(carrier.shop.effects(), ["1"]);
     let left = letters(queue, 1).await;
-    assert_eq!(left[0].operation.as_deref(), Some("orders.return"));
+    assert_eq!(left[0].operation.as_deref(), Some(RETURN));
 
     let done = queue.redrive(Redrive::all()).await;
     assert_eq!((done.sent, done.forgotten), (1, 0), "{done:?}");

@@ -8,9 +8,9 @@ use axum::extract::{FromRequestParts, Request as AxumRequest, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use futures_util::stream;
-use idem::http::{Builder, IdempotencyLayer, Idempotent, Transactional, Tx};
+use idem::http::{Builder, IdempotencyLayer, Idempotent, Recording, Transactional, Tx};
 use idem_test_servers::web::{Request, Server};
 use tokio::sync::Notify;
 
@@ -24,6 +24,8 @@ pub(crate) const LIMIT: usize = 64 * 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
     Refuses(StatusCode),
+    /// Answers as a method of gRPC that failed, with a status that is kept.
+    FailsInGrpc,
     Panics,
     BreaksOff,
     Hangs,
@@ -35,6 +37,8 @@ pub(crate) enum Then {
     LeavesItBehind,
     MakesAStep,
     LosesItsSession,
+    /// Drops a nested transaction that has not begun, writes again, and answers.
+    NestsInVain,
 }
 
 /// What the handler shares with its case.
@@ -135,13 +139,14 @@ async fn pay<D: Database>(
     let sent: serde_json::Value =
         serde_json::from_slice(&axum::body::to_bytes(body, 1 << 20).await.unwrap()).unwrap();
     let insert = format!("INSERT INTO payments (cents) VALUES ({})", sent["cents"]);
-    assert!(D::run(&mut tx, insert).await);
+    assert!(D::run(&mut tx, insert.clone()).await);
     app.has_written.notify_one();
     let then = app.then.lock().unwrap().take();
     let receipt = || (StatusCode::CREATED, [("x-run", number.to_string())], Json(number)).into_response();
     match then {
         None => receipt(),
         Some(Then::Refuses(status)) => (status, "refused").into_response(),
+        Some(Then::FailsInGrpc) => (Extension(Recording::Keep), [("grpc-status", "9")], "").into_response(),
         Some(Then::Panics) => panic!("on purpose"),
         Some(Then::BreaksOff) => {
             let frames = [Ok(Bytes::from("half")), Err("gone")];
@@ -168,6 +173,11 @@ async fn pay<D: Database>(
         },
         Some(Then::LosesItsSession) => {
             D::run(&mut tx, D::END_SESSION.to_owned()).await;
+            receipt()
+        }
+        Some(Then::NestsInVain) => {
+            D::drop_a_nested_begin(&mut tx);
+            D::run(&mut tx, insert).await;
             receipt()
         }
     }

@@ -1,16 +1,21 @@
 //! Duplicates, handlers that fail, and responses that cannot be recorded.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use axum::Router;
 use axum::http::StatusCode;
+use axum::routing::post;
 use futures_util::future::join_all;
 use idem::OnCrash;
 use idem::http::{IdempotencyLayer, Problem, Tx};
-use idem_test_servers::web::{Answer, Request};
+use idem_test_servers::web::{Answer, Request, Server};
 use tokio::io::AsyncReadExt as _;
+use tokio::sync::Notify;
 
 use crate::bank::{App, Bank, LIMIT, Then, request, serve};
 use crate::databases::{Database, TransactionOf};
+use crate::line::Line;
 
 /// Polls until this holds, for at most ten seconds.
 async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
@@ -140,6 +145,29 @@ pub(crate) async fn a_kept_refusal_is_replayed_and_what_its_handler_wrote_is_und
     assert_eq!((bank.committed(), bank.app.runs.count()), ((0, 1), 1));
 }
 
+pub(crate) async fn a_kept_failure_of_grpc_is_replayed_and_what_its_method_wrote_is_undone<D: Database>() {
+    let bank = Bank::<D>::open().await;
+    bank.then(Then::FailsInGrpc);
+    let first = bank.server.ask(request("k")).await;
+    assert_eq!((first.status, first.is_replay(), bank.committed()), (200, false, (0, 1)), "{first:?}");
+    let again = bank.server.ask(request("k")).await;
+    assert_eq!((again.lasting(), again.is_replay()), (first.lasting(), true));
+    assert_eq!((bank.committed(), bank.app.runs.count()), ((0, 1), 1));
+}
+
+pub(crate) async fn a_refusal_that_forgets_its_key_leaves_nothing_and_the_corrected_request_runs<
+    D: Database,
+>() {
+    let bank = Bank::<D>::with(4, |builder| builder.forget_status(StatusCode::UNPROCESSABLE_ENTITY)).await;
+    bank.then(Then::Refuses(StatusCode::UNPROCESSABLE_ENTITY));
+    assert_eq!(bank.server.ask(request("k")).await.status, 422);
+    assert_eq!(bank.committed().0, 0);
+    let corrected = || Request::post("/pay", "k").json(r#"{"cents":6}"#);
+    assert_is_receipt(&bank.server.ask(corrected()).await, false);
+    assert_is_receipt(&bank.server.ask(corrected()).await, true);
+    assert_eq!(bank.committed().0, 1);
+}
+
 pub(crate) async fn a_key_is_one_tenants_for_one_request_and_is_required<D: Database>() {
     let bank = Bank::<D>::with(2, |builder| {
         builder.tenant(|head| Some(head.headers.get("account")?.to_str().ok()?.to_owned()))
@@ -212,4 +240,56 @@ pub(crate) async fn a_second_process_refuses_a_duplicate_and_replays_after_the_c
     assert_is_receipt(&first.await.unwrap(), false);
     assert_is_receipt(&other.ask(request("k")).await, true);
     assert_eq!(bank.committed(), (1, 1));
+}
+
+pub(crate) async fn a_handler_whose_nested_begin_rolled_back_has_no_response_and_no_effect<D: Database>() {
+    let bank = Bank::<D>::open().await;
+    bank.then(Then::NestsInVain);
+    assert_eq!(bank.server.ask(request("k")).await.problem(), "store-unavailable");
+    // Nothing of the first write. The second was outside a transaction, so it stays.
+    assert_eq!(bank.committed(), (1, 0));
+    assert_is_receipt(&bank.server.ask(request("k")).await, false);
+    assert_eq!(bank.committed(), (2, 1));
+}
+
+/// Says when the request is over, also if its client leaves.
+struct Over(Arc<Notify>);
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
+}
+
+/// The second transaction of a request that is refused is that of its record.
+pub(crate) async fn a_client_that_goes_away_during_a_begin_leaves_no_transaction_open<D: Database>() {
+    let database = D::start(true);
+    database.sql("CREATE TABLE payments (cents BIGINT NOT NULL)");
+    let line = Line::start(&database.url(), 2).await;
+    let pool = D::pool(&line.url(&database.url()), 1).await;
+    let store = D::store(&D::pool(&database.url(), 1).await, LIMIT).await;
+    let layer =
+        IdempotencyLayer::in_transaction(store, pool.clone()).shared_by_all_clients().build().unwrap();
+    let over = Arc::new(Notify::new());
+    let guarded = {
+        let over = over.clone();
+        axum::middleware::from_fn(move |request, next: axum::middleware::Next| {
+            let over = Over(over.clone());
+            async move {
+                let _over = over;
+                next.run(request).await
+            }
+        })
+    };
+    let refuse = || async { StatusCode::PAYMENT_REQUIRED };
+    let server = Server::start(Router::new().route("/pay", post(refuse)).layer(layer).layer(guarded)).await;
+    let connection = request("k").send(server.address).await;
+    line.holds.notified().await;
+    drop(connection);
+    over.notified().await;
+    line.release();
+    eventually("its connection is back", || D::in_use(&pool) == 0).await;
+    D::run_in(&pool, "INSERT INTO payments VALUES (1)").await;
+    let count = || database.sql("SELECT count(*) FROM payments");
+    assert_eq!(tokio::task::block_in_place(count), "1");
 }

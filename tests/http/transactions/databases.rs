@@ -3,13 +3,14 @@
 use std::future::Future;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use idem::http::TransactionPool;
 use idem::{MySqlStore, PostgresStore};
 use idem_core::transaction::RecordsIn;
 use idem_test_servers::{MariaDb, Postgres};
 use sqlx::mysql::{MySqlPool, MySqlPoolOptions, MySqlTransaction};
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, PgTransaction};
-use sqlx::{AssertSqlSafe, Executor as _};
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
 /// The transactions of a database's pool.
 pub(crate) type TransactionOf<D> =
@@ -29,6 +30,10 @@ pub(crate) trait Database: Sized + Send + Sync + 'static {
     fn in_use(pool: &Self::Pool) -> u32;
     fn store(pool: &Self::Pool, limit: usize) -> impl Future<Output = Self::Store> + Send;
     fn run(tx: &mut TransactionOf<Self>, statement: String) -> impl Future<Output = bool> + Send;
+    /// Runs a statement on a connection of the pool.
+    fn run_in(pool: &Self::Pool, statement: &'static str) -> impl Future<Output = ()> + Send;
+    /// Drops a nested `begin` when its statement is sent.
+    fn drop_a_nested_begin(tx: &mut TransactionOf<Self>);
     /// Makes the commits on the server wait until the returned value is dropped.
     fn hold_commits(&self) -> impl Future<Output = Box<dyn Send>> + Send;
     /// A query for how many commits wait.
@@ -76,6 +81,15 @@ impl Database for Pg {
 
     async fn run(tx: &mut PgTransaction<'static>, statement: String) -> bool {
         tx.execute(AssertSqlSafe(statement)).await.is_ok()
+    }
+
+    async fn run_in(pool: &PgPool, statement: &'static str) {
+        pool.execute(statement).await.unwrap();
+    }
+
+    fn drop_a_nested_begin(tx: &mut PgTransaction<'static>) {
+        // A `begin` that is dropped before its answer.
+        while tx.begin().now_or_never().is_some() {}
     }
 
     async fn hold_commits(&self) -> Box<dyn Send> {
@@ -130,6 +144,15 @@ impl Database for Maria {
 
     async fn run(tx: &mut MySqlTransaction<'static>, statement: String) -> bool {
         tx.execute(AssertSqlSafe(statement)).await.is_ok()
+    }
+
+    async fn run_in(pool: &MySqlPool, statement: &'static str) {
+        pool.execute(statement).await.unwrap();
+    }
+
+    fn drop_a_nested_begin(tx: &mut MySqlTransaction<'static>) {
+        // A `begin` that is dropped before its answer.
+        while tx.begin().now_or_never().is_some() {}
     }
 
     async fn hold_commits(&self) -> Box<dyn Send> {

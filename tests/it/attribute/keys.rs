@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use idem::idempotent;
+use idem::{Key, Operation, idempotent};
 
 use super::{App, Order, OrderId, Pair, Run, Sku, ran};
 
@@ -46,6 +46,32 @@ async fn one_place(app: &App, order: Order) -> Run {
 async fn tuple(app: &App, tenant: String, order: Order) -> Run {
     drop((tenant, order.into_id()));
     app.run()
+}
+
+#[idempotent(key = key, scope = "keys.whole", store = app.store)]
+async fn whole(app: &App, key: &Key) -> Run {
+    app.run()
+}
+
+#[idempotent(key = "{key}", missing_key = "reject", scope = "keys.whole", store = app.store)]
+async fn whole_if_any(app: &App, key: Option<Key>) -> Run {
+    app.run()
+}
+
+#[idempotent(key = "{key}/{line}", scope = "keys.whole", store = app.store)]
+async fn with_a_line(app: &App, key: &Key, line: u8) -> Run {
+    app.run()
+}
+
+#[tokio::test]
+async fn a_whole_key_is_the_same_for_the_attribute_and_an_operation() {
+    let app = App::default();
+    let key = Key::new("a/b").unwrap();
+    assert_eq!(ran(whole(&app, &key).await), (1, "a/b".into()));
+    assert_eq!(ran(whole_if_any(&app, Some(key.clone())).await), (1, "a/b".into()));
+    let operation = Operation::new("keys.whole");
+    assert_eq!(ran(operation.run(&app.store, &key, async || app.run()).await), (1, "a/b".into()));
+    assert_eq!(ran(with_a_line(&app, &key, 5).await), (2, "a%2Fb/5".into()));
 }
 
 #[idempotent(key = format!("{}-{name}", order.id), store = app.store)]

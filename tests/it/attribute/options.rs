@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use idem::{MemoryStore, idempotent};
@@ -123,6 +123,48 @@ async fn a_detached_body_finishes_and_is_recorded_without_its_caller() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(app.runs.load(Ordering::SeqCst), 1);
     assert_eq!(ran(detached(app.clone(), 1).await).0, 1);
+}
+
+/// Says whether it was dropped.
+#[derive(Clone, Default)]
+struct Dropped(Arc<AtomicBool>);
+
+impl Dropped {
+    fn get(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+struct Guard(Dropped);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.0.0.store(true, Ordering::SeqCst);
+    }
+}
+
+struct Job {
+    id: u8,
+    _guard: Guard,
+}
+
+#[idempotent(key = "{id}", store = app.store, detach)]
+async fn detached_with_guards(app: Arc<App>, id: u8, _guard: Guard, job: Job) -> Run {
+    tokio::time::sleep(Duration::from_secs(u64::from(job.id))).await;
+    app.run()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_detached_body_keeps_its_arguments_until_it_ends() {
+    let app = Arc::new(App::default());
+    let dropped = [Dropped::default(), Dropped::default()];
+    let [guard, in_job] = dropped.clone().map(Guard);
+    let call = detached_with_guards(app.clone(), 1, guard, Job { id: 1, _guard: in_job });
+    assert!(tokio::time::timeout(Duration::from_millis(10), call).await.is_err());
+    assert_eq!(dropped.each_ref().map(Dropped::get), [false, false]);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(app.runs.load(Ordering::SeqCst), 1);
+    assert_eq!(dropped.each_ref().map(Dropped::get), [true, true]);
 }
 
 #[idempotent(key = "{id}", store = store)]

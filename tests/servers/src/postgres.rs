@@ -3,11 +3,12 @@
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Instant;
 use std::{fs, iter};
 
 use crate::certificate;
 use crate::installed::{in_path_or, missing, startable};
-use crate::process::{Recipe, Server, until};
+use crate::process::{PATIENCE, Recipe, Server, until};
 use crate::shared::{Shared, unique};
 
 /// The user id of Debian's `nobody`, because PostgreSQL refuses to run as root.
@@ -43,7 +44,7 @@ impl Postgres {
     pub fn shared() -> Self {
         let shared = Shared::join("postgres", new_cluster, &recipe(&["fsync=off"]));
         let mut server = Self { process: Process::Shared(shared), database: "postgres".to_owned() };
-        server.until_ready();
+        assert!(server.is_ready(), "PostgreSQL did not start");
         let database = unique();
         let _ = server.sql(&format!("create database {database}"));
         server.database = database;
@@ -102,8 +103,8 @@ impl Postgres {
 
     fn prepared(prepare: impl FnOnce(&Path), settings: &[&str]) -> Self {
         let server = Server::start(prepare, recipe(settings));
-        let postgres = Self { process: Process::Own(server), database: "postgres".to_owned() };
-        postgres.until_ready();
+        let mut postgres = Self { process: Process::Own(server), database: "postgres".to_owned() };
+        assert!(postgres.is_ready(), "PostgreSQL did not start: {}", postgres.own().log());
         postgres
     }
 
@@ -131,13 +132,29 @@ impl Postgres {
 
     /// Starts it again after it was killed or stopped, and returns when it has recovered.
     pub fn restart(&mut self) {
-        self.server().restart();
-        self.until_ready();
+        let begin = Instant::now();
+        loop {
+            self.server().restart();
+            if self.is_ready() {
+                return;
+            }
+            assert!(begin.elapsed() < PATIENCE, "PostgreSQL did not start again: {}", self.own().log());
+        }
     }
 
-    /// The server listens before it accepts statements.
-    fn until_ready(&self) {
-        until("PostgreSQL is ready", || self.psql("select 1").status.success());
+    /// Waits until it accepts statements, which it does some time after it listens, or has ended: a backend of a killed server
+    /// may still listen, and has its memory, without which the next one does not start.
+    fn is_ready(&mut self) -> bool {
+        let mut is_ready = false;
+        until("PostgreSQL is ready or has ended", || {
+            is_ready = self.psql("select 1").status.success();
+            let has_ended = match &mut self.process {
+                Process::Own(server) => server.has_ended(),
+                Process::Shared(_) => false,
+            };
+            is_ready || has_ended
+        });
+        is_ready
     }
 
     fn psql(&self, statement: &str) -> Output {

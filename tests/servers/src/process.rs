@@ -109,6 +109,11 @@ impl Server {
         }
     }
 
+    /// Whether it has ended by itself.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.as_mut().is_none_or(|child| child.try_wait().is_ok_and(|ended| ended.is_some()))
+    }
+
     /// Ends it with `kill -9`, and returns once it is gone.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {

@@ -86,6 +86,11 @@ impl RabbitMq {
         format!("amqp://{name}:secret@127.0.0.1:{}/%2f", self.node.port())
     }
 
+    /// Raises the alarm that blocks publishers, or ends it.
+    pub fn alarm(&self, is_raised: bool) {
+        self.tell(&["set_vm_memory_high_watermark", if is_raised { "0" } else { "0.6" }]);
+    }
+
     /// The output of the node's tool.
     fn tell(&self, arguments: &[&str]) -> String {
         let mut tool = Command::new("/usr/lib/rabbitmq/bin/rabbitmqctl");

@@ -18,8 +18,19 @@ async fn absent(store: &MemoryStore, id: Never) -> Result<u64, Error> {
     Ok(id)
 }
 
+#[idempotent(key = "{id}", detach, store = store)]
+async fn cancel(
+    store: MemoryStore,
+    id: u64,
+    #[cfg(any())] _never: &Never,
+    #[cfg(not(any()))] _guard: String,
+) -> Result<u64, Error> {
+    Ok(id)
+}
+
 pub(super) fn main() {
     let store = MemoryStore::new();
+    drop(cancel(store.clone(), 1, String::new()));
     drop(charge(&store, 1));
     drop(refund(&store, 1));
 }

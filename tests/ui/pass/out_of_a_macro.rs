@@ -1,5 +1,5 @@
-//! A function that `macro_rules!` makes, of fragments of every kind.
-use idem::{Error, MemoryStore, idempotent};
+//! Functions that `macro_rules!` makes, of fragments of every kind; one changes the variable of its transaction.
+use idem::{Error, MemoryStore, PostgresStore, idempotent};
 
 macro_rules! operation {
     ($(#[$meta:meta])* $vis:vis fn $name:ident($argument:ident: $ty:ty) -> $returns:ty $body:block, $key:expr, $ttl:literal) => {
@@ -18,8 +18,21 @@ operation! {
     fn refund(id: String) -> Result<usize, Error> { Ok(id.len()) }, (id, 1), "2h"
 }
 
+macro_rules! in_transaction {
+    ($name:ident($tx:ident: $ty:ty)) => {
+        #[idempotent(key = "{id}", store = store, transaction = $tx)]
+        async fn $name(store: &PostgresStore, mut $tx: $ty, id: u64) -> Result<u64, Error> {
+            let _inner = &mut $tx;
+            Ok(id)
+        }
+    };
+}
+
+in_transaction!(transfer(tx: &mut sqlx::Transaction<'_, sqlx::Postgres>));
+
 pub(super) fn main() {
     let store = MemoryStore::new();
     drop(charge(&store, 1));
     drop(refund(&store, String::new()));
+    let _transfer = transfer;
 }

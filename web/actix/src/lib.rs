@@ -47,4 +47,4 @@ mod body;
 mod convert;
 mod middleware;
 
-pub use middleware::{Idempotency, IdempotencyMiddleware};
+pub use middleware::{Idempotency, IdempotencyMiddleware, extensions};

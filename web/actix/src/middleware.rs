@@ -8,7 +8,7 @@ use std::rc::Rc;
 use actix_web::body::{BoxBody, EitherBody, MessageBody};
 use actix_web::dev::{Payload, Service, ServiceRequest, ServiceResponse, Transform};
 use actix_web::error::PayloadError;
-use actix_web::{Error, HttpMessage as _};
+use actix_web::{Error, HttpMessage as _, HttpRequest};
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream;
@@ -189,7 +189,9 @@ where
         }
         Begun::Run(run, whole) => (run, whole),
     };
-    request.set_payload(payload_of(whole.into_body()).await);
+    let (parts, body) = whole.into_parts();
+    request.set_payload(payload_of(body).await);
+    request.extensions_mut().insert(Given(parts.extensions));
     // Nothing else may hold the request while actix-web's router uses it, so it comes back with the response.
     let came_back = Rc::new(Cell::new(None));
     let keep = came_back.clone();
@@ -207,6 +209,16 @@ where
         None => Err(failed(response)),
     }
 }
+
+/// What the layer gave the request of this handler, such as its transaction: `Tx::of(&extensions(&request))`.
+/// Nothing where this middleware does not guard the request.
+#[must_use]
+pub fn extensions(request: &HttpRequest) -> Extensions {
+    request.extensions().get::<Given>().map(|given| given.0.clone()).unwrap_or_default()
+}
+
+/// The extensions of the request that the layer saw.
+struct Given(Extensions);
 
 /// The whole body of a request, for its handler.
 async fn payload_of(body: Body) -> Payload {

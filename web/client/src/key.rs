@@ -72,7 +72,8 @@ pub(crate) fn header(key: &str) -> Result<HeaderValue, http::Error> {
         if matches!(character, '"' | '\\') {
             quoted.push('\\');
         }
-        quoted.push(character);
+        // A header may have more characters than such a string. A line break fails below.
+        quoted.push(if matches!(character, ' '..='~') { character } else { '\n' });
     }
     quoted.push('"');
     let mut value = HeaderValue::try_from(quoted)?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
-use http::header::RETRY_AFTER;
+use http::header::{DATE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, Method, StatusCode};
 
 /// The headers that mark an answer as one that was recorded: of `idem::http`, and of Stripe.
@@ -202,8 +202,11 @@ pub(crate) enum Verdict {
 }
 
 impl Policy {
-    /// What this answer means. `now` is for a `Retry-After` with a date.
+    /// What this answer means. `now` is for a `Retry-After` with a date, in an answer without a `Date`.
     pub(crate) fn verdict(&self, status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Verdict {
+        // By the server's clock, as the `Retry-After`.
+        let date = headers.get(DATE).and_then(|value| httpdate::parse_http_date(value.to_str().ok()?).ok());
+        let now = date.unwrap_or(now);
         let not_before = headers.get(RETRY_AFTER).and_then(|value| retry_after(value.to_str().ok()?, now));
         let is = |name: &HeaderName, text: &str| headers.get(name).is_some_and(|value| value == text);
         if is(&SHOULD_RETRY, "true") {
@@ -245,7 +248,7 @@ fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
 mod tests {
     use std::time::{Duration, SystemTime};
 
-    use http::header::RETRY_AFTER;
+    use http::header::{DATE, RETRY_AFTER};
     use http::{HeaderMap, HeaderValue, StatusCode};
 
     use super::{Policy, Verdict};
@@ -280,6 +283,16 @@ mod tests {
         assert_eq!(of(503, Some("Sun, 06 Nov 1994 08:00:00 GMT")), seconds(0));
         assert_eq!(of(503, Some("soon")), Verdict::Again(None));
         assert_eq!(of(409, Some("soon")), Verdict::Final);
+    }
+
+    #[test]
+    fn a_date_is_judged_by_the_clock_of_the_server_that_wrote_it() {
+        let mut headers = HeaderMap::new();
+        headers.insert(RETRY_AFTER, HeaderValue::from_static("Sun, 06 Nov 1994 08:50:37 GMT"));
+        headers.insert(DATE, HeaderValue::from_static("Sun, 06 Nov 1994 08:50:07 GMT"));
+        let verdict =
+            Policy::new().verdict(StatusCode::SERVICE_UNAVAILABLE, &headers, SystemTime::UNIX_EPOCH);
+        assert_eq!(verdict, Verdict::Again(Some(Duration::from_secs(30))));
     }
 
     #[test]

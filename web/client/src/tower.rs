@@ -121,7 +121,7 @@ async fn send<S, B, R>(
     request: Request<B>,
 ) -> Result<Response<R>, BoxError>
 where
-    S: Service<Request<B>, Response = Response<R>>,
+    S: Service<Request<B>, Response = Response<R>> + Clone,
     S::Error: Into<BoxError>,
     B: Clone,
 {
@@ -136,8 +136,16 @@ where
         parts.headers.insert(name, value);
     }
     let mut retrying = Retrying::new(&policy);
+    // The caller has waited until the service is ready for the first attempt.
+    let mut is_ready = true;
     loop {
-        let answer = inner.call(Request::from_parts(parts.clone(), body.clone()));
+        let request = Request::from_parts(parts.clone(), body.clone());
+        let answer = async {
+            if !is_ready {
+                poll_fn(|cx| inner.poll_ready(cx)).await?;
+            }
+            inner.call(request).await
+        };
         let ended = retrying.attempt(async { answer.await.map_err(Into::into) }).await;
         let Some(pause) = retrying
             .again(&ended, |error: &BoxError| policy.is_broken(&**error, |error| !is_refused_by_tls(error)))
@@ -150,6 +158,8 @@ where
         };
         drop(ended);
         sleep(pause).await;
-        poll_fn(|cx| inner.poll_ready(cx)).await.map_err(Into::into)?;
+        // A service whose `poll_ready` failed must not be used again.
+        inner = inner.clone();
+        is_ready = false;
     }
 }

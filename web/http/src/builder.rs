@@ -112,8 +112,8 @@ impl<St: Store> IdempotencyLayer<St> {
     /// | a panic, a broken body, `handler_timeout`, a client that goes away, a killed process | the same |
     /// | a response that streams or is too large | a rollback, and 500 `handler-failed` |
     ///
-    /// A duplicate waits, or is refused, without a connection of the pool. A handler has no steps. Neither
-    /// [`fail_open`](Builder::fail_open) nor [`OnCrash::InDoubt`] goes with it.
+    /// A duplicate waits without a connection of the pool; in another process than the first request it takes one to look
+    /// at the key. A handler has no steps. Neither [`fail_open`](Builder::fail_open) nor [`OnCrash::InDoubt`] goes with it.
     pub fn in_transaction<P>(store: St, pool: P) -> Builder<Transactional<St, P>>
     where
         P: TransactionPool<St>,

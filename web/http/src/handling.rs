@@ -223,14 +223,14 @@ async fn record<St: Store, E>(config: &Config<St>, attempt: Attempt<St>, mut ser
     let is_in_transaction = config.transaction.is_some();
     let limit = config.store.max_result_bytes().filter(|_| is_in_transaction);
     let result = match &served.record {
-        Record::Whole(bytes) if limit.is_none_or(|limit| bytes.len() <= limit) => {
+        Record::Whole(bytes, _) if limit.is_none_or(|limit| bytes.len() <= limit) => {
             StoredResult::Value(bytes.clone())
         }
-        Record::Whole(_) | Record::Tombstone if is_in_transaction => {
+        Record::Whole(..) | Record::Tombstone if is_in_transaction => {
             attempt.fail(None).await;
             return Err(Failed::TooLarge);
         }
-        Record::Whole(_) | Record::Tombstone => StoredResult::Tombstone(Tombstone::TooLarge),
+        Record::Whole(..) | Record::Tombstone => StoredResult::Tombstone(Tombstone::TooLarge),
         Record::Nothing | Record::Replay => {
             attempt.fail(None).await;
             return Ok(served);
@@ -243,9 +243,8 @@ async fn record<St: Store, E>(config: &Config<St>, attempt: Attempt<St>, mut ser
             return attempt.forget().await.map_or_else(instead, |()| Ok(served));
         }
     };
-    let status = served.response.status();
     // As a terminal error in a transaction: it is recorded, and its writes are undone.
-    let is_undone = is_in_transaction && (status.is_client_error() || status.is_server_error());
+    let is_undone = is_in_transaction && matches!(served.record, Record::Whole(_, true));
     let verdict = if is_undone { Verdict::Failed } else { Verdict::Completed };
     match attempt.record(verdict, result).await {
         Ok(idem_runtime::Outcome::Unrecorded { .. }) if is_in_transaction => Err(Failed::NotCommitted),
@@ -311,7 +310,7 @@ fn answer_of<St, E>(config: &Config<St>, ended: Result<Ended<E>, JoinError>) -> 
         // This handler ran, but another process has recorded the response of this request.
         Record::Replay => Outcome::Replayed,
         Record::Nothing | Record::Crash | Record::Forget => Outcome::Released,
-        Record::Whole(_) | Record::Tombstone => Outcome::Handled,
+        Record::Whole(..) | Record::Tombstone => Outcome::Handled,
     };
     report::outcome(&config.scope, outcome);
     Ok(served.response)

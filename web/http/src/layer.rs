@@ -47,6 +47,13 @@ impl<St> IdempotencyLayer<St> {
         self.config.running.clone()
     }
 
+    /// The largest body of a request that it accepts, in bytes: see
+    /// [`Builder::max_request_bytes`](super::Builder::max_request_bytes).
+    #[must_use]
+    pub fn max_request_bytes(&self) -> usize {
+        self.config.max_request_bytes
+    }
+
     /// The service that answers a `GET` or `HEAD` of the place of a [long operation](super::LongOperation).
     #[must_use]
     pub fn operations(&self) -> OperationStatus<St> {

@@ -21,14 +21,14 @@ pub(super) fn boundary(content_type: &str) -> Option<&str> {
 }
 
 /// The pieces between the boundary lines: the text before the first line, each part, and the text after the last line.
-/// A piece does not include the line break that belongs to the boundary.
+/// A piece includes the line break that belongs to the next boundary, because clients may use `\r\n` or `\n`.
 pub(super) fn pieces<'b>(body: &'b [u8], boundary: &str) -> Vec<&'b [u8]> {
     let mut pieces = Vec::new();
     let (mut begin, mut line) = (0, 0);
     while line < body.len() {
         let after = body[line..].strip_prefix(b"--").and_then(|rest| rest.strip_prefix(boundary.as_bytes()));
         if let Some(after) = after {
-            pieces.push(strip_line_end(&body[begin..line]));
+            pieces.push(&body[begin..line]);
             begin = body.len() - after.len();
         }
         line = match body[line..].iter().position(|byte| *byte == b'\n') {
@@ -38,11 +38,6 @@ pub(super) fn pieces<'b>(body: &'b [u8], boundary: &str) -> Vec<&'b [u8]> {
     }
     pieces.push(&body[begin..]);
     pieces
-}
-
-fn strip_line_end(piece: &[u8]) -> &[u8] {
-    let piece = piece.strip_suffix(b"\n").unwrap_or(piece);
-    piece.strip_suffix(b"\r").unwrap_or(piece)
 }
 
 #[cfg(test)]
@@ -66,8 +61,9 @@ mod tests {
     #[test]
     fn the_pieces_are_what_is_between_the_boundaries() {
         let body = b"--x\r\nA: 1\r\n\r\none\r\n--x\r\n\r\ntwo --x\r\n--x--\r\n";
-        let expected: [&[u8]; 4] = [b"", b"\r\nA: 1\r\n\r\none", b"\r\n\r\ntwo --x", b"--\r\n"];
+        let expected: [&[u8]; 4] = [b"", b"\r\nA: 1\r\n\r\none\r\n", b"\r\n\r\ntwo --x\r\n", b"--\r\n"];
         assert_eq!(pieces(body, "x"), expected);
         assert_eq!(pieces(b"none", "x"), [b"none"]);
+        assert_ne!(pieces(b"--x\na\r\n--x", "x"), pieces(b"--x\na\n--x", "x"));
     }
 }

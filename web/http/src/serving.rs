@@ -25,8 +25,8 @@ pub(super) enum Record {
     Replay,
     /// That its handler began and did not answer.
     Crash,
-    /// These bytes.
-    Whole(Bytes),
+    /// These bytes, and whether they are of a failure.
+    Whole(Bytes, bool),
     /// That there was a response, without its bytes.
     Tombstone,
 }
@@ -67,7 +67,11 @@ where
                 &data,
                 trailers.as_ref(),
             );
-            untouched(parts, Body::whole(data, trailers), Record::Whole(bytes))
+            let is_failure = parts.status.is_client_error()
+                || parts.status.is_server_error()
+                || is_grpc_failure(&parts.headers)
+                || trailers.as_ref().is_some_and(is_grpc_failure);
+            untouched(parts, Body::whole(data, trailers), Record::Whole(bytes, is_failure))
         }
         Gathered::TooLarge(body) => untouched(parts, body, Record::Tombstone),
         // Nobody has got the whole response, and its handler had begun.
@@ -86,7 +90,7 @@ pub(super) async fn serve_end<St: Store>(
     let limit = config.store.max_result_bytes();
     let is_too_large = match &served.record {
         Record::Tombstone => true,
-        Record::Whole(bytes) => limit.is_some_and(|limit| bytes.len() > limit),
+        Record::Whole(bytes, _) => limit.is_some_and(|limit| bytes.len() > limit),
         _ => false,
     };
     match &config.large_result {

@@ -184,7 +184,10 @@ where
         claim: &Claim,
     ) -> Result<Result<(P::Transaction, Taken), ClaimAnswer>, StoreError> {
         self.store.announce().await?;
-        let mut transaction = self.pool.begin().await?;
+        let pool = self.pool.clone();
+        // Not dropped with this call: sqlx then gives a connection back to its pool with the transaction open.
+        let begun = tokio::spawn(async move { pool.begin().await }).await;
+        let mut transaction = begun.map_err(|_| StoreError::unavailable("no transaction was begun"))??;
         match self.store.take(P::connection(&mut transaction), key, claim).await? {
             Taking::Taken(taken) => Ok(Ok((transaction, *taken))),
             Taking::Refused(answer) => {
@@ -210,7 +213,9 @@ where
             Err(error) => match self.look(key, owner).await {
                 Ok(CompleteAnswer::Done) => Ok(CompleteAnswer::Done),
                 // Not an outage to the engine, which would retry: the transaction is gone.
-                _ => Err(StoreError::configuration(format!("the transaction was not committed: {error}"))),
+                _ => Err(StoreError::configuration(format!(
+                    "the commit failed, or its answer was lost: {error}"
+                ))),
             },
         }
     }
@@ -226,8 +231,9 @@ where
         let mut transaction = call.slot.lock().take().ok_or_else(held)?;
         let again;
         let mut taken = &call.taken;
-        if request.verdict == Verdict::Failed {
-            // What the handler wrote is undone, and its response is recorded.
+        // A record that is over at once is one that is forgotten.
+        if request.verdict == Verdict::Failed || request.ttl.is_zero() {
+            // What the handler wrote is undone, and its response is recorded, or that there is none.
             P::roll_back(transaction).await;
             (transaction, again) = match self.taken(key, &call.claim).await? {
                 Ok(taken) => taken,

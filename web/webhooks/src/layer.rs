@@ -12,7 +12,9 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use idem_core::Store;
-use idem_http::{Body, Builder, Guard, Idempotency, IdempotencyLayer, Recording, RequestFingerprint};
+use idem_http::{
+    Body, Builder, Guard, Idempotency, IdempotencyLayer, Problem, Recording, RequestFingerprint,
+};
 use idem_runtime::Error;
 use tower_layer::Layer;
 use tower_service::Service;
@@ -24,9 +26,6 @@ const KEY: HeaderName = HeaderName::from_static("idem-webhook-delivery");
 
 /// How long answers are kept: longer than a sender, or a person who presses "resend", repeats a delivery.
 const TTL: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-
-/// The largest body.
-const MAX_BYTES: usize = 2 * 1024 * 1024;
 
 /// The longest id, in bytes.
 const LONGEST_ID: usize = 255;
@@ -82,7 +81,6 @@ impl<St: Store> WebhookLayer<St> {
             .header(KEY)
             .fingerprint(nothing.without_content_type().without_body())
             .ttl(TTL)
-            .max_request_bytes(MAX_BYTES)
             .guard(|head| match head.headers.contains_key(KEY) {
                 true => Guard::Required,
                 false => Guard::Unguarded,
@@ -100,7 +98,8 @@ impl<S, St> Layer<S> for WebhookLayer<St> {
     type Service = Webhooks<S, St>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Webhooks { inner: self.idempotency.layer(inner), sender: self.sender.clone() }
+        let max_bytes = self.idempotency.max_request_bytes();
+        Webhooks { inner: self.idempotency.layer(inner), sender: self.sender.clone(), max_bytes }
     }
 }
 
@@ -120,11 +119,12 @@ impl<St> fmt::Debug for WebhookLayer<St> {
 pub struct Webhooks<S, St> {
     inner: Idempotency<S, St>,
     sender: Arc<Sender>,
+    max_bytes: usize,
 }
 
 impl<S: Clone, St> Clone for Webhooks<S, St> {
     fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), sender: self.sender.clone() }
+        Self { inner: self.inner.clone(), sender: self.sender.clone(), max_bytes: self.max_bytes }
     }
 }
 
@@ -153,9 +153,15 @@ where
         // Takes the service that is ready, and leaves a clone in its place, which need not be ready.
         let clone = self.inner.clone();
         let (mut inner, sender) = (replace(&mut self.inner, clone), self.sender.clone());
+        let max_bytes = self.max_bytes;
         Box::pin(async move {
-            match verified(&sender, request).await {
-                Ok(request) => inner.call(request).await,
+            match verified(&sender, request, max_bytes).await {
+                Ok(request) => {
+                    let response = inner.call(request).await?;
+                    // Handled, with a 2xx that was too large to keep or a stream. The sender needs its status only.
+                    let is_handled = response.extensions().get() == Some(&Problem::ResponseNotStored);
+                    Ok(if is_handled { Response::new(Body::from(Bytes::new())) } else { response })
+                }
                 Err((status, why)) => {
                     tracing::warn!(target: "idem", event = "webhook_refused", sender = sender.name(), reason = %why);
                     Ok(answer(status, why))
@@ -166,13 +172,17 @@ where
 }
 
 /// The request with its whole body and its delivery, if the sender has signed it.
-async fn verified<B>(sender: &Sender, request: Request<B>) -> Result<Request<Body>, (StatusCode, String)>
+async fn verified<B>(
+    sender: &Sender,
+    request: Request<B>,
+    max_bytes: usize,
+) -> Result<Request<Body>, (StatusCode, String)>
 where
     B: http_body::Body + Send,
     B::Error: Into<BoxError>,
 {
     let (mut head, body) = request.into_parts();
-    let body = match Limited::new(body, MAX_BYTES).collect().await {
+    let body = match Limited::new(body, max_bytes).collect().await {
         Ok(whole) => whole.to_bytes(),
         Err(error) if error.is::<LengthLimitError>() => {
             return Err((StatusCode::PAYLOAD_TOO_LARGE, "the delivery is too large".to_owned()));

@@ -4,9 +4,9 @@
 //! both clocks run at the same speed. So the clock now shows at most that time plus the time that has passed here since
 //! the request.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
 use idem_core::Store;
@@ -25,7 +25,7 @@ const DRIFT: u32 = 1_000;
 #[derive(Default)]
 pub(super) struct StoreClock(Mutex<Known>);
 
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 struct Known {
     reading: Option<Reading>,
     /// When the last request without a reading ended.
@@ -38,71 +38,43 @@ struct Reading {
     asked: Instant,
 }
 
-/// The latest that the store's clock may show at an instant of this process.
-pub(super) struct Latest {
-    shown: Timestamp,
-    at: Instant,
-}
-
-impl Latest {
-    pub(super) const fn now(&self) -> Timestamp {
-        self.shown
-    }
-
-    pub(super) const fn asked_at(&self) -> Instant {
-        self.at
-    }
-}
-
-impl Reading {
-    fn latest(self) -> Latest {
-        let at = Instant::now();
-        let passed = at.duration_since(self.asked);
-        Latest { shown: self.shown.after(passed + passed / DRIFT), at }
-    }
-}
-
 impl StoreClock {
-    /// The latest time that the clock of `store` can show; `None` if the store does not return its time.
-    pub(super) async fn latest<S: Store>(&self, store: &S) -> Option<Latest> {
-        let known = self.known(|known| *known);
+    /// The instant of this process before which the clock of `store` cannot show `end`; `None` if the store does not return its time.
+    pub(super) async fn until<S: Store>(&self, store: &S, end: Timestamp) -> Option<Instant> {
+        let Reading { shown, asked } = self.reading(store).await?;
+        // The time of now, because the reading may have taken time.
+        let now = Instant::now();
+        let passed = now.duration_since(asked);
+        now.checked_add(end.since(shown.after(passed + passed / DRIFT)))
+    }
+
+    /// One request at a time: who comes meanwhile waits for its reading.
+    async fn reading<S: Store>(&self, store: &S) -> Option<Reading> {
+        let mut known = self.0.lock().await;
         if let Some(reading) = known.reading.filter(|reading| reading.asked.elapsed() < FRESH) {
-            return Some(reading.latest());
+            return Some(reading);
         }
         // If the store did not return its time just now, not every caller asks it again.
         if known.failed.is_some_and(|failed| failed.elapsed() < PATIENCE) {
             return None;
         }
         let asked = Instant::now();
-        let page = timeout(PATIENCE, store.list(&List::default().with_limit(1))).await;
-        let told = match page {
-            Ok(Ok(page)) => Some(page.now),
-            Ok(Err(error)) => {
-                unknown(&error.to_string());
-                None
+        let error = match timeout(PATIENCE, store.list(&List::default().with_limit(1))).await {
+            Ok(Ok(page)) => {
+                let reading = Reading { shown: page.now, asked };
+                known.reading = Some(reading);
+                return Some(reading);
             }
-            Err(_) => {
-                unknown("it did not answer in time");
-                None
-            }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "it did not answer in time".to_owned(),
         };
-        self.known(|known| match told {
-            Some(shown) => *known = Known { reading: Some(Reading { shown, asked }), failed: None },
-            None => known.failed = Some(Instant::now()),
-        });
-        told.map(|shown| Reading { shown, asked }.latest())
+        tracing::warn!(
+            target: "idem",
+            event = "cache_without_clock",
+            error,
+            "the store does not tell its time, so results are not kept in memory; allow it to list its records"
+        );
+        known.failed = Some(Instant::now());
+        None
     }
-
-    fn known<T>(&self, change: impl FnOnce(&mut Known) -> T) -> T {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-fn unknown(error: &str) {
-    tracing::warn!(
-        target: "idem",
-        event = "cache_without_clock",
-        error,
-        "the store does not tell its time, so results are not kept in memory; allow it to list its records"
-    );
 }

@@ -104,6 +104,14 @@ async fn the_store_is_asked_again_after_the_bound() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_longest_bound_is_one() {
+    let (inner, store) = watched(Caching::entries(10).ask_again_after(Duration::MAX));
+    recorded(&store, &key("a"), Verdict::Completed, b"1").await;
+    assert!(!is_hit(&inner, &store).await);
+    assert!(is_hit(&inner, &store).await);
+}
+
+#[tokio::test(start_paused = true)]
 async fn with_no_bound_the_store_is_always_asked() {
     let (inner, store) = watched(Caching::entries(10).ask_again_after(Duration::ZERO));
     recorded(&store, &key("a"), Verdict::Completed, b"1").await;
@@ -142,6 +150,18 @@ async fn a_result_is_not_replayed_after_its_end_by_a_reading_of_a_while_ago() {
     assert!(is_hit(&inner, &store).await);
     advance(Duration::from_millis(100)).await;
     assert!(matches!(asked(&inner, &store, &claim()).await.0, ClaimAnswer::Granted(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_many_replays_at_once_one_asks_for_the_clock() {
+    let (inner, store) = watched(100);
+    let keys: Vec<_> = (0..50).map(|number| key(&number.to_string())).collect();
+    for key in &keys {
+        recorded(&store, key, Verdict::Completed, b"1").await;
+    }
+    inner.always(OperationKind::List, Fault::DelayAfter(Duration::from_millis(100)));
+    futures_util::future::join_all(keys.iter().map(|key| replayed(&store, key))).await;
+    assert_eq!((inner.asked(OperationKind::List), store.counts().entries), (1, 50));
 }
 
 /// The answer with the clock's time arrived late. That makes the assumed time later, not earlier.

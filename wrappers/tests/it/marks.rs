@@ -109,11 +109,11 @@ async fn the_mark_is_looked_at_once_and_not_by_every_call() {
     }
     // The mark and its key's; then they are left.
     assert_eq!(counted.asked(OperationKind::Get), 2);
-    assert_eq!(counted.asked(OperationKind::Claim), 50 + 4);
+    assert_eq!(counted.asked(OperationKind::Claim), 50 + 2);
     let again = counted.clone().encrypted(ring());
     recorded(&again, &key("a"), Verdict::Completed, b"1").await;
     assert_eq!(counted.asked(OperationKind::Get), 3);
-    assert_eq!(counted.asked(OperationKind::Claim), 50 + 4 + 1);
+    assert_eq!(counted.asked(OperationKind::Claim), 50 + 2 + 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -142,6 +142,32 @@ async fn a_look_that_hangs_delays_one_call_by_two_seconds_and_stops_none() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_whose_key_is_a_digest_is_refused_until_the_marks_were_compared() {
+    let faulty = FaultStore::new(MemoryStore::new());
+    recorded(&faulty.clone().digest_keys(&SECRET), &key("a"), Verdict::Completed, b"1").await;
+    let (right, other) = (faulty.clone().digest_keys(&SECRET), faulty.clone().digest_keys(&[1; 32]));
+    faulty.next(OperationKind::Get, Fault::FailBefore);
+    let failed = other.claim(&key("a"), &claim()).await.unwrap_err();
+    assert_eq!(failed.kind(), StoreErrorKind::Unavailable, "{failed}");
+    tokio::time::advance(Duration::from_secs(1)).await;
+    faulty.always(OperationKind::Get, Fault::HangBefore);
+    let (begin, before) = (Instant::now(), faulty.asked(OperationKind::Get));
+    let (name, request) = (key("a"), claim());
+    let calls = futures_util::future::join_all((0..50).map(|_| other.claim(&name, &request))).await;
+    assert!(calls.iter().all(|ended| ended.as_ref().is_err_and(|error| !error.is_outcome_unknown())));
+    // Of many calls one looks.
+    assert!(begin.elapsed() <= Duration::from_millis(2_100), "{:?}", begin.elapsed());
+    assert_eq!(faulty.asked(OperationKind::Get), before + 1);
+    // A look that is dropped with its call is made again by the next call, at once.
+    tokio::time::advance(Duration::from_secs(1)).await;
+    let dropped = tokio::time::timeout(Duration::from_secs(1), other.claim(&name, &request)).await;
+    assert!(dropped.is_err());
+    faulty.always(OperationKind::Get, None);
+    assert!(is_refused(&other, &key("a")).await);
+    assert_eq!(replayed(&right, &key("a")).await.1, value(b"1"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_mark_whose_writer_died_is_written_by_the_next() {
     let faulty = FaultStore::new(MemoryStore::new());
     faulty.next(OperationKind::Complete, Fault::FailBefore);
@@ -151,6 +177,20 @@ async fn a_mark_whose_writer_died_is_written_by_the_next() {
     tokio::time::advance(Duration::from_secs(6)).await;
     recorded(&store, &key("b"), Verdict::Completed, b"1").await;
     assert!(store.is_marked().await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_goes_on_where_one_before_it_was_cut_off() {
+    let faulty = FaultStore::new(MemoryStore::new());
+    faulty.next(OperationKind::Complete, Fault::FailBefore);
+    let store = faulty.clone().digest_keys(&SECRET);
+    let cut_off = store.claim(&key("a"), &claim()).await.unwrap_err();
+    assert_eq!(cut_off.kind(), StoreErrorKind::Unavailable, "{cut_off}");
+    // The mark that it claimed is in flight for seconds, but not for the same process.
+    tokio::time::advance(Duration::from_millis(300)).await;
+    let begin = Instant::now();
+    recorded(&store, &key("a"), Verdict::Completed, b"1").await;
+    assert!(begin.elapsed() < Duration::from_millis(100), "{:?}", begin.elapsed());
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::{LitStr, Signature, parse_quote};
 
+use super::super::function::conditions;
 use super::super::kinds::MissingKey;
 use super::super::model::Model;
 use super::{key_with, site};
@@ -26,7 +27,7 @@ pub(super) fn expand(model: &Model<'_>) -> Option<TokenStream> {
     let missing_key = model.options.missing_key.as_ref().map(|option| (MissingKey::Reject, option.span()));
     let operation = site(model, &runtime, "of_key", &[]);
     let key = key_with(model, &runtime, missing_key);
-    let conditions = guarded.attributes.iter().filter(|attribute| attribute.path().is_ident("cfg"));
+    let conditions = conditions(&guarded.attributes);
     let visibility = &guarded.visibility;
     let text = format!("The record of a call of `{}` with these arguments.", guarded.signature.ident);
     let text = LitStr::new(&text, Span::call_site());

@@ -101,3 +101,11 @@ async fn charge(store: &MemoryStore, id: u8) {
 }
 //~ error: an idempotent function returns a `Result`: what it gives is recorded, and what idem has to say is an error; write `-> Result<T, E>` with `E: From<idem::Error>`
 //~   --> charge
+
+// item_returns_a_future_under_an_alias
+#[idempotent(key = "{id}", store = store)]
+fn charge(store: &MemoryStore, id: u8) -> BoxFuture<'_, Result<u8, idem::Error>> {
+    Box::pin(async move { Ok(id) })
+}
+//~ error: the result is not visible in this type: write `async fn`, or `Pin<Box<dyn Future<Output = Result<T, E>>>>`
+//~   --> BoxFuture < '_ , Result < u8 , idem :: Error > >

@@ -1,11 +1,3 @@
-// key_await
-#[idempotent(key = "{order.load().await}", store = store)]
-async fn charge(store: &MemoryStore, order: Order) -> Result<u64, idem::Error> {
-    Ok(order.number())
-}
-//~ error: a key is made before anything is awaited: await `order.load()` at the caller and pass its value
-//~   --> "{order.load().await}"
-
 // key_blank
 #[idempotent(key = "  ", store = store)]
 async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
@@ -29,22 +21,6 @@ async fn charge(store: &MemoryStore, order: Order) -> Result<u64, idem::Error> {
 }
 //~ error: this key names no argument, so it is the same for every call and the first result would be everybody's: write what tells one call from another, such as `key = "order/{order}"`
 //~   --> b"order"
-
-// key_call_with_arguments
-#[idempotent(key = "{order.name(1)}", store = store)]
-async fn charge(store: &MemoryStore, order: Order) -> Result<u64, idem::Error> {
-    Ok(order.number())
-}
-//~ error: `order.name(1)` calls with arguments: write it in the expression form, without quotes: `key = ..`
-//~   --> "{order.name(1)}"
-
-// key_closure
-#[idempotent(key = "{|order| order.id}", store = store)]
-async fn charge(store: &MemoryStore, order: Order) -> Result<u64, idem::Error> {
-    Ok(order.number())
-}
-//~ error: `|order| order.id` is no place: closures cannot be used in a key
-//~   --> "{|order| order.id}"
 
 // key_closure_expression
 #[idempotent(key = |order: Order| order.id, store = store)]
@@ -86,14 +62,6 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 //~ error: this key is empty: write what tells one call from another, such as `key = "id/{id}"`
 //~   --> ""
 
-// key_empty_placeholder
-#[idempotent(key = "order/{}", store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(id)
-}
-//~ error: `{}` names nothing: write an argument, such as `{order.id}`
-//~   --> "order/{}"
-
 // key_empty_tuple
 #[idempotent(key = (), store = store)]
 async fn charge(store: &MemoryStore, order: Order) -> Result<u64, idem::Error> {
@@ -118,30 +86,6 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 //~ error: a key has no formats, as every type has one stable rendering: write `{id}`
 //~   --> "order/{id:?}"
 
-// key_index
-#[idempotent(key = "{order[0]}", store = store)]
-async fn charge(store: &MemoryStore, order: Order) -> Result<u64, idem::Error> {
-    Ok(order.number())
-}
-//~ error: `order[0]` indexes, which may panic: write it in the expression form, without quotes: `key = ..`
-//~   --> "{order[0]}"
-
-// key_macro
-#[idempotent(key = "{format!(order)}", store = store)]
-async fn charge(store: &MemoryStore, order: Order) -> Result<u64, idem::Error> {
-    Ok(order.number())
-}
-//~ error: `format!(order)` is no place: write it in the expression form, without quotes: `key = ..`
-//~   --> "{format!(order)}"
-
-// key_nested_braces
-#[idempotent(key = "order/{{id}", store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(id)
-}
-//~ error: a `}` without its `{`: write `}}` for the character itself
-//~   --> "order/{{id}"
-
 // key_no_arguments
 #[idempotent(key = "{id}", store = MemoryStore::new())]
 async fn charge() -> Result<u64, idem::Error> {
@@ -150,14 +94,6 @@ async fn charge() -> Result<u64, idem::Error> {
 }
 //~ error: in `{id}`: `charge` has no arguments, so there is no `id`, and nothing to make a key of
 //~   --> "{id}"
-
-// key_no_separator
-#[idempotent(key = "{id}{other}", store = store)]
-async fn charge(store: &MemoryStore, id: u8, other: u8) -> Result<u8, idem::Error> {
-    Ok(id + other)
-}
-//~ error: between `{id}` and `{other}` there is nothing, so different values could give the same key: separate them, as in `{id}/{other}`
-//~   --> "{id}{other}"
 
 // key_number
 #[idempotent(key = 42, store = store)]
@@ -174,54 +110,6 @@ async fn charge(_: &MemoryStore, _: u64) -> Result<u64, idem::Error> {
 }
 //~ error: in `{id}`: an argument bound to `_` cannot be used: give it a name in the arguments of `charge`
 //~   --> "{id}"
-
-// key_operator
-#[idempotent(key = "{order.id + 1}", store = store)]
-async fn charge(store: &MemoryStore, order: Order) -> Result<u64, idem::Error> {
-    Ok(order.number())
-}
-//~ error: `order.id + 1` is no place: write an argument with fields or methods without arguments, such as `order.id`
-//~   --> "{order.id + 1}"
-
-// key_padding
-#[idempotent(key = "order/{id:>8}", store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(id)
-}
-//~ error: a key has no formats, as every type has one stable rendering: write `{id}`
-//~   --> "order/{id:>8}"
-
-// key_path
-#[idempotent(key = "{Order::id}", store = store)]
-async fn charge(store: &MemoryStore, order: Order) -> Result<u64, idem::Error> {
-    Ok(order.number())
-}
-//~ error: `Order::id` is a path, and a key is made of the arguments: name one
-//~   --> "{Order::id}"
-
-// key_position
-#[idempotent(key = "order/{0}", store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(id)
-}
-//~ error: `0` is a position, and arguments are named in a key: write the argument's name
-//~   --> "order/{0}"
-
-// key_question_mark
-#[idempotent(key = "{order.id?}", store = store)]
-async fn charge(store: &MemoryStore, order: Order) -> Result<u64, idem::Error> {
-    Ok(order.number())
-}
-//~ error: `?` cannot be used in a key: write it in the expression form, without quotes: `key = ..`
-//~   --> "{order.id?}"
-
-// key_reference
-#[idempotent(key = "{&order.id}", store = store)]
-async fn charge(store: &MemoryStore, order: Order) -> Result<u64, idem::Error> {
-    Ok(order.number())
-}
-//~ error: `&order.id` is no place: write an argument with fields or methods without arguments, such as `order.id`
-//~   --> "{&order.id}"
 
 // key_self_without_receiver
 #[idempotent(key = "{self.id}/{id}", store = store)]
@@ -285,22 +173,6 @@ async fn charge(store: &MemoryStore, order: Order) -> Result<u64, idem::Error> {
 //~ error: a key without `{..}` is one place: `charge` has no argument `oder`: did you mean `order`? Its arguments are `store` and `order`. For text with places in it, write `key = "order/{order}"`
 //~   --> "oder.id"
 
-// key_unopened
-#[idempotent(key = "order/id}", store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(id)
-}
-//~ error: a `}` without its `{`: write `}}` for the character itself
-//~   --> "order/id}"
-
-// key_weak_separator
-#[idempotent(key = "{id}-{other}", store = store)]
-async fn charge(store: &MemoryStore, id: u8, other: u8) -> Result<u8, idem::Error> {
-    Ok(id + other)
-}
-//~ error: between `{id}` and `{other}` there is only `-`, which may occur in a value, so different values could give the same key: separate them, as in `{id}/{other}`
-//~   --> "{id}-{other}"
-
 // key_of_const_parameter
 #[idempotent(key = "{N}", scope = "charge", store = store)]
 async fn charge<const N: usize>(store: &MemoryStore) -> Result<usize, Error> {
@@ -308,3 +180,62 @@ async fn charge<const N: usize>(store: &MemoryStore) -> Result<usize, Error> {
 }
 //~ error: in `{N}`: `charge` has no argument `N`; its arguments are `store`
 //~   --> "{N}"
+
+// key_text_of_a_method
+#[idempotent(key = "order/{id}".to_string(), store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: this key names no argument, so it is the same for every call and the first result would be everybody's: write what tells one call from another, such as `key = "id/{id}"`
+//~   --> "order/{id}" . to_string ()
+
+// key_text_of_a_call
+#[idempotent(key = String::from("order/{id}"), store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: this key names no argument, so it is the same for every call and the first result would be everybody's: write what tells one call from another, such as `key = "id/{id}"`
+//~   --> String :: from ("order/{id}")
+
+// key_text_by_reference
+#[idempotent(key = &"order/{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: this key names no argument, so it is the same for every call and the first result would be everybody's: write what tells one call from another, such as `key = "id/{id}"`
+//~   --> & "order/{id}"
+
+// key_text_escaped_in_a_macro
+#[idempotent(key = format!("order/{{id}}"), store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: this key names no argument, so it is the same for every call and the first result would be everybody's: write what tells one call from another, such as `key = "id/{id}"`
+//~   --> format ! ("order/{{id}}")
+
+// key_template_in_a_tuple
+#[idempotent(key = (tenant, "{order.id}"), store = store)]
+async fn charge(store: &MemoryStore, tenant: u8, order: Order) -> Result<u64, idem::Error> {
+    Ok(order.number())
+}
+//~ error: text beside other values is taken as it is
+//~ help: write one template, or the place without quotes
+//~   --> "{order.id}"
+
+// key_template_of_a_method_in_a_tuple
+#[idempotent(key = (tenant, ("{order}".to_owned(), order.id)), store = store)]
+async fn charge(store: &MemoryStore, tenant: u8, order: Order) -> Result<u64, idem::Error> {
+    Ok(order.number())
+}
+//~ error: text beside other values is taken as it is
+//~ help: write one template, or the place without quotes
+//~   --> "{order}" . to_owned ()
+
+// key_place_as_text_in_a_tuple
+#[idempotent(key = (tenant, "order.id"), store = store)]
+async fn charge(store: &MemoryStore, tenant: u8, order: Order) -> Result<u64, idem::Error> {
+    Ok(order.number())
+}
+//~ error: text beside other values is taken as it is
+//~ help: write one template, or the place without quotes
+//~   --> "order.id"

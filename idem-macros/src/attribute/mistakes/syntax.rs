@@ -173,3 +173,11 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 //~ error: `fail_open` takes no value
 //~ help: write `fail_open` alone, or leave it out
 //~   --> fail_open = true
+
+// option_detach_with_a_borrowing_trait_object
+#[idempotent(detach, key = "{id}", store = store)]
+async fn charge<'a>(store: MemoryStore, id: u8, job: Box<dyn Job + Send + 'a>) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: a detached body outlives its caller and cannot borrow: take this by value, as an `Arc`, a clone or an owned type
+//~   --> Box < dyn Job + Send + 'a >

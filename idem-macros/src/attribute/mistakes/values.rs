@@ -238,24 +238,6 @@ async fn charge(store: &MemoryStore, id: Option<u8>) -> Result<u8, idem::Error> 
 //~ help: did you mean "reject"?
 //~   --> "rejct"
 
-// option_store_number
-#[idempotent(key = "{id}", store = 5)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(1)
-}
-//~ error: expected a store, found `5`
-//~ help: write an expression that is one, such as `store = app.store`
-//~   --> 5
-
-// option_store_tuple
-#[idempotent(key = "{id}", store = (store, id))]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(1)
-}
-//~ error: expected a store, found a tuple
-//~ help: write an expression that is one, such as `store = app.store`
-//~   --> (store , id)
-
 // option_fingerprint_of_constants
 #[idempotent(key = "{id}", fingerprint = ("v2", VERSION), store = store)]
 async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
@@ -363,3 +345,55 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 }
 //~ error: between `{id}` and `{id}` there is nothing, so different values could give the same key: separate them, as in `{id}/{id}`
 //~   --> "{id}{id}-{id}"
+
+// option_fingerprint_with_a_template
+#[idempotent(key = "{id}", fingerprint = (amount, "{currency}"), store = store)]
+async fn charge(store: &MemoryStore, id: u8, amount: u8, currency: &str) -> Result<u8, idem::Error> {
+    Ok(1)
+}
+//~ error: text in a fingerprint is taken as it is
+//~ help: write the place without quotes
+//~   --> "{currency}"
+
+// option_fingerprint_with_a_place_as_text
+#[idempotent(key = "{id}", fingerprint = (amount, "order.currency".to_owned()), store = store)]
+async fn charge(store: &MemoryStore, id: u8, amount: u8, order: Order) -> Result<u8, idem::Error> {
+    Ok(1)
+}
+//~ error: text in a fingerprint is taken as it is
+//~ help: write the place without quotes
+//~   --> "order.currency" . to_owned ()
+
+// option_fingerprint_of_nested_constants
+#[idempotent(key = "{id}", fingerprint = (("v2", VERSION), (1)), store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(1)
+}
+//~ error: this fingerprint is the same for every call
+//~ help: name what must not change, such as `fingerprint = id`
+//~   --> (("v2" , VERSION) , (1))
+
+// option_recover_of_a_conditional_argument
+#[idempotent(recover = find, key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u64, #[cfg(feature = "audit")] audit: &Audit) -> Result<u64, Error> {
+    Ok(id)
+}
+//~ error: `recover` takes all arguments, and a `cfg` may remove this one: put the `cfg` on the function
+//~   --> # [cfg (feature = "audit")] audit : & Audit
+
+// option_missing_key_beside_arguments_that_are_none
+#[idempotent(store = app.store)]
+async fn charge(&self, id: u8, app: &App, tx: &mut Transaction) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: missing `key`
+//~ help: write what tells one call from another, such as `key = "id/{id}"`
+//~   --> the attribute
+
+// option_key_empty_without_an_argument
+#[idempotent(key = "", store = self.store)]
+async fn charge(&self) -> Result<u8, idem::Error> {
+    Ok(1)
+}
+//~ error: this key is empty: write what tells one call from another, such as `key = "order/{order}"`
+//~   --> ""

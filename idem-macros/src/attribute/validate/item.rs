@@ -4,9 +4,9 @@
 
 use syn::ext::IdentExt as _;
 use syn::visit::{self, Visit};
-use syn::{FnArg, GenericParam, ReceiverKind, Signature, Type};
+use syn::{FnArg, GenericParam, ReceiverKind, ReturnType, Signature, Type};
 
-use super::super::function::Function;
+use super::super::function::{Function, conditions};
 use crate::diagnostics::Faults;
 
 /// Whether it is a test, which has no arguments that tell one call from another. That is its only fault: what an attribute such
@@ -59,11 +59,18 @@ pub(super) fn check<'f>(function: &'f Function, faults: &mut Faults) -> Option<&
 
 fn returns<'f>(function: &'f Function, faults: &mut Faults) -> Option<&'f Type> {
     let Some(returns) = function.returns() else {
-        faults.push_at(
-            &function.signature.ident,
-            "an idempotent function returns a `Result`: what it gives is recorded, and what idem has to say is an \
-             error; write `-> Result<T, E>` with `E: From<idem::Error>`",
-        );
+        match &function.signature.output {
+            ReturnType::Type(_, ty) => faults.push_at(
+                ty,
+                "the result is not visible in this type: write `async fn`, or \
+                 `Pin<Box<dyn Future<Output = Result<T, E>>>>`",
+            ),
+            ReturnType::Default => faults.push_at(
+                &function.signature.ident,
+                "an idempotent function returns a `Result`: what it gives is recorded, and what idem has to say is an \
+                 error; write `-> Result<T, E>` with `E: From<idem::Error>`",
+            ),
+        }
         return None;
     };
     let mut unnameable = Unnameable::default();
@@ -153,6 +160,8 @@ pub(super) fn require_owned(signature: &Signature, faults: &mut Faults) {
                     );
                 }
             }
+            // rustc reports a borrow where the argument exists.
+            FnArg::Typed(argument) if conditions(&argument.attrs).next().is_some() => {}
             FnArg::Typed(argument) => {
                 borrows.visit_type(&argument.ty);
                 if borrows.0 {
@@ -183,7 +192,12 @@ impl<'ast> Visit<'ast> for Borrows {
         self.0 |= lifetime.ident != "static";
     }
 
-    // Lifetimes in these types do not borrow from the caller.
+    // Lifetimes in these types do not borrow from the caller; rustc reports one that does beside those of a `for`.
+    fn visit_trait_bound(&mut self, bound: &'ast syn::TraitBound) {
+        if bound.lifetimes.is_none() {
+            visit::visit_trait_bound(self, bound);
+        }
+    }
     fn visit_type_fn_ptr(&mut self, _: &'ast syn::TypeFnPtr) {}
     fn visit_parenthesized_generic_arguments(&mut self, _: &'ast syn::ParenthesizedGenericArguments) {}
 }

@@ -13,7 +13,7 @@ use syn::ext::IdentExt as _;
 
 use super::Arguments;
 use super::function::Function;
-use super::kinds::{Name, OnCrash, Pace, Value};
+use super::kinds::{Name, OnCrash, Pace, Store, Value};
 use super::model::{Model, Scope};
 use super::options::Options;
 use crate::diagnostics::{Fault, Faults};
@@ -28,7 +28,7 @@ pub(crate) fn validate<'f>(
     if item::is_test(function, faults) {
         return None;
     }
-    let arguments = Arguments::of(&function.signature);
+    let arguments = Arguments::of(&function.signature, options.store.as_ref().map(|Store(store)| store));
     missing(&options, &arguments, faults);
     let returns = item::check(function, faults);
     if options.detach.is_present() {

@@ -4,7 +4,7 @@ use proc_macro2::Ident;
 use syn::spanned::Spanned as _;
 use syn::{FnArg, Pat};
 
-use super::super::function::Function;
+use super::super::function::{Function, conditions};
 use super::super::kinds;
 use super::super::model::Recover;
 use crate::diagnostics::Faults;
@@ -33,6 +33,13 @@ fn handed_on(function: &Function, faults: &mut Faults) -> Option<(Option<Ident>,
     for input in &function.signature.inputs {
         match input {
             FnArg::Receiver(own) => receiver = Some(Ident::new("self", own.self_token.span)),
+            FnArg::Typed(argument) if conditions(&argument.attrs).next().is_some() => {
+                complete = false;
+                faults.push_at(
+                    argument,
+                    "`recover` takes all arguments, and a `cfg` may remove this one: put the `cfg` on the function",
+                );
+            }
             FnArg::Typed(argument) => match &*argument.pat {
                 Pat::Ident(pattern) if pattern.subpat.is_none() => arguments.push(pattern.ident.clone()),
                 pattern => {

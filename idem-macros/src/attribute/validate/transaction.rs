@@ -1,13 +1,12 @@
 //! Rules about `transaction`: which argument can carry one, and which options contradict it.
 
 use darling::util::{Flag, SpannedValue};
-use proc_macro2::Ident;
 use syn::ext::IdentExt as _;
 use syn::spanned::Spanned as _;
-use syn::{Expr, FnArg, Pat, Type};
+use syn::{Expr, FnArg, Pat};
 
 use super::super::Arguments;
-use super::super::function::Function;
+use super::super::function::{Function, is_mutable};
 use super::super::kinds::{self, Attempts, Lease, Length, OnCrash, Value};
 use super::super::model::Carrier;
 use super::super::options::Options;
@@ -43,14 +42,16 @@ fn carrier(value: &Expr, function: &Function, arguments: &Arguments) -> Result<C
     let inputs = function.signature.inputs.iter();
     let mut named = inputs.filter_map(|input| match input {
         FnArg::Typed(argument) => match &*argument.pat {
-            Pat::Ident(pattern) if pattern.ident.unraw() == text => Some((&pattern.ident, &*argument.ty)),
+            Pat::Ident(pattern) if pattern.ident.unraw() == text => Some((pattern, &*argument.ty)),
             _ => None,
         },
         FnArg::Receiver(_) => None,
     });
-    let mutable = |ty: &Type| matches!(ty, Type::Reference(reference) if reference.mutability.is_some());
     match named.next_back() {
-        Some((ident, ty)) if mutable(ty) => Ok(Carrier { name: Ident::clone(ident), place: value.span() }),
+        Some((pattern, ty)) if is_mutable(ty) => {
+            let (name, mutability) = (pattern.ident.clone(), pattern.mutability);
+            Ok(Carrier { name, mutability, place: value.span() })
+        }
         Some(_) => Err(format!(
             "the transaction stays the caller's, who commits it: take `{text}` by `&mut`, such as \
              `{text}: &mut Transaction<'_, Postgres>`"
@@ -86,6 +87,11 @@ fn contradictions(options: &Options, faults: &mut Faults) {
             "an attempt that is rolled back leaves no trace to count",
         ),
         ("timeout", options.timeout.as_ref().map(SpannedValue::span), rolled_back),
+        (
+            "store_timeout",
+            options.store_timeout.as_ref().map(SpannedValue::span),
+            "the statements run on the caller's connection, whose own timeout counts",
+        ),
         ("retry_after", options.retry_after.as_ref().map(SpannedValue::span), rolled_back),
         (
             "record_if",

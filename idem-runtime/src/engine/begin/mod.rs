@@ -3,7 +3,7 @@
 //! Owns how the two halves of a call are used apart from each other. What happens in them is in `claim` and `attempt`.
 //!
 //! The lease of such an attempt is renewed by a task of the runtime in which `begin` was called, and by the renewal
-//! thread if that runtime is blocked.
+//! thread if that runtime is blocked or has ended.
 
 mod replayed;
 
@@ -24,6 +24,7 @@ use crate::engine::body::context::{Context, Current, Outcome};
 use crate::engine::claim::claimed::Claimed;
 use crate::engine::claim::{Entry, enter};
 use crate::engine::lease::in_task::RenewalInTask;
+use crate::engine::lease::thread::Watch;
 use crate::engine::prepare::call::Call;
 use crate::engine::prepare::operation::{Operation, rendered};
 use crate::engine::record::attempt::{Attempt as Claim, Recorded};
@@ -126,6 +127,8 @@ impl<R> Operation<R> {
 pub struct Attempt<S: Store> {
     hold: Hold<S>,
     context: Context,
+    /// Lets the renewal thread renew the lease. `None` if the attempt is unprotected.
+    _watch: Option<Watch>,
     // Dropped last, so that the release counts before the attempt is over.
     _pending: Pending,
 }
@@ -139,17 +142,18 @@ enum Hold<S: Store> {
 impl<S: Store> Attempt<S> {
     fn claimed(mut claim: Claim<S>) -> Self {
         claim.start();
+        let watch = Watch::over(claim.claimed().clone());
         renew(claim.claimed());
         let pending = Pending::new(&claim.call().process, Work::Body);
         let context = Context::of(claim.claimed().clone());
-        Self { hold: Hold::Claimed(claim), context, _pending: pending }
+        Self { hold: Hold::Claimed(claim), context, _watch: Some(watch), _pending: pending }
     }
 
     fn unprotected(call: Arc<Call<S>>) -> Self {
         call.observe(Outcome::Unprotected);
         let pending = Pending::new(&call.process, Work::Body);
         let context = Context::new(call.key.clone(), None, call.enclosing.clone());
-        Self { hold: Hold::Unprotected(call), context, _pending: pending }
+        Self { hold: Hold::Unprotected(call), context, _watch: None, _pending: pending }
     }
 
     fn call(&self) -> &Call<S> {
@@ -252,10 +256,13 @@ impl<S: Store> Attempt<S> {
     ///
     /// # Cancellation
     ///
-    /// Dropping the future changes nothing: the value is recorded in the background.
-    pub async fn complete<T: Serialize>(self, value: &T) -> Result<Outcome, Interrupted<S>> {
+    /// Dropping the future changes nothing, also before its first poll: the value is recorded in the background.
+    pub fn complete<T: Serialize>(
+        self,
+        value: &T,
+    ) -> impl Future<Output = Result<Outcome, Interrupted<S>>> + use<S, T> {
         let stored = to_stored(value, self.call().max_result_bytes());
-        self.end(Verdict::Completed, stored).await
+        self.end(Verdict::Completed, stored)
     }
 
     /// The work failed for good: records this error, so that duplicates get it from [`Replayed::result`].
@@ -263,9 +270,12 @@ impl<S: Store> Attempt<S> {
     /// # Errors
     ///
     /// As [`complete`](Self::complete).
-    pub async fn complete_error<E: Serialize>(self, error: &E) -> Result<Outcome, Interrupted<S>> {
+    pub fn complete_error<E: Serialize>(
+        self,
+        error: &E,
+    ) -> impl Future<Output = Result<Outcome, Interrupted<S>>> + use<S, E> {
         let stored = to_stored(error, self.call().max_result_bytes());
-        self.end(Verdict::Failed, stored).await
+        self.end(Verdict::Failed, stored)
     }
 
     /// As [`complete`](Self::complete), with a result that the caller has encoded. Its first byte must be that of a
@@ -274,25 +284,34 @@ impl<S: Store> Attempt<S> {
     /// # Errors
     ///
     /// As [`complete`](Self::complete).
-    pub async fn record(self, verdict: Verdict, result: StoredResult) -> Result<Outcome, Interrupted<S>> {
-        self.end(verdict, result.into()).await
+    pub fn record(
+        self,
+        verdict: Verdict,
+        result: StoredResult,
+    ) -> impl Future<Output = Result<Outcome, Interrupted<S>>> + use<S> {
+        self.end(verdict, result.into())
     }
 
-    async fn end(self, verdict: Verdict, stored: Stored) -> Result<Outcome, Interrupted<S>> {
-        let mut claim = match self.hold {
-            Hold::Claimed(claim) => claim,
-            Hold::Unprotected(_) => return Ok(Outcome::Unprotected),
-        };
-        if let Some(fault) = &stored.fault {
-            claim.call().report(Event::NotStored(fault), claim.grant().attempt);
+    /// Not an `async fn`, and neither are its callers: the result counts also if their future is dropped before its first poll.
+    fn end(
+        mut self,
+        verdict: Verdict,
+        stored: Stored,
+    ) -> impl Future<Output = Result<Outcome, Interrupted<S>>> + use<S> {
+        if let Hold::Claimed(claim) = &mut self.hold {
+            let encoded = Encoded::new(verdict, stored);
+            claim.finished(&encoded);
+            // The work is over: nothing that it carried starts a step while the result is recorded.
+            claim.claimed().lease.end();
+            if let Some(fault) = &encoded.stored.fault {
+                claim.call().report(Event::NotStored(fault), claim.grant().attempt);
+            }
         }
-        // The work is over: nothing that it carried starts a step while the result is recorded.
-        claim.claimed().lease.end();
-        claim.finished(Encoded::new(verdict, stored));
-        Self::recorded(claim).await
+        self.recorded()
     }
 
-    async fn recorded(mut claim: Claim<S>) -> Result<Outcome, Interrupted<S>> {
+    async fn recorded(self) -> Result<Outcome, Interrupted<S>> {
+        let Hold::Claimed(mut claim) = self.hold else { return Ok(Outcome::Unprotected) };
         let call = claim.claimed().call.clone();
         match claim.record().instrument(call.span.clone()).await {
             Recorded::Kept(outcome) => Ok(outcome),
@@ -308,14 +327,23 @@ impl<S: Store> Attempt<S> {
     ///
     /// # Cancellation
     ///
-    /// Dropping the future changes nothing: the key is released in the background.
-    pub async fn fail(self, retry_after: Option<Duration>) -> Duration {
-        let Hold::Claimed(mut claim) = self.hold else { return Duration::ZERO };
-        let number = claim.grant().attempt;
-        let by_policy = claim.call().policy.retry_after.map(|pace| pace.delay(number));
-        let retry_after = retry_after.or(by_policy).unwrap_or_default();
-        claim.release(Some(retry_after), false).await;
-        retry_after
+    /// Dropping the future changes nothing, also before its first poll: the key is released in the background.
+    pub fn fail(mut self, retry_after: Option<Duration>) -> impl Future<Output = Duration> + use<S> {
+        let mut delay = Duration::ZERO;
+        if let Hold::Claimed(claim) = &mut self.hold {
+            let number = claim.grant().attempt;
+            let by_policy = claim.call().policy.retry_after.map(|pace| pace.delay(number));
+            delay = retry_after.or(by_policy).unwrap_or_default();
+            claim.not_recorded(Some(delay), false);
+        }
+        async move {
+            // The whole attempt: `drain` waits for it.
+            let mut attempt = self;
+            if let Hold::Claimed(claim) = &mut attempt.hold {
+                claim.release().await;
+            }
+            delay
+        }
     }
 
     /// The work was not done, and may be asked for again in another form, such as a corrected request: deletes the record
@@ -324,10 +352,12 @@ impl<S: Store> Attempt<S> {
     /// # Errors
     ///
     /// As [`complete`](Self::complete).
-    pub async fn forget(self) -> Result<(), Interrupted<S>> {
-        let Hold::Claimed(mut claim) = self.hold else { return Ok(()) };
-        claim.forgotten();
-        Self::recorded(claim).await.map(drop)
+    pub fn forget(mut self) -> impl Future<Output = Result<(), Interrupted<S>>> + use<S> {
+        if let Hold::Claimed(claim) = &mut self.hold {
+            claim.forgotten();
+        }
+        let recorded = self.recorded();
+        async move { recorded.await.map(drop) }
     }
 
     /// The work began and did not end, as if this were dropped. Returns once the key is released, or will be in the
@@ -371,7 +401,6 @@ enum Ended<T> {
 
 /// Renews the lease of a claim until it ends.
 fn renew<S: Store>(claimed: &Arc<Claimed<S>>) {
-    // Made here, so that the renewal thread has the lease also if the task is not polled.
     let mut renewal = RenewalInTask::new(claimed);
     let runtime = &claimed.call.runtime;
     let claimed = claimed.clone();

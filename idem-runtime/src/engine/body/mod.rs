@@ -21,6 +21,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use self::context::{Context, Current};
 use crate::engine::lease::in_task::RenewalInTask;
+use crate::engine::lease::thread::Watch;
 use crate::engine::prepare::call::Call;
 use crate::engine::record::attempt::{Attempt, Recorded};
 use crate::engine::record::codec::Codec;
@@ -66,7 +67,8 @@ where
         };
         if !attempt.is_finished(codec, &result) {
             let retry_after = codec.retry_delay(&result, attempt.grant().attempt);
-            Box::pin(attempt.release(retry_after, codec.is_value(&result))).await;
+            attempt.not_recorded(retry_after, codec.is_value(&result));
+            Box::pin(attempt.release()).await;
             return result;
         }
         // In its span, as the claim is, because a layer of the store may keep which one it is. The span is lent, not cloned: every
@@ -106,6 +108,7 @@ pub enum Ended<R> {
 async fn drive<S: Store, B: Future>(attempt: &Attempt<S>, mut body: Pin<&mut Option<B>>) -> Ended<B::Output> {
     let call = attempt.call();
     let current = Current::new(Context::of(attempt.claimed().clone()), Some(attempt.claimed().clone()));
+    let _watch = Watch::over(attempt.claimed().clone());
     let mut renewal = RenewalInTask::new(attempt.claimed());
     let mut limit = Limit::new(call.policy.timeout);
     poll_fn(|cx| {

@@ -72,7 +72,7 @@ pub(super) struct Refusal {
     in_flight: bool,
     /// When the store last said so.
     confirmed: Instant,
-    /// When the reading that is under way began.
+    /// When the reading that is under way began, if that was after this refusal.
     reading_since: Option<Instant>,
     /// The end of the lease in the record that the last reading saw, by the store's clock.
     lease_until: Option<Timestamp>,
@@ -181,20 +181,24 @@ impl Waiters {
         let mut shard = waiters.shard(key);
         let polls = shard.entry(key.clone()).or_default();
         let known = polls.iter().find(|poll| poll.runtime == runtime.id()).cloned();
+        let is_new = known.is_none();
         let poll = known.unwrap_or_else(|| {
             let poll = Arc::new(Poll::new(runtime.id(), refusal));
             // Counted before the task reads the key, so that a call that records a result after that wakes it.
             waiters.0.polls.fetch_add(1, Ordering::SeqCst);
             polls.push(poll.clone());
-            let (waiters, key) = (waiters.clone(), key.clone());
-            let task = PollTask { store: store.clone(), patience, key, waiters, poll: poll.clone() };
-            runtime.spawn(task.run());
             poll
         });
         poll.waiters.fetch_add(1, Ordering::Relaxed);
         poll.refused(refusal);
         drop(shard);
-        Waiter { waiters, key: key.clone(), poll }
+        let waiter = Waiter { waiters: waiters.clone(), key: key.clone(), poll: poll.clone() };
+        if is_new {
+            // Not under the lock, because a runtime that was shut down drops the task here.
+            let task = PollTask { store: store.clone(), patience, key: key.clone(), waiters, poll };
+            runtime.spawn(task.run());
+        }
+        waiter
     }
 }
 
@@ -237,8 +241,13 @@ impl<S: Store> PollTask<S> {
         while !self.is_left() {
             match self.read().await {
                 Ok(Some(record)) if record.result.is_some() => {
+                    let shard = self.waiters.shard(&self.key);
+                    if self.poll.last_refusal().reading_since.is_none() {
+                        // A claim was refused after this reading began, so the result may be forgotten by now.
+                        continue;
+                    }
                     // Later callers get a new poll, because the result may be of an older generation by then.
-                    self.remove();
+                    self.remove_from(shard);
                     self.poll.result.send_replace(Some(Arc::new(record)));
                     return;
                 }
@@ -247,6 +256,7 @@ impl<S: Store> PollTask<S> {
                 Err(error) if error.is_transient() => {}
                 _ => self.poll.claimable.notify_one(),
             }
+            self.poll.last_refusal().reading_since = None;
             let remaining = Some(self.poll.last_refusal().left()).filter(|remaining| !remaining.is_zero());
             let pause = pauses.next().unwrap_or(STALE);
             let pause = remaining.map_or(pause, |remaining| pause.min(remaining));
@@ -257,7 +267,6 @@ impl<S: Store> PollTask<S> {
     async fn read(&self) -> Result<Option<Record>, StoreError> {
         self.poll.last_refusal().reading_since = Some(Instant::now());
         let read = timeout(self.patience, self.store.get(&self.key)).await;
-        self.poll.last_refusal().reading_since = None;
         read.unwrap_or_else(|_| Err(unanswered("the record", self.patience)))
     }
 

@@ -7,21 +7,18 @@ use std::task::{Context, Poll};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::engine::claim::claimed::Claimed;
-use crate::engine::lease::thread::Watch;
 use idem_core::Store;
 
 /// Renews the lease of one attempt while its body is polled beside it.
 pub(crate) struct RenewalInTask<S: Store> {
     claimed: Arc<Claimed<S>>,
-    /// Lets the renewal thread renew the lease if the body blocks its thread.
-    _watch: Watch,
     timer: Option<Pin<Box<Sleep>>>,
     renewal: Option<Pin<Box<dyn Future<Output = bool> + Send>>>,
 }
 
 impl<S: Store> RenewalInTask<S> {
     pub(crate) fn new(claimed: &Arc<Claimed<S>>) -> Self {
-        Self { claimed: claimed.clone(), _watch: Watch::over(claimed.clone()), timer: None, renewal: None }
+        Self { claimed: claimed.clone(), timer: None, renewal: None }
     }
 
     /// Renews the lease when it is due; ready when the lease is lost.

@@ -2,15 +2,18 @@
 //!
 //! A call renews its own lease when its body yields the thread. A body that blocks its thread does not yield, and then
 //! nothing else in the caller's runtime may be able to run. So one thread outside that runtime looks at each lease when
-//! half of it is over, and renews it if nobody else has.
+//! half of it is over, and renews it if nobody else has: in the caller's runtime, or in that of the thread if the caller's
+//! has ended.
 
 use std::collections::BTreeMap;
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Instant;
 
+use futures_util::FutureExt as _;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::Notify;
 
@@ -125,7 +128,7 @@ fn start(process: Process) -> bool {
     }
     let thread = move || {
         let ending = Ending(process.clone());
-        if let Ok(runtime) = Builder::new_current_thread().enable_time().build() {
+        if let Ok(runtime) = Builder::new_current_thread().enable_all().build() {
             runtime.block_on(keep(process));
         }
         drop(ending);
@@ -160,13 +163,16 @@ fn look_at(lease: Arc<dyn RenewableLease>) {
         return;
     }
     tokio::spawn(async move {
-        let mut renewal = lease.clone().renew_from_outside();
+        let mut request = lease.clone().renew_from_outside();
         let runtime = lease.runtime().clone();
-        let renewed = poll_fn(|cx| {
-            let _entered = runtime.enter();
-            renewal.as_mut().poll(cx)
-        })
-        .await;
+        let has_ended = has_ended(&runtime);
+        let renewal = poll_fn(|cx| {
+            // The timers of a runtime that has ended panic. The attempts of `begin` outlive theirs.
+            let _entered = (!has_ended).then(|| runtime.enter());
+            request.as_mut().poll(cx)
+        });
+        // Also if it ends meanwhile: then the next look is in this runtime.
+        let renewed = AssertUnwindSafe(renewal).catch_unwind().await.unwrap_or(false);
         if !renewed {
             tokio::time::sleep(lease.lease().pause_after_failure()).await;
         }
@@ -176,11 +182,17 @@ fn look_at(lease: Arc<dyn RenewableLease>) {
     });
 }
 
+/// Whether a runtime was shut down. Tokio drops a task that is spawned there at once.
+fn has_ended(runtime: &Handle) -> bool {
+    let probe = runtime.spawn(pending::<()>());
+    let has_ended = probe.is_finished();
+    probe.abort();
+    has_ended
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
-
-    use futures_util::FutureExt as _;
 
     use super::*;
     use crate::engine::lease::Sent;

@@ -15,6 +15,7 @@ use crate::engine::record::codec::Codec;
 use crate::engine::record::complete::not_stored;
 use crate::engine::record::encoding::Encoded;
 use crate::engine::report::{Event, Stopwatch};
+use crate::engine::retry::{unanswered, within};
 use crate::error::{Error, Loss, NotStored, StoreError};
 use idem_core::Store;
 use idem_core::protocol::{
@@ -113,9 +114,10 @@ impl<S: Store> Attempt<S> {
         if self.is_decided() {
             return false;
         }
-        match codec.encode(self.call(), self.grant().attempt, result) {
+        match codec.encode(self.call(), result) {
             Some(encoded) => {
-                self.finished(encoded);
+                self.finished(&encoded);
+                codec.check(self.call(), self.grant().attempt, &encoded);
                 true
             }
             None => {
@@ -127,12 +129,14 @@ impl<S: Store> Attempt<S> {
         }
     }
 
-    /// Releases the claim after a result that is not recorded, a value or an error.
-    pub(crate) async fn release(&mut self, retry_after: Option<Duration>, is_value: bool) {
+    /// The body is done with a result that is not recorded, a value or an error. From now on the claim is released also if the
+    /// call is dropped.
+    pub(crate) fn not_recorded(&mut self, retry_after: Option<Duration>, is_value: bool) {
         let attempt = self.claimed.grant.attempt;
         let by_policy = || self.call().policy.retry_after.map(|pace| pace.delay(attempt));
         let retry_after = retry_after.or_else(by_policy).unwrap_or_default();
         let cause = self.claimed.log.cause().unwrap_or(ReleaseCause::Failed);
+        self.phase = Phase::Releasing(self.claimed.release_request(cause).with_retry_after(retry_after));
         let released = CallEnd::Released { attempt, retry_after };
         let ending = match (cause, self.claimed.log.refused()) {
             // No later call asks `recover` again, so an operator must decide.
@@ -153,7 +157,6 @@ impl<S: Store> Attempt<S> {
             self.body_ended();
         }
         self.call().end(&ending);
-        self.release_now(self.claimed.release_request(cause).with_retry_after(retry_after)).await;
     }
 
     /// The body was not started after all.
@@ -163,20 +166,25 @@ impl<S: Store> Attempt<S> {
 
     /// The body panicked.
     pub(crate) async fn abandon(&mut self) {
-        self.release_now(self.claimed.release_request(ReleaseCause::Abandoned)).await;
+        self.phase = Phase::Releasing(self.claimed.release_request(ReleaseCause::Abandoned));
+        self.release().await;
     }
 
     /// The body took longer than its timeout and was dropped.
     pub(crate) async fn time_out(&mut self, after: Duration) {
         self.report(Event::TimedOut(after));
-        self.release_now(self.claimed.release_request(ReleaseCause::Abandoned)).await;
+        self.abandon().await;
     }
 
-    async fn release_now(&mut self, request: Release) {
-        self.phase = Phase::Releasing(request);
+    /// Releases the claim of a body that is done without a result.
+    pub(crate) async fn release(&mut self) {
+        let Phase::Releasing(request) = self.phase else { return };
         // Work outside the body learns of the end now, without waiting for the store.
         self.claimed.lease.end();
-        if let Err(error) = self.claimed.release(request, false).await {
+        // Recording the steps before it may take the rest of the lease.
+        let patience = self.call().policy.store_timeout;
+        let released = within(patience, self.claimed.release(request, false)).await;
+        if let Err(error) = released.unwrap_or_else(|_| Err(unanswered("the release", patience))) {
             // The caller does not wait longer; the release is retried in the background.
             self.report(Event::ReleaseFailed(&error));
             self.claimed.release_behind(request);
@@ -185,22 +193,22 @@ impl<S: Store> Attempt<S> {
     }
 
     /// The body is done with this result, which [`record`](Self::record) records. From now on it is recorded also if the call is
-    /// dropped.
-    pub(crate) fn finished(&mut self, Encoded { verdict, stored }: Encoded) {
+    /// dropped, or an observer panics.
+    pub(crate) fn finished(&mut self, Encoded { verdict, stored }: &Encoded) {
+        self.phase = Phase::Recording(self.claimed.complete_request(*verdict, stored.result.clone()));
         self.body_ended();
-        if verdict == Verdict::Failed {
+        if *verdict == Verdict::Failed {
             self.call().end(&CallEnd::Terminal);
         }
-        self.phase = Phase::Recording(self.claimed.complete_request(verdict, stored.result));
     }
 
     /// The work was not done, and its record is deleted with its fingerprint: as a result that ends when it is recorded.
     pub(crate) fn forgotten(&mut self) {
-        self.body_ended();
         let result = StoredResult::Tombstone(Tombstone::TooLarge);
         let mut request = self.claimed.complete_request(Verdict::Completed, result);
         request.ttl = Duration::ZERO;
         self.phase = Phase::Recording(request);
+        self.body_ended();
     }
 
     /// Records the result with which the body [`finished`](Self::finished).

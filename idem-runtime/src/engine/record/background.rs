@@ -214,7 +214,8 @@ pub(crate) fn finish(
     if !std::thread::panicking() {
         let _entered = runtime.enter();
         let mut cx = Context::from_waker(Waker::noop());
-        // A timer panics if the runtime was shut down. By then the store has the request.
+        // A timer panics if the runtime was shut down. By then the store has the request. A result that is dropped here
+        // is reported.
         match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(&mut cx))) {
             Ok(Poll::Pending) => {}
             Ok(Poll::Ready(())) | Err(_) => return None,

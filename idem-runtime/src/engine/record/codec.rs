@@ -4,6 +4,7 @@
 //! need bounds on those types, and the code that uses a codec is not generic over a trait.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -89,20 +90,24 @@ impl<R, T, E> Codec<R, T, E> {
         refusal.map(|error| self.refusal(error))
     }
 
-    /// What to record for the result of this attempt; `None` to release the key instead. If a duplicate cannot get the
-    /// result, that is reported here and not when a duplicate comes.
-    pub(crate) fn encode<S: Store>(&self, call: &Call<S>, attempt: u32, result: &R) -> Option<Encoded> {
-        let encoded = self.rules.encode((self.as_result)(result), call.max_result_bytes())?;
+    /// What to record for this result; `None` to release the key instead.
+    pub(crate) fn encode<S: Store>(&self, call: &Call<S>, result: &R) -> Option<Encoded> {
+        self.rules.encode((self.as_result)(result), call.max_result_bytes())
+    }
+
+    /// If a duplicate cannot get this result, reports that now and not when a duplicate comes.
+    pub(crate) fn check<S: Store>(&self, call: &Call<S>, attempt: u32, encoded: &Encoded) {
         if let Some(fault) = &encoded.stored.fault {
             call.report(Event::NotStored(fault), attempt);
         }
         // Decoding doubles the work, so it is checked in debug builds only.
         if let (true, StoredResult::Value(bytes)) = (cfg!(debug_assertions), &encoded.stored.result)
-            && let Err(fault) = self.rules.decode(encoded.verdict, bytes)
+            // The copy is dropped in there too, because that may panic.
+            && let Ok(Some(fault)) =
+                catch_unwind(AssertUnwindSafe(|| self.rules.decode(encoded.verdict, bytes).err()))
         {
             call.report(Event::NotReplayable(fault.reason()), attempt);
         }
-        Some(encoded)
     }
 
     /// The recorded result, or the error that the caller gets instead.

@@ -3,8 +3,6 @@
 //! Owns the request, its retries while the caller waits, and the tombstone of a result that is too large for the store. `late`
 //! goes on when the caller waits no longer.
 
-use std::sync::Arc;
-
 use tokio::time::Instant;
 
 use crate::engine::body::steps::Recorder as _;
@@ -60,15 +58,6 @@ impl<S: Store> Claimed<S> {
                 Ok(_) => Waiters::wake_in(&self.call.store, &self.call.key),
             }
             return answer;
-        }
-    }
-
-    /// Records a result whose caller has gone away.
-    pub(crate) async fn complete_behind(self: Arc<Self>, mut request: Complete) {
-        match self.complete(&mut request).await {
-            Ok(CompleteAnswer::Done) => {}
-            Ok(_) => self.report_unrecorded(&request, None),
-            Err(error) => self.record_late(request, &error),
         }
     }
 }

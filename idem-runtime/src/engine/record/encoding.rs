@@ -151,7 +151,7 @@ pub(crate) fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, NotDeco
     }
 }
 
-/// Error texts of serde and of derived code that never contain a value. Any other text may contain one.
+/// How error texts of serde and of derived code begin. What follows, and any other text, may contain a value.
 const ENCODING_FAULTS: [&str; 6] = [
     "key must be a string",
     "float key must be finite",
@@ -163,11 +163,9 @@ const ENCODING_FAULTS: [&str; 6] = [
 
 fn encoding_fault(error: &serde_json::Error) -> String {
     let text = error.to_string();
-    if ENCODING_FAULTS.iter().any(|known| text.starts_with(known)) {
-        text
-    } else {
-        "its `Serialize` returned an error".to_owned()
-    }
+    let known = ENCODING_FAULTS.iter().find(|known| text.starts_with(**known));
+    // Without the rest of the text, which may be a user's own.
+    known.map_or("its `Serialize` returned an error", |known| known).to_owned()
 }
 
 /// The reason and the position, without the value that was found there.
@@ -187,7 +185,28 @@ fn decoding_fault(error: &serde_json::Error) -> String {
 
 /// Errors that first name what was found and then what was expected.
 const FOUND: [&str; 5] =
-    ["invalid type: ", "invalid value: ", "invalid length ", "unknown variant ", "unknown field "];
+    ["invalid type: ", "invalid value: ", "invalid length ", "unknown variant `", "unknown field `"];
+
+/// The words of serde's `Unexpected`, and of `serde_json`, for the kind of a value. Any other word may be a value.
+const KINDS: [&str; 17] = [
+    "boolean",
+    "integer",
+    "floating point",
+    "character",
+    "string",
+    "byte array",
+    "unit value",
+    "null",
+    "Option value",
+    "newtype struct",
+    "sequence",
+    "map",
+    "enum",
+    "unit variant",
+    "newtype variant",
+    "tuple variant",
+    "struct variant",
+];
 
 fn without_value(message: &str) -> String {
     // These texts only name fields and types of the program.
@@ -199,10 +218,18 @@ fn without_value(message: &str) -> String {
         return "its `Deserialize` returned an error".to_owned();
     };
     let value = &message[fault.len()..];
-    // The text names the kind of the value first, then the value in quotes.
-    let kind = value.split(['`', '"', ',']).next().unwrap_or_default().trim();
-    let fault = fault.trim_end_matches([' ', ':']);
-    let reason = if kind.is_empty() { fault.to_owned() } else { format!("{fault}: {kind}") };
+    let is_of_kind = fault.ends_with(": ");
+    let fault = fault.trim_end_matches([' ', ':', '`']);
+    let mut reason = fault.to_owned();
+    if is_of_kind {
+        // The text names the kind of the value first, then the value in quotes.
+        let kind = value.split(['`', '"', ',']).next().unwrap_or_default().trim();
+        if !KINDS.contains(&kind) {
+            // Not serde's own text, such as that of `serde_repr`.
+            return reason;
+        }
+        reason = format!("{fault}: {kind}");
+    }
     // The value may contain this text too, so the last occurrence counts.
     match message.rsplit_once(", expected ") {
         Some((_, expected)) if !expected.contains('"') => format!("{reason}, expected {expected}"),
@@ -287,6 +314,39 @@ mod tests {
         assert_eq!(fault.to_string(), "its `Serialize` returned an error");
         let fault = to_stored(&HashMap::from([((1_u8, 2_u8), 3)]), 100).fault.unwrap();
         assert_eq!(fault.to_string(), "key must be a string");
+    }
+
+    #[test]
+    fn a_text_of_a_users_own_that_begins_as_one_of_serde_is_not_repeated() {
+        struct Own(&'static str);
+        impl Serialize for Own {
+            fn serialize<S: serde::Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
+                Err(serde::ser::Error::custom(self.0))
+            }
+        }
+        #[derive(Debug)]
+        struct Read;
+        impl<'de> Deserialize<'de> for Read {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                Err(serde::de::Error::custom(String::deserialize(deserializer)?))
+            }
+        }
+        for text in ["number out of range: 4711", "key must be a string, not 4711"] {
+            let fault = to_stored(&Own(text), 100).fault.unwrap();
+            assert!(!fault.to_string().contains("4711"), "{fault}");
+        }
+        for text in [
+            "invalid value: 4711",
+            "invalid value: 4711, expected one of: 1, 2",
+            "invalid length 4711, expected fewer elements in array",
+            "invalid type: account 4711",
+            "unknown variant 4711, expected 12",
+            "unknown field 4711",
+        ] {
+            let bytes = serde_json::to_vec(text).unwrap();
+            let reason = from_bytes::<Read>(&bytes).unwrap_err().reason().to_string();
+            assert!(!reason.contains("4711"), "{reason}");
+        }
     }
 
     #[test]

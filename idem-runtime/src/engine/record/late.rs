@@ -19,6 +19,23 @@ use idem_core::Store;
 use idem_core::protocol::{Complete, CompleteAnswer, StoredResult};
 
 impl<S: Store> Claimed<S> {
+    /// Records a result whose caller has gone away.
+    pub(crate) fn complete_behind(self: Arc<Self>, request: Complete) -> impl Future<Output = ()> + Send {
+        // Made here, so that the result is reported also if its runtime was shut down before the first poll.
+        let mut late = Late { claimed: self, waiting: Some(request), _room: None };
+        async move {
+            let claimed = late.claimed.clone();
+            let Some(request) = &mut late.waiting else { return };
+            let answer = claimed.complete(request).await;
+            let Some(request) = late.waiting.take() else { return };
+            match answer {
+                Ok(CompleteAnswer::Done) => {}
+                Ok(_) => claimed.report_unrecorded(&request, None),
+                Err(error) => claimed.record_late(request, &error),
+            }
+        }
+    }
+
     /// Continues to record a result after `error`, if a retry may help and the limits allow it. Gives the result up
     /// otherwise.
     pub(crate) fn record_late(self: &Arc<Self>, request: Complete, error: &StoreError) {
@@ -31,7 +48,7 @@ impl<S: Store> Claimed<S> {
             return self.report_unrecorded(&request, Some(error));
         };
         self.report(Event::NotYetRecorded(error));
-        let late = Late { claimed: self.clone(), waiting: Some(request), _room: room };
+        let late = Late { claimed: self.clone(), waiting: Some(request), _room: Some(room) };
         self.call.runtime.spawn(late.record());
     }
 
@@ -54,7 +71,8 @@ struct Late<S: Store> {
     claimed: Arc<Claimed<S>>,
     /// `None` once it is recorded or given up.
     waiting: Option<Complete>,
-    _room: LateRoom,
+    /// `None` as long as it is as if the caller still waited.
+    _room: Option<LateRoom>,
 }
 
 impl<S: Store> Late<S> {
@@ -88,7 +106,7 @@ impl<S: Store> Late<S> {
 impl<S: Store> Drop for Late<S> {
     fn drop(&mut self) {
         if let Some(request) = self.waiting.take() {
-            let ended = StoreError::unavailable("its runtime was shut down first");
+            let ended = StoreError::outcome_unknown("its runtime was shut down first");
             self.claimed.report_unrecorded(&request, Some(&ended));
         }
     }

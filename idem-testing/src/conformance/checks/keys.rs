@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use futures_util::future::join_all;
 
+use crate::conformance::stage::Stage;
 use crate::conformance::trial::{Broken, Checked, LONG, Trial, same, value};
 use idem_core::protocol::{
     CompleteAnswer, ReleaseAnswer, ReleaseCause, RenewAnswer, Resolution, ResolveAnswer,
@@ -302,6 +303,24 @@ pub(crate) async fn every_operation_reaches_a_hostile_key(t: &Trial) -> Checked 
         same("result", t.record(&key).await?.result, Some(value("r")))?;
         same("forget", t.forget(&key).await?, true)?;
         same("record", t.get(&key).await?, None)?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn forgetting_one_key_leaves_the_others(t: &Trial) -> Checked {
+    let names = ["a", "a/b", "a/", "A", "ab", "a%", "a*", "a_"];
+    let mut kept = Vec::new();
+    for name in names {
+        let key = t.key(name)?;
+        t.bring(&key, Stage::Completed).await?;
+        kept.push((t.get(&key).await?, key));
+    }
+    for name in ["a*", "a%", "a_", "a"] {
+        same("forget", t.forget(&t.key(name)?).await?, true)?;
+        kept.retain(|(_, key)| key.key().as_str() != name);
+        for (before, key) in &kept {
+            t.unchanged(key, before).await?;
+        }
     }
     Ok(())
 }

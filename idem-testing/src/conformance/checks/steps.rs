@@ -1,30 +1,15 @@
-//! Checks of recording the steps of a body.
-
-mod lifetime;
+//! Checks of steps: any bytes, any number, and as long as their record.
 
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use crate::conformance::stage::Stage;
-use crate::conformance::trial::{Checked, Held, LONG, Trial, print_of, same, that, value};
-use crate::{Fault, OperationKind};
+use crate::conformance::trial::{Checked, DAY, Held, LONG, Trial, print_of, same, that, value};
 use idem_core::Store;
 use idem_core::StoreErrorKind;
-use idem_core::protocol::{
-    Claim, CompleteAnswer, RecordStepAnswer, RecordedStep, ReleaseAnswer, ReleaseCause, StoredResult,
-    Tombstone,
-};
+use idem_core::protocol::{Claim, CompleteAnswer, RecordStepAnswer, RecordedStep, StoredResult, Tombstone};
 
 use RecordStepAnswer::{Lost, Recorded};
-pub(crate) use lifetime::{
-    a_new_generation_knows_no_step_of_the_one_before, a_refused_claim_leaves_the_steps,
-    a_resolved_key_has_no_steps, a_result_takes_the_place_of_the_steps,
-    a_takeover_has_the_steps_of_who_was_taken_over, keys_do_not_share_steps,
-    steps_are_kept_as_long_as_their_record, steps_outlive_a_doubt_and_an_operators_release,
-    steps_outlive_a_release_and_a_new_fingerprint, steps_outlive_a_renewal,
-    steps_outlive_attempts_that_ran_out,
-};
 
 fn step(name: &str) -> RecordedStep {
     RecordedStep::new(name.to_owned(), None, value(format!("of {name}")))
@@ -47,30 +32,6 @@ async fn held_with(t: &Trial, name: &str, request: &Claim, steps: &[RecordedStep
     let held = t.grant(&t.key(name)?, request).await?;
     record(t, &held, steps).await?;
     Ok(held)
-}
-
-pub(crate) async fn steps_are_recorded_in_their_order(t: &Trial) -> Checked {
-    held_with(t, "a", &t.ask(), &steps(5)).await.map(drop)
-}
-
-pub(crate) async fn a_step_changes_nothing_but_the_steps(t: &Trial) -> Checked {
-    for request in [t.ask(), t.ask_in_doubt().with_fingerprint(Some(print_of(9)))] {
-        let key = t.key(format!("{:?}", request.on_crash))?;
-        let held = t.grant(&key, &request).await?;
-        let mut record = t.record(&key).await?;
-        for (position, step) in (0..).zip(steps(3)) {
-            same("record_step", t.record_step(&held, position, &step).await?, Recorded)?;
-            record.steps.push(step);
-            same("record", t.record(&key).await?, record.clone())?;
-        }
-        that(t.busy(&key).await? <= LONG, "the lease is as it was")?;
-    }
-    Ok(())
-}
-
-pub(crate) async fn a_step_is_taken_even_if_the_lease_is_over(t: &Trial) -> Checked {
-    let held = t.bring(&t.key("a")?, Stage::Lapsed).await?;
-    record(t, &held, &steps(2)).await
 }
 
 pub(crate) async fn a_step_is_all_that_it_was(t: &Trial) -> Checked {
@@ -140,26 +101,6 @@ pub(crate) async fn a_step_over_the_limit_is_refused_and_nothing_applied(t: &Tri
     same("steps", t.record(&held.key).await?.steps, vec![step("step 0"), tombstone])
 }
 
-pub(crate) async fn a_step_asked_again_is_recorded_once(t: &Trial) -> Checked {
-    let steps = steps(3);
-    let held = held_with(t, "a", &t.ask(), &steps).await?;
-    let before = t.get(&held.key).await?;
-    for (position, step) in (0..).zip(&steps) {
-        same("record_step", t.record_step(&held, position, step).await?, Recorded)?;
-    }
-    t.unchanged(&held.key, &before).await
-}
-
-pub(crate) async fn a_lost_step_is_found_recorded(t: &Trial) -> Checked {
-    let held = t.take(&t.key("a")?).await?;
-    t.store.faults.next(OperationKind::RecordStep, Fault::FailAfter);
-    let lost = t.store.record_step(&held.key, &held.recording(0, &step("one"))).await;
-    that(lost.is_err(), "the answer should be lost")?;
-    same("record_step", t.record_step(&held, 0, &step("one")).await?, Recorded)?;
-    same("record_step", t.record_step(&held, 1, &step("two")).await?, Recorded)?;
-    same("steps", t.record(&held.key).await?.steps, vec![step("one"), step("two")])
-}
-
 pub(crate) async fn another_step_at_a_position_that_is_taken_is_lost(t: &Trial) -> Checked {
     let input = Some(print_of(1));
     let there = step("charge").with_input(input);
@@ -195,66 +136,49 @@ pub(crate) async fn a_step_beyond_the_next_position_is_lost(t: &Trial) -> Checke
     Ok(())
 }
 
-pub(crate) async fn a_step_that_comes_too_late_is_lost_and_changes_nothing(t: &Trial) -> Checked {
-    let held = |stage: &Stage| matches!(stage, Stage::Running | Stage::Lapsed | Stage::InDoubt);
-    for stage in Stage::ALL.into_iter().filter(|stage| !held(stage)) {
-        let key = t.key(format!("{stage:?}"))?;
-        let held = t.bring(&key, stage).await?;
-        let before = t.get(&key).await?;
-        same("record_step", t.record_step(&held, 0, &step("late")).await?, Lost)
-            .map_err(|broken| broken.at(stage))?;
-        t.unchanged(&key, &before).await.map_err(|broken| broken.at(stage))?;
-    }
-    Ok(())
-}
-
-pub(crate) async fn nobody_records_a_step_of_anothers_claim(t: &Trial) -> Checked {
-    for stage in Stage::ALL {
-        let key = t.key(format!("{stage:?}"))?;
-        let held = t.bring(&key, stage).await?;
-        let before = t.get(&key).await?;
-        for thief in [held.with_another_owner(), held.with_fence(-1), held.with_fence(1)] {
-            same("record_step", t.record_step(&thief, 0, &step("stolen")).await?, Lost)
-                .map_err(|broken| broken.at(stage))?;
-        }
-        t.unchanged(&key, &before).await.map_err(|broken| broken.at(stage))?;
-    }
-    Ok(())
-}
-
-pub(crate) async fn nobody_is_told_of_anothers_step(t: &Trial) -> Checked {
-    let held = held_with(t, "a", &t.ask(), &steps(2)).await?;
-    for thief in [held.with_another_owner(), held.with_fence(-1), held.with_fence(1)] {
-        for (position, step) in (0..).zip(steps(2)) {
-            same("record_step", t.record_step(&thief, position, &step).await?, Lost)?;
-        }
-    }
-    Ok(())
-}
-
-pub(crate) async fn a_step_for_an_absent_key_is_lost_and_makes_none(t: &Trial) -> Checked {
-    let held = Held { key: t.key("b")?, ..t.take(&t.key("a")?).await? };
-    same("record_step", t.record_step(&held, 0, &step("one")).await?, Lost)?;
-    same("record", t.get(&held.key).await?, None)
-}
-
-pub(crate) async fn a_slow_owner_records_nothing_for_its_successor(t: &Trial) -> Checked {
-    let slow = held_with(t, "a", &t.ask_short(), &steps(1)).await?;
-    t.pass(t.short()).await;
-    let next = t.take(&slow.key).await?;
-    same("record_step by the slow one", t.record_step(&slow, 1, &step("slow")).await?, Lost)?;
-    same("what it recorded", t.record_step(&slow, 0, &step("step 0")).await?, Lost)?;
-    same("record_step by the next", t.record_step(&next, 1, &step("next")).await?, Recorded)?;
-    same("steps", t.record(&slow.key).await?.steps, vec![step("step 0"), step("next")])
-}
-
-pub(crate) async fn a_late_copy_of_a_step_is_not_the_next_one(t: &Trial) -> Checked {
-    let held = held_with(t, "a", &t.ask(), &steps(1)).await?;
-    let copy = held.recording(0, &step("step 0"));
-    same("release", t.release(&held, ReleaseCause::Failed).await?, ReleaseAnswer::Released)?;
-    let next = t.take(&held.key).await?;
-    same("record_step", t.record_step(&next, 1, &step("step 1")).await?, Recorded)?;
-    let late = t.store.record_step(&held.key, &copy).await.map_err(|error| error.kind());
-    same("the late copy", late, Ok(Lost))?;
+pub(crate) async fn steps_are_kept_as_long_as_their_record(t: &Trial) -> Checked {
+    let held = held_with(t, "a", &t.ask_short().with_ttl(DAY), &steps(2)).await?;
+    t.pass(t.short() * 3).await;
+    t.purge(1_000).await?;
     same("steps", t.record(&held.key).await?.steps, steps(2))
+}
+
+pub(crate) async fn a_new_generation_knows_no_step_of_the_one_before(t: &Trial) -> Checked {
+    let held = held_with(t, "forgotten", &t.ask(), &steps(2)).await?;
+    same("forget", t.forget(&held.key).await?, true)?;
+    record(t, &t.take(&held.key).await?, &[step("new")]).await?;
+    let short = t.short();
+    // Its time begins with a renewal: a slow server takes long for the steps.
+    let expiring = t.ask().with_ttl(short);
+    for (name, fingerprint) in [("expired", None), ("expired with a fingerprint", Some(print_of(2)))] {
+        let held = held_with(t, name, &expiring.clone().with_fingerprint(fingerprint), &steps(2)).await?;
+        t.renew(&held, short).await?;
+        t.pass(short * 2).await;
+        same("record_step", t.record_step(&held, 2, &step("late")).await?, Lost)?;
+        let next = t.take(&held.key).await?;
+        same("attempt", next.grant.attempt, 1)?;
+        same("steps", t.record(&held.key).await?.steps, Vec::new())?;
+        record(t, &next, &[step("new")]).await?;
+    }
+    let held = held_with(t, "purged", &expiring, &steps(2)).await?;
+    t.renew(&held, short).await?;
+    t.pass(short * 2).await;
+    t.purge(1_000).await?;
+    record(t, &t.take(&held.key).await?, &[step("new")]).await
+}
+
+pub(crate) async fn keys_do_not_share_steps(t: &Trial) -> Checked {
+    let keys = ["a", "A", "a ", "a\0", "a/0", "b"];
+    let mut held = Vec::new();
+    for name in keys {
+        held.push(held_with(t, name, &t.ask(), &[step(name)]).await?);
+    }
+    let elsewhere = t.grant(&t.key_in("2", "a")?, &t.ask()).await?;
+    same("steps", t.record(&elsewhere.key).await?.steps, Vec::new())?;
+    t.complete(&held[0], b"receipt").await?;
+    t.forget(&held[5].key).await?;
+    for (name, held) in keys.into_iter().zip(&held).take(5).skip(1) {
+        same("steps", t.record(&held.key).await?.steps, vec![step(name)])?;
+    }
+    Ok(())
 }

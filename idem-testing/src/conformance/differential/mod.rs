@@ -1,15 +1,17 @@
-//! The differential test: a long random history of several owners is sent to a store and to the pure protocol, whose
-//! answers and records must be the same.
+//! The differential test: requests are sent to a store and to the pure protocol, whose answers and records must be the
+//! same.
 //!
-//! Owns the comparison; `moves` draws the operations, and `oracle` computes the expected answers. Unlike the checks, it
-//! takes its expectations from the protocol's own functions.
+//! Owns the comparison of a long random history, whose operations `moves` draws; `traces` are the short histories, every
+//! one of them. `oracle` computes the expected answers. Unlike the other checks, it takes its expectations from the
+//! protocol's own functions.
 
+mod alphabet;
 mod asking;
 mod moves;
 mod oracle;
+pub(super) mod traces;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
@@ -17,10 +19,6 @@ use tokio::time::Instant;
 use self::asking::{Answer, Ask};
 use self::moves::Gambler;
 use self::oracle::{Oracle, Wanted};
-use super::Violation;
-use super::history::History;
-use super::runner;
-use super::subject::Subject;
 use super::trial::{Broken, Checked, Trial, answered, same, that};
 use super::witness::Witness;
 use crate::{Fault, OperationKind};
@@ -29,42 +27,9 @@ use idem_core::Store;
 use idem_core::StoreError;
 use idem_core::protocol::Timestamp;
 
-/// Sends `operations` random operations, drawn from `seed`, to the subject from `factory` and to the pure protocol.
-/// Some of the store's answers are lost, and some operations fail before they are applied.
-///
-/// If time is paused, it advances by random steps that often end exactly at the end of a lease or lifetime. On a real
-/// clock, leases and lifetimes are either very long or over at once, so that no answer depends on the duration of the
-/// test; the store's clock must be that of this host.
-///
-/// # Errors
-///
-/// The [`Violation`] with the seed and the end of the history, if an answer or a record differs.
-///
-/// # Panics
-///
-/// If `factory` panics.
-pub fn run<F, S>(seed: u64, operations: usize, factory: F) -> Result<Answers, Violation>
-where
-    F: FnOnce() -> S + Send + 'static,
-    S: Future<Output = Subject>,
-{
-    let (history, answers) = (Arc::new(History::default()), Arc::new(Mutex::new(Answers::new())));
-    let count = answers.clone();
-    let found =
-        runner::run(false, factory, &history, move |trial| Box::pin(compare(trial, seed, operations, count)));
-    found.map_err(|Broken(what)| Violation {
-        name: format!("a random history of {operations} operations from seed {seed}"),
-        rule: "every answer is the protocol's",
-        what,
-        history: history.render(),
-    })?;
-    let answers = std::mem::take(&mut *answers.lock().unwrap_or_else(PoisonError::into_inner));
-    Ok(answers)
-}
-
 /// How many times each kind of answer occurred, by names such as `claim: Granted`. A random history has not tested what
 /// never occurred.
-pub type Answers = BTreeMap<&'static str, usize>;
+pub(super) type Answers = BTreeMap<&'static str, usize>;
 
 /// The store's time, as far as it can be known from outside.
 struct Now {
@@ -95,8 +60,14 @@ impl Now {
     }
 }
 
-async fn compare(t: &Trial, seed: u64, operations: usize, answers: Arc<Mutex<Answers>>) -> Checked {
-    let mut oracle = Oracle::new(t.is_exact());
+/// Sends `operations` random operations, drawn from `seed`, to the store and to the pure protocol. Some of the store's
+/// answers are lost, and some operations fail before they are applied.
+///
+/// If time is paused, it advances by random steps that often end exactly at the end of a lease or lifetime. On a real
+/// clock, leases and lifetimes are either very long or over at once, so that no answer depends on the duration of the
+/// test; the store's clock must be that of this host.
+pub(super) async fn history(t: &Trial, seed: u64, operations: usize) -> Checked<Answers> {
+    let (mut oracle, mut answers) = (Oracle::new(t.is_exact()), Answers::new());
     let now = Now::of(t, &mut oracle).await?;
     // Keys that are easily confused.
     let keys = ["a", "A", "a ", "a\0"].map(|name| t.key(name));
@@ -110,12 +81,13 @@ async fn compare(t: &Trial, seed: u64, operations: usize, answers: Arc<Mutex<Ans
         let (key, ask) = gambler.draw(&oracle);
         let store = &t.handles[gambler.below(t.handles.len())];
         let fault = gambler.fault();
-        let answer = step(store, &mut oracle, &mut gambler, &now, (&key, &ask, fault))
-            .await
-            .map_err(|Broken(what)| Broken(format!("operation {number}, {ask:?}: {what}")))?;
-        *answers.lock().unwrap_or_else(PoisonError::into_inner).entry(answer).or_default() += 1;
+        let answer = step(store, &mut oracle, &mut gambler, &now, (&key, &ask, fault)).await;
+        let answer = answer.map_err(|Broken(what)| {
+            Broken(format!("IDEM_SEED={seed}: operation {number}, {ask:?}: {what}"))
+        })?;
+        *answers.entry(answer).or_default() += 1;
     }
-    Ok(())
+    Ok(answers)
 }
 
 /// Sends one operation to both, and compares the answers and then the records. Returns the name of the answer.
@@ -135,7 +107,7 @@ async fn step(
         let wanted = oracle.step(key, ask, before);
         wrote = wanted.wrote;
         if fault.is_none() {
-            agree(oracle, key, &given, &wanted)?;
+            agree(oracle, key, given.as_ref().map_err(failed)?, &wanted)?;
         }
     }
     if fault.is_some() {
@@ -160,12 +132,10 @@ async fn step(
 }
 
 /// Compares an answer with the expected one.
-fn agree(
-    oracle: &mut Oracle,
-    key: &RecordKey,
-    given: &Result<Answer, StoreError>,
-    wanted: &Wanted,
-) -> Checked {
-    let given = given.as_ref().map_err(|error| Broken(format!("the store failed: {error}")))?;
+fn agree(oracle: &mut Oracle, key: &RecordKey, given: &Answer, wanted: &Wanted) -> Checked {
     that(oracle.same_answer(key, given, wanted), format!("wanted {:?}, got {given:?}", wanted.answer))
+}
+
+fn failed(error: &StoreError) -> Broken {
+    Broken(format!("the store failed: {error}"))
 }

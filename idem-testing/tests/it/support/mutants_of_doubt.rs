@@ -86,7 +86,7 @@ impl Rules for WorkerInDoubtIsNotTold {
     fn renew(record: Option<&Record>, request: &Renew, now: Timestamp) -> Transition<RenewAnswer> {
         let step = protocol::renew(record, request, now);
         match step.answer {
-            RenewAnswer::HeldInDoubt => step.with_answer(RenewAnswer::Held),
+            RenewAnswer::HeldInDoubt => Transition::new(step.write, RenewAnswer::Held),
             _ => step,
         }
     }

@@ -93,7 +93,7 @@ impl Rules for StepRecordedTwice {
 /// A step is acknowledged without being written.
 impl Rules for StepAcknowledgedUnwritten {
     fn record_step(record: Option<&Record>, request: &RecordStep, now: Timestamp) -> StepOf {
-        protocol::record_step(record, request, now).with_write(None)
+        Transition::new(None, protocol::record_step(record, request, now).answer)
     }
 }
 

@@ -65,3 +65,26 @@ async fn a_record_larger_than_the_producers_default_is_set_aside() {
     }
     assert_eq!((shop.deliveries(), progress.summary().broker_errors), (1, 0));
 }
+
+#[tokio::test]
+async fn a_record_without_room_for_the_headers_of_a_retry_is_set_aside() {
+    let (kafka, shop, progress) = (MockCluster::new(1).unwrap(), Shop::default(), Progress::new());
+    for topic in ["near", "near-retry", "near-dead"] {
+        kafka.create_topic(topic, PARTITIONS, 1).unwrap();
+    }
+    let orders = Orders::on(&kafka.bootstrap_servers(), "near", true, "range,roundrobin");
+    let mut near = ClientConfig::new();
+    near.set("bootstrap.servers", kafka.bootstrap_servers()).set("message.max.bytes", "2000");
+    let near: FutureProducer = near.create().unwrap();
+    let body = "x".repeat(1_940);
+    near.send(FutureRecord::<str, str>::to("near").payload(&body), Timeout::Never).await.unwrap();
+    let again = shop.notes(|_| ready(Err(Failed::Becomes(Disposition::retry(Duration::from_secs(1))))));
+    let settings = Shop::settings().progress(&progress);
+    tokio::select! {
+        ended = orders.source().producer(near).run(settings, |order| again(body_of(order))) => panic!("{ended:?}"),
+        () = until("it is settled", async || progress.summary().retried == 1) => {}
+    }
+    assert_eq!((shop.deliveries(), progress.summary().broker_errors), (1, 0));
+    let letters = orders.letters().await;
+    assert_eq!(letters.len(), 1);
+}

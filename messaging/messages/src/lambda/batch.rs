@@ -310,8 +310,7 @@ impl<'b, R: BatchRecord + Clone, C> Batch<'b, R, C> {
                     continue;
                 }
                 (Cause::Unclaimed | Cause::Store | Cause::Misconfigured, _) => {}
-                _ if run.gate.open() => report::released(),
-                _ => {}
+                _ => run.gate.open(),
             }
             report::settled(about, decision.cause, decision.attempt, decision.disposition);
             return match (decision.disposition, &self.rejected) {

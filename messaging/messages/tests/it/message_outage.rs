@@ -92,6 +92,49 @@ async fn a_store_that_hangs_is_an_outage_too() {
     assert_eq!((came.summary.acknowledged, came.deliveries), (2, 2));
 }
 
+/// What the second run of a message does whose first found the store failing.
+#[derive(Clone, Copy, Debug)]
+enum SecondRun {
+    Fails,
+    Panics,
+    EndsWithoutCall,
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_held_message_that_leaves_without_a_call_does_not_stop_the_consumer() {
+    for second in [SecondRun::Fails, SecondRun::Panics, SecondRun::EndsWithoutCall] {
+        let memory = MemoryStore::new();
+        let store = FaultStore::new(memory.clone());
+        store.always(OperationKind::Claim, Fault::FailBefore);
+        let (shop, broker, runs) = (Shop::on(store.clone()), Broker::new(&memory), Cell::new(0));
+        let healing = async {
+            sleep(Duration::from_millis(500)).await;
+            store.always(OperationKind::Claim, None);
+        };
+        let handler = |message: &Message| {
+            if message.order == "1" {
+                runs.set(runs.get() + 1);
+            }
+            let without_call = (message.order == "1" && runs.get() == 2).then_some(second);
+            let call = shop.ship(message);
+            async move {
+                match without_call {
+                    Some(SecondRun::Fails) => Err(Failure::Transient),
+                    Some(SecondRun::Panics) => panic!("a bug before the call"),
+                    Some(SecondRun::EndsWithoutCall) => Ok(String::new()),
+                    None => call.await,
+                }
+            }
+        };
+        let messages = broker.endless(&["1 ok", "2 ok"]);
+        let shutdown = sleep(Duration::from_secs(3_600));
+        let consumer = Consumer::new().concurrency(1);
+        let (_, ()) = tokio::join!(consumer.run_until(shutdown, messages, handler), healing);
+        let heard = broker.heard();
+        assert!(heard.contains(&"ack 2".to_owned()), "{second:?}: {heard:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_record_that_cannot_be_read_is_rejected() {
     let memory = MemoryStore::new();
@@ -303,4 +346,38 @@ async fn a_message_whose_group_cannot_be_told_fails_alone() {
     let summary = Consumer::new().run(stream::iter(messages), |m| shop.ship(m)).await;
     assert_eq!((summary.panicked, summary.acknowledged), (1, 1));
     assert_eq!(broker.told(), message_support::told(&[(0, "retry 1 1s"), (1, "ack 2")]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_whose_group_cannot_be_told_is_set_aside_where_the_broker_cannot_deliver_it_again() {
+    let shop = Shop::new();
+    let broker = Broker::new(&shop.store);
+    broker.in_place.set(true);
+    broker.holds.set(true);
+    broker.fail("retry 1 1s", Failing::Error);
+    let messages = stream::iter(broker.messages(&["1 ok unknowable"]));
+    let consuming = Consumer::new().run(messages, |m| shop.ship(m));
+    tokio::time::timeout(Duration::from_secs(3_600), consuming).await.expect("it is not repeated for ever");
+    assert_eq!(broker.heard(), ["reject 1 panicked"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_is_extended_until_its_dead_letter_is_stored() {
+    let shop = Shop::new();
+    let broker = Broker::new(&shop.store);
+    broker.holds.set(true);
+    broker.fail("reject 1 terminal", Failing::Hang);
+    let healing = async {
+        sleep(Duration::from_secs(45)).await;
+        broker.fail("reject 1 terminal", Failing::Error);
+        sleep(Duration::from_secs(30)).await;
+        broker.heal("reject 1 terminal");
+    };
+    let consumer = Consumer::new().extend_every(Duration::from_secs(10));
+    let messages = stream::iter(broker.messages(&["1 final"]));
+    tokio::join!(consumer.run(messages, |m| shop.ship(m)), healing);
+    let events = broker.told();
+    let extended = events.iter().filter(|(_, what)| what == "extend 1").map(|(at, _)| *at);
+    let times: Vec<u64> = extended.collect();
+    assert!(times.starts_with(&[10, 20, 30, 40, 50, 60, 70]), "{events:?}");
 }

@@ -1,5 +1,6 @@
 //! Copies that RabbitMQ refuses, and what a copy keeps. A node is slow to start, so all checks share one.
 
+use std::collections::BTreeSet;
 use std::future::ready;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -37,6 +38,47 @@ async fn a_copy_that_is_refused_costs_no_delivery_and_a_copy_keeps_where_it_was_
     exchange_and_routing_key_survive_a_retry_and_are_on_the_dead_letter(&node).await;
     println!("full");
     a_retried_message_waits_for_a_queue_that_is_full(&node).await;
+    println!("alarm");
+    an_alarm_holds_up_copies_and_no_acknowledgement(&node).await;
+}
+
+/// RabbitMQ blocks a connection at its first publish, which it may still take.
+async fn an_alarm_holds_up_copies_and_no_acknowledgement(node: &Node) {
+    let (orders, progress) = (Orders::open(node, "alarm").await, Progress::new());
+    for order in ["0", "1", "2", "good"] {
+        orders.send(order).await;
+    }
+    let (end, ended) = oneshot::channel::<()>();
+    let settings = Shop::settings().progress(&progress).broker_timeout(Duration::from_secs(2));
+    let work = orders.source().run_until(ended.map(drop), settings, |order| {
+        let (order, progress) = (String::from_utf8(order.data.clone()).unwrap(), &progress);
+        let before = order.parse().unwrap_or(u64::MAX);
+        async move {
+            // One copy after another, until one is held up.
+            until("it is its turn", async || {
+                let now = progress.summary();
+                now.taken == 4 && (now.rejected >= before || now.broker_errors > 0)
+            })
+            .await;
+            if order == "good" { Ok(()) } else { Err(Failed::Becomes(Disposition::reject(Reason::Terminal))) }
+        }
+    });
+    node.alarm(true).await;
+    let (summary, ()) = tokio::join!(work, async {
+        until("its acknowledgement arrives", async || {
+            let now = progress.summary();
+            now.acknowledged == 1 && node.left("alarm").await == 3 - now.rejected
+        })
+        .await;
+        node.alarm(false).await;
+        emptied(&orders).await;
+        end.send(()).unwrap();
+    });
+    let summary = summary.unwrap();
+    assert_eq!((summary.taken, summary.rejected), (4, 3), "{summary:?}");
+    // The copy that was under way is stored when the alarm ends, and again by its repetition.
+    let letters = orders.dead_letters().await.into_iter().map(|letter| letter.body);
+    assert_eq!(letters.collect::<BTreeSet<_>>(), BTreeSet::from(["0", "1", "2"].map(str::to_owned)));
 }
 
 async fn a_user_who_may_not_declare_delay_queues_is_refused_at_the_start(node: &Node) {

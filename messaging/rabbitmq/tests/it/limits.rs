@@ -5,18 +5,72 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use idem_broker_tests::{Failed, Queue as _, Shop, emptied};
+use idem_broker_tests::{Failed, Queue as _, Shop, emptied, until};
 use idem_messages::Disposition;
-use idem_rabbitmq::{Consumer, Source};
-use tokio::sync::oneshot;
+use idem_rabbitmq::{Consumer, Received, Source};
+use lapin::BasicProperties;
+use lapin::options::{BasicPublishOptions, QueueDeclareOptions};
+use lapin::types::{AMQPValue, FieldTable};
+use tokio::sync::{Notify, oneshot};
 
-use crate::support::{Node, Orders};
+use crate::support::{Node, Orders, declare};
 
 #[tokio::test]
 async fn queues_that_are_missing_are_named_and_a_group_keeps_its_order_over_a_retry() {
     let rabbit = Node::start();
     what_is_missing_is_said_before_the_first_message(&rabbit).await;
     messages_of_a_group_are_handled_in_order_though_one_is_retried(&rabbit).await;
+    letters_of_a_quorum_queue_outlive_any_number_of_looks(&rabbit).await;
+    unread_messages_go_back_while_a_handler_still_runs(&rabbit).await;
+}
+
+async fn unread_messages_go_back_while_a_handler_still_runs(rabbit: &Node) {
+    let orders = Orders::open(rabbit, "unread").await;
+    for order in ["1", "2", "3"] {
+        orders.send(order).await;
+    }
+    let (begun, other_ready) = (Notify::new(), Notify::new());
+    let settings = Consumer::new().concurrency(1).grace(Duration::from_secs(3_600));
+    let work = orders.source().prefetch(3).run_until(begun.notified(), settings, |_: &Received| async {
+        begun.notify_one();
+        other_ready.notified().await;
+        Ok::<_, Failed>(())
+    });
+    let (summary, ()) = tokio::join!(work, async {
+        let ready = async || {
+            let look = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+            let queue = orders.channel.queue_declare("unread".into(), look, FieldTable::default()).await;
+            queue.unwrap().message_count()
+        };
+        until("the others are ready", async || ready().await == 2).await;
+        other_ready.notify_one();
+    });
+    let summary = summary.unwrap();
+    assert_eq!((summary.taken, summary.acknowledged, summary.broker_errors), (1, 1, 0), "{summary:?}");
+}
+
+/// RabbitMQ drops what was given back more often than the queue's `x-delivery-limit` says.
+async fn letters_of_a_quorum_queue_outlive_any_number_of_looks(rabbit: &Node) {
+    let (orders, dead) = (Orders::open(rabbit, "looks").await, "looks-quorum");
+    let mut arguments = FieldTable::default();
+    arguments.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
+    arguments.insert("x-delivery-limit".into(), AMQPValue::LongInt(2));
+    declare(&orders.channel, dead, arguments).await;
+    for letter in ["1", "2"] {
+        let (to, options) = (dead.into(), BasicPublishOptions::default());
+        let sent = orders.channel.basic_publish(
+            "".into(),
+            to,
+            options,
+            letter.as_bytes(),
+            BasicProperties::default(),
+        );
+        sent.await.unwrap().await.unwrap();
+    }
+    let source = Source::new(rabbit.url(), orders.name, dead);
+    for look in 0..6 {
+        assert_eq!(source.dead_letters().await.unwrap().len(), 2, "after {look} looks");
+    }
 }
 
 async fn what_is_missing_is_said_before_the_first_message(rabbit: &Node) {

@@ -32,6 +32,12 @@ impl Node {
         self.0.lock().unwrap().user(name, may_declare)
     }
 
+    /// Raises the alarm that blocks publishers, or ends it.
+    pub(crate) async fn alarm(&self, is_raised: bool) {
+        let node = self.0.clone();
+        tokio::task::spawn_blocking(move || node.lock().unwrap().alarm(is_raised)).await.unwrap();
+    }
+
     /// Kills the node and starts it again with its queues.
     pub(crate) async fn restart(&self) {
         let node = self.0.clone();
@@ -158,7 +164,7 @@ impl Losing for Orders {
     }
 }
 
-async fn declare(channel: &Channel, queue: &str, arguments: FieldTable) {
+pub(crate) async fn declare(channel: &Channel, queue: &str, arguments: FieldTable) {
     let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
     channel.queue_declare(queue.into(), durable, arguments).await.unwrap();
 }

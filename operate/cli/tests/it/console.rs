@@ -370,3 +370,36 @@ async fn who_saw_a_key_and_a_result_is_in_the_trail() {
     let entry = shop.idem.run(&["--json", "audit"]).ended(0).one();
     assert_eq!((&entry["by"], &entry["action"]), (&json!("mara"), &json!("revealed")));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_neighbour_that_cannot_be_decrypted_closes_no_page() {
+    let mut shop = Shop::new();
+    shop.idem =
+        Idem::new(&*shop.idem.store).with_environment("IDEM_KEY_RING", &format!("1 {}", "07".repeat(32)));
+    bring(&shop.store, &key("a"), State::Completed).await;
+    bring(&shop.store, &key("b"), State::InDoubt).await;
+    let console = Console::start(&shop, &[]);
+    let cookie = console.sign_in();
+    let page = console.record(&cookie, &key("b"));
+    assert_eq!(page.status, 200, "{page:?}");
+    let value = [("action", "completed"), ("value", "1"), ("is_said", "true")];
+    let refused = console.post("/confirm", &cookie, &borrowed(&sent(&page, "/confirm", &value)));
+    assert!(refused.status == 500 && refused.body.contains("not encrypted"), "{refused:?}");
+    let page = console.record(&cookie, &key("b"));
+    let release = [("action", "release")];
+    let question = console.post("/confirm", &cookie, &borrowed(&sent(&page, "/confirm", &release)));
+    let done = console.post("/settle", &cookie, &borrowed(&sent(&question, "/settle", &release)));
+    assert_eq!(done.status, 200, "{done:?}");
+    assert_eq!(state_of(&shop.store, &key("b")).await, Some(State::Released));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_search_in_a_store_of_digests_says_why_it_finds_nothing() {
+    let shop = Shop::new();
+    let digested = idem::StoreExt::digest_keys(shop.store.clone(), &[9; 32]);
+    bring(&digested, &key("order-1"), State::InDoubt).await;
+    let console = Console::start(&shop, &[]);
+    let cookie = console.sign_in();
+    let found = console.post("/find", &cookie, &[("q", "order-1")]);
+    assert!(found.body.contains("keeps keys as digests"), "{found:?}");
+}

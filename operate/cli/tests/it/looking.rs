@@ -164,6 +164,35 @@ async fn a_record_that_cannot_be_read_is_listed_and_can_be_forgotten() {
 }
 
 #[tokio::test]
+async fn records_that_cannot_be_read_are_found_behind_any_number_of_others() {
+    let shop = Shop::new();
+    for number in 0..150 {
+        bring(&shop.store, &key(&format!("key {number}")), State::InFlight).await;
+    }
+    let damage = |name: &str| {
+        let file = rusqlite::Connection::open(shop.folder().join("idem.db")).unwrap();
+        assert_eq!(
+            file.execute("UPDATE idem_records SET state = 'eaten' WHERE key = ?1", [name]).unwrap(),
+            1
+        );
+    };
+    bring(&shop.store, &key("zz"), State::Completed).await;
+    damage("zz");
+    assert_eq!(shop.idem.digests(&["--state", "unreadable"]), digests(&[&key("zz")]));
+    assert_eq!(shop.idem.digests(&["--state", "unreadable,in-flight", "--limit", "0"]).len(), 151);
+    assert_eq!(shop.idem.digests(&["--state", "in-flight", "--limit", "0"]).len(), 150);
+    let stats = shop.idem.run(&["stats"]).ended(0).out;
+    assert!(stats.contains("`idem list --state unreadable`"), "{stats}");
+    damage("key 0");
+    damage("key 1");
+    for full in [&[][..], &["--full"]] {
+        let words = ["--json", "list", "--state", "unreadable", "--limit", "1"];
+        let one = shop.idem.run(&[&words[..], full].concat()).ended(0);
+        assert!(one.json().len() == 1 && one.err.contains("more than 1"), "{one:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_reader_that_has_read_enough_is_no_error() {
     let shop = Shop::new();
     for number in 0..400 {

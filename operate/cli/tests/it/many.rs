@@ -1,9 +1,10 @@
 //! Many records at once, results that are known from elsewhere, exports, and the audit trail.
 
+use std::io::Read as _;
 use std::time::Duration;
 
 use idem::protocol::State;
-use idem::{OnCrash, Operation, Store as _, StoreExt as _};
+use idem::{KeyRing, OnCrash, Operation, Store as _, StoreExt as _};
 use serde_json::json;
 
 use crate::idem_command::*;
@@ -99,10 +100,13 @@ async fn not_every_record_is_forgotten_by_a_word_too_few() {
     bring(&shop.store, &key("a"), State::Completed).await;
     for words in [
         &["forget", "--all", "--yes"][..],
+        &["forget", "--all", "--expired", "--yes"],
         &["forget", "a", "--state", "completed", "--yes"],
         &["forget", "a", "--all", "--yes"],
         &["forget", "--yes"],
         &["resolve", "--all", "--state", "completed", "--release", "--yes"],
+        &["forget", "--all", "--state", "unreadable", "--yes"],
+        &["forget", "--all", "--state", "unreadable,completed", "--yes"],
     ] {
         shop.idem.run(words).ended(2);
     }
@@ -161,6 +165,36 @@ async fn a_result_that_is_known_from_elsewhere_is_recorded_and_replayed() {
 }
 
 #[tokio::test]
+async fn a_result_is_recorded_after_a_try_that_was_too_large() {
+    let shop = Shop::new();
+    let file = shop.folder().join("large.json");
+    std::fs::write(&file, format!("\"{}\"", "x".repeat(20 << 20))).unwrap();
+    let large = format!("@{}", file.display());
+    let record = |result: &str| {
+        let words = ["record", "order-1", "--scope", SCOPE, "--completed", result, "--unencrypted", "--yes"];
+        shop.idem.run(&words)
+    };
+    assert!(record(&large).ended(5).err.contains("at most"));
+    record("1").ended(0);
+    assert_eq!(state_of(&shop.store, &key("order-1")).await, Some(State::Completed));
+}
+
+#[tokio::test]
+async fn a_closed_pipe_leaves_no_decision_undone() {
+    let shop = Shop::new();
+    for number in 0..400 {
+        bring(&shop.store, &key(&format!("key {number}")), State::InDoubt).await;
+    }
+    let mut resolve = shop.idem.command(&["--json", "resolve", "--all", "--release", "--yes"]);
+    let mut child = resolve.spawn().unwrap();
+    let mut first = [0; 16];
+    child.stdout.take().unwrap().read_exact(&mut first).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    assert_ne!(ended.status.code(), Some(0), "its report is not whole");
+    shop.idem.run(&["list", "--state", "in-doubt"]).ended(1);
+}
+
+#[tokio::test]
 async fn an_export_has_keys_and_results_only_where_that_is_asked_for() {
     let shop = Shop::new();
     bring(&shop.store, &key(&format!("{SECRET}-1")), State::Completed).await;
@@ -191,6 +225,39 @@ async fn the_trail_says_what_was_refused_and_is_in_no_list_of_records() {
     shop.store.purge(10).await.unwrap();
     shop.idem.run(&["stats"]).ended(1);
     assert_eq!(shop.idem.run(&["--json", "list", "--scope", "idem.audit"]).ended(0).json().len(), 1);
+}
+
+#[tokio::test]
+async fn the_trail_is_shown_also_where_an_older_key_of_the_ring_is_gone() {
+    let shop = Shop::new();
+    let (older, newer) = ([7; 32], [8; 32]);
+    let idem = |ring: &str| Idem::new(&*shop.idem.store).with_environment("IDEM_KEY_RING", ring);
+    let (first, second) = (format!("1 {}", "07".repeat(32)), format!("2 {}", "08".repeat(32)));
+    let before = shop.store.clone().encrypted(KeyRing::new(1, &older));
+    bring(&before, &key("order-1"), State::InDoubt).await;
+    idem(&first).run(&["resolve", "order-1", "--release", "--yes"]).ended(0);
+    let ring = KeyRing::new(2, &newer).and_reads(1, &older).unwrap();
+    bring(&shop.store.clone().encrypted(ring), &key("order-2"), State::InDoubt).await;
+    idem(&second).run(&["resolve", "order-2", "--release", "--yes"]).ended(0);
+    let trail = idem(&second).run(&["--json", "audit"]).ended(0).json();
+    assert_eq!((trail.len(), &trail[0]["outcome"], &trail[1]["sealed"]), (2, &json!("done"), &json!(true)));
+    assert!(trail[1]["at"].as_str().unwrap().ends_with('Z'), "{trail:?}");
+}
+
+#[tokio::test]
+async fn nobody_changes_the_trail_or_adds_to_it() {
+    let shop = Shop::new();
+    bring(&shop.store, &key("order-1"), State::Completed).await;
+    shop.idem.run(&["forget", "order-1", "--yes"]).ended(0);
+    let forged = ["record", "x", "--scope", "idem.audit", "--completed", "{}", "--unencrypted", "--yes"];
+    shop.idem.run(&forged).ended(3);
+    let entry = shop.idem.run(&["--json", "list", "--scope", "idem.audit", "--keys"]).ended(0).one();
+    let entry = entry["key"].as_str().unwrap();
+    for words in [&["forget", entry][..], &["forget", "--all"], &["resolve", "--all", "--release"]] {
+        let refused = shop.idem.run(&[words, &["--scope", "idem.audit", "--yes"]].concat()).ended(3);
+        assert!(refused.err.contains("trail"), "{refused:?}");
+    }
+    assert_eq!(shop.idem.run(&["--json", "audit"]).ended(0).json().len(), 1);
 }
 
 #[test]

@@ -112,6 +112,29 @@ async fn a_store_says_how_it_is_wrapped_on_postgresql() {
 }
 
 #[tokio::test]
+async fn a_key_that_looks_like_a_digest_is_a_key() {
+    let shop = Shop::new();
+    let store = shop.store.clone().digest_keys(&SECRET_OF_KEYS);
+    called(&store).await.unwrap();
+    let idem = Idem::new(&*shop.idem.store).with_environment("IDEM_KEY_SECRET", &hex(SECRET_OF_KEYS));
+    let text = "ab".repeat(32);
+    idem.run(&["record", &text, "--scope", SCOPE, "--completed", "\"by hand\"", "--yes"]).ended(0);
+    let body = || async { Ok::<_, idem::Error>(json!("the body ran")) };
+    assert_eq!(Operation::new(SCOPE).run(&store, &text, body).await.unwrap(), json!("by hand"));
+    // By the key, and by the name that a list shows.
+    let stored = store.stored_name(&key(&text)).unwrap();
+    for name in [&*text, stored.key().as_str()] {
+        for more in [&[][..], &["--scope", SCOPE]] {
+            let shown = idem.run(&[&["--json", "show", name], more].concat()).ended(0).one();
+            assert_eq!(shown["digest"], stored.digest().to_string(), "{name}");
+        }
+    }
+    // Without the secret such a key cannot be recorded.
+    let plain = Idem::new(&*shop.idem.store);
+    plain.run(&["record", &"cd".repeat(32), "--scope", SCOPE, "--completed", "1", "--yes"]).ended(5);
+}
+
+#[tokio::test]
 async fn digests_within_the_encryption_are_not_completed_by_a_command_that_cannot() {
     let shop = Shop::new();
     let store = shop.store.clone().digest_keys(&SECRET_OF_KEYS).encrypted(KeyRing::new(1, &KEY));

@@ -105,6 +105,27 @@ async fn a_store_that_keeps_digests_of_keys_is_not_said_to_have_no_record() {
 }
 
 #[tokio::test]
+async fn keys_that_look_like_digests_do_not_make_a_store_one_of_digests() {
+    let shop = Shop::new();
+    bring(&shop.store, &key(&"ab".repeat(32)), State::Completed).await;
+    shop.idem.run(&["show", "order-1", "--scope", SCOPE]).ended(1);
+    shop.idem.run(&["show", "order-1"]).ended(1);
+}
+
+#[tokio::test]
+async fn an_operation_that_encrypts_is_recorded_beside_one_that_does_not() {
+    let shop = Shop::new();
+    bring(&shop.store, &key_of("plain", "a"), State::Completed).await;
+    let idem =
+        Idem::new(&*shop.idem.store).with_environment("IDEM_KEY_RING", &format!("1 {}", "07".repeat(32)));
+    let words = ["record", "order-1", "--scope", SCOPE, "--completed", "7", "--yes"];
+    idem.run(&words).ended(3);
+    idem.run(&[&words[..], &["--encrypted"]].concat()).ended(0);
+    let sealed = shop.store.clone().encrypted(KeyRing::new(1, &[7; 32]));
+    assert_eq!(called(&sealed, "order-1").await.unwrap(), json!(7));
+}
+
+#[tokio::test]
 async fn what_changed_while_a_person_thought_is_not_forgotten() {
     let shop = Shop::new();
     let (store, name) = (shop.store.clone(), key("order-1"));

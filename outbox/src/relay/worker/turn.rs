@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use super::super::settings::OnPoison;
-use super::super::settled::{Settled, settled};
+use super::super::settled::{Bound, Settled, settled};
 use super::{Worker, micros};
 use crate::message::{Message, MessageId};
 use crate::publisher::{PublishErrorKind, Publisher};
@@ -21,6 +21,9 @@ use idem_postgres::db::session::{column, statement};
 
 /// How long a topic is served before the next one.
 const TURN: Duration = Duration::from_secs(1);
+
+/// How many bytes of payloads a batch has beside its first one, so that it is read within the operation timeout.
+const BATCH_BYTES: i64 = 4 * 1024 * 1024;
 
 /// The error that is stored with a message during whose publication relays died.
 const WENT_AWAY: &str = "a relay died while it published this message, or one just before or after it";
@@ -73,9 +76,8 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
             if !self.holds().await? {
                 return Ok(());
             }
-            let batch = i64::try_from(self.worker.settings.batch).unwrap_or(i64::MAX);
             let (outbox, name) = (&self.worker.outbox.0, &self.topic.name);
-            let bound = match settled(outbox, &self.worker.link, self.worker.waits, name, batch).await? {
+            let bound = match settled(outbox, &self.worker.link, self.worker.waits, name).await? {
                 Settled::UpTo(bound) => bound,
                 Settled::Nothing => break,
                 Settled::Open(transactions, pause) => {
@@ -83,7 +85,10 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
                     return self.release(pause).await;
                 }
             };
-            let due = self.fetch(bound, batch).await?;
+            let due = self.fetch(bound).await?;
+            if due.last().is_none_or(|due| due.message.sequence() >= bound.sequence) {
+                self.worker.waits.forget(name);
+            }
             let published = self.publish(due, stopped).await;
             self.worker.note().await?;
             match published? {
@@ -119,11 +124,16 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
         Ok(!rows.is_empty() && left > settings.publish_timeout)
     }
 
-    async fn fetch(&self, bound: i64, batch: i64) -> Result<Vec<Due>, StoreError> {
+    /// The next batch of messages up to this one; none if the server was started again.
+    async fn fetch(&self, bound: Bound) -> Result<Vec<Due>, StoreError> {
         let (worker, name) = (&self.worker, &self.topic.name);
         let fetch = &worker.outbox.0.statements.fetch;
-        let rows =
-            worker.link.ask(|| statement(fetch).bind(name.to_string()).bind(bound).bind(batch)).await?;
+        let batch = i64::try_from(worker.settings.batch).unwrap_or(i64::MAX);
+        let ask = || {
+            let fetch = statement(fetch).bind(name.to_string()).bind(bound.sequence).bind(batch);
+            fetch.bind(bound.started).bind(BATCH_BYTES)
+        };
+        let rows = worker.link.ask(ask).await?;
         rows.iter().map(|row| self.read(row)).collect()
     }
 
@@ -201,8 +211,11 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
     async fn call(&self, message: &Message) -> Result<(), (PublishErrorKind, String)> {
         let begin = Instant::now();
         let limit = self.worker.settings.publish_timeout;
-        let calling = AssertUnwindSafe(async { self.worker.publisher.publish(message).await }).catch_unwind();
-        let called = timeout(limit, calling).await;
+        let calling = async {
+            let published = self.worker.publisher.publish(message).await;
+            published.map_err(|error| (error.kind(), error.text()))
+        };
+        let called = timeout(limit, AssertUnwindSafe(calling).catch_unwind()).await;
         report::publish_took(begin.elapsed());
         let failed = |event, kind, text: String| {
             report::of_message(message, event);
@@ -210,7 +223,7 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
         };
         match called {
             Ok(Ok(Ok(()))) => Ok(()),
-            Ok(Ok(Err(error))) => failed(Event::PublishFailed(error.kind()), error.kind(), error.text()),
+            Ok(Ok(Err((kind, text)))) => failed(Event::PublishFailed(kind), kind, text),
             Ok(Err(_)) => failed(Event::Panicked, PublishErrorKind::Failed, "the publisher panicked".into()),
             // A timeout says nothing about the message, which may still arrive.
             Err(_) => failed(

@@ -5,16 +5,18 @@ use crate::support;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
+use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
     TimeToLiveSpecification,
 };
 use idem_dynamodb::DynamoDbStore;
 use idem_runtime::inspection::Standing;
-use idem_runtime::protocol::{Claim, ClaimAnswer, CompleteAnswer, Renew, RenewAnswer};
-use idem_runtime::{Error, OnCrash, Operation, Store, StoreErrorKind};
+use idem_runtime::listing::List;
+use idem_runtime::protocol::{Claim, ClaimAnswer, CompleteAnswer, Renew, RenewAnswer, StoredResult};
+use idem_runtime::{Error, Key, OnCrash, Operation, RecordKey, Scope, Store, StoreErrorKind};
 use idem_test_servers::Aws;
-use support::{claim, client, completion, counted, granted, key, without_items};
+use support::{claim, client, completion, counted, granted, id, key, without_items};
 
 const NO_SKEW: Duration = Duration::ZERO;
 
@@ -56,20 +58,19 @@ async fn a_fresh_call_is_two_requests_and_a_replay_or_a_busy_answer_is_one() {
     assert_eq!(requests.taken(), 2, "takeover");
 }
 
-/// Without the item each duplicate would be refused again and again, and pay for each write.
 #[tokio::test]
-async fn an_endpoint_that_returns_no_item_with_a_refusal_is_a_configuration_error() {
+async fn an_endpoint_that_returns_no_item_with_a_refusal_is_read() {
     let aws = Aws::start();
     table(&aws, NO_SKEW).await;
     let (client, requests) = without_items(&aws);
     let store = DynamoDbStore::builder(client, "records").clock_skew(NO_SKEW).build();
     granted(&store, &key("a"), &claim()).await;
     requests.taken();
-    let error = store.claim(&key("a"), &claim()).await.unwrap_err();
-    assert_eq!((error.kind(), requests.taken()), (StoreErrorKind::Configuration, 1), "{error}");
+    busy(&store, &claim()).await;
+    assert_eq!(requests.taken(), 2);
 }
 
-/// What a renewal writes is what the protocol says, and DynamoDB may not delete the item before it is over.
+/// DynamoDB may not delete the item before its record is over.
 #[tokio::test]
 async fn a_renewal_is_one_request_and_puts_every_end_off() {
     let aws = Aws::start();
@@ -78,22 +79,19 @@ async fn a_renewal_is_one_request_and_puts_every_end_off() {
     let store = DynamoDbStore::builder(client.clone(), "records").clock_skew(NO_SKEW).build();
     let asking = claim();
     let grant = granted(&store, &key("a"), &asking).await;
-    let id = AttributeValue::S("test.dynamodb#a".into());
-    let numbers = || async {
-        let found = client.get_item().table_name("records").key("id", id.clone()).send().await;
-        let item = found.unwrap().item.unwrap();
-        ["lease_until", "expires_at", "ttl", "delete_at"]
-            .map(|name| item[name].as_n().unwrap().parse::<u64>().unwrap())
-    };
-    for lease in [1, 60, 3_600] {
-        let [_, _, _, delete_before] = numbers().await;
+    for lease in [60, 3_600, 7_200] {
+        let before = store.get(&key("a")).await.unwrap().unwrap();
         requests.taken();
         let renew = Renew::new(asking.owner, grant.fence, Duration::from_secs(lease));
         assert_eq!(store.renew(&key("a"), &renew).await.unwrap(), RenewAnswer::Held);
         assert_eq!(requests.taken(), 1);
-        let [lease_until, expires_at, ttl, delete_at] = numbers().await;
-        assert_eq!(expires_at, lease_until + ttl);
-        assert!(delete_at * 1_000_000 >= expires_at && delete_at > delete_before, "{delete_at} {expires_at}");
+        let record = store.get(&key("a")).await.unwrap().unwrap();
+        assert!(record.lease_until > before.lease_until);
+        assert_eq!(record.expires_at, Some(record.lease_until.after(record.ttl)));
+        let item = client.get_item().table_name("records").key("id", id("a")).send().await.unwrap().item;
+        let delete_at: u64 = item.unwrap()["delete_at"].as_n().unwrap().parse().unwrap();
+        let end = record.expires_at.unwrap().as_micros();
+        assert!((end..end + 3_000_000).contains(&(delete_at * 1_000_000)), "{delete_at} {end}");
     }
 }
 
@@ -133,15 +131,16 @@ async fn dynamodb_may_delete_a_record_only_after_it_is_over_and_never_one_that_m
     let aws = Aws::start();
     let store = table(&aws, Duration::from_secs(60)).await;
     let delete_at = async |name: &str| {
-        let id = AttributeValue::S(format!("test.dynamodb#{name}"));
-        let item = client(&aws).get_item().table_name("records").key("id", id).send().await.unwrap().item;
+        let item =
+            client(&aws).get_item().table_name("records").key("id", id(name)).send().await.unwrap().item;
         let seconds = item.unwrap().get("delete_at").map(|at| at.as_n().unwrap().parse::<u64>().unwrap());
         seconds.map(|seconds| seconds * 1_000_000)
     };
     let ttl = Duration::from_secs(100_000);
     granted(&store, &key("a"), &claim().with_ttl(ttl)).await;
     let expires_at = store.get(&key("a")).await.unwrap().unwrap().expires_at.unwrap();
-    assert!(delete_at("a").await.unwrap() >= expires_at.after(Duration::from_secs(120)).as_micros());
+    // It has the skew already.
+    assert!(delete_at("a").await.unwrap() >= expires_at.after(Duration::from_secs(60)).as_micros());
 
     granted(&store, &key("b"), &claim().with_on_crash(OnCrash::InDoubt)).await;
     assert_eq!(delete_at("b").await, None);
@@ -155,18 +154,17 @@ async fn dynamodb_may_delete_a_record_only_after_it_is_over_and_never_one_that_m
 }
 
 #[tokio::test]
-async fn names_that_collide_with_an_attribute_of_the_record_are_refused_before_anything_is_written() {
+async fn names_that_collide_are_refused_before_anything_is_written() {
     let aws = Aws::start();
     table(&aws, NO_SKEW).await;
     let builder = || DynamoDbStore::builder(client(&aws), "records").clock_skew(NO_SKEW);
     let colliding = [
-        builder().time_to_live_attribute("expires_at"),
-        builder().time_to_live_attribute("ttl"),
+        builder().time_to_live_attribute("idem_record"),
         builder().time_to_live_attribute("id"),
-        builder().partition_key("owner"),
-        builder().sort_key("state", "x"),
+        builder().partition_key("idem_revision"),
+        builder().sort_key("idem_record", "x"),
+        builder().sort_key("id", "x"),
         builder().sort_key("delete_at", "x"),
-        builder().attribute_prefix("x_").time_to_live_attribute("x_steps_bytes"),
     ];
     for builder in colliding {
         let store = builder.clone().build();
@@ -187,21 +185,11 @@ async fn names_that_collide_with_an_attribute_of_the_record_are_refused_before_a
 }
 
 #[tokio::test]
-async fn a_table_whose_time_to_live_is_by_an_attribute_of_the_record_is_refused_with_the_way_out() {
-    let aws = Aws::start();
-    let taken = DynamoDbStore::builder(client(&aws), "taken").attribute_prefix("idem_");
-    taken.time_to_live_attribute("ttl").build().create_table().await.unwrap();
-    let error = DynamoDbStore::builder(client(&aws), "taken").connect().await.unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::Configuration);
-    assert!(error.to_string().contains("attribute_prefix"), "{error}");
-}
-
-#[tokio::test]
 async fn stores_with_other_prefixes_and_sort_keys_share_a_table_and_never_meet() {
     let aws = Aws::start();
     let open = |prefix: &str, sort: &str| {
         let builder = DynamoDbStore::builder(client(&aws), "shared").partition_key("pk").sort_key("sk", sort);
-        builder.key_prefix(prefix).attribute_prefix("idem_").time_to_live_attribute("expires").build()
+        builder.key_prefix(prefix).time_to_live_attribute("expires").build()
     };
     let stores = [open("one/", "x"), open("two/", "x"), open("one/", "y")];
     stores[0].create_table().await.unwrap();
@@ -214,7 +202,10 @@ async fn stores_with_other_prefixes_and_sort_keys_share_a_table_and_never_meet()
     assert!(stores[0].forget(&key("a")).await.unwrap());
     for store in &stores[1..] {
         assert!(matches!(store.claim(&key("a"), &claim()).await.unwrap(), ClaimAnswer::Replay(_)));
+        let page = store.list(&List::default()).await.unwrap();
+        assert_eq!((page.records.len(), page.unreadable.len(), page.next), (1, 0, None));
     }
+    assert!(stores[0].list(&List::default()).await.unwrap().records.is_empty());
 }
 
 #[tokio::test]
@@ -251,22 +242,25 @@ async fn a_table_that_does_not_fit_is_refused_with_what_to_change() {
 async fn what_is_no_record_is_an_error_and_stays_as_it_is() {
     let aws = Aws::start();
     let store = table(&aws, NO_SKEW).await;
-    let id = AttributeValue::S("test.dynamodb#a".into());
-    let foreign = AttributeValue::S("private".into());
-    let put =
-        client(&aws).put_item().table_name("records").item("id", id.clone()).item("state", foreign.clone());
-    put.send().await.unwrap();
-    for error in [
-        store.claim(&key("a"), &claim()).await.unwrap_err(),
-        store.get(&key("a")).await.unwrap_err(),
-        store.forget(&key("a")).await.unwrap_err(),
-    ] {
-        assert_eq!(error.kind(), StoreErrorKind::CorruptRecord);
-        assert!(!format!("{error} {error:?}").contains("private"));
+    let text = AttributeValue::S("private".into());
+    let bytes = AttributeValue::B(Blob::new("private"));
+    for (attribute, foreign) in [("state", &text), ("idem_record", &text), ("idem_record", &bytes)] {
+        let put = client(&aws).put_item().table_name("records").item("id", id("a"));
+        put.item(attribute, foreign.clone()).item("idem_revision", text.clone()).send().await.unwrap();
+        for error in [
+            store.claim(&key("a"), &claim()).await.unwrap_err(),
+            store.get(&key("a")).await.unwrap_err(),
+            store.forget(&key("a")).await.unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), StoreErrorKind::CorruptRecord);
+            assert!(!format!("{error} {error:?}").contains("private"));
+        }
+        assert_eq!(store.purge(100).await.unwrap(), 0);
+        assert!(store.list(&List::default()).await.unwrap().records.is_empty());
+        let item =
+            client(&aws).get_item().table_name("records").key("id", id("a")).send().await.unwrap().item;
+        assert_eq!(item.unwrap().get(attribute), Some(foreign));
     }
-    let item =
-        client(&aws).get_item().table_name("records").key("id", id).send().await.unwrap().item.unwrap();
-    assert_eq!(item.get("state"), Some(&foreign));
 }
 
 #[tokio::test]
@@ -353,7 +347,7 @@ async fn a_purge_touches_nothing_but_its_own_records() {
     };
     let (store, neighbour) = (open("ours/"), open("theirs/"));
     store.create_table().await.unwrap();
-    let foreign = [("id", AttributeValue::S("ours/x".into())), ("expires_at", AttributeValue::N("7".into()))];
+    let foreign = [("id", AttributeValue::S("ours/x".into())), ("delete_at", AttributeValue::N("7".into()))];
     let put = client(&aws).put_item().table_name("records");
     put.set_item(Some(foreign.map(|(name, value)| (name.to_owned(), value)).into())).send().await.unwrap();
     let moment = Duration::from_millis(1);
@@ -371,12 +365,32 @@ async fn a_purge_touches_nothing_but_its_own_records() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_too_long_for_dynamodb_is_said_to_be() {
+async fn a_prefix_that_is_too_long_for_dynamodb_is_a_configuration_error() {
     let aws = Aws::start();
-    let store = DynamoDbStore::builder(client(&aws), "records").key_prefix(&"p".repeat(1_500)).build();
-    let error = store.claim(&key(&"k".repeat(600)), &claim()).await.unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::Configuration);
-    assert!(error.to_string().contains("2048"), "{error}");
+    table(&aws, NO_SKEW).await;
+    let store = DynamoDbStore::builder(client(&aws), "records").key_prefix(&"p".repeat(2_048)).build();
+    let error = store.claim(&key("a"), &claim()).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
+}
+
+#[tokio::test]
+async fn a_result_of_the_largest_size_is_recorded_under_the_longest_names() {
+    let aws = Aws::start();
+    let prefix = "p".repeat(1_500);
+    let builder =
+        DynamoDbStore::builder(client(&aws), "records").key_prefix(&prefix).sort_key("sort", "value");
+    let store = builder.build();
+    store.create_table().await.unwrap();
+    let (scope, text) = ("s".repeat(512), "ü".repeat(512));
+    let key = RecordKey::new(Scope::new(scope).unwrap(), Key::new(text).unwrap());
+    let asking = claim();
+    let grant = granted(&store, &key, &asking).await;
+    let largest = store.max_result_bytes().unwrap();
+    assert_eq!(largest, 392 * 1_024);
+    let mut complete = completion(&asking, &grant);
+    complete.result = StoredResult::Value(vec![7; largest].into());
+    assert_eq!(store.complete(&key, &complete).await.unwrap(), CompleteAnswer::Done);
+    assert!(matches!(store.claim(&key, &claim()).await.unwrap(), ClaimAnswer::Replay(_)));
 }
 
 /// Its connections and its time are those of the stores' own runtime, though the caller's task makes the request.

@@ -1,29 +1,28 @@
 //! The store: reads, decisions and conditional writes, the declared clock skew, and what a process remembers.
 
 use std::collections::HashMap;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use idem_core::inspection::{Inspection, Standing};
 use idem_core::listing::{Cursor, List, Listed, Page};
 use idem_core::protocol::{
-    self, Answer, ClaimAnswer, Fence, Owner, Record, Request, State, Timestamp, Transition, is_live,
+    self, Answer, Fence, Record, Request, Resolution, Seen, State, Timestamp, Transition, is_live,
 };
-use idem_core::{RecordKey, Store, StoreError, Waiters};
+use idem_core::{RecordKey, StoreError, Waiters};
 
 use super::format::{self, MAX_HEAD_BYTES};
-use super::{CasSettings, CompareAndSwap, ObjectName, Version};
+use super::{CasSettings, CompareAndSwap, ObjectName, Put, Version};
+use crate::columns::Unreadable;
 use crate::hints::Hints;
 use crate::{own_runtime, retry, step_bytes};
 
-/// The minimum time for which an object stays, expired or not. It has the fence that the next one must exceed, also if the
-/// next clock is behind.
+/// The minimum time for which a forgotten record stays, and for which the service keeps an object, expired or not. It has the
+/// fence that the next one must exceed, also if the next clock is behind.
 const MEMORY_OF_FENCES: Duration = Duration::from_secs(3_600);
 
-/// The expiry of a forgotten record.
-const NEVER: Timestamp = Timestamp::from_micros(0);
+/// When a forgotten record was completed.
+const LONG_AGO: Timestamp = Timestamp::from_micros(1);
 
 /// How many claims of this process are remembered with their revisions.
 const MAX_HELD: usize = 4_096;
@@ -34,78 +33,41 @@ const MAX_HELD_BYTES: usize = 16 * 1_024;
 /// How many objects a purge reads at a time.
 const PURGED_AT_ONCE: usize = 500;
 
-/// Records over a [`CompareAndSwap`].
+/// Records over a [`CompareAndSwap`]: [`store_by!`](crate::store_by) makes a store of it.
 ///
 /// Requests run in the caller's task, renewals and releases in the [stores' own thread](crate::own_runtime), each with that
 /// thread's timers and connections.
-pub struct CasStore<C: CompareAndSwap>(Arc<Inner<C>>);
-
-struct Inner<C: CompareAndSwap> {
-    service: C,
-    settings: CasSettings,
+///
+/// The lease and the expiry of a record have the clock skew of its writer added, because that clock may be behind the others:
+/// what is over by one clock is over by the writer's.
+pub struct CasStore<C: CompareAndSwap> {
+    /// The service.
+    pub service: C,
+    /// The settings.
+    pub settings: CasSettings,
     /// Keys of which this process saw a result.
     results: Hints,
     /// What this process wrote for its claims: a holder's next write needs no read before it.
-    held: Mutex<HashMap<RecordKey, Seen<C::Revision>>>,
+    held: Mutex<HashMap<RecordKey, Versioned<C::Revision>>>,
     waiters: Waiters,
 }
 
-/// A record as it was read, with its revision. Its lease and its expiry have the clock skew added, because the writer's
-/// clock may be behind this one: what is over then is over by every clock.
-#[derive(Clone)]
-struct Seen<R> {
-    record: Record,
-    revision: R,
-}
+/// A record with its revision.
+type Versioned<R> = (Record, R);
 
-impl<C: CompareAndSwap> Clone for CasStore<C> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
-}
-
+#[doc(hidden)]
 impl<C: CompareAndSwap> CasStore<C> {
-    /// A store of the records in this service.
-    pub fn new(service: C, settings: CasSettings) -> Self {
-        let (results, held, waiters) = Default::default();
-        Self(Arc::new(Inner { service, settings, results, held, waiters }))
-    }
-
-    /// The service.
-    #[must_use]
-    pub fn service(&self) -> &C {
-        &self.0.service
-    }
-
-    /// Runs `work` for at most the operation timeout.
-    fn in_time<A, F, W>(
-        &self,
-        work: W,
-    ) -> Pin<Box<impl Future<Output = Result<A, StoreError>> + use<A, F, W, C>>>
-    where
-        F: Future<Output = Result<A, StoreError>>,
-        W: FnOnce(Arc<Inner<C>>) -> F,
-    {
-        let (work, time) = (work(self.0.clone()), self.0.settings.operation_timeout);
-        Box::pin(async move {
-            let late = |_| StoreError::outcome_unknown(format!("no answer within {time:?}"));
-            tokio::time::timeout(time, work).await.map_err(late)?
-        })
-    }
-}
-
-impl<C: CompareAndSwap> Store for CasStore<C> {
     #[expect(clippy::manual_async_fn, reason = "an `async fn` has each argument in its future twice")]
-    fn apply(
-        &self,
+    pub fn apply(
+        self: &Arc<Self>,
         key: &RecordKey,
         request: Request,
     ) -> impl Future<Output = Result<Answer, StoreError>> + Send {
         async move {
-            request.check_size(self.0.max_result_bytes())?;
+            request.check_size(self.room())?;
             let counts_for_others = matches!(request, Request::Renew(_) | Request::Release(_));
-            let key = key.clone();
-            let work = self.in_time(|inner| async move { inner.request(&key, &request).await });
+            let (store, key) = (self.clone(), key.clone());
+            let work = Box::pin(async move { store.request(&key, &request).await });
             match counts_for_others {
                 true => own_runtime::apart(work).await,
                 false => own_runtime::entered(work).await,
@@ -113,42 +75,46 @@ impl<C: CompareAndSwap> Store for CasStore<C> {
         }
     }
 
-    /// An expired record without a result stays, which keeps the fence.
-    async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
-        let key = key.clone();
-        own_runtime::apart(self.in_time(|inner| async move { inner.forget(&key).await })).await
+    pub async fn forget(self: &Arc<Self>, key: &RecordKey) -> Result<bool, StoreError> {
+        let (store, key) = (self.clone(), key.clone());
+        own_runtime::apart(async move { store.emptied(&key).await }).await
     }
 
-    async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
-        let key = key.clone();
-        own_runtime::entered(self.in_time(|inner| async move { inner.live(&key).await })).await
+    pub async fn get(self: &Arc<Self>, key: &RecordKey) -> Result<Option<Record>, StoreError> {
+        let (store, key) = (self.clone(), key.clone());
+        let reading = async move {
+            let stored = retry::retried(store.settings.operation_timeout, || store.look(&key)).await?;
+            Ok(stored.map(|(record, _)| record).filter(|record| is_live(record, now())))
+        };
+        own_runtime::entered(Box::pin(reading)).await
     }
 
-    async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
-        let inner = self.0.clone();
-        own_runtime::apart(async move { inner.purge(limit).await }).await
+    pub async fn purge(self: &Arc<Self>, limit: usize) -> Result<usize, StoreError> {
+        let store = self.clone();
+        own_runtime::apart(async move { store.purged(limit).await }).await
     }
 
-    async fn list(&self, request: &List) -> Result<Page, StoreError> {
-        let request = request.clone();
-        own_runtime::apart(self.in_time(|inner| async move { inner.list(&request).await })).await
+    pub async fn list(self: &Arc<Self>, request: &List) -> Result<Page, StoreError> {
+        let (store, request) = (self.clone(), request.clone());
+        own_runtime::apart(async move { store.page(&request).await }).await
     }
 
-    async fn inspect(&self) -> Result<Inspection, StoreError> {
-        let work = self.in_time(|inner| async move { inner.service.inspect().await });
+    pub async fn inspect(self: &Arc<Self>) -> Result<Inspection, StoreError> {
+        let (store, CasSettings { clock_skew, operation_timeout }) = (self.clone(), self.settings);
+        let work = async move { retry::retried(operation_timeout, || store.service.inspect()).await };
         let mut inspection = own_runtime::apart(work).await?;
-        let skew = self.0.skew();
-        let text = format!("the callers' clocks judge leases: they must not differ by more than {skew:?}");
+        let text =
+            format!("the callers' clocks judge leases: they must not differ by more than {clock_skew:?}");
         inspection.find(Standing::Unknown, "clocks", text);
         Ok(inspection)
     }
 
-    fn max_result_bytes(&self) -> Option<usize> {
-        Some(self.0.max_result_bytes())
+    pub fn max_result_bytes(&self) -> Option<usize> {
+        Some(self.room())
     }
 
-    fn waiters(&self) -> &Waiters {
-        &self.0.waiters
+    pub const fn waiters(&self) -> &Waiters {
+        &self.waiters
     }
 }
 
@@ -157,13 +123,15 @@ fn now() -> Timestamp {
     Timestamp::default().after(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
-impl<C: CompareAndSwap> Inner<C> {
-    fn skew(&self) -> Duration {
-        self.settings.clock_skew
+impl<C: CompareAndSwap> CasStore<C> {
+    /// A store of the records in this service.
+    pub fn new(service: C, settings: CasSettings) -> Arc<Self> {
+        let (results, held, waiters) = Default::default();
+        Arc::new(Self { service, settings, results, held, waiters })
     }
 
     /// The largest result, and the largest sum of steps.
-    fn max_result_bytes(&self) -> usize {
+    fn room(&self) -> usize {
         self.service.max_bytes().saturating_sub(MAX_HEAD_BYTES)
     }
 
@@ -178,165 +146,130 @@ impl<C: CompareAndSwap> Inner<C> {
         let decide = |record: Option<&Record>, now| {
             let transition = protocol::apply(record, Fence::default(), request, now);
             if let (Request::RecordStep(step), Some(record)) = (request, &transition.write) {
-                let bytes = self.max_result_bytes();
-                if record.steps.iter().map(|step| step_bytes::encode(step).len() + 4).sum::<usize>() > bytes {
-                    let size = step_bytes::encode(&step.step).len();
-                    return Err(StoreError::no_room_for_step(size, bytes));
+                let size = |step| step_bytes::encode(step).len() + 4;
+                if record.steps.iter().map(size).sum::<usize>() > self.room() {
+                    return Err(StoreError::no_room_for_step(size(&step.step), self.room()));
                 }
             }
             Ok(transition)
         };
-        let mut answer = self.apply(key, guess, decide).await?;
+        let answer = self.change(key, guess, decide).await?;
         self.results.saw(mark, &answer);
-        if let Answer::Claim(ClaimAnswer::Replay(replay)) = &mut answer {
-            // The end that was written, as in a list: a reader adds the skew once.
-            replay.expires_at = replay.expires_at.map(|end| end.before(self.skew()));
-        }
         Ok(answer)
     }
 
-    fn held<A>(&self, work: impl FnOnce(&mut HashMap<RecordKey, Seen<C::Revision>>) -> A) -> A {
+    fn held<A>(&self, work: impl FnOnce(&mut HashMap<RecordKey, Versioned<C::Revision>>) -> A) -> A {
         work(&mut self.held.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Applies a transition until its write is accepted or the time is over. `guess` is what is probably there.
-    async fn apply<A>(
+    async fn change<A>(
         &self,
         key: &RecordKey,
-        guess: Option<Option<Seen<C::Revision>>>,
+        guess: Option<Option<Versioned<C::Revision>>>,
         decide: impl Fn(Option<&Record>, Timestamp) -> Result<Transition<A>, StoreError>,
     ) -> Result<A, StoreError> {
-        let mut guess = Some(guess);
-        let attempt = || self.attempt(key, guess.take().flatten(), &decide);
-        retry::retried(self.settings.operation_timeout, attempt).await
-    }
-
-    async fn attempt<A>(
-        &self,
-        key: &RecordKey,
-        mut guess: Option<Option<Seen<C::Revision>>>,
-        decide: impl Fn(Option<&Record>, Timestamp) -> Result<Transition<A>, StoreError>,
-    ) -> Result<A, StoreError> {
-        loop {
-            let is_guess = guess.is_some();
-            let seen = match guess.take() {
-                Some(seen) => seen,
-                None => self.look(key).await?,
-            };
-            let Transition { write, answer, .. } = decide(seen.as_ref().map(|seen| &seen.record), now())?;
-            match write {
-                // Only a read may decide what nothing confirms.
-                None if is_guess => {}
-                None => return Ok(answer),
-                Some(record) if self.put(key, seen.as_ref(), &record).await? => return Ok(answer),
-                Some(_) if is_guess => {}
-                Some(_) => return Err(StoreError::unavailable("other callers keep changing this record")),
+        let (mut guess, decide) = (guess, &decide);
+        let attempt = || {
+            let mut guess = guess.take();
+            async move {
+                let mut refused_by = None;
+                loop {
+                    let is_guess = guess.is_some();
+                    let seen = match (refused_by.take(), guess.take()) {
+                        (Some(version), _) => Some(read(key, version)?),
+                        (None, Some(guess)) => guess,
+                        (None, None) => self.look(key).await?,
+                    };
+                    let Transition { write, answer, .. } =
+                        decide(seen.as_ref().map(|(record, _)| record), now())?;
+                    match write {
+                        Some(record) => match self.put(key, seen, record).await? {
+                            Put::Written(_) => return Ok(answer),
+                            Put::Refused(None) if !is_guess => {
+                                return Err(StoreError::unavailable(
+                                    "other callers keep changing this record",
+                                ));
+                            }
+                            Put::Refused(version) => refused_by = version,
+                        },
+                        // Only what the service returned may decide what no write confirms.
+                        None if is_guess => {}
+                        None => return Ok(answer),
+                    }
+                }
             }
-        }
+        };
+        retry::retried(self.settings.operation_timeout, attempt).await
     }
 
     async fn put(
         &self,
         key: &RecordKey,
-        seen: Option<&Seen<C::Revision>>,
-        record: &Record,
-    ) -> Result<bool, StoreError> {
-        let keep = record.expires_at.map(|end| {
-            let over = end.after(self.skew().saturating_mul(2));
-            over.since(now()).max(MEMORY_OF_FENCES)
-        });
-        let bytes = format::encode(key, record);
-        let is_small = bytes.len() <= MAX_HELD_BYTES;
-        let revision = seen.map(|seen| &seen.revision);
-        let Some(revision) = self.service.put(&ObjectName::of(key), bytes, revision, keep).await? else {
-            return Ok(false);
-        };
-        if record.state == State::InFlight && is_small {
+        seen: Option<Versioned<C::Revision>>,
+        mut record: Record,
+    ) -> Result<Put<C::Revision>, StoreError> {
+        let skew = self.settings.clock_skew;
+        let (seen, revision) = seen.unzip();
+        // What the transition took over from the record that was read has the skew already.
+        if seen.as_ref().is_none_or(|seen| seen.lease_until != record.lease_until) {
+            record.lease_until = record.lease_until.after(skew);
+        }
+        if seen.is_none_or(|seen| seen.expires_at != record.expires_at) {
+            record.expires_at = record.expires_at.map(|end| end.after(skew));
+        }
+        let keep = record.expires_at.map(|end| end.after(skew).since(now()).max(MEMORY_OF_FENCES));
+        let bytes = format::encode(key, &record);
+        let is_remembered = record.state == State::InFlight && bytes.len() <= MAX_HELD_BYTES;
+        let put = self.service.put(&ObjectName::of(key), bytes, revision.as_ref(), keep).await?;
+        if let Put::Written(revision) = &put
+            && is_remembered
+        {
             self.held(|held| {
                 if held.len() >= MAX_HELD {
                     held.clear();
                 }
-                held.insert(key.clone(), Seen { record: self.with_skew(record.clone()), revision })
+                held.insert(key.clone(), (record, revision.clone()))
             });
         }
-        Ok(true)
-    }
-
-    fn with_skew(&self, mut record: Record) -> Record {
-        record.lease_until = record.lease_until.after(self.skew());
-        record.expires_at = record.expires_at.map(|end| end.after(self.skew()));
-        record
+        Ok(put)
     }
 
     /// Reads the record of a key, live or not.
-    async fn look(&self, key: &RecordKey) -> Result<Option<Seen<C::Revision>>, StoreError> {
-        let Some(Version { bytes, revision }) = self.service.get(&ObjectName::of(key)).await? else {
-            return Ok(None);
+    async fn look(&self, key: &RecordKey) -> Result<Option<Versioned<C::Revision>>, StoreError> {
+        let version = self.service.get(&ObjectName::of(key)).await?;
+        version.map(|version| read(key, version)).transpose()
+    }
+
+    /// Replaces a record by an expired one that keeps its fence. Returns whether it was live.
+    async fn emptied(&self, key: &RecordKey) -> Result<bool, StoreError> {
+        // After a lost answer the object may have a newer record, which must stay.
+        let first = OnceLock::new();
+        let forget = |record: Option<&Record>, now| {
+            let (created_at, was_live) = *first.get_or_init(|| {
+                (record.map(|record| record.created_at), record.is_some_and(|record| is_live(record, now)))
+            });
+            let meant =
+                record.filter(|record| Some(record.created_at) == created_at && !is_forgotten(record));
+            let write = meant.and_then(|record| {
+                let forget = Resolution::ForgetSeen(Seen::of(record));
+                // In the beginning every record was live: an expired one is emptied, too.
+                protocol::resolve(Some(record), &forget, Timestamp::default()).write
+            });
+            Ok(Transition::new(write, was_live))
         };
-        match format::decode(bytes) {
-            Ok((owner, record)) if owner == *key => {
-                Ok(Some(Seen { record: self.with_skew(record), revision }))
-            }
-            Ok(_) => Err(StoreError::corrupt_record(format!(
-                "the object of the record of {} (key digest {}) has the record of another key: do names here differ by \
-                 more than upper and lower case?",
-                key.scope(),
-                key.digest()
-            ))),
-            Err(wrong) => Err(wrong.error(key)),
-        }
+        self.change(key, None, forget).await
     }
 
-    /// The live record, with its times as written.
-    async fn live(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
-        let seen = retry::retried(self.settings.operation_timeout, || self.look(key)).await?;
-        let Some(mut record) = seen.map(|seen| seen.record).filter(|record| is_live(record, now())) else {
-            return Ok(None);
-        };
-        record.lease_until = record.lease_until.before(self.skew());
-        record.expires_at = record.expires_at.map(|end| end.before(self.skew()));
-        Ok(Some(record))
-    }
-
-    /// Replaces a live record by an expired one that keeps its fence.
-    async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
-        // When the record to forget was created. After a lost answer that record may be gone, and the object may have a
-        // newer record, which must stay.
-        let meant = AtomicU64::new(0);
-        let never = NEVER.after(self.skew());
-        self.apply(key, None, |record, now| {
-            let created = meant.load(Ordering::Relaxed);
-            Ok(match record {
-                Some(record) if is_live(record, now) => {
-                    if ![0, record.created_at.as_micros()].contains(&created) {
-                        return Ok(Transition::new(None, true));
-                    }
-                    meant.store(record.created_at.as_micros(), Ordering::Relaxed);
-                    Transition::new(Some(forgotten(record)), true)
-                }
-                // Expired, but not forgotten and not purged yet.
-                Some(record) if created == 0 && record.expires_at != Some(never) => {
-                    Transition::new(Some(forgotten(record)), false)
-                }
-                _ => Transition::new(None, created != 0),
-            })
-        })
-        .await
-    }
-
-    /// One page. Its time is this machine's clock minus the clock skew, so what is over at that time is over by every clock.
-    async fn list(&self, request: &List) -> Result<Page, StoreError> {
+    async fn page(&self, request: &List) -> Result<Page, StoreError> {
         let scope = request.scope.as_ref().map(|scope| format::part(scope.as_str()));
         let after = request.after.as_ref().map(Cursor::as_bytes);
-        let limit = request.looked_at();
-        let listing = retry::retried(self.settings.operation_timeout, || {
-            self.service.list(scope.as_deref(), after, limit)
-        })
-        .await?;
-        let mut page = Page::new(now().before(self.skew()));
+        let list = || self.service.list(scope.as_deref(), after, request.looked_at());
+        let listing = retry::retried(self.settings.operation_timeout, list).await?;
+        let mut page = Page::new(now());
         for version in listing.versions {
             match format::decode(version.bytes.clone()) {
-                Ok((_, record)) if record.expires_at == Some(NEVER) || !request.takes(record.state) => {}
+                Ok((_, record)) if is_forgotten(&record) || !request.takes(record.state) => {}
                 Ok((key, record)) => page.records.push(Listed::new(key, record)),
                 Err(_) => page.unreadable.extend(format::take_key(&mut { version.bytes })),
             }
@@ -345,8 +278,7 @@ impl<C: CompareAndSwap> Inner<C> {
         Ok(page)
     }
 
-    /// Deletes at most `limit` records that are expired by every clock, and what is left of those that were forgotten long ago.
-    async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
+    async fn purged(&self, limit: usize) -> Result<usize, StoreError> {
         let time = self.settings.operation_timeout;
         let (mut deleted, mut after) = (0, None::<Vec<u8>>);
         loop {
@@ -357,38 +289,37 @@ impl<C: CompareAndSwap> Inner<C> {
                     return Ok(deleted);
                 }
                 let Ok((key, record)) = format::decode(bytes) else { continue };
-                let (name, is_forgotten) = (ObjectName::of(&key), record.expires_at == Some(NEVER));
-                if self.is_over(&record, is_forgotten)
+                let name = ObjectName::of(&key);
+                if self.is_over(&record)
                     && retry::retried(time, || self.service.delete(&name, &revision)).await?
                 {
-                    deleted += usize::from(!is_forgotten);
+                    // A forgotten one was deleted before.
+                    deleted += usize::from(!is_forgotten(&record));
                 }
             }
-            match page.next {
-                Some(next) => after = Some(next),
-                None => return Ok(deleted),
+            after = page.next;
+            if after.is_none() {
+                return Ok(deleted);
             }
         }
     }
 
     /// Whether a record may be deleted: it is expired by every clock, and a new fence by any clock exceeds its fence.
-    fn is_over(&self, record: &Record, is_forgotten: bool) -> bool {
-        if is_forgotten {
+    fn is_over(&self, record: &Record) -> bool {
+        if is_forgotten(record) {
             return Timestamp::from_micros(record.fence.get()).after(MEMORY_OF_FENCES) <= now();
         }
-        record.expires_at.is_some_and(|end| end.after(self.skew().saturating_mul(2)) <= now())
+        record.expires_at.is_some_and(|end| end.after(self.settings.clock_skew) <= now())
     }
 }
 
-/// What stays of a forgotten record: its fence, without its result, steps, fingerprint and owner.
-fn forgotten(record: &Record) -> Record {
-    record
-        .clone()
-        .with_state(State::Released)
-        .with_owner(Owner::NOBODY)
-        .with_fingerprint(None)
-        .with_result(None)
-        .with_steps(Vec::new())
-        .with_completed_at(None)
-        .with_expires_at(Some(NEVER))
+/// The record in the object of a key.
+fn read<R>(key: &RecordKey, Version { bytes, revision }: Version<R>) -> Result<Versioned<R>, StoreError> {
+    let (owner, record) = format::decode(bytes).map_err(|wrong| wrong.error(key))?;
+    if owner == *key { Ok((record, revision)) } else { Err(Unreadable("key").error(key)) }
+}
+
+/// Whether this is what [`Resolution::ForgetSeen`] leaves of a record.
+fn is_forgotten(record: &Record) -> bool {
+    record.completed_at == Some(LONG_AGO)
 }

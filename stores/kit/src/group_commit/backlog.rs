@@ -180,9 +180,21 @@ impl Backlog {
         kinds.min_by_key(order).map(|(place, _)| place)
     }
 
-    /// Whether a worker would find something to do. It may not: the keys of all that wait may be taken.
+    /// Whether a worker would find something to do.
     pub(super) fn has_work(&self, now: Instant, only_reads: bool) -> bool {
-        self.next_kind(now, only_reads, 0).is_some()
+        let mut without = 0;
+        while let Some(place) = self.next_kind(now, only_reads, without) {
+            if self.waiting[place].iter().any(|ticket| !self.is_taken(place, ticket.operation())) {
+                return true;
+            }
+            without |= 1 << place;
+        }
+        false
+    }
+
+    /// Whether a batch under way has the only operation of this key that may be.
+    fn is_taken(&self, place: usize, operation: &Operation) -> bool {
+        self.rules.kinds[place].keys == Keys::OneBatch && self.taken.contains(&operation.key)
     }
 
     /// Takes the oldest operation that may go, and all of its kind that may go with it.
@@ -231,7 +243,7 @@ impl Backlog {
             }
             let operation = ticket.operation();
             if kind.keys == Keys::OneEach && !keys.insert(operation.key.clone())
-                || kind.keys == Keys::OneBatch && self.taken.contains(&operation.key)
+                || self.is_taken(place, operation)
             {
                 left.push_back(ticket);
                 continue;
@@ -500,9 +512,13 @@ mod tests {
         test.ask_of("a", completion());
         test.ask_of("b", claim());
         // The completion would go first.
+        assert!(test.backlog.has_work(test.now, false));
         assert_eq!(test.taken(), Some((CHANGES, 1)));
+        // Nobody looks in vain until then, again and again.
+        assert!(!test.backlog.has_work(test.now, false));
         assert_eq!(test.taken(), None);
         test.backlog.arrive(first.number);
+        assert!(test.backlog.has_work(test.now, false));
         assert_eq!(test.taken(), Some((COMPLETIONS, 1)));
     }
 

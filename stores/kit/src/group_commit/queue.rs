@@ -2,7 +2,7 @@
 
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -295,7 +295,9 @@ impl<S: Server> Queue<S> {
         match drive.0.try_lock().map(|mut work| work.take()) {
             Ok(Some(work)) => drop(self.runtime.spawn(work)),
             Ok(None) => {}
-            Err(_) => self.lock().drives.push(drive.clone()),
+            Err(TryLockError::WouldBlock) => self.lock().drives.push(drive.clone()),
+            // It panicked, and nothing of it is left.
+            Err(TryLockError::Poisoned(_)) => {}
         }
     }
 

@@ -15,8 +15,10 @@ use crate::retry::retried;
 
 /// How a store opens a connection.
 pub trait Opener: Clone + Send + Sync + 'static {
+    /// The server, for people.
+    const PRODUCT: &'static str;
     /// The driver's options of a connection.
-    type Options: Clone + Default + Send + 'static;
+    type Options: Clone + Send + Sync + 'static;
     /// An open connection.
     type Session: Session;
 
@@ -143,7 +145,9 @@ impl<O: Opener> Connector<O> {
     }
 
     async fn open(&self, host: &Host) -> Result<O::Session, Refusal> {
-        self.opener.open(self.source.options(host).await?, host).await
+        let options = self.source.options(host).await?;
+        O::encryption(&options).report(O::PRODUCT);
+        self.opener.open(options, host).await
     }
 
     /// The error where no server is of use: that of the only one, or a list.
@@ -157,7 +161,7 @@ impl<O: Opener> Connector<O> {
             let error = error.to_string();
             // Without the words that every error of its kind begins with.
             let detail = error.split_once(": ").map_or(&*error, |(_, detail)| detail);
-            format!("{}: {detail}", O::address(&self.source.base(host)))
+            format!("{}: {detail}", O::address(&self.source.base(host.index())))
         });
         let error = format!("no server of the URL is of use: {}", each.collect::<Vec<_>>().join("; "));
         if is_transient { StoreError::unavailable(error) } else { StoreError::configuration(error) }

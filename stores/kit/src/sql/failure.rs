@@ -1,5 +1,6 @@
 //! Why a connection was not made.
 
+use std::fmt::Display;
 use std::io::ErrorKind;
 
 use idem_core::StoreError;
@@ -7,36 +8,6 @@ use sqlx_core::Error;
 use sqlx_core::error::DatabaseError;
 
 use crate::network;
-
-/// The error of an attempt to connect: nothing was sent that could have been applied. `refused` is the store's word for what the server
-/// answered, if it knows the error.
-pub fn of_connect(
-    error: &Error,
-    refused: impl FnOnce(&dyn DatabaseError) -> Option<StoreError>,
-) -> StoreError {
-    match error {
-        Error::Database(error) => {
-            refused(&**error).unwrap_or_else(|| StoreError::unavailable("the server refused the connection"))
-        }
-        Error::Configuration(error) => {
-            StoreError::configuration(format!("the connection's settings are wrong: {error}"))
-        }
-        Error::Tls(error) if network::was_cut(&**error) => {
-            StoreError::unavailable(format!("no connection to the server can be made ({error})"))
-        }
-        Error::Tls(error) => {
-            StoreError::configuration(format!("no encrypted connection can be made: {error}"))
-        }
-        // The driver's error for a certificate that is not accepted.
-        Error::Io(error) if error.kind() == ErrorKind::InvalidData => {
-            StoreError::configuration(format!("no encrypted connection can be made: {error}"))
-        }
-        Error::Io(error) => {
-            StoreError::unavailable(format!("no connection to the server can be made ({error})"))
-        }
-        other => StoreError::unavailable(format!("no connection to the server can be made: {other}")),
-    }
-}
 
 /// Why a server is of no use.
 #[derive(Debug)]
@@ -54,14 +25,26 @@ impl From<StoreError> for Refusal {
 }
 
 impl Refusal {
-    /// Of a connection that could not be opened, and the store's word for it. A certificate is one server's.
-    #[must_use]
-    pub fn of_connect(error: &Error, word: StoreError) -> Self {
-        let is_encryption = match error {
-            Error::Tls(_) => true,
-            Error::Io(error) => error.kind() == ErrorKind::InvalidData,
-            _ => false,
-        };
-        Self { is_of_this_server: is_encryption || word.is_transient(), error: word }
+    /// Of a connection that could not be opened: nothing was sent that could have been applied. `refused` is the store's word for what the
+    /// server answered, if it knows the error.
+    pub fn of_connect(error: &Error, refused: impl FnOnce(&dyn DatabaseError) -> Option<StoreError>) -> Self {
+        match error {
+            Error::Database(error) => refused(&**error)
+                .unwrap_or_else(|| StoreError::unavailable("the server refused the connection")),
+            Error::Configuration(error) => {
+                StoreError::configuration(format!("the connection's settings are wrong: {error}"))
+            }
+            Error::Tls(error) if !network::was_cut(&**error) => return Self::of_encryption(error),
+            // The driver's error for a certificate that is not accepted.
+            Error::Io(error) if error.kind() == ErrorKind::InvalidData => return Self::of_encryption(error),
+            other => StoreError::unavailable(format!("no connection to the server can be made: {other}")),
+        }
+        .into()
+    }
+
+    /// A certificate is one server's.
+    fn of_encryption(error: &impl Display) -> Self {
+        let error = format!("no encrypted connection can be made: {error}");
+        Self { error: StoreError::configuration(error), is_of_this_server: true }
     }
 }

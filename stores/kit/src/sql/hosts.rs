@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// The servers in the URL's order, and which of them the store's next connection tries first.
 #[derive(Debug)]
 pub(super) struct Hosts {
-    count: usize,
+    pub(super) count: usize,
     first: AtomicUsize,
 }
 

@@ -1,6 +1,7 @@
 //! Where the servers are and who connects, as it is when a connection is opened: passwords and tokens change.
 
 use std::fmt;
+use std::future::ready;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
@@ -13,17 +14,10 @@ type Refresh<O> = Arc<dyn Fn(O) -> BoxFuture<'static, Result<O, StoreError>> + S
 /// Where the servers are, and who connects.
 #[derive(Clone)]
 pub struct Source<O> {
-    base: Base<O>,
-    refresh: Option<Refresh<O>>,
+    /// The options for the server of this number, before they are completed.
+    base: Arc<dyn Fn(usize) -> O + Send + Sync>,
+    refresh: Refresh<O>,
     hosts: Arc<Hosts>,
-}
-
-#[derive(Clone)]
-enum Base<O> {
-    /// The options for each server.
-    Fixed(Arc<[O]>),
-    /// Those of a pool, whose owner may replace them.
-    Current(Arc<dyn Fn() -> O + Send + Sync>),
 }
 
 impl<O> fmt::Debug for Source<O> {
@@ -32,16 +26,21 @@ impl<O> fmt::Debug for Source<O> {
     }
 }
 
-impl<O: Clone + Default + 'static> Source<O> {
+impl<O: Clone + Send + Sync + 'static> Source<O> {
+    fn new(count: usize, base: impl Fn(usize) -> O + Send + Sync + 'static) -> Self {
+        let refresh: Refresh<O> = Arc::new(|options| Box::pin(ready(Ok(options))));
+        Self { base: Arc::new(base), refresh, hosts: Hosts::new(count) }
+    }
+
     /// These servers.
     #[must_use]
     pub fn fixed(options: Vec<O>) -> Self {
-        Self { hosts: Hosts::new(options.len()), base: Base::Fixed(options.into()), refresh: None }
+        Self::new(options.len(), move |server| options[server].clone())
     }
 
-    /// One server, whose options may be others for each connection.
+    /// One server, whose options may be others for each connection: those of a pool, whose owner may replace them.
     pub fn current(options: impl Fn() -> O + Send + Sync + 'static) -> Self {
-        Self { hosts: Hosts::new(1), base: Base::Current(Arc::new(options)), refresh: None }
+        Self::new(1, move |_| options())
     }
 
     /// Lets `refresh` complete the options before each connection is opened.
@@ -52,7 +51,7 @@ impl<O: Clone + Default + 'static> Source<O> {
         R: Future<Output = Result<O, E>> + Send + 'static,
         E: fmt::Display,
     {
-        self.refresh = Some(Arc::new(move |options| {
+        self.refresh = Arc::new(move |options| {
             let refreshing = refresh(options);
             Box::pin(async move {
                 refreshing.await.map_err(|error| {
@@ -61,7 +60,7 @@ impl<O: Clone + Default + 'static> Source<O> {
                     ))
                 })
             })
-        }));
+        });
         self
     }
 
@@ -75,30 +74,18 @@ impl<O: Clone + Default + 'static> Source<O> {
         self.hosts.first()
     }
 
-    /// The options for this server, before they are completed.
-    pub(super) fn base(&self, host: &Host) -> O {
-        match &self.base {
-            Base::Fixed(options) => options.get(host.index()).cloned().unwrap_or_default(),
-            Base::Current(options) => options(),
-        }
+    /// The options for the server of this number, before they are completed.
+    pub(super) fn base(&self, server: usize) -> O {
+        (self.base)(server)
     }
 
-    /// The options for this server, before they are completed, for each server in the order of the URL.
+    /// The options before they are completed, for each server in the order of the URL.
     pub fn bases(&self) -> Vec<O> {
-        let mut hosts: Vec<_> = self.in_turn().collect();
-        hosts.sort_by_key(Host::index);
-        hosts.iter().map(|host| self.base(host)).collect()
+        (0..self.hosts.count).map(|server| self.base(server)).collect()
     }
 
     /// The options for a connection to this server.
-    pub(super) fn options(&self, host: &Host) -> BoxFuture<'static, Result<O, StoreError>>
-    where
-        O: Send,
-    {
-        let base = self.base(host);
-        match &self.refresh {
-            Some(refresh) => refresh(base),
-            None => Box::pin(std::future::ready(Ok(base))),
-        }
+    pub(super) fn options(&self, host: &Host) -> BoxFuture<'static, Result<O, StoreError>> {
+        (self.refresh)(self.base(host.index()))
     }
 }

@@ -1,10 +1,12 @@
-//! Records in a transaction of the caller: what no database is needed for.
+//! Records in a transaction of the caller: what all databases and drivers have in common.
 
 use std::time::Duration;
 
 use idem_core::StoreError;
 use idem_core::protocol::{self, ClaimAnswer, Complete, Record, Timestamp};
 use idem_core::transaction::{Taken, Taking};
+use sqlx_core::database::Database;
+use sqlx_core::transaction::TransactionManager;
 use tokio::time::Instant;
 
 use crate::group_commit::Seen;
@@ -33,4 +35,49 @@ pub fn recorded(
     request.result.check_size(max_result_bytes)?;
     let now = taken.at.after(taken.since.elapsed());
     Ok(protocol::complete(Some(&taken.new), request, now).write)
+}
+
+/// The connection of a driver of sqlx.
+type Connection<M> = <<M as TransactionManager>::Database as Database>::Connection;
+
+/// Fails unless the savepoint of this depth is the innermost: a nested `begin` of sqlx 0.9 that fails or is dropped rolls back a level that
+/// it did not begin, or two.
+///
+/// # Errors
+///
+/// [`displaced`].
+pub async fn innermost<M: TransactionManager>(
+    connection: &mut Connection<M>,
+    savepoint: usize,
+) -> Result<(), StoreError> {
+    if M::get_transaction_depth(connection) == savepoint {
+        return Ok(());
+    }
+    // Without a transaction to the driver, a commit of the caller would succeed.
+    while M::get_transaction_depth(connection) + 1 < savepoint && M::begin(connection, None).await.is_ok() {}
+    Err(displaced())
+}
+
+/// Rolls back to the innermost savepoint.
+///
+/// # Errors
+///
+/// That of the driver. The savepoint is gone with its transaction then, so the driver does not count it any more.
+pub async fn roll_back<M: TransactionManager>(
+    connection: &mut Connection<M>,
+) -> Result<(), sqlx_core::Error> {
+    let undone = M::rollback(connection).await;
+    if undone.is_err() {
+        M::start_rollback(connection);
+    }
+    undone
+}
+
+/// The error where the driver counts other savepoints than the caller.
+#[must_use]
+pub fn displaced() -> StoreError {
+    StoreError::unavailable(
+        "the body's savepoint is gone, as after a nested `begin` that failed or was dropped, so the session was ended: begin a \
+         new transaction and call again, and let a body return the error of a nested `begin`",
+    )
 }

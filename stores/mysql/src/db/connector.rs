@@ -6,12 +6,12 @@
 use std::str::FromStr as _;
 
 use idem_core::StoreError;
+use idem_store_kit::network;
 use idem_store_kit::sql::failure::Refusal;
 use idem_store_kit::sql::{self, Encryption, Host};
-use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
+use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlSslMode};
 use sqlx::{ConnectOptions as _, Connection as _, MySqlPool};
 
-use super::encryption;
 use super::failure;
 use super::session::Session;
 
@@ -28,7 +28,7 @@ pub(crate) fn of_url(url: &str) -> Result<Source, StoreError> {
     if !url.starts_with("mysql://") && !url.starts_with("mariadb://") {
         return Err(StoreError::configuration("the URL of the database must begin with `mysql://`"));
     }
-    let options = MySqlConnectOptions::from_str(url).map_err(|error| failure::of_connect(&error))?;
+    let options = MySqlConnectOptions::from_str(url).map_err(|error| failure::of_connect(&error).error)?;
     Ok(Source::fixed(vec![options]))
 }
 
@@ -54,11 +54,11 @@ pub(crate) fn database(source: &Source) -> Result<String, StoreError> {
 pub(crate) struct Opener;
 
 impl sql::Opener for Opener {
+    const PRODUCT: &'static str = "MySQL";
     type Options = MySqlConnectOptions;
     type Session = Session;
 
     async fn open(&self, options: MySqlConnectOptions, host: &Host) -> Result<Session, Refusal> {
-        encryption::of(&options).report("MySQL");
         let options = options
             .disable_statement_logging()
             .pipes_as_concat(false)
@@ -67,8 +67,7 @@ impl sql::Opener for Opener {
             .set_names(false)
             .statement_cache_capacity(MOST_PREPARED);
         let connection = MySqlConnection::connect_with(&options).await;
-        let connection =
-            connection.map_err(|error| Refusal::of_connect(&error, failure::of_connect(&error)))?;
+        let connection = connection.map_err(|error| failure::of_connect(&error))?;
         Ok(Session::new(connection, host).await?)
     }
 
@@ -83,7 +82,42 @@ impl sql::Opener for Opener {
         options.get_database().unwrap_or_default()
     }
 
+    /// Without TLS built in, the driver opens no connection that must be encrypted.
     fn encryption(options: &MySqlConnectOptions) -> Encryption {
-        encryption::of(options)
+        let is_local = options.get_socket().is_some() || network::is_this_machine(options.get_host());
+        let mode = options.get_ssl_mode();
+        let is_required =
+            matches!(mode, MySqlSslMode::Required | MySqlSslMode::VerifyCa | MySqlSslMode::VerifyIdentity);
+        Encryption::of(
+            is_local,
+            is_required,
+            if cfg!(any(feature = "tls", feature = "native-tls")) {
+                "`ssl-mode` does not insist on TLS: set `ssl-mode=REQUIRED` or `VERIFY_IDENTITY`"
+            } else {
+                "TLS is not built in: turn on the feature `mysql-tls` (`tls` of idem-mysql) or `mysql-native-tls`, and set \
+                 `ssl-mode`"
+            },
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_on_this_machine_is_told_from_one_on_another() {
+        for (url, expected) in [
+            ("mysql://a@localhost/b", true),
+            ("mysql://a@127.0.0.1/b", true),
+            ("mysql://a@[::1]/b", true),
+            ("mysql://a@localhost/b?socket=/run/mysqld.sock", true),
+            ("mysql://a@db.example/b", false),
+            ("mysql://a@10.0.0.7/b", false),
+        ] {
+            let options = MySqlConnectOptions::from_str(url).unwrap();
+            let encryption = <Opener as sql::Opener>::encryption(&options);
+            assert_eq!(encryption == Encryption::Local, expected, "{url}");
+        }
     }
 }

@@ -8,7 +8,7 @@ use sqlx::mysql::MySqlDatabaseError;
 
 use idem_core::StoreError;
 pub(crate) use idem_store_kit::group_commit::Failure;
-use idem_store_kit::sql::failure as connecting;
+use idem_store_kit::sql::failure::Refusal;
 
 /// The server's error numbers that have a meaning here.
 mod number {
@@ -120,9 +120,9 @@ fn is_unknown_at_commit(code: u16) -> bool {
     number::UNKNOWN_AT_COMMIT.contains(&code) || number::PROXY.iter().any(|range| range.contains(&code))
 }
 
-/// The error of an attempt to connect: nothing was sent that could have been applied.
-pub(crate) fn of_connect(error: &Error) -> StoreError {
-    connecting::of_connect(error, |error| error.try_downcast_ref().map(refused))
+/// The error of an attempt to connect.
+pub(crate) fn of_connect(error: &Error) -> Refusal {
+    Refusal::of_connect(error, |error| error.try_downcast_ref().map(refused))
 }
 
 fn message_of(error: &MySqlDatabaseError) -> String {

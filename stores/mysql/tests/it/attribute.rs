@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use idem_macros::idempotent;
 use idem_mysql::MySqlStore;
 use idem_runtime as idem;
-use idem_test_servers::MariaDb;
+use idem_test_servers::{MariaDb, until};
 use sqlx::mysql::MySqlPoolOptions;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, MySql, MySqlPool, Transaction};
 
@@ -50,6 +50,15 @@ enum Then {
     Panic,
     Wait,
     Run(&'static str),
+    /// Drops nested transactions that have not begun, and goes on.
+    Nests {
+        times: u32,
+        returns: bool,
+    },
+    /// Writes again after a deadlock that costs it its transaction.
+    GoesOnAfterADeadlock,
+    /// Waits, with a nested transaction that does not begin.
+    NestsAndWaits,
 }
 
 struct Bank {
@@ -101,8 +110,46 @@ async fn pay(bank: &Bank, tx: &mut Transaction<'_, MySql>, id: &str, then: Then)
         Then::Run(statement) => {
             tx.execute(statement).await?;
         }
+        Then::Nests { times, returns } => {
+            for _ in 0..times {
+                // A `begin` that is dropped before its answer.
+                while tx.begin().now_or_never().is_some() {}
+            }
+            if !returns {
+                return Err(Failure::Transient);
+            }
+        }
+        Then::GoesOnAfterADeadlock => {
+            tx.execute("UPDATE locked SET n = 1 WHERE id = 1").await?;
+            let other = deadlock(bank).await;
+            let error = tx.execute("UPDATE locked SET n = 1 WHERE id = 2").await.unwrap_err();
+            assert!(error.to_string().contains("1213"), "{error}");
+            other.await.unwrap();
+            tx.execute("INSERT INTO effects VALUES ('again')").await?;
+        }
+        Then::NestsAndWaits => loop {
+            let mut begin = tx.begin();
+            if (&mut begin).now_or_never().is_none() {
+                std::future::pending::<()>().await;
+            }
+        },
     }
     Ok(format!("paid {id}"))
+}
+
+/// Another transaction, which has the second row and waits for the first. It has written more, so the server ends the other one.
+async fn deadlock(bank: &Bank) -> tokio::task::JoinHandle<()> {
+    let mut other = bank.pool.begin().await.unwrap();
+    let more = "INSERT INTO effects SELECT 'other' FROM information_schema.columns LIMIT 100";
+    other.execute(more).await.unwrap();
+    other.execute("UPDATE locked SET n = 2 WHERE id = 2").await.unwrap();
+    let waiting = tokio::spawn(async move {
+        other.execute("UPDATE locked SET n = 2 WHERE id = 1").await.unwrap();
+        other.rollback().await.unwrap();
+    });
+    let waits = "select count(*) from information_schema.innodb_trx where trx_state = 'LOCK WAIT'";
+    until("it waits", || bank.server.sql(waits) == "1");
+    waiting
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -224,6 +271,64 @@ async fn a_body_that_ends_the_transaction_is_an_error_and_what_follows_cannot_be
         assert!(committed.is_err(), "{statement}");
         assert_eq!(bank.server.sql("select count(*) from idem_records"), "0", "{statement}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_nested_begin_that_a_body_drops_costs_all_of_the_callers_writes_or_none() {
+    let bank = Bank::open().await;
+    let cases = (0..16).map(|case| (1 + (case & 1), case & 2 > 0, case & 4 > 0, case & 8 > 0));
+    for (times, returns, is_nested, commits) in cases {
+        let id = format!("{times} {returns} {is_nested} {commits}");
+        let write = |word: &str| format!("INSERT INTO effects VALUES ('{word} {id}')");
+        let mut tx = bank.pool.begin().await.unwrap();
+        tx.execute(AssertSqlSafe(write("before"))).await.unwrap();
+        let then = Then::Nests { times, returns };
+        let result = if is_nested {
+            let mut own = tx.begin().await.unwrap();
+            let result = pay(&bank, &mut own, &id, then).await;
+            let _ = own.commit().await;
+            result
+        } else {
+            pay(&bank, &mut tx, &id, then).await
+        };
+        let is_as_expected = match &result {
+            Err(Failure::Idem(idem::Error::NotRecorded { .. })) => returns,
+            result => matches!(result, Err(Failure::Transient)) && !returns,
+        };
+        assert!(is_as_expected, "{id}: {result:?}");
+        assert!(tx.execute(AssertSqlSafe(write("after"))).await.is_err(), "{id}");
+        let ended = if commits { tx.commit().await } else { tx.rollback().await };
+        assert!(ended.is_err(), "{id}");
+        assert_eq!(bank.server.sql("select count(*) from effects"), "0", "{id}");
+        assert_eq!(bank.server.sql("select count(*) from idem_records"), "0", "{id}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_is_dropped_in_a_nested_begin_leaves_the_callers_writes() {
+    let bank = Bank::open().await;
+    let mut tx = bank.pool.begin().await.unwrap();
+    tx.execute("INSERT INTO effects VALUES ('before')").await.unwrap();
+    let time = Duration::from_millis(200);
+    assert!(tokio::time::timeout(time, pay(&bank, &mut tx, "1", Then::NestsAndWaits)).await.is_err());
+    tx.execute("INSERT INTO effects VALUES ('after')").await.unwrap();
+    tx.rollback().await.unwrap();
+    assert_eq!(bank.server.sql("select count(*) from effects"), "0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_goes_on_after_a_deadlock_has_no_record_and_the_caller_cannot_commit() {
+    let bank = Bank::on(MariaDb::start()).await;
+    run(
+        &bank.server,
+        "create table locked (id int primary key, n int); insert into locked values (1, 0), (2, 0)",
+    );
+    let (given, committed) = bank.called("1", Then::GoesOnAfterADeadlock).await;
+    assert!(matches!(given, Err(Failure::Idem(idem::Error::NotRecorded { .. }))), "{given:?}");
+    assert!(committed.is_err());
+    assert_eq!(bank.server.sql("select count(*) from idem_records"), "0");
+    // The server committed what came after the deadlock by itself.
+    assert_eq!([bank.effects("1"), bank.effects("again")], ["0", "1"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -17,7 +17,8 @@ async fn subject(nats: Arc<Nats>, buckets: Arc<AtomicUsize>) -> Subject {
         store.operation_timeout(Duration::from_secs(30)).connect().await.unwrap()
     };
     let store = open().await;
-    Subject::new(store, Profile::real_clock().short(Duration::from_millis(150))).handle(open().await)
+    Subject::new(store, Profile::real_clock().short(Duration::from_millis(150)).sample(4))
+        .handle(open().await)
 }
 
 idem_testing::conformance_themes!({

@@ -12,7 +12,8 @@ mod in_a_folder {
     async fn subject() -> Subject {
         let folder = tempfile::tempdir().unwrap();
         let open = || FolderStore::open(folder.path()).unwrap();
-        Subject::new(open(), Profile::real_clock().short(Duration::from_millis(150)))
+        // Every write waits for the disk.
+        Subject::new(open(), Profile::real_clock().short(Duration::from_millis(150)).sample(5))
             .handle(open())
             .keep(folder)
     }
@@ -37,7 +38,7 @@ mod on_s3 {
             let builder = BucketStore::builder(objects.clone(), "records").clock_skew(Duration::ZERO);
             builder.operation_timeout(Duration::from_secs(120)).connect().await.unwrap()
         };
-        Subject::new(open().await, Profile::real_clock().short(Duration::from_millis(300)))
+        Subject::new(open().await, Profile::real_clock().short(Duration::from_millis(300)).sample(40))
             .handle(open().await)
     }
 

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use idem_core::StoreError;
 use idem_core::protocol::Owner;
+use idem_store_kit::network;
 use idem_store_kit::sql::failure::Refusal;
 use idem_store_kit::sql::{self, Encryption, Host};
-use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, Row as _};
 
-use super::encryption;
 use super::failure;
 use super::hosts::Target;
 use super::session::Session;
@@ -48,7 +48,7 @@ const NAME: &str =
 fn settings(timeout: Duration, lock_timeout: Duration) -> [(&'static str, String); 8] {
     let off = || "off".to_owned();
     [
-        ("statement_timeout", timeout.as_millis().max(1).to_string()),
+        ("statement_timeout", millis(timeout)),
         ("lock_timeout", millis(lock_timeout)),
         ("enable_seqscan", off()),
         ("enable_hashjoin", off()),
@@ -78,12 +78,12 @@ pub fn connector(
 }
 
 impl sql::Opener for Opener {
+    const PRODUCT: &'static str = "PostgreSQL";
     type Options = PgConnectOptions;
     type Session = Session;
 
     async fn open(&self, options: PgConnectOptions, host: &Host) -> Result<Session, Refusal> {
         let options = options.disable_statement_logging();
-        encryption::of(&options).report("PostgreSQL");
         if !self.is_shared() {
             let mark =
                 Owner::random().as_bytes().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
@@ -94,11 +94,11 @@ impl sql::Opener for Opener {
             match PgConnection::connect_with(&own).await {
                 Ok(connection) => return self.checked(connection, host, Some(mark)).await,
                 Err(error) if failure::refuses_startup_options(&error) => self.share(),
-                Err(error) => return Err(failure::refusal_of_connect(&error)),
+                Err(error) => return Err(failure::of_connect(&error)),
             }
         }
         let connection = PgConnection::connect_with(&options.extra_float_digits(None)).await;
-        let connection = connection.map_err(|error| failure::refusal_of_connect(&error))?;
+        let connection = connection.map_err(|error| failure::of_connect(&error))?;
         self.checked(connection, host, None).await
     }
 
@@ -113,8 +113,23 @@ impl sql::Opener for Opener {
         options.get_database().unwrap_or(options.get_username())
     }
 
+    /// Without TLS built in, the driver opens no connection that must be encrypted.
     fn encryption(options: &PgConnectOptions) -> Encryption {
-        encryption::of(options)
+        let host = options.get_host();
+        let is_local =
+            options.get_socket().is_some() || host.starts_with('/') || network::is_this_machine(host);
+        let mode = options.get_ssl_mode();
+        let is_required = matches!(mode, PgSslMode::Require | PgSslMode::VerifyCa | PgSslMode::VerifyFull);
+        Encryption::of(
+            is_local,
+            is_required,
+            if cfg!(any(feature = "tls", feature = "native-tls")) {
+                "`sslmode` does not insist on TLS: set `sslmode=require` or `verify-full`"
+            } else {
+                "TLS is not built in: turn on the feature `postgres-tls` (`tls` of idem-postgres) or `postgres-native-tls`, \
+                 and set `sslmode`"
+            },
+        )
     }
 }
 
@@ -134,7 +149,7 @@ impl Opener {
             Ok((row.try_get::<Option<String>, _>(0)?, row.try_get::<bool, _>(1)?, row.try_get(2)?))
         });
         let (found, is_right, name): (_, _, Option<String>) =
-            found.map_err(|error| failure::refusal_of_connect(&error))?;
+            found.map_err(|error| failure::of_connect(&error))?;
         if !is_right {
             let _ = connection.close().await;
             return Err(StoreError::unavailable(otherwise).into());
@@ -161,6 +176,62 @@ impl Opener {
                 "the server does not take a session's settings, as behind a pooler: every statement brings its own, \
                  at the price of three more exchanges"
             );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::str::FromStr as _;
+
+    use super::*;
+
+    fn encryption(options: &PgConnectOptions) -> Encryption {
+        <Opener as sql::Opener>::encryption(options)
+    }
+
+    /// Sends on what a subscriber writes.
+    struct Heard(std::sync::mpsc::Sender<Vec<u8>>);
+
+    impl std::io::Write for Heard {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let _ = self.0.send(bytes.to_vec());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_connection_to_another_machine_that_need_not_be_encrypted_is_told() {
+        let (log, heard) = std::sync::mpsc::channel();
+        let subscriber = tracing_subscriber::fmt().with_writer(move || Heard(log.clone())).finish();
+        let warning = |url: &str| {
+            encryption(&PgConnectOptions::from_str(url).unwrap()).report("PostgreSQL");
+            String::from_utf8(heard.try_iter().flatten().collect()).unwrap()
+        };
+        tracing::subscriber::with_default(subscriber, || {
+            assert_eq!(warning("postgres://a@db.example/b?sslmode=require"), "");
+            let remote = warning("postgres://a:secret@db.example/b");
+            assert!(remote.contains("not_encrypted") && !remote.contains("secret"), "{remote}");
+            assert_eq!(warning("postgres://a@db.example/b"), "", "once is enough");
+        });
+    }
+
+    #[test]
+    fn a_server_on_this_machine_is_told_from_one_on_another() {
+        for (url, expected) in [
+            ("postgres://a@localhost/b", true),
+            ("postgres://a@127.0.0.1/b", true),
+            ("postgres://a@[::1]/b", true),
+            ("postgres://a@%2Frun%2Fpostgresql/b", true),
+            ("postgres://a@db.example/b", false),
+            ("postgres://a@10.0.0.7/b", false),
+        ] {
+            let options = PgConnectOptions::from_str(url).unwrap();
+            assert_eq!(encryption(&options) == Encryption::Local, expected, "{url}");
         }
     }
 }

@@ -4,7 +4,6 @@
 //! Knows nothing of records and messages.
 
 pub mod connector;
-mod encryption;
 pub(crate) mod failure;
 mod hosts;
 pub mod schema;

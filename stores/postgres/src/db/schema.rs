@@ -7,13 +7,13 @@
 use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
-use sqlx::postgres::PgConnection;
-use sqlx::{AssertSqlSafe, Either, Executor as _, Row as _};
+use sqlx::postgres::{PgConnection, Postgres};
+use sqlx::{AssertSqlSafe, Decode, Either, Executor as _, Row as _, Type};
 use tokio::time::sleep;
 
 use super::connector::Connector;
 use super::failure;
-use super::session::Session;
+use super::session::{Session, Statement};
 use idem_core::StoreError;
 use idem_store_kit::retry::retried_with_cause;
 use idem_store_kit::sql::{Identifier, Session as _};
@@ -91,8 +91,6 @@ pub trait Named: Sized {
     fn named(schema: &Identifier, table: &Identifier) -> Self;
     /// The layout of the tables.
     fn layout(&self) -> Layout;
-    /// The main table as statements name it.
-    fn table(&self) -> &str;
 }
 
 /// The result of one exchange with the database.
@@ -226,7 +224,8 @@ impl Found {
     fn version(&self, schema: &Identifier, layout: &Layout) -> Result<Option<i64>, StoreError> {
         match &self.meta {
             Some((there, version)) if there == schema.as_str() => {
-                version_of(layout, version.as_deref()).map(Some)
+                let version = version.as_deref().and_then(|version| version.parse().ok());
+                version.ok_or_else(|| foreign(layout)).map(Some)
             }
             _ => Ok(None),
         }
@@ -284,20 +283,16 @@ fn too_new(layout: &Layout, version: i64) -> StoreError {
 /// The version of the present layout.
 async fn version(connection: &mut PgConnection, layout: &Layout) -> Result<Option<i64>, StoreError> {
     // Reads the catalogue, because `to_regclass` may return a result from before another process migrated.
-    let found = sqlx::query(
+    let is_there = sqlx::query(
         "SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
          WHERE n.nspname = $1 AND c.relname = $2)",
     )
-    .bind(layout.schema.as_str())
-    .bind(layout.meta_name.as_str())
-    .persistent(false);
-    let rows = found.fetch_all(&mut *connection).await.map_err(|error| failed(&error))?;
-    if !rows.first().and_then(|row| row.try_get(0).ok()).unwrap_or(false) {
+    .bind(layout.schema.as_str().to_owned())
+    .bind(layout.meta_name.as_str().to_owned());
+    if value(connection, is_there).await? != Some(true) {
         return Ok(None);
     }
-    number(connection, layout, VERSION)
-        .await?
-        .map_or_else(|| Err(foreign(layout)), |version| Ok(Some(version)))
+    number(connection, layout, VERSION).await?.ok_or_else(|| foreign(layout)).map(Some)
 }
 
 /// A row of the meta table.
@@ -306,13 +301,17 @@ async fn number(
     layout: &Layout,
     name: &str,
 ) -> Result<Option<i64>, StoreError> {
-    let statement = format!("SELECT value FROM {} WHERE name = '{name}'", layout.meta);
-    let rows = connection.fetch_all(AssertSqlSafe(statement)).await.map_err(|error| failed(&error))?;
-    Ok(rows.first().and_then(|row| row.try_get(0).ok()))
+    let text = format!("SELECT value FROM {} WHERE name = '{name}'", layout.meta);
+    value(connection, sqlx::query(AssertSqlSafe(text))).await
 }
 
-fn version_of(layout: &Layout, value: Option<&str>) -> Result<i64, StoreError> {
-    value.and_then(|value| value.parse().ok()).ok_or_else(|| foreign(layout))
+/// The first value that a statement returns, which has no name on the server.
+async fn value<T>(connection: &mut PgConnection, statement: Statement) -> Result<Option<T>, StoreError>
+where
+    T: for<'r> Decode<'r, Postgres> + Type<Postgres>,
+{
+    let rows = connection.fetch_all(statement.persistent(false)).await.map_err(|error| failed(&error))?;
+    Ok(rows.first().and_then(|row| row.try_get(0).ok()))
 }
 
 fn foreign(layout: &Layout) -> StoreError {
@@ -405,13 +404,12 @@ async fn build(connection: &mut PgConnection, layout: &Layout, index: &Index) ->
         "SELECT i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid \
          JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2",
     )
-    .bind(layout.schema.as_str())
-    .bind(name.as_str())
-    .persistent(false);
-    let rows = valid.fetch_all(&mut *connection).await.map_err(|error| failed(&error))?;
+    .bind(layout.schema.as_str().to_owned())
+    .bind(name.as_str().to_owned());
+    let valid = value(connection, valid).await?;
     execute(connection, "COMMIT".to_owned()).await?;
     let name = name.quoted('"');
-    match rows.first().and_then(|row| row.try_get::<bool, _>(0).ok()) {
+    match valid {
         Some(true) => return Ok(()),
         Some(false) => {
             execute(connection, format!("DROP INDEX CONCURRENTLY {}.{name}", layout.schema.quoted('"')))
@@ -424,15 +422,9 @@ async fn build(connection: &mut PgConnection, layout: &Layout, index: &Index) ->
 
 /// Creates the schema if it is missing. `IF NOT EXISTS` would need the right to create one even where it exists.
 async fn create_schema(connection: &mut PgConnection, schema: &Identifier) -> Result<(), StoreError> {
-    let found = sqlx::query("SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)")
-        .bind(schema.as_str())
-        .persistent(false)
-        .fetch_all(&mut *connection)
-        .await
-        .map_err(|error| failed(&error))?;
-    if !found.first().and_then(|row| row.try_get(0).ok()).unwrap_or(false) {
-        let create = format!("CREATE SCHEMA {}", schema.quoted('"'));
-        connection.execute(AssertSqlSafe(create)).await.map_err(|error| failed(&error))?;
+    let is_there = sqlx::query("SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)");
+    match value(connection, is_there.bind(schema.as_str().to_owned())).await? {
+        Some(true) => Ok(()),
+        _ => execute(connection, format!("CREATE SCHEMA {}", schema.quoted('"'))).await,
     }
-    Ok(())
 }

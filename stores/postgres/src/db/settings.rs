@@ -64,7 +64,7 @@ impl Settings {
         let connector =
             connector(common.source?, common.operation_timeout, lock_timeout, common.max_connection_age);
         let names: N = schema::prepare(&connector, schema.as_ref(), &table, common.must_exist).await?;
-        let place = format!("{} table {}", connector.place(), names.table());
+        let place = format!("{} table {}", connector.place(), names.layout().table);
         Ok(Prepared { connector, names, place })
     }
 }

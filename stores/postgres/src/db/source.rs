@@ -31,7 +31,7 @@ impl Source {
         }
         let (urls, target) = hosts::split(url)?;
         let options: Result<_, _> = urls.iter().map(|url| PgConnectOptions::from_str(url)).collect();
-        let options = options.map_err(|error| failure::of_connect(&error))?;
+        let options = options.map_err(|error| failure::of_connect(&error).error)?;
         Ok(Self { servers: sql::Source::fixed(options), target })
     }
 

@@ -30,6 +30,9 @@ use idem_core::StoreError;
 
 use crate::db::failure;
 
+/// Refused where the transaction is aborted.
+pub(crate) const END_SESSION: &str = "SELECT pg_terminate_backend(pg_backend_pid())";
+
 /// The open transaction of a driver, in which the store records and the outbox enqueues.
 ///
 /// All futures may be dropped at any await. The driver must stay usable: its next statement runs after those that were sent.
@@ -196,6 +199,16 @@ pub fn refused(code: Option<&str>, message: &str) -> StoreError {
         Some(code) => failure::refused(code, message),
         None => StoreError::unavailable(format!("the server said \"{message}\"")),
     }
+}
+
+/// Leaves the transaction on the server, so that [`END_SESSION`] is not refused, and returns why: the driver counts other savepoints
+/// than the caller.
+async fn displaced(tx: &mut impl DriverTransaction) -> Result<(), StoreError> {
+    // The driver may return the error of an earlier statement first.
+    for _ in 0..3 {
+        let _ = tx.execute("ROLLBACK").await;
+    }
+    Err(idem_store_kit::sql::displaced())
 }
 
 /// The error of a lost connection: nothing in its transaction was applied.

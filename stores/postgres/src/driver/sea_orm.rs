@@ -5,7 +5,7 @@ use ::sea_orm::{
     Statement, TransactionTrait as _, Value,
 };
 
-use super::{DriverTransaction, Parameter, Query, Row, lost};
+use super::{DriverTransaction, Parameter, Query, Row, SavepointName, displaced, lost};
 use crate::PostgresStore;
 use idem_core::StoreError;
 use idem_core::transaction::TransactionPool;
@@ -45,25 +45,31 @@ async fn execute(tx: &DatabaseTransaction, statement: &str) -> Result<(), StoreE
     tx.execute_unprepared(statement).await.map(drop).map_err(|error| failed(&error))
 }
 
-/// A nested transaction. If it is dropped, the connection rolls back to its beginning before the next statement.
-type Savepoint = Option<DatabaseTransaction>;
+/// A nested transaction, and a savepoint in it. If the first is dropped, the connection rolls back to its beginning before the next
+/// statement. A nested `begin` of the body that fails or is dropped rolls back more than it began; then the second is gone.
+type Savepoint = Option<(DatabaseTransaction, SavepointName)>;
 
 async fn set_savepoint(tx: &DatabaseTransaction) -> Result<Savepoint, StoreError> {
-    tx.begin().await.map(Some).map_err(|error| failed(&error))
+    let nested = tx.begin().await.map_err(|error| failed(&error))?;
+    let name = SavepointName::unique();
+    execute(&nested, &name.set()).await?;
+    Ok(Some((nested, name)))
 }
 
-async fn roll_back_to(savepoint: &mut Savepoint) -> Result<(), StoreError> {
-    match savepoint.take() {
-        Some(savepoint) => savepoint.rollback().await.map_err(|error| failed(&error)),
-        None => Ok(()),
+async fn roll_back_to(mut tx: &DatabaseTransaction, savepoint: &mut Savepoint) -> Result<(), StoreError> {
+    let Some((nested, name)) = savepoint.take() else { return Ok(()) };
+    if execute(tx, &name.roll_back()).await.is_err() {
+        return displaced(&mut tx).await;
     }
+    nested.rollback().await.map_err(|error| failed(&error))
 }
 
-async fn release(savepoint: &mut Savepoint) -> Result<(), StoreError> {
-    match savepoint.take() {
-        Some(savepoint) => savepoint.commit().await.map_err(|error| failed(&error)),
-        None => Ok(()),
+async fn release(mut tx: &DatabaseTransaction, savepoint: &mut Savepoint) -> Result<(), StoreError> {
+    let Some((nested, name)) = savepoint.take() else { return Ok(()) };
+    if execute(tx, &name.release()).await.is_err() {
+        return displaced(&mut tx).await;
     }
+    nested.commit().await.map_err(|error| failed(&error))
 }
 
 macro_rules! transaction {
@@ -89,7 +95,7 @@ macro_rules! transaction {
             }
 
             async fn roll_back_to(&mut self, savepoint: &mut Savepoint) -> Result<(), StoreError> {
-                roll_back_to(savepoint).await
+                roll_back_to(self, savepoint).await
             }
 
             fn roll_back_first(&mut self, savepoint: &mut Savepoint) {
@@ -97,7 +103,7 @@ macro_rules! transaction {
             }
 
             async fn release(&mut self, savepoint: &mut Savepoint) -> Result<(), StoreError> {
-                release(savepoint).await
+                release(self, savepoint).await
             }
         }
     };

@@ -4,14 +4,16 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use ::sqlx::postgres::{PgConnection, PgRow, PgTransactionManager};
-use ::sqlx::{AssertSqlSafe, Connection as _, Executor, PgPool, PgTransaction, Row as _};
+use ::sqlx::{AssertSqlSafe, Connection as _, Executor, PgPool, PgTransaction, Row as _, SqlSafeStr as _};
+use futures_util::FutureExt as _;
 use sqlx_core::transaction::TransactionManager as _;
 
-use super::{DriverTransaction, Parameter, Query, Row};
+use super::{DriverTransaction, END_SESSION, Parameter, Query, Row, displaced};
 use crate::PostgresStore;
 use crate::db::failure::{self, Failure};
 use idem_core::StoreError;
 use idem_core::transaction::TransactionPool;
+use idem_store_kit::sql;
 
 /// A future whose destructor does not run if it is dropped before its end.
 ///
@@ -53,8 +55,8 @@ impl Row for PgRow {
 
 impl DriverTransaction for PgConnection {
     type Row = PgRow;
-    /// The driver itself counts savepoints.
-    type Savepoint = ();
+    /// How deep it is nested: the driver itself counts savepoints.
+    type Savepoint = usize;
 
     fn is_open(&mut self) -> bool {
         self.is_in_transaction()
@@ -81,26 +83,40 @@ impl DriverTransaction for PgConnection {
             .map_err(|error| failed(&error))
     }
 
-    async fn set_savepoint(&mut self) -> Result<(), StoreError> {
+    async fn set_savepoint(&mut self) -> Result<usize, StoreError> {
         let begin = WithoutDestructor(Some(Box::pin(PgTransactionManager::begin(self, None))));
-        begin.await.map_err(|error| failed(&error))
+        begin.await.map_err(|error| failed(&error))?;
+        Ok(PgTransactionManager::get_transaction_depth(self))
     }
 
-    async fn roll_back_to(&mut self, (): &mut ()) -> Result<(), StoreError> {
-        let undone = PgTransactionManager::rollback(self).await.map_err(|error| failed(&error));
-        if undone.is_err() {
-            // The savepoint is gone with its transaction, so the driver must not count it any more.
+    async fn roll_back_to(&mut self, savepoint: &mut usize) -> Result<(), StoreError> {
+        innermost(self, *savepoint).await?;
+        sql::roll_back::<PgTransactionManager>(self).await.map_err(|error| failed(&error))
+    }
+
+    fn roll_back_first(&mut self, savepoint: &mut usize) {
+        if PgTransactionManager::get_transaction_depth(self) == *savepoint {
+            return PgTransactionManager::start_rollback(self);
+        }
+        while PgTransactionManager::get_transaction_depth(self) > 0 {
             PgTransactionManager::start_rollback(self);
         }
-        undone
+        // Of all statements, this alone is queued without waiting.
+        let end = PgTransactionManager::begin(self, Some(AssertSqlSafe(END_SESSION).into_sql_str()));
+        let _ = WithoutDestructor(Some(Box::pin(end))).now_or_never();
     }
 
-    fn roll_back_first(&mut self, (): &mut ()) {
-        PgTransactionManager::start_rollback(self);
-    }
-
-    async fn release(&mut self, (): &mut ()) -> Result<(), StoreError> {
+    async fn release(&mut self, savepoint: &mut usize) -> Result<(), StoreError> {
+        innermost(self, *savepoint).await?;
         PgTransactionManager::commit(self).await.map_err(|error| failed(&error))
+    }
+}
+
+/// Fails unless this savepoint is the innermost.
+async fn innermost(connection: &mut PgConnection, savepoint: usize) -> Result<(), StoreError> {
+    match sql::innermost::<PgTransactionManager>(connection, savepoint).await {
+        Ok(()) => Ok(()),
+        Err(_) => displaced(connection).await,
     }
 }
 
@@ -109,7 +125,7 @@ impl TransactionPool<PostgresStore> for PgPool {
     type Transaction = PgTransaction<'static>;
 
     async fn begin(&self) -> Result<Self::Transaction, StoreError> {
-        Self::begin(self).await.map_err(|error| failure::of_connect(&error))
+        Self::begin(self).await.map_err(|error| failure::of_connect(&error).error)
     }
 
     fn connection(transaction: &mut Self::Transaction) -> &mut PgConnection {

@@ -31,10 +31,6 @@ impl Named for Next {
         layout.versions.push(Version { statements, indexes: vec![index] });
         layout
     }
-
-    fn table(&self) -> &str {
-        &self.0.records
-    }
 }
 
 /// A process of the next version starts.

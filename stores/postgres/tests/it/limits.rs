@@ -3,9 +3,11 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use idem_core::transaction::RecordsIn as _;
+use idem_core::transaction::{RecordsIn as _, Taking};
 use idem_postgres::PostgresStore;
-use idem_runtime::protocol::{Claim, ClaimAnswer, Complete, CompleteAnswer, Owner, StoredResult, Verdict};
+use idem_runtime::protocol::{
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Owner, Release, ReleaseCause, StoredResult, Verdict,
+};
 use idem_runtime::{Key, RecordKey, Scope, Store};
 use idem_test_servers::Postgres;
 use sqlx::{Connection as _, Executor as _, PgConnection};
@@ -81,7 +83,7 @@ async fn a_claim_finds_the_key_of_a_transaction_and_takes_few_locks_at_a_time() 
     let mut tx = connection.begin().await.unwrap();
     let request = Claim::new(Owner::random(), HOUR, HOUR);
     let taken = store.take(&mut *tx, &key("taken"), &request).await.unwrap();
-    assert!(matches!(taken, idem_core::transaction::Taking::Taken(_)));
+    assert!(matches!(taken, Taking::Taken(_)));
     // Another process, with many claims in one batch.
     let claims = (0..300).map(|number| {
         let (other, name) =
@@ -94,6 +96,23 @@ async fn a_claim_finds_the_key_of_a_transaction_and_takes_few_locks_at_a_time() 
     }
     tx.rollback().await.unwrap();
     assert!(matches!(claim(&other, "taken").await.unwrap(), ClaimAnswer::Granted(_)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_comes_too_early_for_a_released_key_does_not_hold_it() {
+    let server = Postgres::start();
+    let store = PostgresStore::builder(&server.url()).table(new_table()).connect().await.unwrap();
+    let owner = Owner::random();
+    let answer = store.claim(&key("later"), &Claim::new(owner, HOUR, HOUR)).await.unwrap();
+    let ClaimAnswer::Granted(grant) = answer else { panic!("{answer:?}") };
+    let release = Release::new(owner, grant.fence, ReleaseCause::Failed).with_retry_after(HOUR);
+    store.release(&key("later"), &release).await.unwrap();
+    let mut connection = PgConnection::connect(&server.url()).await.unwrap();
+    let mut tx = connection.begin().await.unwrap();
+    let request = Claim::new(Owner::random(), HOUR, HOUR);
+    let refused = store.take(&mut *tx, &key("later"), &request).await.unwrap();
+    assert!(matches!(refused, Taking::Refused(ClaimAnswer::RetryAt { .. })), "{refused:?}");
+    assert_eq!(server.sql("select count(*) from pg_locks where locktype = 'advisory'"), "0");
 }
 
 // On one thread, so that both claims are in one batch.
@@ -201,7 +220,7 @@ async fn a_transaction_records_though_the_expired_record_before_it_was_purged_me
         let mut tx = connection.begin().await.unwrap();
         let owner = Owner::random();
         let taking = store.take(&mut *tx, &key("job"), &Claim::new(owner, HOUR, HOUR)).await.unwrap();
-        let idem_core::transaction::Taking::Taken(taken) = taking else { panic!("{taking:?}") };
+        let Taking::Taken(taken) = taking else { panic!("{taking:?}") };
         if purged {
             assert_eq!(store.purge(10).await.unwrap(), 1);
         }

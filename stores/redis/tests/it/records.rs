@@ -192,6 +192,7 @@ async fn a_record_past_its_end_is_absent_though_the_server_still_has_it() {
         assert_eq!((grant.attempt, grant.recovered), (1, false), "it is a new generation");
         let record = store.get(&key("a")).await.unwrap().unwrap();
         assert_eq!((record.attempt, record.recovered), (1, false), "on the server too");
+        assert!(record.created_at.as_micros() > 1, "it does not begin when the old one did");
     }
 }
 

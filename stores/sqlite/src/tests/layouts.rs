@@ -7,8 +7,9 @@ use idem_core::{Store, StoreErrorKind};
 use rusqlite::Connection;
 
 use super::{claim_request, completion, folder, key, opening};
-use crate::schema::{self, LAYOUT, Opening};
-use crate::{DatabaseFile, SqliteStore};
+use crate::SqliteStore;
+use crate::file::DatabaseFile;
+use crate::schema::{self, LAYOUT, Opening, Purpose};
 
 /// A made-up next layout: a column, and an index on it in a step of its own.
 const NEXT: &[&str] = &[
@@ -101,7 +102,7 @@ async fn a_migration_that_ended_halfway_goes_on_where_it_was() {
         (2, false),
         "the second step is there, and nothing of the third"
     );
-    let tool = Opening { create: false, migrate: false, ..opening(NEXT) };
+    let tool = Opening { purpose: Purpose::Examine, ..opening(NEXT) };
     let error = schema::open(&path, tool).unwrap_err();
     assert!(error.to_string().contains("has layout 2, and this idem reads 3"), "{error}");
     assert_eq!(layout(&path), 2);

@@ -112,7 +112,8 @@ proptest! {
             // A transition that writes goes to the writer.
             step.write.is_none().then_some(step.answer)
         };
-        let reading = Readers::new().find(&file, &key("a"), true).unwrap().unwrap().unwrap();
+        let readers = Readers::new(file.into());
+        let reading = readers.read(|reader| Ok(reader.find_for_claim(&key("a")))).unwrap().unwrap().unwrap();
         let terminal = record.result.is_some();
         prop_assert!(terminal || reading == record);
         if terminal {

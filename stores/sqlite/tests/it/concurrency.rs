@@ -181,65 +181,6 @@ fn granted_or_busy(store: &SqliteStore) {
     assert!(matches!(answer, ClaimAnswer::Granted(_) | ClaimAnswer::Busy { .. }), "{answer:?}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn rivals_on_two_handles_get_one_grant_and_then_one_result() {
-    let folder = folder();
-    let path = folder.path().join("idem.db");
-    let stores = [SqliteStore::open(&path).unwrap(), SqliteStore::open(&path).unwrap()];
-    for round in 0..100 {
-        let key = key(&format!("order/{round}"));
-        let rivals: Vec<_> = (0..8)
-            .map(|rival: usize| {
-                let (store, key) = (stores[rival % 2].clone(), key.clone());
-                tokio::spawn(async move {
-                    let request = claim_request();
-                    match store.claim(&key, &request).await.unwrap() {
-                        ClaimAnswer::Granted(grant) => {
-                            let completion =
-                                completion(request.owner, grant.fence, &[u8::try_from(rival).unwrap()]);
-                            let done = store.complete(&key, &completion).await.unwrap();
-                            assert_eq!(done, CompleteAnswer::Done);
-                            true
-                        }
-                        ClaimAnswer::Busy { .. } | ClaimAnswer::Replay(_) => false,
-                        other => panic!("{other:?}"),
-                    }
-                })
-            })
-            .collect();
-        let granted = join_all(rivals).await.into_iter().filter(|rival| *rival.as_ref().unwrap()).count();
-        assert_eq!(granted, 1, "round {round}");
-        assert_eq!(replayed(&stores[0], &key).await, replayed(&stores[1], &key).await);
-    }
-    drop(stores);
-    assert_eq!(integrity(&path), "ok");
-}
-
-#[tokio::test]
-async fn a_lapsed_lease_is_taken_over_once_and_the_late_owner_is_told() {
-    let folder = folder();
-    let path = folder.path().join("idem.db");
-    let (one, two) = (SqliteStore::open(&path).unwrap(), SqliteStore::open(&path).unwrap());
-    let key = key("a");
-    let mut request = claim_request();
-    request.lease = Duration::from_nanos(1);
-    let ClaimAnswer::Granted(first) = one.claim(&key, &request).await.unwrap() else { panic!() };
-    let takeover = claim_request();
-    let second = loop {
-        match two.claim(&key, &takeover).await.unwrap() {
-            ClaimAnswer::Granted(grant) => break grant,
-            ClaimAnswer::Busy { .. } => {}
-            other => panic!("{other:?}"),
-        }
-    };
-    assert!(second.recovered && second.attempt == 2 && second.fence > first.fence);
-    let late = completion(request.owner, first.fence, b"late");
-    assert_eq!(one.complete(&key, &late).await.unwrap(), CompleteAnswer::Lost);
-    let current = completion(takeover.owner, second.fence, b"current");
-    assert_eq!(two.complete(&key, &current).await.unwrap(), CompleteAnswer::Done);
-    assert_eq!(replayed(&one, &key).await, b"current");
-}
-
 #[tokio::test(start_paused = true)]
 async fn time_that_a_test_has_paused_is_no_reason_to_fail() {
     let folder = folder();

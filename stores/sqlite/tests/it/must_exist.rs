@@ -1,7 +1,9 @@
 //! Tests that tools that examine the file of another program change nothing in it.
 
-use idem_runtime::StoreErrorKind;
+use idem_runtime::{Store, StoreErrorKind};
 use idem_sqlite::SqliteStore;
+
+use crate::support::*;
 
 #[test]
 fn a_file_that_must_exist_is_not_made() {
@@ -29,4 +31,22 @@ fn a_store_that_is_there_is_opened() {
     let path = folder.path().join("idem.db");
     drop(SqliteStore::open(&path).unwrap());
     SqliteStore::builder(&path).must_exist().open().unwrap();
+}
+
+#[tokio::test]
+async fn a_database_in_its_place_is_not_made_into_a_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, other) = (folder.path().join("idem.db"), folder.path().join("other.db"));
+    drop(SqliteStore::open(&path).unwrap());
+    let store = SqliteStore::builder(&path).must_exist().open().unwrap();
+    sqlite(&other).execute_batch("CREATE TABLE t (x); DROP TABLE t").unwrap();
+    let before = std::fs::read(&other).unwrap();
+    for suffix in ["", "-wal", "-shm"] {
+        let name = |stem: &str| folder.path().join(format!("{stem}.db{suffix}"));
+        std::fs::rename(name("idem"), name("kept")).unwrap();
+    }
+    std::fs::rename(&other, &path).unwrap();
+    let error = store.claim(&key("a"), &claim_request()).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+    assert!(before == std::fs::read(&path).unwrap());
 }

@@ -103,22 +103,6 @@ async fn expired_records_leave_with_a_stream_of_ever_new_keys() {
 }
 
 #[tokio::test]
-async fn an_expired_record_is_absent_before_it_is_deleted() {
-    let folder = folder();
-    let path = folder.path().join("idem.db");
-    let store = SqliteStore::open(&path).unwrap();
-    let key = key("a");
-    complete(&store, &key, b"x").await;
-    let fence = store.get(&key).await.unwrap().unwrap().fence;
-    change(&path, "UPDATE idem_records SET expires_at = 1, purge_at = 1");
-    assert_eq!(store.get(&key).await.unwrap(), None);
-    assert!(!store.forget(&key).await.unwrap());
-    let (_, grant) = granted(&store, &key).await;
-    assert_eq!(grant.attempt, 1);
-    assert!(grant.fence > fence);
-}
-
-#[tokio::test]
 async fn a_fence_rises_after_the_record_is_gone_and_over_one_ahead_of_the_clock() {
     let folder = folder();
     let path = folder.path().join("idem.db");

@@ -6,8 +6,7 @@ use std::path::Path;
 
 use idem_runtime::Store;
 use idem_runtime::protocol::{
-    ClaimAnswer, CompleteAnswer, OnCrash, RecordStepAnswer, ReleaseAnswer, ReleaseCause, RenewAnswer,
-    Resolution, ResolveAnswer, StoredResult,
+    CompleteAnswer, RecordStepAnswer, ReleaseAnswer, ReleaseCause, RenewAnswer, Resolution, ResolveAnswer,
 };
 use idem_sqlite::SqliteStore;
 
@@ -115,42 +114,4 @@ async fn no_step_is_read_by_what_needs_none() {
         let kept: i64 = sqlite(&path).query_row(count, [end], |row| row.get(0)).unwrap();
         assert_eq!(kept, left, "{end}");
     }
-}
-
-#[tokio::test]
-async fn a_step_beyond_the_limit_is_refused_and_a_tombstone_is_taken() {
-    let folder = folder();
-    let store = SqliteStore::builder(folder.path().join("idem.db")).max_result_bytes(8).open().unwrap();
-    let (owner, grant) = granted(&store, &key("a")).await;
-    let large = recording(owner, grant.fence, 0, "reserve", b"123456789");
-    assert_eq!(
-        store.record_step(&key("a"), &large).await.unwrap_err().kind(),
-        idem_runtime::StoreErrorKind::TooLarge
-    );
-    let result = StoredResult::Tombstone(idem_runtime::protocol::Tombstone::TooLarge);
-    let step = large.step.clone().with_result(result);
-    let request = large.with_step(step);
-    assert_eq!(store.record_step(&key("a"), &request).await.unwrap(), RecordStepAnswer::Recorded);
-    assert_eq!(store.get(&key("a")).await.unwrap().unwrap().steps, [request.step]);
-}
-
-#[tokio::test]
-async fn a_crash_keeps_the_steps_for_the_next() {
-    let folder = folder();
-    let path = folder.path().join("idem.db");
-    let store = SqliteStore::open(&path).unwrap();
-    let first = claim_request().with_lease(std::time::Duration::from_millis(1)).with_on_crash(OnCrash::Rerun);
-    let ClaimAnswer::Granted(grant) = store.claim(&key("a"), &first).await.unwrap() else { panic!() };
-    let request = recording(first.owner, grant.fence, 0, "reserve \0 \u{1F980}", b"\0\xff");
-    assert_eq!(store.record_step(&key("a"), &request).await.unwrap(), RecordStepAnswer::Recorded);
-    drop(store);
-    let store = SqliteStore::open(&path).unwrap();
-    let next = claim_request();
-    let taken = loop {
-        if let ClaimAnswer::Granted(grant) = store.claim(&key("a"), &next).await.unwrap() {
-            break grant;
-        }
-    };
-    assert!(taken.recovered);
-    assert_eq!(store.get(&key("a")).await.unwrap().unwrap().steps, [request.step]);
 }

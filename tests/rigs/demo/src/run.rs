@@ -9,8 +9,11 @@ use serde_json::json;
 use crate::books::Books;
 use crate::brokers::{OnApalis, OnKafka, OnLambda, OnNats, OnRabbitMq, OnSqs};
 use crate::outage::{Outage, Store, Turn};
-use crate::worker::{Process, Worker, function, serve};
+use crate::worker::{Worker, function, serve};
 use crate::{Broker, CONCURRENCY, Failure, Kind, Order, Setup};
+
+/// How long after its start a broker may turn a worker away that connects.
+const NOT_READY: Duration = Duration::from_secs(15);
 
 /// The options of a demo.
 #[derive(Clone, Debug, Args)]
@@ -192,19 +195,14 @@ async fn work_off<B: Broker>(
     let begin = Instant::now();
     let patience = Duration::from_secs(120 + cli.store_stop + cli.broker_stop)
         + Duration::from_millis(50 * cli.messages);
-    let (mut cut_off, mut last_kill) = (0, begin);
+    let (mut cut_off, mut last_kill, mut restarted) = (0, begin, None::<Instant>);
     loop {
         let waiting = if broker_outage.is_on() { sent } else { broker.waiting().await? };
         match broker_outage.turn(waiting) {
             Some(Turn::Begins) => broker.kill(),
             Some(Turn::Ends) => {
                 broker.restart().await?;
-                // A worker that was starting when the broker was killed has ended; a supervisor would start it again.
-                for worker in &mut workers {
-                    if worker.is_over()? {
-                        *worker = start()?;
-                    }
-                }
+                restarted = Some(Instant::now());
             }
             None => {}
         }
@@ -223,8 +221,14 @@ async fn work_off<B: Broker>(
         if broker_outage.is_on() {
             continue;
         }
-        if workers.iter_mut().map(Process::is_over).collect::<Result<Vec<_>, _>>()?.contains(&true) {
-            return Err("a worker ended by itself: see above".into());
+        for worker in &mut workers {
+            if worker.is_over()? {
+                // One that was starting while the broker was away, or was not ready, has ended; a supervisor would start it again.
+                if restarted.is_none_or(|restarted| restarted.elapsed() > NOT_READY) {
+                    return Err("a worker ended by itself: see above".into());
+                }
+                *worker = start()?;
+            }
         }
         if kill_every > 0 && last_kill.elapsed() >= Duration::from_millis(kill_every) {
             // Starts the new worker before it kills the old one, so that the number of workers never falls.

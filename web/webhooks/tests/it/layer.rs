@@ -160,3 +160,35 @@ fn no_secret_is_shown_and_none_may_be_missing() {
     assert!(Sender::github([""]).is_err());
     assert!(Sender::standard(["whsec_%"]).is_err());
 }
+
+#[tokio::test]
+async fn a_delivery_may_be_as_large_as_the_settings_say() {
+    let sender = Sender::stripe([SECRET]).unwrap();
+    let layer =
+        WebhookLayer::with(sender, MemoryStore::new(), |settings| settings.max_request_bytes(4 << 20));
+    let handler = service_fn(|_: Request<Body>| async {
+        Ok::<_, Infallible>(Response::new(Body::from(bytes::Bytes::new())))
+    });
+    let service = ServiceBuilder::new().layer(layer.unwrap()).service(handler);
+    let large = format!("{EVENT}{}", " ".repeat(3 << 20));
+    let response = service.oneshot(stripe(SECRET, now(), &large)).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_delivery_whose_answer_is_too_large_to_keep_is_handled_once_and_answered_with_2xx_again() {
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counted = runs.clone();
+    let handler = service_fn(move |_: Request<Body>| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        async { Ok::<_, Infallible>(Response::new(Body::from(bytes::Bytes::from(vec![b'a'; 2 << 20])))) }
+    });
+    let layer = WebhookLayer::new(Sender::stripe([SECRET]).unwrap(), MemoryStore::new()).unwrap();
+    let service = ServiceBuilder::new().layer(layer).service(handler);
+    for length in [2 << 20, 0] {
+        let response = service.clone().oneshot(stripe(SECRET, now(), EVENT)).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        assert_eq!(response.into_body().collect().await.unwrap().to_bytes().len(), length);
+    }
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+}

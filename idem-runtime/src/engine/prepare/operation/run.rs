@@ -27,7 +27,8 @@ impl<R> Operation<R> {
     ///
     /// # Panics
     ///
-    /// Only if `body`, `recover` or a function of the rules panics; the key is released first.
+    /// Only if `body`, `recover` or a function of the rules panics. The key is released first; in the background if that was
+    /// a function of the rules.
     ///
     /// # Cancellation
     ///
@@ -62,7 +63,8 @@ impl<R> Operation<R> {
     ///
     /// # Panics
     ///
-    /// Only if `body`, `recover` or a function of the rules panics; the key is released first.
+    /// Only if `body`, `recover` or a function of the rules panics. The key is released first; in the background if that was
+    /// a function of the rules.
     ///
     /// # Cancellation
     ///

@@ -49,6 +49,8 @@ pub struct Broker {
     pub letter: Rc<RefCell<Option<DeadLetter>>>,
     /// Whether a delivery stays this worker's when it could not be settled.
     pub holds: Rc<Cell<bool>>,
+    /// Whether it cannot deliver a message again.
+    pub in_place: Rc<Cell<bool>>,
     /// What is to be delivered, and when.
     queue: Rc<RefCell<Vec<(Instant, String)>>>,
     store: MemoryStore,
@@ -75,8 +77,20 @@ impl Broker {
         let (begin, store) = (Instant::now(), store.clone());
         let (told, failing, recorded) = (Rc::default(), Rc::default(), Rc::default());
         let (deliveries, acknowledged, queue) = (Rc::default(), Rc::default(), Rc::default());
-        let (letter, holds) = (Rc::default(), Rc::default());
-        Self { begin, told, failing, recorded, deliveries, acknowledged, letter, holds, queue, store }
+        let (letter, holds, in_place) = (Rc::default(), Rc::default(), Rc::default());
+        Self {
+            begin,
+            told,
+            failing,
+            recorded,
+            deliveries,
+            acknowledged,
+            letter,
+            holds,
+            in_place,
+            queue,
+            store,
+        }
     }
 
     /// A message of this form: `order what [group]`.
@@ -199,6 +213,10 @@ impl Delivery for Message {
 
     fn is_held(&self) -> bool {
         self.broker.holds.get()
+    }
+
+    fn retries_in_place(&self) -> bool {
+        self.broker.in_place.get()
     }
 
     fn deliveries(&self) -> Option<u32> {

@@ -13,6 +13,7 @@ use aws_sdk_dynamodb::config::{
     BehaviorVersion, ConfigBag, Credentials, Intercept, Region, RuntimeComponents,
 };
 use aws_sdk_dynamodb::error::BoxError;
+use aws_sdk_dynamodb::types::AttributeValue;
 use aws_smithy_http_client::Builder;
 use idem_dynamodb::DynamoDbStore;
 use idem_runtime::protocol::{Claim, ClaimAnswer, Complete, Grant, Owner, StoredResult, Verdict};
@@ -96,6 +97,11 @@ pub fn without_items(aws: &Aws) -> (Client, Requests) {
 
 pub fn key(key: &str) -> RecordKey {
     RecordKey::new(Scope::new("test.dynamodb").unwrap(), Key::new(key).unwrap())
+}
+
+/// The partition key of [`key`], in a store without a prefix.
+pub fn id(key: &str) -> AttributeValue {
+    AttributeValue::S(format!("test=2Edynamodb#{key}"))
 }
 
 pub fn claim() -> Claim {

@@ -126,6 +126,7 @@ macro_rules! cases {
                 let mut tx = client.begin().await;
                 let error = pay(&bank.store, &mut tx, order, Then::Run(statement)).await.unwrap_err();
                 assert_eq!(error.kind(), "not_recorded", "{statement}");
+                run(&mut tx, "INSERT INTO effects VALUES ('after')").await.unwrap_err();
                 let _ = commit(tx).await;
             }
             // The body's own commit stays.
@@ -232,6 +233,89 @@ macro_rules! cases {
             assert!(commit(tx).await);
             assert_eq!(bank.server.sql("select string_agg(id, ',') from effects"), "before,after");
             assert_eq!(bank.of("1"), "0|0");
+        }
+    };
+
+    ($open:path, nested $($nested:ident)*) => {
+        /// How a body begins a transaction of its own within its caller's, in vain.
+        #[derive(Clone, Copy, Debug)]
+        #[allow(dead_code, reason = "a driver that may lose the caller's writes has not all of them")]
+        enum Nested {
+            Fails,
+            /// After one poll, when the statement is sent, and has no answer yet.
+            Dropped,
+            /// With the whole call.
+            DroppedWithTheCall,
+        }
+
+        impl Nested {
+            /// How long the call may take.
+            const fn seconds(self) -> f32 {
+                if matches!(self, Self::DroppedWithTheCall) { 0.3 } else { 30.0 }
+            }
+        }
+
+        #[idempotent(
+            key = "order/{order}", scope = "bank.nest", store = store, transaction = tx, crate = ::idem_runtime
+        )]
+        async fn nest(
+            store: &PostgresStore,
+            tx: &mut Tx<'_>,
+            order: &str,
+            nested: Nested,
+            returns: bool,
+        ) -> Result<u32, Failure> {
+            run(tx, &format!("INSERT INTO effects VALUES ('{order}')")).await?;
+            match nested {
+                Nested::Fails => {
+                    run(tx, "SELECT 1 / 0").await.unwrap_err();
+                    assert!(tx.begin().await.is_err());
+                }
+                Nested::Dropped => while tx.begin().now_or_never().is_some() {},
+                Nested::DroppedWithTheCall => loop {
+                    let mut begin = tx.begin();
+                    if (&mut begin).now_or_never().is_none() {
+                        std::future::pending::<()>().await;
+                    }
+                },
+            }
+            if returns { Ok(7) } else { Err(Failure::Transient) }
+        }
+
+        #[tokio::test]
+        async fn a_nested_begin_in_vain_costs_all_of_the_callers_writes_or_none() {
+            let bank = $open().await;
+            for nested in [$(Nested::$nested),*] {
+                for (returns, is_nested, commits) in (0..8).map(|case| (case & 1 > 0, case & 2 > 0, case & 4 > 0)) {
+                    let order = format!("{nested:?} {returns} {is_nested} {commits}");
+                    let mut client = Client::open(&bank.url()).await;
+                    let mut tx = client.begin().await;
+                    run(&mut tx, &format!("INSERT INTO effects VALUES ('before {order}')")).await.unwrap();
+                    let time = std::time::Duration::from_secs_f32(nested.seconds());
+                    let called = if is_nested {
+                        let mut own = tx.begin().await.unwrap();
+                        let call = nest(&bank.store, &mut own, &order, nested, returns);
+                        let called = tokio::time::timeout(time, call).await;
+                        let _ = own.commit().await;
+                        called
+                    } else {
+                        tokio::time::timeout(time, nest(&bank.store, &mut tx, &order, nested, returns)).await
+                    };
+                    if let Ok(called) = called {
+                        let kind = if returns { "not_recorded" } else { "body" };
+                        assert_eq!(called.unwrap_err().kind(), kind, "{order}");
+                    }
+                    let after = format!("INSERT INTO effects VALUES ('after {order}')");
+                    let goes_on = run(&mut tx, &after).await.is_ok();
+                    let committed = commits && commit(tx).await && goes_on;
+                    assert_eq!(bank.of(&order), "0|0", "{order}");
+                    let own = ["before", "after"].map(|word| {
+                        let own = format!("select count(*) from effects where id = '{word} {order}'");
+                        bank.server.sql(&own) == "1"
+                    });
+                    assert_eq!(own, [committed; 2], "{order}");
+                }
+            }
         }
     };
 

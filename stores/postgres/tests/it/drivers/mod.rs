@@ -40,6 +40,7 @@ mod with_sqlx {
 
     super::cases!(Bank::open);
     super::cases!(Bank::open, dropped "keeps what the caller wrote");
+    super::cases!(Bank::open, nested Fails Dropped DroppedWithTheCall);
 
     mod through_a_pooler {
         use super::{Client, Tx, commit, run};
@@ -204,6 +205,7 @@ mod with_sea_orm {
 
     super::cases!(Bank::open);
     super::cases!(Bank::open, dropped "may lose what the caller wrote");
+    super::cases!(Bank::open, nested Fails Dropped);
 
     /// The driver names all its statements and forgets them with a capacity of 0, as the pooler makes its sessions do.
     mod through_a_pooler_that_discards {

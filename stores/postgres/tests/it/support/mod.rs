@@ -20,13 +20,13 @@ pub(crate) fn new_table() -> String {
 }
 
 /// Two stores on a new table, as in two processes.
-pub(crate) async fn subject(url: String) -> Subject {
+pub(crate) async fn subject(url: String, profile: Profile) -> Subject {
     let table = new_table();
     let open = || {
         let builder = PostgresStore::builder(&url).table(&table).max_result_bytes(MAX_RESULT_BYTES);
         builder.connections(2).connect()
     };
-    Subject::new(open().await.unwrap(), Profile::real_clock()).handle(open().await.unwrap())
+    Subject::new(open().await.unwrap(), profile).handle(open().await.unwrap())
 }
 
 /// A store on a new table of this server.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use idem_redis::RedisStore;
-use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, Renew, RenewAnswer};
+use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, Renew, RenewAnswer, State};
 use idem_runtime::{Store, StoreError, StoreErrorKind};
 use idem_test_servers::Redis;
 use redis::{Commands as _, Connection, cmd};
@@ -47,9 +47,12 @@ async fn too_few_replicas_count_as_not_granted_and_not_recorded() {
     let another = build().connect().await.unwrap();
     assert!(another.complete(&key("b"), &complete).await.unwrap_err().is_outcome_unknown());
     assert!(another.claim(&key("b"), &claim_request()).await.unwrap_err().is_outcome_unknown());
+    // Those who wait for the call take a result from a read.
+    assert!(another.get(&key("b")).await.unwrap_err().is_outcome_unknown());
     replica.server().signal("-CONT");
     assert_eq!(known(async || store.complete(&key("b"), &complete).await).await, CompleteAnswer::Done);
     assert_eq!(replayed(&store, &key("b")).await, b"r");
+    assert_eq!(another.get(&key("b")).await.unwrap().unwrap().state, State::Completed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

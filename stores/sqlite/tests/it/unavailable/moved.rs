@@ -4,6 +4,7 @@ use std::fs;
 
 use idem_runtime::protocol::CompleteAnswer;
 use idem_runtime::{Store, StoreErrorKind};
+use idem_sqlite::SqliteStore;
 
 use super::{all_operations_are_unavailable, impatient};
 use crate::support::*;
@@ -99,6 +100,46 @@ async fn the_log_of_the_file_before_is_not_played_into_the_one_in_its_place() {
     assert_eq!(integrity(&path), "ok");
     let kept = impatient(&folder.path().join("kept.db"));
     assert_eq!(replayed(&kept, &key("in first")).await, b"first");
+}
+
+#[tokio::test]
+async fn a_log_that_another_process_wrote_is_not_played_into_the_file_in_its_place() {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    let backup = folder.path().join("backup.db");
+    complete(&impatient(&backup), &key("in backup"), b"backup").await;
+    let before = fs::read(&backup).unwrap();
+    // This store has written nothing, as one of another process has.
+    let (store, other) = (impatient(&path), impatient(&path));
+    complete(&other, &key("in first"), b"first").await;
+    fs::rename(&path, folder.path().join("kept.db")).unwrap();
+    fs::rename(&backup, &path).unwrap();
+    all_operations_are_unavailable(&store).await;
+    assert_eq!(fs::read(&path).unwrap(), before);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn the_log_of_a_file_behind_a_link_is_looked_for_beside_that_file() {
+    let folder = folder();
+    let (path, backup) = (folder.path().join("idem.db"), folder.path().join("backup.db"));
+    complete(&impatient(&backup), &key("in backup"), b"backup").await;
+    let before = fs::read(&backup).unwrap();
+    fs::create_dir(folder.path().join("links")).unwrap();
+    let link = folder.path().join("links").join("linked.db");
+    std::os::unix::fs::symlink("../idem.db", &link).unwrap();
+    let store = impatient(&link);
+    complete(&store, &key("a"), b"x").await;
+    let log = fs::read(folder.path().join("idem.db-wal")).unwrap();
+    fs::rename(&path, folder.path().join("kept.db")).unwrap();
+    fs::rename(&backup, &path).unwrap();
+    all_operations_are_unavailable(&store).await;
+    drop(store);
+    assert_eq!(fs::read(&path).unwrap(), before);
+    fs::remove_file(&path).unwrap();
+    let error = SqliteStore::open(&link).unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+    assert!(log == fs::read(folder.path().join("idem.db-wal")).unwrap());
 }
 
 #[tokio::test]

@@ -12,8 +12,9 @@ use tower::{ServiceExt as _, service_fn};
 
 use crate::{Broker, CONCURRENCY, Failure, Kind, Order, Setup, ShipError, Shop};
 
-/// A worker without a heartbeat for two of these intervals is dead, and others get its jobs.
-const HEARTBEAT: Duration = Duration::from_secs(1);
+/// A worker without a heartbeat for two of these intervals is dead, and others get its jobs. One that has not registered within the
+/// first ends with an error.
+const HEARTBEAT: Duration = Duration::from_secs(3);
 
 /// A Redis server that the demo starts.
 #[derive(Debug)]

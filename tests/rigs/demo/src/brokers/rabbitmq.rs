@@ -74,6 +74,8 @@ impl Broker for OnRabbitMq {
     }
 
     fn kill(&mut self) {
+        // The delay queues that were declared a moment ago, too: see `Limits of RabbitMQ`.
+        self.server.remember_queues();
         self.server.server().kill();
     }
 

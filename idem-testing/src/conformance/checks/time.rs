@@ -1,0 +1,211 @@
+//! Checks that wait: leases, lifetimes and times to retry end when they should, by the store's clock.
+
+use std::time::Duration;
+
+use crate::conformance::stage::Stage;
+use crate::conformance::trial::{Checked, DAY, LONG, Trial, same, that, value};
+use idem_core::protocol::{ClaimAnswer, OnCrash, ReleaseCause, RenewAnswer, Resolution, Verdict};
+
+pub(crate) async fn busy_tells_what_is_left_of_the_lease(t: &Trial) -> Checked {
+    let key = t.key("a")?;
+    t.take(&key).await?;
+    t.pass(t.short()).await;
+    t.left("the lease", t.busy(&key).await?, LONG - t.short())
+}
+
+pub(crate) async fn a_lease_ends_at_its_last_microsecond_and_not_before(t: &Trial) -> Checked {
+    let key = t.key("a")?;
+    t.grant(&key, &t.ask_short()).await?;
+    if t.is_exact() {
+        let micro = Duration::from_micros(1);
+        t.pass(t.short() - micro).await;
+        same("what is left", t.busy(&key).await?, micro)?;
+        t.pass(micro).await;
+    } else {
+        t.pass(t.short()).await;
+    }
+    same("recovered", t.take(&key).await?.grant.recovered, true)
+}
+
+pub(crate) async fn a_lease_of_a_hundred_years_runs(t: &Trial) -> Checked {
+    let key = t.key("a")?;
+    let century = DAY * 36_500;
+    let held = t.grant(&key, &t.ask().with_lease(century).with_ttl(century)).await?;
+    t.left("the lease", held.grant.lease_left, century)?;
+    t.pass(t.short()).await;
+    t.left("the lease", t.busy(&key).await?, century - t.short())?;
+    let record = t.record(&key).await?;
+    same("lease", record.lease_until, record.created_at.after(century))?;
+    same("lifetime", record.ttl, century)
+}
+
+pub(crate) async fn a_takeover_can_be_taken_over(t: &Trial) -> Checked {
+    let key = t.key("a")?;
+    for attempt in 1..=4 {
+        let held = t.grant(&key, &t.ask_short()).await?;
+        same("attempt", held.grant.attempt, attempt)?;
+        same("recovered", held.grant.recovered, attempt > 1)?;
+        t.pass(t.short()).await;
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_lease_is_renewed_from_now_and_not_from_its_end(t: &Trial) -> Checked {
+    let key = t.key("a")?;
+    let held = t.take(&key).await?;
+    t.pass(t.short()).await;
+    for _ in 0..3 {
+        same("renew", t.renew(&held, LONG).await?, RenewAnswer::Held)?;
+    }
+    t.left("the lease", t.busy(&key).await?, LONG)
+}
+
+pub(crate) async fn a_renewal_pushes_the_expiry(t: &Trial) -> Checked {
+    let key = t.key("a")?;
+    let request = t.ask_short().with_ttl(t.short());
+    let held = t.grant(&key, &request).await?;
+    same("renew", t.renew(&held, LONG).await?, RenewAnswer::Held)?;
+    let record = t.record(&key).await?;
+    same("expires_at", record.expires_at, Some(record.lease_until.after(t.short())))?;
+    t.pass(t.short() * 3).await;
+    t.purge(1_000).await?;
+    t.busy(&key).await?;
+    let doubted = t.key("b")?;
+    let held = t.grant(&doubted, &t.ask().with_on_crash(OnCrash::InDoubt)).await?;
+    t.renew(&held, LONG).await?;
+    same("expires_at under in_doubt", t.record(&doubted).await?.expires_at, None)
+}
+
+pub(crate) async fn a_key_that_is_not_due_is_refused_until_it_is(t: &Trial) -> Checked {
+    let key = t.key("a")?;
+    let held = t.take(&key).await?;
+    let release = held.release(ReleaseCause::Failed).with_retry_after(LONG);
+    t.release_with(&key, &release).await?;
+    t.pass(t.short()).await;
+    match t.claim(&key, &t.ask()).await? {
+        ClaimAnswer::RetryAt { retry_after } => {
+            t.left("the time until it is due", retry_after, LONG - t.short())?;
+        }
+        other => that(false, format!("it should not be due, and the answer is {other:?}"))?,
+    }
+    let soon = t.key("b")?;
+    let held = t.take(&soon).await?;
+    let release = held.release(ReleaseCause::Failed).with_retry_after(t.short());
+    t.release_with(&soon, &release).await?;
+    if t.is_exact() {
+        let micro = Duration::from_micros(1);
+        t.pass(t.short() - micro).await;
+        let answer = t.claim(&soon, &t.ask()).await?;
+        same("claim", answer, ClaimAnswer::RetryAt { retry_after: micro })?;
+        t.pass(micro).await;
+    } else {
+        t.pass(t.short()).await;
+    }
+    same("attempt", t.take(&soon).await?.grant.attempt, 2)
+}
+
+pub(crate) async fn a_lifetime_counts_from_completion_and_not_from_creation(t: &Trial) -> Checked {
+    let key = t.key("a")?;
+    // Long in comparison with the waits of this check.
+    let ttl = if t.is_exact() { t.short() * 4 } else { LONG };
+    let held = t.grant(&key, &t.ask().with_ttl(ttl)).await?;
+    t.pass(t.short() * 3).await;
+    t.complete_with(&key, &held.completion("r").with_ttl(ttl)).await?;
+    t.pass(t.short() * 3).await;
+    t.replay(&key).await?;
+    let record = t.record(&key).await?;
+    same("expires_at", record.expires_at, record.completed_at.map(|at| at.after(ttl)))
+}
+
+pub(crate) async fn a_lifetime_ends_at_its_last_microsecond_and_not_before(t: &Trial) -> Checked {
+    let key = t.key("a")?;
+    let held = t.take(&key).await?;
+    t.complete_with(&key, &held.completion("r").with_ttl(t.short())).await?;
+    if t.is_exact() {
+        let micro = Duration::from_micros(1);
+        t.pass(t.short() - micro).await;
+        t.replay(&key).await?;
+        t.pass(micro).await;
+    } else {
+        t.pass(t.short()).await;
+    }
+    same("record", t.get(&key).await?, None)?;
+    same("attempt", t.take(&key).await?.grant.attempt, 1)
+}
+
+pub(crate) async fn every_kind_of_record_expires(t: &Trial) -> Checked {
+    let failed = t.key("failed")?;
+    let held = t.take(&failed).await?;
+    let request = held.completion("r").with_verdict(Verdict::Failed).with_ttl(t.short());
+    t.complete_with(&failed, &request).await?;
+    let released = t.key("released")?;
+    t.bring_with(&released, Stage::Released, t.ask().with_ttl(t.short())).await?;
+    let resolved = t.key("resolved")?;
+    t.bring_with(&resolved, Stage::InDoubt, t.ask().with_ttl(t.short())).await?;
+    t.resolve(&resolved, &Resolution::Record(Verdict::Completed, value("word"))).await?;
+    t.pass(t.short()).await;
+    for key in [failed, released, resolved] {
+        same("attempt", t.take(&key).await?.grant.attempt, 1)?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn replays_do_not_lengthen_a_lifetime(t: &Trial) -> Checked {
+    let key = t.key("a")?;
+    let held = t.take(&key).await?;
+    t.complete_with(&key, &held.completion("r").with_ttl(t.short() * 2)).await?;
+    t.pass(t.short()).await;
+    t.claim(&key, &t.ask()).await?;
+    t.pass(t.short()).await;
+    same("record", t.get(&key).await?, None)
+}
+
+pub(crate) async fn a_lapsed_claim_is_kept_for_its_lifetime(t: &Trial) -> Checked {
+    let key = t.key("a")?;
+    let held = t.bring(&key, Stage::Lapsed).await?;
+    t.pass(t.short() * 3).await;
+    t.purge(1_000).await?;
+    same("owner", t.record(&key).await?.owner, held.owner)?;
+    same("attempt", t.take(&key).await?.grant.attempt, 2)
+}
+
+pub(crate) async fn a_result_is_kept_for_a_hundred_years(t: &Trial) -> Checked {
+    let key = t.key("a")?;
+    let century = DAY * 36_500;
+    let held = t.take(&key).await?;
+    t.complete_with(&key, &held.completion("r").with_ttl(century)).await?;
+    let record = t.record(&key).await?;
+    same("expires_at", record.expires_at, record.completed_at.map(|at| at.after(century)))?;
+    t.pass(t.short()).await;
+    t.purge(1_000).await?;
+    t.replay(&key).await.map(|_| ())
+}
+
+pub(crate) async fn a_released_claim_keeps_its_attempts_until_it_expires(t: &Trial) -> Checked {
+    let key = t.key("a")?;
+    let held = t.grant(&key, &t.ask().with_ttl(t.short())).await?;
+    let release = held.release(ReleaseCause::Failed).with_retry_after(Duration::ZERO);
+    t.release_with(&key, &release).await?;
+    if t.is_exact() {
+        t.pass(t.short() / 2).await;
+        same("attempt", t.record(&key).await?.attempt, 1)?;
+        t.pass(t.short() / 2).await;
+    } else {
+        t.pass(t.short()).await;
+    }
+    same("attempt", t.take(&key).await?.grant.attempt, 1)
+}
+
+pub(crate) async fn what_is_in_doubt_or_can_be_never_expires(t: &Trial) -> Checked {
+    let cautious = t.ask_in_doubt().with_ttl(t.short());
+    let doubted = t.bring_with(&t.key("in doubt")?, Stage::InDoubt, cautious.clone()).await?;
+    let lapsed = t.bring_with(&t.key("lapsed")?, Stage::Lapsed, cautious.clone()).await?;
+    let renewed = t.grant(&t.key("renewed")?, &cautious).await?;
+    same("renew", t.renew(&renewed, t.short()).await?, RenewAnswer::Held)?;
+    t.pass(t.short() * 3).await;
+    t.purge(1_000).await?;
+    for held in [doubted, lapsed, renewed] {
+        same("claim", t.claim(&held.key, &t.ask()).await?, ClaimAnswer::InDoubt)?;
+    }
+    Ok(())
+}

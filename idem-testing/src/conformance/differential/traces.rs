@@ -1,0 +1,207 @@
+//! Every short trace: from each state that a key can reach in a few requests, each request of the alphabet, whose answer
+//! and record must be the pure protocol's.
+//!
+//! Owns which traces there are and in which order they run: the shortest first, so that the first that fails is the
+//! shortest that shows the fault.
+
+use std::collections::HashSet;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+
+use super::alphabet::{self, Scene, Symbol};
+use super::asking::{Answer, Ask};
+use super::oracle::{Oracle, Wanted, timeless};
+use super::{Now, agree};
+use crate::conformance::trial::{Broken, Checked, Trial, answered, same};
+use crate::{OperationKind, seed};
+use idem_core::protocol::{Fence, Owner, Record, Timestamp, is_live};
+use idem_core::{RecordKey, Store};
+
+/// How many requests lead to a state.
+const DEPTH: usize = 3;
+/// The most attempts and steps that lead to a state.
+const ATTEMPTS: u32 = 2;
+const STEPS: usize = 1;
+/// How many traces run at a time where no clock must be advanced between two requests.
+const AT_ONCE: usize = 16;
+/// How much time passes between two requests, where the kit decides it.
+const PAUSE: Duration = Duration::from_secs(1);
+
+static ALPHABET: LazyLock<Vec<Symbol>> = LazyLock::new(alphabet::all);
+
+/// A key, as the pure protocol has it.
+#[derive(Clone)]
+struct Model {
+    oracle: Oracle,
+    key: RecordKey,
+    /// The grant before that of the record.
+    previous: Option<(Owner, Fence)>,
+}
+
+impl Model {
+    fn new(key: RecordKey, exact: bool) -> Self {
+        Self { oracle: Oracle::new(exact), key, previous: None }
+    }
+
+    fn ask(&self, symbol: usize) -> Ask {
+        ALPHABET[symbol].ask(&Scene { record: self.oracle.record(&self.key), previous: self.previous })
+    }
+
+    fn grant(&self) -> Option<(Owner, Fence)> {
+        self.oracle.record(&self.key).map(|record| (record.owner, record.fence))
+    }
+
+    /// Remembers the grant before the last request, if there is another one now.
+    fn note_grant(&mut self, before: Option<(Owner, Fence)>) {
+        if self.grant() != before {
+            self.previous = before;
+        }
+    }
+
+    /// All that a later answer can depend on.
+    fn state(&self, now: Timestamp) -> impl Eq + std::hash::Hash + use<> {
+        let live = self.oracle.record(&self.key).filter(|record| is_live(record, now));
+        let same_owner = live.zip(self.previous).map(|(record, previous)| record.owner == previous.0);
+        let due = |record: &Record| (now < record.lease_until, now < record.retry_at);
+        (live.map(timeless), live.map(due), same_owner, self.oracle.record(&self.key).is_some())
+    }
+
+    /// Whether a trace may go on from here: more attempts and steps bring nothing new.
+    fn is_early(&self) -> bool {
+        let record = self.oracle.record(&self.key);
+        record.is_none_or(|record| record.attempt <= ATTEMPTS && record.steps.len() <= STEPS)
+    }
+}
+
+/// The time of a request in the search for states.
+fn at(number: usize) -> Timestamp {
+    Timestamp::default().after(PAUSE * u32::try_from(number + 1).unwrap_or(u32::MAX))
+}
+
+/// The shortest trace to each state within [`DEPTH`] requests, the shortest first.
+fn states(key: &RecordKey) -> Vec<Vec<usize>> {
+    let start = Model::new(key.clone(), true);
+    let mut known = HashSet::from([start.state(Timestamp::default())]);
+    let mut states = vec![(Vec::new(), start)];
+    let mut next = 0;
+    while let Some((trace, model)) = states.get(next).cloned() {
+        next += 1;
+        if trace.len() == DEPTH {
+            continue;
+        }
+        let extends = |symbol: &Symbol| symbol.extends && !(trace.is_empty() && symbol.second);
+        for symbol in (0..ALPHABET.len()).filter(|symbol| extends(&ALPHABET[*symbol])) {
+            let (mut model, ask, grant) = (model.clone(), model.ask(symbol), model.grant());
+            model.oracle.step(&model.key, &ask, at(trace.len()));
+            model.note_grant(grant);
+            if model.is_early() && known.insert(model.state(at(trace.len()))) {
+                states.push(([&trace[..], &[symbol]].concat(), model));
+            }
+        }
+    }
+    states.into_iter().map(|(trace, _)| trace).collect()
+}
+
+/// How many traces there are, and the kinds of answers that they meet.
+#[cfg(test)]
+pub(in crate::conformance) fn coverage(key: &RecordKey) -> (usize, HashSet<&'static str>) {
+    let (states, mut answers, mut traces) = (states(key), HashSet::new(), 0);
+    for (prefix, last) in of(&states) {
+        let mut model = Model::new(key.clone(), true);
+        for (number, symbol) in prefix.iter().chain([&last]).enumerate() {
+            let (ask, grant) = (model.ask(*symbol), model.grant());
+            answers.insert(model.oracle.step(&model.key, &ask, at(number)).answer.name());
+            model.note_grant(grant);
+        }
+        traces += 1;
+    }
+    (traces, answers)
+}
+
+/// All traces: what leads to each state, and then each symbol.
+fn of(states: &[Vec<usize>]) -> impl Iterator<Item = (&[usize], usize)> {
+    let ends = |prefix: &[usize], last: &usize| prefix.len() < DEPTH || !ALPHABET[*last].foreign;
+    states.iter().flat_map(move |prefix| {
+        (0..ALPHABET.len()).filter(move |last| ends(prefix, last)).map(move |last| (&prefix[..], last))
+    })
+}
+
+/// Runs every trace that ends with a request of this kind. The traces with steps are those of
+/// [`OperationKind::RecordStep`], also if another request is their last one.
+pub(in crate::conformance) async fn ending_with(t: &Trial, kind: OperationKind) -> Checked {
+    let states = states(&t.key("any")?);
+    let chosen = of(&states).filter(|(prefix, last)| {
+        let about = |symbol: usize| ALPHABET[symbol].kind();
+        let has_steps = prefix.iter().chain([last]).any(|symbol| about(*symbol) == OperationKind::RecordStep);
+        if has_steps { kind == OperationKind::RecordStep } else { about(*last) == kind }
+    });
+    let now = Now::of(t, &mut Oracle::new(t.is_exact())).await?;
+    let one_in = t.profile.one_in;
+    let first = usize::try_from(seed() % u64::try_from(one_in).unwrap_or(1)).unwrap_or_default();
+    let traces = chosen.enumerate().skip(first).step_by(one_in).map(|(number, trace)| {
+        let now = &now;
+        async move {
+            let mut requests = Vec::new();
+            let run = run(t, t.key(format!("{number}"))?, now, trace, &mut requests).await;
+            run.map_err(|Broken(what)| Broken(format!("{what}, after the last of {requests:#?}")))
+        }
+    });
+    // Two traces at a time would advance the clock for each other.
+    let at_once = if t.is_exact() { 1 } else { AT_ONCE };
+    stream::iter(traces).buffered(at_once).try_collect().await
+}
+
+/// Runs one trace, and compares the answer to its last request and the record after it. The traces before it in the
+/// order have compared the others.
+async fn run(
+    t: &Trial,
+    key: RecordKey,
+    now: &Now,
+    (prefix, last): (&[usize], usize),
+    requests: &mut Vec<Ask>,
+) -> Checked {
+    let mut model = Model::new(key, t.is_exact());
+    for symbol in prefix {
+        let (answer, wanted) = send(t, &mut model, now, *symbol, requests).await?;
+        // Takes over the fence of a grant.
+        model.oracle.same_answer(&model.key, &answer, &wanted);
+    }
+    let store = &t.handles[prefix.len() % t.handles.len()];
+    if let Some(record) = answered(store.get(&model.key).await)? {
+        model.oracle.adopt(&model.key, record);
+    }
+    let old = model.oracle.record(&model.key).cloned();
+    let (answer, wanted) = send(t, &mut model, now, last, requests).await?;
+    agree(&mut model.oracle, &model.key, &answer, &wanted)?;
+    let seen = answered(store.get(&model.key).await)?;
+    let expected = model.oracle.live(&model.key, now.read()).cloned();
+    match (&seen, &expected) {
+        (Some(seen), Some(expected)) => {
+            let old = old.as_ref().filter(|_| wanted.wrote);
+            model.oracle.same_record(seen, expected, old, wanted.wrote)
+        }
+        _ => same("the record", seen, expected),
+    }
+}
+
+/// Sends one request to the store and to the pure protocol, and notes it.
+async fn send(
+    t: &Trial,
+    model: &mut Model,
+    now: &Now,
+    symbol: usize,
+    requests: &mut Vec<Ask>,
+) -> Checked<(Answer, Wanted)> {
+    if t.is_exact() {
+        tokio::time::advance(PAUSE).await;
+    }
+    let (ask, grant) = (model.ask(symbol), model.grant());
+    let store = &t.handles[requests.len() % t.handles.len()];
+    requests.push(ask.clone());
+    let answer = answered(ask.of(store, &model.key).await)?;
+    let wanted = model.oracle.step(&model.key, &ask, now.read());
+    model.note_grant(grant);
+    Ok((answer, wanted))
+}

@@ -1,0 +1,52 @@
+//! How a source connects to RabbitMQ, and where it publishes to.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use lapin::Connection;
+
+pub(crate) const OPEN: &str = "open a channel";
+
+/// Opens a connection.
+pub(crate) type Connect = Arc<dyn Fn() -> BoxFuture<'static, lapin::Result<Connection>> + Send + Sync>;
+
+/// An exchange and a routing key to publish to.
+#[derive(Clone, Debug)]
+pub(crate) struct Route {
+    pub(crate) exchange: String,
+    pub(crate) routing_key: String,
+}
+
+impl Route {
+    /// To the queue of this name.
+    pub(crate) const fn queue(name: String) -> Self {
+        Self { exchange: String::new(), routing_key: name }
+    }
+}
+
+pub(crate) async fn close_connection(connection: &Connection) {
+    // An error means that the connection is lost, which closes it too.
+    let _ = connection.close(200, "done".into()).await;
+}
+
+/// How a test connects to a node, and a connection and a channel on which it has declared this queue.
+#[cfg(test)]
+pub(crate) async fn connect_to(
+    node: &idem_test_servers::RabbitMq,
+    queue: &str,
+) -> (Connect, Connection, lapin::Channel) {
+    use futures_util::FutureExt as _;
+    use lapin::options::QueueDeclareOptions;
+    use lapin::types::FieldTable;
+
+    let url = node.url();
+    let connect: Connect = Arc::new(move || {
+        let url = url.clone();
+        async move { Connection::connect(&url, lapin::ConnectionProperties::default()).await }.boxed()
+    });
+    let connection = connect().await.unwrap();
+    let channel = connection.create_channel().await.unwrap();
+    let (options, none) = (QueueDeclareOptions::default(), FieldTable::default());
+    channel.queue_declare(queue.into(), options, none).await.unwrap();
+    (connect, connection, channel)
+}

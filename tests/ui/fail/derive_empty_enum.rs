@@ -1,6 +1,0 @@
-use idem::KeyPart;
-
-#[derive(KeyPart)]
-enum Never {}
-
-fn main() {}
