@@ -8,11 +8,15 @@ use std::process::Command;
 fn payments_over_connections_that_break_are_made_once_with_each_framework() {
     let rig = Command::new(env!("CARGO_BIN_EXE_clients")).args(["--payments", "60"]).output().unwrap();
     let story = String::from_utf8(rig.stdout).unwrap();
-    assert!(rig.status.success(), "{story}");
+    assert!(rig.status.success(), "{story}{}", String::from_utf8_lossy(&rig.stderr));
+    // At least every fifth of the first connections is cut. How many come after depends on what a client made of half an
+    // answer, which may be all that it needs.
     for framework in ["Axum", "Actix", "Tonic"] {
-        assert!(
-            story.contains(&format!("{framework}: 60 payments, 14 of 74 connections cut, 60 runs")),
-            "{story}"
-        );
+        let line =
+            story.lines().find(|line| line.starts_with(&format!("{framework}: 60 payments, "))).unwrap();
+        let numbers: Vec<u64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
+        let [_, cut, connections, runs, ..] = numbers[..] else { panic!("{line}") };
+        assert!(cut >= 12 && connections > 60, "the proxy cut too little: {line}");
+        assert_eq!(runs, 60, "{line}");
     }
 }
