@@ -11,7 +11,7 @@ use std::{fmt, fs, io, thread};
 
 use tempfile::TempDir;
 
-/// The number of attempts to start a server: another program may take the port between its choice and its use.
+/// The number of attempts to start a server: another program may take its port before the server does.
 pub(crate) const TRIES: usize = 5;
 
 /// The longest time that a server may take to start or to end.

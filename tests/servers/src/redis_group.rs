@@ -80,7 +80,8 @@ fn node() -> Server {
     )
 }
 
-/// A master, its replica, and three sentinels that promote the replica after [`kill_master`](Self::kill_master).
+/// A master, its replica, and three sentinels. They promote the replica after
+/// [`kill_master`](Self::kill_master).
 #[derive(Debug)]
 pub struct RedisSentinel {
     /// The server that is the master at first.
@@ -122,8 +123,8 @@ impl RedisSentinel {
         self.sentinels.iter().map(|sentinel| format!("redis://127.0.0.1:{}/", sentinel.port())).collect()
     }
 
-    /// Kills the master, which the sentinels notice after half a second. Before that, a master that a busy machine stops
-    /// for a while stays the master.
+    /// Kills the master, which the sentinels notice after half a second. Before that, a master that a busy machine
+    /// stops for a while stays the master.
     pub fn kill_master(&mut self) {
         for sentinel in &self.sentinels {
             let setting = ["sentinel", "set", Self::SERVICE, "down-after-milliseconds", "500"];

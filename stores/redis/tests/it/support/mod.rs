@@ -93,8 +93,8 @@ pub async fn known<T>(mut ask: impl AsyncFnMut() -> Result<T, StoreError>) -> T 
     }
 }
 
-/// The error of a request that fails each time. The request is sent again where its time ended within a try, because
-/// nobody knows the outcome of that try.
+/// The error of a request that fails each time. Where its time ended within a try, whose outcome nobody knows, the
+/// request is sent again.
 pub async fn refused<T: Debug>(mut ask: impl AsyncFnMut() -> Result<T, StoreError>) -> StoreError {
     for _ in 0..20 {
         let error = ask().await.unwrap_err();
