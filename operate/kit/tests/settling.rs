@@ -178,7 +178,7 @@ async fn the_trail_cannot_be_changed() {
     assert_eq!(state(&store, &forged).await, None);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_lease_is_judged_by_the_time_when_its_record_was_read() {
     let store = Faulty { is_slow: true, ..Faulty::new() };
     claimed(&store, &key("order-1")).await;

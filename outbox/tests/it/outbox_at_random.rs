@@ -11,7 +11,7 @@ use outbox_support::{Bed, Broker, Running, Then, check_first_deliveries, wait};
 /// Three relays that are killed at random, brokers that fail at random, five topics.
 #[tokio::test(flavor = "multi_thread")]
 async fn at_random_nothing_is_lost_nothing_overtakes_and_every_id_comes() {
-    const MESSAGES: usize = 10_000;
+    const MESSAGES: usize = 5_000;
     let bed = Arc::new(Bed::open().await);
     let broker = Broker::new(|_| match rand::random::<u16>() {
         0..60 => Then::Unavailable,
@@ -50,10 +50,10 @@ async fn at_random_nothing_is_lost_nothing_overtakes_and_every_id_comes() {
     };
     let mut relays: Vec<_> = (0..3).map(|_| start()).collect();
     let (mut kills, begin) = (0, Instant::now());
-    while bed.count("true") > 0 || enqueuers.iter().any(|enqueuer| !enqueuer.is_finished()) {
+    while kills < 6 || bed.count("true") > 0 || enqueuers.iter().any(|enqueuer| !enqueuer.is_finished()) {
         assert!(begin.elapsed() < Duration::from_secs(240), "{} are left", bed.count("true"));
         let before = broker.offered().len();
-        let some = rand::random_range(1..1_000);
+        let some = rand::random_range(1..500);
         let ends = Instant::now() + Duration::from_millis(500);
         wait("it goes on", || broker.offered().len() > before + some || Instant::now() > ends).await;
         let victim = rand::random_range(0..relays.len());
@@ -72,5 +72,5 @@ async fn at_random_nothing_is_lost_nothing_overtakes_and_every_id_comes() {
     println!("{} taken of {offered} offered, {kills} relays killed, {:?}", taken.len(), begin.elapsed());
     check_first_deliveries(&taken, MESSAGES);
     assert_eq!(taken.into_iter().map(|seen| seen.id).collect::<BTreeSet<_>>(), ids);
-    assert!(kills > 5 && offered > MESSAGES, "{kills} {offered}");
+    assert!(offered > MESSAGES, "{offered}");
 }

@@ -26,6 +26,7 @@ async fn a_relay_that_goes_away_between_publishing_and_noting_is_followed_by_one
     first.until_taken(3).await;
     relay.kill().await;
     assert_eq!(bed.count("true"), 5);
+    bed.end_leases();
     let second = Broker::willing();
     let relay = bed.run(second.clone());
     second.until_taken(5).await;
@@ -237,8 +238,8 @@ async fn a_message_that_a_relay_without_its_topic_publishes_late_holds_nothing_u
     let patient = bed.relay(late.clone()).topics(1).publish_timeout(HOUR).lease(HOUR * 2);
     let first = Running::start(patient);
     late.until_taken(1).await;
-    // Ends the lease, as if the relay had been paused for longer.
-    bed.sql("update idem_outbox_topics set lease_until = 0");
+    // As if the relay had been paused for longer.
+    bed.end_leases();
     let strict = Broker::new(|seen| if seen.payload == "1" { Then::Poison } else { Then::Take });
     let second = Running::start(bed.relay(strict.clone()).on_poison(OnPoison::Block));
     wait("the topic is blocked", || bed.count("state = 'set_aside'") == 1).await;
@@ -260,11 +261,8 @@ async fn a_message_that_ends_each_relay_that_publishes_it_is_set_aside() {
     let mut deaths = 0;
     let last = loop {
         let broker = Broker::new(|seen| if seen.payload == "deadly" { Then::Hang } else { Then::Take });
-        let relay =
-            bed.relay(broker.clone()).publish_timeout(Duration::from_secs(2)).lease(Duration::from_secs(4));
-        // Ends the lease of the previous relay.
-        bed.sql("update idem_outbox_topics set lease_until = 0 where owner is not null");
-        let relay = Running::start(relay.max_attempts(2));
+        bed.end_leases();
+        let relay = Running::start(bed.relay(broker.clone()).max_attempts(2));
         let offered = |payload: &str| broker.offered().iter().any(|seen| seen.payload == payload);
         wait("it is at the deadly one, or beyond", || offered("deadly") || offered("after")).await;
         if offered("deadly") {

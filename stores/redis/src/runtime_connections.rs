@@ -201,8 +201,35 @@ mod tests {
     use redis::{Client, cmd};
     use tokio::runtime::{Builder, Runtime};
 
-    fn own(client: Client, greatest_age: Duration) -> Reconnecting {
-        Reconnecting::new(Source::Server(Box::new(client)), Duration::from_secs(1), greatest_age)
+    /// How often a test looks for a connection before it fails, with a short pause between.
+    const MANY: usize = 4_000;
+
+    fn own(redis: &Redis, answer_within: Duration, greatest_age: Duration) -> Arc<Reconnecting> {
+        let source = Source::Server(Box::new(Client::open(redis.url()).unwrap()));
+        Arc::new(Reconnecting::new(source, answer_within, greatest_age))
+    }
+
+    /// With more time for an answer than a busy machine stops a process.
+    fn patient(redis: &Redis, greatest_age: Duration) -> Arc<Reconnecting> {
+        own(redis, Duration::from_secs(30), greatest_age)
+    }
+
+    /// Whether this runtime has a connection after so many tries.
+    fn has_one(
+        runtime: &Runtime,
+        connections: &Arc<RuntimeConnections>,
+        own: &Arc<Reconnecting>,
+        tries: usize,
+    ) -> bool {
+        runtime.block_on(async {
+            for _ in 0..tries {
+                if let Some(Ok(_)) = connections.ask(own, &Request::plain(cmd("PING"))).await {
+                    return true;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            false
+        })
     }
 
     #[tokio::test]
@@ -213,8 +240,8 @@ mod tests {
             id.arg("ID");
             id
         });
-        for (greatest_age, tries, is_kept) in [(Duration::ZERO, 20, false), (GREATEST_AGE, 2_000, true)] {
-            let own = Arc::new(own(Client::open(redis.url()).unwrap(), greatest_age));
+        for (greatest_age, tries, is_kept) in [(Duration::ZERO, 20, false), (GREATEST_AGE, MANY, true)] {
+            let own = patient(&redis, greatest_age);
             let connection = Connection::Own(own.clone());
             let (first, second) = (connection.ask(&id).await.unwrap(), connection.ask(&id).await.unwrap());
             assert_eq!(first == second, is_kept, "{first:?} {second:?}");
@@ -240,7 +267,7 @@ mod tests {
             command.arg(&words[1..]);
             Request::plain(command)
         };
-        let connection = Connection::Own(Arc::new(own(Client::open(redis.url()).unwrap(), GREATEST_AGE)));
+        let connection = Connection::Own(patient(&redis, GREATEST_AGE));
         connection.ask(&request(&["CONFIG", "SET", "min-replicas-to-write", "1"])).await.unwrap();
         let first = connection.ask(&request(&["CLIENT", "ID"])).await.unwrap();
         let begin = Instant::now();
@@ -254,25 +281,16 @@ mod tests {
     #[test]
     fn a_runtime_beyond_the_limit_has_none_until_one_without_work_is_closed() {
         let redis = Redis::start();
-        let client = Client::open(redis.url()).unwrap();
-        let own = Arc::new(own(client, GREATEST_AGE));
-        let connections = Arc::new(RuntimeConnections::new(2, Duration::from_secs(2)));
         let runtimes: Vec<Runtime> =
             (0..3).map(|_| Builder::new_current_thread().enable_all().build().unwrap()).collect();
-        let has_one = |runtime: &Runtime, tries: usize| {
-            runtime.block_on(async {
-                for _ in 0..tries {
-                    if let Some(answer) = connections.ask(&own, &Request::plain(cmd("PING"))).await {
-                        return answer.is_ok();
-                    }
-                    tokio::time::sleep(Duration::from_millis(5)).await;
-                }
-                false
-            })
-        };
-        assert!(has_one(&runtimes[0], 200) && has_one(&runtimes[1], 200));
-        assert!(!has_one(&runtimes[2], 20), "it took the place of another");
-        assert!(has_one(&runtimes[0], 1) && has_one(&runtimes[1], 1));
-        assert!(has_one(&runtimes[2], 4_000), "a connection without work stays");
+        let (connections, own) = (Arc::new(RuntimeConnections::new(2, IDLE)), patient(&redis, GREATEST_AGE));
+        let has = |runtime: usize, tries| has_one(&runtimes[runtime], &connections, &own, tries);
+        assert!(has(0, MANY) && has(1, MANY));
+        assert!(!has(2, 20), "it took the place of another");
+        assert!(has(0, 1) && has(1, 1));
+        let own = self::own(&redis, Duration::from_secs(1), GREATEST_AGE);
+        let connections = Arc::new(RuntimeConnections::new(1, Duration::from_millis(100)));
+        let has = |runtime: usize| has_one(&runtimes[runtime], &connections, &own, MANY);
+        assert!(has(0) && has(1), "a connection without work stays");
     }
 }

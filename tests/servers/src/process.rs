@@ -1,19 +1,24 @@
 //! The process of a server, with its port and its folder.
 
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::{LazyLock, mpsc};
+use std::sync::{LazyLock, Mutex, mpsc};
 use std::time::{Duration, Instant};
 use std::{fmt, fs, io, thread};
 
 use tempfile::TempDir;
 
-/// The number of attempts to start a server: another test may take the port between its choice and its use.
+/// The number of attempts to start a server: another program may take its port before the server does.
 pub(crate) const TRIES: usize = 5;
 
 /// The longest time that a server may take to start or to end.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The ports of servers. The system gives higher ones to those who ask for any port, and to clients.
+const PORTS: Range<u16> = 10_000..32_000;
 
 pub(crate) type Recipe = Box<dyn Fn(u16, &Path) -> Command + Send + Sync>;
 
@@ -180,11 +185,26 @@ fn is_stopped(id: u32) -> bool {
     states.all(|state| state.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')))
 }
 
-/// A port that nobody listened on a moment ago.
+/// A port that nobody listens on. No other test gets it before this process ends.
 #[must_use]
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    listener.local_addr().unwrap().port()
+    /// A locked file for each port that this process got.
+    static TAKEN: Mutex<Vec<fs::File>> = Mutex::new(Vec::new());
+    let user = std::os::unix::fs::MetadataExt::uid(&fs::metadata("/proc/self").unwrap());
+    let folder = std::env::temp_dir().join(format!("idem-ports-{user}"));
+    fs::create_dir_all(&folder).unwrap();
+    loop {
+        let number = RandomState::new().build_hasher().finish() % u64::from(PORTS.end - PORTS.start);
+        let port = PORTS.start + u16::try_from(number).unwrap();
+        let lock = fs::File::create(folder.join(port.to_string()));
+        if let Ok(lock) = lock
+            && lock.try_lock().is_ok()
+            && TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
+        {
+            TAKEN.lock().unwrap().push(lock);
+            return port;
+        }
+    }
 }
 
 /// Returns once `condition` holds.

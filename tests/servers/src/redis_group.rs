@@ -74,20 +74,14 @@ fn node() -> Server {
             command
                 .args(["--bind", "127.0.0.1", "--save", "", "--port", &port.to_string(), "--dir"])
                 .arg(folder);
-            command.args([
-                "--cluster-enabled",
-                "yes",
-                "--cluster-port",
-                &bus,
-                "--cluster-node-timeout",
-                "2000",
-            ]);
+            command.args(["--cluster-enabled", "yes", "--cluster-port", &bus]);
             command
         },
     )
 }
 
-/// A master, its replica, and three sentinels that promote the replica when the master has been gone for half a second.
+/// A master, its replica, and three sentinels. They promote the replica after
+/// [`kill_master`](Self::kill_master).
 #[derive(Debug)]
 pub struct RedisSentinel {
     /// The server that is the master at first.
@@ -129,6 +123,16 @@ impl RedisSentinel {
         self.sentinels.iter().map(|sentinel| format!("redis://127.0.0.1:{}/", sentinel.port())).collect()
     }
 
+    /// Kills the master, which the sentinels notice after half a second. Before that, a master that a busy machine
+    /// stops for a while stays the master.
+    pub fn kill_master(&mut self) {
+        for sentinel in &self.sentinels {
+            let setting = ["sentinel", "set", Self::SERVICE, "down-after-milliseconds", "500"];
+            assert_eq!(ask(sentinel.port(), &setting).trim(), "OK");
+        }
+        self.master.server().kill();
+    }
+
     /// Returns once the sentinels name the replica as the master and it has become one.
     pub fn until_promoted(&self) {
         let port = self.replica.port();
@@ -150,7 +154,7 @@ fn sentinel(master: u16) -> Server {
                 let name = RedisSentinel::SERVICE;
                 let text = format!(
                     "bind 127.0.0.1\ndir {}\nsentinel monitor {name} 127.0.0.1 {master} 2\nsentinel \
-                     down-after-milliseconds {name} 500\nsentinel failover-timeout {name} 2000\n",
+                     down-after-milliseconds {name} 3600000\nsentinel failover-timeout {name} 2000\n",
                     folder.display()
                 );
                 fs::write(&conf, text).unwrap();

@@ -1,4 +1,4 @@
-//! Each kind of record, on several stores: it falls in doubt, is found, shown and resolved, and the next call replays it.
+//! Each kind of record: it falls in doubt, is found, shown and resolved, and the next call replays it.
 
 use std::path::Path;
 
@@ -8,10 +8,7 @@ use idem::protocol::{
     Claim, ClaimAnswer, Complete, RecordStep, RecordedStep, Release, ReleaseCause, State, StoredResult,
     Verdict,
 };
-use idem::{
-    DynStore, KeyRing, OnCrash, Operation, PostgresStore, RedisStore, SqliteStore, Store, StoreExt as _,
-};
-use idem_test_servers::{Postgres, Redis};
+use idem::{DynStore, KeyRing, OnCrash, Operation, SqliteStore, Store, StoreExt as _};
 use serde_json::json;
 
 use crate::idem_command::*;
@@ -144,20 +141,6 @@ async fn every_kind_of_record_is_settled_on_sqlite() {
     let file = folder.path().join("idem.db");
     let store = DynStore::new(SqliteStore::open(&file).unwrap());
     table(&store, &format!("sqlite:{}", file.display())).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_kind_of_record_is_settled_on_redis() {
-    let redis = Redis::start();
-    let store = DynStore::new(RedisStore::connect(redis.url()).await.unwrap());
-    table(&store, &redis.url()).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_kind_of_record_is_settled_on_postgresql() {
-    let postgres = Postgres::shared();
-    let store = DynStore::new(PostgresStore::connect(&postgres.url()).await.unwrap());
-    table(&store, &postgres.url()).await;
 }
 
 #[tokio::test]

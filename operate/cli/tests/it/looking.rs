@@ -217,6 +217,7 @@ async fn the_doctor_looks_at_a_file_and_leaves_nothing_behind() {
     shop.idem.run(&["list", "--expired"]).ended(1);
     let read = shop.idem.run(&["doctor", "--read-only"]).ended(0).out;
     assert!(read.contains("synchronous") && !read.contains("MEDIAN"), "{read}");
+    assert!(shop.idem.run(&["doctor"]).ended(0).out.contains("MEDIAN"));
     assert_eq!(shop.store.purge(usize::MAX).await.unwrap(), 0);
 }
 

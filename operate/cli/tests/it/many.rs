@@ -1,6 +1,5 @@
 //! Many records at once, results that are known from elsewhere, exports, and the audit trail.
 
-use std::io::Read as _;
 use std::time::Duration;
 
 use idem::protocol::State;
@@ -62,19 +61,6 @@ async fn keys_whose_lease_ran_out_under_in_doubt_are_resolved_with_those_in_doub
     }
     let trail = shop.idem.run(&["--json", "audit"]).ended(0).json();
     assert!(trail.len() == 2 && trail.iter().all(|entry| entry["outcome"] == "done"), "{trail:?}");
-}
-
-#[tokio::test]
-async fn a_lapsed_key_that_is_taken_over_while_a_person_thinks_is_left_alone() {
-    let shop = Shop::new();
-    lapse(&shop.store, &key("gone"), OnCrash::InDoubt, DAY).await;
-    let words = ["resolve", "--all", "--scope", SCOPE, "--release"];
-    let ended = shop.idem.run_on_terminal_after(&words, "yes", async {
-        idem::Store::forget(&shop.store, &key("gone")).await.unwrap();
-        lapse(&shop.store, &key("gone"), OnCrash::InDoubt, DAY).await;
-    });
-    let ended = ended.await.ended(3);
-    assert!(ended.out.contains("0 settled, 1 had changed"), "{ended:?}");
 }
 
 #[tokio::test]
@@ -182,14 +168,14 @@ async fn a_result_is_recorded_after_a_try_that_was_too_large() {
 #[tokio::test]
 async fn a_closed_pipe_leaves_no_decision_undone() {
     let shop = Shop::new();
-    for number in 0..400 {
+    // Their report does not fit into the buffer of the command.
+    for number in 0..200 {
         bring(&shop.store, &key(&format!("key {number}")), State::InDoubt).await;
     }
+    let (reader, closed) = std::io::pipe().unwrap();
+    drop(reader);
     let mut resolve = shop.idem.command(&["--json", "resolve", "--all", "--release", "--yes"]);
-    let mut child = resolve.spawn().unwrap();
-    let mut first = [0; 16];
-    child.stdout.take().unwrap().read_exact(&mut first).unwrap();
-    let ended = child.wait_with_output().unwrap();
+    let ended = resolve.stdout(closed).spawn().unwrap().wait_with_output().unwrap();
     assert_ne!(ended.status.code(), Some(0), "its report is not whole");
     shop.idem.run(&["list", "--state", "in-doubt"]).ended(1);
 }

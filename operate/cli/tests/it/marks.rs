@@ -1,10 +1,7 @@
 //! The marks of a store show its service's layers before there is any result: the command is refused without the keys, or with others.
 
 use idem::protocol::State;
-use idem::{
-    DynStore, KeyRing, OnCrash, Operation, PostgresStore, RedisStore, SqliteStore, Store, StoreExt as _,
-};
-use idem_test_servers::{Postgres, Redis};
+use idem::{DynStore, KeyRing, OnCrash, Operation, SqliteStore, Store, StoreExt as _};
 use serde_json::{Value, json};
 
 use crate::idem_command::*;
@@ -95,20 +92,6 @@ async fn a_store_says_how_it_is_wrapped_on_sqlite() {
     let file = folder.path().join("idem.db");
     let store = DynStore::new(SqliteStore::open(&file).unwrap());
     story(&store, &format!("sqlite:{}", file.display())).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_says_how_it_is_wrapped_on_redis() {
-    let redis = Redis::start();
-    let store = DynStore::new(RedisStore::connect(redis.url()).await.unwrap());
-    story(&store, &redis.url()).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_says_how_it_is_wrapped_on_postgresql() {
-    let postgres = Postgres::shared();
-    let store = DynStore::new(PostgresStore::connect(&postgres.url()).await.unwrap());
-    story(&store, &postgres.url()).await;
 }
 
 #[tokio::test]

@@ -1,7 +1,5 @@
 //! The command writes nothing that the service could not read, reports nothing false, and acts only on the record that it showed.
 
-use std::time::Duration;
-
 use idem::protocol::{ClaimAnswer, RecordStep, RecordedStep, Release, ReleaseCause, State, StoredResult};
 use idem::{KeyRing, OnCrash, Operation, Store, StoreExt as _};
 use serde_json::{Value, json};
@@ -123,32 +121,6 @@ async fn an_operation_that_encrypts_is_recorded_beside_one_that_does_not() {
     idem.run(&[&words[..], &["--encrypted"]].concat()).ended(0);
     let sealed = shop.store.clone().encrypted(KeyRing::new(1, &[7; 32]));
     assert_eq!(called(&sealed, "order-1").await.unwrap(), json!(7));
-}
-
-#[tokio::test]
-async fn what_changed_while_a_person_thought_is_not_forgotten() {
-    let shop = Shop::new();
-    let (store, name) = (shop.store.clone(), key("order-1"));
-    let request = claim();
-    let idem::protocol::ClaimAnswer::Granted(grant) = store.claim(&name, &request).await.unwrap() else {
-        panic!("not granted")
-    };
-    let ended = shop.idem.run_on_terminal_after(&["forget", "order-1"], "yes", async {
-        // Its worker was alive after all.
-        let result = StoredResult::Value("7".into());
-        let verdict = idem::protocol::Verdict::Completed;
-        let done = idem::protocol::Complete::new(
-            request.owner,
-            grant.fence,
-            verdict,
-            result,
-            Duration::from_secs(60),
-        );
-        store.complete(&name, &done).await.unwrap();
-    });
-    let ended = ended.await.ended(3);
-    assert!(ended.out.contains("completed") && ended.out.contains("nothing was done"), "{ended:?}");
-    assert_eq!(state_of(&shop.store, &name).await, Some(State::Completed));
 }
 
 #[tokio::test]

@@ -32,14 +32,6 @@ async fn a_key_in_doubt_is_completed_by_a_person_and_its_duplicates_are_given_th
 }
 
 #[tokio::test]
-async fn a_key_in_doubt_is_released_and_the_next_call_runs() {
-    let shop = Shop::new();
-    bring(&shop.store, &key("order-1"), State::InDoubt).await;
-    shop.idem.run(&["resolve", "order-1", "--scope", SCOPE, "--release", "--yes"]).ended(0);
-    assert_eq!(called(&shop, "order-1").await.unwrap(), json!("the body ran"));
-}
-
-#[tokio::test]
 async fn a_key_in_doubt_is_failed_with_the_error_of_the_function() {
     let shop = Shop::new();
     bring(&shop.store, &key("order-1"), State::InDoubt).await;
@@ -88,15 +80,6 @@ async fn what_is_not_in_doubt_is_not_resolved() {
 }
 
 #[tokio::test]
-async fn a_lapsed_lease_under_the_policy_can_be_resolved_before_anybody_asked() {
-    let shop = Shop::new();
-    lapse(&shop.store, &key("order-1"), OnCrash::InDoubt, Duration::from_secs(60)).await;
-    assert_eq!(state_of(&shop.store, &key("order-1")).await, Some(State::InFlight));
-    shop.idem.run(&["resolve", "order-1", "--completed", "7", "--unencrypted", "--yes"]).ended(0);
-    assert_eq!(called(&shop, "order-1").await.unwrap(), json!(7));
-}
-
-#[tokio::test]
 async fn a_dry_run_and_a_no_do_not_even_claim_a_lapsed_key() {
     let shop = Shop::new();
     lapse(&shop.store, &key("order-1"), OnCrash::InDoubt, DAY).await;
@@ -114,14 +97,4 @@ async fn a_dry_run_and_a_no_do_not_even_claim_a_lapsed_key() {
     assert_eq!(state_of(&shop.store, &key("order-1")).await, Some(State::InFlight));
     shop.idem.run_on_terminal(&words, "yes").ended(0);
     assert_eq!(state_of(&shop.store, &key("order-1")).await, Some(State::Released));
-}
-
-#[tokio::test]
-async fn a_forgotten_key_runs_again() {
-    let shop = Shop::new();
-    bring(&shop.store, &key("order-1"), State::Completed).await;
-    let done = shop.idem.run(&["--json", "forget", "order-1", "--yes"]).ended(0).one();
-    assert_eq!(done["outcome"], "forgotten");
-    assert_eq!(called(&shop, "order-1").await.unwrap(), json!("the body ran"));
-    shop.idem.run(&["forget", "order-2", "--scope", SCOPE, "--yes"]).ended(1);
 }

@@ -69,13 +69,6 @@ async fn an_operator_settles_what_is_on_redis() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_keeps_what_it_is_given_is_found_well() {
-    let redis = Redis::with(&["--appendonly", "yes"]);
-    let seen = Idem::new(redis.url()).run(&["doctor"]).ended(0);
-    assert!(seen.out.contains("noeviction") && seen.out.contains("MEDIAN"), "{seen:?}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_may_evict_is_found_weak() {
     let redis = Redis::with(&["--appendonly", "yes", "--maxmemory-policy", "allkeys-lru"]);
     let seen = Idem::new(redis.url()).run(&["--json", "doctor", "--read-only"]).ended(7).one();

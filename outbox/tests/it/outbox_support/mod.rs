@@ -55,13 +55,18 @@ impl Bed {
         let _ = self.server.sql(statement);
     }
 
-    /// A relay with short intervals.
+    /// A relay with short pauses. A busy machine stops no process for as long as a lease or a publish may last.
     pub(crate) fn relay(&self, publisher: impl Into<Broker>) -> Relay<Broker> {
         Relay::new(self.outbox.clone(), publisher.into())
-            .publish_timeout(Duration::from_millis(500))
-            .lease(Duration::from_secs(1))
+            .publish_timeout(Duration::from_secs(30))
+            .lease(Duration::from_secs(90))
             .poll_interval(Duration::from_millis(200))
             .backoff(Duration::from_millis(10), Duration::from_millis(50))
+    }
+
+    /// Ends the leases of relays that are gone or count as gone.
+    pub(crate) fn end_leases(&self) {
+        self.sql("update idem_outbox_topics set lease_until = 0 where owner is not null");
     }
 
     pub(crate) fn run(&self, publisher: impl Into<Broker>) -> Running {
@@ -223,7 +228,7 @@ impl io::Write for Log {
 pub(crate) async fn wait(what: &str, mut condition: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !condition() {
-        assert!(begin.elapsed() < Duration::from_secs(30), "waited in vain until {what}");
+        assert!(begin.elapsed() < Duration::from_secs(120), "waited in vain until {what}");
         tokio::time::sleep(Duration::from_millis(3)).await;
     }
 }

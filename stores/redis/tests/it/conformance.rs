@@ -7,11 +7,14 @@ use idem_redis::RedisStore;
 use idem_test_servers::Redis;
 use idem_testing::conformance::{Profile, Subject};
 
+use crate::support::PATIENCE;
+
 /// Large enough for the kit's checks, and small enough to repeat them often.
 const MAX_RESULT_BYTES: usize = 1 << 20;
 
 async fn store(redis: &Redis) -> RedisStore {
-    RedisStore::builder(redis.url()).max_result_bytes(MAX_RESULT_BYTES).connect().await.unwrap()
+    let builder = RedisStore::builder(redis.url()).max_result_bytes(MAX_RESULT_BYTES);
+    builder.operation_timeout(PATIENCE).connect().await.unwrap()
 }
 
 async fn subject(redis: Arc<Redis>) -> Subject {

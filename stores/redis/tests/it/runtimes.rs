@@ -4,11 +4,12 @@ use crate::support;
 
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use idem_redis::RedisStore;
-use idem_runtime::{Error, Operation, Store};
-use idem_test_servers::Redis;
+use idem_runtime::Store;
+use idem_runtime::protocol::RenewAnswer;
+use idem_test_servers::{Redis, until};
 use redis::cmd;
 use support::*;
 use tokio::runtime::{Builder, Runtime};
@@ -23,11 +24,18 @@ fn connections(server: &mut redis::Connection) -> usize {
     list.lines().count() - 1
 }
 
+/// How many connections the server ever had.
+fn made(server: &mut redis::Connection) -> u32 {
+    let info: String = cmd("INFO").arg("stats").query(server).unwrap();
+    let made = info.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
+    made.unwrap().parse().unwrap()
+}
+
 #[test]
 fn a_store_outlives_the_runtime_it_was_made_in() {
     let redis = Redis::start();
     let first = runtime();
-    let store = first.block_on(RedisStore::connect(redis.url())).unwrap();
+    let store = first.block_on(connect(&redis));
     first.block_on(async {
         for number in 0..20 {
             complete(&store, &key(&number.to_string()), b"r").await;
@@ -42,59 +50,14 @@ fn a_store_outlives_the_runtime_it_was_made_in() {
         });
     }
     let mut server = client(&redis.url());
-    let begin = Instant::now();
-    while connections(&mut server) > 1 {
-        assert!(begin.elapsed() < Duration::from_secs(10), "{} connections", connections(&mut server));
-        thread::sleep(Duration::from_millis(10));
-    }
+    until("the connections of the runtimes that ended are closed", || connections(&mut server) <= 1);
     drop(store);
-}
-
-#[test]
-fn a_body_that_blocks_the_only_thread_of_its_runtime_keeps_its_claim() {
-    const SHORT: Duration = Duration::from_millis(500);
-    let redis = Redis::start();
-    let store = runtime().block_on(RedisStore::connect(redis.url())).unwrap();
-    let (started, begun) = mpsc::channel();
-    let blocked = thread::spawn({
-        let store = store.clone();
-        move || {
-            runtime().block_on(async {
-                // The runtime's own connection is open before the body blocks.
-                for number in 0..20 {
-                    complete(&store, &key(&format!("before/{number}")), b"r").await;
-                }
-                let body = || async {
-                    started.send(()).unwrap();
-                    // The subject of the test: the body does not yield its thread.
-                    thread::sleep(SHORT * 4);
-                    Ok::<_, Error>("slow".to_owned())
-                };
-                Operation::new("test").lease(SHORT).run(&store, "a", body).await
-            })
-        }
-    });
-    begun.recv().unwrap();
-    runtime().block_on(async {
-        let mut refused = 0;
-        while !blocked.is_finished() {
-            let body = || async { Ok::<_, Error>("rival".to_owned()) };
-            match Operation::new("test").lease(SHORT).run(&store, "a", body).await {
-                Err(Error::InFlight { .. }) => refused += 1,
-                Ok(value) => assert_eq!(value, "slow", "the claim was taken over"),
-                Err(error) => panic!("{error}"),
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        assert!(refused > 20, "{refused}");
-    });
-    assert_eq!(blocked.join().unwrap().unwrap(), "slow");
 }
 
 #[test]
 fn a_blocked_runtime_holds_up_no_other() {
     let redis = Redis::start();
-    let store = runtime().block_on(RedisStore::connect(redis.url())).unwrap();
+    let store = runtime().block_on(connect(&redis));
     let (started, begun) = mpsc::channel();
     let (end, ended) = mpsc::channel::<()>();
     let blocked = thread::spawn({
@@ -104,18 +67,21 @@ fn a_blocked_runtime_holds_up_no_other() {
                 for number in 0..20 {
                     complete(&store, &key(&format!("before/{number}")), b"r").await;
                 }
-                started.send(()).unwrap();
+                started.send(granted(&store, &key("held")).await).unwrap();
                 ended.recv().unwrap();
             });
         }
     });
-    begun.recv().unwrap();
+    let (owner, grant) = begun.recv().unwrap();
     runtime().block_on(async {
         let begin = Instant::now();
         for number in 0..100 {
             complete(&store, &key(&format!("other/{number}")), b"r").await;
         }
-        assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+        let held = store.renew(&key("held"), &renewal(owner, grant.fence)).await.unwrap();
+        assert_eq!(held, RenewAnswer::Held);
+        // One try to send a request takes longer, a third of the operation timeout.
+        assert!(begin.elapsed() < PATIENCE / 4, "{:?}", begin.elapsed());
     });
     end.send(()).unwrap();
     blocked.join().unwrap();
@@ -124,17 +90,15 @@ fn a_blocked_runtime_holds_up_no_other() {
 #[test]
 fn twenty_runtimes_that_take_turns_keep_their_connections() {
     let redis = Redis::start();
-    let store = runtime().block_on(RedisStore::connect(redis.url())).unwrap();
+    let store = runtime().block_on(connect(&redis));
     let runtimes: Vec<Runtime> = (0..20).map(|_| runtime()).collect();
     for round in 0..50 {
         for (number, runtime) in runtimes.iter().enumerate() {
             runtime.block_on(complete(&store, &key(&format!("{number}/{round}")), b"r"));
         }
     }
-    let mut server = client(&redis.url());
-    let info: String = cmd("INFO").arg("stats").query(&mut server).unwrap();
-    let made = info.lines().find_map(|line| line.strip_prefix("total_connections_received:")).unwrap();
-    assert!(made.parse::<u32>().unwrap() < 50, "{made} connections were made");
+    let made = made(&mut client(&redis.url()));
+    assert!(made < 50, "{made} connections were made");
 }
 
 #[tokio::test(start_paused = true)]
@@ -153,7 +117,7 @@ async fn paused_time_does_not_time_out_a_real_server() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_callers_share_two_connections() {
     let redis = Redis::start();
-    let store = RedisStore::connect(redis.url()).await.unwrap();
+    let store = connect(&redis).await;
     let calls = (0..200).map(|number| {
         let store = store.clone();
         tokio::spawn(async move { complete(&store, &key(&number.to_string()), b"r").await })
@@ -162,20 +126,17 @@ async fn many_callers_share_two_connections() {
         call.await.unwrap();
     }
     let mut server = client(&redis.url());
-    assert_eq!(connections(&mut server), 2);
+    until("all use two connections", || connections(&mut server) == 2);
+    let made = made(&mut server);
+    assert!(made < 20, "{made} connections were made");
     drop(store);
-    let begin = Instant::now();
-    while connections(&mut server) > 0 {
-        assert!(begin.elapsed() < Duration::from_secs(10), "a store that is dropped keeps its connections");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until("a store that is dropped closes its connections", || connections(&mut server) == 0);
 }
 
 #[tokio::test]
 async fn what_one_process_recorded_another_may_forget_and_run_again() {
     let redis = Redis::start();
-    let (one, other) =
-        (RedisStore::connect(redis.url()).await.unwrap(), RedisStore::connect(redis.url()).await.unwrap());
+    let (one, other) = (connect(&redis).await, connect(&redis).await);
     for result in [b"first", b"other"] {
         complete(&one, &key("a"), result).await;
         assert_eq!(replayed(&one, &key("a")).await, result);

@@ -17,10 +17,6 @@ use idem_test_servers::Redis;
 use redis::{Connection, cmd};
 use support::*;
 
-async fn connect(redis: &Redis) -> RedisStore {
-    RedisStore::connect(redis.url()).await.unwrap()
-}
-
 #[tokio::test]
 async fn with_a_log_on_disk_every_step_survives_kill_9() {
     let mut redis = Redis::with(&["--appendonly", "yes", "--appendfsync", "always"]);
@@ -67,21 +63,26 @@ async fn a_server_that_comes_back_within_the_operation_timeout_is_waited_for() {
     assert_eq!(asked.await.unwrap(), b"r");
 }
 
+/// Less than the default of the operation timeout, and longer than a busy machine stops a process.
+const SOON: Duration = Duration::from_millis(4_800);
+
 #[tokio::test]
 async fn a_server_that_is_gone_is_unavailable_within_the_operation_timeout() {
     let mut redis = Redis::start();
-    let store = hasty(&redis.url()).connect().await.unwrap();
-    granted(&store, &key("a")).await;
+    let store = hasty(&redis).await;
+    known(async || store.claim(&key("a"), &claim_request()).await).await;
     redis.server().kill();
     // The request may have been sent on each of the two connections that broke.
-    for _ in 0..2 {
-        store.claim(&key("b"), &claim_request()).await.unwrap_err();
-    }
-    let begin = Instant::now();
-    let error = store.claim(&key("c"), &claim_request()).await.unwrap_err();
+    let error = refused(async || {
+        let begin = Instant::now();
+        let answer = store.claim(&key("b"), &claim_request()).await;
+        assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
+        answer
+    });
+    let error = error.await;
     assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error:?}");
-    assert!(begin.elapsed() < Duration::from_secs(3));
-    let error = hasty(&redis.url()).connect().await.unwrap_err();
+    let connect = || RedisStore::builder(redis.url()).operation_timeout(Duration::from_millis(500)).connect();
+    let error = refused(async || connect().await).await;
     assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error:?}");
 }
 
@@ -90,19 +91,21 @@ async fn connections_that_are_cut_lose_no_call() {
     let redis = Redis::start();
     let store = connect(&redis).await;
     let mut server = client(&redis.url());
-    let completed = Arc::new(AtomicU64::new(0));
+    let (completed, cut) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let calls: Vec<_> = (0..40)
         .map(|number| {
-            let (store, completed) = (store.clone(), completed.clone());
+            let (store, completed, cut) = (store.clone(), completed.clone(), cut.clone());
             tokio::spawn(async move {
-                for round in 0..20 {
+                let mut round = 0;
+                while round < 20 || cut.load(Ordering::Relaxed) < 10 {
                     complete(&store, &key(&format!("{number}/{round}")), b"r").await;
                     completed.fetch_add(1, Ordering::Relaxed);
+                    round += 1;
                 }
             })
         })
         .collect();
-    let (mut cut, mut seen) = (0, 0);
+    let mut seen = 0;
     while !calls.iter().all(tokio::task::JoinHandle::is_finished) {
         // On any machine, some operations complete between two cuts.
         let now = completed.load(Ordering::Relaxed);
@@ -110,13 +113,13 @@ async fn connections_that_are_cut_lose_no_call() {
             tokio::task::yield_now().await;
             continue;
         }
-        cut += cmd("CLIENT").arg("KILL").arg("TYPE").arg("normal").query::<u64>(&mut server).unwrap();
+        let killed: u64 = cmd("CLIENT").arg("KILL").arg("TYPE").arg("normal").query(&mut server).unwrap();
+        cut.fetch_add(killed, Ordering::Relaxed);
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     for call in calls {
         call.await.unwrap();
     }
-    assert!(cut > 3, "{cut} connections were cut");
     for number in 0..40 {
         let record = store.get(&key(&format!("{number}/19"))).await.unwrap().unwrap();
         assert_eq!((record.state, record.attempt), (State::Completed, 1));
@@ -141,54 +144,36 @@ async fn a_server_that_forgot_the_scripts_is_told_them_again() {
 }
 
 #[tokio::test]
-async fn a_late_answer_is_an_unknown_outcome_and_the_same_owner_finds_out() {
-    let redis = Redis::start();
-    let store = hasty(&redis.url()).connect().await.unwrap();
-    let mut server = client(&redis.url());
-    for number in 0..20 {
-        complete(&store, &key(&number.to_string()), b"r").await;
-    }
-    let () = cmd("CLIENT").arg("PAUSE").arg(2_500).arg("ALL").query(&mut server).unwrap();
-    let (request, begin) = (claim_request(), Instant::now());
-    let error = store.claim(&key("a"), &request).await.unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::OutcomeUnknown, "{error:?}");
-    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
-    let mut answer = store.claim(&key("a"), &request).await;
-    while answer.is_err() {
-        assert!(begin.elapsed() < Duration::from_secs(20), "{answer:?}");
-        answer = store.claim(&key("a"), &request).await;
-    }
-    let ClaimAnswer::Granted(grant) = answer.unwrap() else { panic!("the owner is told another's answer") };
-    assert_eq!(grant.attempt, 1);
-    let record = store.get(&key("a")).await.unwrap().unwrap();
-    assert_eq!((record.owner, record.fence), (request.owner, grant.fence));
-}
-
-#[tokio::test]
-async fn a_stopped_server_holds_nobody_up_for_longer_than_the_operation_timeout() {
+async fn a_stopped_server_leaves_the_outcome_unknown_and_the_same_owner_finds_it_out() {
     let mut redis = Redis::start();
-    let store = hasty(&redis.url()).connect().await.unwrap();
+    let (store, patient) = (hasty(&redis).await, connect(&redis).await);
+    let (owner, grant) = granted(&patient, &key("a")).await;
     // Repeats until the caller's own connection is open and used.
-    for number in 0..20 {
-        complete(&store, &key(&number.to_string()), b"r").await;
+    for _ in 0..20 {
+        known(async || store.get(&key("a")).await).await;
     }
-    let (owner, grant) = granted(&store, &key("a")).await;
     redis.server().signal("-STOP");
     let begin = Instant::now();
-    let complete = completion(owner, grant.fence, b"r");
-    let error = store.complete(&key("a"), &complete).await.unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::OutcomeUnknown, "{error:?}");
-    assert!(begin.elapsed() < Duration::from_secs(3));
+    let (complete, claim) = (completion(owner, grant.fence, b"r"), claim_request());
+    let (a, b) = (key("a"), key("b"));
+    let (completed, claimed) = tokio::join!(store.complete(&a, &complete), store.claim(&b, &claim));
+    assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
+    for error in [completed.unwrap_err(), claimed.unwrap_err()] {
+        assert_eq!(error.kind(), StoreErrorKind::OutcomeUnknown, "{error:?}");
+    }
     redis.server().signal("-CONT");
-    assert_eq!(store.complete(&key("a"), &complete).await.unwrap(), CompleteAnswer::Done);
-    assert_eq!(replayed(&store, &key("a")).await, b"r");
+    assert_eq!(known(async || store.complete(&a, &complete).await).await, CompleteAnswer::Done);
+    assert_eq!(replayed(&patient, &a).await, b"r");
+    let ClaimAnswer::Granted(grant) = patient.claim(&b, &claim).await.unwrap() else { panic!() };
+    assert_eq!(grant.attempt, 1);
+    let record = patient.get(&b).await.unwrap().unwrap();
+    assert_eq!((record.owner, record.fence), (claim.owner, grant.fence));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_forget_deletes_no_record_that_came_after_the_one_it_read() {
     let redis = Redis::start();
-    let open = || RedisStore::builder(redis.url()).operation_timeout(Duration::from_secs(30)).connect();
-    let (store, another) = (open().await.unwrap(), open().await.unwrap());
+    let (store, another) = (connect(&redis).await, connect(&redis).await);
     complete(&store, &key("a"), b"r").await;
     let mut server = client(&redis.url());
     let () = cmd("CLIENT").arg("PAUSE").arg(60_000).arg("WRITE").query(&mut server).unwrap();
@@ -215,19 +200,19 @@ async fn a_forget_deletes_no_record_that_came_after_the_one_it_read() {
 #[tokio::test]
 async fn a_server_without_memory_refuses_to_write_says_so_and_still_replays() {
     let redis = Redis::with(&["--maxmemory-policy", "noeviction"]);
-    let store = hasty(&redis.url()).connect().await.unwrap();
+    let (store, hasty) = (connect(&redis).await, hasty(&redis).await);
     let mut server = client(&redis.url());
     complete(&store, &key("done"), b"r").await;
     let (owner, grant) = granted(&store, &key("running")).await;
     let () = cmd("CONFIG").arg("SET").arg("maxmemory").arg(1).query(&mut server).unwrap();
-    let error = store.claim(&key("fresh"), &claim_request()).await.unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error:?}");
-    assert!(error.to_string().contains("maxmemory"), "{error}");
     let complete = completion(owner, grant.fence, b"s");
-    assert_eq!(
-        store.complete(&key("running"), &complete).await.unwrap_err().kind(),
-        StoreErrorKind::Unavailable
-    );
+    for error in [
+        refused(async || hasty.claim(&key("fresh"), &claim_request()).await).await,
+        refused(async || hasty.complete(&key("running"), &complete).await).await,
+    ] {
+        assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error:?}");
+        assert!(error.to_string().contains("maxmemory"), "{error}");
+    }
     assert_eq!(replayed(&store, &key("done")).await, b"r");
     let () = cmd("CONFIG").arg("SET").arg("maxmemory").arg(0).query(&mut server).unwrap();
     assert_eq!(store.complete(&key("running"), &complete).await.unwrap(), CompleteAnswer::Done);
@@ -240,7 +225,7 @@ async fn an_answer_that_was_lost_stays_an_unknown_outcome_when_the_next_try_is_r
     let mut server = client(&redis.url());
     let () = cmd("ACL").arg(&["SETUSER", "shop", "on", ">secret", "~*", "+@all"]).query(&mut server).unwrap();
     let url = redis.url().replace("redis://", "redis://shop:secret@");
-    let store = RedisStore::builder(&url).operation_timeout(Duration::from_secs(3)).connect().await.unwrap();
+    let store = RedisStore::builder(&url).operation_timeout(PATIENCE).connect().await.unwrap();
     for number in 0..20 {
         complete(&store, &key(&number.to_string()), b"the runtime has its connection").await;
     }
@@ -251,19 +236,10 @@ async fn an_answer_that_was_lost_stays_an_unknown_outcome_when_the_next_try_is_r
     });
     until_blocked(&mut server, 1).await;
     let () = cmd("ACL").arg(&["SETUSER", "shop", "-evalsha", "-eval"]).query(&mut server).unwrap();
+    let kill = ["KILL", "TYPE", "normal", "SKIPME", "yes"];
+    let () = cmd("CLIENT").arg(&kill).query(&mut server).unwrap();
     let error = asked.await.unwrap().unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::OutcomeUnknown, "{error:?}");
     let refused = store.claim(&key("b"), &claim_request()).await.unwrap_err();
     assert_eq!(refused.kind(), StoreErrorKind::Configuration, "{refused:?}");
-}
-
-/// Returns once so many clients are blocked.
-async fn until_blocked(server: &mut Connection, count: u32) {
-    let begin = Instant::now();
-    let mut blocked = String::new();
-    while !blocked.contains(&format!("blocked_clients:{count}\r")) {
-        assert!(begin.elapsed() < Duration::from_secs(20), "{blocked}");
-        blocked = cmd("INFO").arg("clients").query(server).unwrap();
-        tokio::task::yield_now().await;
-    }
 }

@@ -267,7 +267,7 @@ fn disturb_pooler(pooler: &mut start::PgBouncer, postgres: &mut start::Postgres,
 fn fail_over(servers: &mut start::RedisSentinel, phase: &mut Phase, part: f64) -> u64 {
     match phase {
         Phase::Before if part > 0.3 => {
-            servers.master.server().kill();
+            servers.kill_master();
             *phase = Phase::Killed;
             1
         }

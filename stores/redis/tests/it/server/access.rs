@@ -11,7 +11,6 @@ use idem_runtime::{Store, StoreErrorKind};
 use idem_test_servers::Redis;
 use redis::cmd;
 
-use super::connect;
 use crate::support::*;
 
 #[tokio::test]
@@ -19,7 +18,8 @@ async fn a_password_that_is_wrong_is_a_matter_of_configuration_and_is_not_repeat
     let redis = Redis::with(&["--requirepass", "the-right-secret"]);
     let host = redis.url().replace("redis://", "");
     for login in ["", ":the-wrong-secret@"] {
-        let error = hasty(&format!("redis://{login}{host}")).connect().await.unwrap_err();
+        let builder = RedisStore::builder(format!("redis://{login}{host}")).operation_timeout(PATIENCE);
+        let error = builder.connect().await.unwrap_err();
         assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error:?}");
         assert!(!format!("{error:?}{error}").contains("secret"), "{error:?}");
     }

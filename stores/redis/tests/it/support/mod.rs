@@ -1,21 +1,25 @@
 //! Helpers for the Redis tests.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::panic)]
 
+use std::fmt::Debug;
 use std::io;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use idem_redis::{RedisStore, RedisStoreBuilder};
+use idem_redis::RedisStore;
 use idem_runtime::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Grant, Owner, Renew, StoredResult, Verdict,
 };
-use idem_runtime::{Key, RecordKey, Scope, Store};
-use redis::{Client, Connection};
+use idem_runtime::{Key, RecordKey, Scope, Store, StoreError};
+use idem_test_servers::Redis;
+use redis::{Client, Connection, cmd};
 use tracing_subscriber::fmt::MakeWriter;
 
 pub const LEASE: Duration = Duration::from_secs(30);
 pub const TTL: Duration = Duration::from_secs(3_600);
+/// Longer than a busy machine stops a server or this process.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn key(key: &str) -> RecordKey {
     RecordKey::new(Scope::new("test").unwrap(), Key::new(key).unwrap())
@@ -67,9 +71,49 @@ pub async fn replayed(store: &impl Store, key: &RecordKey) -> Vec<u8> {
     }
 }
 
-/// A store that gives up after about a second.
-pub fn hasty(url: &str) -> RedisStoreBuilder {
-    RedisStore::builder(url).operation_timeout(Duration::from_millis(1_200))
+/// A store that sends no request again because the machine is busy.
+pub async fn connect(redis: &Redis) -> RedisStore {
+    RedisStore::builder(redis.url()).operation_timeout(PATIENCE).connect().await.unwrap()
+}
+
+/// A store that gives up after about a second. Connecting may take longer.
+pub async fn hasty(redis: &Redis) -> RedisStore {
+    let builder = || RedisStore::builder(redis.url()).operation_timeout(Duration::from_millis(1_200));
+    known(async || builder().connect().await).await
+}
+
+/// Repeats a request until its outcome is known.
+pub async fn known<T>(mut ask: impl AsyncFnMut() -> Result<T, StoreError>) -> T {
+    let begin = Instant::now();
+    loop {
+        match ask().await {
+            Ok(answer) => return answer,
+            Err(error) => assert!(error.is_transient() && begin.elapsed() < PATIENCE, "{error:?}"),
+        }
+    }
+}
+
+/// The error of a request that fails each time. Where its time ended within a try, whose outcome nobody knows, the
+/// request is sent again.
+pub async fn refused<T: Debug>(mut ask: impl AsyncFnMut() -> Result<T, StoreError>) -> StoreError {
+    for _ in 0..20 {
+        let error = ask().await.unwrap_err();
+        if !error.is_outcome_unknown() {
+            return error;
+        }
+    }
+    panic!("the outcome is always unknown");
+}
+
+/// Returns once so many clients are blocked.
+pub async fn until_blocked(server: &mut Connection, count: u32) {
+    let begin = Instant::now();
+    let mut blocked = String::new();
+    while !blocked.contains(&format!("blocked_clients:{count}\r")) {
+        assert!(begin.elapsed() < PATIENCE, "{blocked}");
+        blocked = cmd("INFO").arg("clients").query(server).unwrap();
+        tokio::task::yield_now().await;
+    }
 }
 
 /// Another program's connection.
