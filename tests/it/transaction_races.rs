@@ -98,7 +98,8 @@ async fn a_call_without_a_transaction_meets_one_that_is_open_as_in_flight_at_onc
             tokio::join!(bank.pay_plainly(order, Duration::ZERO), bank.pay_plainly(&another, Duration::ZERO));
         assert!(matches!(same, Err(Failure::Idem(idem::Error::InFlight { .. }))), "{same:?}");
         assert_eq!(other.unwrap(), 8);
-        assert!(begin.elapsed() < Duration::from_secs(4), "{:?}", begin.elapsed());
+        // The machine may pause; a call that waited for the transaction would fail after 10 s, the store timeout.
+        assert!(begin.elapsed() < Duration::from_secs(9), "{:?}", begin.elapsed());
         tx.commit().await.unwrap();
         assert_eq!(bank.pay_plainly(order, Duration::ZERO).await.unwrap(), 7);
     }
@@ -153,7 +154,7 @@ async fn a_call_that_looked_before_the_one_before_it_committed_looks_again_when_
             first.commit().await.unwrap();
             gate.commit().await.unwrap();
         };
-        tokio::time::timeout(Duration::from_secs(20), ending).await.expect("it comes to the gate");
+        tokio::time::timeout(Duration::from_secs(60), ending).await.expect("it comes to the gate");
     };
     let (again, ()) = tokio::join!(again, opening);
     assert_eq!(again.value.unwrap(), 7);

@@ -55,7 +55,7 @@ async fn a_call_that_begins_just_before_its_deadline_is_not_renewed_a_thousand_t
     let deadline = Instant::now() + Duration::from_millis(1);
     assert_eq!(with_deadline(deadline, call).await.unwrap(), 1);
     let renewals = store.asked(OperationKind::Renew);
-    assert!(renewals <= 12, "{renewals} renewals");
+    assert!(renewals <= 20, "{renewals} renewals");
 }
 
 #[tokio::test(start_paused = true)]

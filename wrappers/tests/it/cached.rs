@@ -327,7 +327,7 @@ async fn kept(caching: Caching, results: &[(String, Bytes)]) -> usize {
     store.counts().entries
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn no_more_entries_and_no_more_bytes_are_kept_than_allowed() {
     let small = (0..500).map(|at| (at.to_string(), Bytes::from_static(b"1"))).collect::<Vec<_>>();
     let large = (0..50).map(|at| (at.to_string(), Bytes::from(vec![b'1'; 10_000]))).collect::<Vec<_>>();
@@ -335,7 +335,8 @@ async fn no_more_entries_and_no_more_bytes_are_kept_than_allowed() {
         let kept = kept(Caching::entries(entries), &small).await;
         assert!(kept <= entries && kept * 10 >= entries * 8, "{kept} of {entries}");
     }
-    let some = kept(Caching::entries(1_000).max_bytes(110_000), &large).await;
+    // With room for few entries the cache has one part, however many cores there are.
+    let some = kept(Caching::entries(50).max_bytes(110_000), &large).await;
     assert!((5..=10).contains(&some), "{some}");
     assert_eq!(kept(Caching::entries(0), &small[..9]).await, 0);
     assert_eq!(kept(Caching::entries(10).max_bytes(0), &small[..9]).await, 0);
