@@ -6,7 +6,7 @@ use crate::support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use idem::protocol::{CompleteAnswer, State};
+use idem::protocol::State;
 use idem::testing::{FaultStore, OperationKind};
 use idem::{MemoryStore, OnCrash, Outcome, Store, drain, idempotent, observe, with_deadline};
 use idem_test_servers::until;
@@ -56,44 +56,6 @@ async fn a_body_that_blocks_the_only_thread_of_its_runtime_keeps_its_lease() {
     assert_eq!(own.await.unwrap(), "owner");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_body_whose_lease_is_lost_is_dropped_and_its_caller_told() {
-    let store = MemoryStore::new();
-    let dropped = Arc::new(());
-    let held = dropped.clone();
-    let call = tokio::spawn({
-        let store = store.clone();
-        async move {
-            operation()
-                .run(&store, "k", || async move {
-                    let _held = held;
-                    std::future::pending::<Result<(), Failure>>().await
-                })
-                .await
-        }
-    });
-    tokio::task::yield_now().await;
-    // An operator forgets the key, and another worker claims it.
-    assert!(store.forget(&record_key("k")).await.unwrap());
-    crashed_worker(&store, "k", OnCrash::Rerun).await;
-    assert_eq!(call.await.unwrap().unwrap_err().kind(), "lease_lost");
-    assert_eq!(Arc::strong_count(&dropped), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn who_lost_its_lease_to_one_that_is_done_gets_that_result() {
-    let store = MemoryStore::new();
-    let observed = observe(operation().run(&store, "k", || async {
-        store.forget(&record_key("k")).await.unwrap();
-        let (owner, grant) = crashed_worker(&store, "k", OnCrash::Rerun).await;
-        store.complete(&record_key("k"), &completion(owner, grant, "7")).await.unwrap();
-        std::future::pending::<Result<u32, Failure>>().await
-    }))
-    .await;
-    assert_eq!(observed.value.unwrap(), 7);
-    assert!(observed.outcome.unwrap().is_replayed());
-}
-
 #[tokio::test]
 async fn a_slow_owner_cannot_overwrite_its_successor_and_gets_its_result() {
     let store = MemoryStore::new();
@@ -127,28 +89,6 @@ async fn a_value_whose_record_was_forgotten_is_still_the_callers() {
     let call = operation().run(&store, "k", || async {
         store.forget(&record_key("k")).await.unwrap();
         Ok::<_, Failure>(1)
-    });
-    assert_eq!(call.await.unwrap(), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_result_is_recorded_even_if_the_lease_is_over_as_long_as_nobody_took_over() {
-    let store = MemoryStore::new();
-    let (owner, grant) = crashed_worker(&store, "k", OnCrash::Rerun).await;
-    tokio::time::advance(LEASE * 2).await;
-    let answer = store.complete(&record_key("k"), &completion(owner, grant, "7")).await.unwrap();
-    assert_eq!(answer, CompleteAnswer::Done);
-    assert_eq!(operation().run(&store, "k", || async { Ok::<_, Failure>(1) }).await.unwrap(), 7);
-}
-
-#[tokio::test]
-async fn a_body_that_is_not_send_runs_in_the_callers_task() {
-    let store = MemoryStore::new();
-    let shared = std::rc::Rc::new(std::cell::Cell::new(0));
-    let call = operation().run(&store, "k", || async {
-        tokio::task::yield_now().await;
-        shared.set(shared.get() + 1);
-        Ok::<_, Failure>(shared.get())
     });
     assert_eq!(call.await.unwrap(), 1);
 }

@@ -1,6 +1,6 @@
-//! Tests of `transaction = tx`: the caller's commit writes claim, effects and result together. Commits, rollbacks, and
-//! bodies that fail are among the cases of each driver, in `stores/postgres/tests/it/drivers`. Here are the bank whose
-//! calls are tested, and other options beside this one.
+//! Tests of `transaction = tx`: the caller's commit writes claim, effects and result together. Commits,
+//! rollbacks and bodies that fail are among the cases of each driver, in `stores/postgres/tests/it/drivers`.
+//! Here are the bank whose calls are tested, and other options beside this one.
 
 mod carriers;
 mod duplicates;

@@ -74,7 +74,7 @@ async fn a_call_without_a_transaction_meets_one_that_is_open_as_in_flight_at_onc
             tokio::join!(bank.pay_plainly(order, Duration::ZERO), bank.pay_plainly(&another, Duration::ZERO));
         assert!(matches!(same, Err(Failure::Idem(idem::Error::InFlight { .. }))), "{same:?}");
         assert_eq!(other.unwrap(), 8);
-        // The machine may pause; a call that waited for the transaction would fail after 10 s, the store timeout.
+        // The machine may pause. A call that waited for the transaction would fail after 10 s.
         assert!(begin.elapsed() < Duration::from_secs(9), "{:?}", begin.elapsed());
         tx.commit().await.unwrap();
         assert_eq!(bank.pay_plainly(order, Duration::ZERO).await.unwrap(), 7);

@@ -124,22 +124,6 @@ async fn a_waiter_takes_over_when_the_owner_has_crashed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_with_other_arguments_is_refused_at_once() {
-    let (store, runs) = (MemoryStore::new(), Runs::default());
-    let operation = operation().wait(LEASE);
-    let first = operation.clone().fingerprint(&1);
-    let first = first.run(&store, "k", || async {
-        let started = tokio::time::Instant::now();
-        let other = operation.clone().fingerprint(&2);
-        let refused = other.run(&store, "k", || async { Ok::<_, Failure>(runs.run()) }).await.unwrap_err();
-        assert_eq!(refused.kind(), "mismatch");
-        assert_eq!(started.elapsed(), Duration::ZERO);
-        Ok::<_, Failure>(runs.run())
-    });
-    assert_eq!(first.await.unwrap(), 1);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_waiter_sees_what_another_process_recorded() {
     let store = MemoryStore::new();
     let (owner, grant) = crashed_worker(&store, "k", OnCrash::Rerun).await;
@@ -154,24 +138,6 @@ async fn a_waiter_sees_what_another_process_recorded() {
     let (waited, recorded) = join(waiting, recording).await;
     assert_eq!(waited.unwrap(), 7);
     assert!(recorded.elapsed() <= Duration::from_millis(1_000), "{:?}", recorded.elapsed());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_waiter_that_goes_away_leaves_its_turn_to_the_next() {
-    let store = MemoryStore::new();
-    let (owner, grant) = crashed_worker(&store, "k", OnCrash::Rerun).await;
-    let operation = operation().wait(LEASE);
-    let impatient = async {
-        let call = operation.run(&store, "k", || async { Ok::<_, Failure>(0) });
-        assert!(tokio::time::timeout(Duration::from_secs(1), call).await.is_err());
-        store.complete(&record_key("k"), &completion(owner, grant, "7")).await.unwrap();
-    };
-    let patient = async {
-        tokio::task::yield_now().await;
-        operation.run(&store, "k", || async { Ok::<_, Failure>(0) }).await
-    };
-    let ((), result) = join(impatient, patient).await;
-    assert_eq!(result.unwrap(), 7);
 }
 
 #[tokio::test(start_paused = true)]

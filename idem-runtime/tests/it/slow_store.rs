@@ -68,21 +68,6 @@ async fn a_call_with_no_time_left_is_refused_before_its_store_is_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_waits_for_its_record_no_longer_than_the_store_timeout() {
-    let store = FaultStore::new(MemoryStore::new());
-    store.always(OperationKind::Complete, Fault::FailBefore);
-    let operation = operation().lease(LEASE * 20).store_timeout(Duration::from_secs(5));
-    let begin = Instant::now();
-    assert_eq!(operation.run(&store, "k", || async { Ok::<_, Failure>(1) }).await.unwrap(), 1);
-    let waited = begin.elapsed();
-    assert!((5..7).contains(&waited.as_secs()), "{waited:?}");
-    // Recording goes on behind the caller.
-    store.always(OperationKind::Complete, None);
-    assert!(drain(LEASE).await.is_complete());
-    assert_eq!(operation.run(&store, "k", || async { Ok::<_, Failure>(2) }).await.unwrap(), 1);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_lease_cut_short_by_a_deadline_ends_at_it() {
     let (store, runs) = (MemoryStore::new(), Runs::default());
     let deadline = Instant::now() + Duration::from_secs(5);

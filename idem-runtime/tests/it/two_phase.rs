@@ -208,17 +208,6 @@ async fn drain_waits_for_attempts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_completion_that_is_dropped_is_recorded_behind_its_caller() {
-    let _alone = alone().await;
-    let store = FaultStore::new(MemoryStore::new());
-    let attempt = begun(&operation(), &store).await;
-    store.next(OperationKind::Complete, Fault::DelayBefore(Duration::from_secs(5)));
-    assert!(timeout(Duration::from_secs(1), attempt.complete(&7)).await.is_err());
-    assert!(drain(LEASE).await.is_complete());
-    assert_eq!(replayed(&operation(), &store).await, 7);
-}
-
-#[tokio::test(start_paused = true)]
 async fn errors_and_results_in_a_format_of_the_callers_own_are_replayed() {
     let _alone = alone().await;
     let (store, operation) = (MemoryStore::new(), operation());
