@@ -36,7 +36,7 @@ async fn a_long_body_keeps_its_lease() {
 /// Long beside the pauses of a busy machine.
 const SHORT: Duration = Duration::from_secs(5);
 
-/// Two renewals reach beyond the lease that was granted, and leave the rest of the second one for the rival's try.
+/// Two renewals reach beyond the lease that was granted; the rival tries while the second one holds.
 #[tokio::test]
 async fn a_body_that_blocks_the_only_thread_of_its_runtime_keeps_its_lease() {
     let store = FaultStore::new(MemoryStore::new());

@@ -1,5 +1,5 @@
-//! Functions that come out of a macro. Other shapes are in `tests/ui/pass`, and those beside the attributes of
-//! other crates in `tests/attributes`.
+//! Functions that come out of a macro. Other shapes are in `tests/ui/pass`, and those beside the attributes
+//! of other crates in `tests/attributes`.
 
 use idem::idempotent;
 
