@@ -45,9 +45,8 @@ async fn a_body_that_blocks_the_only_thread_of_its_runtime_keeps_its_lease() {
         let store = store.clone();
         let rival = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            let call = operation()
-                .lease(SHORT)
-                .run(&store, "k", || async { Ok::<_, Failure>("rival".to_owned()) });
+            let call =
+                operation().lease(SHORT).run(&store, "k", || async { Ok::<_, Failure>("rival".to_owned()) });
             runtime.block_on(call).unwrap_err().kind()
         });
         assert_eq!(rival.join().unwrap(), "in_flight");

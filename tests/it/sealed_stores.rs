@@ -1,10 +1,10 @@
-//! Tests of encryption, digests, compression and the cache together: what the store holds, and that they are a
-//! correct store.
+//! Tests of encryption, digests, compression and the cache together: what the store holds, and that they are
+//! a correct store.
 
 use crate::sealed_support;
 
 use idem::StoreExt as _;
-use idem::protocol::{RecordStep, StoredResult, Verdict};
+use idem::protocol::{RecordStep, Verdict};
 use idem::testing::conformance::{self, Check, Profile, Subject, Violation};
 use idem::{Fingerprint, MemoryStore, SqliteStore, Store};
 use sealed_support::{claim, granted, key, recorded_as, replayed, ring, step, value};
@@ -78,33 +78,4 @@ async fn nothing_private_is_in_the_file() {
     let sealed = in_the_file(async |store| fill(&store.encrypted(ring()).digest_keys(&SECRET)).await).await;
     assert_eq!(sealed, [0; 4]);
     assert_eq!(in_the_file(async |store| fill(&all(store)).await).await, [0; 4]);
-}
-
-#[tokio::test]
-async fn compression_works_only_before_encryption() {
-    let result = vec![b'a'; 50_000];
-    let (before, after) = (MemoryStore::new(), MemoryStore::new());
-    recorded_as(
-        &before.clone().encrypted(ring()).compressed(),
-        &key("a"),
-        &claim(),
-        Verdict::Completed,
-        &result,
-    )
-    .await;
-    recorded_as(
-        &after.clone().compressed().encrypted(ring()),
-        &key("a"),
-        &claim(),
-        Verdict::Completed,
-        &result,
-    )
-    .await;
-    let size = async |store: &MemoryStore| match store.get(&key("a")).await.unwrap().unwrap().result.unwrap()
-    {
-        StoredResult::Value(bytes) => bytes.len(),
-        other => panic!("{other:?}"),
-    };
-    assert!(size(&before).await < 200);
-    assert!(size(&after).await > 50_000);
 }

@@ -106,20 +106,6 @@ async fn a_waiter_waits_until_the_key_is_due_and_says_that_it_is_not_where_that_
 }
 
 #[tokio::test]
-async fn a_pace_that_cannot_work_is_refused() {
-    let (second, minute) = (Duration::from_secs(1), Duration::from_secs(60));
-    for operation in [
-        operation().timeout(Duration::ZERO),
-        operation().timeout(Duration::MAX),
-        operation().retry_after(minute..second),
-        operation().retry_after(Duration::MAX),
-    ] {
-        let refused = operation.run(&MemoryStore::new(), "k", || async { Ok::<_, Failure>(()) }).await;
-        assert_eq!(refused.unwrap_err().kind(), "configuration");
-    }
-}
-
-#[tokio::test]
 async fn a_context_carries_the_call_into_a_task_and_no_further_than_its_end() {
     let (store, runs) = (MemoryStore::new(), Runs::default());
     let late = std::sync::Mutex::new(None);

@@ -259,7 +259,7 @@ async fn an_end_that_is_dropped_before_its_first_poll_counts() {
 #[test]
 fn an_attempt_is_renewed_after_the_runtime_that_began_it_has_ended() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    // Long beside the pauses of a busy machine: the key must not be free between a renewal and the look after.
+    // Long beside the pauses of a busy machine: the key must not be free between a renewal and the look.
     let (first, second, lease) = (runtime(), runtime(), Duration::from_secs(5));
     let _alone = second.block_on(alone());
     let (store, operation) = (FaultStore::new(MemoryStore::new()), operation().lease(lease));

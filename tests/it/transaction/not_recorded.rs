@@ -1,4 +1,4 @@
-//! Transactions that cannot record the call: another call has finished it, the server is killed, none is open.
+//! Transactions that cannot record the call: another has finished it, the server is killed, none is open.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -248,18 +248,6 @@ async fn a_result_of_before_is_not_kept_over_one_of_after() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_another_process_forgot_is_replayed_no_longer_than_the_bound() {
-    let (inner, store) = watched(Caching::entries(10).ask_again_after(SECOND * 3));
-    recorded(&store, &key("a"), Verdict::Completed, b"1").await;
-    assert!(!is_hit(&inner, &store).await);
-    inner.forget(&key("a")).await.unwrap();
-    advance(SECOND * 3 - Duration::from_millis(1)).await;
-    assert!(is_hit(&inner, &store).await, "the guarantee says so");
-    advance(Duration::from_millis(1)).await;
-    assert!(matches!(asked(&inner, &store, &claim()).await.0, ClaimAnswer::Granted(_)));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_forget_that_failed_or_whose_asker_went_away_leaves_nothing_kept() {
     let (inner, store) = watched(10);
     recorded(&store, &key("a"), Verdict::Completed, b"1").await;

@@ -45,8 +45,8 @@ fn a_record_is_absent_from_the_microsecond_at_which_it_expires() {
         assert!(is_live(&record, at(end - 1)));
         assert!(!is_live(&record, at(end)));
 
-        // Another fingerprint and one attempt at most: only an absent record lets this through. It is absent to
-        // its own owner too.
+        // Another fingerprint and one attempt at most: only an absent record lets this through. It is absent
+        // to its own owner too.
         for owner in [ALICE, BOB] {
             let request = Claim { fingerprint: Some(BLUE), ..at_most(1, owner) };
             let before = claim(Some(&record), NO_FLOOR, &request, at(end - 1));
