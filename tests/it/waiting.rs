@@ -124,6 +124,22 @@ async fn a_waiter_takes_over_when_the_owner_has_crashed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_waiter_with_other_arguments_is_refused_at_once() {
+    let (store, runs) = (MemoryStore::new(), Runs::default());
+    let operation = operation().wait(LEASE);
+    let first = operation.clone().fingerprint(&1);
+    let first = first.run(&store, "k", || async {
+        let started = tokio::time::Instant::now();
+        let other = operation.clone().fingerprint(&2);
+        let refused = other.run(&store, "k", || async { Ok::<_, Failure>(runs.run()) }).await.unwrap_err();
+        assert_eq!(refused.kind(), "mismatch");
+        assert_eq!(started.elapsed(), Duration::ZERO);
+        Ok::<_, Failure>(runs.run())
+    });
+    assert_eq!(first.await.unwrap(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_waiter_sees_what_another_process_recorded() {
     let store = MemoryStore::new();
     let (owner, grant) = crashed_worker(&store, "k", OnCrash::Rerun).await;
