@@ -3,7 +3,6 @@
 
 mod keys;
 mod options;
-mod scopes;
 mod shapes;
 
 use std::sync::Arc;
@@ -57,10 +56,6 @@ impl App {
         let number = self.runs.fetch_add(1, Ordering::SeqCst) + 1;
         let key = idem::context().map(|context| context.key().as_str().to_owned());
         Ok(Ran { number, key: key.unwrap_or_default() })
-    }
-
-    fn store(&self) -> &MemoryStore {
-        &self.store
     }
 }
 

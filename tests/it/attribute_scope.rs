@@ -204,30 +204,21 @@ fn nested(store: &MemoryStore) -> impl Future<Output = Result<(usize, String), E
     inner(store, 1)
 }
 
+fn nested_again(store: &MemoryStore) -> impl Future<Output = Result<(usize, String), Error>> {
+    #[idempotent(key = "{id}", store = store)]
+    async fn inner(store: &MemoryStore, id: u64) -> Result<(usize, String), Error> {
+        ran()
+    }
+    inner(store, 1)
+}
+
 #[tokio::test]
-async fn a_free_function_has_its_module_and_name_wherever_it_is_written() {
+async fn a_free_function_has_its_module_and_name_wherever_it_is_written_and_a_second_one_is_refused() {
     let store = MemoryStore::new();
     free(&store, 1).await.unwrap();
     assert!(has(&store, "it::attribute_scope::free", "1").await);
     nested(&store).await.unwrap();
     assert!(has(&store, "it::attribute_scope::inner", "1").await);
-}
-
-#[tokio::test]
-async fn closures_do_not_make_one_function_several() {
-    #[idempotent(key = "{id}", scope = "with_retry", store = store)]
-    async fn with_retry<F>(store: &MemoryStore, id: u64, call: F) -> Result<u8, Error>
-    where
-        F: AsyncFn() -> u8,
-    {
-        Ok(call().await)
-    }
-    let store = MemoryStore::new();
-    assert_eq!(with_retry(&store, 1, async || 1).await.unwrap(), 1);
-    assert_eq!(
-        with_retry(&store, 1, async || 2).await.unwrap(),
-        1,
-        "the scope says that they are one operation"
-    );
-    assert_eq!(with_retry(&store, 2, async || 2).await.unwrap(), 2);
+    let text = refusal(nested_again(&store).await);
+    assert!(text.contains("would answer each other's calls"), "{text}");
 }

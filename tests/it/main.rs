@@ -32,7 +32,6 @@ mod steps;
 mod store_failures;
 mod store_sizes;
 mod support;
-mod testing_your_own;
 mod transaction;
 mod transaction_of_operation;
 mod transaction_races;

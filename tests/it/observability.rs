@@ -10,7 +10,7 @@ use idem::testing::{Fault, FaultStore, OperationKind};
 use idem::{MemoryStore, OnCrash, Store};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use serde_json::Value;
-use support::{Failure, LEASE, SCOPE, completion, crashed_worker, operation, record_key};
+use support::{Failure, LEASE, SCOPE, crashed_worker, operation, record_key};
 
 const KEY: &str = "4711-private-key";
 const RESULT: &str = "private-result";
@@ -128,16 +128,6 @@ async fn doubt_is_told() {
     tokio::time::advance(LEASE).await;
     operation().run(&store, KEY, ok).await.unwrap_err();
     assert_eq!(log.names(), ["in_doubt"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_undecodable_result_is_told() {
-    let (log, _guard) = Log::start();
-    let store = MemoryStore::new();
-    let (owner, grant) = crashed_worker(&store, KEY, OnCrash::Rerun).await;
-    store.complete(&record_key(KEY), &completion(owner, grant, "{\"private-result\":")).await.unwrap();
-    operation().run(&store, KEY, ok).await.unwrap_err();
-    assert_eq!(log.names(), ["undecodable"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -81,15 +81,6 @@ async fn a_terminal_error_is_kept_and_replayed_as_an_error() {
 }
 
 #[tokio::test]
-async fn an_error_that_is_not_terminal_is_not_kept() {
-    let (store, runs) = (MemoryStore::new(), Runs::default());
-    let operation = operation().terminal(Failure::is_final);
-    let failed = operation.run(&store, "k", || async { Err::<usize, _>(Failure::Transient) }).await;
-    assert!(matches!(failed, Err(Failure::Transient)));
-    assert_eq!(operation.run(&store, "k", || count(&runs)).await.unwrap(), 1);
-}
-
-#[tokio::test]
 async fn other_arguments_under_the_same_key_are_refused_in_every_state() {
     let (store, runs) = (MemoryStore::new(), Runs::default());
     let paying = |amount: u64| operation().fingerprint(&amount);
@@ -168,16 +159,6 @@ async fn a_result_that_is_too_large_is_given_once_and_never_made_twice() {
     let again = operation.run(&store, "k", long).await.unwrap_err();
     let Failure::Idem(Error::ResultNotStored { reason, .. }) = again else { panic!("{again:?}") };
     assert_eq!(reason, NotStored::TooLarge);
-}
-
-#[tokio::test]
-async fn a_result_of_exactly_the_limit_is_kept() {
-    let store = MemoryStore::with_max_result_bytes(10);
-    let operation = operation();
-    for _ in 0..2 {
-        let text = operation.run(&store, "k", || async { Ok::<_, Failure>("12345678".to_owned()) }).await;
-        assert_eq!(text.unwrap(), "12345678");
-    }
 }
 
 /// A value whose `Serialize` fails, or panics.
@@ -291,6 +272,10 @@ async fn every_value_that_cannot_work_is_an_error_before_the_store_is_asked() {
         (operation().lease(Duration::MAX), "k", "configuration"),
         (operation().wait(Duration::MAX), "k", "configuration"),
         (operation().store_timeout(Duration::ZERO), "k", "configuration"),
+        (operation().timeout(Duration::ZERO), "k", "configuration"),
+        (operation().timeout(Duration::MAX), "k", "configuration"),
+        (operation().retry_after(LEASE..Duration::from_secs(1)), "k", "configuration"),
+        (operation().retry_after(Duration::MAX), "k", "configuration"),
         (operation().max_attempts(0), "k", "configuration"),
         (operation().fail_open().on_crash(OnCrash::InDoubt), "k", "configuration"),
         (operation().fingerprint(&f64::NAN), "k", "configuration"),

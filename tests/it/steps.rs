@@ -12,10 +12,10 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::future::select;
-use idem::protocol::{Complete, State, StoredResult, Verdict};
+use idem::protocol::State;
 use idem::testing::{Fault, FaultStore, OperationKind};
-use idem::{Error, MemoryStore, NotStored, OnCrash, Step, StepError, Store};
-use support::{Failure, LEASE, Runs, crashed_worker, operation, record_key};
+use idem::{Error, MemoryStore, NotStored, Step, StepError, Store};
+use support::{Failure, LEASE, Runs, operation, record_key};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -152,22 +152,7 @@ async fn a_value_is_given_only_once_the_store_has_acknowledged_its_record() {
 }
 
 #[tokio::test]
-async fn a_recorded_value_that_does_not_decode_is_kept_and_never_run_again() {
-    let (store, runs) = (MemoryStore::new(), Runs::default());
-    let old = || async {
-        idem::step("a", || async { Ok::<_, Failure>("text".to_owned()) }).await?;
-        Err::<usize, _>(Failure::Transient)
-    };
-    operation().run(&store, "k", old).await.unwrap_err();
-    for _ in 0..2 {
-        let failed = operation().run(&store, "k", || counted("a", &runs)).await.unwrap_err();
-        assert_eq!(failed.kind(), "step_undecodable");
-    }
-    assert_eq!((runs.count(), recorded(&store).await), (0, vec!["a".to_owned()]));
-}
-
-#[tokio::test]
-async fn a_value_that_is_too_large_or_does_not_encode_is_given_once_and_never_made_again() {
+async fn a_value_that_is_too_large_is_given_once_and_never_made_again() {
     let runs = Runs::default();
     let large = || async {
         runs.run();
@@ -182,17 +167,6 @@ async fn a_value_that_is_too_large_or_does_not_encode_is_given_once_and_never_ma
     let again = reason(operation().run(&store, "k", body).await.unwrap_err());
     assert!(matches!(again, StepError::NotStored(NotStored::TooLarge)), "{again:?}");
     assert_eq!(runs.count(), 1);
-
-    let store = MemoryStore::new();
-    let unspeakable = || async {
-        let map =
-            idem::step("a", || async { Ok::<_, Failure>(std::collections::BTreeMap::from([((1, 2), 3)])) });
-        assert_eq!(map.await?.len(), 1);
-        Err::<usize, _>(Failure::Transient)
-    };
-    assert!(matches!(operation().run(&store, "k", unspeakable).await, Err(Failure::Transient)));
-    let again = reason(operation().run(&store, "k", unspeakable).await.unwrap_err());
-    assert!(matches!(again, StepError::NotStored(NotStored::NotEncodable)), "{again:?}");
 }
 
 #[tokio::test]
@@ -201,22 +175,4 @@ async fn what_a_step_holds_is_in_no_debug_text() {
     assert!(step.contains("charge"), "{step}");
     let other = format!("{:?}", Step::new("charge").fingerprint("4712"));
     assert_eq!(step, other);
-}
-
-#[tokio::test]
-async fn a_result_recorded_over_unrecorded_steps_replays() {
-    // A worker of an older version takes over and completes: its record is like any other.
-    let (store, runs) = (MemoryStore::new(), Runs::default());
-    operation()
-        .run(&store, "k", || async {
-            counted("a", &runs).await?;
-            Err::<usize, _>(Failure::Transient)
-        })
-        .await
-        .unwrap_err();
-    let (owner, grant) = crashed_worker(&store, "k", OnCrash::Rerun).await;
-    let complete =
-        Complete::new(owner, grant.fence, Verdict::Completed, StoredResult::Value("9".into()), LEASE);
-    store.complete(&record_key("k"), &complete).await.unwrap();
-    assert_eq!(operation().run(&store, "k", || counted("a", &runs)).await.unwrap(), 9);
 }

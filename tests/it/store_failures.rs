@@ -89,37 +89,6 @@ async fn a_body_whose_lease_is_lost_is_dropped_before_the_store_is_asked_again()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_fails_open_is_still_refused_where_the_store_knows_better() {
-    let (store, runs) = (faulty(), Runs::default());
-    let call = operation().fail_open();
-    let outer = call.run(&store, "k", || async {
-        let inner = operation().fail_open();
-        let inner = inner.run(&store, "k", || async { Ok::<_, Failure>(runs.run()) }).await;
-        assert_eq!(inner.unwrap_err().kind(), "in_flight");
-        Ok::<_, Failure>(runs.run())
-    });
-    assert_eq!(outer.await.unwrap(), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn failed_renewals_are_tried_again_and_the_lease_is_kept() {
-    let (store, runs) = (faulty(), Runs::default());
-    store.next_times(OperationKind::Renew, 4, Fault::FailBefore);
-    let owner = operation();
-    let owner = owner.run(&store, "k", || async {
-        tokio::time::sleep(LEASE * 3).await;
-        Ok::<_, Failure>(runs.run())
-    });
-    let rival = async {
-        tokio::time::sleep(LEASE + LEASE / 2).await;
-        operation().run(&store, "k", || async { Ok::<_, Failure>(runs.run()) }).await
-    };
-    let (owner, rival) = join(owner, rival).await;
-    assert_eq!(rival.unwrap_err().kind(), "in_flight");
-    assert_eq!(owner.unwrap(), 1);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_body_goes_on_through_an_outage_longer_than_its_lease_and_is_recorded_after_it() {
     let (store, runs) = (faulty(), Runs::default());
     let owner = operation();

@@ -1,5 +1,6 @@
-//! Tests of `transaction = tx`: the caller's commit writes claim, effects and result together. Here are the bank whose
-//! calls are tested, commits, rollbacks, and other options beside this one.
+//! Tests of `transaction = tx`: the caller's commit writes claim, effects and result together. Commits,
+//! rollbacks and bodies that fail are among the cases of each driver, in `stores/postgres/tests/it/drivers`.
+//! Here are the bank whose calls are tested, and other options beside this one.
 
 mod carriers;
 mod duplicates;
@@ -58,8 +59,6 @@ enum Then {
     Panic,
     /// Reports that it has begun, and waits.
     Wait(Arc<Notify>, Arc<Notify>),
-    /// Runs a statement and ignores its result.
-    Run(&'static str),
 }
 
 struct Bank {
@@ -83,10 +82,6 @@ impl Bank {
 
     fn effects(&self) -> usize {
         self.server.sql("select count(*) from effects").parse().unwrap()
-    }
-
-    fn records(&self) -> String {
-        self.server.sql("select string_agg(state, ',') from idem_records_readable")
     }
 
     /// A call in a transaction that is committed.
@@ -123,7 +118,6 @@ async fn pay(
             begun.notify_one();
             go_on.notified().await;
         }
-        Then::Run(statement) => drop(tx.execute(statement).await),
     }
     Ok(7)
 }
@@ -139,49 +133,6 @@ async fn pay_patiently(
 ) -> Result<u32, Failure> {
     effect(tx, order).await?;
     Ok(8)
-}
-
-#[tokio::test]
-async fn effect_and_result_are_there_once_after_the_commit_and_neither_before() {
-    let bank = Bank::open().await;
-    let mut tx = bank.begin().await;
-    assert_eq!(pay(&bank.store, &mut tx, "1", Then::Return).await.unwrap(), 7);
-    assert_eq!((bank.effects(), bank.records().as_str()), (0, ""));
-    // Within the transaction the call is complete.
-    assert_eq!(pay(&bank.store, &mut tx, "1", Then::Return).await.unwrap(), 7);
-    tx.commit().await.unwrap();
-    assert_eq!((bank.effects(), bank.records().as_str()), (1, "completed"));
-    for _ in 0..3 {
-        let (paid, how) = observed(&bank, "1").await;
-        assert_eq!(paid.unwrap(), 7);
-        assert!(how.is_some_and(|how| matches!(how, idem::Outcome::Replayed { .. })), "{how:?}");
-    }
-    assert_eq!(bank.effects(), 1);
-}
-
-async fn observed(bank: &Bank, order: &str) -> (Result<u32, Failure>, Option<idem::Outcome>) {
-    let observed = idem::observe(bank.pay(order)).await;
-    (observed.value, observed.outcome)
-}
-
-#[tokio::test]
-async fn a_rollback_leaves_nothing_and_the_next_call_runs() {
-    let bank = Bank::open().await;
-    for drop_it in [false, true] {
-        let mut tx = bank.begin().await;
-        pay(&bank.store, &mut tx, "1", Then::Return).await.unwrap();
-        if drop_it {
-            drop(tx);
-        } else {
-            tx.rollback().await.unwrap();
-        }
-        assert_eq!((bank.effects(), bank.records().as_str()), (0, ""));
-    }
-    // The dropped transaction is rolled back as soon as the pool has its connection again.
-    let mut tx = bank.begin().await;
-    assert_eq!(pay_patiently(&bank.store, &mut tx, "1").await.unwrap(), 8);
-    tx.commit().await.unwrap();
-    assert_eq!(bank.effects(), 1);
 }
 
 #[tokio::test]
@@ -229,23 +180,4 @@ async fn other_arguments_under_one_key_and_a_released_record_are_judged_as_witho
     assert_eq!(bank.effects(), 1);
     let replayed = Operation::new("judged").run(&bank.store, "1", || async { Ok::<u32, Failure>(9) }).await;
     assert_eq!(replayed.unwrap(), 2);
-}
-
-#[idempotent(key = "{order}", scope = "bank.stepwise", store = store, transaction = tx)]
-async fn pay_stepwise(
-    store: &PostgresStore,
-    tx: &mut Transaction<'_, Postgres>,
-    order: &str,
-) -> Result<(), Failure> {
-    idem::step("charge", || async { effect(tx, order).await }).await
-}
-
-#[tokio::test]
-async fn a_step_in_a_transaction_is_an_error_and_does_not_run() {
-    let bank = Bank::open().await;
-    let mut tx = bank.begin().await;
-    let refused = pay_stepwise(&bank.store, &mut tx, "a").await.unwrap_err();
-    assert_eq!(refused.kind(), "step_unprotected");
-    tx.commit().await.unwrap();
-    assert_eq!(bank.effects(), 0);
 }

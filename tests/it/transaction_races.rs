@@ -1,4 +1,4 @@
-//! Tests of concurrent calls in transactions, calls without transactions, and outbox messages.
+//! Tests of concurrent calls in transactions, and of calls without a transaction beside them.
 
 use std::time::{Duration, Instant};
 
@@ -49,34 +49,10 @@ impl Bank {
 }
 
 #[idempotent(key = "order/{order}", scope = "bank.pay", store = bank.store, transaction = tx)]
-async fn pay(
-    bank: &Bank,
-    tx: &mut Transaction<'_, Postgres>,
-    order: &str,
-    fails: bool,
-) -> Result<u32, Failure> {
+async fn pay(bank: &Bank, tx: &mut Transaction<'_, Postgres>, order: &str) -> Result<u32, Failure> {
     sqlx::query("INSERT INTO effects VALUES ($1)").bind(order).execute(&mut **tx).await?;
     bank.outbox.enqueue(tx, "payments", order).await?;
-    if fails {
-        return Err(Failure::Body);
-    }
     Ok(7)
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_message_is_there_once_with_the_effects_and_not_without_them() {
-    let bank = Bank::open().await;
-    let mut tx = bank.pool.begin().await.unwrap();
-    pay(&bank, &mut tx, "1", true).await.unwrap_err();
-    // Even though the caller commits its other writes.
-    tx.commit().await.unwrap();
-    assert_eq!((bank.count("effects"), bank.count("idem_outbox")), (0, 0));
-    for _ in 0..3 {
-        let mut tx = bank.pool.begin().await.unwrap();
-        assert_eq!(pay(&bank, &mut tx, "1", false).await.unwrap(), 7);
-        tx.commit().await.unwrap();
-    }
-    assert_eq!((bank.count("effects"), bank.count("idem_outbox")), (1, 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -91,14 +67,15 @@ async fn a_call_without_a_transaction_meets_one_that_is_open_as_in_flight_at_onc
             failed.await.unwrap_err();
         }
         let mut tx = bank.pool.begin().await.unwrap();
-        pay(&bank, &mut tx, order, false).await.unwrap();
+        pay(&bank, &mut tx, order).await.unwrap();
         // It does not wait for the transaction, and neither do other calls in the same batch.
         let (begin, another) = (Instant::now(), format!("other {order}"));
         let (same, other) =
             tokio::join!(bank.pay_plainly(order, Duration::ZERO), bank.pay_plainly(&another, Duration::ZERO));
         assert!(matches!(same, Err(Failure::Idem(idem::Error::InFlight { .. }))), "{same:?}");
         assert_eq!(other.unwrap(), 8);
-        assert!(begin.elapsed() < Duration::from_secs(4), "{:?}", begin.elapsed());
+        // The machine may pause. A call that waited for the transaction would fail after 10 s.
+        assert!(begin.elapsed() < Duration::from_secs(9), "{:?}", begin.elapsed());
         tx.commit().await.unwrap();
         assert_eq!(bank.pay_plainly(order, Duration::ZERO).await.unwrap(), 7);
     }
@@ -109,7 +86,7 @@ async fn a_call_without_a_transaction_that_waits_gets_the_result_of_a_commit_or_
     let bank = Bank::open().await;
     for (order, commits, expected) in [("1", true, 7), ("2", false, 8)] {
         let mut tx = bank.pool.begin().await.unwrap();
-        pay(&bank, &mut tx, order, false).await.unwrap();
+        pay(&bank, &mut tx, order).await.unwrap();
         let waiting = observe(bank.pay_plainly(order, Duration::from_secs(20)));
         let ending = async {
             // The last statement of a claim that found no record and did not get the key.
@@ -137,12 +114,12 @@ async fn a_call_that_looked_before_the_one_before_it_committed_looks_again_when_
         bank.pool.execute(statement).await.unwrap();
     }
     let mut first = bank.pool.begin().await.unwrap();
-    pay(&bank, &mut first, "1", false).await.unwrap();
+    pay(&bank, &mut first, "1").await.unwrap();
     let mut gate = bank.pool.begin().await.unwrap();
     gate.execute("SELECT pg_advisory_xact_lock(42)").await.unwrap();
     let mut second = bank.pool.begin().await.unwrap();
     second.execute("SET LOCAL search_path = gated, pg_catalog, public").await.unwrap();
-    let again = observe(pay(&bank, &mut second, "1", false));
+    let again = observe(pay(&bank, &mut second, "1"));
     let opening = async {
         let waits = "select count(*) from pg_stat_activity where wait_event = 'advisory'";
         let ending = async {
@@ -153,7 +130,7 @@ async fn a_call_that_looked_before_the_one_before_it_committed_looks_again_when_
             first.commit().await.unwrap();
             gate.commit().await.unwrap();
         };
-        tokio::time::timeout(Duration::from_secs(20), ending).await.expect("it comes to the gate");
+        tokio::time::timeout(Duration::from_secs(60), ending).await.expect("it comes to the gate");
     };
     let (again, ()) = tokio::join!(again, opening);
     assert_eq!(again.value.unwrap(), 7);

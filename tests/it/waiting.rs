@@ -157,24 +157,6 @@ async fn a_waiter_sees_what_another_process_recorded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_that_goes_away_leaves_its_turn_to_the_next() {
-    let store = MemoryStore::new();
-    let (owner, grant) = crashed_worker(&store, "k", OnCrash::Rerun).await;
-    let operation = operation().wait(LEASE);
-    let impatient = async {
-        let call = operation.run(&store, "k", || async { Ok::<_, Failure>(0) });
-        assert!(tokio::time::timeout(Duration::from_secs(1), call).await.is_err());
-        store.complete(&record_key("k"), &completion(owner, grant, "7")).await.unwrap();
-    };
-    let patient = async {
-        tokio::task::yield_now().await;
-        operation.run(&store, "k", || async { Ok::<_, Failure>(0) }).await
-    };
-    let ((), result) = join(impatient, patient).await;
-    assert_eq!(result.unwrap(), 7);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_waiter_does_not_get_the_result_of_other_arguments() {
     let store = MemoryStore::new();
     // The record in flight has no fingerprint, so calls with any arguments wait for it.

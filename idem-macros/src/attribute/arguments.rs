@@ -187,18 +187,6 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_answered_with_the_known_ones() {
-        let message = arguments("async fn charge(app: &App, order: &Order)").unknown("oder");
-        assert_eq!(
-            message,
-            "`charge` has no argument `oder`: did you mean `order`? Its arguments are `app` and `order`"
-        );
-        assert!(arguments("async fn f()").unknown("a").contains("no arguments"));
-        assert!(arguments("async fn f(_: u8)").unknown("a").contains("bound to `_`"));
-        assert!(arguments("async fn f(a: u8)").unknown("self").contains("no `self`"));
-    }
-
-    #[test]
     fn an_argument_is_seen_wherever_an_expression_names_it() {
         let arguments = arguments("async fn f(order: &Order)");
         assert!(arguments.are_named_in(&quote!(hash(&[order.id]))));

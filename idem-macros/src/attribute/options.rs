@@ -110,24 +110,6 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_option_is_answered_with_what_was_meant() {
-        let (_, faults) = parse("tll = 1, expires_in = 2, zzz");
-        assert!(faults[0].contains("did you mean `ttl`"));
-        assert!(faults[1].contains("did you mean `ttl`"));
-        assert!(faults[2].starts_with("unknown option `zzz`\nhelp: the options are `key`,"));
-    }
-
-    #[test]
-    fn words_and_values_are_not_taken_for_each_other() {
-        let (options, faults) = parse("detach = true, store");
-        assert!(
-            faults[0].contains("takes no value") && faults[1].contains("missing the value"),
-            "{faults:?}"
-        );
-        assert!(!options.detach.is_present() && options.store.is_none());
-    }
-
-    #[test]
     fn closures_and_keywords_are_values_and_names() {
         let (options, faults) =
             parse("terminal = |e| matches!(e, E::A | E::B), crate = ::a::b, key = (a, b),");

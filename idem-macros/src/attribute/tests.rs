@@ -16,21 +16,6 @@ fn count(messages: &str) -> usize {
     messages.matches("compile_error").count()
 }
 
-#[test]
-fn all_faults_are_reported_together_and_the_function_is_kept() {
-    let messages = messages(
-        quote!(key = "x{oder.id}{b}", tll = 3, ttl = "24M", detach, max_attempts = 0, on_crash = "never"),
-        &quote!(
-            async fn charge(app: &App, order: Order) -> Result<Receipt, ChargeError> {
-                app.charge(order).await
-            }
-        ),
-    );
-    // Two unknown arguments, a missing separator, an unknown option, a bad duration, a borrow, a zero, an unknown
-    // value, a missing store.
-    assert_eq!(count(&messages), 9, "{messages}");
-}
-
 /// The inputs from an editor while somebody types: every prefix of `text` with balanced brackets.
 fn beginnings(text: &str) -> Vec<TokenStream> {
     text.char_indices().filter_map(|(end, _)| text[..end].parse().ok()).collect()

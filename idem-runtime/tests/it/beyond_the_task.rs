@@ -146,14 +146,3 @@ async fn in_a_spawned_task_a_step_runs_only_where_the_call_was_carried_into_it()
         assert_eq!(call.await.unwrap(), steps);
     }
 }
-
-#[tokio::test]
-async fn in_a_call_that_fails_open_a_step_runs_and_is_not_recorded() {
-    let (store, runs) = (FaultStore::new(MemoryStore::new()), Runs::default());
-    store.down(true);
-    for _ in 0..2 {
-        let twice = || async { Ok::<_, Failure>(step(&runs).await? + step(&runs).await?) };
-        operation().fail_open().run(&store, "open", twice).await.unwrap();
-    }
-    assert_eq!(runs.count(), 4, "each time, also under one name");
-}

@@ -110,22 +110,31 @@ async fn a_claim_that_was_lost_to_a_result_gives_it_and_reports_no_loss() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_run_after_a_dropped_caller_a_panic_and_a_timeout_is_recovered_and_after_an_error_is_not() {
-    for case in 0..4 {
+async fn a_dropped_caller_a_panic_and_a_timeout_leave_an_unknown_outcome_and_an_error_leaves_a_known_one() {
+    for (case, on_crash) in (0..4).flat_map(|case| [(case, OnCrash::Rerun), (case, OnCrash::InDoubt)]) {
         let store = MemoryStore::new();
-        let call = operation().timeout(LEASE * 10).run(&store, "k", || async {
+        let operation = operation().on_crash(on_crash);
+        let call = operation.clone().timeout(LEASE * 10).run(&store, "k", || async {
             match case {
                 0 => Err(Failure::Transient),
                 1 => panic!("a bug in the body"),
-                _ => std::future::pending::<Result<bool, Failure>>().await,
+                _ => std::future::pending::<Result<usize, Failure>>().await,
             }
         });
         let patience = if case == 2 { Duration::from_secs(1) } else { LEASE * 20 };
         let ended = timeout(patience, AssertUnwindSafe(call).catch_unwind()).await;
         assert!(!matches!(ended, Ok(Ok(Ok(_)))));
-        let next =
-            operation().run(&store, "k", || async { Ok::<_, Failure>(idem::context().unwrap().recovered()) });
-        assert_eq!(next.await.unwrap(), case != 0, "{case}");
+        if case != 0 && on_crash == OnCrash::InDoubt {
+            assert_eq!(state(&store).await, Some(State::InDoubt), "{case}");
+            continue;
+        }
+        // Another call runs at once.
+        assert_eq!(state(&store).await, Some(State::Released), "{case}");
+        let next = operation.run(&store, "k", || async {
+            let context = idem::context().unwrap();
+            Ok::<_, Failure>((context.attempt(), context.recovered()))
+        });
+        assert_eq!(next.await.unwrap(), (2, case != 0), "{case}");
     }
 }
 

@@ -58,14 +58,18 @@ async fn a_result_is_recorded_behind_its_caller_after_an_outage_longer_than_the_
 async fn a_late_result_is_given_up_once_somebody_took_over() {
     let _alone = alone().await;
     let (events, _guard) = Events::start();
+    let installed = Installed::new(LateRecording::new());
     let (store, runs) = (faulty(), Runs::default());
     store.always(OperationKind::Complete, Fault::FailBefore);
     assert_eq!(call(&store, &runs).await.unwrap(), 1);
     sleep(LEASE).await;
     crashed_worker(store.inner(), "k", OnCrash::Rerun).await;
+    assert!(installed.lost().is_empty());
     store.always(OperationKind::Complete, None);
     assert!(drain(Duration::from_secs(5)).await.is_complete());
     assert_eq!(events.only("unrecorded")[0], "ERROR");
+    let [one] = installed.lost().try_into().unwrap();
+    assert_eq!((one.call.key(), one.error.is_none()), (Some(record_key("k").digest()), true));
     assert_eq!(state(&store).await, Some(State::InFlight));
 }
 
@@ -73,12 +77,26 @@ async fn a_late_result_is_given_up_once_somebody_took_over() {
 async fn a_late_result_is_given_up_in_the_end() {
     let _alone = alone().await;
     let (events, _guard) = Events::start();
-    let (store, runs) = (faulty(), Runs::default());
+    let installed = Installed::new(LateRecording::new());
+    let store = faulty();
     store.always(OperationKind::Complete, Fault::FailBefore);
-    assert_eq!(call(&store, &runs).await.unwrap(), 1);
-    assert_eq!(drain(Duration::from_secs(60)).await.results, 1);
-    assert!(drain(Duration::from_secs(3_660)).await.is_complete());
+    let call = operation().run(&store, "secret", || async { Ok::<_, Failure>("receipt".to_owned()) });
+    assert_eq!(call.await.unwrap(), "receipt");
+    assert_eq!(drain(Duration::from_secs(59 * 60)).await.results, 1);
+    assert!(installed.lost().is_empty(), "it is not given up yet");
+    assert!(drain(Duration::from_secs(120)).await.is_complete(), "it is given up in time");
     assert_eq!(events.only("unrecorded")[0], "ERROR");
+    // The hook gets it with its bytes and without its key.
+    let [one] = installed.lost().try_into().unwrap();
+    assert_eq!(
+        (one.call.operation(), one.call.key()),
+        (crate::support::SCOPE, Some(record_key("secret").digest()))
+    );
+    assert_eq!((one.attempt, one.verdict), (1, Verdict::Completed));
+    assert_eq!(one.result, StoredResult::Value("\"receipt\"".into()));
+    assert!(one.error.as_ref().unwrap().is_transient());
+    let shown = format!("{one:?}");
+    assert!(!shown.contains("secret") && !shown.contains("receipt"), "{shown}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -188,46 +206,6 @@ impl Drop for Installed {
     fn drop(&mut self) {
         LateRecording::new().install();
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_is_given_up_is_handed_to_the_hook_with_its_bytes_and_without_its_key() {
-    let _alone = alone().await;
-    let installed = Installed::new(LateRecording::new());
-    let store = faulty();
-    store.always(OperationKind::Complete, Fault::FailBefore);
-    let call = operation().run(&store, "secret", || async { Ok::<_, Failure>("receipt".to_owned()) });
-    assert_eq!(call.await.unwrap(), "receipt");
-    assert_eq!(drain(Duration::from_secs(59 * 60)).await.results, 1);
-    assert!(installed.lost().is_empty(), "it is not given up yet");
-    assert!(drain(Duration::from_secs(120)).await.is_complete(), "it is given up in time");
-    let [one] = installed.lost().try_into().unwrap();
-    assert_eq!(
-        (one.call.operation(), one.call.key()),
-        (crate::support::SCOPE, Some(record_key("secret").digest()))
-    );
-    assert_eq!((one.attempt, one.verdict), (1, Verdict::Completed));
-    assert_eq!(one.result, StoredResult::Value("\"receipt\"".into()));
-    assert!(one.error.as_ref().unwrap().is_transient());
-    let shown = format!("{one:?}");
-    assert!(!shown.contains("secret") && !shown.contains("receipt"), "{shown}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn results_that_another_took_over_go_to_the_hook_too() {
-    let _alone = alone().await;
-    let installed = Installed::new(LateRecording::new());
-    let store = faulty();
-    store.always(OperationKind::Complete, Fault::FailBefore);
-    let body = || async { Ok::<_, Failure>("receipt".to_owned()) };
-    operation().run(&store, "1", body).await.unwrap();
-    assert!(installed.lost().is_empty());
-    sleep(LEASE).await;
-    crashed_worker(store.inner(), "1", OnCrash::Rerun).await;
-    store.always(OperationKind::Complete, None);
-    assert!(drain(Duration::from_secs(60)).await.is_complete());
-    let last = installed.lost().pop().unwrap();
-    assert_eq!((last.call.key(), last.error.is_none()), (Some(record_key("1").digest()), true));
 }
 
 #[tokio::test(start_paused = true)]

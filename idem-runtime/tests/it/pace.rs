@@ -3,21 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join;
-use idem::protocol::State;
-use idem::{Error, MemoryStore, OnCrash, Operation, Store as _};
+use idem::{Error, MemoryStore};
 use idem_testing::FaultStore;
 use tokio::time::{Instant, advance, sleep, timeout};
 
 use crate::events::Events;
-use crate::support::{Failure, LEASE, Runs, operation, record_key};
+use crate::support::{Failure, LEASE, Runs, operation};
 
 const LIMIT: Duration = Duration::from_secs(120);
-
-async fn hanging(operation: Operation, store: &MemoryStore) -> Failure {
-    let body = || std::future::pending::<Result<usize, Failure>>();
-    operation.timeout(LIMIT).run(store, "k", body).await.unwrap_err()
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_body_that_hangs_is_dropped_after_its_timeout_and_the_next_run_is_told() {
@@ -59,23 +52,6 @@ async fn a_body_that_is_always_ready_ends_at_its_timeout() {
             "timed_out"
         );
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_body_that_runs_unprotected_has_its_timeout_too() {
-    let store = FaultStore::new(MemoryStore::new());
-    store.down(true);
-    let body = || std::future::pending::<Result<usize, Failure>>();
-    let call = operation().fail_open().timeout(LIMIT).run(&store, "k", body);
-    assert_eq!(timeout(LIMIT * 2, call).await.expect("it ends").unwrap_err().kind(), "timed_out");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_timeout_under_in_doubt_is_a_doubt() {
-    let store = MemoryStore::new();
-    let timed_out = hanging(operation().on_crash(OnCrash::InDoubt), &store).await;
-    assert_eq!(timed_out.kind(), "timed_out");
-    assert_eq!(store.get(&record_key("k")).await.unwrap().unwrap().state, State::InDoubt);
 }
 
 #[tokio::test(start_paused = true)]
@@ -130,20 +106,6 @@ async fn a_waiter_waits_until_the_key_is_due_and_says_that_it_is_not_where_that_
 }
 
 #[tokio::test]
-async fn a_pace_that_cannot_work_is_refused() {
-    let (second, minute) = (Duration::from_secs(1), Duration::from_secs(60));
-    for operation in [
-        operation().timeout(Duration::ZERO),
-        operation().timeout(Duration::MAX),
-        operation().retry_after(minute..second),
-        operation().retry_after(Duration::MAX),
-    ] {
-        let refused = operation.run(&MemoryStore::new(), "k", || async { Ok::<_, Failure>(()) }).await;
-        assert_eq!(refused.unwrap_err().kind(), "configuration");
-    }
-}
-
-#[tokio::test]
 async fn a_context_carries_the_call_into_a_task_and_no_further_than_its_end() {
     let (store, runs) = (MemoryStore::new(), Runs::default());
     let late = std::sync::Mutex::new(None);
@@ -168,16 +130,4 @@ async fn a_context_carries_the_call_into_a_task_and_no_further_than_its_end() {
     let step = context.scope(idem::step("late", || async { Ok::<_, Failure>(runs.run()) })).await;
     assert_eq!(step.unwrap_err().kind(), "lease_lost");
     assert_eq!(runs.count(), 1, "a step of a call that is over does not run");
-}
-
-#[tokio::test(start_paused = true)]
-async fn many_bodies_that_time_out_leave_no_lease_behind() {
-    let store = MemoryStore::new();
-    let (one, two) = join(hanging(operation(), &store), async {
-        sleep(LIMIT).await;
-        // The call runs when the first one is over, and does not wait for the end of a lease.
-        operation().wait(Duration::from_secs(1)).run(&store, "k", || async { Ok::<_, Failure>(2) }).await
-    })
-    .await;
-    assert_eq!((one.kind(), two.unwrap()), ("timed_out", 2));
 }

@@ -1,11 +1,11 @@
-//! Tests of where a call is made: in which runtime, inside which other call, under which key.
+//! Tests of where a call is made: in which runtime, inside which other call.
 
 use std::time::Duration;
 
-use idem::{Error, Key, MemoryStore, Store as _};
+use idem::{Error, MemoryStore};
 use tokio::time::Instant;
 
-use crate::support::{Failure, LEASE, Runs, operation, record_key};
+use crate::support::{Failure, LEASE, Runs, operation};
 
 #[test]
 fn a_runtime_without_timers_is_refused_before_the_body_begins() {
@@ -53,20 +53,4 @@ async fn the_same_key_in_another_store_is_not_the_bodys_own() {
         .run(&store, "k", || async { operation().run(&other, "k", || async { Ok::<_, Failure>(1) }).await });
     let refused = call.await.unwrap_err();
     assert!(matches!(refused, Failure::Idem(Error::InFlight { reentrant: false, .. })), "{refused:?}");
-}
-
-#[tokio::test]
-async fn a_finished_key_is_used_as_it_is() {
-    let store = MemoryStore::new();
-    let key = Key::new("order/42").unwrap();
-    let call = operation()
-        .run(&store, &key, || async { Ok::<_, Failure>(idem::context().unwrap().key().as_str().to_owned()) });
-    assert_eq!(call.await.unwrap(), "order/42");
-    let record = idem::RecordKey::new(record_key("k").scope().clone(), key.clone());
-    assert!(store.get(&record).await.unwrap().is_some());
-    // As one of several parts, a key is encoded like any value.
-    let call = operation().run(&store, (key, 1), || async {
-        Ok::<_, Failure>(idem::context().unwrap().key().as_str().to_owned())
-    });
-    assert_eq!(call.await.unwrap(), "order%2F42/1");
 }

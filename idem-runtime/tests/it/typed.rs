@@ -166,15 +166,17 @@ async fn a_body_that_blocks_its_thread_ends_when_it_lets_go_of_it() {
     };
     assert_eq!(operation.run(&store, "returns", returns).await.unwrap(), 2);
     // In `spawn_blocking`, only the wait for the work ends; the work continues.
+    let (go_on, may_end) = std::sync::mpsc::channel();
     let (done, told) = tokio::sync::oneshot::channel();
     let spawned = || async move {
         let work = tokio::task::spawn_blocking(move || {
-            block();
+            let _ = may_end.recv();
             let _ = done.send(());
         });
         work.await.map_err(|_| Failure::Final)
     };
     assert_eq!(operation.run(&store, "spawned", spawned).await.unwrap_err().kind(), "timed_out");
+    go_on.send(()).unwrap();
     told.await.expect("the work ended all the same");
 }
 

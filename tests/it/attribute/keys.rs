@@ -1,4 +1,4 @@
-//! Keys: what a template and an expression may name, and what becomes of an empty or long value.
+//! Keys: what a template and an expression may name.
 
 use std::sync::atomic::Ordering;
 
@@ -102,40 +102,6 @@ async fn a_key_is_a_place_or_an_expression_and_moves_nothing() {
     assert_eq!(ran(newtype(&app, OrderId(9)).await).1, "9");
     let pair = Pair(Order::new(1).sku, "z".into());
     assert_eq!(ran(generic_parts(&app, &pair).await).1, "7/a%2Fb/eu-west/z");
-}
-
-struct Json<T>(T);
-
-#[idempotent(key = "{id}/{left}", store = app.store)]
-async fn destructured(
-    Json(app): Json<&App>,
-    Order { id, .. }: Order,
-    (mut left, _): (u8, u8),
-    _: String,
-) -> Run {
-    left += 1;
-    assert_eq!((id, left), (3, 2));
-    app.run()
-}
-
-#[tokio::test]
-async fn what_a_pattern_binds_can_be_named() {
-    let app = App::default();
-    let result = destructured(Json(&app), Order::new(3), (1, 2), "x".into()).await;
-    assert_eq!(ran(result).1, "3/1");
-}
-
-#[idempotent(key = "k/{name}", store = app.store)]
-async fn text(app: &App, name: &str) -> Run {
-    app.run()
-}
-
-#[tokio::test]
-async fn an_empty_or_too_long_value_is_refused_before_the_body() {
-    let app = App::default();
-    assert_eq!(text(&app, "").await.unwrap_err().kind(), "missing_key");
-    assert_eq!(text(&app, &"x".repeat(2_000)).await.unwrap_err().kind(), "invalid_key");
-    assert_eq!(app.runs.load(Ordering::SeqCst), 0);
 }
 
 #[idempotent(key = "k/{count}", store = app.store)]

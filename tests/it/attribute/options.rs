@@ -1,11 +1,10 @@
-//! Options other than the key: fingerprints, terminal errors, attempts, waiting, the ttl, detached bodies, stores, the crate.
+//! Options other than the key: fingerprints, terminal errors, attempts, waiting, the ttl, detached bodies.
 
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use idem::{MemoryStore, idempotent};
+use idem::idempotent;
 
 use super::{App, Failure, Run, ran};
 
@@ -109,22 +108,6 @@ async fn the_ttl_is_how_long_a_result_is_kept() {
     assert_eq!(ran(refused_at_once(&app, 1).await).0, 2);
 }
 
-#[idempotent(key = "{id}", store = app.store, detach)]
-async fn detached(app: Arc<App>, id: u8) -> Run {
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    app.run()
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_detached_body_finishes_and_is_recorded_without_its_caller() {
-    let app = Arc::new(App::default());
-    let call = detached(app.clone(), 1);
-    assert!(tokio::time::timeout(Duration::from_millis(10), call).await.is_err());
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(app.runs.load(Ordering::SeqCst), 1);
-    assert_eq!(ran(detached(app.clone(), 1).await).0, 1);
-}
-
 /// Says whether it was dropped.
 #[derive(Clone, Default)]
 struct Dropped(Arc<AtomicBool>);
@@ -165,46 +148,4 @@ async fn a_detached_body_keeps_its_arguments_until_it_ends() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(app.runs.load(Ordering::SeqCst), 1);
     assert_eq!(dropped.each_ref().map(Dropped::get), [true, true]);
-}
-
-#[idempotent(key = "{id}", store = store)]
-async fn deep(store: &&Arc<MemoryStore>, app: &App, id: u8) -> Run {
-    app.run()
-}
-
-#[idempotent(key = "{id}", store = app.store())]
-async fn called(app: &App, id: u8) -> Run {
-    app.run()
-}
-
-#[idempotent(key = "{id}", store = &app.store)]
-async fn referenced(app: Rc<App>, id: u8) -> Run {
-    app.run()
-}
-
-#[tokio::test]
-async fn a_store_may_stand_behind_any_pointers() {
-    let app = App::default();
-    let store = Arc::new(app.store.clone());
-    for _ in 0..2 {
-        assert_eq!(ran(deep(&&store, &app, 1).await).0, 1);
-        assert_eq!(ran(called(&app, 1).await).0, 2);
-        assert_eq!(ran(referenced(Rc::new(app.clone()), 1).await).0, 3);
-    }
-}
-
-mod elsewhere {
-    pub(crate) use idem as library;
-}
-
-#[idempotent(key = "{id}", store = app.store, crate = crate::attribute::options::elsewhere::library)]
-async fn by_another_path(app: &App, id: u8) -> Run {
-    app.run()
-}
-
-#[tokio::test]
-async fn the_runtime_may_be_behind_another_path() {
-    let app = App::default();
-    assert_eq!(ran(by_another_path(&app, 1).await).0, 1);
-    assert_eq!(ran(by_another_path(&app, 1).await).0, 1);
 }

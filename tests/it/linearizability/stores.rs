@@ -77,16 +77,6 @@ async fn histories_on_the_postgres_store_are_linearizable() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn histories_through_a_pooler_are_linearizable() {
-    for mode in ["session", "transaction"] {
-        let server = idem_test_servers::Postgres::shared();
-        let pooler = idem_test_servers::PgBouncer::start(&server, mode, "");
-        let store = idem::PostgresStore::connect(&pooler.url()).await.unwrap();
-        assert_none(violation(store, histories(75), seed()).await);
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn histories_on_the_mysql_store_are_linearizable() {
     let server = idem_test_servers::MariaDb::shared();
     let store = idem::MySqlStore::connect(&server.url()).await.unwrap();

@@ -3,12 +3,11 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use idem::protocol::{RecordStep, RecordStepAnswer, RecordedStep, State, StoredResult};
+use idem::protocol::{RecordStep, RecordStepAnswer, RecordedStep, StoredResult};
 use idem::{MemoryStore, OnCrash, Store};
-use tokio::sync::Notify;
 
-use super::{recorded, state};
-use crate::support::{Failure, Runs, crashed_worker, operation, record_key};
+use super::recorded;
+use crate::support::{Failure, crashed_worker, operation, record_key};
 
 /// Has another worker, with a step of its own, take over the claim of the running body.
 async fn taken_over(store: &MemoryStore) {
@@ -51,25 +50,4 @@ async fn a_body_that_holds_on_to_its_thread_is_told_that_its_lease_is_lost() {
     });
     call.await.unwrap_err();
     assert_eq!(*told.lock().unwrap(), Some("lease_lost"));
-}
-
-#[tokio::test]
-async fn a_step_that_outlives_its_call_is_refused() {
-    let (store, runs) = (MemoryStore::new(), Runs::default());
-    let gate = Notify::new();
-    let late = std::cell::RefCell::new(None);
-    let call = operation().run(&store, "k", || async {
-        let mut step = Box::pin(idem::step("a", || async {
-            gate.notified().await;
-            Ok::<_, Failure>(runs.run())
-        }));
-        assert!(futures_util::FutureExt::now_or_never(step.as_mut()).is_none());
-        *late.borrow_mut() = Some(step);
-        Ok::<_, Failure>(0)
-    });
-    call.await.unwrap();
-    gate.notify_one();
-    let late = late.borrow_mut().take().unwrap();
-    assert_eq!(late.await.unwrap_err().kind(), "lease_lost");
-    assert_eq!(state(&store).await, Some(State::Completed));
 }

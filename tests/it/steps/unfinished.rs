@@ -9,7 +9,7 @@ use idem::testing::{Fault, OperationKind};
 use tokio::time::timeout;
 
 use super::{counted, faulty, reason, recorded};
-use crate::support::{Failure, LEASE, Runs, operation};
+use crate::support::{Failure, Runs, operation};
 
 #[tokio::test(start_paused = true)]
 async fn a_step_that_is_dropped_while_it_is_recorded_is_recorded_before_the_next_begins() {
@@ -63,15 +63,4 @@ async fn steps_that_run_at_once_are_recorded_in_the_order_in_which_they_end() {
         Ok::<_, Failure>(0)
     });
     call.await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_dropped_callers_step_is_recorded_before_its_key_is_given_back() {
-    let (store, runs) = (faulty(), Runs::default());
-    store.next(OperationKind::RecordStep, Fault::HangBefore);
-    let call = operation().run(&store, "k", || counted("a", &runs));
-    assert!(timeout(Duration::from_secs(1), call).await.is_err());
-    let again = operation().wait(LEASE).run(&store, "k", || counted("a", &runs));
-    assert_eq!(again.await.unwrap(), 1);
-    assert_eq!(runs.count(), 1);
 }

@@ -37,17 +37,6 @@ async fn a_claim_that_hangs_is_a_typed_error_within_the_store_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_comes_after_its_caller_gave_up_is_given_back() {
-    let (store, runs) = (faulty(), Runs::default());
-    store.next(OperationKind::Claim, Fault::DelayAfter(Duration::from_secs(12)));
-    let failed = operation().run(&store, "k", || async { Ok::<_, Failure>(runs.run()) }).await;
-    assert_eq!(store_error(failed), StoreErrorKind::OutcomeUnknown);
-    assert_eq!(state(&store).await, Some(State::InFlight));
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    assert_eq!(state(&store).await, Some(State::Released));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_grant_that_was_long_on_its_way_is_renewed_before_the_body_starts() {
     let store = faulty();
     store.next(OperationKind::Claim, Fault::DelayAfter(Duration::from_secs(9)));

@@ -1,13 +1,13 @@
-//! What may carry the transaction: any type that gives out a connection, and a savepoint.
+//! What may carry the transaction: any type that gives out a connection.
 
 use std::ops::{Deref, DerefMut};
 
 use idem::{PostgresStore, idempotent};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::PgConnection;
-use sqlx::{Connection as _, Postgres, Transaction};
+use sqlx::{Postgres, Transaction};
 
-use super::{Bank, Then, effect, pay};
+use super::{Bank, effect};
 
 /// A type of the user that holds a connection.
 struct Unit<'c>(Transaction<'c, Postgres>);
@@ -68,23 +68,4 @@ async fn whatever_gives_out_a_connection_carries_the_transaction() {
     let mut pooled = bank.pool.acquire().await.unwrap();
     assert!(pay_pooled(&bank.store, &mut pooled, "1").await.is_err());
     assert_eq!(bank.effects(), 2);
-}
-
-#[tokio::test]
-async fn a_callers_own_savepoint_takes_the_call_along() {
-    let bank = Bank::open().await;
-    let mut tx = bank.begin().await;
-    {
-        let mut inner = tx.begin().await.unwrap();
-        pay(&bank.store, &mut inner, "1", Then::Return).await.unwrap();
-        inner.rollback().await.unwrap();
-    }
-    {
-        let mut inner = tx.begin().await.unwrap();
-        pay(&bank.store, &mut inner, "2", Then::Return).await.unwrap();
-        inner.commit().await.unwrap();
-    }
-    tx.commit().await.unwrap();
-    assert_eq!(bank.server.sql("select string_agg(id, ',') from effects"), "2");
-    assert_eq!(bank.server.sql("select string_agg(key, ',') from idem_records_readable"), "order/2");
 }

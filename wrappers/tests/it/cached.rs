@@ -248,18 +248,6 @@ async fn a_result_of_before_is_not_kept_over_one_of_after() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_another_process_forgot_is_replayed_no_longer_than_the_bound() {
-    let (inner, store) = watched(Caching::entries(10).ask_again_after(SECOND * 3));
-    recorded(&store, &key("a"), Verdict::Completed, b"1").await;
-    assert!(!is_hit(&inner, &store).await);
-    inner.forget(&key("a")).await.unwrap();
-    advance(SECOND * 3 - Duration::from_millis(1)).await;
-    assert!(is_hit(&inner, &store).await, "the guarantee says so");
-    advance(Duration::from_millis(1)).await;
-    assert!(matches!(asked(&inner, &store, &claim()).await.0, ClaimAnswer::Granted(_)));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_forget_that_failed_or_whose_asker_went_away_leaves_nothing_kept() {
     let (inner, store) = watched(10);
     recorded(&store, &key("a"), Verdict::Completed, b"1").await;
@@ -327,7 +315,7 @@ async fn kept(caching: Caching, results: &[(String, Bytes)]) -> usize {
     store.counts().entries
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn no_more_entries_and_no_more_bytes_are_kept_than_allowed() {
     let small = (0..500).map(|at| (at.to_string(), Bytes::from_static(b"1"))).collect::<Vec<_>>();
     let large = (0..50).map(|at| (at.to_string(), Bytes::from(vec![b'1'; 10_000]))).collect::<Vec<_>>();
@@ -335,7 +323,8 @@ async fn no_more_entries_and_no_more_bytes_are_kept_than_allowed() {
         let kept = kept(Caching::entries(entries), &small).await;
         assert!(kept <= entries && kept * 10 >= entries * 8, "{kept} of {entries}");
     }
-    let some = kept(Caching::entries(1_000).max_bytes(110_000), &large).await;
+    // With room for few entries the cache has one part, however many cores there are.
+    let some = kept(Caching::entries(50).max_bytes(110_000), &large).await;
     assert!((5..=10).contains(&some), "{some}");
     assert_eq!(kept(Caching::entries(0), &small[..9]).await, 0);
     assert_eq!(kept(Caching::entries(10).max_bytes(0), &small[..9]).await, 0);

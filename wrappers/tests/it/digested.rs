@@ -2,13 +2,12 @@
 
 use crate::sealed_support;
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use idem::StoreExt as _;
 use idem::listing::{List, Page};
 use idem::protocol::{Claim, ClaimAnswer, RecordStep, Verdict};
-use idem::{Error, Fingerprint, MemoryStore, Operation, RecordKey, Scope, Store};
+use idem::{Error, Fingerprint, MemoryStore, Operation, Store};
 use idem_testing::conformance::{self, Profile, Subject, Violation};
 use sealed_support::{claim, granted, key, recorded, recorded_as, replayed, step, value};
 
@@ -45,22 +44,6 @@ async fn the_store_has_digests_and_a_walk_gives_them() {
         assert!(name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit()), "{name}");
     }
     assert_eq!(replayed(&store, &key("alice@example.com")).await.1, value(b"1"));
-}
-
-#[tokio::test]
-async fn another_secret_and_another_scope_give_other_digests() {
-    let inner = MemoryStore::new();
-    let store = inner.clone().digest_keys(&SECRET).without_mark();
-    recorded(&store, &key("a"), Verdict::Completed, b"1").await;
-    let names = async || {
-        let walked = inner.list(&List::default()).await.unwrap();
-        walked.records.into_iter().map(|listed| listed.key.key().clone()).collect::<HashSet<_>>()
-    };
-    let of_scope = RecordKey::new(Scope::new("test.other").unwrap(), key("a").key().clone());
-    granted(&store, &of_scope, &claim()).await;
-    assert_eq!(names().await.len(), 2);
-    granted(&inner.clone().digest_keys(&[0x22; 32]).without_mark(), &key("a"), &claim()).await;
-    assert_eq!(names().await.len(), 3);
 }
 
 #[tokio::test]

@@ -7,8 +7,8 @@ use std::error::Error as _;
 use bytes::Bytes;
 use idem::StoreExt as _;
 use idem::protocol::{
-    Complete, CompleteAnswer, RecordStep, RecordStepAnswer, Release, ReleaseAnswer, ReleaseCause, Resolution,
-    ResolveAnswer, StoredResult, Tombstone, Verdict,
+    Complete, RecordStep, RecordStepAnswer, Release, ReleaseAnswer, ReleaseCause, Resolution, ResolveAnswer,
+    StoredResult, Verdict,
 };
 use idem::{
     Error, Fingerprint, KeyRing, MemoryStore, OnCrash, Operation, RecordKey, Scope, SealError, Store,
@@ -24,25 +24,14 @@ fn sized_as_stored(check: &&Check) -> bool {
     check.name() != "a_listed_result_is_told_by_its_size_alone"
 }
 
-#[test]
-fn the_conformance_kit_holds() -> Result<(), Violation> {
-    for check in conformance::all().iter().filter(sized_as_stored) {
-        check.run(|| async {
-            let store = MemoryStore::new();
-            Subject::new(store.clone().encrypted(ring()), Profile::tokio_clock())
-                .handle(store.encrypted(ring()))
-        })?;
-    }
-    Ok(())
-}
-
-/// The store's limit applies to the encrypted result.
+/// As in two processes: wrappers that share nothing, over one store. Its limit is that of encrypted results.
 #[test]
 fn the_conformance_kit_holds_with_a_limit() -> Result<(), Violation> {
     for check in conformance::all().iter().filter(sized_as_stored) {
         check.run(|| async {
-            let store = MemoryStore::with_max_result_bytes(4_096).encrypted(ring());
-            Subject::new(store, Profile::tokio_clock())
+            let store = MemoryStore::with_max_result_bytes(4_096);
+            Subject::new(store.clone().encrypted(ring()), Profile::tokio_clock())
+                .handle(store.encrypted(ring()))
         })?;
     }
     Ok(())
@@ -108,17 +97,6 @@ async fn an_operators_result_is_encrypted_too() {
     assert_eq!(replayed(&store, &key("a")).await, (Verdict::Completed, value(SECRET)));
     let error = refused(&inner.encrypted(KeyRing::new(9, &[9; 32])).without_mark(), &key("a")).await;
     assert!(matches!(error, SealError::UnknownKey { id: 1, .. }), "{error:?}");
-}
-
-#[tokio::test]
-async fn a_tombstone_passes_as_it_is() {
-    let store = MemoryStore::new().encrypted(ring());
-    let request = claim();
-    let grant = granted(&store, &key("a"), &request).await;
-    let result = StoredResult::Tombstone(Tombstone::TooLarge);
-    let complete = Complete::new(request.owner, grant.fence, Verdict::Completed, result.clone(), request.ttl);
-    assert_eq!(store.complete(&key("a"), &complete).await.unwrap(), CompleteAnswer::Done);
-    assert_eq!(replayed(&store, &key("a")).await, (Verdict::Completed, result));
 }
 
 #[tokio::test]

@@ -54,21 +54,18 @@ fn a_released_key_is_refused_until_it_is_due() {
 #[test]
 fn a_lapsed_lease_is_in_doubt_if_either_policy_says_so() {
     let careful = Claim { on_crash: OnCrash::InDoubt, ..claim_of(BOB) };
-    for (record, request) in
-        [(cautious(), claim_of(BOB)), (in_flight(), careful.clone()), (cautious(), careful)]
-    {
+    for (record, request) in [
+        (cautious(), claim_of(BOB)),
+        (in_flight(), careful.clone()),
+        (cautious(), careful),
+        // It is not called exhausted.
+        (cautious(), at_most(1, BOB)),
+    ] {
         let step = claim(Some(&record), NO_FLOOR, &request, at(LEASE_OVER));
         assert_eq!(step.answer, ClaimAnswer::InDoubt);
         let expected = Record { state: State::InDoubt, expires_at: None, ..record };
         assert_eq!(written(step), expected, "whose attempt it was stays on record");
     }
-}
-
-#[test]
-fn a_lapsed_lease_in_doubt_is_not_called_exhausted() {
-    let step = claim(Some(&cautious()), NO_FLOOR, &at_most(1, BOB), at(LEASE_OVER));
-    assert_eq!(step.answer, ClaimAnswer::InDoubt);
-    assert_eq!(written(step).state, State::InDoubt);
 }
 
 #[test]
@@ -134,16 +131,6 @@ fn an_exhausted_key_stays_exhausted_even_for_who_has_no_limit() {
 }
 
 #[test]
-fn the_late_owner_of_an_exhausted_key_has_lost_it() {
-    let failed = written(claim(Some(&in_flight()), NO_FLOOR, &at_most(2, BOB), at(LEASE_OVER)));
-    let now = at(LEASE_OVER);
-    assert_kept(&renew(Some(&failed), &renewal(), now), RenewAnswer::Lost);
-    assert_kept(&complete(Some(&failed), &completion(value("late")), now), CompleteAnswer::Lost);
-    let release = release(Some(&failed), &giving_up(ReleaseCause::Failed), now);
-    assert_kept(&release, ReleaseAnswer::Lost);
-}
-
-#[test]
 fn a_recorded_result_is_replayed_to_everybody_until_it_expires() {
     for (state, verdict, bytes) in
         [(State::Completed, Verdict::Completed, "receipt"), (State::Failed, Verdict::Failed, "refused")]
@@ -161,20 +148,6 @@ fn a_recorded_result_is_replayed_to_everybody_until_it_expires() {
                 assert_kept(&step, ClaimAnswer::Replay(replay.clone()));
             }
         }
-    }
-}
-
-#[test]
-fn an_empty_result_and_a_tombstone_are_replayed_as_they_are() {
-    for result in [
-        value(""),
-        StoredResult::Tombstone(Tombstone::TooLarge),
-        StoredResult::Tombstone(Tombstone::NotEncodable),
-    ] {
-        let record = Record { result: Some(result.clone()), ..record_in(State::Completed) };
-        let step = claim(Some(&record), NO_FLOOR, &claim_of(BOB), at(START));
-        let ClaimAnswer::Replay(replay) = step.answer else { panic!("not replayed but {:?}", step.answer) };
-        assert_eq!(replay.result, result);
     }
 }
 

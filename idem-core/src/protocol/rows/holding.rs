@@ -113,13 +113,6 @@ fn a_result_is_kept_as_long_as_its_completion_asked_counted_from_there() {
 }
 
 #[test]
-fn a_tombstone_is_recorded_like_a_result() {
-    let tombstone = StoredResult::Tombstone(Tombstone::TooLarge);
-    let record = written(complete(Some(&in_flight()), &completion(tombstone.clone()), at(START)));
-    assert_eq!((record.state, record.result), (State::Completed, Some(tombstone)));
-}
-
-#[test]
 fn a_completion_asked_again_is_done_and_changes_nothing() {
     for (verdict, state) in verdicts() {
         let request = Complete { verdict, ..completion(value("another")) };
@@ -280,18 +273,5 @@ fn a_recorded_result_cannot_be_released() {
             let step = release(Some(&record_in(state)), &giving_up(cause), at(START));
             assert_kept(&step, ReleaseAnswer::Lost);
         }
-    }
-}
-
-#[test]
-fn a_late_owner_touches_nothing_of_its_successor() {
-    let now = at(LEASE_OVER);
-    let successor = written(claim(Some(&in_flight()), NO_FLOOR, &claim_of(BOB), now));
-    let done = Record { state: State::Completed, result: Some(value("bob's")), ..successor.clone() };
-    for record in [successor, done] {
-        assert_kept(&renew(Some(&record), &renewal(), now), RenewAnswer::Lost);
-        assert_kept(&complete(Some(&record), &completion(value("late")), now), CompleteAnswer::Lost);
-        let released = release(Some(&record), &giving_up(ReleaseCause::Failed), now);
-        assert_kept(&released, ReleaseAnswer::Lost);
     }
 }

@@ -148,14 +148,6 @@ fn a_record_with_a_result_has_no_steps_any_more() {
 }
 
 #[test]
-fn a_grant_over_an_expired_record_knows_none_of_its_steps() {
-    let expired = stepped(State::InFlight);
-    let end = expired.expires_at.unwrap();
-    let new = written(claim(Some(&expired), NO_FLOOR, &claim_of(BOB), end));
-    assert!((new.attempt, new.steps.is_empty()) == (1, true), "{new:?}");
-}
-
-#[test]
 fn a_claimant_that_settles_doubts_is_granted_what_is_in_doubt_or_about_to_be() {
     let at_last = at(LEASE_OVER + 50_000);
     for record in [record_in(State::InDoubt), cautious(), in_flight()] {
@@ -253,13 +245,5 @@ fn a_claim_doubtful_is_in_doubt_whatever_its_policy_and_stays_so_when_asked_agai
         );
         assert_kept(&release(Some(&doubt), &request, at(LEASE_OVER)), ReleaseAnswer::InDoubt);
         assert_kept(&claim(Some(&doubt), NO_FLOOR, &claim_of(BOB), at(9 * LEASE_OVER)), ClaimAnswer::InDoubt);
-    }
-    for state in [State::Completed, State::Failed] {
-        let step = release(Some(&record_in(state)), &request, at(START));
-        assert_kept(&step, ReleaseAnswer::Lost);
-    }
-    for (owner, fence) in [(BOB, Fence::new(77)), (ALICE, Fence::new(76))] {
-        let request = Release { owner, fence, ..request };
-        assert_kept(&release(Some(&in_flight()), &request, at(START)), ReleaseAnswer::Lost);
     }
 }

@@ -14,14 +14,6 @@ async fn charge(store: &MemoryStore, order: Order) -> Result<u64, idem::Error> {
 //~ error: this key names no argument, so it is the same for every call and the first result would be everybody's: write what tells one call from another, such as `key = "order/{order}"`; `{{` and `}}` stand for the braces themselves
 //~   --> "{{ order.id }}"
 
-// key_byte_string
-#[idempotent(key = b"order", store = store)]
-async fn charge(store: &MemoryStore, order: Order) -> Result<u64, idem::Error> {
-    Ok(order.number())
-}
-//~ error: this key names no argument, so it is the same for every call and the first result would be everybody's: write what tells one call from another, such as `key = "order/{order}"`
-//~   --> b"order"
-
 // key_closure_expression
 #[idempotent(key = |order: Order| order.id, store = store)]
 async fn charge(store: &MemoryStore, order: Order) -> Result<u64, idem::Error> {
@@ -45,22 +37,6 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 }
 //~ error: this key names no argument, so it is the same for every call and the first result would be everybody's: write what tells one call from another, such as `key = "id/{id}"`
 //~   --> format ! ("order/{}" , 42)
-
-// key_constant_path
-#[idempotent(key = Default::default(), store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(id)
-}
-//~ error: this key names no argument, so it is the same for every call and the first result would be everybody's: write what tells one call from another, such as `key = "id/{id}"`
-//~   --> Default :: default ()
-
-// key_empty
-#[idempotent(key = "", store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(id)
-}
-//~ error: this key is empty: write what tells one call from another, such as `key = "id/{id}"`
-//~   --> ""
 
 // key_empty_tuple
 #[idempotent(key = (), store = store)]
@@ -94,14 +70,6 @@ async fn charge() -> Result<u64, idem::Error> {
 }
 //~ error: in `{id}`: `charge` has no arguments, so there is no `id`, and nothing to make a key of
 //~   --> "{id}"
-
-// key_number
-#[idempotent(key = 42, store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(id)
-}
-//~ error: this key names no argument, so it is the same for every call and the first result would be everybody's: write what tells one call from another, such as `key = "id/{id}"`
-//~   --> 42
 
 // key_only_underscores
 #[idempotent(key = "{id}", store = MemoryStore::new())]
@@ -180,38 +148,6 @@ async fn charge<const N: usize>(store: &MemoryStore) -> Result<usize, Error> {
 }
 //~ error: in `{N}`: `charge` has no argument `N`; its arguments are `store`
 //~   --> "{N}"
-
-// key_text_of_a_method
-#[idempotent(key = "order/{id}".to_string(), store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(id)
-}
-//~ error: this key names no argument, so it is the same for every call and the first result would be everybody's: write what tells one call from another, such as `key = "id/{id}"`
-//~   --> "order/{id}" . to_string ()
-
-// key_text_of_a_call
-#[idempotent(key = String::from("order/{id}"), store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(id)
-}
-//~ error: this key names no argument, so it is the same for every call and the first result would be everybody's: write what tells one call from another, such as `key = "id/{id}"`
-//~   --> String :: from ("order/{id}")
-
-// key_text_by_reference
-#[idempotent(key = &"order/{id}", store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(id)
-}
-//~ error: this key names no argument, so it is the same for every call and the first result would be everybody's: write what tells one call from another, such as `key = "id/{id}"`
-//~   --> & "order/{id}"
-
-// key_text_escaped_in_a_macro
-#[idempotent(key = format!("order/{{id}}"), store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(id)
-}
-//~ error: this key names no argument, so it is the same for every call and the first result would be everybody's: write what tells one call from another, such as `key = "id/{id}"`
-//~   --> format ! ("order/{{id}}")
 
 // key_template_in_a_tuple
 #[idempotent(key = (tenant, "{order.id}"), store = store)]

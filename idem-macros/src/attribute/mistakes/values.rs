@@ -23,15 +23,6 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 //~ help: name what must not change, such as `fingerprint = id`
 //~   --> ()
 
-// option_fingerprint_text
-#[idempotent(fingerprint = "id", key = "{id}", store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(id)
-}
-//~ error: this fingerprint is the same for every call
-//~ help: name what must not change, such as `fingerprint = id`
-//~   --> "id"
-
 // option_fingerprint_unknown
 #[idempotent(fingerprint = (id, amount), key = "{id}", store = store)]
 async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
@@ -81,15 +72,6 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 //~ help: write what tells one call from another, such as `key = "id/{id}"`
 //~   --> the attribute
 
-// option_missing_key_unknown
-#[idempotent(key = "{id}", missing_key = "refuse", store = store)]
-async fn charge(store: &MemoryStore, id: Option<u8>) -> Result<bool, idem::Error> {
-    Ok(id.is_some())
-}
-//~ error: unknown value `refuse` of `missing_key`: must be one of "reject" and "run"
-//~ help: write "reject" to refuse a call without a key, or "run" to run its body unprotected
-//~   --> "refuse"
-
 // option_on_crash_no_text
 #[idempotent(on_crash = rerun, key = "{id}", store = store)]
 async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
@@ -136,23 +118,6 @@ async fn charge(store: &MemoryStore, (id, _): (u64, u8), _: u8) -> Result<u64, E
 //~ error: `recover` is given each argument by reference, so each needs a name: write one here, and take it apart in the body
 //~   --> _
 
-// option_recover_text
-#[idempotent(recover = "find", key = "{id}", store = store)]
-async fn charge(store: &MemoryStore, id: u64) -> Result<u64, Error> {
-    Ok(id)
-}
-//~ error: expected a function, found text
-//~ help: write `find` without quotes
-//~   --> "find"
-
-// option_recover_twice
-#[idempotent(recover = find, recover = find, key = "{id}", store = store)]
-async fn charge(store: &MemoryStore, id: u64) -> Result<u64, Error> {
-    Ok(id)
-}
-//~ error: `recover` is given twice: keep one
-//~   --> recover
-
 // option_scope_blank
 #[idempotent(scope = " ", key = "{id}", store = store)]
 async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
@@ -160,14 +125,6 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 }
 //~ error: this scope is blank: give the operation a name, such as "payments.charge"
 //~   --> " "
-
-// option_scope_empty
-#[idempotent(scope = "", key = "{id}", store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(id)
-}
-//~ error: this scope is blank: give the operation a name, such as "payments.charge"
-//~   --> ""
 
 // option_scope_expression
 #[idempotent(scope = NAME, key = "{id}", store = store)]
@@ -202,15 +159,6 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 //~ error: `store` is an expression, not text: write `store = store` without quotes
 //~   --> "store"
 
-// option_terminal_called
-#[idempotent(terminal = is_final(), key = "{id}", store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(id)
-}
-//~ error: expected a function, found a call
-//~ help: idem calls the function: write its path without arguments
-//~   --> is_final ()
-
 // option_terminal_text
 #[idempotent(terminal = "idem::Error::is_final", key = "{id}", store = store)]
 async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
@@ -237,15 +185,6 @@ async fn charge(store: &MemoryStore, id: Option<u8>) -> Result<u8, idem::Error> 
 //~ error: unknown value `rejct` of `missing_key`: must be one of "reject" and "run"
 //~ help: did you mean "reject"?
 //~   --> "rejct"
-
-// option_fingerprint_of_constants
-#[idempotent(key = "{id}", fingerprint = ("v2", VERSION), store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(1)
-}
-//~ error: this fingerprint is the same for every call
-//~ help: name what must not change, such as `fingerprint = id`
-//~   --> ("v2" , VERSION)
 
 // option_fingerprint_closure
 #[idempotent(key = "{id}", fingerprint = |id| id, store = store)]
@@ -298,14 +237,6 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 //~ help: write `is_final` without quotes
 //~   --> "is_final"
 
-// option_timeout_number
-#[idempotent(key = "{id}", timeout = 5, store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(1)
-}
-//~ error: `5` has no unit: write `"5s"` for seconds, or an expression of type `Duration`
-//~   --> 5
-
 // option_store_timeout_zero
 #[idempotent(key = "{id}", store_timeout = "0s", store = store)]
 async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
@@ -321,14 +252,6 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 }
 //~ error: `charge` has no argument `CONFIG`; its arguments are `store` and `id`
 //~   --> CONFIG . id
-
-// key_constant_method_called_like_an_argument
-#[idempotent(key = Config::id(), store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(1)
-}
-//~ error: this key names no argument, so it is the same for every call and the first result would be everybody's: write what tells one call from another, such as `key = "id/{id}"`
-//~   --> Config :: id ()
 
 // key_braces_in_braces
 #[idempotent(key = "{ {id} }", store = store)]
