@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use quick_cache::Weighter;
-use quick_cache::sync::Cache;
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use tokio::time::Instant;
 
 use self::clock::StoreClock;
@@ -149,6 +149,19 @@ impl Weighter<RecordKey, Entry> for Weight {
     }
 }
 
+/// One shard: of several, each would have its part of `bytes`, and admit no entry larger than that.
+fn cache(entries: usize, bytes: u64, weight: Weight) -> Cache<RecordKey, Entry, Weight> {
+    let options =
+        OptionsBuilder::new().shards(1).estimated_items_capacity(entries).weight_capacity(bytes).build();
+    match options {
+        Ok(options) => {
+            Cache::with_options(options, weight, DefaultHashBuilder::default(), DefaultLifecycle::default())
+        }
+        // Only without a capacity.
+        Err(_) => Cache::with_weighter(entries, bytes, weight),
+    }
+}
+
 impl Shared {
     fn new(caching: Caching) -> Self {
         let (entries, bytes) = (caching.entries, caching.max_bytes as u64);
@@ -158,7 +171,7 @@ impl Shared {
         // With zero entries, nothing may be cached.
         let bytes = if entries == 0 { 0 } else { bytes };
         Self {
-            entries: Cache::with_weighter(entries, bytes, Weight { least }),
+            entries: cache(entries, bytes, Weight { least }),
             hasher: RandomState::new(),
             generations: [const { Mutex::new(0) }; GENERATIONS],
             clock: StoreClock::default(),

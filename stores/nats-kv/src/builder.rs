@@ -1,10 +1,13 @@
 //! The settings of a store in a bucket, and its connection.
 
+use std::error::Error as _;
 use std::fmt;
 use std::time::Duration;
 
 use async_nats::ConnectOptions;
-use async_nats::jetstream::context::{ContextBuilder, CreateKeyValueErrorKind, KeyValueErrorKind};
+use async_nats::jetstream::context::{
+    ContextBuilder, CreateKeyValueErrorKind, GetStreamError, GetStreamErrorKind, KeyValueErrorKind,
+};
 use async_nats::jetstream::{Context, kv};
 
 use idem_core::StoreError;
@@ -125,11 +128,17 @@ impl NatsKvStoreBuilder {
             Ok(store) => return Ok(store),
             Err(error) => error,
         };
+        let cause = missing.source().and_then(|cause| cause.downcast_ref::<GetStreamError>());
         match missing.kind() {
-            KeyValueErrorKind::GetBucket if self.must_exist => {
-                return Err(StoreError::configuration(
-                    "the bucket does not exist, or this server has no JetStream",
+            KeyValueErrorKind::GetBucket
+                if cause.is_some_and(|cause| cause.kind() == GetStreamErrorKind::Request) =>
+            {
+                return Err(StoreError::unavailable(
+                    "the server does not say whether there is such a bucket; if this goes on, it has no JetStream",
                 ));
+            }
+            KeyValueErrorKind::GetBucket if self.must_exist => {
+                return Err(StoreError::configuration("the bucket does not exist"));
             }
             KeyValueErrorKind::GetBucket => {}
             kind => return Err(StoreError::configuration(format!("this is not a bucket: {kind}"))),

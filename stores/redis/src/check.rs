@@ -15,7 +15,7 @@ use super::failure::understood;
 use super::scripts::Request;
 use idem_core::inspection::{Inspection, Standing};
 use idem_core::{StoreError, StoreErrorKind};
-use idem_store_kit::retry::retried;
+use idem_store_kit::retry::retried_with_cause;
 
 /// The oldest supported server. It has `PXAT`, and passes error codes through a script.
 const OLDEST: u32 = 7;
@@ -28,7 +28,7 @@ const LOG: &str = "appendonly";
 /// What the server, or each master of a cluster, reports about itself.
 pub(super) async fn look(connection: &Connection, time: Duration) -> Result<Inspection, StoreError> {
     let ping = Request::plain(cmd("PING"));
-    let masters = retried(time, || async {
+    let masters = retried_with_cause(time, || async {
         // A cluster to which the client is connected may have a master that is down while the others serve.
         if !connection.is_cluster() {
             connection.ask(&ping).await?;

@@ -61,10 +61,19 @@ pub(crate) async fn a_lease_is_renewed_from_now_and_not_from_its_end(t: &Trial) 
 }
 
 pub(crate) async fn a_renewal_pushes_the_expiry(t: &Trial) -> Checked {
-    let key = t.key("a")?;
     let request = t.ask_short().with_ttl(t.short());
-    let held = t.grant(&key, &request).await?;
-    same("renew", t.renew(&held, LONG).await?, RenewAnswer::Held)?;
+    let mut names = ["a", "c", "d", "e"].into_iter();
+    let key = loop {
+        let Some(name) = names.next() else {
+            return that(false, "a claim that was just granted cannot be renewed");
+        };
+        let key = t.key(name)?;
+        let held = t.grant(&key, &request).await?;
+        // On a busy machine all of its short time may be over.
+        if t.renew(&held, LONG).await? == RenewAnswer::Held {
+            break key;
+        }
+    };
     let record = t.record(&key).await?;
     same("expires_at", record.expires_at, Some(record.lease_until.after(t.short())))?;
     t.pass(t.short() * 3).await;
