@@ -265,24 +265,41 @@ async fn the_route_that_matched_counts_only_where_the_program_says_so_and_the_ha
     }
 }
 
+/// Without sockets, because a paused clock does not wait for their bytes.
 #[tokio::test(start_paused = true)]
 async fn section_2_3_a_key_expires_and_is_then_new() {
-    let store = MemoryStore::new();
-    let layer = IdempotencyLayer::builder(store)
-        .shared_by_all_clients()
-        .ttl(Duration::from_secs(60))
-        .build()
-        .unwrap();
-    let runs = Runs::default();
-    let count = runs.clone();
-    let router = Router::new().route("/payments", post(move || async move { count.run().to_string() }));
-    let server = Server::start(router.layer(layer)).await;
-    let ask = || async { server.ask(Request::post("/payments", "k")).await.body };
-    assert_eq!(ask().await, b"1");
+    let (layer, runs) = (builder().ttl(Duration::from_secs(60)).build().unwrap(), Runs::default());
+    let mut service = layer.layer(tower::service_fn(move |_: HttpRequest<idem::http::Body>| {
+        let number = runs.run();
+        async move { Ok::<_, Infallible>(axum::http::Response::new(number.to_string())) }
+    }));
+    let mut ask = async || {
+        let request = HttpRequest::post("/pay").header("idempotency-key", "k").body(Body::empty()).unwrap();
+        service.call(request).await.unwrap().into_body().collect().await.unwrap().to_bytes()
+    };
+    assert_eq!(ask().await, "1");
     tokio::time::advance(Duration::from_secs(59)).await;
-    assert_eq!(ask().await, b"1");
+    assert_eq!(ask().await, "1");
     tokio::time::advance(Duration::from_secs(2)).await;
-    assert_eq!(ask().await, b"2");
+    assert_eq!(ask().await, "2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_duplicate_comes_again_in_a_second_or_two_while_the_lease_runs() {
+    for (lease, longest) in [(30_000, 2), (1_500, 2), (400, 1)] {
+        let layer = builder().lease(Duration::from_millis(lease)).wait(Duration::ZERO).build().unwrap();
+        let mut service = layer.layer(tower::service_fn(|_: HttpRequest<idem::http::Body>| {
+            std::future::pending::<Result<axum::http::Response<String>, Infallible>>()
+        }));
+        let mut ask = || {
+            let request = HttpRequest::post("/pay").header("idempotency-key", "k").body(Body::empty());
+            tokio::time::timeout(Duration::from_millis(1), service.call(request.unwrap()))
+        };
+        assert!(ask().await.is_err(), "its handler runs");
+        let refused = ask().await.expect("an answer").unwrap();
+        let seconds: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+        assert!(refused.status() == 409 && (1..=longest).contains(&seconds), "{lease}: {seconds}");
+    }
 }
 
 #[tokio::test]

@@ -15,10 +15,10 @@ use serde_json::Value;
 struct Payments(Server);
 
 impl Payments {
-    fn start(options: &'static [&str]) -> Self {
-        let recipe = move |port: u16, _: &Path| {
+    fn start() -> Self {
+        let recipe = |port: u16, _: &Path| {
             let mut command = crate::program("axum");
-            command.args(["--addr", &format!("127.0.0.1:{port}")]).args(options);
+            command.args(["--addr", &format!("127.0.0.1:{port}")]);
             command
         };
         Self(Server::start(|_| {}, recipe))
@@ -56,7 +56,7 @@ const PAYMENT: &str = r#"{"amount":1999,"currency":"EUR"}"#;
 
 #[tokio::test]
 async fn a_thousand_payments_whose_every_third_answer_is_cut_are_a_thousand_executions_and_answers() {
-    let payments = Payments::start(&[]);
+    let payments = Payments::start();
     let proxy = Proxy::start(payments.0.port(), 3).await;
     let (client, url) = (client(), proxy.url());
     let receipts: BTreeSet<_> = stream::iter(0..1_000)
@@ -71,7 +71,7 @@ async fn a_thousand_payments_whose_every_third_answer_is_cut_are_a_thousand_exec
 
 #[tokio::test]
 async fn a_derived_key_gives_the_first_answer_to_a_client_of_another_life() {
-    let payments = Payments::start(&[]);
+    let payments = Payments::start();
     let url = format!("http://127.0.0.1:{}", payments.0.port());
     let key = || Some(Key::derived(["order", "42", "charge"]));
     let first = pay(&client(), &url, key(), PAYMENT).await;
@@ -87,11 +87,10 @@ async fn a_derived_key_gives_the_first_answer_to_a_client_of_another_life() {
 
 #[tokio::test]
 async fn a_payment_that_is_in_flight_is_waited_for() {
-    let payments = Payments::start(&["--lease-ms", "3000"]);
+    let payments = Payments::start();
     let url = format!("http://127.0.0.1:{}", payments.0.port());
     let slow = r#"{"amount":1999,"currency":"EUR","sleep_ms":1500}"#;
     let key = || Some(Key::new("in flight"));
-    // `Retry-After` of the second request is the rest of the lease.
     let (one, two) = (client(), client());
     let (first, second) = tokio::join!(pay(&one, &url, key(), slow), pay(&two, &url, key(), slow));
     assert_eq!((first == second, payments.executions().await), (true, 1));
