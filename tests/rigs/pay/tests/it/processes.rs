@@ -13,40 +13,34 @@ fn count(ended: &[Ended], outcome: &str) -> usize {
 
 #[test]
 fn of_processes_started_together_one_executes_and_the_others_are_refused() {
-    for rivals in [2, 20] {
-        let shop = Shop::new();
-        let started: Vec<_> = (0..rivals).map(|_| shop.start("o1", "--work-ms 3000")).collect();
-        let ended: Vec<_> = started.into_iter().map(Process::end).collect();
-        assert_eq!(count(&ended, "executed"), 1, "{ended:#?}");
-        assert_eq!(count(&ended, "in_flight"), rivals - 1);
-        for ended in ended.iter().filter(|ended| ended.outcome() == "in_flight") {
-            assert_eq!(ended.code, Some(75));
-            let left = ended.json()["retry_after_ms"].as_u64().unwrap();
-            assert!((1..=30_000).contains(&left), "{left}");
-        }
-        assert_eq!(shop.lines("o1"), ["o1 100 1"]);
+    let shop = Shop::new();
+    // Long enough for the last of them to start.
+    let started: Vec<_> = (0..20).map(|_| shop.start("o1", "--work-ms 6000")).collect();
+    let ended: Vec<_> = started.into_iter().map(Process::end).collect();
+    assert_eq!((count(&ended, "executed"), count(&ended, "in_flight")), (1, 19), "{ended:#?}");
+    for ended in ended.iter().filter(|ended| ended.outcome() == "in_flight") {
+        assert_eq!(ended.code, Some(75));
+        let left = ended.json()["retry_after_ms"].as_u64().unwrap();
+        assert!((1..=30_000).contains(&left), "{left}");
     }
+    assert_eq!(shop.lines("o1"), ["o1 100 1"]);
 }
 
 #[test]
 fn of_processes_that_wait_one_executes_and_the_others_replay_its_receipt() {
-    for rivals in [2, 20] {
-        let shop = Shop::new();
-        let started: Vec<_> =
-            (0..rivals).map(|_| shop.start("o1", "--work-ms 300 --wait-ms 20000")).collect();
-        let ended: Vec<_> = started.into_iter().map(Process::end).collect();
-        assert_eq!(count(&ended, "executed"), 1, "{ended:#?}");
-        assert_eq!(count(&ended, "replayed"), rivals - 1);
-        for one in &ended {
-            assert_eq!((one.code, one.receipt()), (Some(0), ended[0].receipt()));
-            assert_eq!(one.json()["attempt"], 1);
-        }
-        assert_eq!(shop.lines("o1"), ["o1 100 1"]);
+    let shop = Shop::new();
+    let started: Vec<_> = (0..20).map(|_| shop.start("o1", "--work-ms 300 --wait-ms 20000")).collect();
+    let ended: Vec<_> = started.into_iter().map(Process::end).collect();
+    assert_eq!((count(&ended, "executed"), count(&ended, "replayed")), (1, 19), "{ended:#?}");
+    for one in &ended {
+        assert_eq!((one.code, one.receipt()), (Some(0), ended[0].receipt()));
+        assert_eq!(one.json()["attempt"], 1);
     }
+    assert_eq!(shop.lines("o1"), ["o1 100 1"]);
 }
 
 #[test]
-fn two_hundred_orders_over_eight_processes_are_charged_once_each() {
+fn forty_orders_over_eight_processes_are_charged_once_each() {
     let shop = Shop::new();
     let receipts: Vec<(String, String)> = std::thread::scope(|scope| {
         let lanes: Vec<_> = (0..8)
@@ -54,7 +48,7 @@ fn two_hundred_orders_over_eight_processes_are_charged_once_each() {
                 let shop = &shop;
                 // Two lanes pay each order, one of them from the last order to the first.
                 scope.spawn(move || {
-                    let mine = (0..200).filter(|order| order % 4 == lane % 4);
+                    let mine = (0..40).filter(|order| order % 4 == lane % 4);
                     let mine: Vec<u32> = if lane < 4 { mine.collect() } else { mine.rev().collect() };
                     let paid = mine.into_iter().map(|order| {
                         let order = format!("order-{order}");
@@ -67,31 +61,31 @@ fn two_hundred_orders_over_eight_processes_are_charged_once_each() {
             .collect();
         lanes.into_iter().flat_map(|lane| lane.join().unwrap()).collect()
     });
-    assert_eq!(receipts.len(), 400);
+    assert_eq!(receipts.len(), 80);
     let mut by_order: HashMap<&str, &str> = HashMap::new();
     for (order, receipt) in &receipts {
         assert_eq!(*by_order.entry(order).or_insert(receipt), receipt.as_str());
         assert_eq!(shop.lines(order).len(), 1, "{order}");
     }
-    assert_eq!(by_order.len(), 200);
+    assert_eq!(by_order.len(), 40);
     assert_eq!(shop.integrity(), "ok");
 }
 
 #[test]
 fn a_killed_workers_order_is_refused_until_the_lease_ends_and_then_one_rival_takes_over() {
     let shop = Shop::new();
-    let worker = shop.start("o1", "--work-ms 60000 --lease-ms 3000");
+    let worker = shop.start("o1", "--work-ms 60000 --lease-ms 6000");
     shop.until_charged("o1", 1);
     worker.signal("-KILL");
     worker.end();
 
-    let refused = shop.pay("o1", "--lease-ms 3000");
+    let refused = shop.pay("o1", "--lease-ms 6000");
     assert_eq!(refused.outcome(), "in_flight");
     let left = refused.json()["retry_after_ms"].as_u64().unwrap();
-    assert!((1..=3_000).contains(&left), "{left}");
+    assert!((1..=6_000).contains(&left), "{left}");
     // The sleep is the subject of this test: `retry_after_ms` must be long enough.
     std::thread::sleep(Duration::from_millis(left));
-    let rivals: Vec<_> = (0..5).map(|_| shop.start("o1", "--work-ms 2000")).collect();
+    let rivals: Vec<_> = (0..5).map(|_| shop.start("o1", "--work-ms 5000")).collect();
     let ended: Vec<_> = rivals.into_iter().map(Process::end).collect();
     assert_eq!(count(&ended, "executed"), 1, "{ended:#?}");
     assert_eq!(count(&ended, "in_flight"), 4, "{ended:#?}");
@@ -128,7 +122,8 @@ fn a_waiter_takes_over_when_the_worker_fails() {
 #[test]
 fn a_worker_stopped_past_its_lease_does_not_overwrite_its_successor() {
     let shop = Shop::new();
-    let late = shop.start("o1", "--work-ms 500 --lease-ms 700");
+    // Its work is long enough for the signal to come in the middle of it.
+    let late = shop.start("o1", "--work-ms 4000 --lease-ms 700");
     shop.until_charged("o1", 1);
     late.signal("-STOP");
     let successor = shop.pay("o1", "--wait-ms 20000");

@@ -101,7 +101,7 @@ fn a_folder_in_the_place_of_the_file_is_an_error() {
 #[test]
 fn a_payment_whose_result_cannot_be_recorded_still_gives_its_receipt() {
     let shop = Shop::new();
-    let paying = shop.start("o1", "--work-ms 700 --lease-ms 1000");
+    let paying = shop.start("o1", "--work-ms 4000 --lease-ms 6000");
     shop.until_charged("o1", 1);
     let other = Connection::open(shop.db()).unwrap();
     other.execute_batch("BEGIN EXCLUSIVE").unwrap();
@@ -109,5 +109,5 @@ fn a_payment_whose_result_cannot_be_recorded_still_gives_its_receipt() {
     assert_eq!((paid.code, paid.outcome().as_str()), (Some(0), "executed"), "{paid:?}");
     assert!(paid.stderr.contains("unrecorded"), "{paid:?}");
     other.execute_batch("COMMIT").unwrap();
-    assert_eq!(shop.pay("o1", "--wait-ms 5000").json()["attempt"], 2);
+    assert_eq!(shop.pay("o1", "--wait-ms 20000").json()["attempt"], 2);
 }
