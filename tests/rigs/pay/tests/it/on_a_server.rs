@@ -91,19 +91,6 @@ fn a_server_that_is_not_there_is_a_typed_error_and_charges_nothing() {
 }
 
 #[test]
-fn what_is_no_store_is_a_wrong_argument() {
-    let shop = Shop::new();
-    for store in ["", "mongodb://x", "sqlite:", "memory:x", "/a/file"] {
-        let ended = paid(&shop, store, "o1", "--amount 100");
-        assert_eq!(ended.code, Some(64), "{store}: {ended:?}");
-        assert!(ended.stdout.is_empty() && ended.stderr.contains("redis://"), "{ended:?}");
-    }
-    let both = paid(&shop, "memory", "o1", "--amount 1 --db x");
-    assert_eq!(both.code, Some(64), "{both:?}");
-    assert_eq!(paid(&shop, "memory", "o1", "--amount 100").outcome(), "executed");
-}
-
-#[test]
 fn a_connection_over_tls_is_checked_against_the_systems_certificates() {
     let (mut redis, shop) = (Redis::with_tls(), Shop::new());
     let url = redis.url().replace("redis://", "rediss://");

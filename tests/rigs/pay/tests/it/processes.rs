@@ -1,8 +1,7 @@
 //! The main job across processes: the program `pay`, started, killed, stopped and continued.
 
 use std::collections::HashMap;
-use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::shop::Shop;
 use idem_test_servers::program::{Ended, Process};
@@ -97,29 +96,6 @@ fn a_killed_workers_order_is_refused_until_the_lease_ends_and_then_one_rival_tak
 }
 
 #[test]
-fn a_waiter_takes_over_when_the_worker_is_killed() {
-    let shop = Shop::new();
-    let worker = shop.start("o1", "--work-ms 60000 --lease-ms 1000");
-    shop.until_charged("o1", 1);
-    let waiter = shop.start("o1", "--wait-ms 20000");
-    worker.signal("-KILL");
-    let waited = waiter.end();
-    assert_eq!(waited.outcome(), "executed");
-    assert_eq!(waited.json()["attempt"], 2);
-}
-
-#[test]
-fn a_waiter_takes_over_when_the_worker_fails() {
-    let shop = Shop::new();
-    let worker = shop.start("o1", "--work-ms 1000 --fail transient");
-    shop.until_charged("o1", 1);
-    let waited = shop.pay("o1", "--wait-ms 20000");
-    assert_eq!(worker.end().code, Some(1));
-    assert_eq!(waited.outcome(), "executed");
-    assert_eq!(waited.json()["attempt"], 2);
-}
-
-#[test]
 fn a_worker_stopped_past_its_lease_does_not_overwrite_its_successor() {
     let shop = Shop::new();
     // Its work is long enough for the signal to come in the middle of it.
@@ -151,94 +127,6 @@ fn a_worker_stopped_past_its_lease_keeps_its_claim_if_nobody_took_it() {
     assert_eq!(late.outcome(), "executed");
     assert_eq!(shop.pay("o1", "").receipt(), late.receipt());
     assert_eq!(shop.lines("o1").len(), 1);
-}
-
-#[test]
-fn another_amount_is_refused_at_once_in_every_state_and_in_spite_of_waiting() {
-    let shop = Shop::new();
-    let refused = |order: &str| {
-        let started = Instant::now();
-        let refused = shop.pay_amount(order, "101", "--wait-ms 20000");
-        assert!(started.elapsed() < Duration::from_secs(10));
-        assert_eq!((refused.code, refused.stdout.trim()), (Some(65), r#"{"outcome":"mismatch"}"#));
-    };
-    let worker = shop.start("o1", "--work-ms 60000 --lease-ms 60000");
-    shop.until_charged("o1", 1);
-    refused("o1");
-    worker.signal("-KILL");
-    refused("o1");
-    shop.pay("o2", "");
-    refused("o2");
-    shop.pay("o3", "--fail transient");
-    refused("o3");
-    shop.pay("o4", "--fail final");
-    refused("o4");
-}
-
-#[test]
-fn failures_are_kept_or_released_and_every_attempt_writes_its_line() {
-    let shop = Shop::new();
-    for replayed in [false, true, true] {
-        let failed = shop.pay("final", "--fail final");
-        assert_eq!(failed.code, Some(1));
-        let line =
-            serde_json::json!({"outcome": "failed", "error": "the card was declined", "replayed": replayed});
-        assert_eq!(failed.json(), line);
-    }
-    assert_eq!(shop.lines("final"), ["final 100 1"]);
-
-    for _ in 0..2 {
-        let failed = shop.pay("transient", "--fail transient");
-        assert_eq!((failed.code, failed.json()["replayed"].as_bool()), (Some(1), Some(false)));
-    }
-    assert_eq!(shop.pay("transient", "").json()["attempt"], 3);
-    assert_eq!(shop.lines("transient").len(), 3);
-
-    let panicked = shop.pay("panic", "--fail panic");
-    assert!(panicked.code != Some(0) && panicked.stdout.is_empty(), "{panicked:?}");
-    assert_eq!(shop.pay("panic", "").json()["attempt"], 2);
-    assert_eq!(shop.lines("panic").len(), 2);
-}
-
-#[test]
-fn wrong_arguments_end_with_64_a_usage_line_and_nothing_on_stdout() {
-    let shop = Shop::new();
-    let db = shop.db();
-    let db = db.to_str().unwrap();
-    for arguments in [
-        vec!["pay"],
-        vec!["bogus"],
-        vec!["--db", db, "--order", "o1"],
-        vec!["--db", db, "--order", "o1", "--amount", "-5"],
-        vec!["--db", db, "--order", "o1", "--amount=-5"],
-        vec!["--db", db, "--order", "o1", "--amount", "1.5"],
-        vec!["--db", db, "--order", "o1", "--amount", "x"],
-        vec!["--db", db, "--order", "o1", "--amount", ""],
-        vec!["--db", db, "--order", "o1", "--amount", "99999999999999999999999"],
-        vec!["--db", db, "--order", "o1", "--amount", "1", "--amount", "2"],
-        vec!["--db", db, "--order", "o1", "--amount", "1", "--lease-ms", "0"],
-        vec!["--db", db, "--order", "o1", "--amount", "1", "--work-ms", "soon"],
-        vec!["--db", db, "--order", "o1", "--amount", "1", "--fail", "often"],
-        vec!["--db", db, "--order", "o1", "--amount", "1", "surplus"],
-    ] {
-        let ended = Process::start(Command::new(env!("CARGO_BIN_EXE_pay")).args(&arguments)).end();
-        assert_eq!(ended.code, Some(64), "{arguments:?}: {ended:?}");
-        assert!(ended.stdout.is_empty() && ended.stderr.contains("Usage:"), "{arguments:?}: {ended:?}");
-    }
-    assert!(!shop.db().exists());
-}
-
-#[test]
-fn an_order_that_is_no_key_is_an_error_of_idem() {
-    let shop = Shop::new();
-    for (order, kind) in [(String::new(), "missing_key"), ("x".repeat(2_000), "invalid_key")] {
-        let ended = shop.pay(&order, "");
-        assert_eq!(
-            (ended.code, ended.json()["kind"].as_str().unwrap().to_owned()),
-            (Some(70), kind.to_owned())
-        );
-    }
-    assert!(!shop.ledger().exists());
 }
 
 #[test]
