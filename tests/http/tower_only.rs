@@ -387,18 +387,6 @@ async fn the_tenant_is_what_authentication_outside_has_put_into_the_request() {
 }
 
 #[tokio::test]
-async fn a_recorded_response_that_is_cut_anywhere_is_unreadable_and_not_a_shorter_response() {
-    let mut stored = idem::http::StoredResponse::new(StatusCode::OK, Bytes::from_static(b"body"));
-    stored.headers.insert("location", HeaderValue::from_static("/payments/7"));
-    let bytes = stored.to_bytes();
-    assert!(idem::http::StoredResponse::from_bytes(&bytes).is_some_and(|response| response == stored));
-    for length in 0..bytes.len() {
-        assert!(idem::http::StoredResponse::from_bytes(&bytes[..length]).is_none(), "{length}");
-    }
-    assert!(idem::http::StoredResponse::from_bytes(&[&bytes[..], b"x"].concat()).is_none());
-}
-
-#[tokio::test]
 async fn the_host_counts_where_it_is_named_over_http_2_too() {
     let inner = tower::service_fn(|_: HttpRequest<idem::http::Body>| async {
         Ok::<_, Infallible>(axum::http::Response::new("receipt".to_owned()))

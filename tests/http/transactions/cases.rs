@@ -135,23 +135,15 @@ pub(crate) async fn a_response_that_cannot_be_recorded_is_an_error_and_nothing_s
 }
 
 pub(crate) async fn a_kept_refusal_is_replayed_and_what_its_handler_wrote_is_undone<D: Database>() {
-    let bank = Bank::<D>::open().await;
-    bank.then(Then::Refuses(StatusCode::PAYMENT_REQUIRED));
-    let first = bank.server.ask(request("k")).await;
-    assert_eq!((first.status, first.is_replay(), bank.committed()), (402, false, (0, 1)));
-    let again = bank.server.ask(request("k")).await;
-    assert_eq!((again.lasting(), again.is_replay()), (first.lasting(), true));
-    assert_eq!((bank.committed(), bank.app.runs.count()), ((0, 1), 1));
-}
-
-pub(crate) async fn a_kept_failure_of_grpc_is_replayed_and_what_its_method_wrote_is_undone<D: Database>() {
-    let bank = Bank::<D>::open().await;
-    bank.then(Then::FailsInGrpc);
-    let first = bank.server.ask(request("k")).await;
-    assert_eq!((first.status, first.is_replay(), bank.committed()), (200, false, (0, 1)), "{first:?}");
-    let again = bank.server.ask(request("k")).await;
-    assert_eq!((again.lasting(), again.is_replay()), (first.lasting(), true));
-    assert_eq!((bank.committed(), bank.app.runs.count()), ((0, 1), 1));
+    for (then, status) in [(Then::Refuses(StatusCode::PAYMENT_REQUIRED), 402), (Then::FailsInGrpc, 200)] {
+        let bank = Bank::<D>::open().await;
+        bank.then(then);
+        let first = bank.server.ask(request("k")).await;
+        assert_eq!((first.status, first.is_replay(), bank.committed()), (status, false, (0, 1)), "{first:?}");
+        let again = bank.server.ask(request("k")).await;
+        assert_eq!((again.lasting(), again.is_replay()), (first.lasting(), true));
+        assert_eq!((bank.committed(), bank.app.runs.count()), ((0, 1), 1));
+    }
 }
 
 pub(crate) async fn a_refusal_that_forgets_its_key_leaves_nothing_and_the_corrected_request_runs<
