@@ -18,8 +18,8 @@ use crate::{CountingHandler, DeadLetter, Failed, Handler, Losing, Queue, Setting
 /// How long the broker may take to refuse a dead letter.
 const REFUSED: Duration = Duration::from_secs(2);
 
-/// How long a handler takes that is slower than any broker in the tests waits for an acknowledgement. They wait five
-/// seconds, so that a worker that stands still for a moment keeps its messages.
+/// How long a handler takes that is slower than any broker in the tests waits for an acknowledgement. They wait
+/// five seconds, so that a worker that stands still for a moment keeps its messages.
 const KEPT: Duration = Duration::from_secs(7);
 
 /// Runs every case, each on a queue with a name of its own.

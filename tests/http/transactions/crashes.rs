@@ -58,7 +58,7 @@ impl Process {
     }
 }
 
-/// The answer once the server has seen that the connection with the key is gone, long before a lease would be over.
+/// The answer once the server has seen that the connection with the key is gone: no lease must run out before.
 async fn answer_when_free(address: SocketAddr) -> Answer {
     let begin = Instant::now();
     loop {

@@ -174,20 +174,6 @@ async fn a_server_killed_in_mid_handler_keeps_its_key_until_the_lease_ends_and_t
 }
 
 #[tokio::test]
-async fn responses_outlive_their_server() {
-    for store in stores() {
-        let mut server = Payments::start(&store.url, "");
-        let first = server.ask(&payment("k")).await;
-        server.0.kill();
-        server.0.restart();
-        let again = server.ask(&payment("k")).await;
-        assert_eq!((again.is_replay(), again.lasting()), (true, first.lasting()));
-        assert_eq!(server.ask(&payment("k").header("X-Tenant", "other")).await.status, 201);
-        assert_eq!(server.executions("POST /payments").await, 1);
-    }
-}
-
-#[tokio::test]
 async fn a_server_that_is_asked_to_end_finishes_a_payment_whose_client_is_gone() {
     for store in stores() {
         let mut server = Payments::start(&store.url, "");
@@ -314,19 +300,4 @@ async fn no_log_line_shows_a_key_a_tenant_or_a_receipt() {
     for said in ["claimed", "replayed", "mismatch"] {
         assert!(log.contains(&format!("event=\"{said}\"")), "{said}: {log}");
     }
-}
-
-#[tokio::test]
-async fn the_options_of_the_example_reach_the_layer() {
-    let server = Payments::start("memory", "--strict");
-    let bare = Request::new("POST", "/payments").header("Idempotency-Key", "k").json(PAYMENT);
-    assert_eq!(server.ask(&bare).await.problem(), "key-malformed");
-    let server = Payments::start("memory", "--optional-key --ttl-ms 300");
-    assert_eq!(server.ask(&Request::new("POST", "/payments").json(PAYMENT)).await.status, 201);
-    assert_eq!(server.ask(&payment("k")).await.status, 201);
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while server.ask(&payment("k")).await.is_replay() {
-        assert!(Instant::now() < deadline, "the response did not expire");
-    }
-    assert_eq!(server.executions("POST /payments").await, 3);
 }
