@@ -273,47 +273,6 @@ async fn an_operation_that_forgets_before_the_broker_does_is_reported_once() {
     assert_eq!(log.matches("ttl_below_horizon").count(), 1, "{log}");
 }
 
-/// A message of a broker that may be used from any thread.
-struct Plain;
-
-impl Delivery for Plain {
-    type Error = Error;
-
-    async fn acknowledge(&self) -> Result<(), Error> {
-        Ok(())
-    }
-
-    async fn retry(&self, _: Duration) -> Result<(), Error> {
-        Ok(())
-    }
-
-    async fn reject(&self, _: &DeadLetter) -> Result<(), Error> {
-        Ok(())
-    }
-
-    async fn give_back(&self) -> Result<(), Error> {
-        Ok(())
-    }
-
-    async fn extend(&self) -> Result<(), Error> {
-        tokio::task::yield_now().await;
-        Ok(())
-    }
-}
-
-#[tokio::test]
-async fn a_consumer_of_what_is_send_can_be_spawned() {
-    let store = MemoryStore::new();
-    let task = tokio::spawn(async move {
-        let consumer =
-            Consumer::new().extend_every(Duration::from_secs(1)).dispose(|_: &Error, _, proposed| proposed);
-        let messages = stream::iter([Ok::<_, Error>(Plain), Ok(Plain)]);
-        let handler = |_: &Plain| Operation::new("a").run(&store, "a", async || Ok::<_, Error>(()));
-        consumer.run_until(std::future::pending(), messages, handler).await
-    });
-    assert_eq!(task.await.unwrap().taken, 2);
-}
-
 /// A message whose client panics before it returns a future.
 struct Hasty;
 

@@ -65,19 +65,6 @@ fn gives_the_answers(kind: &str, store: &str, shop: &Shop) {
 }
 
 #[test]
-fn ten_processes_at_once_are_one_charge() {
-    let (redis, shop) = (Redis::start(), Shop::new());
-    let callers: Vec<_> = (0..10)
-        .map(|_| {
-            Process::start(&mut pay(&shop, &redis.url(), "o1", "--amount 1 --work-ms 100 --wait-ms 9000"))
-        })
-        .collect();
-    let mut receipts: Vec<_> = callers.into_iter().map(|caller| caller.end().receipt()).collect();
-    receipts.dedup();
-    assert_eq!((receipts.len(), shop.lines("o1").len()), (1, 1));
-}
-
-#[test]
 fn a_server_that_is_not_there_is_a_typed_error_and_charges_nothing() {
     let shop = Shop::new();
     let url = format!("redis://:secret@127.0.0.1:{}/", idem_test_servers::free_port());

@@ -1,6 +1,5 @@
 //! The main job across processes: the program `pay`, started, killed, stopped and continued.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::shop::Shop;
@@ -36,38 +35,6 @@ fn of_processes_that_wait_one_executes_and_the_others_replay_its_receipt() {
         assert_eq!(one.json()["attempt"], 1);
     }
     assert_eq!(shop.lines("o1"), ["o1 100 1"]);
-}
-
-#[test]
-fn forty_orders_over_eight_processes_are_charged_once_each() {
-    let shop = Shop::new();
-    let receipts: Vec<(String, String)> = std::thread::scope(|scope| {
-        let lanes: Vec<_> = (0..8)
-            .map(|lane| {
-                let shop = &shop;
-                // Two lanes pay each order, one of them from the last order to the first.
-                scope.spawn(move || {
-                    let mine = (0..40).filter(|order| order % 4 == lane % 4);
-                    let mine: Vec<u32> = if lane < 4 { mine.collect() } else { mine.rev().collect() };
-                    let paid = mine.into_iter().map(|order| {
-                        let order = format!("order-{order}");
-                        let receipt = shop.pay(&order, "--wait-ms 20000").receipt();
-                        (order, receipt)
-                    });
-                    paid.collect::<Vec<_>>()
-                })
-            })
-            .collect();
-        lanes.into_iter().flat_map(|lane| lane.join().unwrap()).collect()
-    });
-    assert_eq!(receipts.len(), 80);
-    let mut by_order: HashMap<&str, &str> = HashMap::new();
-    for (order, receipt) in &receipts {
-        assert_eq!(*by_order.entry(order).or_insert(receipt), receipt.as_str());
-        assert_eq!(shop.lines(order).len(), 1, "{order}");
-    }
-    assert_eq!(by_order.len(), 40);
-    assert_eq!(shop.integrity(), "ok");
 }
 
 #[test]

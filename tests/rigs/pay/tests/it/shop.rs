@@ -52,9 +52,4 @@ impl Shop {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
-
-    pub(crate) fn integrity(&self) -> String {
-        let connection = rusqlite::Connection::open(self.db()).unwrap();
-        connection.query_row("pragma integrity_check", [], |row| row.get(0)).unwrap()
-    }
 }
