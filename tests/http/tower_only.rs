@@ -206,21 +206,6 @@ async fn compression_outside_gives_each_client_what_it_takes_and_inside_it_is_re
     }
 }
 
-#[tokio::test]
-async fn two_accounts_below_a_nested_router_are_two_requests() {
-    let runs = Runs::default();
-    let count = runs.clone();
-    let handler = move || async move { (StatusCode::CREATED, format!("receipt {}", count.run())) };
-    let payments = Router::new().route("/payments", post(handler));
-    let router = Router::new().nest("/accounts/{id}", payments.route_layer(builder().build().unwrap()));
-    let server = Server::start(router).await;
-    assert_eq!(server.ask(Request::post("/accounts/1/payments", "k")).await.status, 201);
-    assert!(server.ask(Request::post("/accounts/1/payments", "k")).await.is_replay());
-    let other = server.ask(Request::post("/accounts/2/payments", "k")).await;
-    assert_eq!((other.status, other.problem()), (422, "key-reused".into()));
-    assert_eq!(runs.count(), 1);
-}
-
 /// Where the layer is, of a router within a router.
 #[derive(Clone, Copy, Debug)]
 enum At {
