@@ -10,7 +10,7 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Extension, MatchedPath, Path, Request as AxumRequest};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Request as HttpRequest, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Request as HttpRequest};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use futures_util::stream;
