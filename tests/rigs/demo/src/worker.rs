@@ -1,6 +1,7 @@
 //! A worker's process: its arguments, its run, and its end.
 
 use std::io::Read as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -17,6 +18,9 @@ use crate::{Broker, Failure, Kind, Order, Shop};
 
 /// The lease of an order, in milliseconds.
 const LEASE_MS: u64 = 1_500;
+
+/// The number of SIGTERM.
+const TERMINATE: i32 = 15;
 
 /// How long a worker waits for a store that is down.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -140,7 +144,8 @@ impl Process {
         self.signal("-TERM")?;
         for _ in 0..3_000 {
             if let Some(status) = self.child.try_wait()? {
-                return Ok(status.success());
+                // SIGTERM ends a worker that has not installed its handler yet, and so has not begun.
+                return Ok(status.success() || status.signal() == Some(TERMINATE));
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
