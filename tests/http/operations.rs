@@ -77,7 +77,7 @@ fn settings<St: Store>(store: St) -> Builder<St> {
         .tenant(account)
         .max_response_bytes(LIMIT)
         .long_operations("/operations")
-        .store_timeout(Duration::from_secs(2))
+        .store_timeout(Duration::from_secs(10))
 }
 
 fn router<St: Store>(layer: IdempotencyLayer<St>, app: App) -> Router {

@@ -34,7 +34,7 @@ impl<B: Broker> Rig<B> {
     async fn work_off(&self) -> Result<Vec<String>, Failure> {
         let (worker, begin) = (self.worker(&[]), Instant::now());
         while self.broker.waiting().await? > 0 {
-            assert!(begin.elapsed() < Duration::from_secs(60), "the queue is not empty: {:?}", worker.end());
+            assert!(begin.elapsed() < Duration::from_secs(120), "the queue is not empty: {:?}", worker.end());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         worker.signal("-TERM");

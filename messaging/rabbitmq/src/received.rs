@@ -148,36 +148,3 @@ fn back() -> BasicNackOptions {
 }
 
 const CLOSED: &str = "the channel that delivered it is closed";
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-    use std::time::Duration;
-
-    use futures_util::StreamExt as _;
-    use idem_messages::Delivery as _;
-    use idem_test_servers::RabbitMq;
-    use lapin::BasicProperties;
-    use lapin::options::BasicPublishOptions;
-
-    use super::Received;
-    use crate::connection::{Route, connect_to};
-    use crate::link::{Link, Settings};
-
-    #[tokio::test]
-    async fn a_retry_that_is_repeated_leaves_one_copy() {
-        let node = RabbitMq::start();
-        let (connect, _connection, channel) = connect_to(&node, "orders").await;
-        let (options, properties) = (BasicPublishOptions::default(), BasicProperties::default());
-        channel.basic_publish("".into(), "orders".into(), options, b"1", properties).await.unwrap();
-        let (queue, dead_letters) = ("orders".to_owned(), Route::queue("orders".to_owned()));
-        let settings = Settings { connect, queue, dead_letters, prefetch: 1 };
-        let link = Arc::new(Link::open(Arc::new(settings)).await.unwrap());
-        let message = link.consume().await.unwrap().next().await.unwrap().unwrap();
-        let received = Received::new(message, link.clone());
-        let hour = Duration::from_secs(3600);
-        received.retry(hour).await.unwrap();
-        received.retry(hour).await.unwrap();
-        assert_eq!(link.messages("orders-after-3600000ms").await.unwrap(), 1);
-    }
-}

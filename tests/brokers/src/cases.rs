@@ -18,8 +18,9 @@ use crate::{CountingHandler, DeadLetter, Failed, Handler, Losing, Queue, Setting
 /// How long the broker may take to refuse a dead letter.
 const REFUSED: Duration = Duration::from_secs(2);
 
-/// How long a handler takes that is slower than any broker in the tests waits for an acknowledgement.
-const KEPT: Duration = Duration::from_secs(5);
+/// How long a handler takes that is slower than any broker in the tests waits for an acknowledgement. They wait
+/// five seconds, so that a worker that stands still for a moment keeps its messages.
+const KEPT: Duration = Duration::from_secs(7);
 
 /// Runs every case, each on a queue with a name of its own.
 pub async fn every<Q: Queue>(open: impl AsyncFn(&'static str) -> Q) {
@@ -104,7 +105,7 @@ async fn what_cannot_be_handled_is_set_aside_with_its_reason_and_headers(queue: 
 }
 
 async fn a_pause_is_kept_and_holds_up_no_other_message(queue: &impl Queue) {
-    let (shop, pause) = (Shop::default(), Duration::from_secs(3));
+    let (shop, pause) = (Shop::default(), Duration::from_secs(5));
     let seen = shop.clone();
     let handler = shop.notes(move |order| {
         let first = seen.begun(&order).len() == 1;
@@ -161,8 +162,7 @@ async fn a_dead_letter_tells_the_last_error_in_one_line_of_bounded_length(queue:
 async fn a_message_is_delivered_once_while_it_is_worked_at(queue: &impl Queue) {
     let shop = Shop::default();
     queue.send("1").await;
-    // Longer than any broker in the tests waits for an acknowledgement.
-    let summary = work_off(queue, Shop::settings(), shop.ships(Duration::from_secs(5))).await;
+    let summary = work_off(queue, Shop::settings(), shop.ships(KEPT)).await;
     assert_eq!((summary.taken, shop.deliveries()), (1, 1), "{summary:?}");
 }
 
@@ -172,10 +172,25 @@ async fn a_worker_that_is_shut_down_finishes_what_runs_and_the_rest_is_there_at_
         queue.send(&order.to_string()).await;
     }
     let (end, ended) = oneshot::channel::<()>();
-    let work = queue.work(ended.map(drop).boxed(), Shop::settings(), shop.ships(Duration::from_secs(1)));
-    let (summary, ()) = tokio::join!(work, async {
-        until("it works", async || shop.effects().len() == 10).await;
+    let (notices, noticed) = oneshot::channel::<()>();
+    let (gate, ships) = (Arc::new(Semaphore::new(0)), shop.clone());
+    let may_end = gate.clone();
+    let handler = shop.notes(move |order| {
+        let (gate, shop) = (gate.clone(), ships.clone());
+        async move {
+            let _ = gate.acquire().await;
+            shop.ship(order, Duration::ZERO).await
+        }
+    });
+    let shutdown = ended.map(|_| {
+        let _ = notices.send(());
+    });
+    let (summary, ()) = tokio::join!(queue.work(shutdown.boxed(), Shop::settings(), handler), async {
+        until("all handlers run", async || shop.deliveries() == 10).await;
         end.send(()).unwrap();
+        // No handler ends before the worker knows of its shutdown.
+        noticed.await.unwrap();
+        may_end.close();
     });
     assert_eq!((summary.acknowledged, shop.effects().len()), (10, 10), "{summary:?}");
     assert_eq!(summary.broker_errors, 0);
@@ -211,13 +226,14 @@ pub async fn a_message_stays_while_it_cannot_be_set_aside(queue: &impl Losing) {
             Err(Failed::Becomes(Disposition::reject(Reason::Terminal)))
         }
     });
-    let settings = Shop::settings().broker_timeout(REFUSED);
+    let progress = Progress::new();
+    let settings = Shop::settings().broker_timeout(REFUSED).progress(&progress);
     let (summary, ()) = tokio::join!(queue.work(ended.map(drop).boxed(), settings, poison), async {
         until("its handler runs", async || shop.deliveries() >= 1).await;
         queue.lose_dead_letters().await;
         lost.close();
         // The broker may refuse late, or the wait for its refusal may time out.
-        tokio::time::sleep(REFUSED * 3 / 2).await;
+        until("it is refused", async || progress.summary().broker_errors >= 1).await;
         end.send(()).unwrap();
     });
     assert!(summary.broker_errors >= 1 && summary.rejected == 0, "{summary:?}");

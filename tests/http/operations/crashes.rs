@@ -16,8 +16,8 @@ use super::{App, is_the_same, of, place, request, router, settings, until_over};
 const ROLE: &str = "IDEM_TEST_OPERATIONS";
 const FILE: &str = "IDEM_TEST_FILE";
 
-/// Long enough for a request after the kill, and short enough to wait for.
-const LEASE: Duration = Duration::from_secs(3);
+/// Long enough for a request after the kill, also of a process that stands still for a moment.
+const LEASE: Duration = Duration::from_secs(5);
 
 #[test]
 fn child() {

@@ -43,7 +43,7 @@ pub(crate) trait Database: Sized + Send + Sync + 'static {
 }
 
 /// How long a request waits for a connection of the pool.
-const PATIENCE: Duration = Duration::from_secs(3);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) struct Pg(pub(crate) Postgres);
 

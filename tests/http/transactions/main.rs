@@ -41,7 +41,6 @@ on_both! {
         a_client_that_goes_away_ends_its_handler_and_frees_its_key
         a_response_that_cannot_be_recorded_is_an_error_and_nothing_stays
         a_kept_refusal_is_replayed_and_what_its_handler_wrote_is_undone
-        a_kept_failure_of_grpc_is_replayed_and_what_its_method_wrote_is_undone
         a_refusal_that_forgets_its_key_leaves_nothing_and_the_corrected_request_runs
         a_key_is_one_tenants_for_one_request_and_is_required
         a_transaction_is_taken_once_and_only_where_there_is_one

@@ -129,13 +129,6 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_a_key_gets_one_that_no_other_has() {
-        let random = || Key::of(None, "POST example.com/payments");
-        assert_eq!(random().len(), 32);
-        assert_ne!(random(), random());
-    }
-
-    #[test]
     fn a_key_is_sent_as_a_string_and_shown_nowhere() {
         let sent = header(r#"a"b\c"#).unwrap();
         assert_eq!(sent.to_str().unwrap(), r#""a\"b\\c""#);

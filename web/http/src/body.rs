@@ -369,13 +369,4 @@ mod tests {
         assert_eq!(body.frame().await.unwrap().unwrap_err().to_string(), "gone");
         assert!(body.frame().await.is_none());
     }
-
-    #[tokio::test]
-    async fn a_body_at_the_limit_is_whole() {
-        let full: Full<Bytes> = Full::new(Bytes::from_static(b"abc"));
-        assert!(matches!(gather(full, 3).await, Gathered::Whole(bytes, None) if bytes == "abc"));
-        assert!(
-            matches!(gather(Full::new(Bytes::new()), 0).await, Gathered::Whole(bytes, None) if bytes.is_empty())
-        );
-    }
 }

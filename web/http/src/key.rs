@@ -212,15 +212,6 @@ mod tests {
         assert_eq!(read_one("x".repeat(256).as_bytes(), Syntax::Lenient), Err(Malformed::TooLong));
     }
 
-    #[test]
-    fn two_headers_are_no_key_even_if_they_are_alike() {
-        let mut headers = HeaderMap::new();
-        headers.append(HEADER, HeaderValue::from_static("\"a\""));
-        headers.append(HEADER, HeaderValue::from_static("\"a\""));
-        assert_eq!(read(&headers, &HEADER, Syntax::Lenient), Err(Malformed::Several));
-        assert_eq!(read(&HeaderMap::new(), &HEADER, Syntax::Lenient), Ok(None));
-    }
-
     proptest! {
         #[test]
         fn every_text_of_ascii_comes_back_from_its_string(key in "[ -~]{1,255}") {

@@ -3,7 +3,6 @@
 #![allow(clippy::duplicate_mod, reason = "the same cases run on each framework")]
 
 mod client;
-mod proxy;
 
 #[path = "cases.rs"]
 mod actix;

@@ -8,7 +8,7 @@ use idem_test_servers::Kafka;
 use crate::support::Orders;
 
 /// How long a dropped worker takes at most to leave the group.
-const LEFT: Duration = Duration::from_secs(2);
+const LEFT: Duration = Duration::from_secs(5);
 
 #[tokio::test]
 async fn a_kafka_source_that_retries_in_its_worker_does_what_every_source_must() {

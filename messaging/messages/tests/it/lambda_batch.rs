@@ -9,8 +9,7 @@ use std::time::{Duration, SystemTime};
 use aws_lambda_events::event::sqs::{SqsEvent, SqsMessage};
 use idem::lambda::batch::{self, Batch, BatchResponse, OnReject};
 use idem::message::{Disposition, Reason};
-use idem::protocol::{Claim, Owner};
-use idem::{Error, KeyBuilder, MemoryStore, OnCrash, Operation, RecordKey, ResultRules, Scope, Store};
+use idem::{Error, KeyBuilder, MemoryStore, Operation, RecordKey, ResultRules, Scope, Store};
 use idem_testing::{Fault, FaultStore, OperationKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -175,20 +174,6 @@ async fn a_rejected_record_is_sent_on_and_acknowledged_where_the_user_says_so() 
     assert_eq!(failures(&response), ["m2"]);
     let expected = [("m3".to_owned(), Reason::InvalidKey), ("m1".to_owned(), Reason::Terminal)];
     assert_eq!(*sent_on.lock().unwrap(), expected);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_record_in_flight_elsewhere_is_delivered_again() {
-    let shop = Shop::default();
-    let lease = Duration::from_secs(30);
-    let (owner, ttl, on_crash) = (Owner::random(), lease, OnCrash::Rerun);
-    let claim = Claim::new(owner, lease, ttl).with_on_crash(on_crash);
-    shop.store.claim(&key("1"), &claim).await.unwrap();
-    let records = || standard(&[("m1", "1 ok"), ("m2", "2 ok")]);
-    assert_eq!(shop.process(records()).await, ["m1"]);
-    sleep(lease).await;
-    assert_eq!(shop.process(records()).await, [""; 0]);
-    assert_eq!(shop.ran(), ["2", "1"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -54,14 +54,6 @@ async fn crashed(store: &impl Store, on_crash: OnCrash) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_success_and_its_replay_are_acknowledged() {
-    let store = MemoryStore::new();
-    for _ in 0..2 {
-        assert_eq!(call(&store, &operation(), Ok(1)).await, Disposition::Acknowledge);
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_call_in_flight_elsewhere_is_retried_when_the_lease_is_over() {
     let store = MemoryStore::new();
     crashed(&store, OnCrash::Rerun).await;
@@ -80,18 +72,6 @@ async fn a_failed_call_is_retried_later_after_each_attempt() {
         pauses.push(retry(call(&store, &operation(), Err(Failure::Transient)).await).as_secs());
     }
     assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_terminal_error_and_its_replay_are_rejected() {
-    let store = MemoryStore::new();
-    let operation = operation().terminal(|error: &Failure| matches!(error, Failure::Final));
-    for _ in 0..2 {
-        let call = operation.run(&store, "a", async || Err::<u8, _>(Failure::Final));
-        assert_eq!(reason(settle(call).await.disposition), Reason::Terminal);
-    }
-    let call = operation.run(&store, "b", async || Err::<u8, _>(Failure::Transient));
-    assert_eq!(retry(settle(call).await.disposition), Duration::from_secs(1));
 }
 
 #[tokio::test(start_paused = true)]

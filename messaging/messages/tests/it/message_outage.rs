@@ -206,16 +206,6 @@ async fn a_group_that_is_held_up_does_not_stop_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_duplicate_in_one_consumer_is_done_when_the_first_is() {
-    let shop = Shop::new();
-    let broker = Broker::new(&shop.store);
-    let messages = broker.messages(&["1 ok", "1 ok", "1 ok"]);
-    let summary = Consumer::new().run(stream::iter(messages), |m| shop.ship(m)).await;
-    assert_eq!(broker.told(), message_support::told(&[(1, "ack 1"), (1, "ack 1"), (1, "ack 1")]));
-    assert_eq!((shop.ran().len(), summary.replayed, summary.retried), (1, 2, 0));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_broker_that_stalls_is_not_told_all_missed_extensions_in_a_burst() {
     let shop = Shop::new();
     let broker = Broker::new(&shop.store);

@@ -11,7 +11,7 @@ use idem_broker_tests::{DeadLetter, Handler, Losing, Queue, Settings};
 use idem_messages::{ERROR, REASON, Redrive, RedriveSummary, StoredLetter};
 use idem_nats::{Source, Summary};
 
-pub(crate) const ACK_WAIT: Duration = Duration::from_secs(2);
+pub(crate) const ACK_WAIT: Duration = Duration::from_secs(5);
 
 pub(crate) struct Orders {
     pub(crate) jetstream: Context,

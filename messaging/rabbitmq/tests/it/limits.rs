@@ -109,7 +109,7 @@ async fn messages_of_a_group_are_handled_in_order_though_one_is_retried(rabbit: 
         async move {
             handling.await?;
             if first {
-                return Err(Failed::Becomes(Disposition::retry(Duration::from_millis(400))));
+                return Err(Failed::Becomes(Disposition::retry(Duration::from_secs(4))));
             }
             handled.lock().unwrap().push(order);
             Ok(())

@@ -8,6 +8,12 @@ use idem_broker_tests::{DeadLetter, Handler, Losing, Queue, Settings};
 use idem_messages::{ERROR, REASON, Redrive, RedriveSummary, StoredLetter};
 use idem_sqs::{Source, Summary};
 
+/// How long a message stays hidden from others while a worker has it, in seconds.
+const VISIBILITY: &str = "5";
+
+/// The same of a dead letter, which a redrive may leave hidden.
+const VISIBILITY_OF_LETTERS: &str = "2";
+
 pub(crate) fn client(url: &str) -> Client {
     let config = aws_sdk_sqs::Config::builder()
         .behavior_version(BehaviorVersion::latest())
@@ -31,8 +37,8 @@ impl Orders {
         // SQS allows 80 characters.
         let name: String = name.chars().take(60).collect();
         let (client, dead_name) = (client(url), format!("{name}-dead{kind}"));
-        let queue = make(&client, &format!("{name}{kind}")).await;
-        let dead = make(&client, &dead_name).await;
+        let queue = make(&client, &format!("{name}{kind}"), VISIBILITY).await;
+        let dead = make(&client, &dead_name, VISIBILITY_OF_LETTERS).await;
         Self { client, queue, dead, dead_name }
     }
 
@@ -44,7 +50,9 @@ impl Orders {
         let mut letters = Vec::new();
         loop {
             let asked = self.client.receive_message().queue_url(&self.dead).max_number_of_messages(10);
-            let told = asked.message_attribute_names("All").send().await.unwrap();
+            // Hides them for a minute, so that none is counted twice.
+            let asked = asked.message_attribute_names("All").visibility_timeout(60);
+            let told = asked.send().await.unwrap();
             match told.messages {
                 Some(messages) if !messages.is_empty() => letters.extend(messages),
                 _ => return letters,
@@ -53,9 +61,9 @@ impl Orders {
     }
 }
 
-async fn make(client: &Client, name: &str) -> String {
-    let mut asked =
-        client.create_queue().queue_name(name).attributes(QueueAttributeName::VisibilityTimeout, "2");
+async fn make(client: &Client, name: &str, visibility: &str) -> String {
+    let create = client.create_queue().queue_name(name);
+    let mut asked = create.attributes(QueueAttributeName::VisibilityTimeout, visibility);
     if name.ends_with(".fifo") {
         asked = asked.attributes(QueueAttributeName::FifoQueue, "true");
         asked = asked.attributes(QueueAttributeName::ContentBasedDeduplication, "true");
@@ -114,6 +122,6 @@ impl Losing for Orders {
     }
 
     async fn restore_dead_letters(&self) {
-        make(&self.client, &self.dead_name).await;
+        make(&self.client, &self.dead_name, VISIBILITY_OF_LETTERS).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Requests whose key is in flight: how long they wait, and how long they are told to wait.
+//! Requests whose key is in flight: how long they wait.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,18 +70,4 @@ async fn the_retry_of_a_broken_connection_is_answered_when_the_handler_is_done()
     may_end.add_permits(1);
     let second = Answer::read(&mut second).await;
     assert_eq!((&second.body[..], second.is_replay()), (&b"done"[..], true));
-}
-
-#[tokio::test]
-async fn a_refused_duplicate_comes_again_in_a_second_or_two_while_the_lease_runs() {
-    for (lease, longest) in [(30_000, 2), (1_500, 2), (400, 1)].map(|(ms, s)| (Duration::from_millis(ms), s))
-    {
-        let (server, begun, may_end) = slow(|builder| builder.lease(lease).wait(Duration::ZERO)).await;
-        let mut first = Request::post("/pay", "k").send(server.address).await;
-        begun.acquire().await.unwrap().forget();
-        let seconds = server.ask(Request::post("/pay", "k")).await.retry_after();
-        assert!((1..=longest).contains(&seconds), "{lease:?}: {seconds}");
-        may_end.add_permits(1);
-        Answer::read(&mut first).await;
-    }
 }

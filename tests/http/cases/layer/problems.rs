@@ -22,16 +22,6 @@ async fn the_type_of_a_problem_is_its_section_in_the_documentation() {
 }
 
 #[tokio::test]
-async fn a_problem_is_never_stored() {
-    let (server, runs) = with(|builder| builder.max_request_bytes(3)).await;
-    assert_eq!(server.ask(Request::post("/pay", "k").body("abcd")).await.status, 413);
-    assert_eq!(server.ask(Request::post("/pay", "k").body("abc")).await.status, 201);
-    assert_eq!(server.ask(Request::post("/pay", "k").body("xyz")).await.status, 422);
-    assert!(server.ask(Request::post("/pay", "k").body("abc")).await.is_replay());
-    assert_eq!(runs.count(), 1);
-}
-
-#[tokio::test]
 async fn the_openapi_fragment_says_what_is_answered() {
     let fragment: serde_json::Value =
         serde_json::from_str(include_str!("../../../../docs/idempotency.openapi.json")).unwrap();

@@ -1,6 +1,7 @@
 //! A worker's process: its arguments, its run, and its end.
 
 use std::io::Read as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -15,8 +16,11 @@ use tower::ServiceExt as _;
 
 use crate::{Broker, Failure, Kind, Order, Shop};
 
-/// The lease of an order.
-const LEASE: Duration = Duration::from_millis(1_500);
+/// The lease of an order, in milliseconds.
+const LEASE_MS: u64 = 1_500;
+
+/// The number of SIGTERM.
+const TERMINATE: i32 = 15;
 
 /// How long a worker waits for a store that is down.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -28,6 +32,8 @@ pub struct Worker {
     store: String,
     folder: PathBuf,
     work_ms: u64,
+    #[arg(long, default_value_t = LEASE_MS)]
+    lease_ms: u64,
 }
 
 impl Worker {
@@ -35,7 +41,8 @@ impl Worker {
     #[must_use]
     pub fn new(address: &str, store: &str, folder: &Path, work: Duration) -> Self {
         let work_ms = u64::try_from(work.as_millis()).unwrap_or(u64::MAX);
-        Self { address: address.to_owned(), store: store.to_owned(), folder: folder.to_owned(), work_ms }
+        let (address, store, folder) = (address.to_owned(), store.to_owned(), folder.to_owned());
+        Self { address, store, folder, work_ms, lease_ms: LEASE_MS }
     }
 
     /// Opens the store, and the database if it keeps the effects.
@@ -51,8 +58,8 @@ impl Worker {
             }
             false => None,
         };
-        let work = Duration::from_millis(self.work_ms);
-        Ok(Shop { database, ..Shop::new(choice.open().await?, LEASE, self.folder.clone(), work) })
+        let (lease, work) = (Duration::from_millis(self.lease_ms), Duration::from_millis(self.work_ms));
+        Ok(Shop { database, ..Shop::new(choice.open().await?, lease, self.folder.clone(), work) })
     }
 
     /// The same, but waits for a store that is down. In production a supervisor would restart the worker until the store is up.
@@ -137,7 +144,8 @@ impl Process {
         self.signal("-TERM")?;
         for _ in 0..3_000 {
             if let Some(status) = self.child.try_wait()? {
-                return Ok(status.success());
+                // SIGTERM ends a worker that has not installed its handler yet, and so has not begun.
+                return Ok(status.success() || status.signal() == Some(TERMINATE));
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

@@ -242,11 +242,3 @@ impl App {
         })
     }
 }
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn the_catalogue_is_as_it_was_committed() {
-        idem_testing::assert_catalogue("idem.catalogue");
-    }
-}

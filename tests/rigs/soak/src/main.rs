@@ -175,11 +175,3 @@ async fn soak(options: Soak) -> Result<bool, Failure> {
     }
     Ok(report.violations.is_empty())
 }
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn the_catalogue_is_as_it_was_committed() {
-        idem_testing::assert_catalogue("idem.catalogue");
-    }
-}

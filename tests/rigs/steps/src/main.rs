@@ -334,11 +334,3 @@ fn judge(log: &Path, results: &[(u64, Vec<u64>)]) -> Result<Report, Failure> {
     }
     Ok(report)
 }
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn the_catalogue_is_as_it_was_committed() {
-        idem_testing::assert_catalogue("idem.catalogue");
-    }
-}

@@ -15,15 +15,3 @@ fn of_workers_killed_at_random_moments_none_runs_a_step_that_was_acknowledged() 
     // Neither count is 0: workers died within steps and between them.
     assert!(count("repeated_before_acknowledged") > 0 && count("resumed") > 0, "{ended:?}");
 }
-
-#[test]
-fn a_machine_without_servers_is_told_how_to_get_them() {
-    idem_test_servers::says_what_is_missing(
-        env!("CARGO_BIN_EXE_steps"),
-        &[
-            (&["--store", "redis"], &["redis"]),
-            (&["--store", "postgres"], &["postgres"]),
-            (&["--store", "mysql"], &["mysql"]),
-        ],
-    );
-}

@@ -375,11 +375,3 @@ async fn perform(arguments: &Arguments) -> Result<bool, Failure> {
     }
     run(arguments, &url).await
 }
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn the_catalogue_is_as_it_was_committed() {
-        idem_testing::assert_catalogue("idem.catalogue");
-    }
-}

@@ -7,7 +7,7 @@ use http::Extensions;
 use idem_client::{IdempotencyMiddleware, Policy};
 use reqwest_middleware::{ClientBuilder, Error, Middleware, Next, Result};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 /// Counts attempts, and fails as it is told to.
 #[derive(Clone, Default)]
@@ -78,7 +78,10 @@ async fn only_an_error_that_may_go_better_is_a_reason_to_send_again() {
     let (answer, attempts) = post(quick(), false, "ftp://127.0.0.1/").await;
     assert!(answer.is_err());
     assert_eq!(attempts, 1);
-    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    // A port that is taken, and on which nobody listens.
+    let taken = TcpSocket::new_v4().unwrap();
+    taken.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let closed = taken.local_addr().unwrap();
     let (answer, attempts) = post(quick(), false, &format!("http://{closed}")).await;
     assert!(matches!(answer, Err(Error::Reqwest(error)) if error.is_connect()));
     assert_eq!(attempts, 3);

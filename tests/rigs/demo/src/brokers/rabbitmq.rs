@@ -1,6 +1,6 @@
 //! The broker of the demo: sets up the queues, and counts their messages.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use idem::message::{Consumer, Summary};
@@ -14,6 +14,9 @@ use crate::{Broker, CONCURRENCY, Failure, Kind, Order, Setup, ShipError, Shop};
 
 /// How long a message waits for a worker before it becomes a dead letter. The `ttl` of [`ship`](crate::ship) is longer.
 const MESSAGE_TTL: Duration = Duration::from_secs(6 * 24 * 60 * 60);
+
+/// How long a node that was started again may refuse to show the queue.
+const NOT_READY: Duration = Duration::from_secs(60);
 
 const ORDERS: &str = "orders";
 const DEAD_LETTERS: &str = "orders-dead";
@@ -49,6 +52,11 @@ async fn declare(channel: &Channel, setup: &Setup) -> Result<(), Failure> {
 }
 
 impl OnRabbitMq {
+    async fn reconnect(&mut self) -> Result<(), Failure> {
+        (self.connection, self.channel) = connect(&self.server).await?;
+        self.ready(ORDERS).await.map(drop)
+    }
+
     async fn ready(&self, queue: &str) -> Result<u64, Failure> {
         let look = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
         let queue = self.channel.queue_declare(queue.into(), look, FieldTable::default()).await?;
@@ -81,8 +89,14 @@ impl Broker for OnRabbitMq {
 
     async fn restart(&mut self) -> Result<(), Failure> {
         self.server.server().restart();
-        (self.connection, self.channel) = connect(&self.server).await?;
-        Ok(())
+        let begin = Instant::now();
+        // A node listens a moment before its queues can be used.
+        loop {
+            match self.reconnect().await {
+                Err(_) if begin.elapsed() < NOT_READY => tokio::time::sleep(Duration::from_millis(200)).await,
+                connected => return connected,
+            }
+        }
     }
 
     fn address(&self) -> String {

@@ -18,9 +18,6 @@ use tempfile::TempDir;
 
 type Anything<T> = Result<T, Failure>;
 
-/// How long a received message stays hidden, in seconds.
-const VISIBILITY: u64 = 1;
-
 /// How often a message is delivered before it becomes a dead letter.
 const DELIVERIES: u32 = 4;
 
@@ -36,13 +33,14 @@ struct Queues {
 }
 
 impl Queues {
-    async fn open() -> Anything<Self> {
+    /// `visibility` is how long a received message stays hidden, in seconds.
+    async fn open(visibility: u64) -> Anything<Self> {
         let aws = Aws::start();
         let sqs = client(&aws.url());
         let fifo = async |name: &str, redrive: Option<String>| -> Anything<String> {
             let create = sqs.create_queue().queue_name(name);
             let create = create.attributes(QueueAttributeName::FifoQueue, "true");
-            let create = create.attributes(QueueAttributeName::VisibilityTimeout, VISIBILITY.to_string());
+            let create = create.attributes(QueueAttributeName::VisibilityTimeout, visibility.to_string());
             let create = redrive.into_iter().fold(create, |create, redrive| {
                 create.attributes(QueueAttributeName::RedrivePolicy, redrive)
             });
@@ -123,12 +121,12 @@ fn failures(delivery: &Delivery) -> Vec<String> {
 
 #[tokio::test]
 async fn a_group_stands_still_at_its_first_failure_and_goes_on_in_order_when_that_is_over() -> Anything<()> {
-    let mut queues = Queues::open().await?;
+    let mut queues = Queues::open(3).await?;
     queues.dead_letters = Some(DeadLetters { sqs: queues.sqs.clone(), queue: queues.dead.clone() });
     let identifiers = send_both(&queues).await?;
     // Order 3 is in flight with a worker that is dead.
     let key = KeyBuilder::new().literal("order/").part(&3_u64).finish()?;
-    let lease = Duration::from_millis(1_500);
+    let lease = Duration::from_secs(5);
     let (owner, ttl) = (Owner::random(), Duration::from_secs(60));
     let fingerprint = None;
     let gone = Claim::new(owner, lease, ttl).with_fingerprint(fingerprint);
@@ -160,7 +158,7 @@ async fn a_group_stands_still_at_its_first_failure_and_goes_on_in_order_when_tha
 
 #[tokio::test]
 async fn poison_that_is_left_to_the_redrive_policy_takes_with_it_what_stands_behind_it() -> Anything<()> {
-    let queues = Queues::open().await?;
+    let queues = Queues::open(1).await?;
     let identifiers = send_both(&queues).await?;
     let mapping = queues.mapping();
     let mut function = service_fn(|event| handle(&queues.shop, queues.dead_letters.as_ref(), event));
@@ -188,7 +186,7 @@ async fn poison_that_is_left_to_the_redrive_policy_takes_with_it_what_stands_beh
 
 #[tokio::test]
 async fn a_batch_that_nobody_answered_for_comes_again_in_order_and_ships_nothing_twice() -> Anything<()> {
-    let queues = Queues::open().await?;
+    let queues = Queues::open(1).await?;
     for order in A {
         queues.send("a", &order.to_string(), order, 1).await?;
     }
@@ -222,7 +220,7 @@ async fn a_batch_that_nobody_answered_for_comes_again_in_order_and_ships_nothing
 
 #[tokio::test]
 async fn a_dead_letter_keeps_the_messages_own_attributes() -> Anything<()> {
-    let mut queues = Queues::open().await?;
+    let mut queues = Queues::open(1).await?;
     queues.dead_letters = Some(DeadLetters { sqs: queues.sqs.clone(), queue: queues.dead.clone() });
     let event: SqsEvent = serde_json::from_value(json!({ "Records": [{
         "messageId": "m-1",

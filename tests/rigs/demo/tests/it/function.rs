@@ -65,6 +65,7 @@ impl Runtime {
             .args(["--broker", "lambda", "function", "-", &store])
             .arg(folder)
             .arg(work_ms.to_string())
+            .args(["--lease-ms", "6000"])
             .env("AWS_LAMBDA_RUNTIME_API", self.server.address.to_string())
             .env("AWS_LAMBDA_FUNCTION_NAME", "ship")
             .env("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "128")
@@ -92,7 +93,8 @@ async fn a_function_that_lambda_invokes_again_or_kills_ships_every_order_with_on
     let ledger = Ledger::new(folder.path().to_owned());
     let effects = || ledger.read("effects").unwrap();
     let mut runtime = Runtime::start().await;
-    let mut function = runtime.function(folder.path(), 300);
+    // Its work is long enough for the kill to come in the middle of it.
+    let mut function = runtime.function(folder.path(), 4_000);
     let parcel = runtime.ship(7).await;
     assert_eq!(runtime.ship(7).await, parcel);
     assert_eq!(effects(), ["7"]);
@@ -109,7 +111,7 @@ async fn a_function_that_lambda_invokes_again_or_kills_ships_every_order_with_on
     }
     function.kill().unwrap();
     function.wait().unwrap();
-    let mut function = runtime.function(folder.path(), 300);
+    let mut function = runtime.function(folder.path(), 0);
     let (kind, refusal) = runtime.invoke(8, 1).await;
     assert_eq!((kind.as_str(), effects().len()), ("error", 2), "{refusal}");
     let parcel = loop {

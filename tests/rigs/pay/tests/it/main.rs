@@ -5,4 +5,3 @@
 mod on_a_server;
 mod processes;
 mod shop;
-mod unavailable;
