@@ -9,7 +9,7 @@ use std::{fmt, fs, io, thread};
 
 use tempfile::TempDir;
 
-/// The number of attempts to start a server: another test may take the port between its choice and its use.
+/// The number of attempts to start a server: another process may have named the port that was chosen.
 pub(crate) const TRIES: usize = 5;
 
 /// The longest time that a server may take to start or to end.
@@ -180,11 +180,16 @@ fn is_stopped(id: u32) -> bool {
     states.all(|state| state.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')))
 }
 
-/// A port that nobody listened on a moment ago.
+/// A port on which nobody listens. For a minute the kernel gives it to no other process that asks for any port: it waits for late
+/// packets of a connection that the port's side closed first. A server that names the port may listen there.
 #[must_use]
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    listener.local_addr().unwrap().port()
+    let address = listener.local_addr().unwrap();
+    let client = TcpStream::connect(address).unwrap();
+    drop(listener.accept().unwrap());
+    drop(client);
+    address.port()
 }
 
 /// Returns once `condition` holds.

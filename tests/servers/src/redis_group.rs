@@ -87,7 +87,8 @@ fn node() -> Server {
     )
 }
 
-/// A master, its replica, and three sentinels that promote the replica when the master has been gone for half a second.
+/// A master, its replica, and three sentinels that promote the replica when the master has been gone for three seconds: on a busy
+/// machine one that is there may be silent for a second.
 #[derive(Debug)]
 pub struct RedisSentinel {
     /// The server that is the master at first.
@@ -150,7 +151,7 @@ fn sentinel(master: u16) -> Server {
                 let name = RedisSentinel::SERVICE;
                 let text = format!(
                     "bind 127.0.0.1\ndir {}\nsentinel monitor {name} 127.0.0.1 {master} 2\nsentinel \
-                     down-after-milliseconds {name} 500\nsentinel failover-timeout {name} 2000\n",
+                     down-after-milliseconds {name} 3000\nsentinel failover-timeout {name} 2000\n",
                     folder.display()
                 );
                 fs::write(&conf, text).unwrap();
