@@ -137,7 +137,7 @@ async fn a_pooler_is_found_out_though_the_role_has_the_stores_lock_timeout() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pooler_that_comes_in_front_of_a_running_process_is_found_out() {
     let mut server = Postgres::start();
-    let line = Proxy::start(&server.url(), Duration::ZERO).await;
+    let line = Proxy::start(&server.url()).await;
     let store = PostgresStore::connect(&line.url()).await.unwrap();
     grant(&store, "direct").await;
     let more = format!("default_pool_size={SESSIONS}\nignore_startup_parameters=options,extra_float_digits");
@@ -171,7 +171,7 @@ async fn the_first_call_in_a_transaction_needs_a_second_session_of_the_pooler() 
     for (sessions, works) in [(1, false), (2, true)] {
         let server = Postgres::start();
         let pooler = PgBouncer::start(&server, "transaction", &format!("default_pool_size={sessions}"));
-        let store = PostgresStore::builder(&pooler.url()).operation_timeout(Duration::from_secs(1));
+        let store = PostgresStore::builder(&pooler.url()).operation_timeout(Duration::from_secs(3));
         let store = store.connect().await.unwrap();
         let mut client = another(&pooler.url()).await;
         let mut tx = client.begin().await.unwrap();
