@@ -251,42 +251,17 @@ fn a_lease_is_renewed_and_a_result_recorded_while_the_callers_runtime_is_blocked
     });
     // Nothing drives the first runtime any more. Another thread renews, as the engine's renewal thread does.
     let renewal = Renew::new(owner, held.fence, HOUR);
-    let entered = first.enter();
     let renewed = std::thread::scope(|scope| {
-        let renewing = scope.spawn(|| {
-            let _entered = first.enter();
-            futures_executor(store.renew(&key("order"), &renewal))
-        });
+        let renewing = scope.spawn(|| runtime().block_on(store.renew(&key("order"), &renewal)));
         renewing.join().unwrap()
     });
     assert_eq!(renewed.unwrap(), RenewAnswer::Held);
-    drop(entered);
     drop(first);
-    let second = runtime();
-    second.block_on(async {
+    runtime().block_on(async {
         let done = store.complete(&key("order"), &completion(owner, held, b"done")).await.unwrap();
         assert_eq!(done, CompleteAnswer::Done);
         assert!(is_replayed(&store, "order").await);
     });
-}
-
-/// Polls a future on this thread, in no runtime of its own.
-fn futures_executor<T>(future: impl Future<Output = T>) -> T {
-    struct Thread(std::thread::Thread);
-    impl std::task::Wake for Thread {
-        fn wake(self: std::sync::Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = std::sync::Arc::new(Thread(std::thread::current())).into();
-    let mut context = std::task::Context::from_waker(&waker);
-    let mut future = std::pin::pin!(future);
-    loop {
-        if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut context) {
-            return value;
-        }
-        std::thread::park();
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -84,11 +84,11 @@ pub(crate) fn left_alone(mode: &str, work: impl FnOnce(&str)) {
     assert_eq!(differences(&before, &after), [""; 0]);
 }
 
-/// The store and the outbox work through a pooler in this mode, and leave nothing behind.
-async fn works_through(mode: &str, more: &str) {
+/// The store and the outbox work through a pooler in transaction mode with these settings, and leave nothing behind.
+async fn works_through(settings: &str) {
     let server = Postgres::shared();
     let direct = others_find(&server.url()).await;
-    let pooler = pooler(&server, mode, more);
+    let pooler = pooler(&server, "transaction", settings);
     let store = PostgresStore::builder(&pooler.url()).connections(1).connect().await.unwrap();
     for number in 0..10 {
         let name = format!("order {number}");
@@ -113,12 +113,12 @@ async fn works_through(mode: &str, more: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pooler_in_transaction_mode_gives_no_settings_of_the_store_to_other_clients() {
-    works_through("transaction", "").await;
+    works_through("").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pooler_that_drops_the_startup_options_is_found_out() {
-    works_through("transaction", "ignore_startup_parameters=options,extra_float_digits").await;
+    works_through("ignore_startup_parameters=options,extra_float_digits").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -232,9 +232,4 @@ async fn statements_that_sqlx_names_meet_those_of_another_client_though_it_cache
     let error = named().await.unwrap_err();
     let code = error.as_database_error().and_then(|error| error.code().map(|code| code.into_owned()));
     assert_eq!(code.as_deref(), Some("42P05"), "{error}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_pooler_in_session_mode_gives_no_settings_of_the_store_to_other_clients() {
-    works_through("session", "default_pool_size=20").await;
 }
