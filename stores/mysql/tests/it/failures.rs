@@ -101,18 +101,23 @@ async fn a_terminated_session_is_not_noticed_by_the_caller() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_gone_is_unavailable_within_the_operation_timeout() {
     let mut server = MariaDb::start();
-    let store = connected(builder(&server.url()).operation_timeout(TIME)).await;
+    let store = connected(&builder(&server.url()).operation_timeout(TIME)).await;
     server.server().kill();
-    let begin = Instant::now();
-    let error = store.claim(&key("order"), &claim(Owner::random())).await.unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
-    assert!(begin.elapsed() < BOUND, "{:?}", begin.elapsed());
+    let mut kinds = Vec::new();
+    // The time may end in the middle of a try, whose outcome is unknown then. Most tries end before.
+    while kinds.last() != Some(&StoreErrorKind::Unavailable) {
+        assert!(kinds.len() < 5, "{kinds:?}");
+        let begin = Instant::now();
+        let error = store.claim(&key("order"), &claim(Owner::random())).await.unwrap_err();
+        assert!(begin.elapsed() < BOUND, "{:?}", begin.elapsed());
+        kinds.push(error.kind());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_hangs_leaves_the_outcome_unknown_within_bounds() {
     let mut server = MariaDb::start();
-    let store = connected(builder(&server.url()).operation_timeout(TIME)).await;
+    let store = connected(&builder(&server.url()).operation_timeout(TIME)).await;
     while store.claim(&key("warm"), &claim(Owner::random())).await.is_err() {}
     server.server().signal("-STOP");
     let begin = Instant::now();
@@ -315,7 +320,7 @@ async fn while_nothing_can_be_written_sessions_stay_within_their_bound_and_resul
     let (time, table, done) = (Duration::from_secs(1), new_table(), key("done before"));
     let open = || MySqlStore::builder(&server.url()).table(&table);
     record(&open().connect().await.unwrap(), "done before", "kept").await;
-    let store = connected(open().connections(3).operation_timeout(time)).await;
+    let store = connected(&open().connections(3).operation_timeout(time)).await;
     while store.claim(&done, &claim(Owner::random())).await.is_err() {}
     let mut other = sqlx::MySqlPool::connect(&server.url()).await.unwrap().acquire().await.unwrap().detach();
     other.execute("FLUSH TABLES WITH READ LOCK").await.unwrap();

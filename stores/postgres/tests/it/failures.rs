@@ -103,18 +103,23 @@ async fn a_terminated_backend_is_not_noticed_by_the_caller() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_gone_is_unavailable_within_the_operation_timeout() {
     let mut server = Postgres::start();
-    let store = connected(builder(&server.url()).operation_timeout(TIME)).await;
+    let store = connected(&builder(&server.url()).operation_timeout(TIME)).await;
     server.server().kill();
-    let begin = Instant::now();
-    let error = store.claim(&key("order"), &claim(Owner::random())).await.unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
-    assert!(begin.elapsed() < BOUND, "{:?}", begin.elapsed());
+    let mut kinds = Vec::new();
+    // The time may end in the middle of a try, whose outcome is unknown then. Most tries end before.
+    while kinds.last() != Some(&StoreErrorKind::Unavailable) {
+        assert!(kinds.len() < 5, "{kinds:?}");
+        let begin = Instant::now();
+        let error = store.claim(&key("order"), &claim(Owner::random())).await.unwrap_err();
+        assert!(begin.elapsed() < BOUND, "{:?}", begin.elapsed());
+        kinds.push(error.kind());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_hangs_leaves_the_outcome_unknown_within_bounds() {
     let mut server = Postgres::start();
-    let store = connected(builder(&server.url()).operation_timeout(TIME)).await;
+    let store = connected(&builder(&server.url()).operation_timeout(TIME)).await;
     while store.claim(&key("warm"), &claim(Owner::random())).await.is_err() {}
     let backend = server.sql(
         "select pid from pg_stat_activity where pid <> pg_backend_pid() and backend_type = 'client backend'",
@@ -321,7 +326,7 @@ async fn while_no_commit_ends_sessions_stay_within_their_bound_and_results_are_r
     let (owner, held) = grant(&patient, "done before").await;
     patient.complete(&done, &completion(owner, held, b"kept")).await.unwrap();
     drop(patient);
-    let store = connected(open().connections(3).operation_timeout(time)).await;
+    let store = connected(&open().connections(3).operation_timeout(time)).await;
     while store.claim(&done, &claim(Owner::random())).await.is_err() {}
     // A standby that is not there: each commit waits for it, and no timeout of the server's ends that.
     let _ = server.sql("alter system set synchronous_standby_names = 'away'");

@@ -57,7 +57,7 @@ pub(crate) async fn store(url: &str) -> MySqlStore {
 }
 
 /// The store of a builder with a short timeout: on a busy machine its first connection may take longer.
-pub(crate) async fn connected(builder: MySqlStoreBuilder) -> MySqlStore {
+pub(crate) async fn connected(builder: &MySqlStoreBuilder) -> MySqlStore {
     for _ in 0..20 {
         match builder.clone().connect().await {
             Ok(store) => return store,

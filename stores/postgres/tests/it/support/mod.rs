@@ -35,7 +35,7 @@ pub(crate) async fn store(url: &str) -> PostgresStore {
 }
 
 /// The store of a builder with a short timeout: on a busy machine its first connection may take longer.
-pub(crate) async fn connected(builder: PostgresStoreBuilder) -> PostgresStore {
+pub(crate) async fn connected(builder: &PostgresStoreBuilder) -> PostgresStore {
     for _ in 0..20 {
         match builder.clone().connect().await {
             Ok(store) => return store,
