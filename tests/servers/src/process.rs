@@ -180,9 +180,9 @@ fn is_stopped(id: u32) -> bool {
     states.all(|state| state.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')))
 }
 
-/// A port on which nobody listens. For a minute the kernel gives it to no other process that asks for any port, because it
-/// waits for late packets of a connection that was closed on this side first. A server that names the port may listen
-/// there.
+/// A port on which nobody listens. For a minute the kernel gives it to no other process that asks for any
+/// port, because it waits for late packets of a connection that was closed on this side first. A server that
+/// names the port may listen there.
 #[must_use]
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

@@ -87,8 +87,8 @@ fn node() -> Server {
     )
 }
 
-/// A master, its replica, and three sentinels that promote the replica when the master has been gone for three seconds: on a
-/// busy machine a master that is there may be silent for a second.
+/// A master, its replica, and three sentinels that promote the replica when the master has been gone for
+/// three seconds: on a busy machine a master that is there may be silent for a second.
 #[derive(Debug)]
 pub struct RedisSentinel {
     /// The server that is the master at first.

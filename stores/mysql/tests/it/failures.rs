@@ -356,7 +356,8 @@ async fn while_nothing_can_be_written_sessions_stay_within_their_bound_and_resul
     for caller in callers {
         caller.await.unwrap();
     }
-    // Three for each of the two runtimes, one in each that is being closed, and some that the server has not ended yet.
+    // Three for each of the two runtimes, one in each that is being closed, and some that the server has not
+    // ended yet.
     assert!(most <= 12, "{most}");
     other.execute("UNLOCK TABLES").await.unwrap();
     let begin = Instant::now();

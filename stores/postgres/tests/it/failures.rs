@@ -359,8 +359,8 @@ async fn while_no_commit_ends_sessions_stay_within_their_bound_and_results_are_r
         assert!(matches!(answer, Ok(ClaimAnswer::Replay(_))), "{answer:?}");
         most = most.max(sessions());
     }
-    // Three for each of the two runtimes, one in each that looks whether the server is still at work, and some that the
-    // server has not ended yet.
+    // Three for each of the two runtimes, one in each that looks whether the server is still at work, and
+    // some that the server has not ended yet.
     assert!(most <= 12, "{most}");
     let _ = server.sql("alter system reset synchronous_standby_names");
     let _ = server.sql("select pg_reload_conf()");

@@ -84,7 +84,8 @@ pub(crate) fn left_alone(mode: &str, work: impl FnOnce(&str)) {
     assert_eq!(differences(&before, &after), [""; 0]);
 }
 
-/// The store and the outbox work through a pooler in transaction mode with these settings, and leave nothing behind.
+/// The store and the outbox work through a pooler in transaction mode with these settings, and leave nothing
+/// behind.
 async fn works_through(settings: &str) {
     let server = Postgres::shared();
     let direct = others_find(&server.url()).await;

@@ -68,7 +68,7 @@ fn child() {
     }
 }
 
-/// SQLite gives its lock to any of those that wait: of many processes on a busy machine, one may wait for long.
+/// SQLite gives its lock to any of those that wait: one of many processes on a busy machine may wait long.
 fn patient(path: &Path) -> Result<SqliteStore, StoreError> {
     SqliteStore::builder(path).busy_timeout(Duration::from_secs(60)).open()
 }

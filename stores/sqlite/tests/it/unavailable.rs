@@ -20,8 +20,8 @@ use idem_sqlite::SqliteStore;
 use support::*;
 
 const PATIENCE: Duration = Duration::from_secs(2);
-/// An operation fails at most this long after its timeout. A busy machine may stop a thread for as long, and with the
-/// default timeout it would fail later.
+/// An operation fails at most this long after its timeout. A busy machine may stop a thread for as long, and
+/// with the default timeout it would fail later.
 const BOUND: Duration = Duration::from_secs(3);
 
 fn impatient(path: &Path) -> SqliteStore {
