@@ -349,7 +349,7 @@ async fn settings_that_cannot_work_are_refused_at_once() {
 async fn a_message_with_a_number_that_was_given_out_before_is_published_too() {
     for keep in [Duration::ZERO, HOUR] {
         let bed = Bed::open().await;
-        let proxy = crate::proxy::Proxy::start(&bed.server.url(), Duration::ZERO).await;
+        let proxy = crate::proxy::Proxy::start(&bed.server.url()).await;
         let outbox = Outbox::builder(&proxy.url()).operation_timeout(Duration::from_secs(2)).connect();
         let gate = Arc::new(Notify::new());
         let closed = gate.clone();

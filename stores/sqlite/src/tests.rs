@@ -10,15 +10,14 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use super::file::DatabaseFile;
-use super::queue::{Answer, Op, Purged, Queue, Wake};
+use super::queue::{Answer, Op, Queue, Wake};
 use super::schema::{self, Opening, Purpose};
 use super::writer::Pace;
 use super::{SqliteStore, batch};
 use idem_core::Store;
 use idem_core::StoreErrorKind;
 use idem_core::protocol::{
-    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Owner, RecordStep, RecordStepAnswer,
-    RecordedStep, StoredResult, Tombstone, Verdict,
+    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Owner, StoredResult, Verdict,
 };
 use idem_core::{Key, RecordKey, Scope};
 
@@ -45,7 +44,7 @@ pub(super) fn completion(owner: Owner, fence: Fence, size: usize) -> Complete {
 }
 
 fn opening(layout: &'static [&'static str]) -> Opening {
-    Opening { purpose: Purpose::Use, layout, until: Instant::now() + Duration::from_secs(5) }
+    Opening { purpose: Purpose::Use, layout, until: Instant::now() + Duration::from_secs(60) }
 }
 
 pub(super) fn open(folder: &TempDir) -> (DatabaseFile, rusqlite::Connection) {
@@ -116,7 +115,7 @@ async fn what_waits_for_a_writer_that_is_stuck_is_answered_in_its_place() {
     assert!(queue.take(10, 10).is_empty(), "it would be executed although its caller heard that it is not");
     let error = running.await.err().unwrap();
     assert_eq!(error.kind(), StoreErrorKind::OutcomeUnknown);
-    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
     let mut last = run("c", Duration::from_secs(60));
     assert!(last.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     queue.end();
@@ -163,51 +162,9 @@ fn a_record_that_is_kept_out_of_the_file_is_no_grant() {
     assert!(matches!(claim(), Ok(Ok(_))));
 }
 
-#[test]
-fn steps_go_with_their_record_and_when_it_is_over() {
-    let folder = folder();
-    let (_, connection) = open(&folder);
-    let mut session = batch::Session::prepare(&connection).unwrap();
-    let left =
-        || connection.query_row("SELECT count(*) FROM idem_steps", (), |row| row.get::<_, i64>(0)).unwrap();
-    let recorded = |session: &mut batch::Session<'_>, name: &str| {
-        let request = claim_request();
-        let Ok(Ok(Answer::Applied(protocol::Answer::Claim(ClaimAnswer::Granted(grant))))) =
-            session.apply(&Op::Apply(key(name), request.clone().into()))
-        else {
-            panic!("not granted")
-        };
-        for position in 0..2 {
-            let result = StoredResult::Tombstone(Tombstone::TooLarge);
-            let step = RecordedStep::new(position.to_string(), None, result);
-            let request = RecordStep::new(request.owner, grant.fence, position, step);
-            let outcome = session.apply(&Op::Apply(key(name), request.into()));
-            assert!(matches!(
-                outcome,
-                Ok(Ok(Answer::Applied(protocol::Answer::RecordStep(RecordStepAnswer::Recorded))))
-            ));
-        }
-        assert_eq!(left(), 2);
-        (request.owner, grant.fence)
-    };
-    let (owner, fence) = recorded(&mut session, "completed");
-    let completion = completion(owner, fence, 1).into();
-    assert!(matches!(session.apply(&Op::Apply(key("completed"), completion)), Ok(Ok(_))));
-    assert_eq!(left(), 0);
-    recorded(&mut session, "forgotten");
-    assert!(matches!(session.apply(&Op::Forget(key("forgotten"))), Ok(Ok(_))));
-    assert_eq!(left(), 0);
-    recorded(&mut session, "purged");
-    connection
-        .execute("UPDATE idem_records SET expires_at = 1, purge_at = 1 WHERE key = 'purged'", ())
-        .unwrap();
-    assert!(matches!(session.purge(10), Ok(Purged { count: 1, all: true })));
-    assert_eq!(left(), 0);
-}
-
-/// Whether the writer waits for `count` operations, checked for a few seconds.
+/// Whether the writer waits for `count` operations, checked for a while.
 fn wants(queue: &Queue, count: usize) -> bool {
-    let end = Instant::now() + Duration::from_secs(5);
+    let end = Instant::now() + Duration::from_secs(30);
     while queue.wanted() != count {
         if Instant::now() > end {
             return false;

@@ -23,7 +23,7 @@ pub(crate) fn names_of(server: &MariaDb) -> Names {
 /// The settings of a store on this server.
 pub(crate) fn setting_of(server: &MariaDb) -> Setting {
     let statements = Arc::new(Statements::new(names_of(server)));
-    let (timeout, max_age) = (Duration::from_secs(1), Duration::from_secs(60));
+    let (timeout, max_age) = (Duration::from_secs(5), Duration::from_secs(60));
     let connector = Connector::new(Opener, of_url(&server.url()).unwrap(), timeout, max_age);
     let (stepped, has_transactions) = (Hints::default(), Default::default());
     Setting {

@@ -69,11 +69,6 @@ fn log_of(server: &MariaDb) -> String {
         .unwrap()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn of_one_caller_a_claim_a_completion_and_a_replay_are_one_exchange_each() {
-    one_exchange_each().await;
-}
-
 /// Calls the store until the connection in this runtime is there, and its statements are prepared.
 async fn warm(store: &MySqlStore, meter: &Meter) {
     for number in 0..100 {
@@ -87,7 +82,8 @@ async fn warm(store: &MySqlStore, meter: &Meter) {
     panic!("a call takes more exchanges");
 }
 
-async fn one_exchange_each() {
+#[tokio::test(flavor = "multi_thread")]
+async fn of_one_caller_a_claim_a_completion_and_a_replay_are_one_exchange_each() {
     let mut server = MariaDb::start();
     let port = server.server().port();
     let meter = Meter::before(port).await.unwrap();

@@ -37,8 +37,7 @@ async fn the_servers_certificate_is_checked_and_what_does_not_fit_is_a_configura
         ("certificate", url("localhost", &other.certificate(), "VERIFY_IDENTITY")),
         ("certificate", url("localhost", &other.certificate(), "VERIFY_CA")),
     ] {
-        let time = Duration::from_secs(2);
-        let error = MySqlStore::builder(&wrong).operation_timeout(time).connect().await.unwrap_err();
+        let error = MySqlStore::connect(&wrong).await.unwrap_err();
         assert_eq!(error.kind(), StoreErrorKind::Configuration, "{what}: {error}");
         assert!(error.to_string().contains(REFUSED), "{what}: {error}");
     }
@@ -96,10 +95,12 @@ fn hangs_up(server: &MariaDb, orderly: bool) -> u16 {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_hangs_up_in_the_middle_of_a_handshake_is_unavailable() {
     let server = MariaDb::with_tls();
-    for orderly in [true, false] {
+    let [orderly, abrupt] = [true, false].map(|orderly| {
         let url = format!("mysql://root@localhost:{}/idem?ssl-mode=REQUIRED", hangs_up(&server, orderly));
-        let store = MySqlStore::builder(&url).operation_timeout(Duration::from_millis(500));
-        let error = store.connect().await.unwrap_err();
-        assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{orderly}: {error}");
+        MySqlStore::builder(&url).operation_timeout(Duration::from_secs(3)).connect()
+    });
+    let (orderly, abrupt) = tokio::join!(orderly, abrupt);
+    for error in [orderly.unwrap_err(), abrupt.unwrap_err()] {
+        assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
     }
 }

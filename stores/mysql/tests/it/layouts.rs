@@ -1,5 +1,7 @@
 //! Creates the tables: from many processes at once, from a half-done state, and beside tables of other programs.
 
+use std::time::Duration;
+
 use idem_mysql::MySqlStore;
 use idem_runtime::{Store, StoreErrorKind};
 use idem_test_servers::MariaDb;
@@ -13,7 +15,10 @@ async fn ten_that_start_at_once_make_one_table_and_all_can_use_it() {
         let starting: Vec<_> = (0..10)
             .map(|_| {
                 let url = server.url();
-                tokio::spawn(async move { MySqlStore::builder(&url).table(table).connect().await })
+                tokio::spawn(async move {
+                    let builder = MySqlStore::builder(&url).table(table);
+                    builder.operation_timeout(Duration::from_secs(20)).connect().await
+                })
             })
             .collect();
         let mut stores = Vec::new();
@@ -83,7 +88,7 @@ async fn what_cannot_work_is_a_configuration_error_that_says_so() {
         (MySqlStore::builder(&format!("postgres://root:{SECRET}@127.0.0.1/idem")), "mysql://"),
         (MySqlStore::builder(&url).connections(0), "connections"),
         (MySqlStore::builder(&url).max_result_bytes(0), "max_result_bytes"),
-        (MySqlStore::builder(&url).operation_timeout(std::time::Duration::ZERO), "operation_timeout"),
+        (MySqlStore::builder(&url).operation_timeout(Duration::ZERO), "operation_timeout"),
     ];
     for (builder, expected) in wrong {
         let error = builder.connect().await.unwrap_err();

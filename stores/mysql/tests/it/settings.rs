@@ -1,10 +1,12 @@
 //! Settings of the server and of sessions: those that must not matter, and those that limit the store.
 
+use std::time::Duration;
+
 use idem_mysql::MySqlStore;
 use idem_runtime::inspection::Standing;
 use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, Owner, StoredResult};
 use idem_runtime::{Key, RecordKey, Scope, Store, StoreErrorKind};
-use idem_test_servers::MariaDb;
+use idem_test_servers::{MariaDb, until};
 
 use crate::support::{builder, claim, completion, grant, key, new_table, record, replayed, run, store};
 
@@ -60,6 +62,11 @@ async fn record_empty(store: &MySqlStore) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_sql_mode_and_no_collation_confuses_two_keys() {
+    let server = MariaDb::with(&[
+        "--character-set-server=latin1",
+        "--collation-server=latin1_swedish_ci",
+        "--innodb-flush-log-at-trx-commit=2",
+    ]);
     for mode in [
         "",
         "ANSI,NO_BACKSLASH_ESCAPES",
@@ -67,12 +74,8 @@ async fn no_sql_mode_and_no_collation_confuses_two_keys() {
         "TRADITIONAL,NO_UNSIGNED_SUBTRACTION,HIGH_NOT_PRECEDENCE,IGNORE_SPACE,PAD_CHAR_TO_FULL_LENGTH",
         "MSSQL",
     ] {
-        let server = MariaDb::with(&[
-            &format!("--sql-mode={mode}"),
-            "--character-set-server=latin1",
-            "--collation-server=latin1_swedish_ci",
-            "--innodb-flush-log-at-trx-commit=2",
-        ]);
+        // For the sessions that begin from now on.
+        run(&server, &format!("set global sql_mode = '{mode}'"));
         keeps_its_records(&server).await;
     }
 }
@@ -122,11 +125,13 @@ async fn defaults_of_sessions_that_would_change_what_statements_do_do_not() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_closes_connections_at_each_commit_closes_none_of_the_store() {
     let server = MariaDb::with(&["--completion-type=2", "--innodb-flush-log-at-trx-commit=2"]);
-    let store = builder(&server.url()).connections(1).connect().await.unwrap();
-    let sessions = || {
-        server.sql("select group_concat(id) from information_schema.processlist where id <> connection_id() and user = 'root'")
-    };
+    run(&server, "create user service; grant all on idem.* to service");
+    let url = server.url().replace("root@", "service@");
+    let store = builder(&url).connections(1).connect().await.unwrap();
+    let sessions =
+        || server.sql("select group_concat(id) from information_schema.processlist where user = 'service'");
     record(&store, "first", "done").await;
+    until("the session that made the tables is closed", || !sessions().contains(','));
     let first = sessions();
     assert_ne!(first, "NULL");
     for number in 0..5 {
@@ -179,7 +184,8 @@ async fn a_result_may_be_as_large_as_half_of_the_servers_messages_and_no_larger(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_result_of_16_mib_and_the_least_that_a_larger_message_takes() {
     let server = MariaDb::with(&["--max-allowed-packet=64M", "--innodb-flush-log-at-trx-commit=2"]);
-    let store = store(&server.url()).await;
+    let builder = builder(&server.url()).operation_timeout(Duration::from_secs(60));
+    let store = builder.connect().await.unwrap();
     assert_eq!(store.max_result_bytes(), Some(16 << 20));
     let result: Vec<u8> = (0..16_usize << 20).map(|place| (place % 251) as u8).collect();
     let held = grant(&store, "large").await;

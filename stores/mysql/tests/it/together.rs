@@ -6,7 +6,7 @@ use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, Grant, Owner};
 use idem_test_servers::MariaDb;
 use idem_test_servers::meter::Meter;
 
-use crate::support::{both_ways, builder, claim, completion, grant, key, new_table, record, replayed, store};
+use crate::support::{both_ways, builder, claim, completion, grant, key, new_table, record, replayed};
 
 /// How many statements of this kind the server has run.
 fn count(server: &MariaDb, kind: &str) -> u32 {
@@ -110,29 +110,4 @@ async fn claims_of_new_keys_that_wait_together_are_one_exchange() {
     let mut fences: Vec<_> = granted.iter().map(|(_, grant)| grant.fence).collect();
     fences.dedup();
     assert!(fences.len() <= 4, "those of one statement have one time: {fences:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_row_that_another_has_locked_holds_up_only_its_own_claim() {
-    let server = MariaDb::start();
-    let store = store(&server.url()).await;
-    grant(&store, "7").await;
-    let pool = sqlx::MySqlPool::connect(&server.url()).await.unwrap();
-    let mut other = pool.begin().await.unwrap();
-    let table = server
-        .sql("select table_name from information_schema.tables where table_name rlike '^records_[0-9]+$'");
-    sqlx::query(sqlx::AssertSqlSafe(format!(
-        "SELECT * FROM {table} WHERE scope = 'mysql' AND `key` = '7' FOR UPDATE"
-    )))
-    .execute(&mut *other)
-    .await
-    .unwrap();
-    let names: Vec<_> = (0..32).map(|number| number.to_string()).collect();
-    let requests: Vec<_> = names.iter().map(|name| (key(name), claim(Owner::random()))).collect();
-    let answers = join_all(requests.iter().map(|(key, claim)| store.claim(key, claim))).await;
-    for (number, answer) in answers.into_iter().enumerate() {
-        let granted = matches!(answer, Ok(ClaimAnswer::Granted(_)));
-        assert_eq!(granted, number != 7, "{number}: {answer:?}");
-    }
-    other.rollback().await.unwrap();
 }

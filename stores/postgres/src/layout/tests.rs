@@ -37,7 +37,7 @@ impl Named for Next {
 async fn migrate(url: &str) -> Result<(), StoreError> {
     let mut settings = Settings::new(Source::of_url(url), "fleet");
     // Less than an index takes here.
-    settings.common.operation_timeout = Duration::from_secs(1);
+    settings.common.operation_timeout = Duration::from_secs(4);
     settings.prepare::<Next>().await.map(drop)
 }
 
@@ -121,7 +121,7 @@ async fn claims_go_on_while_an_index_is_built_however_long_it_takes() {
     let second = migrating(&server);
     let begin = Instant::now();
     let mut number = 0;
-    while begin.elapsed() < Duration::from_secs(2) {
+    while begin.elapsed() < Duration::from_secs(5) {
         number += 1;
         assert!(matches!(claim(&store, &format!("order {number}")).await, ClaimAnswer::Granted(_)));
     }

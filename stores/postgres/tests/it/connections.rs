@@ -11,6 +11,7 @@ use idem_runtime::{Key, RecordKey, Scope, Store, StoreError, StoreErrorKind};
 use idem_test_servers::Postgres;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
+use crate::hosts::read_only;
 use crate::outbox_support::{Bed, Broker, Log, Running, wait};
 use crate::support::proxy::Proxy;
 use crate::support::{builder, new_table};
@@ -65,42 +66,25 @@ async fn is_refused(store: &PostgresStore, name: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_leaves_a_server_that_takes_no_writes_as_soon_as_another_answers() {
+async fn a_server_that_takes_no_writes_replays_results_and_is_left_as_soon_as_another_answers() {
     let server = Postgres::start();
     let table = new_table();
-    let open =
-        || PostgresStore::builder(&server.url()).table(&table).operation_timeout(Duration::from_secs(1));
-    let first = open().connect().await.unwrap();
-    let held = grant(&first, "done").await;
-    complete(&first, "done", held).await;
-    administer(&server, READ_ONLY);
-    let store = open().connect().await.unwrap();
-    is_refused(&store, "order").await;
-    administer(&server, WRITABLE);
-    let begin = Instant::now();
-    while let Err(error) = claim(&store, "order").await {
-        assert!(error.is_transient() && begin.elapsed() < PATIENCE, "{error}");
-    }
-    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_new_process_replays_results_from_a_server_that_takes_no_writes() {
-    let server = Postgres::start();
-    let table = new_table();
-    let open =
-        || PostgresStore::builder(&server.url()).table(&table).operation_timeout(Duration::from_secs(1));
+    let open = || PostgresStore::builder(&server.url()).table(&table);
     let first = open().connect().await.unwrap();
     let held = grant(&first, "done").await;
     complete(&first, "done", held).await;
     grant(&first, "in flight").await;
     administer(&server, READ_ONLY);
-    let store = open().connect().await.unwrap();
+    // A new process.
+    let store = open().operation_timeout(Duration::from_secs(3)).connect().await.unwrap();
     let answers = [claim(&store, "done").await, claim(&store, "done").await];
     assert!(answers.iter().all(|answer| matches!(answer, Ok(ClaimAnswer::Replay(_)))), "{answers:?}");
     for name in ["in flight", "absent"] {
         is_refused(&store, name).await;
     }
+    administer(&server, WRITABLE);
+    // On a session from before, the claim would fail until its time is over.
+    grant(&store, "absent").await;
 }
 
 // On one thread, so that the subscriber gets the event.
@@ -221,8 +205,8 @@ async fn a_function_that_takes_the_hosts_in_turns_finds_the_one_that_takes_write
         .await
         .unwrap();
     for (round, primary) in [0, 1, 0].into_iter().enumerate() {
-        servers[1 - primary].read_only(true);
-        servers[primary].read_only(false);
+        read_only(&servers[1 - primary], true);
+        read_only(&servers[primary], false);
         let name = format!("order {round}");
         let held = grant(&store, &name).await;
         complete(&store, &name, held).await;
@@ -240,7 +224,7 @@ async fn a_cold_start_and_its_first_call_are_nine_exchanges() {
     let table = new_table();
     let open = |url: String| PostgresStore::builder(&url).table(&table).connections(1).connect();
     drop(open(server.url()).await.unwrap());
-    let proxy = Proxy::start(&server.url(), Duration::ZERO).await;
+    let proxy = Proxy::start(&server.url()).await;
     // A build with TLS would ask the server for TLS first: one more exchange per connection.
     let store = open(format!("{}?sslmode=disable", proxy.url())).await.unwrap();
     let connected = proxy.exchanges();
@@ -251,25 +235,6 @@ async fn a_cold_start_and_its_first_call_are_nine_exchanges() {
     // Each connection takes one exchange for the startup message, because this server requires no password, one for its check,
     // and then those of its statements. The first use of a statement takes two.
     assert_eq!([connected, claimed - connected, completed - claimed], [3, 4, 2]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_cold_start_over_a_line_of_300_ms_ends_well_within_the_operation_timeout() {
-    let server = Postgres::start();
-    let table = new_table();
-    let open = |url: String| PostgresStore::builder(&url).table(&table).connect();
-    drop(open(server.url()).await.unwrap());
-    let proxy = Proxy::start(&server.url(), Duration::from_millis(300)).await;
-    let begin = Instant::now();
-    let store = open(proxy.url()).await.unwrap();
-    let connected = begin.elapsed();
-    let begin = Instant::now();
-    let held = grant(&store, "order").await;
-    let claimed = begin.elapsed();
-    complete(&store, "order", held).await;
-    // TCP needs an exchange too: four to connect, and five for the first call, which opens a connection.
-    assert!(connected < Duration::from_secs(3), "{connected:?}");
-    assert!(claimed < Duration::from_secs(3), "{claimed:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -309,5 +274,5 @@ async fn a_paused_clock_delays_nothing() {
         store.complete(&key(&name), &done).await.unwrap();
         assert!(matches!(claim(&store, &name).await, Ok(ClaimAnswer::Replay(_))));
     }
-    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < PATIENCE, "{:?}", begin.elapsed());
 }

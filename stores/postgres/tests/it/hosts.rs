@@ -10,7 +10,7 @@ use idem_postgres::PostgresStore;
 use idem_runtime::listing::List;
 use idem_runtime::protocol::ClaimAnswer;
 use idem_runtime::{Store as _, StoreErrorKind};
-use idem_test_servers::{MovingName, Postgres, until};
+use idem_test_servers::{MovingName, Postgres, free_port, until};
 use sqlx::PgPool;
 
 use crate::connections::{claim, complete, grant, key};
@@ -43,7 +43,7 @@ async fn two() -> [Postgres; 2] {
 }
 
 /// Returns once every session of the server is about to see it.
-fn read_only(server: &Postgres, only: bool) {
+pub(crate) fn read_only(server: &Postgres, only: bool) {
     server.read_only(only);
     let expected = if only { "on" } else { "off" };
     until("the server has read its settings", || {
@@ -57,7 +57,7 @@ fn has(server: &Postgres, name: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_moves_to_the_server_of_its_url_that_takes_writes_whenever_the_roles_change() {
-    for target in ["", "target_session_attrs=any", "target_session_attrs=read-write"] {
+    for target in ["", "target_session_attrs=read-write"] {
         let mut servers = two().await;
         read_only(&servers[0], true);
         let store = PostgresStore::connect(&url_of(&servers, target)).await.unwrap();
@@ -88,7 +88,7 @@ async fn a_promoted_standby_is_found_and_a_standby_is_not_used() {
         until("the standby has the record", || has(&standby, "done"));
         let parameters = format!("target_session_attrs={target}");
         let alone = PostgresStore::builder(&url(&[address(&standby)], &parameters));
-        let error = alone.operation_timeout(Duration::from_millis(300)).connect().await.unwrap_err();
+        let error = alone.operation_timeout(Duration::from_secs(3)).connect().await.unwrap_err();
         assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
         assert!(error.to_string().contains(target), "{error}");
         let both = url(&[address(&standby), address(&primary)], &parameters);
@@ -139,7 +139,7 @@ async fn a_server_that_does_not_answer_leaves_time_for_the_next_and_is_tried_onc
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let list = [silent.local_addr().unwrap().to_string(), address(&server)];
     let store = PostgresStore::builder(&url(&list, "sslmode=disable"));
-    let store = store.operation_timeout(Duration::from_secs(4)).connect().await.unwrap();
+    let store = store.operation_timeout(Duration::from_secs(8)).connect().await.unwrap();
     for number in 0..3 {
         grant(&store, &format!("order {number}")).await;
     }
@@ -151,21 +151,27 @@ async fn a_server_that_does_not_answer_leaves_time_for_the_next_and_is_tried_onc
 async fn where_no_server_is_of_use_the_error_says_of_each_why() {
     let servers = two().await;
     read_only(&servers[0], true);
-    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let gone = format!("127.0.0.1:{}", free_port());
     let list = [address(&servers[0]), gone.clone()];
-    let open = |list: &[String], user: &str| {
+    let open = |list: &[String], user: &str, seconds: u64| {
         let url = url(list, "target_session_attrs=read-write").replace("//postgres@", &format!("//{user}@"));
-        PostgresStore::builder(&url).operation_timeout(Duration::from_millis(500)).connect()
+        PostgresStore::builder(&url).operation_timeout(Duration::from_secs(seconds)).connect()
     };
-    let error = open(&list, "postgres").await.unwrap_err();
-    let text = error.to_string();
-    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{text}");
-    for part in [&format!("{}: the server takes no writes", list[0]), &format!("{gone}: no connection")] {
-        assert!(text.contains(part), "{text}");
-    }
+    let parts = [format!("{}: the server takes no writes", list[0]), format!("{gone}: no connection")];
+    let mut errors = Vec::new();
+    // On a busy machine a server may take too long for its answer.
+    let text = loop {
+        let error = open(&list, "postgres", 1).await.unwrap_err();
+        let text = error.to_string();
+        if error.kind() == StoreErrorKind::Unavailable && parts.iter().all(|part| text.contains(part)) {
+            break text;
+        }
+        errors.push(text);
+        assert!(errors.len() < 10, "{errors:?}");
+    };
     assert_eq!(text.matches("unavailable").count(), 1, "{text}");
     // No other server is asked about a user that the first does not know.
-    let error = open(&[address(&servers[1]), gone], "nobody:secret").await.unwrap_err();
+    let error = open(&[address(&servers[1]), gone], "nobody:secret", 20).await.unwrap_err();
     let text = error.to_string();
     assert_eq!(error.kind(), StoreErrorKind::Configuration, "{text}");
     assert!(text.contains("28000") && !text.contains("secret"), "{text}");

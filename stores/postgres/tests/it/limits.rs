@@ -17,6 +17,8 @@ use crate::support::proxy::Proxy;
 use crate::support::{builder, new_table};
 
 const HOUR: Duration = Duration::from_secs(3_600);
+/// Longer than many operations at once take on a busy machine.
+const MINUTE: Duration = Duration::from_secs(60);
 
 fn key(name: &str) -> RecordKey {
     RecordKey::new(Scope::new("limits").unwrap(), Key::new(name).unwrap())
@@ -53,7 +55,8 @@ async fn many_claims_at_once_leave_other_programs_the_servers_table_of_locks() {
     let table = new_table();
     let mut stores = Vec::new();
     for _ in 0..2 {
-        stores.push(PostgresStore::builder(&server.url()).table(&table).connect().await.unwrap());
+        let builder = PostgresStore::builder(&server.url()).table(&table).operation_timeout(MINUTE);
+        stores.push(builder.connect().await.unwrap());
     }
     // Records the locks that each statement of the store holds just before its commit.
     let count = "create table seen (locks bigint); \
@@ -119,7 +122,9 @@ async fn a_transaction_that_comes_too_early_for_a_released_key_does_not_hold_it(
 #[tokio::test]
 async fn the_fence_of_a_claim_behind_one_that_waited_is_of_the_moment_at_which_it_was_granted() {
     let server = Postgres::start();
-    let open = || PostgresStore::builder(&server.url()).table("slow").connect();
+    // So that the first claim waits for as long as the test takes.
+    let builder = PostgresStore::builder(&server.url()).table("slow").operation_timeout(MINUTE);
+    let open = || builder.clone().lock_timeout(MINUTE).connect();
     let maker = open().await.unwrap();
     for name in ["first", "second"] {
         claim(&maker, name).await.unwrap();
@@ -148,7 +153,7 @@ async fn the_fence_of_a_claim_behind_one_that_waited_is_of_the_moment_at_which_i
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hot_result_travels_once_a_batch() {
     let server = Postgres::start();
-    let proxy = Proxy::start(&server.url(), Duration::ZERO).await;
+    let proxy = Proxy::start(&server.url()).await;
     let store = builder(&proxy.url()).connections(1).connect().await.unwrap();
     record(&store, "hot", noise(1 << 20)).await;
     let before = proxy.received();
@@ -161,9 +166,11 @@ async fn a_hot_result_travels_once_a_batch() {
 #[tokio::test(flavor = "multi_thread")]
 async fn large_results_are_read_a_few_at_a_time_and_hold_up_no_other_call_for_long() {
     let server = Postgres::start();
-    let proxy = Proxy::start(&server.url(), Duration::ZERO).await;
+    let proxy = Proxy::start(&server.url()).await;
     let table = new_table();
-    let open = |url: String| PostgresStore::builder(&url).table(&table).connections(1).connect();
+    let open = |url: String| {
+        PostgresStore::builder(&url).table(&table).connections(1).operation_timeout(MINUTE).connect()
+    };
     let store = open(proxy.url()).await.unwrap();
     for number in 0..40 {
         record(&store, &format!("large {number}"), noise(2 << 20)).await;

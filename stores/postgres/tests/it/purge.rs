@@ -149,11 +149,11 @@ async fn renewals_and_completions_write_no_index() {
 async fn a_record_that_lives_longer_than_its_claim_said_is_deleted_when_it_ends() {
     let server = Postgres::shared();
     let store = PostgresStore::builder(&server.url()).table("purged").connect().await.unwrap();
-    let second = Duration::from_secs(1);
+    let minute = Duration::from_secs(60);
     let (renewed, doubted) = (key("renewed"), key("in doubt"));
     let mut grants = Vec::new();
     for (key, on_crash) in [(&renewed, OnCrash::Rerun), (&doubted, OnCrash::InDoubt)] {
-        let claim = Claim::new(Owner::random(), second, second).with_on_crash(on_crash);
+        let claim = Claim::new(Owner::random(), minute, minute).with_on_crash(on_crash);
         let ClaimAnswer::Granted(grant) = store.claim(key, &claim).await.unwrap() else { panic!() };
         grants.push((claim.owner, grant.fence));
     }
@@ -177,7 +177,9 @@ async fn a_record_that_lives_longer_than_its_claim_said_is_deleted_when_it_ends(
 async fn a_store_purges_by_itself_unless_that_is_off_and_ends_with_its_last_handle() {
     const OFTEN: Duration = Duration::from_millis(20);
     let server = Postgres::shared();
-    let builder = |table: &str| PostgresStore::builder(&server.url()).table(table);
+    let builder = |table: &str| {
+        PostgresStore::builder(&format!("{}?application_name={table}", server.url())).table(table)
+    };
     let store = builder("own").purge_every(OFTEN).connect().await.unwrap();
     let other = builder("other").purge_every(OFTEN).connect().await.unwrap();
     let off = builder("off").purge_every(None).connect().await.unwrap();
@@ -193,6 +195,9 @@ async fn a_store_purges_by_itself_unless_that_is_off_and_ends_with_its_last_hand
     expire("own");
     until("the expired record is deleted, and not the live one", || records("own") == "1");
     drop(store);
+    let sessions = "select count(*) from pg_stat_activity \
+                    where application_name = 'own' and datname = current_database()";
+    until("a purge that had begun is over", || server.sql(sessions) == "0");
     expire("own");
     // Purges of another store are the clock for what must not happen.
     for _ in 0..5 {

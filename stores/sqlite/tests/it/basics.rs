@@ -2,7 +2,7 @@
 
 use crate::support;
 
-use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, Fence, Owner, ReleaseCause, State};
+use idem_runtime::protocol::{CompleteAnswer, Fence, Owner, ReleaseCause, State};
 use idem_runtime::{Store, StoreErrorKind};
 use idem_sqlite::SqliteStore;
 
@@ -70,28 +70,4 @@ async fn a_record_that_cannot_be_read_fails_alone_and_can_be_forgotten() {
     assert!(store.forget(&bad).await.unwrap());
     assert_eq!(store.get(&bad).await.unwrap(), None);
     assert_eq!(replayed(&store, &good).await, b"y");
-}
-
-#[tokio::test]
-async fn claims_see_one_clock_through_any_number_of_handles() {
-    let folder = folder();
-    let path = folder.path().join("idem.db");
-    let (one, two) = (SqliteStore::open(&path).unwrap(), SqliteStore::open(&path).unwrap());
-    for round in 0..50 {
-        let key = key(&format!("order/{round}"));
-        let claims = (0..8).map(|i| {
-            let store = if i % 2 == 0 { one.clone() } else { two.clone() };
-            let key = key.clone();
-            tokio::spawn(async move { store.claim(&key, &claim_request()).await.unwrap() })
-        });
-        let mut granted = 0;
-        for claim in claims.collect::<Vec<_>>() {
-            match claim.await.unwrap() {
-                ClaimAnswer::Granted(_) => granted += 1,
-                ClaimAnswer::Busy { .. } => {}
-                other => panic!("{other:?}"),
-            }
-        }
-        assert_eq!(granted, 1);
-    }
 }

@@ -25,14 +25,6 @@ fn an_empty_file_is_not_made_into_a_store() {
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
 }
 
-#[test]
-fn a_store_that_is_there_is_opened() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("idem.db");
-    drop(SqliteStore::open(&path).unwrap());
-    SqliteStore::builder(&path).must_exist().open().unwrap();
-}
-
 #[tokio::test]
 async fn a_database_in_its_place_is_not_made_into_a_store() {
     let folder = tempfile::tempdir().unwrap();

@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer};
-use idem_runtime::{Store, StoreErrorKind};
+use idem_runtime::{Store, StoreError, StoreErrorKind};
 use idem_sqlite::SqliteStore;
 
 use support::*;
@@ -68,11 +68,16 @@ fn child() {
     }
 }
 
+/// SQLite gives its lock to any of those that wait: one of many processes on a busy machine may wait long.
+fn patient(path: &Path) -> Result<SqliteStore, StoreError> {
+    SqliteStore::builder(path).busy_timeout(Duration::from_secs(60)).open()
+}
+
 /// Waits for a line, then claims and completes 50 keys, all the same in every process.
 async fn race(path: &Path) {
     say("ready");
     std::io::stdin().read_line(&mut String::new()).unwrap();
-    let store = match SqliteStore::open(path) {
+    let store = match patient(path) {
         Ok(store) => store,
         Err(error) => return say(&format!("{error:?}")),
     };
@@ -93,7 +98,7 @@ async fn race(path: &Path) {
 
 /// Completes new keys in eight tasks, and prints each key after its acknowledgement.
 async fn stream(path: &Path) {
-    let store = SqliteStore::open(path).unwrap();
+    let store = patient(path).unwrap();
     let pid = std::process::id();
     let tasks = (0..8).map(|task| {
         let store = store.clone();

@@ -19,9 +19,10 @@ use idem_sqlite::SqliteStore;
 
 use support::*;
 
-const PATIENCE: Duration = Duration::from_millis(300);
-/// An operation fails at most this long after its timeout.
-const BOUND: Duration = Duration::from_secs(4);
+const PATIENCE: Duration = Duration::from_secs(2);
+/// An operation fails at most this long after its timeout. A busy machine may stop a thread for as long, and
+/// with the default timeout it would fail later.
+const BOUND: Duration = Duration::from_secs(3);
 
 fn impatient(path: &Path) -> SqliteStore {
     SqliteStore::builder(path).busy_timeout(PATIENCE).open().unwrap()
@@ -84,7 +85,7 @@ async fn all_operations_are_unavailable(store: &SqliteStore) {
 async fn an_operation_that_fails_does_not_take_those_with_it_that_waited_beside_it() {
     let folder = folder();
     let path = folder.path().join("idem.db");
-    let store = impatient(&path);
+    let store = SqliteStore::open(&path).unwrap();
     complete(&store, &key("first"), b"x").await;
     let other = sqlite(&path);
     other
@@ -132,7 +133,10 @@ async fn a_purge_that_fails_does_not_stop_anything_else() {
     }
     assert_eq!(store.purge(10).await.unwrap_err().kind(), StoreErrorKind::Unavailable);
     sqlite(&path).execute_batch("DROP TRIGGER t").unwrap();
-    assert_eq!(store.purge(10).await.unwrap(), 1);
+    // Unless the store did it by itself meanwhile.
+    store.purge(10).await.unwrap();
+    let left = "SELECT count(*) FROM idem_records WHERE key = 'over'";
+    assert_eq!(sqlite(&path).query_row(left, (), |row| row.get::<_, i64>(0)).unwrap(), 0);
 }
 
 #[tokio::test]

@@ -88,6 +88,7 @@ mod with_tokio_postgres {
     }
 }
 
+/// Its transactions are those of tokio-postgres, which go through a pooler and are dropped above.
 mod with_deadpool_postgres {
     use deadpool_postgres::{Manager, Object, Pool, Transaction};
     use tokio_postgres::NoTls;
@@ -116,14 +117,6 @@ mod with_deadpool_postgres {
     }
 
     super::cases!(Bank::open);
-    super::cases!(Bank::open, dropped "keeps what the caller wrote");
-
-    mod through_a_pooler {
-        use super::{Client, Tx, commit, run};
-
-        crate::drivers::cases::cases!(Bank::behind_a_pooler);
-        crate::drivers::cases::cases!(Bank::behind_a_pooler, dropped "keeps what the caller wrote");
-    }
 }
 
 mod with_diesel_async {

@@ -34,6 +34,17 @@ pub(crate) async fn store(url: &str) -> PostgresStore {
     builder(url).connect().await.unwrap()
 }
 
+/// The store of a builder with a short timeout: on a busy machine its first connection may take longer.
+pub(crate) async fn connected(builder: &PostgresStoreBuilder) -> PostgresStore {
+    for _ in 0..20 {
+        match builder.clone().connect().await {
+            Ok(store) => return store,
+            Err(error) => assert!(error.is_transient(), "{error}"),
+        }
+    }
+    panic!("no connection in time")
+}
+
 /// The builder of [`store`].
 pub(crate) fn builder(url: &str) -> PostgresStoreBuilder {
     PostgresStore::builder(url).table(new_table())

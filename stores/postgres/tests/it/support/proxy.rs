@@ -1,14 +1,11 @@
-//! A proxy that delays, counts or cuts the traffic to a server.
+//! A proxy that counts or cuts the traffic to a server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
-use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until};
 
 /// A proxy in front of a server.
 pub(crate) struct Proxy {
@@ -33,8 +30,8 @@ fn port_of(url: &str) -> u16 {
 }
 
 impl Proxy {
-    /// Starts a proxy with this round-trip time. A new connection takes one more round trip.
-    pub(crate) async fn start(url: &str, round_trip: Duration) -> Self {
+    /// Starts a proxy for the server of this URL.
+    pub(crate) async fn start(url: &str) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let line = Arc::new(Line::default());
@@ -45,16 +42,14 @@ impl Proxy {
                 let line = shared.clone();
                 tokio::spawn(async move {
                     client.set_nodelay(true).unwrap();
-                    sleep_until(Instant::now() + round_trip).await;
                     let server = line.server.load(Ordering::SeqCst);
                     let server = TcpStream::connect(("127.0.0.1", server)).await.unwrap();
                     server.set_nodelay(true).unwrap();
                     let (from_client, to_client) = client.into_split();
                     let (from_server, to_server) = server.into_split();
                     let spoke = Arc::new(AtomicBool::new(false));
-                    let there =
-                        pass(from_client, to_server, round_trip / 2, line.clone(), spoke.clone(), true);
-                    let back = pass(from_server, to_client, round_trip / 2, line, spoke, false);
+                    let there = pass(from_client, to_server, line.clone(), spoke.clone(), true);
+                    let back = pass(from_server, to_client, line, spoke, false);
                     // The end of either direction ends the other.
                     tokio::select! { () = there => {}, () = back => {} }
                 });
@@ -94,37 +89,26 @@ impl Proxy {
 async fn pass(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
-    delay: Duration,
     line: Arc<Line>,
     spoke: Arc<AtomicBool>,
     client: bool,
 ) {
-    let (sent, mut arriving) = mpsc::unbounded_channel::<(Instant, Vec<u8>)>();
-    let read = async move {
-        let mut buffer = vec![0; 1 << 16];
-        while let Ok(count @ 1..) = from.read(&mut buffer).await {
-            if client {
-                if line.cut.load(Ordering::SeqCst) {
-                    return;
-                }
-                // `Terminate` (`X`) gets no answer, so it is no exchange.
-                if !spoke.swap(true, Ordering::SeqCst) && buffer[0] != b'X' {
-                    line.exchanges.fetch_add(1, Ordering::SeqCst);
-                }
-            } else {
-                spoke.store(false, Ordering::SeqCst);
-                line.received.fetch_add(count as u64, Ordering::SeqCst);
-            }
-            let _ = sent.send((Instant::now() + delay, buffer[..count].to_vec()));
-        }
-    };
-    let write = async move {
-        while let Some((due, bytes)) = arriving.recv().await {
-            sleep_until(due).await;
-            if to.write_all(&bytes).await.is_err() {
+    let mut buffer = vec![0; 1 << 16];
+    while let Ok(count @ 1..) = from.read(&mut buffer).await {
+        if client {
+            if line.cut.load(Ordering::SeqCst) {
                 return;
             }
+            // `Terminate` (`X`) gets no answer, so it is no exchange.
+            if !spoke.swap(true, Ordering::SeqCst) && buffer[0] != b'X' {
+                line.exchanges.fetch_add(1, Ordering::SeqCst);
+            }
+        } else {
+            spoke.store(false, Ordering::SeqCst);
+            line.received.fetch_add(count as u64, Ordering::SeqCst);
         }
-    };
-    tokio::join!(read, write);
+        if to.write_all(&buffer[..count]).await.is_err() {
+            return;
+        }
+    }
 }
