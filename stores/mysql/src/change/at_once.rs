@@ -159,7 +159,7 @@ mod tests {
     /// Another client of a pooler may have left it so, and would roll back what was answered as done.
     #[tokio::test]
     async fn in_a_session_whose_transaction_is_open_nothing_is_granted() {
-        let server = MariaDb::start();
+        let server = MariaDb::shared();
         let (mut session, _) = opened(&server).await;
         let setting = setting_of(&server);
         let claims: Vec<_> = (0..3)
@@ -178,7 +178,7 @@ mod tests {
 
     #[tokio::test]
     async fn where_some_of_a_lot_are_completed_each_may_be() {
-        let server = MariaDb::start();
+        let server = MariaDb::shared();
         let (mut session, _) = opened(&server).await;
         let setting = setting_of(&server);
         let owner = Owner::random();

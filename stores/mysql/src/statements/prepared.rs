@@ -163,7 +163,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_what_is_new_is_inserted_and_told_and_what_is_there_stays() {
-        let server = MariaDb::start();
+        let server = MariaDb::shared();
         let (mut session, statements) = opened(&server).await;
         let rows: Vec<_> =
             (0..5).map(|number| (key_of(&number.to_string()), in_flight(7 + number))).collect();
@@ -179,7 +179,7 @@ mod tests {
 
     #[tokio::test]
     async fn instants_of_the_blank_clock_are_those_of_the_server() {
-        let server = MariaDb::start();
+        let server = MariaDb::shared();
         let (mut session, statements) = opened(&server).await;
         let (key, fence) = (key_of("1"), Fence::new(BLANK_CLOCK.as_micros()));
         let record = Record::new(State::InFlight, Owner::random(), fence)
@@ -203,7 +203,7 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_waits_for_a_row_that_another_has_locked() {
-        let server = MariaDb::start();
+        let server = MariaDb::shared();
         let (mut session, statements) = opened(&server).await;
         let (mut other, _) = opened(&server).await;
         let rows: Vec<_> = (0..3).map(|number| (key_of(&number.to_string()), in_flight(7))).collect();
@@ -225,7 +225,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_result_is_sent_once_though_its_row_is_repeated() {
-        let server = MariaDb::start();
+        let server = MariaDb::shared();
         let (mut session, statements) = opened(&server).await;
         let rows: Vec<_> = (0..33).map(|number| (key_of(&number.to_string()), in_flight(7))).collect();
         inserted(&mut session, &statements, &rows).await.unwrap();
@@ -241,7 +241,7 @@ mod tests {
 
     #[tokio::test]
     async fn each_completion_changes_the_record_of_its_owner_and_fence_and_only_if_it_is_alive() {
-        let server = MariaDb::start();
+        let server = MariaDb::shared();
         let (mut session, statements) = opened(&server).await;
         let mut rows: Vec<_> =
             (0..6).map(|number| (key_of(&number.to_string()), in_flight(7 + number))).collect();
@@ -264,7 +264,7 @@ mod tests {
     /// Another client of a pooler may have left it so: it would roll back what was answered as done, or a replica would not have it.
     #[tokio::test]
     async fn nothing_is_completed_or_read_in_a_session_that_is_not_as_it_was() {
-        let server = MariaDb::start();
+        let server = MariaDb::shared();
         let (mut session, statements) = opened(&server).await;
         let rows: Vec<_> = (0..3).map(|number| (key_of(&number.to_string()), in_flight(7))).collect();
         inserted(&mut session, &statements, &rows).await.unwrap();
@@ -291,7 +291,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_record_is_read_in_every_character_set() {
-        let server = MariaDb::start();
+        let server = MariaDb::shared();
         let (mut session, statements) = opened(&server).await;
         let (key, record) = (key_of("1"), in_flight(7));
         inserted(&mut session, &statements, &[(key.clone(), record.clone())]).await.unwrap();

@@ -105,18 +105,6 @@ async fn a_paused_clock_delays_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_went_away_is_found_again() {
-    let mut server = MariaDb::start();
-    let store = store(&server.url()).await;
-    warm(&store).await;
-    server.server().kill();
-    server.restart();
-    for number in 0..3 {
-        record(&store, &format!("order {number}"), "done").await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn the_last_handle_closes_the_connection() {
     let server = MariaDb::start();
     let store = store(&server.url()).await;

@@ -228,32 +228,6 @@ async fn of_operations_that_travel_together_only_the_one_that_is_refused_fails()
     assert!(error.to_string().contains("4025") && !format!("{error:?}").contains("bad"), "{error:?}");
 }
 
-#[test]
-fn a_lease_is_renewed_and_a_result_recorded_while_the_callers_runtime_is_blocked_or_gone() {
-    let server = MariaDb::start();
-    let url = server.url();
-    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let first = runtime();
-    let (store, held) = first.block_on(async {
-        let store = store(&url).await;
-        let held = grant(&store, "order").await;
-        (store, held)
-    });
-    // Nothing drives the first runtime any more. Another thread renews, as the engine's renewal thread does.
-    let renewal = Renew::new(held.0, held.1.fence, HOUR);
-    let renewed = std::thread::scope(|scope| {
-        let renewing = scope.spawn(|| runtime().block_on(store.renew(&key("order"), &renewal)));
-        renewing.join().unwrap()
-    });
-    assert_eq!(renewed.unwrap(), RenewAnswer::Held);
-    drop(first);
-    runtime().block_on(async {
-        let done = store.complete(&key("order"), &completion(held, "done")).await.unwrap();
-        assert_eq!(done, CompleteAnswer::Done);
-        assert!(replayed(&store, "order").await.is_some());
-    });
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_takes_no_writes_replays_results_and_refuses_the_rest() {
     let server = MariaDb::start();

@@ -95,7 +95,7 @@ async fn a_relay_leaves_a_server_that_takes_no_writes_as_soon_as_another_answers
     bed.send("orders", "1").await;
     administer(&bed.server, READ_ONLY);
     let outbox =
-        Outbox::builder(&bed.server.url()).operation_timeout(Duration::from_secs(2)).connect().await.unwrap();
+        Outbox::builder(&bed.server.url()).operation_timeout(Duration::from_secs(6)).connect().await.unwrap();
     let broker = Broker::willing();
     let relay = idem_outbox::Relay::new(outbox, broker.clone());
     let relay = Running::start(relay.topics(1).backoff(Duration::from_millis(300), Duration::from_secs(1)));

@@ -158,7 +158,8 @@ async fn a_record_that_changes_between_the_look_and_the_write_is_looked_at_again
     let server = Postgres::start();
     let store = PostgresStore::builder(&server.url())
         .table("looked_at")
-        .lock_timeout(Duration::from_secs(4))
+        .operation_timeout(Duration::from_secs(30))
+        .lock_timeout(Duration::from_secs(30))
         .connect()
         .await
         .unwrap();
