@@ -199,7 +199,7 @@ async fn a_claim_of_a_topic_does_not_walk_through_all_of_them() {
     ));
     bed.sql("analyze idem_outbox");
     let broker = Broker::willing();
-    let relay = Running::start(bed.relay(broker.clone()).lease(Duration::from_secs(30)));
+    let relay = Running::start(bed.relay(broker.clone()));
     broker.until_taken(TOPICS).await;
     relay.stop().await;
     let mut topics: Vec<_> = broker.taken().into_iter().map(|seen| seen.topic).collect();
