@@ -95,7 +95,10 @@ async fn another_programs_value_is_corrupt_and_stays_as_it_is() {
     let mut newer = vec![3_u8; 100];
     newer[1] = b'C';
     let () = server.set(name("newer"), newer).unwrap();
-    for text in ["text", "short", "list", "newer"] {
+    let mut running = packed(b'I', Owner::from_bytes([7; 16]), 1, 0);
+    running[0] = 3;
+    let () = server.set(name("running"), running).unwrap();
+    for text in ["text", "short", "list", "newer", "running"] {
         let (key, request) = (key(text), claim_request());
         let complete = completion(request.owner, idem_runtime::Fence::new(1), b"r");
         let renew = renewal(request.owner, idem_runtime::Fence::new(1));

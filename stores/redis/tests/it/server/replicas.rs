@@ -51,6 +51,9 @@ async fn too_few_replicas_count_as_not_granted_and_not_recorded() {
     let another = build().await.unwrap();
     assert!(another.complete(&key("b"), &complete).await.unwrap_err().is_outcome_unknown());
     assert!(another.claim(&key("b"), &claim_request()).await.unwrap_err().is_outcome_unknown());
+    let again = claim_request();
+    assert!(store.claim(&key("c"), &again).await.unwrap_err().is_outcome_unknown());
+    assert!(build().await.unwrap().claim(&key("c"), &again).await.unwrap_err().is_outcome_unknown());
     // Those who wait for the call take a result from a read.
     assert!(another.get(&key("b")).await.unwrap_err().is_outcome_unknown());
     replica.server().signal("-CONT");
