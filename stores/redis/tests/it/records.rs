@@ -142,6 +142,10 @@ async fn a_fence_rises_also_where_the_clock_is_behind_the_last_one() {
         let done = store.complete(&key("a"), &completion(owner, grant.fence, b"r")).await.unwrap();
         assert_eq!(done, CompleteAnswer::Done, "the fence on the server is the one that was given");
     }
+    let mut last = packed(b'I', Owner::from_bytes([7; 16]), 5, 0);
+    last[28..32].fill(0xFF);
+    let () = server.set(name("a"), last).unwrap();
+    assert_eq!(granted(&store, &key("a")).await.1.attempt, u32::MAX, "no attempt comes after this number");
 }
 
 #[tokio::test]
@@ -153,6 +157,9 @@ async fn a_record_past_its_end_is_absent_though_the_server_still_has_it() {
         let mut put = || server.set::<_, _, ()>(name("a"), packed(state, old, 5, 1)).unwrap();
         put();
         assert_eq!(store.renew(&key("a"), &renewal(old, fence)).await.unwrap(), RenewAnswer::Lost);
+        let step = RecordedStep::new("a step", None, StoredResult::Value(vec![7].into()));
+        let step = RecordStep::new(old, fence, 0, step);
+        assert_eq!(store.record_step(&key("a"), &step).await.unwrap(), RecordStepAnswer::Lost);
         let late = store.complete(&key("a"), &completion(old, fence, b"r")).await.unwrap();
         assert_eq!(late, CompleteAnswer::Lost);
         let release = Release::new(old, fence, ReleaseCause::Failed);
