@@ -250,10 +250,11 @@ impl State {
                 if record.state == RecordState::Released && record.retry_at <= now =>
             {
                 let owner = key.grants.get(&release.fence.get()).and_then(|granted| granted.started);
-                // A task that blocks learns late that its claim is released. A transaction that has taken the key refuses
-                // waiters until it ends.
-                let is_free =
-                    owner.is_none_or(|run| self.runs[run].blocked.is_zero()) && key.taken_by.is_none();
+                // A task that blocks learns late that its claim is released, and one that gave up before learns it not at all. A
+                // transaction that has taken the key refuses waiters until it ends.
+                let is_free = owner.is_none_or(|run| self.runs[run].blocked.is_zero())
+                    && key.taken_by.is_none()
+                    && !self.is_late;
                 key.freed = is_free.then(|| (Instant::now(), process));
             }
             (Request::Resolve(_), Some(life)) => {
