@@ -87,6 +87,10 @@ async fn a_claim_finds_the_key_of_a_transaction_and_takes_few_locks_at_a_time() 
     let request = Claim::new(Owner::random(), HOUR, HOUR);
     let taken = store.take(&mut *tx, &key("taken"), &request).await.unwrap();
     assert!(matches!(taken, Taking::Taken(_)));
+    // A process that knows of no transaction yet.
+    let stranger = open().await.unwrap();
+    let answer = claim(&stranger, "taken").await.unwrap();
+    assert!(matches!(answer, ClaimAnswer::Busy { .. }), "{answer:?}");
     // Another process, with many claims in one batch.
     let claims = (0..300).map(|number| {
         let (other, name) =

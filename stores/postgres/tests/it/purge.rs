@@ -174,6 +174,20 @@ async fn a_record_that_lives_longer_than_its_claim_said_is_deleted_when_it_ends(
 }
 
 #[tokio::test]
+async fn a_result_that_is_kept_for_less_than_its_claim_said_is_deleted_when_it_ends() {
+    let server = Postgres::shared();
+    let store = PostgresStore::builder(&server.url()).table("purged").connect().await.unwrap();
+    let claim = claim();
+    let ClaimAnswer::Granted(grant) = store.claim(&key("short"), &claim).await.unwrap() else { panic!() };
+    let result = StoredResult::Value("r".into());
+    let ttl = Duration::from_millis(1);
+    let complete = Complete::new(claim.owner, grant.fence, Verdict::Completed, result, ttl);
+    store.complete(&key("short"), &complete).await.unwrap();
+    tokio::time::sleep(ttl * 2).await;
+    assert_eq!(store.purge(usize::MAX).await.unwrap(), 1);
+}
+
+#[tokio::test]
 async fn a_store_purges_by_itself_unless_that_is_off_and_ends_with_its_last_handle() {
     const OFTEN: Duration = Duration::from_millis(20);
     let server = Postgres::shared();

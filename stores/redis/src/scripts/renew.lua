@@ -20,7 +20,8 @@ if expires ~= 0 and expires <= now then
 elseif #old == WINDOW then
   -- In this order: a server without memory refuses the first and then has changed nothing.
   redis.call('SETRANGE', key, LEASE_UNTIL_FROM - 1, fields)
-  if expires == 0 then redis.call('PERSIST', key) else redis.call('PEXPIREAT', key, at) end
+  -- What has no end has none before, too.
+  if expires ~= 0 then redis.call('PEXPIREAT', key, at) end
 else
   local new = string.sub(old, VERSION_FROM, ATTEMPT_TO) .. fields .. string.sub(old, BEHIND_HEADER)
   if expires == 0 then redis.call('SET', key, new) else redis.call('SET', key, new, 'PXAT', at) end

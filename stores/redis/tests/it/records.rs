@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use idem_runtime::protocol::{
     ClaimAnswer, CompleteAnswer, OnCrash, Owner, RecordStep, RecordStepAnswer, RecordedStep, Release,
-    ReleaseAnswer, ReleaseCause, RenewAnswer, State, StoredResult,
+    ReleaseAnswer, ReleaseCause, RenewAnswer, Resolution, ResolveAnswer, State, StoredResult,
 };
 use idem_runtime::{Store, StoreErrorKind};
 use idem_test_servers::Redis;
@@ -164,6 +164,8 @@ async fn a_record_past_its_end_is_absent_though_the_server_still_has_it() {
         assert_eq!(late, CompleteAnswer::Lost);
         let release = Release::new(old, fence, ReleaseCause::Failed);
         assert_eq!(store.release(&key("a"), &release).await.unwrap(), ReleaseAnswer::Lost);
+        let resolved = store.resolve(&key("a"), &Resolution::Release).await.unwrap();
+        assert_eq!(resolved, ResolveAnswer::Absent);
         let (_, grant) = granted(&store, &key("a")).await;
         assert_eq!((grant.attempt, grant.recovered), (1, false), "it is a new generation");
         let record = store.get(&key("a")).await.unwrap().unwrap();
