@@ -191,6 +191,25 @@ async fn a_record_that_changes_between_the_look_and_the_write_is_looked_at_again
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_lease_that_is_renewed_between_the_look_and_the_write_is_not_taken_over() {
+    let server = Postgres::start();
+    let minute = Duration::from_secs(60);
+    let builder = PostgresStore::builder(&server.url()).table("renewed");
+    let store = builder.operation_timeout(minute).lock_timeout(minute).connect().await.unwrap();
+    grant(&store, "order").await;
+    run(&server, "update renewed set lease_until = 1");
+    let pool = sqlx::PgPool::connect(&server.url()).await.unwrap();
+    let mut other = pool.begin().await.unwrap();
+    sqlx::query("UPDATE renewed SET lease_until = expires_at").execute(&mut *other).await.unwrap();
+    let claiming = tokio::spawn(async move { claim(&store, "order").await });
+    let waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
+    until("the write waits for the renewal", || server.sql(waits) == "1");
+    other.commit().await.unwrap();
+    let answer = claiming.await.unwrap().unwrap();
+    assert!(matches!(answer, ClaimAnswer::Busy { .. }), "{answer:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn many_callers_of_many_keys_in_any_order_never_wait_for_each_other_in_a_circle() {
     let server = Postgres::start();
     let url = server.url();

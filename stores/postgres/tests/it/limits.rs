@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use idem_core::transaction::{RecordsIn as _, Taking};
 use idem_postgres::PostgresStore;
 use idem_runtime::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Owner, Release, ReleaseCause, StoredResult, Verdict,
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Owner, Release, ReleaseCause, State, StoredResult, Verdict,
 };
 use idem_runtime::{Key, RecordKey, Scope, Store};
 use idem_test_servers::Postgres;
@@ -87,6 +87,16 @@ async fn a_claim_finds_the_key_of_a_transaction_and_takes_few_locks_at_a_time() 
     let request = Claim::new(Owner::random(), HOUR, HOUR);
     let taken = store.take(&mut *tx, &key("taken"), &request).await.unwrap();
     assert!(matches!(taken, Taking::Taken(_)));
+    // A key with a record that others may claim, too.
+    let Ok(ClaimAnswer::Granted(grant)) = store.claim(&key("released"), &request).await else { panic!() };
+    let release = Release::new(request.owner, grant.fence, ReleaseCause::Failed);
+    store.release(&key("released"), &release).await.unwrap();
+    let taken = store.take(&mut *tx, &key("released"), &request).await.unwrap();
+    assert!(matches!(taken, Taking::Taken(_)));
+    let answer = claim(&open().await.unwrap(), "released").await.unwrap();
+    assert!(matches!(answer, ClaimAnswer::Busy { .. }), "{answer:?}");
+    let record = store.get(&key("released")).await.unwrap().unwrap();
+    assert_eq!(record.state, State::Released, "and leaves the record as it was");
     // A process that knows of no transaction yet.
     let stranger = open().await.unwrap();
     let answer = claim(&stranger, "taken").await.unwrap();

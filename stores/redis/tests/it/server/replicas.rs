@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use idem_redis::RedisStore;
-use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, RenewAnswer, State};
+use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, OnCrash, RenewAnswer, State};
 use idem_runtime::{Store, StoreErrorKind};
 use idem_test_servers::Redis;
 use redis::{Commands as _, Connection, cmd};
@@ -62,6 +62,10 @@ async fn too_few_replicas_count_as_not_granted_and_not_recorded() {
     assert!(matches!(replay, ClaimAnswer::Replay(_)), "{replay:?}");
     let record = known(async || another.get(&key("b")).await).await.unwrap();
     assert_eq!(record.state, State::Completed);
+    let endless = claim_request().with_on_crash(OnCrash::InDoubt);
+    known(async || store.claim(&key("d"), &endless).await).await;
+    known(async || store.get(&key("d")).await).await;
+    assert_eq!(server.ttl::<_, i64>(name("d")).unwrap(), -1, "a read gives a record no end");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
