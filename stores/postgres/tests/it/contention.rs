@@ -201,7 +201,7 @@ async fn a_lease_that_is_renewed_between_the_look_and_the_write_is_not_taken_ove
     let pool = sqlx::PgPool::connect(&server.url()).await.unwrap();
     let mut other = pool.begin().await.unwrap();
     sqlx::query("UPDATE renewed SET lease_until = expires_at").execute(&mut *other).await.unwrap();
-    let claiming = tokio::spawn(async move { claim(&store, "order").await });
+    let claiming = tokio::spawn(async move { store.claim(&key("order"), &claim(Owner::random())).await });
     let waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
     until("the write waits for the renewal", || server.sql(waits) == "1");
     other.commit().await.unwrap();
