@@ -157,7 +157,7 @@ async fn a_record_past_its_end_is_absent_though_the_server_still_has_it() {
         let mut put = || server.set::<_, _, ()>(name("a"), packed(state, old, 5, 1)).unwrap();
         put();
         assert_eq!(store.renew(&key("a"), &renewal(old, fence)).await.unwrap(), RenewAnswer::Lost);
-        let step = RecordedStep::new("a step", None, StoredResult::Value(vec![7].into()));
+        let step = RecordedStep::new("a step".into(), None, StoredResult::Value(vec![7].into()));
         let step = RecordStep::new(old, fence, 0, step);
         assert_eq!(store.record_step(&key("a"), &step).await.unwrap(), RecordStepAnswer::Lost);
         let late = store.complete(&key("a"), &completion(old, fence, b"r")).await.unwrap();
