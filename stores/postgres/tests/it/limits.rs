@@ -6,7 +6,8 @@ use futures_util::future::join_all;
 use idem_core::transaction::{RecordsIn as _, Taking};
 use idem_postgres::PostgresStore;
 use idem_runtime::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Owner, Release, ReleaseCause, State, StoredResult, Verdict,
+    Claim, ClaimAnswer, Complete, CompleteAnswer, OnCrash, Owner, Release, ReleaseCause, State, StoredResult,
+    Verdict,
 };
 use idem_runtime::{Key, RecordKey, Scope, Store};
 use idem_test_servers::Postgres;
@@ -91,8 +92,9 @@ async fn a_claim_finds_the_key_of_a_transaction_and_takes_few_locks_at_a_time() 
     let Ok(ClaimAnswer::Granted(grant)) = store.claim(&key("released"), &request).await else { panic!() };
     let release = Release::new(request.owner, grant.fence, ReleaseCause::Failed);
     store.release(&key("released"), &release).await.unwrap();
-    let taken = store.take(&mut *tx, &key("released"), &request).await.unwrap();
-    assert!(matches!(taken, Taking::Taken(_)));
+    let again = Claim::new(Owner::random(), HOUR, HOUR);
+    let taken = store.take(&mut *tx, &key("released"), &again).await.unwrap();
+    assert!(matches!(taken, Taking::Taken(_)), "{taken:?}");
     let answer = claim(&open().await.unwrap(), "released").await.unwrap();
     assert!(matches!(answer, ClaimAnswer::Busy { .. }), "{answer:?}");
     let record = store.get(&key("released")).await.unwrap().unwrap();
@@ -116,7 +118,7 @@ async fn a_claim_finds_the_key_of_a_transaction_and_takes_few_locks_at_a_time() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transaction_that_comes_too_early_for_a_released_key_does_not_hold_it() {
+async fn a_transaction_holds_what_it_takes_over_and_no_key_that_it_is_refused() {
     let server = Postgres::start();
     let store = PostgresStore::builder(&server.url()).table(new_table()).connect().await.unwrap();
     let owner = Owner::random();
@@ -129,7 +131,19 @@ async fn a_transaction_that_comes_too_early_for_a_released_key_does_not_hold_it(
     let request = Claim::new(Owner::random(), HOUR, HOUR);
     let refused = store.take(&mut *tx, &key("later"), &request).await.unwrap();
     assert!(matches!(refused, Taking::Refused(ClaimAnswer::RetryAt { .. })), "{refused:?}");
-    assert_eq!(server.sql("select count(*) from pg_locks where locktype = 'advisory'"), "0");
+    let doubted = Claim::new(Owner::random(), HOUR, HOUR).with_on_crash(OnCrash::InDoubt);
+    let ClaimAnswer::Granted(grant) = store.claim(&key("doubt"), &doubted).await.unwrap() else { panic!() };
+    let release = Release::new(doubted.owner, grant.fence, ReleaseCause::Doubtful);
+    store.release(&key("doubt"), &release).await.unwrap();
+    let refused = store.take(&mut *tx, &key("doubt"), &request).await.unwrap();
+    assert!(matches!(refused, Taking::Refused(_)), "{refused:?}");
+    let locks = "select count(*) from pg_locks where locktype = 'advisory'";
+    assert_eq!(server.sql(locks), "0");
+    let lapsed = Claim::new(Owner::random(), Duration::from_micros(1), HOUR);
+    store.claim(&key("lapsed"), &lapsed).await.unwrap();
+    let taken = store.take(&mut *tx, &key("lapsed"), &request).await.unwrap();
+    assert!(matches!(taken, Taking::Taken(_)), "{taken:?}");
+    assert_eq!(server.sql(locks), "1", "what it takes over it holds");
 }
 
 // On one thread, so that both claims are in one batch.
