@@ -81,6 +81,11 @@ pub(crate) async fn copy_to(
     producer.send(record, Timeout::Never).await.map(drop).map_err(|(error, _)| error)
 }
 
+/// The name of a message: where it is in which partition.
+pub(crate) fn id(message: &OwnedMessage) -> String {
+    format!("{}/{}@{}", message.topic(), message.partition(), message.offset())
+}
+
 /// The text of the header with this name.
 pub(crate) fn header<'m>(message: &'m OwnedMessage, name: &str) -> Option<&'m str> {
     let header = message.headers()?.iter().find(|header| header.key == name)?;
@@ -186,6 +191,6 @@ impl Delivery for Received {
     }
 
     fn id(&self) -> Option<String> {
-        Some(format!("{}/{}@{}", self.topic(), self.partition(), self.offset()))
+        Some(id(self))
     }
 }

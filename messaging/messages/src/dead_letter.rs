@@ -27,6 +27,9 @@ pub const ORIGIN: &str = "idem-origin";
 /// The header with the broker's name for the message: [`Delivery::id`](super::Delivery::id).
 pub const MESSAGE: &str = "idem-message";
 
+/// All of these names.
+pub(super) const HEADERS: [&str; 8] = [REASON, ERROR, TRIES, OPERATION, KEY, CONSUMER, ORIGIN, MESSAGE];
+
 /// What a dead letter says of its message: see [`Delivery::reject`](super::Delivery::reject).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -3,17 +3,20 @@
 //! Owns the order of the work for all brokers: forget the record, send the message, remove the letter. A broker's crate reads, sends and
 //! removes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::future::ready;
 use std::sync::Arc;
 
-use idem_core::listing::{List, MAX_LOOKED_AT};
+use idem_core::listing::{List, Listed, MAX_LOOKED_AT};
 use idem_core::protocol::{Resolution, ResolveAnswer, Seen, State};
-use idem_core::{RecordKey, Scope, Store, StoreError};
+use idem_core::{Scope, Store, StoreError};
 use idem_runtime::DynStore;
 
-use super::dead_letter::{CONSUMER, ERROR, KEY, MESSAGE, OPERATION, ORIGIN, REASON, TRIES};
+use super::dead_letter::HEADERS;
 use super::{BrokerError, Reason};
+
+type Result<T, E = BrokerError> = std::result::Result<T, E>;
 
 /// A dead letter at its broker, without the message's body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,17 +45,10 @@ pub struct StoredLetter {
 impl StoredLetter {
     /// The letter with this name, as its headers describe it.
     pub fn read(id: impl Into<String>, header: impl Fn(&str) -> Option<String>) -> Self {
-        Self {
-            id: id.into(),
-            reason: header(REASON).and_then(|word| Reason::of(&word)),
-            error: header(ERROR),
-            operation: header(OPERATION),
-            key: header(KEY),
-            tries: header(TRIES).and_then(|number| number.parse().ok()),
-            consumer: header(CONSUMER),
-            origin: header(ORIGIN),
-            message: header(MESSAGE),
-        }
+        let [reason, error, tries, operation, key, consumer, origin, message] = HEADERS.map(header);
+        let reason = reason.and_then(|word| Reason::of(&word));
+        let tries = tries.and_then(|number| number.parse().ok());
+        Self { id: id.into(), reason, error, operation, key, tries, consumer, origin, message }
     }
 }
 
@@ -70,37 +66,34 @@ impl fmt::Display for StoredLetter {
 /// Whether a header of this name is a dead letter's, and not the message's own.
 #[must_use]
 pub fn is_header_of_letter(name: &str) -> bool {
-    [REASON, ERROR, OPERATION, KEY, TRIES, CONSUMER, ORIGIN, MESSAGE]
-        .iter()
-        .any(|own| own.eq_ignore_ascii_case(name))
+    HEADERS.iter().any(|own| own.eq_ignore_ascii_case(name))
 }
 
 /// The dead letters of a broker that were there when it was opened, each once.
-pub trait DeadLetters: Sized + Send {
+pub trait DeadLetters: Sized + Send + Sync {
     /// A letter with its message.
     type Letter: Send + Sync;
 
     /// The next letter; `None` after the last.
-    fn next(
-        &mut self,
-    ) -> impl Future<Output = Result<Option<(StoredLetter, Self::Letter)>, BrokerError>> + Send;
+    fn next(&mut self) -> impl Future<Output = Result<Option<Self::Letter>>> + Send;
 
-    /// Sends the message to `origin` with its own headers. Returns when the broker has stored it.
-    fn send(
-        &mut self,
-        letter: &Self::Letter,
-        origin: &str,
-    ) -> impl Future<Output = Result<(), BrokerError>> + Send;
+    /// What a letter says of its message.
+    fn about(&self, letter: &Self::Letter) -> StoredLetter;
 
-    /// Removes a letter whose message was sent.
-    fn remove(&mut self, letter: Self::Letter) -> impl Future<Output = Result<(), BrokerError>> + Send;
+    /// Sends the message to this origin with its own headers. Returns when the broker has stored it.
+    fn send(&self, letter: &Self::Letter, to: &str) -> impl Future<Output = Result<()>> + Send;
 
-    /// Leaves a letter where it is: nothing to do, unless the broker hides a letter that was read.
-    fn keep(&mut self, _letter: Self::Letter) {}
+    /// Removes a letter.
+    fn remove(&mut self, letter: Self::Letter) -> impl Future<Output = Result<()>> + Send;
 
-    /// Gives back the letters that were kept.
-    fn close(self) -> impl Future<Output = Result<(), BrokerError>> + Send {
-        std::future::ready(Ok(()))
+    /// Leaves a letter among the others: nothing to do, unless a letter that was read does not stay.
+    fn keep(&mut self, _letter: Self::Letter) -> impl Future<Output = Result<()>> + Send {
+        ready(Ok(()))
+    }
+
+    /// Shows the letters that were kept again, where the broker hides what was read.
+    fn close(self) -> impl Future<Output = Result<()>> + Send {
+        ready(Ok(()))
     }
 }
 
@@ -169,14 +162,13 @@ pub struct RedriveSummary {
 /// # Errors
 ///
 /// The broker fails.
-pub async fn list_all<D: DeadLetters>(mut letters: D) -> Result<Vec<StoredLetter>, BrokerError> {
+pub async fn list_all<D: DeadLetters>(mut letters: D) -> Result<Vec<StoredLetter>> {
     let mut list = Vec::new();
-    while let Some((about, letter)) = letters.next().await? {
-        letters.keep(letter);
-        list.push(about);
+    while let Some(letter) = letters.next().await? {
+        list.push(letters.about(&letter));
+        letters.keep(letter).await?;
     }
-    letters.close().await?;
-    Ok(list)
+    letters.close().await.map(|()| list)
 }
 
 /// Sends messages back: what [`broker_methods`](crate::broker_methods) calls. A letter is removed after its message was stored, so a redrive that is
@@ -185,11 +177,9 @@ pub async fn list_all<D: DeadLetters>(mut letters: D) -> Result<Vec<StoredLetter
 /// # Errors
 ///
 /// The broker or the store fails. The messages before that are sent, and all other letters are there.
-pub async fn redrive_all<D: DeadLetters>(
-    mut letters: D,
-    redrive: Redrive,
-) -> Result<RedriveSummary, BrokerError> {
-    let mut run = Run { redrive, failures: HashMap::new(), done: RedriveSummary::default() };
+pub async fn redrive_all<D: DeadLetters>(mut letters: D, redrive: Redrive) -> Result<RedriveSummary> {
+    let (walked, failures, done) = Default::default();
+    let mut run = Run { redrive, walked, failures, done };
     let ended = run.all(&mut letters).await;
     // Also after a failure, so that no letter stays hidden.
     let closed = letters.close().await;
@@ -199,18 +189,20 @@ pub async fn redrive_all<D: DeadLetters>(
 /// A redrive under way.
 struct Run {
     redrive: Redrive,
-    /// The failed records of each operation, by the digests of their keys.
-    failures: HashMap<String, HashMap<String, (RecordKey, Seen)>>,
+    /// The operations whose failed records were read.
+    walked: HashSet<String>,
+    /// Their failed records, by the digests of their keys.
+    failures: HashMap<String, Listed>,
     done: RedriveSummary,
 }
 
 impl Run {
-    async fn all<D: DeadLetters>(&mut self, letters: &mut D) -> Result<(), BrokerError> {
-        while let Some((about, letter)) = letters.next().await? {
-            match self.send(letters, &about, &letter).await {
+    async fn all<D: DeadLetters>(&mut self, letters: &mut D) -> Result<()> {
+        while let Some(letter) = letters.next().await? {
+            match self.send(letters, &letter).await {
                 Ok(true) => letters.remove(letter).await?,
                 not_sent => {
-                    letters.keep(letter);
+                    letters.keep(letter).await?;
                     not_sent?;
                 }
             }
@@ -219,24 +211,20 @@ impl Run {
     }
 
     /// Sends a message back, unless the filter leaves it out. Returns whether it was sent.
-    async fn send<D: DeadLetters>(
-        &mut self,
-        letters: &mut D,
-        about: &StoredLetter,
-        letter: &D::Letter,
-    ) -> Result<bool, BrokerError> {
-        if !(self.redrive.filter)(about) {
+    async fn send<D: DeadLetters>(&mut self, letters: &D, letter: &D::Letter) -> Result<bool> {
+        let about = letters.about(letter);
+        if !(self.redrive.filter)(&about) {
             self.done.kept += 1;
             return Ok(false);
         }
-        let StoredLetter { id, operation, key, origin, .. } = about;
         let (mut forgotten, mut sent) =
             (false, Err(BrokerError::new("send the message back", "its letter has no origin")));
-        if let Some(origin) = origin {
-            forgotten =
-                self.forget(about).await.map_err(BrokerError::at("forget the record of a dead letter"))?;
+        if let Some(origin) = &about.origin {
+            let forgetting = self.forget(&about).await;
+            forgotten = forgetting.map_err(BrokerError::at("forget the record of a dead letter"))?;
             sent = letters.send(letter, origin).await;
         }
+        let StoredLetter { id, operation, key, reason, .. } = about;
         if let Err(error) = sent {
             self.done.failed += 1;
             tracing::warn!(
@@ -247,7 +235,7 @@ impl Run {
         }
         self.done.sent += 1;
         self.done.forgotten += u64::from(forgotten);
-        let reason = about.reason.map(Reason::as_str);
+        let reason = reason.map(Reason::as_str);
         tracing::info!(
             target: "idem", event = "dead_letter_redriven", message_id = id, operation, key, reason, forgotten,
             "a dead letter's message was sent back"
@@ -263,42 +251,33 @@ impl Run {
         else {
             return Ok(false);
         };
-        if !self.failures.contains_key(operation) {
-            self.failures.insert(operation.clone(), failures(store, operation).await?);
+        if self.walked.insert(operation.clone()) {
+            self.failures.extend(failures(store, operation).await?);
         }
-        let Some((name, seen)) = self.failures.get_mut(operation).and_then(|found| found.remove(key)) else {
-            return Ok(false);
-        };
-        Ok(store.resolve(&name, &Resolution::ForgetSeen(seen)).await? == ResolveAnswer::Resolved)
+        let Some(failed) = self.failures.remove(key) else { return Ok(false) };
+        let forget = Resolution::ForgetSeen(Seen::of(&failed.record));
+        Ok(store.resolve(&failed.key, &forget).await? == ResolveAnswer::Resolved)
     }
 }
 
 /// The failed records of an operation, by the digests of their keys.
-async fn failures(
-    store: &DynStore,
-    operation: &str,
-) -> Result<HashMap<String, (RecordKey, Seen)>, StoreError> {
+async fn failures(store: &DynStore, operation: &str) -> Result<HashMap<String, Listed>, StoreError> {
     let mut failures = HashMap::new();
-    let Ok(scope) = Scope::new(operation.to_owned()) else { return Ok(failures) };
-    let mut request =
-        List::default().with_states(vec![State::Failed]).with_limit(MAX_LOOKED_AT).with_scope(Some(scope));
-    loop {
+    let failed = List::default().with_states(vec![State::Failed]).with_limit(MAX_LOOKED_AT);
+    let mut next = Scope::new(operation.to_owned()).ok().map(|scope| failed.with_scope(Some(scope)));
+    while let Some(request) = next {
         let page = store.list(&request).await?;
-        for listed in page.records {
-            let seen = Seen::of(&listed.record);
-            failures.insert(listed.key.digest().to_string(), (listed.key, seen));
-        }
-        match page.next {
-            Some(cursor) => request = request.with_after(Some(cursor)),
-            None => return Ok(failures),
-        }
+        failures.extend(page.records.into_iter().map(|listed| (listed.key.digest().to_string(), listed)));
+        next = page.next.map(|cursor| request.with_after(Some(cursor)));
     }
+    Ok(failures)
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
 
+    use idem_core::RecordKey;
     use idem_core::protocol::{Answer, Record, Request};
 
     use super::*;
@@ -339,24 +318,29 @@ mod tests {
     }
 
     impl DeadLetters for Shelf {
-        type Letter = ();
+        type Letter = StoredLetter;
 
-        async fn next(&mut self) -> Result<Option<(StoredLetter, ())>, BrokerError> {
-            Ok(self.0.take().map(|letter| (letter, ())))
+        async fn next(&mut self) -> Result<Option<StoredLetter>, BrokerError> {
+            Ok(self.0.take())
         }
 
-        async fn send(&mut self, (): &(), _: &str) -> Result<(), BrokerError> {
+        fn about(&self, letter: &StoredLetter) -> StoredLetter {
+            letter.clone()
+        }
+
+        async fn send(&self, _: &StoredLetter, _: &str) -> Result<(), BrokerError> {
             self.note("sent");
             Ok(())
         }
 
-        async fn remove(&mut self, (): ()) -> Result<(), BrokerError> {
+        async fn remove(&mut self, _: StoredLetter) -> Result<(), BrokerError> {
             self.note("removed");
             Ok(())
         }
 
-        fn keep(&mut self, (): ()) {
+        async fn keep(&mut self, _: StoredLetter) -> Result<(), BrokerError> {
             self.note("kept");
+            Ok(())
         }
 
         async fn close(self) -> Result<(), BrokerError> {

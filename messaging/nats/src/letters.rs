@@ -1,15 +1,14 @@
 //! The dead letters of a subject, and how their messages go back.
 
-use async_nats::HeaderMap;
 use async_nats::header::NATS_MESSAGE_ID;
 use async_nats::jetstream::Context;
-use async_nats::jetstream::message::{PublishMessage, StreamMessage};
+use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::{RawMessageErrorKind, Stream};
 use idem_messages::{CONSUMER, DeadLetters, MESSAGE, ORIGIN, StoredLetter, is_header_of_letter};
 use percent_encoding::percent_decode_str;
 
 use crate::Error;
-use crate::received::{DELIVERIES, OF_THE_SERVER};
+use crate::received::{DELIVERIES, copied};
 
 const FIND: &str = "find the dead letters";
 
@@ -38,42 +37,38 @@ impl Letters {
 impl DeadLetters for Letters {
     type Letter = StreamMessage;
 
-    async fn next(&mut self) -> Result<Option<(StoredLetter, StreamMessage)>, Error> {
-        if self.next > self.last {
-            return Ok(None);
+    async fn next(&mut self) -> Result<Option<StreamMessage>, Error> {
+        match self.stream.get_first_raw_message_by_subject(&self.subject, self.next).await {
+            Ok(letter) if letter.sequence <= self.last => {
+                self.next = letter.sequence + 1;
+                Ok(Some(letter))
+            }
+            Err(error) if error.kind() != RawMessageErrorKind::NoMessageFound => {
+                Err(Error::new("read a dead letter", error))
+            }
+            _ => Ok(None),
         }
-        let letter = match self.stream.get_first_raw_message_by_subject(&self.subject, self.next).await {
-            Ok(letter) if letter.sequence <= self.last => letter,
-            Ok(_) => return Ok(None),
-            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => return Ok(None),
-            Err(error) => return Err(Error::new("read a dead letter", error)),
-        };
-        self.next = letter.sequence + 1;
-        let header = |name: &str| {
+    }
+
+    fn about(&self, letter: &StreamMessage) -> StoredLetter {
+        StoredLetter::read(self.id(letter), |name| {
             let value = letter.headers.get(name)?.as_str();
             // Those of the letter's description are encoded: see `Received::headers`.
             let is_plain = matches!(name, CONSUMER | ORIGIN | MESSAGE);
             let decoded = || percent_decode_str(value).decode_utf8_lossy().into_owned();
             Some(if is_plain { value.to_owned() } else { decoded() })
-        };
-        Ok(Some((StoredLetter::read(self.id(&letter), header), letter)))
+        })
     }
 
-    async fn send(&mut self, letter: &StreamMessage, origin: &str) -> Result<(), Error> {
+    async fn send(&self, letter: &StreamMessage, origin: &str) -> Result<(), Error> {
         let doing = "send the message back";
-        let mut headers = HeaderMap::new();
-        for (name, values) in letter.headers.iter() {
-            let lower = name.to_string().to_ascii_lowercase();
-            if !lower.starts_with(OF_THE_SERVER) && lower != DELIVERIES && !is_header_of_letter(&lower) {
-                values.iter().for_each(|value| headers.append(name.clone(), value.clone()));
-            }
-        }
+        let is_own = |name: &str| name != DELIVERIES && !is_header_of_letter(name);
+        let mut headers = copied(&letter.headers, is_own);
         // The stream drops a second message with this id: this redrive may die before it removes the letter.
         headers.insert(NATS_MESSAGE_ID, format!("redrive/{}", self.id(letter)));
-        let message = PublishMessage::build().headers(headers).payload(letter.payload.clone());
-        let sent = self.jetstream.send_publish(origin.to_owned(), message).await.map_err(Error::at(doing))?;
-        sent.await.map_err(Error::at(doing))?;
-        Ok(())
+        let (to, payload) = (origin.to_owned(), letter.payload.clone());
+        let sent = self.jetstream.publish_with_headers(to, headers, payload).await;
+        sent.map_err(Error::at(doing))?.await.map(drop).map_err(Error::at(doing))
     }
 
     async fn remove(&mut self, letter: StreamMessage) -> Result<(), Error> {

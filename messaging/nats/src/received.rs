@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use async_nats::HeaderMap;
 use async_nats::header::NATS_MESSAGE_ID;
-use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::{self, AckKind, Context};
 use idem_messages::{CONSUMER, DeadLetter, Delivery, ERROR, MESSAGE, ORIGIN, Reason};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
@@ -28,7 +27,7 @@ const LINE: usize = 4;
 const VERSION_LINE: usize = 12;
 
 /// The start of the headers that the server acts on. In a copy they could make the server refuse it, or drop it as a duplicate.
-pub(crate) const OF_THE_SERVER: &str = "nats-";
+const OF_THE_SERVER: &str = "nats-";
 
 /// The state that all messages of a source share.
 pub(crate) struct Shared {
@@ -61,14 +60,7 @@ impl Received {
 
     /// The message's own headers, without those that the server acts on.
     fn own_headers(&self) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        for (name, values) in self.message.headers.iter().flat_map(HeaderMap::iter) {
-            let lower = name.to_string().to_ascii_lowercase();
-            if !lower.starts_with(OF_THE_SERVER) && lower != ERROR {
-                values.iter().for_each(|value| headers.append(name.clone(), value.clone()));
-            }
-        }
-        headers
+        self.message.headers.as_ref().map(|headers| copied(headers, |name| name != ERROR)).unwrap_or_default()
     }
 
     /// The headers of the dead letter: the message's own, and ours.
@@ -91,12 +83,10 @@ impl Received {
     }
 
     async fn publish(&self, headers: HeaderMap) -> Result<(), Error> {
-        let letter = PublishMessage::build().headers(headers).payload(self.message.payload.clone());
         let doing = "publish the dead letter";
-        let to = self.shared.dead_letters.clone();
-        let sent = self.shared.jetstream.send_publish(to, letter).await.map_err(Error::at(doing))?;
-        sent.await.map_err(Error::at(doing))?;
-        Ok(())
+        let (to, payload) = (self.shared.dead_letters.clone(), self.message.payload.clone());
+        let sent = self.shared.jetstream.publish_with_headers(to, headers, payload).await;
+        sent.map_err(Error::at(doing))?.await.map(drop).map_err(Error::at(doing))
     }
 
     /// How many bytes the server would count of a dead letter with these headers.
@@ -110,6 +100,19 @@ impl Received {
     async fn ack_with(&self, kind: AckKind, doing: &'static str) -> Result<(), Error> {
         self.message.ack_with(kind).await.map_err(Error::at(doing))
     }
+}
+
+/// The headers of a copy: those that are kept, without those that the server acts on. `is_kept` gets names in
+/// lower case.
+pub(crate) fn copied(headers: &HeaderMap, is_kept: impl Fn(&str) -> bool) -> HeaderMap {
+    let mut copied = HeaderMap::new();
+    for (name, values) in headers.iter() {
+        let lower = name.to_string().to_ascii_lowercase();
+        if !lower.starts_with(OF_THE_SERVER) && is_kept(&lower) {
+            values.iter().for_each(|value| copied.append(name.clone(), value.clone()));
+        }
+    }
+    copied
 }
 
 impl Deref for Received {

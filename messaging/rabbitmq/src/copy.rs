@@ -45,12 +45,16 @@ fn number(properties: &BasicProperties, name: &str) -> u32 {
 /// The exchange and the routing key that the message of this copy was sent with; `None` if it is not a
 /// copy, or if the headers, which anybody may have written, are too long for a name.
 pub(crate) fn origin(properties: &BasicProperties) -> Option<(ShortString, ShortString)> {
-    let headers = properties.headers().as_ref()?.inner();
-    let text = |name: &str| match headers.get(name)? {
-        AMQPValue::LongString(text) => ShortString::try_new(text.to_string()).ok(),
+    let name = |header| ShortString::try_new(text(properties, header)?).ok();
+    Some((name(EXCHANGE)?, name(ROUTING_KEY)?))
+}
+
+/// The header with this name, if it is a text.
+pub(crate) fn text(properties: &BasicProperties, name: &str) -> Option<String> {
+    match properties.headers().as_ref()?.inner().get(name)? {
+        AMQPValue::LongString(text) => Some(text.to_string()),
         _ => None,
-    };
-    Some((text(EXCHANGE)?, text(ROUTING_KEY)?))
+    }
 }
 
 /// The properties of a copy, with the headers that are kept, and the new ones in place of earlier ones. The time to live and

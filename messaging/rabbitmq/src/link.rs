@@ -95,22 +95,15 @@ impl Link {
         Ok(())
     }
 
-    /// Looks for a queue.
-    async fn find(&self, queue: &str) -> Result<lapin::Result<()>, Error> {
+    /// Looks for a queue. Returns how many messages are ready in it.
+    pub(crate) async fn find(&self, queue: &str) -> Result<lapin::Result<u32>, Error> {
         let look = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
         let channel = self.throwaway().await?;
         let declaration = channel.queue_declare(queue.into(), look, FieldTable::default()).await;
         if declaration.is_ok() {
             close(channel).await;
         }
-        Ok(declaration.map(drop))
-    }
-
-    /// How many messages are ready in a queue.
-    pub(crate) async fn messages(&self, queue: &str) -> Result<u32, Error> {
-        let look = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-        let declaration = self.consuming.queue_declare(queue.into(), look, FieldTable::default()).await;
-        declaration.map(|queue| queue.message_count()).map_err(Error::at("count the messages"))
+        Ok(declaration.map(|queue| queue.message_count()))
     }
 
     /// The next message of a queue.

@@ -134,7 +134,7 @@ mod tests {
         let hour = Duration::from_secs(3600);
         received.retry(hour).await.unwrap();
         received.retry(hour).await.unwrap();
-        assert_eq!(link.messages("orders-after-3600000ms").await.unwrap(), 1);
+        assert_eq!(link.find("orders-after-3600000ms").await.unwrap().unwrap(), 1);
     }
 
     async fn a_copy_that_no_queue_takes_is_an_error_and_no_other_copy_is(node: &RabbitMq) {

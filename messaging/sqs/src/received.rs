@@ -9,6 +9,7 @@ use std::time::Duration;
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_sqs::operation::send_message::SendMessageError;
+use aws_sdk_sqs::operation::send_message::builders::SendMessageFluentBuilder;
 use aws_sdk_sqs::types::{Message, MessageAttributeValue, MessageSystemAttributeName};
 use idem_messages::{DeadLetter, Delivery, ERROR, MESSAGE, ORIGIN};
 use tokio::sync::mpsc::UnboundedSender;
@@ -97,14 +98,9 @@ impl Received {
                 attributes.insert((*name).to_owned(), text.build().map_err(failed(doing))?);
             }
         }
-        let mut letter = client.send_message().queue_url(dead_letters);
-        letter = letter.set_message_body(self.message.body.clone()).set_message_attributes(Some(attributes));
-        if is_fifo(dead_letters) {
-            // The message's own id lets the queue drop a second copy.
-            let group = group_id(&self.message).or_else(|| self.message.message_id.clone());
-            letter = letter.set_message_group_id(group).set_message_deduplication_id(self.id());
-        }
-        match letter.send().await {
+        // The message's own id lets the queue drop a second copy.
+        let letter = copy(client, dead_letters, &self.message, self.id());
+        match letter.set_message_attributes(Some(attributes)).send().await {
             Err(error) if is_of_the_message(&error) && !new.is_empty() => Ok(false),
             sent => sent.map(|_| true).map_err(failed(doing)),
         }
@@ -197,6 +193,21 @@ impl Delivery for Received {
     }
 }
 
+/// A copy of a message, without its attributes. A FIFO queue drops a second copy with this id.
+pub(crate) fn copy(
+    client: &Client,
+    queue: &str,
+    message: &Message,
+    id: Option<String>,
+) -> SendMessageFluentBuilder {
+    let copy = client.send_message().queue_url(queue).set_message_body(message.body.clone());
+    if !is_fifo(queue) {
+        return copy;
+    }
+    let group = group_id(message).or_else(|| message.message_id.clone());
+    copy.set_message_group_id(group).set_message_deduplication_id(id)
+}
+
 /// Whether SQS refuses this message, whenever it is sent: it is too large, or an attribute has a character that SQS does not allow.
 fn is_of_the_message<R>(error: &SdkError<SendMessageError, R>) -> bool {
     let of_the_message = ["InvalidParameterValue", "InvalidMessageContents"];
@@ -214,11 +225,11 @@ fn allowed(text: &str) -> String {
     text.replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}")
 }
 
-pub(crate) fn is_fifo(queue: &str) -> bool {
+fn is_fifo(queue: &str) -> bool {
     queue.ends_with(".fifo")
 }
 
-pub(crate) fn group_id(message: &Message) -> Option<String> {
+fn group_id(message: &Message) -> Option<String> {
     message.attributes.as_ref()?.get(&MessageSystemAttributeName::MessageGroupId).cloned()
 }
 

@@ -10,10 +10,9 @@ use idem_messages::{Broker, GroupBy, Plan};
 
 use crate::Error;
 use crate::deletes::Deletes;
-use crate::failed::failed;
 use crate::letters::Letters;
 use crate::received::{Received, Shared};
-use crate::taking::Taking;
+use crate::taking::{Taking, number};
 
 /// How long one request waits for messages, unless set. The shutdown waits for it.
 const WAIT: Duration = Duration::from_secs(5);
@@ -53,21 +52,12 @@ impl Source {
 
     /// The visibility timeout and the retention.
     async fn timeouts(&self) -> Result<(Duration, Duration), Error> {
-        let doing = "read the queue's attributes";
-        let (visibility, retention) =
-            (QueueAttributeName::VisibilityTimeout, QueueAttributeName::MessageRetentionPeriod);
-        let request = self.client.get_queue_attributes().queue_url(&self.queue);
-        let request = request.attribute_names(visibility.clone()).attribute_names(retention.clone());
-        let response = request.send().await.map_err(failed(doing))?;
-        let seconds = |name: &QueueAttributeName| {
-            let value = response.attributes().and_then(|attributes| attributes.get(name));
-            let seconds = value.and_then(|value| value.parse().ok()).map(Duration::from_secs);
-            seconds.ok_or_else(|| Error::new(doing, format!("SQS did not return {name}")))
-        };
-        match (seconds(&visibility)?, seconds(&retention)?) {
-            (Duration::ZERO, _) => Err(Error::new("use the queue", "its visibility timeout must not be 0")),
-            both => Ok(both),
+        let seconds = async |name| number(&self.client, &self.queue, name).await.map(Duration::from_secs);
+        let visibility = seconds(QueueAttributeName::VisibilityTimeout).await?;
+        if visibility.is_zero() {
+            return Err(Error::new("use the queue", "its visibility timeout must not be 0"));
         }
+        Ok((visibility, seconds(QueueAttributeName::MessageRetentionPeriod).await?))
     }
 }
 

@@ -1,10 +1,11 @@
-//! Messages from SQS, a request at a time.
+//! Messages from SQS, a request at a time, and the requests that read a queue.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aws_sdk_sqs::types::{Message, MessageSystemAttributeName};
+use aws_sdk_sqs::Client;
+use aws_sdk_sqs::types::{Message, MessageSystemAttributeName, QueueAttributeName};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use idem_messages::{Delivery as _, Reader, Room};
@@ -14,7 +15,7 @@ use crate::failed::failed;
 use crate::received::{Received, Shared};
 
 /// The most messages that SQS gives in an answer.
-const LONGEST_BATCH: usize = 10;
+pub(crate) const LONGEST_BATCH: usize = 10;
 
 /// Reads messages from a queue.
 pub struct Taking {
@@ -53,8 +54,8 @@ impl Reader for Taking {
             }
             if self.request.is_none() {
                 let free = self.room.free().await.min(LONGEST_BATCH);
-                let free = i32::try_from(free).unwrap_or(1);
-                self.request = Some(receive(self.shared.clone(), free, self.wait).boxed());
+                let (client, queue) = (self.shared.client.clone(), self.shared.queue.clone());
+                self.request = Some(receive(client, queue, free, self.wait).boxed());
             }
             self.answered().await?;
         }
@@ -73,14 +74,30 @@ impl Reader for Taking {
     }
 }
 
-async fn receive(shared: Arc<Shared>, messages: i32, wait: i32) -> Result<Vec<Message>, Error> {
-    let request = shared.client.receive_message().queue_url(&shared.queue);
+/// Receives at most so many messages. Waits for the first for so many seconds.
+pub(crate) async fn receive(
+    client: Client,
+    queue: String,
+    messages: usize,
+    wait: i32,
+) -> Result<Vec<Message>, Error> {
+    let request = client.receive_message().queue_url(queue);
     let request = request
-        .max_number_of_messages(messages)
+        .max_number_of_messages(i32::try_from(messages).unwrap_or(1))
         .wait_time_seconds(wait)
         .message_attribute_names("All")
         .message_system_attribute_names(MessageSystemAttributeName::ApproximateReceiveCount)
+        .message_system_attribute_names(MessageSystemAttributeName::DeadLetterQueueSourceArn)
         .message_system_attribute_names(MessageSystemAttributeName::MessageGroupId);
     let response = request.send().await.map_err(failed("receive messages"))?;
     Ok(response.messages.unwrap_or_default())
+}
+
+/// A queue's attribute that is a number.
+pub(crate) async fn number(client: &Client, queue: &str, name: QueueAttributeName) -> Result<u64, Error> {
+    let doing = "read the queue's attributes";
+    let request = client.get_queue_attributes().queue_url(queue).attribute_names(name.clone());
+    let response = request.send().await.map_err(failed(doing))?;
+    let number = response.attributes().and_then(|attributes| attributes.get(&name)?.parse().ok());
+    number.ok_or_else(|| Error::new(doing, format!("SQS did not return {name}")))
 }
