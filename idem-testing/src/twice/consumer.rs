@@ -1,6 +1,6 @@
 //! A consumer whose messages are delivered several times.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::fmt::Display;
 use std::pin::pin;
@@ -39,33 +39,29 @@ impl Answer for Settlement {
 /// A delivery of a message, of whose settlement the broker hears nothing.
 struct Redelivery<'m, M> {
     message: &'m M,
-    settlement: &'m RefCell<Settlement>,
-}
-
-impl<M> Redelivery<'_, M> {
-    fn settle(&self, settlement: Settlement) -> Result<(), Infallible> {
-        self.settlement.replace(settlement);
-        Ok(())
-    }
+    settlement: &'m Cell<Settlement>,
 }
 
 impl<M: Delivery> Delivery for Redelivery<'_, M> {
     type Error = Infallible;
 
     async fn acknowledge(&self) -> Result<(), Infallible> {
-        self.settle(Settlement::Acknowledged)
+        self.settlement.set(Settlement::Acknowledged);
+        Ok(())
     }
 
     async fn retry(&self, after: Duration) -> Result<(), Infallible> {
-        self.settle(Settlement::Retry(after))
+        self.settlement.set(Settlement::Retry(after));
+        Ok(())
     }
 
     async fn reject(&self, letter: &DeadLetter) -> Result<(), Infallible> {
-        self.settle(Settlement::Rejected(letter.clone()))
+        self.settlement.set(Settlement::Rejected(letter.clone()));
+        Ok(())
     }
 
     async fn give_back(&self) -> Result<(), Infallible> {
-        self.settle(Settlement::Retry(Duration::ZERO))
+        self.retry(Duration::ZERO).await
     }
 
     fn retries_in_place(&self) -> bool {
@@ -95,8 +91,7 @@ impl<C: Clone> Twice<Consumer<C>> {
     /// If the handler did something twice, if a delivery is acknowledged and another rejected, or if the message cannot be settled.
     pub async fn run<S, H, F, T, E>(self, messages: S, handler: H)
     where
-        S: Stream,
-        S::Item: Incoming,
+        S: Stream<Item: Incoming>,
         H: Fn(&<S::Item as Incoming>::Message) -> F,
         F: Future<Output = Result<T, E>>,
         E: Display,
@@ -104,12 +99,9 @@ impl<C: Clone> Twice<Consumer<C>> {
     {
         let mut messages = pin!(messages);
         while let Some(message) = messages.next().await {
-            let message = match message.incoming() {
-                Ok(message) => message,
-                Err(error) => panic!("the stream failed: {error}"),
-            };
+            let message = message.incoming().unwrap_or_else(|error| panic!("the stream failed: {error}"));
             let once = || async {
-                let settlement = RefCell::new(Settlement::Retry(Duration::ZERO));
+                let settlement = Cell::new(Settlement::Retry(Duration::ZERO));
                 let copy = Redelivery { message: &message, settlement: &settlement };
                 let handler = |copy: &Redelivery<'_, _>| handler(copy.message);
                 self.inner.clone().run(stream::iter([copy]), handler).await;
@@ -121,9 +113,7 @@ impl<C: Clone> Twice<Consumer<C>> {
                 Settlement::Retry(after) => message.retry(after).await,
                 Settlement::Rejected(letter) => message.reject(&letter).await,
             };
-            if let Err(error) = settled {
-                panic!("a message cannot be settled: {error}");
-            }
+            settled.unwrap_or_else(|error| panic!("a message cannot be settled: {error}"));
         }
     }
 }

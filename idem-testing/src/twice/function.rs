@@ -57,8 +57,7 @@ impl<F> Twice<F> {
         T: PartialEq + Debug,
         E: Debug,
     {
-        let once = || async { Ok::<_, Infallible>((self.inner)().await) };
-        let Ok(answer) = self.repeat(None, once).await;
+        let Ok(answer) = self.repeat(None, || async { Ok::<_, Infallible>((self.inner)().await) }).await;
         answer
     }
 }

@@ -10,7 +10,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use idem_runtime::ErrorKind;
+use idem_runtime::Error;
 use idem_runtime::observer::{CallEnd, CallEvent, CallObserver, observed_by};
 use tokio::time::{Instant, sleep};
 
@@ -58,9 +58,7 @@ impl CallObserver for Calls {
                 *kind = None;
             }
             CallEvent::Ended(CallEnd::Terminal) => *kind = Some(AnswerKind::Final),
-            CallEvent::Ended(CallEnd::Refused(error))
-                if matches!(error.kind(), ErrorKind::InFlight | ErrorKind::NotDue) =>
-            {
+            CallEvent::Ended(CallEnd::Refused(Error::InFlight { .. } | Error::NotDue { .. })) => {
                 *kind = Some(AnswerKind::InFlight);
             }
             _ => {}
@@ -73,16 +71,6 @@ struct Run<A> {
     answer: A,
     kind: AnswerKind,
     operation: Option<String>,
-}
-
-impl<A: Answer> Run<A> {
-    /// The run with its calls, or its error.
-    async fn of<E>(run: impl Future<Output = Result<A, E>>) -> Result<Self, E> {
-        let calls = Arc::new(Calls::default());
-        let answer = observed_by(calls.clone(), run).await?;
-        let (operation, kind) = std::mem::take(&mut *calls.0.lock().unwrap_or_else(PoisonError::into_inner));
-        Ok(Self { kind: kind.unwrap_or_else(|| answer.kind()), answer, operation })
-    }
 }
 
 /// Whether any check could have failed. A test in which none could fails at its end.
@@ -157,19 +145,21 @@ where
     loop {
         let is_answered = AtomicBool::new(false);
         let run = || async {
-            let run = Run::of(once()).await?;
-            is_answered.fetch_or(run.kind != AnswerKind::InFlight, Ordering::Relaxed);
-            Ok::<_, E>(run)
+            let calls = Arc::new(Calls::default());
+            let answer = observed_by(calls.clone(), once()).await?;
+            let (operation, kind) =
+                std::mem::take(&mut *calls.0.lock().unwrap_or_else(PoisonError::into_inner));
+            let kind = kind.unwrap_or_else(|| answer.kind());
+            is_answered.fetch_or(kind != AnswerKind::InFlight, Ordering::Relaxed);
+            Ok::<_, E>(Run { answer, kind, operation })
         };
         let mut group = pin!(try_join_all((0..count).map(|_| run())));
         let mut waits = 0;
-        let runs = poll_fn(|cx| match group.as_mut().poll(cx) {
-            Poll::Ready(runs) => Poll::Ready(Some(runs)),
-            Poll::Pending => {
-                waits += 1;
-                let is_dropped = drops < limit && waits > drops && !is_answered.load(Ordering::Relaxed);
-                if is_dropped { Poll::Ready(None) } else { Poll::Pending }
-            }
+        let runs = poll_fn(|cx| {
+            let runs = group.as_mut().poll(cx).map(Some);
+            waits += 1;
+            let may_drop = drops < limit && waits > drops && !is_answered.load(Ordering::Relaxed);
+            if runs.is_pending() && may_drop { Poll::Ready(None) } else { runs }
         });
         match runs.await.transpose()? {
             None => (drops, patience) = (drops + 1, Instant::now() + PATIENCE),

@@ -49,15 +49,13 @@ where
             let (head, body) = request.into_parts();
             let name = format!("{} {}", head.method, head.uri.path());
             let (body, _) = whole(&name, body).await;
-            let once = || {
-                let (mut service, name) = (twice.inner.clone(), &name);
+            let once = || async {
+                let mut service = twice.inner.clone();
+                poll_fn(|cx| service.poll_ready(cx)).await?;
                 let request = Request::from_parts(head.clone(), K::body(body.clone(), None));
-                async move {
-                    poll_fn(|cx| service.poll_ready(cx)).await?;
-                    let (head, body) = service.call(request).await?.into_parts();
-                    let (body, trailers) = whole(name, body).await;
-                    Ok::<_, S::Error>(Whole { head, body, trailers })
-                }
+                let (head, body) = service.call(request).await?.into_parts();
+                let (body, trailers) = whole(&name, body).await;
+                Ok::<_, S::Error>(Whole { head, body, trailers })
             };
             let Whole { head, body, trailers } = twice.repeat(Some(&name), once).await?;
             Ok(Response::from_parts(head, K::body(body, trailers)))

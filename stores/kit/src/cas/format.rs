@@ -49,13 +49,11 @@ impl ObjectName {
 
 /// Text in characters that every service takes in a name. Two texts have two parts, also in a folder that takes `a` and `A` for one name.
 pub(super) fn part(text: &str) -> String {
-    let mut part = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' => part.push(char::from(byte)),
-            _ => part += &format!("={byte:02X}"),
-        }
-    }
+    let encoded = |byte| match byte {
+        b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' => char::from(byte).to_string(),
+        _ => format!("={byte:02X}"),
+    };
+    let part: String = text.bytes().map(encoded).collect();
     // No encoded byte begins with an `s`.
     let digest = || Bytes::copy_from_slice(&Sha256::digest(text));
     if part.len() <= LONGEST_PART { part } else { format!("=s{:X}", digest()) }
@@ -102,47 +100,48 @@ fn put(out: &mut Vec<u8>, bytes: Option<&[u8]>) {
 }
 
 /// What [`put`] wrote; `None` if it is cut.
-fn take(bytes: &mut Bytes) -> Option<Option<Bytes>> {
+fn take<'b>(bytes: &mut &'b [u8]) -> Option<Option<&'b [u8]>> {
     match usize::try_from(bytes.try_get_u32().ok()?).ok()?.checked_sub(1) {
         None => Some(None),
-        Some(length) => (bytes.len() >= length).then(|| Some(bytes.split_to(length))),
+        Some(length) => bytes.split_off(..length).map(Some),
     }
 }
 
 /// Takes the key of a record from its bytes.
-pub(super) fn take_key(bytes: &mut Bytes) -> Option<RecordKey> {
+pub(super) fn take_key(bytes: &mut &[u8]) -> Option<RecordKey> {
     bytes.try_get_u8().ok()?;
     let (scope, key) = (take(bytes)??, take(bytes)??);
-    listing::name(str::from_utf8(&scope).ok()?, str::from_utf8(&key).ok()?)
+    listing::name(str::from_utf8(scope).ok()?, str::from_utf8(key).ok()?)
 }
 
 /// The key and the record in these bytes.
-pub(super) fn decode(mut bytes: Bytes) -> Result<(RecordKey, Record), Unreadable> {
+pub(super) fn decode(mut bytes: &[u8]) -> Result<(RecordKey, Record), Unreadable> {
     if bytes.first() != Some(&VERSION) {
         return Err(Unreadable("version"));
     }
     let key = take_key(&mut bytes).ok_or(Unreadable("key"))?;
-    let (numbers, [owner, fingerprint, result]) = head(&mut bytes).ok_or(Unreadable("bytes"))?;
-    let [count, numbers @ ..] = numbers;
-    let steps = (0..count).map(|_| step_bytes::decode(take(&mut bytes)??)).collect::<Option<Vec<_>>>();
+    let (count, columns) = head(&mut bytes).ok_or(Unreadable("bytes"))?;
+    let step = |_| step_bytes::decode(Bytes::copy_from_slice(take(&mut bytes)??));
+    let steps = (0..count).map(step).collect::<Option<Vec<_>>>();
     let steps = steps.filter(|_| bytes.is_empty()).ok_or(Unreadable("steps"))?;
+    Ok((key, columns.record()?.with_steps(steps)))
+}
+
+/// The number of the steps, and the record without them.
+fn head<'b>(bytes: &mut &'b [u8]) -> Option<(u64, Columns<'b>)> {
+    let mut numbers = [0; NUMBERS];
+    for number in &mut numbers {
+        *number = bytes.try_get_u64().ok()?;
+    }
+    let [count, numbers @ ..] = numbers;
     let [state, on_crash, recovered, fence, attempt, lease_until, retry_at, ttl, created_at, optional @ ..] =
         numbers.map(Some);
     let [completed_at, expires_at, tombstone] = optional.map(|number| number?.checked_sub(1));
-    let (owner, fingerprint, result) = (owner.as_deref(), fingerprint.as_deref(), result.as_deref());
+    let (owner, fingerprint, result) = (take(bytes)?, take(bytes)?, take(bytes)?);
     #[rustfmt::skip]
     let columns = Columns {
         state, owner, fence, attempt, recovered, on_crash, lease_until, retry_at, ttl, fingerprint, tombstone, created_at,
         completed_at, expires_at, result,
     };
-    Ok((key, columns.record()?.with_steps(steps)))
-}
-
-/// The numbers; owner, fingerprint and result.
-fn head(bytes: &mut Bytes) -> Option<([u64; NUMBERS], [Option<Bytes>; 3])> {
-    let mut numbers = [0; NUMBERS];
-    for number in &mut numbers {
-        *number = bytes.try_get_u64().ok()?;
-    }
-    Some((numbers, [take(bytes)?, take(bytes)?, take(bytes)?]))
+    Some((count, columns))
 }

@@ -1,7 +1,7 @@
 //! The store: reads, decisions and conditional writes, the declared clock skew, and what a process remembers.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use idem_core::inspection::{Inspection, Standing};
@@ -20,9 +20,6 @@ use crate::{own_runtime, retry, step_bytes};
 /// The minimum time for which a forgotten record stays, and for which the service keeps an object, expired or not. It has the
 /// fence that the next one must exceed, also if the next clock is behind.
 const MEMORY_OF_FENCES: Duration = Duration::from_secs(3_600);
-
-/// When a forgotten record was completed.
-const LONG_AGO: Timestamp = Timestamp::from_micros(1);
 
 /// How many claims of this process are remembered with their revisions.
 const MAX_HELD: usize = 4_096;
@@ -68,43 +65,74 @@ impl<C: CompareAndSwap> CasStore<C> {
             let counts_for_others = matches!(request, Request::Renew(_) | Request::Release(_));
             let (store, key) = (self.clone(), key.clone());
             let work = Box::pin(async move { store.request(&key, &request).await });
-            match counts_for_others {
-                true => own_runtime::apart(work).await,
-                false => own_runtime::entered(work).await,
-            }
+            if counts_for_others { own_runtime::apart(work).await } else { work.await }
         }
     }
 
-    pub async fn forget(self: &Arc<Self>, key: &RecordKey) -> Result<bool, StoreError> {
-        let (store, key) = (self.clone(), key.clone());
-        own_runtime::apart(async move { store.emptied(&key).await }).await
-    }
-
-    pub async fn get(self: &Arc<Self>, key: &RecordKey) -> Result<Option<Record>, StoreError> {
-        let (store, key) = (self.clone(), key.clone());
-        let reading = async move {
-            let stored = retry::retried(store.settings.operation_timeout, || store.look(&key)).await?;
-            Ok(stored.map(|(record, _)| record).filter(|record| is_live(record, now())))
+    /// Replaces a record by an expired one that keeps its fence. Returns whether it was live.
+    pub async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
+        // After a lost answer the object may have a newer record, which must stay.
+        let first = OnceLock::new();
+        let forget = |record: Option<&Record>, now| {
+            let first = first.get_or_init(|| record.map(|record| (record.created_at, is_live(record, now))));
+            let Some((created_at, was_live)) = *first else { return Ok(Transition::new(None, false)) };
+            let meant = record.filter(|record| record.created_at == created_at && !is_forgotten(record));
+            let write = meant.and_then(|record| {
+                let forget = Resolution::ForgetSeen(Seen::of(record));
+                // In the beginning every record was live: an expired one is emptied, too.
+                protocol::resolve(Some(record), &forget, Timestamp::default()).write
+            });
+            Ok(Transition::new(write, was_live))
         };
-        own_runtime::entered(Box::pin(reading)).await
+        self.change(key, None, &forget).await
     }
 
-    pub async fn purge(self: &Arc<Self>, limit: usize) -> Result<usize, StoreError> {
-        let store = self.clone();
-        own_runtime::apart(async move { store.purged(limit).await }).await
+    pub async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
+        let stored = self.retried(|| self.look(key)).await?;
+        Ok(stored.map(|(record, _)| record).filter(|record| is_live(record, now())))
     }
 
-    pub async fn list(self: &Arc<Self>, request: &List) -> Result<Page, StoreError> {
-        let (store, request) = (self.clone(), request.clone());
-        own_runtime::apart(async move { store.page(&request).await }).await
+    pub async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
+        let (mut deleted, mut after) = (0, None::<Vec<u8>>);
+        loop {
+            let page = self.retried(|| self.service.list(None, after.as_deref(), PURGED_AT_ONCE)).await?;
+            for Version { bytes, revision } in page.versions {
+                if deleted >= limit {
+                    return Ok(deleted);
+                }
+                let Ok((key, record)) = format::decode(&bytes) else { continue };
+                let name = ObjectName::of(&key);
+                if self.is_over(&record) && self.retried(|| self.service.delete(&name, &revision)).await? {
+                    // A forgotten one was deleted before.
+                    deleted += usize::from(!is_forgotten(&record));
+                }
+            }
+            let Some(next) = page.next else { return Ok(deleted) };
+            after = Some(next);
+        }
     }
 
-    pub async fn inspect(self: &Arc<Self>) -> Result<Inspection, StoreError> {
-        let (store, CasSettings { clock_skew, operation_timeout }) = (self.clone(), self.settings);
-        let work = async move { retry::retried(operation_timeout, || store.service.inspect()).await };
-        let mut inspection = own_runtime::apart(work).await?;
-        let text =
-            format!("the callers' clocks judge leases: they must not differ by more than {clock_skew:?}");
+    pub async fn list(&self, request: &List) -> Result<Page, StoreError> {
+        let scope = request.scope.as_ref().map(|scope| format::part(scope.as_str()));
+        let after = request.after.as_ref().map(Cursor::as_bytes);
+        let listing =
+            self.retried(|| self.service.list(scope.as_deref(), after, request.looked_at())).await?;
+        let mut page = Page::new(now());
+        for version in listing.versions {
+            match format::decode(&version.bytes) {
+                Ok((_, record)) if is_forgotten(&record) || !request.takes(record.state) => {}
+                Ok((key, record)) => page.records.push(Listed::new(key, record)),
+                Err(_) => page.unreadable.extend(format::take_key(&mut &*version.bytes)),
+            }
+        }
+        page.next = listing.next.map(Cursor::from_bytes);
+        Ok(page)
+    }
+
+    pub async fn inspect(&self) -> Result<Inspection, StoreError> {
+        let mut inspection = self.retried(|| self.service.inspect()).await?;
+        let skew = self.settings.clock_skew;
+        let text = format!("the callers' clocks judge leases: they must not differ by more than {skew:?}");
         inspection.find(Standing::Unknown, "clocks", text);
         Ok(inspection)
     }
@@ -135,13 +163,27 @@ impl<C: CompareAndSwap> CasStore<C> {
         self.service.max_bytes().saturating_sub(MAX_HEAD_BYTES)
     }
 
+    fn held(&self) -> MutexGuard<'_, HashMap<RecordKey, Versioned<C::Revision>>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes requests to the service until they succeed or the time is over: in the caller's task, with the timers and
+    /// connections of the stores' own thread.
+    async fn retried<T: Send, F>(&self, requests: impl FnMut() -> F + Send) -> Result<T, StoreError>
+    where
+        F: Future<Output = Result<T, StoreError>> + Send,
+    {
+        let work = retry::retried(self.settings.operation_timeout, requests);
+        own_runtime::entered(Box::pin(work)).await
+    }
+
     async fn request(&self, key: &RecordKey, request: &Request) -> Result<Answer, StoreError> {
         let mark = self.results.mark(key);
         let guess = match request {
             // Most keys are new, so the first guess is that the object does not exist, without reading first.
             Request::Claim(_) if self.results.expects_result(mark) => None,
             Request::Claim(_) => Some(None),
-            _ => self.held(|held| held.remove(key)).map(Some),
+            _ => self.held().remove(key).map(Some),
         };
         let decide = |record: Option<&Record>, now| {
             let transition = protocol::apply(record, Fence::default(), request, now);
@@ -153,56 +195,51 @@ impl<C: CompareAndSwap> CasStore<C> {
             }
             Ok(transition)
         };
-        let answer = self.change(key, guess, decide).await?;
+        let answer = self.change(key, guess, &decide).await?;
         self.results.saw(mark, &answer);
         Ok(answer)
     }
 
-    fn held<A>(&self, work: impl FnOnce(&mut HashMap<RecordKey, Versioned<C::Revision>>) -> A) -> A {
-        work(&mut self.held.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
     /// Applies a transition until its write is accepted or the time is over. `guess` is what is probably there.
-    async fn change<A>(
+    async fn change<A: Send>(
         &self,
         key: &RecordKey,
-        guess: Option<Option<Versioned<C::Revision>>>,
-        decide: impl Fn(Option<&Record>, Timestamp) -> Result<Transition<A>, StoreError>,
+        mut guess: Option<Option<Versioned<C::Revision>>>,
+        decide: &(impl Fn(Option<&Record>, Timestamp) -> Result<Transition<A>, StoreError> + Sync),
     ) -> Result<A, StoreError> {
-        let (mut guess, decide) = (guess, &decide);
         let attempt = || {
-            let mut guess = guess.take();
+            let mut known = guess.take();
             async move {
-                let mut refused_by = None;
+                let mut is_guess = known.is_some();
                 loop {
-                    let is_guess = guess.is_some();
-                    let seen = match (refused_by.take(), guess.take()) {
-                        (Some(version), _) => Some(read(key, version)?),
-                        (None, Some(guess)) => guess,
-                        (None, None) => self.look(key).await?,
+                    let seen = match known {
+                        Some(seen) => seen,
+                        None => self.look(key).await?,
                     };
                     let Transition { write, answer, .. } =
                         decide(seen.as_ref().map(|(record, _)| record), now())?;
-                    match write {
+                    known = match write {
                         Some(record) => match self.put(key, seen, record).await? {
                             Put::Written(_) => return Ok(answer),
-                            Put::Refused(None) if !is_guess => {
-                                return Err(StoreError::unavailable(
-                                    "other callers keep changing this record",
-                                ));
+                            Put::Refused(Some(version)) => Some(Some(read(key, version)?)),
+                            Put::Refused(None) if is_guess => None,
+                            // Again after a pause.
+                            Put::Refused(None) => {
+                                return Err(StoreError::unavailable("others keep changing this record"));
                             }
-                            Put::Refused(version) => refused_by = version,
                         },
                         // Only what the service returned may decide what no write confirms.
-                        None if is_guess => {}
+                        None if is_guess => None,
                         None => return Ok(answer),
-                    }
+                    };
+                    is_guess = false;
                 }
             }
         };
-        retry::retried(self.settings.operation_timeout, attempt).await
+        self.retried(attempt).await
     }
 
+    /// Writes a record in place of the one that was `seen`.
     async fn put(
         &self,
         key: &RecordKey,
@@ -222,15 +259,12 @@ impl<C: CompareAndSwap> CasStore<C> {
         let bytes = format::encode(key, &record);
         let is_remembered = record.state == State::InFlight && bytes.len() <= MAX_HELD_BYTES;
         let put = self.service.put(&ObjectName::of(key), bytes, revision.as_ref(), keep).await?;
-        if let Put::Written(revision) = &put
-            && is_remembered
-        {
-            self.held(|held| {
-                if held.len() >= MAX_HELD {
-                    held.clear();
-                }
-                held.insert(key.clone(), (record, revision.clone()))
-            });
+        if is_remembered && let Put::Written(revision) = &put {
+            let mut held = self.held();
+            if held.len() >= MAX_HELD {
+                held.clear();
+            }
+            held.insert(key.clone(), (record, revision.clone()));
         }
         Ok(put)
     }
@@ -239,69 +273,6 @@ impl<C: CompareAndSwap> CasStore<C> {
     async fn look(&self, key: &RecordKey) -> Result<Option<Versioned<C::Revision>>, StoreError> {
         let version = self.service.get(&ObjectName::of(key)).await?;
         version.map(|version| read(key, version)).transpose()
-    }
-
-    /// Replaces a record by an expired one that keeps its fence. Returns whether it was live.
-    async fn emptied(&self, key: &RecordKey) -> Result<bool, StoreError> {
-        // After a lost answer the object may have a newer record, which must stay.
-        let first = OnceLock::new();
-        let forget = |record: Option<&Record>, now| {
-            let (created_at, was_live) = *first.get_or_init(|| {
-                (record.map(|record| record.created_at), record.is_some_and(|record| is_live(record, now)))
-            });
-            let meant =
-                record.filter(|record| Some(record.created_at) == created_at && !is_forgotten(record));
-            let write = meant.and_then(|record| {
-                let forget = Resolution::ForgetSeen(Seen::of(record));
-                // In the beginning every record was live: an expired one is emptied, too.
-                protocol::resolve(Some(record), &forget, Timestamp::default()).write
-            });
-            Ok(Transition::new(write, was_live))
-        };
-        self.change(key, None, forget).await
-    }
-
-    async fn page(&self, request: &List) -> Result<Page, StoreError> {
-        let scope = request.scope.as_ref().map(|scope| format::part(scope.as_str()));
-        let after = request.after.as_ref().map(Cursor::as_bytes);
-        let list = || self.service.list(scope.as_deref(), after, request.looked_at());
-        let listing = retry::retried(self.settings.operation_timeout, list).await?;
-        let mut page = Page::new(now());
-        for version in listing.versions {
-            match format::decode(version.bytes.clone()) {
-                Ok((_, record)) if is_forgotten(&record) || !request.takes(record.state) => {}
-                Ok((key, record)) => page.records.push(Listed::new(key, record)),
-                Err(_) => page.unreadable.extend(format::take_key(&mut { version.bytes })),
-            }
-        }
-        page.next = listing.next.map(Cursor::from_bytes);
-        Ok(page)
-    }
-
-    async fn purged(&self, limit: usize) -> Result<usize, StoreError> {
-        let time = self.settings.operation_timeout;
-        let (mut deleted, mut after) = (0, None::<Vec<u8>>);
-        loop {
-            let page =
-                retry::retried(time, || self.service.list(None, after.as_deref(), PURGED_AT_ONCE)).await?;
-            for Version { bytes, revision } in page.versions {
-                if deleted >= limit {
-                    return Ok(deleted);
-                }
-                let Ok((key, record)) = format::decode(bytes) else { continue };
-                let name = ObjectName::of(&key);
-                if self.is_over(&record)
-                    && retry::retried(time, || self.service.delete(&name, &revision)).await?
-                {
-                    // A forgotten one was deleted before.
-                    deleted += usize::from(!is_forgotten(&record));
-                }
-            }
-            after = page.next;
-            if after.is_none() {
-                return Ok(deleted);
-            }
-        }
     }
 
     /// Whether a record may be deleted: it is expired by every clock, and a new fence by any clock exceeds its fence.
@@ -315,11 +286,11 @@ impl<C: CompareAndSwap> CasStore<C> {
 
 /// The record in the object of a key.
 fn read<R>(key: &RecordKey, Version { bytes, revision }: Version<R>) -> Result<Versioned<R>, StoreError> {
-    let (owner, record) = format::decode(bytes).map_err(|wrong| wrong.error(key))?;
+    let (owner, record) = format::decode(&bytes).map_err(|wrong| wrong.error(key))?;
     if owner == *key { Ok((record, revision)) } else { Err(Unreadable("key").error(key)) }
 }
 
-/// Whether this is what [`Resolution::ForgetSeen`] leaves of a record.
+/// Whether this is what [`Resolution::ForgetSeen`] leaves of a record, which it completes at the beginning of time.
 fn is_forgotten(record: &Record) -> bool {
-    record.completed_at == Some(LONG_AGO)
+    record.completed_at == Some(Timestamp::from_micros(1))
 }
