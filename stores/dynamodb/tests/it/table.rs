@@ -312,5 +312,11 @@ fn a_request_needs_nothing_of_the_callers_runtime() {
         let grant = granted(&store, &key("c"), &asking).await;
         let renew = Renew::new(asking.owner, grant.fence, Duration::from_secs(30));
         assert_eq!(store.renew(&key("c"), &renew).await.unwrap(), RenewAnswer::Held);
+        // What operators ask runs in their task, too.
+        assert!(!store.list(&List::default()).await.unwrap().records.is_empty());
+        assert_eq!(store.purge(100).await.unwrap(), 0);
+        assert!(store.forget(&key("c")).await.unwrap());
+        assert!(store.get(&key("c")).await.unwrap().is_none());
+        store.inspect().await.unwrap();
     });
 }
