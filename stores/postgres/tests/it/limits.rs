@@ -50,6 +50,19 @@ fn noise(count: usize) -> Vec<u8> {
     (0..count).map(|_| next()).collect()
 }
 
+/// Makes a table `seen` of the advisory locks that each insertion of the store holds just before its commit.
+fn count_locks(server: &Postgres, table: &str) {
+    let _ = server.sql(
+        "create table seen (locks bigint); \
+         create function count_locks() returns trigger language plpgsql as $$ begin \
+         insert into seen select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid(); \
+         return null; end $$",
+    );
+    let _ = server.sql(&format!(
+        "create trigger counted after insert on {table} for each statement execute function count_locks()"
+    ));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn many_claims_at_once_leave_other_programs_the_servers_table_of_locks() {
     let server = Postgres::with(&["fsync=off", "max_locks_per_transaction=10", "max_connections=20"]);
@@ -59,15 +72,7 @@ async fn many_claims_at_once_leave_other_programs_the_servers_table_of_locks() {
         let builder = PostgresStore::builder(&server.url()).table(&table).operation_timeout(MINUTE);
         stores.push(builder.connect().await.unwrap());
     }
-    // Records the locks that each statement of the store holds just before its commit.
-    let count = "create table seen (locks bigint); \
-        create function count_locks() returns trigger language plpgsql as $$ begin \
-        insert into seen select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid(); \
-        return null; end $$";
-    let _ = server.sql(count);
-    let _ = server.sql(&format!(
-        "create trigger counted after insert on {table} for each statement execute function count_locks()"
-    ));
+    count_locks(&server, &table);
     let claims = stores.iter().enumerate().flat_map(|(process, store)| {
         (0..600).map(move |number| async move { claim(store, &format!("{process}/{number}")).await })
     });
@@ -104,6 +109,7 @@ async fn a_claim_finds_the_key_of_a_transaction_and_takes_few_locks_at_a_time() 
     let answer = claim(&stranger, "taken").await.unwrap();
     assert!(matches!(answer, ClaimAnswer::Busy { .. }), "{answer:?}");
     // Another process, with many claims in one batch.
+    count_locks(&server, &table);
     let claims = (0..300).map(|number| {
         let (other, name) =
             (&other, if number == 150 { "taken".to_owned() } else { format!("order {number}") });
@@ -113,6 +119,8 @@ async fn a_claim_finds_the_key_of_a_transaction_and_takes_few_locks_at_a_time() 
     for (number, answer) in answers.into_iter().enumerate() {
         assert_eq!(matches!(answer, ClaimAnswer::Busy { .. }), number == 150, "{number}: {answer:?}");
     }
+    let most: u32 = server.sql("select max(locks) from seen").parse().unwrap();
+    assert!((1..=64).contains(&most), "{most} locks at a time");
     tx.rollback().await.unwrap();
     assert!(matches!(claim(&other, "taken").await.unwrap(), ClaimAnswer::Granted(_)));
 }

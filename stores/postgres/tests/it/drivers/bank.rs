@@ -1,9 +1,12 @@
 //! A database with effects and records, and a function's error.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use idem_outbox::Outbox;
 use idem_postgres::PostgresStore;
+use idem_runtime::protocol::{Claim, ClaimAnswer, Owner, Release, ReleaseCause};
+use idem_runtime::{Key, RecordKey, Scope, Store as _};
 use idem_test_servers::{PgBouncer, Postgres};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
@@ -96,6 +99,16 @@ impl Bank {
     /// The URL for clients.
     pub(crate) fn url(&self) -> String {
         self.pooler.as_ref().map_or_else(|| self.server.url(), PgBouncer::url)
+    }
+
+    /// Leaves the record of an order whose call failed.
+    pub(crate) async fn failed_before(&self, order: &str) {
+        let (scope, hour) = (Scope::new("bank.pay").unwrap(), Duration::from_secs(3_600));
+        let key = RecordKey::new(scope, Key::new(format!("order/{order}")).unwrap());
+        let claim = Claim::new(Owner::random(), hour, hour);
+        let ClaimAnswer::Granted(grant) = self.store.claim(&key, &claim).await.unwrap() else { panic!() };
+        let release = Release::new(claim.owner, grant.fence, ReleaseCause::Failed);
+        self.store.release(&key, &release).await.unwrap();
     }
 
     /// How many effects and records there are.

@@ -121,7 +121,9 @@ macro_rules! cases {
         #[tokio::test]
         async fn a_body_that_ends_the_transaction_itself_is_not_recorded() {
             let bank = $open().await;
-            for (order, statement) in [("1", "COMMIT"), ("2", "ROLLBACK"), ("3", "ROLLBACK; BEGIN")] {
+            bank.failed_before("4").await;
+            let ends = [("1", "COMMIT"), ("2", "ROLLBACK"), ("3", "ROLLBACK; BEGIN"), ("4", "COMMIT")];
+            for (order, statement) in ends {
                 let mut client = Client::open(&bank.url()).await;
                 let mut tx = client.begin().await;
                 let error = pay(&bank.store, &mut tx, order, Then::Run(statement)).await.unwrap_err();
@@ -130,7 +132,8 @@ macro_rules! cases {
                 let _ = commit(tx).await;
             }
             // The body's own commit stays.
-            assert_eq!(bank.counts(), "1|0");
+            assert_eq!(bank.counts(), "2|1");
+            assert_eq!(bank.server.sql("select state from idem_records"), "3", "the record of before is unchanged");
         }
 
         #[tokio::test]
