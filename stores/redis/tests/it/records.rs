@@ -146,6 +146,7 @@ async fn a_fence_rises_also_where_the_clock_is_behind_the_last_one() {
     last[28..32].fill(0xFF);
     let () = server.set(name("a"), last).unwrap();
     assert_eq!(granted(&store, &key("a")).await.1.attempt, u32::MAX, "no attempt comes after this number");
+    assert_eq!(store.get(&key("a")).await.unwrap().unwrap().attempt, u32::MAX, "on the server either");
 }
 
 #[tokio::test]
