@@ -33,7 +33,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub(super) struct Layer {
     /// What its marks call it.
     pub(super) name: &'static str,
-    /// What is said where the store's mark is another.
+    /// The error's text where the store has another mark.
     pub(super) differs: &'static str,
     /// Whether a call is refused if the marks cannot be compared: under other keys it would find no record.
     pub(super) must_agree: bool,

@@ -197,11 +197,11 @@ impl Writer {
     /// Whether a record is due for a purge.
     fn has_expired(&mut self, session: &mut Session<'_>) -> bool {
         let due = session.next_purge().ok().flatten();
-        let left = due.map_or(PURGE_AT_LEAST, |due| due.since(clock::now()));
-        if !left.is_zero() {
-            self.purge_at = Instant::now() + left.clamp(PURGE_EVERY, PURGE_AT_LEAST);
+        let pause = due.map_or(PURGE_AT_LEAST, |due| due.since(clock::now()));
+        if !pause.is_zero() {
+            self.purge_at = Instant::now() + pause.clamp(PURGE_EVERY, PURGE_AT_LEAST);
         }
-        left.is_zero()
+        pause.is_zero()
     }
 
     /// Handles a transaction that could not begin. Returns whether the connection can be used again.

@@ -157,7 +157,7 @@ async fn section_2_6_and_2_7_a_concurrent_request_is_a_conflict_and_needs_no_cor
     assert!((1..=30).contains(&refused.retry_after()), "{refused:?}");
     assert!(refused.text("link").unwrap().contains(DOCUMENTATION));
     let other = api.ask(Request::post("/slow", "k").body("another payload")).await;
-    assert_eq!((other.status, other.problem()), (422, "key-reused".into()), "it is no retry");
+    assert_eq!((other.status, other.problem()), (422, "key-reused".into()), "another payload is refused");
     api.may_end.add_permits(1);
     let first = idem_test_servers::web::Answer::read(&mut first).await;
     let again = api.ask(Request::post("/slow", "k")).await;

@@ -182,12 +182,12 @@ pub(crate) async fn a_walk_keeps_to_the_scope_it_was_asked_for(t: &Trial) -> Che
     }
     let ours = scope(t)?;
     for limit in [100, 1] {
-        let mut found = walk(t, List::default().with_limit(limit)).await?;
-        let is_small = found.len() < 200;
-        found.retain(|(scope, _), _| scope.starts_with(ours.as_str()));
-        exactly(&found, &keys)?;
+        let mut records = walk(t, List::default().with_limit(limit)).await?;
+        let are_few = records.len() < 200;
+        records.retain(|(scope, _), _| scope.starts_with(ours.as_str()));
+        exactly(&records, &keys)?;
         // One by one only where others left few records.
-        if !is_small {
+        if !are_few {
             break;
         }
     }

@@ -49,11 +49,11 @@ impl Orders {
     pub(crate) async fn all_dead_letters(&self) -> Vec<Message> {
         let mut letters = Vec::new();
         loop {
-            let asked = self.client.receive_message().queue_url(&self.dead).max_number_of_messages(10);
+            let receive = self.client.receive_message().queue_url(&self.dead).max_number_of_messages(10);
             // Hides them for a minute, so that none is counted twice.
-            let asked = asked.message_attribute_names("All").visibility_timeout(60);
-            let told = asked.send().await.unwrap();
-            match told.messages {
+            let receive = receive.message_attribute_names("All").visibility_timeout(60);
+            let received = receive.send().await.unwrap();
+            match received.messages {
                 Some(messages) if !messages.is_empty() => letters.extend(messages),
                 _ => return letters,
             }
@@ -63,12 +63,12 @@ impl Orders {
 
 async fn make(client: &Client, name: &str, visibility: &str) -> String {
     let create = client.create_queue().queue_name(name);
-    let mut asked = create.attributes(QueueAttributeName::VisibilityTimeout, visibility);
+    let mut create = create.attributes(QueueAttributeName::VisibilityTimeout, visibility);
     if name.ends_with(".fifo") {
-        asked = asked.attributes(QueueAttributeName::FifoQueue, "true");
-        asked = asked.attributes(QueueAttributeName::ContentBasedDeduplication, "true");
+        create = create.attributes(QueueAttributeName::FifoQueue, "true");
+        create = create.attributes(QueueAttributeName::ContentBasedDeduplication, "true");
     }
-    asked.send().await.unwrap().queue_url.unwrap()
+    create.send().await.unwrap().queue_url.unwrap()
 }
 
 impl Queue for Orders {
@@ -89,9 +89,9 @@ impl Queue for Orders {
             QueueAttributeName::ApproximateNumberOfMessagesNotVisible,
             QueueAttributeName::ApproximateNumberOfMessagesDelayed,
         ];
-        let asked = self.client.get_queue_attributes().queue_url(&self.queue);
-        let told = asked.set_attribute_names(Some(names.to_vec())).send().await.ok()?;
-        let attributes = told.attributes?;
+        let question = self.client.get_queue_attributes().queue_url(&self.queue);
+        let answer = question.set_attribute_names(Some(names.to_vec())).send().await.ok()?;
+        let attributes = answer.attributes?;
         Some(names.iter().filter_map(|name| attributes.get(name)?.parse::<u64>().ok()).sum())
     }
 

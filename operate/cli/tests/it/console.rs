@@ -296,9 +296,9 @@ async fn hostile_names_are_text_and_a_key_is_shown_where_that_is_asked_for() {
             assert!(!page.body.contains('\u{202e}'), "{page:?}");
         }
     }
-    let found = console.post("/find", &cookie, &[("q", html)]);
-    assert_eq!(found.status, 303, "{found:?}");
-    assert!(found.header("location").unwrap().contains(&names[0].digest().to_string()), "{found:?}");
+    let answer = console.post("/find", &cookie, &[("q", html)]);
+    assert_eq!(answer.status, 303, "{answer:?}");
+    assert!(answer.header("location").unwrap().contains(&names[0].digest().to_string()), "{answer:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -332,8 +332,8 @@ async fn no_page_is_shown_to_a_stranger_on_this_machine() {
     }
     assert_eq!(console.get("/metrics").status, 401);
     let origin = console.origin();
-    let found = console.ask("POST", "/find", &[("Origin", &origin)], &encoded(&[("q", &digest)]));
-    assert_eq!(found.status, 401, "{found:?}");
+    let answer = console.ask("POST", "/find", &[("Origin", &origin)], &encoded(&[("q", &digest)]));
+    assert_eq!(answer.status, 401, "{answer:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -400,6 +400,6 @@ async fn a_search_in_a_store_of_digests_says_why_it_finds_nothing() {
     bring(&digested, &key("order-1"), State::InDoubt).await;
     let console = Console::start(&shop, &[]);
     let cookie = console.sign_in();
-    let found = console.post("/find", &cookie, &[("q", "order-1")]);
-    assert!(found.body.contains("keeps keys as digests"), "{found:?}");
+    let answer = console.post("/find", &cookie, &[("q", "order-1")]);
+    assert!(answer.body.contains("keeps keys as digests"), "{answer:?}");
 }

@@ -61,7 +61,7 @@ async fn what_is_dropped_halfway_is_done_and_leaves_the_connection_as_good_as_be
     }
     record(&store, "last", "done").await;
     // The server may not have ended the session of an earlier command yet.
-    until("there is no other session", || count(&server) <= before);
+    until("the session that was dropped has ended", || count(&server) <= before);
 }
 
 #[test]

@@ -91,15 +91,15 @@ async fn a_claim_finds_the_key_of_a_transaction_and_takes_few_locks_at_a_time() 
     let mut connection = PgConnection::connect(&server.url()).await.unwrap();
     let mut tx = connection.begin().await.unwrap();
     let request = Claim::new(Owner::random(), HOUR, HOUR);
-    let taken = store.take(&mut *tx, &key("taken"), &request).await.unwrap();
-    assert!(matches!(taken, Taking::Taken(_)));
+    let taking = store.take(&mut *tx, &key("taken"), &request).await.unwrap();
+    assert!(matches!(taking, Taking::Taken(_)));
     // A key with a record that others may claim, too.
     let Ok(ClaimAnswer::Granted(grant)) = store.claim(&key("released"), &request).await else { panic!() };
     let release = Release::new(request.owner, grant.fence, ReleaseCause::Failed);
     store.release(&key("released"), &release).await.unwrap();
     let again = Claim::new(Owner::random(), HOUR, HOUR);
-    let taken = store.take(&mut *tx, &key("released"), &again).await.unwrap();
-    assert!(matches!(taken, Taking::Taken(_)), "{taken:?}");
+    let taking = store.take(&mut *tx, &key("released"), &again).await.unwrap();
+    assert!(matches!(taking, Taking::Taken(_)), "{taking:?}");
     let answer = claim(&open().await.unwrap(), "released").await.unwrap();
     assert!(matches!(answer, ClaimAnswer::Busy { .. }), "{answer:?}");
     let record = store.get(&key("released")).await.unwrap().unwrap();
@@ -119,8 +119,8 @@ async fn a_claim_finds_the_key_of_a_transaction_and_takes_few_locks_at_a_time() 
     for (number, answer) in answers.into_iter().enumerate() {
         assert_eq!(matches!(answer, ClaimAnswer::Busy { .. }), number == 150, "{number}: {answer:?}");
     }
-    let most: u32 = server.sql("select max(locks) from seen").parse().unwrap();
-    assert!((1..=64).contains(&most), "{most} locks at a time");
+    let max_locks: u32 = server.sql("select max(locks) from seen").parse().unwrap();
+    assert!((1..=64).contains(&max_locks), "{max_locks} locks at a time");
     tx.rollback().await.unwrap();
     assert!(matches!(claim(&other, "taken").await.unwrap(), ClaimAnswer::Granted(_)));
 }
@@ -149,8 +149,8 @@ async fn a_transaction_holds_what_it_takes_over_and_no_key_that_it_is_refused() 
     assert_eq!(server.sql(locks), "0");
     let lapsed = Claim::new(Owner::random(), Duration::from_micros(1), HOUR);
     store.claim(&key("lapsed"), &lapsed).await.unwrap();
-    let taken = store.take(&mut *tx, &key("lapsed"), &request).await.unwrap();
-    assert!(matches!(taken, Taking::Taken(_)), "{taken:?}");
+    let taking = store.take(&mut *tx, &key("lapsed"), &request).await.unwrap();
+    assert!(matches!(taking, Taking::Taken(_)), "{taking:?}");
     assert_eq!(server.sql(locks), "1", "what it takes over it holds");
 }
 

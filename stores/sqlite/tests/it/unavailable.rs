@@ -135,8 +135,8 @@ async fn a_purge_that_fails_does_not_stop_anything_else() {
     sqlite(&path).execute_batch("DROP TRIGGER t").unwrap();
     // Unless the store did it by itself meanwhile.
     store.purge(10).await.unwrap();
-    let left = "SELECT count(*) FROM idem_records WHERE key = 'over'";
-    assert_eq!(sqlite(&path).query_row(left, (), |row| row.get::<_, i64>(0)).unwrap(), 0);
+    let count = "SELECT count(*) FROM idem_records WHERE key = 'over'";
+    assert_eq!(sqlite(&path).query_row(count, (), |row| row.get::<_, i64>(0)).unwrap(), 0);
 }
 
 #[tokio::test]

@@ -99,7 +99,7 @@ async fn pass(
             if line.cut.load(Ordering::SeqCst) {
                 return;
             }
-            // `Terminate` (`X`) gets no answer, so it is no exchange.
+            // The server does not answer `Terminate` (`X`), so it does not count.
             if !spoke.swap(true, Ordering::SeqCst) && buffer[0] != b'X' {
                 line.exchanges.fetch_add(1, Ordering::SeqCst);
             }

@@ -54,8 +54,12 @@ fn gives_the_answers(kind: &str, store: &str, shop: &Shop) {
     let rival = paid(shop, store, "o2", "--amount 100");
     assert_eq!((rival.code, rival.outcome().as_str()), (Some(75), "in_flight"), "{kind}: {rival:?}");
     drop(slow);
-    let taken = paid(shop, store, "o2", "--amount 100 --wait-ms 20000");
-    assert_eq!((taken.code, taken.json()["attempt"].as_u64()), (Some(0), Some(2)), "{kind}: {taken:?}");
+    let takeover = paid(shop, store, "o2", "--amount 100 --wait-ms 20000");
+    assert_eq!(
+        (takeover.code, takeover.json()["attempt"].as_u64()),
+        (Some(0), Some(2)),
+        "{kind}: {takeover:?}"
+    );
 
     for replayed in [false, true] {
         let declined = paid(shop, store, "o3", "--amount 100 --fail final");
