@@ -23,9 +23,9 @@ pub struct Letters {
     unread: u64,
     /// Those that were received and not read.
     there: VecDeque<Message>,
-    /// The receipts of those that were received and not removed, by their ids. SQS gives a letter again after
-    /// the queue's visibility timeout, with another receipt.
-    receipts: HashMap<String, String>,
+    /// The receipts of those that were received, by their ids, and nothing for those that were removed. SQS gives a letter again after
+    /// the queue's visibility timeout, with another receipt, and sometimes one that was removed.
+    receipts: HashMap<String, Option<String>>,
 }
 
 impl Letters {
@@ -48,8 +48,7 @@ impl DeadLetters for Letters {
                 return Ok(None);
             }
             for letter in received {
-                let receipt = letter.receipt_handle.clone().unwrap_or_default();
-                if self.receipts.insert(id(&letter), receipt).is_none() {
+                if self.receipts.insert(id(&letter), letter.receipt_handle.clone()).is_none() {
                     self.there.push_back(letter);
                 }
             }
@@ -80,12 +79,12 @@ impl DeadLetters for Letters {
 
     async fn remove(&mut self, letter: Message) -> Result<(), Error> {
         let request = self.client.delete_message().queue_url(&self.queue);
-        let request = request.set_receipt_handle(self.receipts.remove(&id(&letter)));
+        let request = request.set_receipt_handle(self.receipts.insert(id(&letter), None).flatten());
         request.send().await.map(drop).map_err(failed("remove a dead letter"))
     }
 
     async fn close(self) -> Result<(), Error> {
-        for receipt in self.receipts.into_values() {
+        for receipt in self.receipts.into_values().flatten() {
             let request = self.client.change_message_visibility().queue_url(&self.queue);
             // If this fails, the letter is visible after the queue's visibility timeout.
             let _ = request.receipt_handle(receipt).visibility_timeout(0).send().await;
