@@ -33,6 +33,20 @@ impl Letters {
         let unread = number(&client, &queue, QueueAttributeName::ApproximateNumberOfMessages).await?;
         Ok(Self { client, queue, unread, there: VecDeque::new(), receipts: HashMap::new() })
     }
+
+    /// Takes in letters that SQS gave, each once.
+    fn receive(&mut self, letters: Vec<Message>) {
+        for letter in letters {
+            if self.receipts.insert(id(&letter), letter.receipt_handle.clone()).is_none() {
+                self.there.push_back(letter);
+            }
+        }
+    }
+
+    /// The receipt to remove a letter with.
+    fn receipt_to_remove(&mut self, letter: &Message) -> Option<String> {
+        self.receipts.insert(id(letter), None).flatten()
+    }
 }
 
 impl DeadLetters for Letters {
@@ -47,11 +61,7 @@ impl DeadLetters for Letters {
             if received.is_empty() {
                 return Ok(None);
             }
-            for letter in received {
-                if self.receipts.insert(id(&letter), letter.receipt_handle.clone()).is_none() {
-                    self.there.push_back(letter);
-                }
-            }
+            self.receive(received);
         }
         Ok(self.there.pop_front())
     }
@@ -79,7 +89,7 @@ impl DeadLetters for Letters {
 
     async fn remove(&mut self, letter: Message) -> Result<(), Error> {
         let request = self.client.delete_message().queue_url(&self.queue);
-        let request = request.set_receipt_handle(self.receipts.insert(id(&letter), None).flatten());
+        let request = request.set_receipt_handle(self.receipt_to_remove(&letter));
         request.send().await.map(drop).map_err(failed("remove a dead letter"))
     }
 
@@ -95,4 +105,25 @@ impl DeadLetters for Letters {
 
 fn id(letter: &Message) -> String {
     letter.message_id.clone().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_sdk_sqs::{Client, Config};
+
+    use super::*;
+
+    #[test]
+    fn a_letter_that_comes_again_is_read_once_and_removed_by_its_newest_receipt() {
+        let client = Client::from_conf(Config::builder().behavior_version_latest().build());
+        let (queue, there, receipts) = ("dead".to_owned(), VecDeque::new(), HashMap::new());
+        let mut letters = Letters { client, queue, unread: 2, there, receipts };
+        let letter = |receipt: &str| Message::builder().message_id("1").receipt_handle(receipt).build();
+        letters.receive(vec![letter("a")]);
+        let first = letters.there.pop_front().unwrap();
+        letters.receive(vec![letter("b")]);
+        assert_eq!(letters.receipt_to_remove(&first).as_deref(), Some("b"));
+        letters.receive(vec![letter("c")]);
+        assert!(letters.there.is_empty(), "it was sent back, and must not be sent again");
+    }
 }
