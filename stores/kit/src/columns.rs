@@ -190,6 +190,16 @@ pub fn stored(tombstone: Option<u64>, result: Option<&[u8]>) -> Result<Option<St
     }
 }
 
+/// The columns of a result, which [`stored`] reads: a tombstone or bytes.
+#[must_use]
+pub fn parts(result: Option<&StoredResult>) -> (Option<Tombstone>, Option<&[u8]>) {
+    match result {
+        None => (None, None),
+        Some(StoredResult::Value(bytes)) => (None, Some(bytes)),
+        Some(StoredResult::Tombstone(reason)) => (Some(*reason), None),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,7 +1,7 @@
 //! Translates a record to the columns of a row, and back. Contains no rule of the protocol.
 
-use idem_core::protocol::{Record, RecordedStep, StoredResult, Timestamp};
-use idem_store_kit::columns::{Columns, Unreadable, micros, number_of};
+use idem_core::protocol::{Record, RecordedStep, Timestamp};
+use idem_store_kit::columns::{Columns, Unreadable, micros, number_of, parts};
 use idem_store_kit::step_bytes;
 use sqlx::mysql::{MySql, MySqlRow};
 use sqlx::{Decode, Row as _};
@@ -180,10 +180,8 @@ pub(super) fn values_by<'r>(
 ) -> [Value<'r>; COLUMNS.len()] {
     let word = |number: u8| Value::Number(number.into());
     let optional = |end: Option<Timestamp>| end.map_or(Value::Null, &instant);
-    let tombstone = match &record.result {
-        Some(StoredResult::Tombstone(reason)) => word(number_of(*reason)),
-        _ => Value::Null,
-    };
+    let (tombstone, _) = parts(record.result.as_ref());
+    let tombstone = tombstone.map_or(Value::Null, |reason| word(number_of(reason)));
     [
         word(number_of(record.state)),
         Value::Bytes(record.owner.as_bytes()),
@@ -217,10 +215,7 @@ pub(super) fn purge_at(record: &Record) -> Timestamp {
 
 /// A record's result.
 pub(super) fn result_of(record: &Record) -> Value<'_> {
-    match &record.result {
-        Some(StoredResult::Value(value)) => Value::Bytes(value),
-        _ => Value::Null,
-    }
+    parts(record.result.as_ref()).1.map_or(Value::Null, Value::Bytes)
 }
 
 #[cfg(test)]

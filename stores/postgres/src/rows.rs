@@ -97,11 +97,8 @@ pub(super) fn fingerprint(print: Option<&Fingerprint>) -> Option<&[u8]> {
 
 /// The values of a result in the columns `tombstone` and `result`.
 pub(super) fn result_columns(result: Option<&StoredResult>) -> (Option<i16>, Option<&[u8]>) {
-    match result {
-        None => (None, None),
-        Some(StoredResult::Value(bytes)) => (None, Some(bytes.as_ref())),
-        Some(StoredResult::Tombstone(reason)) => (Some(word(*reason)), None),
-    }
+    let (tombstone, bytes) = columns::parts(result);
+    (tombstone.map(word), bytes)
 }
 
 /// The nearest integer that the server has. Its largest one stands for all times beyond, some 292,000 years from now.

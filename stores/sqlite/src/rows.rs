@@ -7,7 +7,7 @@ use idem_core::protocol::{
     Fingerprint, OnCrash, Owner, Record, RecordedStep, State, StoredResult, Timestamp, Tombstone,
 };
 use idem_core::{RecordKey, StoreError};
-use idem_store_kit::columns::{Columns, Unreadable, Word, array, micros, number_of, stored};
+use idem_store_kit::columns::{Columns, Unreadable, Word, array, micros, number_of, parts, stored};
 
 /// The columns of a record in the order that [`read`] expects. The result is last, so that SQLite finds the others
 /// without reading through it.
@@ -203,11 +203,8 @@ pub(super) fn write_step(
 
 /// The values of the columns `tombstone` and `result` for a result.
 fn result_columns(result: Option<&StoredResult>) -> (Option<&'static str>, Option<&[u8]>) {
-    match result {
-        None => (None, None),
-        Some(StoredResult::Value(bytes)) => (None, Some(bytes.as_ref())),
-        Some(StoredResult::Tombstone(reason)) => (Some(reason.as_str()), None),
-    }
+    let (tombstone, bytes) = parts(result);
+    (tombstone.map(|reason| reason.as_str()), bytes)
 }
 
 pub(super) fn number_of_steps(steps: usize) -> i64 {

@@ -14,9 +14,9 @@ use sha2::{Digest as _, Sha256};
 
 use idem_core::RecordKey;
 use idem_core::listing;
-use idem_core::protocol::{Record, StoredResult, Timestamp};
+use idem_core::protocol::{Record, Timestamp};
 
-use crate::columns::{Columns, Unreadable, micros, number_of};
+use crate::columns::{Columns, Unreadable, micros, number_of, parts};
 use crate::step_bytes;
 
 const VERSION: u8 = 1;
@@ -64,11 +64,8 @@ pub(super) fn encode(key: &RecordKey, record: &Record) -> Bytes {
     let mut out = vec![VERSION];
     put(&mut out, Some(key.scope().as_str().as_bytes()));
     put(&mut out, Some(key.key().as_str().as_bytes()));
-    let (value, tombstone) = match &record.result {
-        Some(StoredResult::Value(value)) => (Some(value), None),
-        Some(StoredResult::Tombstone(reason)) => (None, Some(number_of(*reason).into())),
-        None => (None, None),
-    };
+    let (tombstone, value) = parts(record.result.as_ref());
+    let tombstone = tombstone.map(|reason| number_of(reason).into());
     let optional = |number: Option<u64>| number.map_or(0, |number| number.saturating_add(1));
     let numbers: [u64; NUMBERS] = [
         record.steps.len() as u64,
@@ -88,7 +85,7 @@ pub(super) fn encode(key: &RecordKey, record: &Record) -> Bytes {
     numbers.iter().for_each(|number| out.put_u64(*number));
     put(&mut out, Some(record.owner.as_bytes()));
     put(&mut out, record.fingerprint.as_ref().map(|digest| digest.as_bytes().as_slice()));
-    put(&mut out, value.map(|value| &**value));
+    put(&mut out, value);
     record.steps.iter().for_each(|step| put(&mut out, Some(&step_bytes::encode(step))));
     out.into()
 }
