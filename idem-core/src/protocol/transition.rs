@@ -276,23 +276,21 @@ pub(super) fn released(record: &Record, recovered: bool, retry_after: Duration, 
 
 /// The record as if the grant had never been made: no body started, and a doubt or a lapsed lease is there again.
 fn unused(record: &Record, now: Timestamp) -> Record {
+    if record.recovered {
+        let before = of_nobody(record);
+        let is_doubt = record.state == State::InDoubt || record.on_crash == OnCrash::InDoubt;
+        return if is_doubt { in_doubt(&before, now) } else { released(&before, true, Duration::ZERO, now) };
+    }
     let before = uncounted(record);
-    if !record.recovered {
-        let is_first = before.attempt == 0;
-        let fingerprint = record.fingerprint.filter(|_| !is_first);
-        return Record { fingerprint, ..released(&before, false, Duration::ZERO, now) };
-    }
-    if record.state == State::InDoubt || record.on_crash == OnCrash::InDoubt {
-        return doubt_again(record, now);
-    }
-    released(&before, true, Duration::ZERO, now)
+    let fingerprint = record.fingerprint.filter(|_| before.attempt != 0);
+    Record { fingerprint, ..released(&before, false, Duration::ZERO, now) }
 }
 
-/// In doubt as before the grant. The owner stays, so that a late copy of its claim is refused. The fence is a new one
-/// that no owner holds, so the owner can no longer decide about a run that was not its own.
-fn doubt_again(record: &Record, now: Timestamp) -> Record {
+/// The record before the grant that took over. The owner stays, so that a late copy of its claim is refused. The fence
+/// is a new one that no owner holds, so the owner can no longer decide about a run that was not its own.
+fn of_nobody(record: &Record) -> Record {
     let fence = Fence::new(record.fence.get().saturating_add(1));
-    Record { fence, ..in_doubt(&uncounted(record), now) }
+    Record { fence, ..uncounted(record) }
 }
 
 /// The record without the attempt of this grant.
@@ -393,7 +391,7 @@ fn end_without_result(record: &Record, request: &Release, now: Timestamp) -> Tra
         // The key was in doubt before, and its holder does not know more.
         ReleaseCause::Abandoned | ReleaseCause::Doubtful if was_in_doubt => in_doubt(record, now),
         // A recovered grant that found out nothing started no body.
-        ReleaseCause::Doubtful if record.recovered => doubt_again(record, now),
+        ReleaseCause::Doubtful if record.recovered => in_doubt(&of_nobody(record), now),
         ReleaseCause::Doubtful => in_doubt(record, now),
         ReleaseCause::Abandoned if record.on_crash == OnCrash::InDoubt => in_doubt(record, now),
         ReleaseCause::Abandoned => released(record, true, request.retry_after, now),

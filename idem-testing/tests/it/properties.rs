@@ -267,3 +267,35 @@ proptest! {
         holds(start, &ops)?;
     }
 }
+
+fn claim(owner: u8, careful: bool, most: Option<u32>, recovers: bool) -> Op {
+    Op::Claim { owner, fingerprint: None, lease: 1, ttl: 9, careful, most, recovers, starts: !recovers }
+}
+
+fn release(cause: ReleaseCause) -> Op {
+    Op::Release { from: Token::Last, cause, retry_after: 0 }
+}
+
+/// A grant that was given back unused leaves a doubt that nobody holds, so no made-up request may pass for its holder.
+#[test]
+fn a_doubt_that_was_given_back_unused_has_no_holder() {
+    let ops =
+        [claim(0, true, None, false), Op::Tick(1), claim(1, true, None, true), release(ReleaseCause::Unused)];
+    let made_up = (0..4).map(|back| Op::Renew { from: Token::Made(1, back), lease: 1 });
+    let ops: Vec<_> = ops.into_iter().chain(made_up).collect();
+    holds(0, &ops).unwrap();
+}
+
+/// The copy must not take the attempt back a second time, though the key is in doubt by then.
+#[test]
+fn a_late_copy_of_an_unused_release_takes_no_other_attempt_back() {
+    let ops = [
+        claim(0, false, None, false),
+        release(ReleaseCause::Abandoned),
+        claim(1, false, Some(1), true),
+        release(ReleaseCause::Unused),
+        claim(0, true, None, false),
+        release(ReleaseCause::Unused),
+    ];
+    holds(0, &ops).unwrap();
+}

@@ -71,8 +71,9 @@ enum Stage {
     },
 }
 
-/// The fence of a doubt whose last holder no longer counts.
-const OF_NOBODY: Fence = Fence::new(0);
+/// The fence of a record whose last holder no longer counts. No request has it: `Fence::new(0)` would be the one of a
+/// request that was made up, and then its owner would count as the holder.
+const OF_NOBODY: Fence = Fence::new(u64::MAX);
 
 impl Life {
     fn state(&self) -> State {
@@ -139,15 +140,18 @@ impl Life {
         let doubts = was_in_doubt || self.on_crash == OnCrash::InDoubt;
         match request.cause {
             ReleaseCause::Failed => self.release(request.retry_after, true, false, now),
-            ReleaseCause::Unused if self.recovered && doubts => {
+            ReleaseCause::Unused if self.recovered => {
                 self.uncount();
-                self.doubt(now);
                 self.last.1 = OF_NOBODY;
+                if doubts {
+                    self.doubt(now);
+                } else {
+                    self.release(Duration::ZERO, true, true, now);
+                }
             }
             ReleaseCause::Unused | ReleaseCause::NothingHappened => {
                 self.uncount();
-                let is_open = self.recovered && request.cause == ReleaseCause::Unused;
-                self.release(Duration::ZERO, true, is_open, now);
+                self.release(Duration::ZERO, true, false, now);
             }
             ReleaseCause::Abandoned if !doubts => self.release(request.retry_after, true, true, now),
             _ => {

@@ -36,10 +36,13 @@ local function put(header, expires)
 end
 if cause == 'N' then cause, recovered = 'U', false end
 local started = cause ~= 'U' and not (cause == 'D' and recovered and state == IN_FLIGHT)
-if not started then attempt = math.max(attempt - 1, 0) end
+if not started then
+  attempt = math.max(attempt - 1, 0)
+  -- A run of another owner: who gives it back holds it no longer.
+  if recovered then fence = fence + 1 end
+end
 local first, doubtful = string.sub(old, VERSION_FROM, VERSION_TO), in_doubt or state == IN_DOUBT
 if cause == 'D' or (cause == 'A' and doubtful) or (cause == 'U' and recovered and doubtful) then
-  if not started then fence = fence + 1 end
   put(first .. AS_IN_DOUBT .. string.sub(old, KIND_FROM, OWNER_TO)
     .. struct.pack('>I8I4I8', fence, attempt, math.min(lease_until, now))
     .. string.sub(old, RETRY_AT_FROM, COMPLETED_AT_TO) .. '\0\0\0\0\0\0\0\0', 0)
@@ -60,7 +63,7 @@ if expires <= now then
   redis.call('DEL', key)
   return 1
 end
-put(first .. AS_RELEASED .. string.sub(old, KIND_FROM, KIND_TO) .. string.char(flags) .. string.sub(old, OWNER_FROM, FENCE_TO)
-  .. struct.pack('>I4', attempt) .. string.sub(old, LEASE_UNTIL_FROM, LEASE_UNTIL_TO) .. struct.pack('>I8', retry_at)
+put(first .. AS_RELEASED .. string.sub(old, KIND_FROM, KIND_TO) .. string.char(flags) .. string.sub(old, OWNER_FROM, OWNER_TO)
+  .. struct.pack('>I8I4', fence, attempt) .. string.sub(old, LEASE_UNTIL_FROM, LEASE_UNTIL_TO) .. struct.pack('>I8', retry_at)
   .. string.sub(old, CREATED_AT_FROM, COMPLETED_AT_TO) .. struct.pack('>I8', expires), expires)
 return 1
