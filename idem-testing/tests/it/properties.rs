@@ -299,3 +299,19 @@ fn a_late_copy_of_an_unused_release_takes_no_other_attempt_back() {
     ];
     holds(0, &ops).unwrap();
 }
+
+/// Its lease was over when it was put in doubt, also if it is due later than that.
+#[test]
+fn a_released_key_that_is_put_in_doubt_has_the_end_of_its_own_lease() {
+    let abandoned = Op::Release { from: Token::Last, cause: ReleaseCause::Abandoned, retry_after: 2 };
+    let ops = [
+        claim(1, false, None, false),
+        abandoned,
+        Op::Tick(2),
+        claim(0, true, None, false),
+        Op::StepBack(1),
+        claim(0, true, None, true),
+        claim(2, true, None, true),
+    ];
+    holds(0, &ops).unwrap();
+}

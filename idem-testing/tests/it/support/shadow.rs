@@ -56,6 +56,7 @@ enum Stage {
     },
     /// `is_open` says that the last run began and did not end.
     Released {
+        lease_until: Timestamp,
         retry_at: Timestamp,
         by_owner: bool,
         is_open: bool,
@@ -102,17 +103,23 @@ impl Life {
     fn release(&mut self, retry_after: Duration, by_owner: bool, is_open: bool, now: Timestamp) {
         // A record that is due at once is due by every clock.
         let retry_at = if retry_after.is_zero() { Timestamp::default() } else { now.after(retry_after) };
-        self.stage = Stage::Released { retry_at, by_owner, is_open };
+        self.stage = Stage::Released { lease_until: self.lease_until(now), retry_at, by_owner, is_open };
         self.until = Some(now.max(retry_at).after(self.ttl));
     }
 
     fn doubt(&mut self, now: Timestamp) {
-        let lease_until = match self.stage {
-            Stage::Held { lease_until } | Stage::InDoubt { lease_until } => lease_until.min(now),
-            _ => now,
-        };
-        self.stage = Stage::InDoubt { lease_until };
+        self.stage = Stage::InDoubt { lease_until: self.lease_until(now).min(now) };
         self.until = None;
+    }
+
+    /// The end of the last lease, also of one that was released. A result has none.
+    fn lease_until(&self, now: Timestamp) -> Timestamp {
+        match self.stage {
+            Stage::Held { lease_until }
+            | Stage::InDoubt { lease_until }
+            | Stage::Released { lease_until, .. } => lease_until,
+            Stage::Recorded { .. } => now,
+        }
     }
 
     /// The body of the last grant was not started.
