@@ -70,6 +70,11 @@ impl Shadow {
         }
         let attempts = old.as_ref().map_or(1, |old| old.next_attempts(request));
         self.demand(Promise::NothingIsForgotten, grant.attempt == attempts);
+        // A grant past a limit that was lowered is not counted, but is taken off if it is given back: one more body may
+        // start. Nothing in a record says which grant was counted.
+        if old.as_ref().is_some_and(|old| old.attempts == attempts) {
+            self.bodies = 0;
+        }
         self.demand(Promise::AnswersAreTrue, grant.recovered == took_over);
         // The engine loads no steps for a first attempt.
         self.demand(Promise::AnswersAreTrue, !grant.recovered || grant.attempt > 1);
