@@ -8,26 +8,12 @@ use idem::StoreExt as _;
 use idem::listing::{List, Page};
 use idem::protocol::{Claim, ClaimAnswer, RecordStep, Verdict};
 use idem::{Error, Fingerprint, MemoryStore, Operation, Store};
-use idem_testing::conformance::{self, Profile, Subject, Violation};
 use sealed_support::{claim, granted, key, recorded, recorded_as, replayed, step, value};
 
 const SECRET: [u8; 32] = [0x21; 32];
 
 fn red() -> Claim {
     claim().with_fingerprint(Some(Fingerprint::from_bytes([1; 32])))
-}
-
-/// All checks except those of `listing`, because a walk returns digests instead of keys.
-#[test]
-fn the_conformance_kit_holds_but_for_the_names_in_a_walk() -> Result<(), Violation> {
-    for check in conformance::all().iter().filter(|check| check.theme() != "listing") {
-        check.run(|| async {
-            let store = MemoryStore::new();
-            Subject::new(store.clone().digest_keys(&SECRET), Profile::tokio_clock())
-                .handle(store.digest_keys(&SECRET))
-        })?;
-    }
-    Ok(())
 }
 
 #[tokio::test]
