@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use super::queue::{Queue, Shared};
 use super::server::Server;
 
-/// How often to look while operations wait, or callers run theirs.
+/// How often to look while operations wait.
 const OFTEN: Duration = Duration::from_millis(20);
 /// A session that nobody used for this long is closed.
 const IDLE: Duration = Duration::from_secs(60);
@@ -93,7 +93,7 @@ fn look<S: Server>(queues: &[Arc<Queue<S>>], time: Duration) -> bool {
         let old = state.idle.partition_point(|(_, since)| now.duration_since(*since) >= IDLE);
         let old: Vec<_> = state.idle.drain(..old).map(|(session, _)| session).collect();
         let expired = state.backlog.take_expired(now);
-        let waits = state.backlog.has_waiting();
+        is_urgent |= state.backlog.has_waiting();
         queue.ask_about_lingering(&mut state);
         queue.call(state, now);
         queue.close_sessions(old.into_iter());
@@ -102,7 +102,6 @@ fn look<S: Server>(queues: &[Arc<Queue<S>>], time: Duration) -> bool {
                 "no connection was free in time; the server is slow, or allow more with `connections`",
             )));
         }
-        is_urgent |= queue.take_on_all() || waits;
     }
     is_urgent
 }

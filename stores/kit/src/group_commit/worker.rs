@@ -26,18 +26,12 @@ pub(super) async fn work<S: Server>(mut hold: Hold<S>) {
     let queue = hold.queue.clone();
     while let Some(batch) = queue.next(&mut hold) {
         let are_many = batch.tickets.len() > 1;
-        UnderWay::run(&mut hold, batch, true).await;
+        UnderWay::run(&mut hold, batch).await;
         if are_many {
             // Those that were answered together ask together, if they can.
             yield_now().await;
         }
     }
-    hold.is_done = true;
-}
-
-/// Runs one batch.
-pub(super) async fn run_alone<S: Server>(mut hold: Hold<S>, batch: Batch) {
-    UnderWay::run(&mut hold, batch, false).await;
     hold.is_done = true;
 }
 
@@ -47,19 +41,18 @@ struct UnderWay<'h, S: Server> {
     hold: &'h mut Hold<S>,
     number: u64,
     kind: usize,
-    looks: bool,
 }
 
 impl<S: Server> Drop for UnderWay<'_, S> {
     fn drop(&mut self) {
-        self.queue.arrive(self.number, self.hold, self.looks && !std::thread::panicking());
+        self.queue.arrive(self.number, self.hold);
     }
 }
 
 impl<'h, S: Server> UnderWay<'h, S> {
     /// Runs a batch at once. If the server refuses it, runs each operation alone, so that an error hits only its own operation.
-    async fn run(hold: &'h mut Hold<S>, Batch { number, kind, tickets }: Batch, looks: bool) {
-        let mut under_way = Self { queue: hold.queue.clone(), hold, number, kind, looks };
+    async fn run(hold: &'h mut Hold<S>, Batch { number, kind, tickets }: Batch) {
+        let mut under_way = Self { queue: hold.queue.clone(), hold, number, kind };
         let is_moved = S::REPEATS_APART && !under_way.queue.is_own();
         let (mut round, mut parts) = (1, VecDeque::from([tickets]));
         while let Some(mut part) = parts.pop_front().map(still_in_time) {
