@@ -16,9 +16,8 @@ use idem_store_kit::step_bytes;
 
 use super::fields::{
     ATTEMPT, COMPLETED, COMPLETED_AT, CREATED_AT, EXPIRES_AT, FAILED, FENCE, FINGERPRINT, FIRST_VERSION,
-    FLAG_FINGERPRINT, FLAG_IN_DOUBT, FLAG_RECOVERED, FLAGS, HEADER, IN_DOUBT, IN_FLIGHT, KIND,
-    KIND_EXHAUSTED, KIND_NONE, KIND_NOT_ENCODABLE, KIND_TOO_LARGE, KIND_VALUE, LEASE_UNTIL, OWNER, RELEASED,
-    RETRY_AT, STATE, TTL, VERSION, WITH_STEPS,
+    FLAG_FINGERPRINT, FLAG_IN_DOUBT, FLAG_RECOVERED, FLAGS, HEADER, IN_DOUBT, IN_FLIGHT, KIND, KIND_NONE,
+    LEASE_UNTIL, OWNER, RELEASED, RETRY_AT, STATE, TTL, VERSION, WITH_STEPS,
 };
 
 /// The record in `bytes`.
@@ -86,8 +85,7 @@ fn decode_first(mut bytes: Bytes) -> Option<Record> {
     let steps = if has_steps { decode_steps(&mut bytes)? } else { Vec::new() };
     let result = match kind {
         KIND_NONE => None,
-        KIND_VALUE => Some(StoredResult::Value(bytes)),
-        kind => Some(StoredResult::Tombstone(TOMBSTONES.iter().find(|known| known.0 == kind)?.1)),
+        kind => Some(step_bytes::of_kind(kind, bytes)?),
     };
     let is_terminal = matches!(state, State::Completed | State::Failed);
     let keeps_steps = !is_terminal || result == Some(StoredResult::Tombstone(Tombstone::Exhausted));
@@ -141,12 +139,6 @@ const STATES: [(u8, State); 5] = [
     (IN_DOUBT, State::InDoubt),
 ];
 
-const TOMBSTONES: [(u8, Tombstone); 3] = [
-    (KIND_TOO_LARGE, Tombstone::TooLarge),
-    (KIND_NOT_ENCODABLE, Tombstone::NotEncodable),
-    (KIND_EXHAUSTED, Tombstone::Exhausted),
-];
-
 /// The state for this byte.
 pub(super) fn state(byte: u8) -> Option<State> {
     STATES.iter().find(|known| known.0 == byte).map(|known| known.1)
@@ -165,13 +157,8 @@ pub(super) fn terminal(verdict: Verdict, result: &StoredResult) -> ([u8; 2], &[u
         Verdict::Completed => COMPLETED,
         Verdict::Failed => FAILED,
     };
-    match result {
-        StoredResult::Value(bytes) => ([state, KIND_VALUE], bytes),
-        StoredResult::Tombstone(tombstone) => {
-            let known = TOMBSTONES.iter().find(|known| known.1 == *tombstone);
-            ([state, known.map_or(KIND_NOT_ENCODABLE, |known| known.0)], &[])
-        }
-    }
+    let (kind, bytes) = step_bytes::kind(result);
+    ([state, kind], bytes)
 }
 
 /// The first bytes of the record of a first grant.

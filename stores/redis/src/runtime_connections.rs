@@ -33,14 +33,10 @@ const LOOKS: u32 = 4;
 
 /// The connections of one store.
 pub(super) struct RuntimeConnections {
-    slots: Mutex<HashMap<Id, Slot>>,
+    /// `None` while a connection is being opened.
+    slots: Mutex<HashMap<Id, Option<Arc<Pipelined>>>>,
     most: usize,
     idle: Duration,
-}
-
-enum Slot {
-    Connecting,
-    Open(Arc<Pipelined>),
 }
 
 impl Default for RuntimeConnections {
@@ -54,7 +50,7 @@ impl RuntimeConnections {
         Self { slots: Mutex::default(), most, idle }
     }
 
-    fn slots(&self) -> MutexGuard<'_, HashMap<Id, Slot>> {
+    fn slots(&self) -> MutexGuard<'_, HashMap<Id, Option<Arc<Pipelined>>>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -64,15 +60,14 @@ impl RuntimeConnections {
         let id = handle.id();
         let mut slots = self.slots();
         match slots.get(&id) {
-            Some(Slot::Open(connection)) if !own.is_too_old(connection.opened) => {
+            Some(Some(connection)) if !own.is_too_old(connection.opened) => {
                 return Some((id, connection.clone()));
             }
-            Some(Slot::Open(_)) => {}
-            Some(Slot::Connecting) => return None,
+            Some(None) => return None,
             None if slots.len() >= self.most => return None,
-            None => {}
+            _ => {}
         }
-        slots.insert(id, Slot::Connecting);
+        slots.insert(id, None);
         drop(slots);
         let (connections, own) = (Arc::downgrade(self), own.clone());
         handle.spawn(async move {
@@ -93,14 +88,14 @@ impl RuntimeConnections {
         let Ok(own) = own_runtime() else { return };
         own.spawn(watch_over(Arc::downgrade(self), id, Arc::downgrade(&connection), answer_within));
         if let Some(slot) = self.slots().get_mut(&id) {
-            *slot = Slot::Open(connection);
+            *slot = Some(connection);
         }
     }
 
     /// Takes the connection of a runtime out of use. Requests that are under way still get their answers.
     fn retire(&self, id: Id, connection: &Arc<Pipelined>) {
         let mut slots = self.slots();
-        if matches!(slots.get(&id), Some(Slot::Open(open)) if Arc::ptr_eq(open, connection)) {
+        if matches!(slots.get(&id), Some(Some(open)) if Arc::ptr_eq(open, connection)) {
             slots.remove(&id);
         }
     }
@@ -138,7 +133,7 @@ impl Drop for Opening {
     fn drop(&mut self) {
         if let Some(connections) = self.connections.upgrade() {
             let mut slots = connections.slots();
-            if matches!(slots.get(&self.id), Some(Slot::Connecting)) {
+            if matches!(slots.get(&self.id), Some(None)) {
                 slots.remove(&self.id);
             }
         }
