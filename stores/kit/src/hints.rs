@@ -163,15 +163,4 @@ mod tests {
         let forgotten = marks.iter().filter(|mark| !hints.has(**mark)).count();
         assert!(forgotten < 10, "{forgotten}");
     }
-
-    #[test]
-    fn a_key_of_too_many_is_remembered_in_the_place_of_another() {
-        let hints = Hints::default();
-        for key in 0..20_000_u32 {
-            let mark =
-                hints.mark(&RecordKey::new(Scope::new("s").unwrap(), Key::new(key.to_string()).unwrap()));
-            hints.put(mark);
-            assert!(hints.has(mark), "{key}");
-        }
-    }
 }

@@ -244,22 +244,6 @@ async fn a_write_whose_answer_was_lost_is_answered_as_it_was_applied() {
     }
 }
 
-/// What this process remembers of its claim is a guess only: another one may have taken the key over.
-#[tokio::test]
-async fn a_holder_that_lost_its_claim_learns_it_from_the_service() {
-    for returns in [false, true] {
-        let map = Map(Arc::new(Objects { returns, ..Objects::default() }));
-        let (one, another) = (store(&map), store(&map));
-        let first = claim().with_lease(Duration::from_millis(1));
-        let grant = granted(&one, &key("a"), &first).await;
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        assert!(granted(&another, &key("a"), &claim()).await.recovered);
-        let renew = Renew::new(first.owner, grant.fence, first.lease);
-        assert_eq!(one.renew(&key("a"), &renew).await.unwrap(), RenewAnswer::Lost);
-        assert_eq!(one.complete(&key("a"), &completion(&first, &grant)).await.unwrap(), CompleteAnswer::Lost);
-    }
-}
-
 /// A clock that is behind by the whole skew would give the next claim a lower fence.
 #[tokio::test]
 async fn a_purge_leaves_the_fence_of_a_forgotten_record_until_every_clock_is_past_it() {

@@ -343,16 +343,6 @@ async fn an_error_hits_only_the_operation_that_is_refused() {
     assert_eq!(refused, [false, true, false]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn no_more_sessions_are_open_than_allowed() {
-    let test = test_with(Manner::Answers, 2, Duration::from_secs(20));
-    let asked = (0..200).map(|number| tokio::spawn(test.queues.ask(reading(&number.to_string()))));
-    for answer in join_all(asked).await {
-        answer.unwrap().unwrap();
-    }
-    assert!(test.seen.most_open.load(Ordering::SeqCst) <= 2);
-}
-
 #[test]
 fn a_renewal_goes_while_its_callers_runtime_is_blocked() {
     let test = test(Manner::Answers);

@@ -197,45 +197,10 @@ mod tests {
         bytes
     }
 
-    #[test]
-    fn every_field_is_read_from_its_place() {
-        let mut rest = vec![9; 32];
-        rest.extend(b"\0result");
-        let record = decode(packed(b'F', 1, 7, &rest)).unwrap();
-        assert_eq!(
-            record,
-            Record::new(State::Failed, Owner::from_bytes([7; 16]), Fence::new(5))
-                .with_attempt(2)
-                .with_recovered(true)
-                .with_on_crash(OnCrash::InDoubt)
-                .with_lease_until(Timestamp::from_micros(10))
-                .with_retry_at(Timestamp::from_micros(20))
-                .with_ttl(Duration::from_micros(99))
-                .with_fingerprint(Some(Fingerprint::from_bytes([9; 32])))
-                .with_result(Some(StoredResult::Value(Bytes::from_static(b"\0result"))))
-                .with_steps(Vec::new())
-                .with_created_at(Timestamp::from_micros(30))
-                .with_completed_at(Some(Timestamp::from_micros(40)))
-                .with_expires_at(Some(Timestamp::from_micros(50)))
-        );
-    }
-
     fn with_steps(mut record: Vec<u8>, steps: &[u8]) -> Vec<u8> {
         record[0] = WITH_STEPS;
         record.extend(steps);
         record
-    }
-
-    #[test]
-    fn steps_lie_behind_the_fingerprint() {
-        let named =
-            |name: &str| RecordedStep::new(name.into(), None, StoredResult::Value(Bytes::from_static(b"\0")));
-        let steps = [step(&named("reserve")), step(&named(""))].concat();
-        for (flags, fingerprint) in [(0, &[][..]), (FLAG_FINGERPRINT, &[9; 32])] {
-            let record = decode(with_steps(packed(b'I', 0, flags, fingerprint), &steps)).unwrap();
-            assert_eq!(record.steps, [named("reserve"), named("")]);
-            assert_eq!(record.fingerprint.is_some(), flags != 0);
-        }
     }
 
     #[test]

@@ -63,8 +63,6 @@ impl Prefix {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
     use idem_core::{Key, Scope};
 
@@ -108,19 +106,6 @@ mod tests {
         assert_eq!(prefix.pattern(None), r"a\*\[b\]\?{*}");
         let scope = Scope::new("s*|").unwrap();
         assert_eq!(prefix.pattern(Some(&scope)), r"a\*\[b\]\?{s\*%7C|*}");
-    }
-
-    #[test]
-    fn no_two_records_have_one_name() {
-        let parts = ["a", "a|", "|a", "a|b", "%7C", "a%7Cb", "{", "}", "{a}", "a}{", "\0", "%"];
-        let mut names = BTreeSet::new();
-        for prefix in ["", "a", "a|", "%"] {
-            for scope in parts {
-                for key in parts {
-                    assert!(names.insert(name(prefix, scope, key)), "{prefix:?} {scope:?} {key:?}");
-                }
-            }
-        }
     }
 
     #[test]

@@ -523,16 +523,4 @@ mod tests {
         test.callers.remove(1);
         assert_eq!(test.taken(), Some((CHANGES, 2)));
     }
-
-    #[test]
-    fn only_those_whose_time_is_over_are_expired() {
-        let mut test = Test::new(Keys::OneEach);
-        test.ask(claim, 2);
-        test.now += Duration::from_secs(30);
-        test.ask(renewal, 1);
-        assert!(test.backlog.take_expired(test.now).is_empty());
-        test.now += Duration::from_secs(30);
-        assert_eq!(test.backlog.take_expired(test.now).len(), 2);
-        assert_eq!(test.taken(), Some((RENEWALS, 1)));
-    }
 }
