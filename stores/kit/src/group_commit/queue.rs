@@ -252,7 +252,6 @@ impl<S: Server> Queue<S> {
             state.busy += 1;
             state.looking += 1;
             drop(state);
-            self.wake.if_asleep();
             self.runtime.spawn(worker::work(Hold::new(self, true)));
         } else {
             drop(state);

@@ -1,6 +1,6 @@
 //! Looks after the queues of a store, in the stores' own runtime, by a clock that no test pauses.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -20,28 +20,15 @@ const IDLE: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub(super) struct Wake {
     notify: Notify,
-    sleep: AtomicU8,
+    /// Whether it looks only from time to time.
+    dozes: AtomicBool,
 }
-
-/// It looks often.
-const AWAKE: u8 = 0;
-/// It looks from time to time.
-const DOZING: u8 = 1;
-/// It does not look, since nothing is open.
-const ASLEEP: u8 = 2;
 
 impl Wake {
     /// Lets it look now.
     pub(super) fn wake(&self) {
-        if self.sleep.load(Ordering::SeqCst) != AWAKE && self.sleep.swap(AWAKE, Ordering::SeqCst) != AWAKE {
+        if self.dozes.load(Ordering::SeqCst) && self.dozes.swap(false, Ordering::SeqCst) {
             self.notify.notify_one();
-        }
-    }
-
-    /// Lets it look from time to time.
-    pub(super) fn if_asleep(&self) {
-        if self.sleep.load(Ordering::SeqCst) == ASLEEP {
-            self.wake();
         }
     }
 }
@@ -60,24 +47,15 @@ pub(super) async fn watch<S: Server>(shared: Weak<Shared<S>>, wake: Arc<Wake>) {
             None => true,
         };
         // Before it looks: what comes after that wakes it.
-        wake.sleep.store(DOZING, Ordering::SeqCst);
+        wake.dozes.store(true, Ordering::SeqCst);
         if look(&queues, time) {
-            wake.sleep.store(AWAKE, Ordering::SeqCst);
             sleep(OFTEN).await;
-            continue;
-        }
-        if queues.iter().any(|queue| queue.lock().is_at_work()) {
-            let _ = timeout((time / 8).min(IDLE / 2).max(OFTEN), wake.notify.notified()).await;
-        } else if is_closed {
+        } else if is_closed && !queues.iter().any(|queue| queue.lock().is_at_work()) {
             return;
         } else {
-            wake.sleep.store(ASLEEP, Ordering::SeqCst);
-            // What came before that is seen now.
-            if !queues.iter().any(|queue| queue.lock().is_at_work()) {
-                wake.notify.notified().await;
-            }
+            let _ = timeout((time / 8).min(IDLE / 2).max(OFTEN), wake.notify.notified()).await;
         }
-        wake.sleep.store(AWAKE, Ordering::SeqCst);
+        wake.dozes.store(false, Ordering::SeqCst);
     }
 }
 
