@@ -135,6 +135,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn no_answer_at_all_is_an_unknown_outcome_when_the_time_is_over() {
+        let begin = Instant::now();
+        let answer = retried(TIME, pending::<Result<(), StoreError>>).await;
+        assert_eq!(answer.unwrap_err().kind(), StoreErrorKind::OutcomeUnknown);
+        assert_eq!(begin.elapsed(), TIME);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn the_error_of_the_try_before_is_kept_where_the_time_ends_in_the_middle_of_one() {
         let count = Cell::new(0);
         let answer = retried_with_cause(TIME, || {

@@ -253,26 +253,6 @@ mod tests {
         }
     }
 
-    /// As behind a name that moves: a replica was promoted, and the old master has lost all others.
-    #[tokio::test]
-    async fn a_connection_to_a_master_that_lacks_replicas_is_replaced() {
-        let redis = Redis::start();
-        let request = |words: &[&str]| {
-            let mut command = cmd(words[0]);
-            command.arg(&words[1..]);
-            Request::plain(command)
-        };
-        let connection = Connection::Own(patient(&redis, GREATEST_AGE));
-        connection.ask(&request(&["CONFIG", "SET", "min-replicas-to-write", "1"])).await.unwrap();
-        let first = connection.ask(&request(&["CLIENT", "ID"])).await.unwrap();
-        let begin = Instant::now();
-        while connection.ask(&request(&["CLIENT", "ID"])).await.unwrap() == first {
-            assert!(begin.elapsed() < Duration::from_secs(20), "it is kept");
-            connection.ask(&request(&["SET", "a", "b"])).await.unwrap_err();
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-
     #[test]
     fn a_runtime_beyond_the_limit_has_none_until_one_without_work_is_closed() {
         let redis = Redis::start();

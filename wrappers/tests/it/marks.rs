@@ -183,18 +183,6 @@ async fn a_look_goes_on_where_one_before_it_was_cut_off() {
 }
 
 #[tokio::test]
-async fn a_store_from_before_there_were_marks_goes_on_and_gets_one() {
-    let inner = MemoryStore::new();
-    let before = inner.clone().encrypted(ring()).without_mark();
-    recorded(&before, &key("a"), Verdict::Completed, b"1").await;
-    assert_eq!(Layers::of(&inner).await.unwrap(), Layers::default());
-    let store = inner.clone().encrypted(ring());
-    assert!(!store.is_marked().await.unwrap());
-    assert_eq!(replayed(&store, &key("a")).await.1, value(b"1"));
-    assert!(store.is_marked().await.unwrap() && Layers::of(&inner).await.unwrap().encrypted);
-}
-
-#[tokio::test]
 async fn the_marks_tell_the_order_and_hold_no_key() {
     let outside = MemoryStore::new();
     recorded(&outside.clone().encrypted(ring()).digest_keys(&SECRET), &key("a"), Verdict::Completed, b"1")
