@@ -4,13 +4,13 @@ use crate::sealed_support;
 
 use std::time::Duration;
 
-use futures_util::future::{join, join_all};
+use futures_util::future::join_all;
 use idem::StoreExt as _;
-use idem::protocol::{Claim, ClaimAnswer, Complete, CompleteAnswer, Verdict};
-use idem::{Cached, Caching, Error, Fingerprint, MemoryStore, Operation, RecordKey, Store};
+use idem::protocol::{Claim, ClaimAnswer, Verdict};
+use idem::{Cached, Caching, Fingerprint, MemoryStore, RecordKey, Store};
 use idem_testing::conformance::{self, Profile, Subject, Violation};
 use idem_testing::{Fault, FaultStore, OperationKind};
-use sealed_support::{claim, granted, key, recorded, recorded_as, replayed, value};
+use sealed_support::{claim, key, recorded, recorded_as, replayed, value};
 use tokio::time::{advance, sleep};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -269,27 +269,6 @@ async fn no_more_entries_and_no_more_bytes_are_kept_than_allowed() {
     assert_eq!(kept_of(Caching::entries(10).max_bytes(0), 9, 1).await, 0);
     // A result that is larger than the whole cache.
     assert_eq!(kept_of(Caching::entries(10).max_bytes(5_000), 3, 10_000).await, 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn callers_that_wait_cost_the_store_one_poll_a_round_however_many_there_are() {
-    let (inner, store) = watched(10);
-    let held = claim();
-    let fence = granted(&store, &key("a"), &held).await.fence;
-    let operation = Operation::new("test.sealed").wait(SECOND * 20);
-    let calls = (0..200).map(|_| operation.run(&store, "a", || async { Ok::<_, Error>(0) }));
-    let recording = async {
-        sleep(SECOND * 10).await;
-        let result = value(b"7");
-        let complete = Complete::new(held.owner, fence, Verdict::Completed, result, held.ttl);
-        assert_eq!(inner.complete(&key("a"), &complete).await.unwrap(), CompleteAnswer::Done);
-    };
-    let (results, ()) = join(join_all(calls), recording).await;
-    assert!(results.into_iter().all(|result| result.unwrap() == 7));
-    // Each caller claims once at the beginning. Then one poll reads for all of them, at most twenty times a second after a
-    // faster start.
-    let readings = inner.asked(OperationKind::Get);
-    assert!(claims(&inner) == 201 && (1..100).contains(&readings), "{readings} readings");
 }
 
 #[test]

@@ -2,8 +2,6 @@
 
 use crate::support;
 
-use std::future::poll_fn;
-use std::task::Poll;
 use std::time::Duration;
 
 use idem_redis::RedisStore;
@@ -45,43 +43,6 @@ async fn what_a_replica_acknowledged_survives_a_failover_and_calls_go_on() {
     assert_eq!(done, CompleteAnswer::Done);
     let (_, fresh) = granted(&after, &key("fresh")).await;
     assert!(fresh.fence > grant.fence);
-}
-
-#[test]
-fn a_runtime_that_is_blocked_while_it_connects_keeps_no_other_from_the_sentinels() {
-    let servers = RedisSentinel::with(&[]);
-    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let store = runtime().block_on(async {
-        let builder = RedisStore::sentinel(RedisSentinel::SERVICE, servers.urls());
-        builder.operation_timeout(PATIENCE).connect().await.unwrap()
-    });
-    let (started, begun) = std::sync::mpsc::channel();
-    let (end, ended) = std::sync::mpsc::channel::<()>();
-    let blocked = std::thread::spawn({
-        let store = store.clone();
-        move || {
-            runtime().block_on(async {
-                let (key, request) = (key("a"), claim_request());
-                let mut claim = Box::pin(store.claim(&key, &request));
-                // The answer may be there at once, from the stores' own runtime.
-                let _ = poll_fn(|context| Poll::Ready(claim.as_mut().poll(context))).await;
-                // Lets the connection of this runtime begin, and then its only thread does something else.
-                tokio::task::yield_now().await;
-                started.send(()).unwrap();
-                ended.recv().unwrap();
-            });
-        }
-    });
-    begun.recv().unwrap();
-    let mut server = client(&servers.master.url());
-    let kill = ["KILL", "TYPE", "normal", "SKIPME", "yes"];
-    let () = redis::cmd("CLIENT").arg(&kill).query(&mut server).unwrap();
-    runtime().block_on(async {
-        let (owner, grant) = granted(&store, &key("b")).await;
-        store.renew(&key("b"), &renewal(owner, grant.fence)).await.unwrap();
-    });
-    end.send(()).unwrap();
-    blocked.join().unwrap();
 }
 
 #[tokio::test]
