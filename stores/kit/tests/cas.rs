@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use idem_core::inspection::Inspection;
@@ -168,6 +168,19 @@ async fn granted(store: &MapStore, key: &RecordKey, claim: &Claim) -> Grant {
         ClaimAnswer::Granted(grant) => grant,
         other => panic!("not granted: {other:?}"),
     }
+}
+
+#[tokio::test]
+async fn a_lease_is_over_only_when_it_is_over_by_every_clock() {
+    let (skew, begin) = (Duration::from_millis(200), Instant::now());
+    let settings = CasSettings { clock_skew: skew, ..CasSettings::default() };
+    let store = MapStore(CasStore::new(Map::default(), settings));
+    granted(&store, &key("a"), &claim().with_lease(Duration::from_millis(1))).await;
+    while let ClaimAnswer::Busy { retry_after } = store.claim(&key("a"), &claim()).await.unwrap() {
+        tokio::time::sleep(retry_after).await;
+    }
+    assert!(begin.elapsed() >= skew, "{:?}", begin.elapsed());
+    assert_eq!(store.get(&key("a")).await.unwrap().unwrap().attempt, 2);
 }
 
 #[tokio::test]
