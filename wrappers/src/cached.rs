@@ -234,11 +234,7 @@ impl<S: Store> Cached<S> {
 
     /// Until when a replay from a claim that was sent at `asked` may be returned from memory; `None` if not at all.
     async fn until(&self, replay: &Replay, asked: Instant) -> Option<Instant> {
-        let trusted = self.shared.ask_again_after;
-        if trusted.is_zero() {
-            return None;
-        }
-        let trusted = asked.checked_add(trusted.min(LONGEST))?;
+        let trusted = asked.checked_add(self.shared.ask_again_after.min(LONGEST))?;
         let Some(end) = replay.expires_at else { return Some(trusted) };
         Some(trusted.min(self.shared.clock.until(&self.inner, end).await?))
     }

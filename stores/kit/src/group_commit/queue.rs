@@ -268,6 +268,7 @@ impl<S: Server> Queue<S> {
         let now = Instant::now();
         let only_reads = self.lets_only_read(&state);
         let batch = state.backlog.take(now, only_reads)?;
+        hold.number = batch.number;
         if hold.session.is_none() {
             hold.session = state.idle.pop().map(|(session, _)| session);
         }
@@ -276,14 +277,12 @@ impl<S: Server> Queue<S> {
         Some(batch)
     }
 
-    /// A batch has ended, and its worker looks for the next, unless it panics.
-    pub(super) fn arrive(&self, number: u64, hold: &mut Hold<S>) {
+    /// The batch has ended, and its worker looks for the next.
+    pub(super) fn arrive(&self, hold: &mut Hold<S>) {
         let mut state = self.lock();
-        state.backlog.arrive(number);
-        if !std::thread::panicking() {
-            state.looking += 1;
-            hold.is_looking = true;
-        }
+        state.backlog.arrive(std::mem::take(&mut hold.number));
+        state.looking += 1;
+        hold.is_looking = true;
     }
 
     /// Begins another attempt of a batch. The answer is notified when that takes too long.
@@ -373,6 +372,8 @@ impl<S: Server> Queue<S> {
 pub(super) struct Hold<S: Server> {
     pub(super) queue: Arc<Queue<S>>,
     pub(super) session: Option<S::Session>,
+    /// That of its batch under way; 0 for none.
+    pub(super) number: u64,
     is_looking: bool,
     lingering: Option<Arc<Lingering>>,
     /// Its work came to its end. Otherwise it panicked, or its runtime ended.
@@ -381,7 +382,7 @@ pub(super) struct Hold<S: Server> {
 
 impl<S: Server> Hold<S> {
     fn new(queue: &Arc<Queue<S>>, is_looking: bool) -> Self {
-        Self { queue: queue.clone(), session: None, is_looking, lingering: None, is_done: false }
+        Self { queue: queue.clone(), session: None, number: 0, is_looking, lingering: None, is_done: false }
     }
 }
 
@@ -392,6 +393,7 @@ impl<S: Server> Drop for Hold<S> {
         }
         let mut state = self.queue.lock();
         state.busy -= 1;
+        state.backlog.arrive(self.number);
         if std::mem::take(&mut self.is_looking) {
             state.looking -= 1;
         }
