@@ -5,14 +5,17 @@
 
 use std::ops::Range;
 
-macro_rules! fields {
-    ($($(#[$doc:meta])* $name:ident = $range:expr;)*) => {
-        $($(#[$doc])* pub(super) const $name: Range<usize> = $range;)*
-        const FIELDS: &[(&str, Range<usize>)] = &[$((stringify!($name), $name)),*];
+/// Constants, and a list of them with their names.
+macro_rules! named {
+    ($all:ident: $type:ty; $($(#[$doc:meta])* $name:ident = $value:expr;)*) => {
+        $($(#[$doc])* pub(super) const $name: $type = $value;)*
+        const $all: &[(&str, $type)] = &[$((stringify!($name), $name)),*];
     };
 }
 
-fields! {
+named! {
+    FIELDS: Range<usize>;
+
     /// [`FIRST_VERSION`], or [`WITH_STEPS`].
     VERSION = 0..1;
     STATE = 1..2;
@@ -45,14 +48,9 @@ const WINDOW: usize = 4_096;
 /// The year 5138 in milliseconds: a temporary expiry for a record that has none.
 const FAR_AWAY: usize = 99_999_999_999_999;
 
-macro_rules! bytes {
-    ($($(#[$doc:meta])* $name:ident = $byte:expr;)*) => {
-        $($(#[$doc])* pub(super) const $name: u8 = $byte;)*
-        const BYTES: &[(&str, u8)] = &[$((stringify!($name), $name)),*];
-    };
-}
+named! {
+    BYTES: u8;
 
-bytes! {
     /// A record without steps, which also versions of this library without steps can read.
     FIRST_VERSION = 1;
     WITH_STEPS = 2;

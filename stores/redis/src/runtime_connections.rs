@@ -23,10 +23,10 @@ use idem_store_kit::own_runtime::{entered, own_runtime};
 
 /// How many runtimes can have a connection; others use the stores' own. A new connection does not evict another one:
 /// otherwise, with one runtime too many, each operation would open a new connection.
-const MOST: usize = 256;
+pub(super) const MOST: usize = 256;
 
 /// How long a connection may be idle before it is closed. This also closes the connections of runtimes that ended.
-const IDLE: Duration = Duration::from_secs(60);
+pub(super) const IDLE: Duration = Duration::from_secs(60);
 
 /// How many times the watchdog looks in the time that an answer may take.
 const LOOKS: u32 = 4;
@@ -39,14 +39,8 @@ pub(super) struct RuntimeConnections {
     idle: Duration,
 }
 
-impl Default for RuntimeConnections {
-    fn default() -> Self {
-        Self::new(MOST, IDLE)
-    }
-}
-
 impl RuntimeConnections {
-    fn new(most: usize, idle: Duration) -> Self {
+    pub(super) fn new(most: usize, idle: Duration) -> Self {
         Self { slots: Mutex::default(), most, idle }
     }
 
@@ -240,7 +234,7 @@ mod tests {
             let connection = Connection::Own(own.clone());
             let (first, second) = (connection.ask(&id).await.unwrap(), connection.ask(&id).await.unwrap());
             assert_eq!(first == second, is_kept, "{first:?} {second:?}");
-            let connections = Arc::new(RuntimeConnections::default());
+            let connections = Arc::new(RuntimeConnections::new(MOST, IDLE));
             let mut is_used = false;
             for _ in 0..tries {
                 is_used |= connections.here(&own).is_some();
