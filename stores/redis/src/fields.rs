@@ -16,7 +16,6 @@ macro_rules! named {
 named! {
     FIELDS: Range<usize>;
 
-    /// [`FIRST_VERSION`], or [`WITH_STEPS`].
     VERSION = 0..1;
     STATE = 1..2;
     /// Which kind of result there is.
@@ -33,8 +32,8 @@ named! {
     COMPLETED_AT = 64..72;
     /// 0 for never.
     EXPIRES_AT = 72..80;
-    /// Present if [`FLAG_FINGERPRINT`] is set. The rest of the record is the value; in a record [`WITH_STEPS`] it is
-    /// the steps, each after its length in 4 bytes.
+    /// Present if [`FLAG_FINGERPRINT`] is set. The rest of the record is the value; in a record without a value it is the
+    /// steps, each after its length in 4 bytes.
     FINGERPRINT = 80..112;
 }
 
@@ -51,9 +50,7 @@ const FAR_AWAY: usize = 99_999_999_999_999;
 named! {
     BYTES: u8;
 
-    /// A record without steps, which also versions of this library without steps can read.
-    FIRST_VERSION = 1;
-    WITH_STEPS = 2;
+    THIS_VERSION = 1;
 
     IN_FLIGHT = b'I';
     COMPLETED = b'C';
@@ -121,8 +118,7 @@ mod tests {
             assert!(page.contains(&place), "docs/stores/redis.md lacks {name}: {place}");
         }
         for (byte, what) in [
-            (FIRST_VERSION, "version: 1"),
-            (WITH_STEPS, "2 with steps"),
+            (THIS_VERSION, "version: 1"),
             (KIND_EXHAUSTED, "4 attempts ran out"),
             (FLAG_IN_DOUBT, "2 claimed under `in_doubt`"),
             (FLAG_FINGERPRINT, "4 has a fingerprint"),

@@ -15,14 +15,14 @@ use idem_core::protocol::{
 use idem_store_kit::step_bytes;
 
 use super::fields::{
-    ATTEMPT, COMPLETED, COMPLETED_AT, CREATED_AT, EXPIRES_AT, FAILED, FENCE, FINGERPRINT, FIRST_VERSION,
-    FLAG_FINGERPRINT, FLAG_IN_DOUBT, FLAG_RECOVERED, FLAGS, HEADER, IN_DOUBT, IN_FLIGHT, KIND, KIND_NONE,
-    LEASE_UNTIL, OWNER, RELEASED, RETRY_AT, STATE, TTL, VERSION, WITH_STEPS,
+    ATTEMPT, COMPLETED, COMPLETED_AT, CREATED_AT, EXPIRES_AT, FAILED, FENCE, FINGERPRINT, FLAG_FINGERPRINT,
+    FLAG_IN_DOUBT, FLAG_RECOVERED, FLAGS, HEADER, IN_DOUBT, IN_FLIGHT, KIND, KIND_NONE, KIND_VALUE,
+    LEASE_UNTIL, OWNER, RELEASED, RETRY_AT, STATE, THIS_VERSION, TTL,
 };
 
 /// The record in `bytes`.
 pub(super) fn decode(bytes: Vec<u8>) -> Result<Record, StoreError> {
-    if bytes.first().is_some_and(|version| ![FIRST_VERSION, WITH_STEPS].contains(version)) {
+    if bytes.first().is_some_and(|version| *version != THIS_VERSION) {
         return Err(StoreError::corrupt_record(
             "it is not a record of idem, or was written by a newer version: see `docs/stores/redis.md` to look at \
              it; no call with this key runs until it is gone",
@@ -66,7 +66,6 @@ fn decode_first(mut bytes: Bytes) -> Option<Record> {
     let end = |place| {
         Some(number(&bytes, place)?).map(|micros| (micros != 0).then(|| Timestamp::from_micros(micros)))
     };
-    let has_steps = byte(VERSION)? == WITH_STEPS;
     let (state, kind, flags) = (state(byte(STATE)?)?, byte(KIND)?, byte(FLAGS)?);
     let owner = Owner::from_bytes(field(&bytes, OWNER)?);
     let fence = Fence::new(number(&bytes, FENCE)?);
@@ -82,14 +81,16 @@ fn decode_first(mut bytes: Bytes) -> Option<Record> {
         head = FINGERPRINT.end;
     }
     bytes.advance(head);
-    let steps = if has_steps { decode_steps(&mut bytes)? } else { Vec::new() };
+    let steps = if kind == KIND_VALUE { Vec::new() } else { decode_steps(&mut bytes)? };
     let result = match kind {
         KIND_NONE => None,
         kind => Some(step_bytes::of_kind(kind, bytes)?),
     };
     let is_terminal = matches!(state, State::Completed | State::Failed);
     let keeps_steps = !is_terminal || result == Some(StoredResult::Tombstone(Tombstone::Exhausted));
-    if is_terminal != result.is_some() || is_terminal != completed_at.is_some() || (has_steps && !keeps_steps)
+    if is_terminal != result.is_some()
+        || is_terminal != completed_at.is_some()
+        || (!steps.is_empty() && !keeps_steps)
     {
         return None;
     }
@@ -165,7 +166,7 @@ pub(super) fn terminal(verdict: Verdict, result: &StoredResult) -> ([u8; 2], &[u
 pub(super) fn first_grant(request: &Claim) -> Vec<u8> {
     let policy = if request.on_crash == OnCrash::InDoubt { FLAG_IN_DOUBT } else { 0 };
     let print = if request.fingerprint.is_some() { FLAG_FINGERPRINT } else { 0 };
-    [&[FIRST_VERSION, IN_FLIGHT, KIND_NONE, policy | print], &request.owner.as_bytes()[..]].concat()
+    [&[THIS_VERSION, IN_FLIGHT, KIND_NONE, policy | print], &request.owner.as_bytes()[..]].concat()
 }
 
 /// Owner and fence as stored in a record.
@@ -185,7 +186,7 @@ mod tests {
     use idem_core::StoreErrorKind;
 
     fn packed(state: u8, kind: u8, flags: u8, rest: &[u8]) -> Vec<u8> {
-        let mut bytes = vec![FIRST_VERSION, state, kind, flags];
+        let mut bytes = vec![THIS_VERSION, state, kind, flags];
         bytes.extend([7; 16]);
         bytes.extend(5_u64.to_be_bytes());
         bytes.extend(2_u32.to_be_bytes());
@@ -197,14 +198,9 @@ mod tests {
         bytes
     }
 
-    fn with_steps(mut record: Vec<u8>, steps: &[u8]) -> Vec<u8> {
-        record[0] = WITH_STEPS;
-        record.extend(steps);
-        record
-    }
-
     #[test]
     fn what_is_not_a_whole_record_is_corrupt() {
+        let named = RecordedStep::new("a".into(), None, StoredResult::Value(Bytes::new()));
         let whole = packed(b'I', 0, FLAG_FINGERPRINT, &[1; 32]);
         assert!(decode(whole.clone()).is_ok());
         let mut newer = whole.clone();
@@ -219,10 +215,10 @@ mod tests {
             packed(b'I', 1, 0, b"a result in flight"),
             packed(b'C', 0, 0, &[]),
             packed(b'C', 9, 0, &[]),
-            with_steps(packed(b'C', 1, 0, &[]), &[]),
-            with_steps(packed(b'I', 0, 0, &[]), &[0, 0, 0]),
-            with_steps(packed(b'I', 0, 0, &[]), &[0, 0, 0, 8, 1, 2, 0, 0, 0, 0, 0]),
-            with_steps(packed(b'I', 0, 0, &[]), &[0, 0, 0, 7, 9, 2, 0, 0, 0, 0, 0]),
+            packed(b'C', 2, 0, &step(&named)),
+            packed(b'I', 0, 0, &[0, 0, 0]),
+            packed(b'I', 0, 0, &[0, 0, 0, 8, 1, 2, 0, 0, 0, 0, 0]),
+            packed(b'I', 0, 0, &[0, 0, 0, 7, 9, 2, 0, 0, 0, 0, 0]),
         ];
         for bytes in cases {
             assert_eq!(decode(bytes.clone()).unwrap_err().kind(), StoreErrorKind::CorruptRecord, "{bytes:?}");
