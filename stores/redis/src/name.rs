@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use percent_encoding::{AsciiSet, percent_decode_str, utf8_percent_encode};
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
 use idem_core::StoreError;
 use idem_core::listing;
@@ -13,7 +13,7 @@ use idem_core::{RecordKey, Scope};
 const LONGEST: usize = 128;
 
 /// What is encoded in a scope, beside all that is not ASCII.
-const IN_SCOPE: &AsciiSet = &AsciiSet::EMPTY.add(b'%').add(b'|').add(b'{').add(b'}');
+const IN_SCOPE: &AsciiSet = &CONTROLS.add(b'%').add(b'|').add(b'{').add(b'}');
 
 /// The prefix of every key of a store.
 #[derive(Clone, Debug)]
