@@ -27,6 +27,13 @@ const FEW: usize = 4;
 /// The largest number of requests in a pipeline.
 const MOST: usize = 64;
 
+/// The answers to one pipeline should have at most this many bytes, because the first one arrives with the last one, and
+/// until then the connection seems silent.
+const MOST_BYTES: usize = 1 << 20;
+
+/// The size of an answer until some have been seen.
+const UNSEEN: usize = MOST_BYTES / 8;
+
 /// A request with more bytes is always sent by itself, because a pipeline copies its requests.
 const LARGE: usize = 16 << 10;
 
@@ -44,12 +51,13 @@ pub(super) struct Pipelined {
     queue: Mutex<Queue>,
 }
 
-#[derive(Default)]
 struct Queue {
     waiting: Vec<Waiting>,
     /// Since when a task has been about to send what waits.
     served_since: Option<Instant>,
     unanswered: usize,
+    /// The size of the largest answer of late.
+    largest: usize,
 }
 
 struct Waiting {
@@ -59,6 +67,7 @@ struct Waiting {
 
 impl Pipelined {
     pub(super) fn new(connection: MultiplexedConnection) -> Self {
+        let queue = Queue { waiting: Vec::new(), served_since: None, unanswered: 0, largest: UNSEEN };
         Self {
             opened: Instant::now(),
             connection,
@@ -66,7 +75,7 @@ impl Pipelined {
             answered: AtomicU64::new(0),
             is_broken: AtomicBool::new(false),
             broken: Notify::new(),
-            queue: Mutex::default(),
+            queue: Mutex::new(queue),
         }
     }
 
@@ -131,7 +140,12 @@ impl Pipelined {
     ) -> impl Future<Output = RedisResult<Value>> + Send {
         async move {
             let _unanswered = &unanswered;
-            self.unless_broken(self.connection.clone().req_packed_command(command)).await
+            let mut connection = self.connection.clone();
+            let answer = self.unless_broken(connection.req_packed_command(command)).await;
+            if let Ok(answer) = &answer {
+                self.queue().saw(bytes(answer));
+            }
+            answer
         }
     }
 
@@ -161,6 +175,7 @@ impl Pipelined {
         let count = lot.waiting.len();
         match self.unless_broken(connection.req_packed_commands(&pipeline, 0, count)).await {
             Ok(answers) => {
+                self.queue().saw(answers.iter().map(bytes).max().unwrap_or_default());
                 for (waiting, answer) in lot.waiting.into_iter().zip(answers) {
                     // A caller that went away does not need the answer.
                     let _ = waiting.answer.send(Ok(answer));
@@ -176,12 +191,12 @@ impl Pipelined {
 
     /// What waits, in the order in which it was asked.
     fn lots(self: &Arc<Self>) -> Vec<Lot> {
-        let waiting = self.queue().take();
+        let (waiting, most) = self.queue().take();
         // Requests whose caller went away are left out, because nobody would use a grant.
         let mut waiting = waiting.into_iter().filter(|waiting| !waiting.answer.is_closed());
         let mut lots = Vec::new();
         loop {
-            let waiting: Vec<Waiting> = waiting.by_ref().take(MOST).collect();
+            let waiting: Vec<Waiting> = waiting.by_ref().take(most).collect();
             if waiting.is_empty() {
                 return lots;
             }
@@ -274,11 +289,26 @@ impl Queue {
         true
     }
 
-    /// What waits.
-    fn take(&mut self) -> Vec<Waiting> {
+    /// What waits, and how many of that should be in one pipeline.
+    fn take(&mut self) -> (Vec<Waiting>, usize) {
         self.served_since = None;
         let room = self.waiting.len().min(MOST);
-        mem::replace(&mut self.waiting, Vec::with_capacity(room))
+        let waiting = mem::replace(&mut self.waiting, Vec::with_capacity(room));
+        (waiting, (MOST_BYTES / self.largest.max(1)).clamp(1, MOST))
+    }
+
+    /// Remembers the size of the largest answer. An answer is forgotten slowly, because others of its size may follow.
+    fn saw(&mut self, largest: usize) {
+        self.largest = largest.max(self.largest - self.largest / 8);
+    }
+}
+
+/// The size of what an answer holds.
+fn bytes(answer: &Value) -> usize {
+    match answer {
+        Value::BulkString(bytes) => bytes.len(),
+        Value::Array(parts) => parts.iter().map(bytes).sum(),
+        _ => 0,
     }
 }
 
