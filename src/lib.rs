@@ -119,13 +119,13 @@ pub use idem_wrappers::StoreExt;
 pub use idem_wrappers::Transformed;
 #[cfg(feature = "cache")]
 #[doc(inline)]
-pub use idem_wrappers::{CacheCounts, Cached, Caching};
+pub use idem_wrappers::{Cached, Caching};
 #[cfg(feature = "zstd")]
 #[doc(inline)]
 pub use idem_wrappers::{Compressed, Compression};
 #[cfg(feature = "encryption")]
 #[doc(inline)]
-pub use idem_wrappers::{DigestedKeys, Encrypted, Encryption, KeyDigests, KeyRing, Layers, SealError};
+pub use idem_wrappers::{DigestedKeys, Encrypted, Encryption, KeyDigests, KeyRing, Layers};
 
 #[cfg(feature = "dynamodb")]
 #[doc(inline)]

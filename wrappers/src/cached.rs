@@ -7,7 +7,6 @@ mod clock;
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -81,18 +80,6 @@ impl From<usize> for Caching {
     }
 }
 
-/// How many claims a [`Cached`] store could answer from memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct CacheCounts {
-    /// Claims that were answered from memory.
-    pub hits: u64,
-    /// Claims that went to the store, such as the first call of a key.
-    pub misses: u64,
-    /// How many results are in memory now.
-    pub entries: usize,
-}
-
 /// A store whose recorded results are replayed from this process's memory: the return type of
 /// [`StoreExt::cached`](crate::StoreExt::cached). Feature `cache`.
 ///
@@ -123,8 +110,6 @@ struct Shared {
     generations: [Mutex<u64>; GENERATIONS],
     clock: StoreClock,
     ask_again_after: Duration,
-    hits: AtomicU64,
-    misses: AtomicU64,
 }
 
 #[derive(Clone)]
@@ -176,8 +161,6 @@ impl Shared {
             generations: [const { Mutex::new(0) }; GENERATIONS],
             clock: StoreClock::default(),
             ask_again_after: caching.ask_again_after,
-            hits: AtomicU64::new(0),
-            misses: AtomicU64::new(0),
         }
     }
 
@@ -210,19 +193,18 @@ impl Shared {
         *generation = generation.wrapping_add(1);
         self.entries.remove(key);
     }
+}
 
-    #[cfg_attr(not(feature = "metrics"), allow(unused_variables))]
-    fn count(&self, key: &RecordKey, hit: bool) {
-        let counter = if hit { &self.hits } else { &self.misses };
-        counter.fetch_add(1, Ordering::Relaxed);
-        #[cfg(feature = "metrics")]
-        metrics::counter!(
-            "idem_cache_total",
-            "operation" => key.scope().as_str().to_owned(),
-            "answer" => if hit { "hit" } else { "miss" }
-        )
-        .increment(1);
-    }
+/// Counts a claim that memory answered, or that went to the store.
+#[cfg_attr(not(feature = "metrics"), allow(unused_variables))]
+fn count(key: &RecordKey, answer: &'static str) {
+    #[cfg(feature = "metrics")]
+    metrics::counter!(
+        "idem_cache_total",
+        "operation" => key.scope().as_str().to_owned(),
+        "answer" => answer
+    )
+    .increment(1);
 }
 
 /// Drops the cached result of a key when a `forget` begins and again when it ends in any way, so that nothing that was
@@ -250,23 +232,9 @@ impl<S: Store> Cached<S> {
         Self { inner, shared: Arc::new(Shared::new(caching)) }
     }
 
-    /// How many claims were answered from memory since the store was made, including those of its clones.
-    #[must_use]
-    pub fn counts(&self) -> CacheCounts {
-        CacheCounts {
-            hits: self.shared.hits.load(Ordering::Relaxed),
-            misses: self.shared.misses.load(Ordering::Relaxed),
-            entries: self.shared.entries.len(),
-        }
-    }
-
     /// Until when a replay from a claim that was sent at `asked` may be returned from memory; `None` if not at all.
     async fn until(&self, replay: &Replay, asked: Instant) -> Option<Instant> {
-        let trusted = self.shared.ask_again_after;
-        if trusted.is_zero() {
-            return None;
-        }
-        let trusted = asked.checked_add(trusted.min(LONGEST))?;
+        let trusted = asked.checked_add(self.shared.ask_again_after.min(LONGEST))?;
         let Some(end) = replay.expires_at else { return Some(trusted) };
         Some(trusted.min(self.shared.clock.until(&self.inner, end).await?))
     }
@@ -280,10 +248,10 @@ impl<S: Store> Store for Cached<S> {
             return self.inner.apply(key, request).await;
         };
         if let Some(replay) = self.shared.find(key, claim) {
-            self.shared.count(key, true);
+            count(key, "hit");
             return Ok(ClaimAnswer::Replay(replay).into());
         }
-        self.shared.count(key, false);
+        count(key, "miss");
         let fingerprint = claim.fingerprint;
         let generation = *self.shared.generation(key);
         let asked = Instant::now();

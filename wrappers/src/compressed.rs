@@ -46,14 +46,10 @@ impl Transform for Compression {
         if plain.len() < WORTH_IT && !must {
             return Ok(plain.clone());
         }
-        match zstd::bulk::compress(plain, LEVEL) {
-            Ok(frame) if must || frame.len() < plain.len() => Ok(frame.into()),
-            Ok(_) => Ok(plain.clone()),
-            Err(error) if must => {
-                Err(StoreError::unavailable("the result cannot be compressed").with_source(error))
-            }
-            Err(_) => Ok(plain.clone()),
-        }
+        let frame = zstd::bulk::compress(plain, LEVEL).map_err(|error| {
+            StoreError::unavailable("there is no memory to compress the result").with_source(error)
+        })?;
+        Ok(if must || frame.len() < plain.len() { frame.into() } else { plain.clone() })
     }
 
     fn unpack(&self, _name: &RecordKey, _part: Part<'_>, stored: Bytes) -> Result<Bytes, StoreError> {

@@ -117,64 +117,6 @@ impl fmt::Debug for KeyRing {
     }
 }
 
-/// Why a result cannot be decrypted: the source of a [`StoreErrorKind::CorruptRecord`](idem_core::StoreErrorKind). The body
-/// does not run again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SealError {
-    /// It was written without encryption.
-    #[error("it is not encrypted")]
-    Plain,
-    /// Its envelope is of a version that this one does not read.
-    #[error("it is encrypted in a format of another version")]
-    Version,
-    /// It was written with a key that is not in the ring.
-    #[error("it is encrypted with key {id}, which is not in the ring")]
-    #[non_exhaustive]
-    UnknownKey {
-        /// The key's number.
-        id: u32,
-    },
-    /// It is shorter than an envelope.
-    #[error("it is cut off")]
-    Truncated,
-    /// It was changed, or moved here from another key or step, or the ring has another key under that number.
-    #[error("it is not what was written here with key {id}")]
-    #[non_exhaustive]
-    NotAuthentic {
-        /// The key's number.
-        id: u32,
-    },
-}
-
-impl SealError {
-    const fn advice(self) -> &'static str {
-        match self {
-            Self::Plain => {
-                "its result is not encrypted; if it is from before encryption was switched on, \
-                 use `accept_plain` until the last such record is past its ttl"
-            }
-            Self::Version => {
-                "its result is encrypted in a format of a later version of this library; update this process"
-            }
-            Self::UnknownKey { .. } => {
-                "its result is encrypted with a key that is not in the ring; put that key back with `and_reads`"
-            }
-            Self::Truncated => "its result is cut off; find out who wrote it, then forget the key",
-            Self::NotAuthentic { .. } => {
-                "its result is not what was encrypted under this name; check that the key of that number is \
-                 the one it was, and find out who can write to the store"
-            }
-        }
-    }
-}
-
-impl From<SealError> for StoreError {
-    fn from(error: SealError) -> Self {
-        Self::corrupt_record(error.advice()).with_source(error)
-    }
-}
-
 /// A store that keeps results encrypted: the return type of [`StoreExt::encrypted`](crate::StoreExt::encrypted).
 /// Feature `encryption`.
 ///
@@ -246,15 +188,26 @@ impl Transform for Encryption {
     fn unpack(&self, name: &RecordKey, part: Part<'_>, stored: Bytes) -> Result<Bytes, StoreError> {
         let Some(rest) = stored.strip_prefix(&MAGIC) else {
             return match ResultFormat::of(&stored) {
-                Some(ResultFormat::Sealed) => Err(SealError::Version.into()),
+                Some(ResultFormat::Sealed) => Err(StoreError::corrupt_record(
+                    "its result is encrypted in a format of a later version of this library; update this process",
+                )),
                 _ if self.accept_plain => Ok(stored),
-                _ => Err(SealError::Plain.into()),
+                _ => Err(StoreError::corrupt_record(
+                    "its result is not encrypted; if it is from before encryption was switched on, use \
+                     `accept_plain` until the last such record is past its ttl",
+                )),
             };
         };
         let Some(Envelope { id, nonce, sealed, tag }) = Envelope::open(rest) else {
-            return Err(SealError::Truncated.into());
+            return Err(StoreError::corrupt_record(
+                "its encrypted result is cut off; find out who wrote it, then forget the key",
+            ));
         };
-        let cipher = self.ring.cipher(id).ok_or(SealError::UnknownKey { id })?;
+        let Some(cipher) = self.ring.cipher(id) else {
+            return Err(StoreError::corrupt_record(format!(
+                "its result is encrypted with key {id}, a key that is not in the ring; put it back with `and_reads`"
+            )));
+        };
         let mut plain = sealed.to_vec();
         cipher
             .decrypt_inout_detached(
@@ -263,7 +216,12 @@ impl Transform for Encryption {
                 plain.as_mut_slice().into(),
                 &Tag::from(tag),
             )
-            .map_err(|_| SealError::NotAuthentic { id })?;
+            .map_err(|_| {
+                StoreError::corrupt_record(format!(
+                    "its result is not what was encrypted here with key {id}; check that the ring has the same key \
+                     under that number, and find out who can write to the store"
+                ))
+            })?;
         Ok(plain.into())
     }
 

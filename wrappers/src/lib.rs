@@ -25,13 +25,13 @@ mod transformed;
 use idem_core::Store;
 
 #[cfg(feature = "cache")]
-pub use cached::{CacheCounts, Cached, Caching};
+pub use cached::{Cached, Caching};
 #[cfg(feature = "zstd")]
 pub use compressed::{Compressed, Compression};
 #[cfg(feature = "encryption")]
 pub use digested::{DigestedKeys, KeyDigests};
 #[cfg(feature = "encryption")]
-pub use encrypted::{Encrypted, Encryption, KeyRing, SealError};
+pub use encrypted::{Encrypted, Encryption, KeyRing};
 #[cfg(feature = "encryption")]
 pub use layers::Layers;
 #[cfg(any(feature = "zstd", feature = "encryption"))]

@@ -55,29 +55,13 @@ pub(super) struct Mark {
 }
 
 /// What is known of the marks of this layer, shared by the clones of its store.
-#[derive(Clone, Default)]
 pub(super) struct Marks {
-    off: bool,
-    known: Arc<Known>,
-}
-
-struct Known {
-    agrees: AtomicBool,
-    last: Mutex<Option<Look>>,
+    /// Whether nothing is left to compare.
+    are_settled: AtomicBool,
+    /// When the last look did not end with "the same", and its error.
+    last: Mutex<Option<(Instant, StoreError)>>,
     /// Who claims the marks. It is the same for each look, so that a look goes on where one before it was cut off.
     owner: Owner,
-}
-
-impl Default for Known {
-    fn default() -> Self {
-        Self { agrees: AtomicBool::default(), last: Mutex::default(), owner: Owner::random() }
-    }
-}
-
-/// A look that did not end with "the same".
-struct Look {
-    at: Instant,
-    error: StoreError,
 }
 
 /// Whether the store was used under another key. If not, an error says that it is not known.
@@ -86,13 +70,14 @@ fn differs(error: &StoreError) -> bool {
 }
 
 impl Marks {
-    pub(super) fn off() -> Self {
-        Self { off: true, ..Self::default() }
+    /// Marks that are compared at the first use, unless they `are_settled`.
+    pub(super) fn new(are_settled: bool) -> Arc<Self> {
+        let are_settled = AtomicBool::new(are_settled);
+        Arc::new(Self { are_settled, last: Mutex::default(), owner: Owner::random() })
     }
 
-    /// Whether nothing is left to look at.
     pub(super) fn are_settled(&self) -> bool {
-        self.off || self.known.agrees.load(Ordering::Acquire)
+        self.are_settled.load(Ordering::Acquire)
     }
 
     /// Compares the marks with the store's, and leaves those that are missing. A look that fails counts only if the layer
@@ -106,25 +91,25 @@ impl Marks {
         let ended = |error: &StoreError| {
             if layer.must_agree || differs(error) { Err(error.clone()) } else { Ok(()) }
         };
-        let counts = |look: &&Look| {
-            let is_short = layer.must_agree && !differs(&look.error);
-            look.at.elapsed() < if is_short { SOON } else { AGAIN }
+        let counts = |(at, error): &&(Instant, StoreError)| {
+            let is_short = layer.must_agree && !differs(error);
+            at.elapsed() < if is_short { SOON } else { AGAIN }
         };
-        let mut last = self.known.last.lock().await;
+        let mut last = self.last.lock().await;
         if self.are_settled() {
             return Ok(());
         }
-        if let Some(look) = last.as_ref().filter(counts) {
-            return ended(&look.error);
+        if let Some((_, error)) = last.as_ref().filter(counts) {
+            return ended(error);
         }
         let unknown = || StoreError::unavailable("it did not answer about the marks of its layers in time");
         if !layer.must_agree {
             // Before the look: the next caller does not repeat one that was dropped because it took too long.
-            *last = Some(Look { at: Instant::now(), error: unknown() });
+            *last = Some((Instant::now(), unknown()));
         }
         let error = match timeout(WITHIN, self.leave(store, layer, marks)).await {
             Ok(Ok(())) => {
-                self.known.agrees.store(true, Ordering::Release);
+                self.are_settled.store(true, Ordering::Release);
                 return Ok(());
             }
             // A mark's own answer that was lost: the call has not reached the store.
@@ -133,7 +118,7 @@ impl Marks {
             Err(_) => unknown(),
         };
         let result = ended(&error);
-        *last = Some(Look { at: Instant::now(), error });
+        *last = Some((Instant::now(), error));
         result
     }
 
@@ -164,7 +149,7 @@ impl Marks {
         mark: &Mark,
     ) -> Result<Mark, StoreError> {
         loop {
-            let request = Claim::new(self.known.owner, LEASE, LONGEST);
+            let request = Claim::new(self.owner, LEASE, LONGEST);
             match store.claim(name, &request).await? {
                 ClaimAnswer::Granted(grant) => {
                     let result = written(layer.name, mark);

@@ -4,6 +4,7 @@
 //! how they change. Leases, fences and everything else pass unchanged.
 
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -94,19 +95,19 @@ pub(super) trait Transform: Clone + Send + Sync + 'static {
 pub struct Transformed<S, T> {
     inner: S,
     transform: T,
-    marks: Marks,
+    marks: Arc<Marks>,
 }
 
 impl<S, T> Transformed<S, T> {
     pub(super) fn new(inner: S, transform: T) -> Self {
-        Self { inner, transform, marks: Marks::default() }
+        Self { inner, transform, marks: Marks::new(false) }
     }
 
     /// The same store, which neither leaves nor compares the mark of its layer: for tools that do so by
     /// [`is_marked`](Self::is_marked).
     #[must_use]
     pub fn without_mark(self) -> Self {
-        Self { marks: Marks::off(), ..self }
+        Self { marks: Marks::new(true), ..self }
     }
 
     #[cfg(feature = "encryption")]
@@ -150,15 +151,11 @@ impl<S: Store, T: Transform> Transformed<S, T> {
         part: Part<'_>,
         result: &StoredResult,
     ) -> Result<StoredResult, StoreError> {
-        match result {
-            StoredResult::Value(plain) => {
-                if let Some(most) = self.transform.max_result_bytes(self.inner.max_result_bytes()) {
-                    result.check_size(most)?;
-                }
-                Ok(StoredResult::Value(self.transform.pack(name, part, plain)?))
-            }
-            StoredResult::Tombstone(_) => Ok(result.clone()),
+        let StoredResult::Value(plain) = result else { return Ok(result.clone()) };
+        if let Some(most) = self.max_result_bytes() {
+            result.check_size(most)?;
         }
+        Ok(StoredResult::Value(self.transform.pack(name, part, plain)?))
     }
 
     /// The request as the store gets it.
@@ -195,12 +192,8 @@ impl<S: Store, T: Transform> Transformed<S, T> {
         part: Part<'_>,
         result: StoredResult,
     ) -> Result<StoredResult, StoreError> {
-        match result {
-            StoredResult::Value(stored) => {
-                Ok(StoredResult::Value(self.transform.unpack(name, part, stored)?))
-            }
-            StoredResult::Tombstone(_) => Ok(result),
-        }
+        let StoredResult::Value(stored) = result else { return Ok(result) };
+        Ok(StoredResult::Value(self.transform.unpack(name, part, stored)?))
     }
 
     fn unpack_step(

@@ -225,14 +225,6 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_a_record() {
-        let record = completed().record().unwrap();
-        assert_eq!((record.state, record.fence, record.attempt), (State::Completed, Fence::new(9), 2));
-        assert_eq!(record.result, Some(StoredResult::Value(Bytes::from_static(b"done"))));
-        assert_eq!((record.on_crash, record.ttl), (OnCrash::InDoubt, Duration::from_micros(12)));
-    }
-
-    #[test]
     fn a_wrong_column_is_named() {
         let right = completed();
         for (wrong, column) in [

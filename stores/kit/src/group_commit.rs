@@ -1,8 +1,7 @@
 //! Runs the operations of a store on sessions of its server, those that wait at the same moment together.
 //!
-//! A caller that finds nothing under way runs its operation itself, in its own future, on a session that is open: that crosses no task.
-//! Everything else waits in a queue for a worker, which takes all that may go together and waits once for
-//! the server's disk. Each runtime that calls has a queue and sessions of its own, since a session belongs to the runtime that
+//! An operation waits in a queue for a worker, a task that takes all that may go together and waits once for the server's
+//! disk. Each runtime that calls has a queue and sessions of its own, since a session belongs to the runtime that
 //! opened it. What must be done when that runtime is blocked or gone, renewals first of all, goes through the queue of the
 //! [stores' own runtime](crate::own_runtime). There, a watch looks after all of them by a clock that no test pauses: it ends
 //! attempts that take too long, and closes sessions that nobody needs.

@@ -54,8 +54,7 @@ impl Hints {
 
     /// Whether a claim on the key with this mark should read the record first: the key is remembered, or most keys of late had a
     /// result that were not.
-    #[must_use]
-    pub fn expects_result(&self, mark: Mark) -> bool {
+    pub(crate) fn expects_result(&self, mark: Mark) -> bool {
         self.unseen_with_result.load(Ordering::Relaxed) > ALL / 2 || self.has(mark)
     }
 
@@ -69,7 +68,7 @@ impl Hints {
     }
 
     /// Notes whether a claim on the key found a result.
-    pub fn claimed(&self, mark: Mark, has_result: bool) {
+    fn claimed(&self, mark: Mark, has_result: bool) {
         if !self.has(mark) {
             // Two threads at a time may count as one.
             let share = self.unseen_with_result.load(Ordering::Relaxed);
@@ -92,7 +91,7 @@ impl Hints {
     }
 
     /// Forgets a key, if it is remembered.
-    pub fn take(&self, mark: Mark) {
+    fn take(&self, mark: Mark) {
         for place in self.choices(mark) {
             let _ = place.compare_exchange(mark.0, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
@@ -162,16 +161,5 @@ mod tests {
         marks.iter().chain(&marks).for_each(|mark| hints.put(*mark));
         let forgotten = marks.iter().filter(|mark| !hints.has(**mark)).count();
         assert!(forgotten < 10, "{forgotten}");
-    }
-
-    #[test]
-    fn a_key_of_too_many_is_remembered_in_the_place_of_another() {
-        let hints = Hints::default();
-        for key in 0..20_000_u32 {
-            let mark =
-                hints.mark(&RecordKey::new(Scope::new("s").unwrap(), Key::new(key.to_string()).unwrap()));
-            hints.put(mark);
-            assert!(hints.has(mark), "{key}");
-        }
     }
 }

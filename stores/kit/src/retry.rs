@@ -3,7 +3,6 @@
 //! The same owner may send each request of the protocol again. So a store that talks to a server retries until it has
 //! an answer or its time is over.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
@@ -20,27 +19,48 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 ///
 /// The last error. If any try may have been applied, it is [`OutcomeUnknown`](idem_core::StoreErrorKind::OutcomeUnknown),
 /// whatever later tries return.
-pub async fn retried<T, F>(time: Duration, mut ask: impl FnMut() -> F) -> Result<T, StoreError>
+pub async fn retried<T, F>(time: Duration, ask: impl FnMut() -> F) -> Result<T, StoreError>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    repeated(time, ask, |earlier, error| earlier.is_outcome_unknown() && !error.is_outcome_unknown()).await
+}
+
+/// As [`retried`], for tries of which nothing remains, as the first connection to a server.
+///
+/// # Errors
+///
+/// The last error that is not `OutcomeUnknown`: it says more than that the time ended in the middle of a try.
+pub async fn retried_with_cause<T, F>(time: Duration, ask: impl FnMut() -> F) -> Result<T, StoreError>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    repeated(time, ask, |_, error| error.is_outcome_unknown()).await
+}
+
+/// Calls `ask` until the answer is final or `time` is over. Of two errors, the earlier one is kept where it says more.
+async fn repeated<T, F>(
+    time: Duration,
+    mut ask: impl FnMut() -> F,
+    says_more: fn(&StoreError, &StoreError) -> bool,
+) -> Result<T, StoreError>
 where
     F: Future<Output = Result<T, StoreError>>,
 {
     let begin = Instant::now();
     let deadline = begin.checked_add(time);
-    let mut pauses = None;
-    let mut unknown: Option<StoreError> = None;
+    let (mut pauses, mut kept) = (None, None);
     loop {
         let answer = match deadline {
             Some(deadline) => timeout_at(deadline, ask()).await.unwrap_or_else(|_| Err(late(time))),
             None => ask().await,
         };
         let error = match answer {
-            Err(error) if error.is_transient() => error,
-            Err(error) => return Err(unknown.unwrap_or(error)),
             Ok(answer) => return Ok(answer),
+            Err(error) => error,
         };
-        if error.is_outcome_unknown() {
-            unknown = Some(error.clone());
-        }
+        let is_final = !error.is_transient();
+        let error = kept.filter(|earlier| says_more(earlier, &error)).unwrap_or(error);
         let pause = pauses
             .get_or_insert_with(|| {
                 ExponentialBuilder::default()
@@ -52,36 +72,12 @@ where
             })
             .next()
             .unwrap_or(LONGEST_PAUSE);
-        if begin.elapsed().saturating_add(pause) >= time {
-            return Err(unknown.unwrap_or(error));
+        if is_final || begin.elapsed().saturating_add(pause) >= time {
+            return Err(error);
         }
+        kept = Some(error);
         sleep(pause).await;
     }
-}
-
-/// As [`retried`]. Where `time` ends in the middle of a try, the error is that of the try before, which says more.
-///
-/// For tries of which nothing remains, as the first connection to a server.
-///
-/// # Errors
-///
-/// As [`retried`], but for that.
-pub async fn retried_with_cause<T, F>(time: Duration, mut ask: impl FnMut() -> F) -> Result<T, StoreError>
-where
-    F: Future<Output = Result<T, StoreError>>,
-{
-    let last = Mutex::new(None);
-    let answer = retried(time, || {
-        let (attempt, last) = (ask(), &last);
-        async move {
-            let answer = attempt.await;
-            *last.lock().unwrap_or_else(PoisonError::into_inner) = answer.as_ref().err().cloned();
-            answer
-        }
-    })
-    .await;
-    let last = last.into_inner().unwrap_or_else(PoisonError::into_inner);
-    answer.map_err(|error| last.filter(StoreError::is_transient).unwrap_or(error))
 }
 
 fn late(time: Duration) -> StoreError {
@@ -139,6 +135,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn no_answer_at_all_is_an_unknown_outcome_when_the_time_is_over() {
+        let begin = Instant::now();
+        let answer = retried(TIME, pending::<Result<(), StoreError>>).await;
+        assert_eq!(answer.unwrap_err().kind(), StoreErrorKind::OutcomeUnknown);
+        assert_eq!(begin.elapsed(), TIME);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn the_error_of_the_try_before_is_kept_where_the_time_ends_in_the_middle_of_one() {
         let count = Cell::new(0);
         let answer = retried_with_cause(TIME, || {
@@ -155,13 +159,5 @@ mod tests {
         let error = answer.unwrap_err();
         assert_eq!((error.kind(), count.get()), (StoreErrorKind::Unavailable, 2));
         assert!(error.to_string().contains("the reason"), "{error}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn no_answer_at_all_is_an_unknown_outcome_when_the_time_is_over() {
-        let begin = Instant::now();
-        let answer = retried(TIME, pending::<Result<(), StoreError>>).await;
-        assert_eq!(answer.unwrap_err().kind(), StoreErrorKind::OutcomeUnknown);
-        assert_eq!(begin.elapsed(), TIME);
     }
 }

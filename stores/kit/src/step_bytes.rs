@@ -12,22 +12,41 @@
 
 use bytes::{Buf, BufMut, Bytes};
 
-use idem_core::protocol::{Fingerprint, RecordedStep, StoredResult, Tombstone};
+use idem_core::protocol::{Fingerprint, RecordedStep, StoredResult};
+
+use crate::columns::{number_of, parts, word};
 
 const VERSION: u8 = 1;
 const HAS_INPUT: u8 = 1;
 
+/// The kind of a value, and of the first tombstone.
+const VALUE: u8 = 1;
+const TOMBSTONES: u8 = 2;
+
+/// What a result is, as a byte, and its value: 1 a value, and from 2 on the tombstones in the order of
+/// [`Word::ALL`](crate::columns::Word::ALL).
+#[must_use]
+pub fn kind(result: &StoredResult) -> (u8, &[u8]) {
+    match parts(Some(result)) {
+        (Some(tombstone), _) => (number_of(tombstone).saturating_add(TOMBSTONES), &[]),
+        (None, value) => (VALUE, value.unwrap_or_default()),
+    }
+}
+
+/// The result of this kind with this value; `None` if this version knows no such kind, or a tombstone has a value.
+#[must_use]
+pub fn of_kind(kind: u8, value: Bytes) -> Option<StoredResult> {
+    if kind == VALUE {
+        return Some(StoredResult::Value(value));
+    }
+    let tombstone = word(kind.checked_sub(TOMBSTONES)?.into()).ok()?;
+    value.is_empty().then_some(StoredResult::Tombstone(tombstone))
+}
+
 /// The bytes of a step.
 #[must_use]
 pub fn encode(step: &RecordedStep) -> Vec<u8> {
-    let (kind, value): (u8, &[u8]) = match &step.result {
-        StoredResult::Value(bytes) => (1, bytes),
-        StoredResult::Tombstone(Tombstone::TooLarge) => (2, &[]),
-        StoredResult::Tombstone(Tombstone::NotEncodable) => (3, &[]),
-        StoredResult::Tombstone(Tombstone::Exhausted) => (4, &[]),
-        // Of a later version: none reads it, so none takes it for another.
-        _ => (u8::MAX, &[]),
-    };
+    let (kind, value) = kind(&step.result);
     let mut bytes = Vec::with_capacity(7 + step.name.len() + 32 + value.len());
     bytes.extend([VERSION, kind, if step.input.is_some() { HAS_INPUT } else { 0 }]);
     // The engine limits a name to a few hundred bytes, and no store takes one of 4 GiB.
@@ -59,19 +78,12 @@ pub fn decode(mut bytes: Bytes) -> Option<RecordedStep> {
         bytes.try_copy_to_slice(&mut digest).ok()?;
         input = Some(Fingerprint::from_bytes(digest));
     }
-    let result = match kind {
-        1 => StoredResult::Value(bytes),
-        2..=4 if !bytes.is_empty() => return None,
-        2 => StoredResult::Tombstone(Tombstone::TooLarge),
-        3 => StoredResult::Tombstone(Tombstone::NotEncodable),
-        4 => StoredResult::Tombstone(Tombstone::Exhausted),
-        _ => return None,
-    };
-    Some(RecordedStep::new(name, input, result))
+    Some(RecordedStep::new(name, input, of_kind(kind, bytes)?))
 }
 
 #[cfg(test)]
 mod tests {
+    use idem_core::protocol::Tombstone;
     use proptest::prelude::*;
 
     use super::*;

@@ -10,6 +10,7 @@ use super::connection::{Connection, GREATEST_AGE, Reconnecting, Source};
 use super::failure::wrong_url;
 use super::name::Prefix;
 use super::replication::{Replicas, Replication};
+use super::runtime_connections::{IDLE, MOST, RuntimeConnections};
 use super::{Inner, RedisStore, check};
 use idem_core::StoreError;
 use idem_core::Waiters;
@@ -151,7 +152,7 @@ impl RedisStoreBuilder {
         check::report(&apart(async move { check::look(&looked_at, time).await }).await?)?;
         Ok(RedisStore(Arc::new(Inner {
             connection,
-            runtime_connections: Arc::default(),
+            runtime_connections: Arc::new(RuntimeConnections::new(MOST, IDLE)),
             hints: Hints::default(),
             prefix,
             operation_timeout: time,
@@ -181,11 +182,6 @@ impl RedisStoreBuilder {
 
 impl fmt::Debug for RedisStoreBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisStoreBuilder")
-            .field("prefix", &self.prefix)
-            .field("operation_timeout", &self.operation_timeout)
-            .field("max_result_bytes", &self.max_result_bytes)
-            .field("replicas", &self.replicas)
-            .finish_non_exhaustive()
+        f.debug_struct("RedisStoreBuilder").field("prefix", &self.prefix).finish_non_exhaustive()
     }
 }

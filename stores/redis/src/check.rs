@@ -2,11 +2,11 @@
 //!
 //! A check that the server does not allow (a managed service, an ACL) is reported; it is not an error.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use redis::{FromRedisValue, InfoDict, Pipeline, Value, cmd};
+use redis::{InfoDict, Pipeline, Value, cmd};
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
@@ -36,37 +36,23 @@ pub(super) async fn look(connection: &Connection, time: Duration) -> Result<Insp
         connection.masters().await
     })
     .await?;
-    let mut questions = Pipeline::new();
-    questions.cmd("INFO").arg("everything");
-    questions.cmd("CONFIG").arg("GET").arg("save");
+    let mut question = Pipeline::new();
+    question.cmd("INFO").arg("everything");
     let (mut inspection, mut servers) = (Inspection::default(), BTreeSet::new());
-    let answers = masters
-        .into_iter()
-        .map(|slot| timeout(time / 3, connection.ask_each(&questions, Node::OfSlot(slot))));
+    let answers =
+        masters.into_iter().map(|slot| timeout(time / 3, connection.ask_each(&question, Node::OfSlot(slot))));
     for answers in join_all(answers).await {
         let late = |_| Err(StoreError::unavailable("the Redis server did not answer in time"));
-        let node = answers.unwrap_or_else(late).and_then(|answers| {
-            let mut answers = answers.into_iter();
-            Ok((allowed::<InfoDict>(answers.next())?, allowed::<HashMap<String, String>>(answers.next())?))
-        });
-        let (info, config) = match node {
-            Ok(node) => node,
+        match answers.unwrap_or_else(late).and_then(|answers| allowed(answers.into_iter().next())) {
+            Ok(Some(info)) => {
+                servers.extend(server(&info));
+                find_about(&info, &mut inspection);
+            }
+            Ok(None) => find_unknown("INFO", &mut inspection),
             Err(_) if connection.is_cluster() => {
                 find_unknown("INFO of a master that is down", &mut inspection);
-                continue;
             }
             Err(error) => return Err(error),
-        };
-        if config.is_none() {
-            find_unknown("CONFIG GET", &mut inspection);
-        }
-        let has_save = config.and_then(|config| config.get("save").map(|save| !save.is_empty()));
-        match info {
-            Some(info) => {
-                servers.extend(server(&info));
-                find_about(&info, has_save, &mut inspection);
-            }
-            None => find_unknown("INFO", &mut inspection),
         }
     }
     inspection.server = servers.into_iter().collect::<Vec<_>>().join(", ");
@@ -89,7 +75,7 @@ pub(super) fn report(inspection: &Inspection) -> Result<(), StoreError> {
 }
 
 /// The answer; `None` if this user may not get it.
-fn allowed<T: FromRedisValue>(answer: Option<Result<Value, StoreError>>) -> Result<Option<T>, StoreError> {
+fn allowed(answer: Option<Result<Value, StoreError>>) -> Result<Option<InfoDict>, StoreError> {
     match answer.transpose() {
         Ok(answer) => answer.map(understood).transpose(),
         Err(error) if error.kind() == StoreErrorKind::Configuration => Ok(None),
@@ -110,7 +96,7 @@ fn server(info: &InfoDict) -> Option<String> {
     version("Valkey", "valkey_version").or_else(|| version("Redis", "redis_version"))
 }
 
-fn find_about(info: &InfoDict, has_save: Option<bool>, inspection: &mut Inspection) {
+fn find_about(info: &InfoDict, inspection: &mut Inspection) {
     let text = |field: &str| info.get::<String>(field).unwrap_or_default();
     let version = text("redis_version");
     let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
@@ -134,22 +120,17 @@ fn find_about(info: &InfoDict, has_save: Option<bool>, inspection: &mut Inspecti
             ),
         ),
     }
-    match (&*text("aof_enabled"), has_save) {
-        ("1", _) => inspection.find(
+    match &*text("aof_enabled") {
+        "1" => inspection.find(
             Standing::Fine,
             LOG,
             "yes; with `appendfsync everysec` a power cut may lose the last second or two",
         ),
-        ("0", Some(true)) => inspection.find(
-            Standing::Weak,
-            "save",
-            "only snapshots: a crash loses what came after the last one, and bodies run again: set `appendonly yes`",
-        ),
-        ("0", _) => inspection.find(
+        "0" => inspection.find(
             Standing::Weak,
             LOG,
-            "no: the Redis server keeps nothing on disk, and after a restart every body would run again: set \
-             `appendonly yes`",
+            "no: a restart of the Redis server loses what came after its last snapshot, or everything without snapshots, \
+             and bodies run again: set `appendonly yes`",
         ),
         _ => {}
     }
@@ -169,7 +150,7 @@ mod tests {
             ("", true),
         ] {
             let mut inspection = Inspection::default();
-            find_about(&InfoDict::new(info), Some(true), &mut inspection);
+            find_about(&InfoDict::new(info), &mut inspection);
             let fitness = report(&inspection);
             assert_eq!(fitness.is_ok(), fit, "{info:?}");
             assert!(fitness.is_ok() || fitness.unwrap_err().kind() == StoreErrorKind::Configuration);

@@ -168,29 +168,11 @@ impl Connection {
         }
     }
 
-    async fn send_all(
-        &self,
-        commands: &Pipeline,
-        #[cfg_attr(not(feature = "cluster"), allow(unused_variables, reason = "there is one server only"))]
-        node: Node<'_>,
-    ) -> Result<Vec<RedisResult<Value>>, StoreError> {
-        let answers = match self {
-            Self::Own(own) => own.send(commands).await?,
-            #[cfg(feature = "cluster")]
-            Self::Cluster(cluster) => {
-                super::cluster::send_all(cluster, commands, node).await.map_err(|error| self.failed(error))?
-            }
-        };
-        Ok(answers.into_iter().map(Value::extract_error).collect())
-    }
-
     /// Sends a request once. If the server does not know the script, sends the script too.
     pub(super) async fn ask(&self, request: &Request) -> Result<Value, StoreError> {
         let mut answer = self.send(&request.command).await?;
-        if is_unknown_script(&answer)
-            && let Some(call) = request.with_body()
-        {
-            answer = self.send(&call).await?;
+        if matches!(&answer, Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)) {
+            answer = self.send(&request.clone().with_body().command).await?;
         }
         answer.map_err(|error| self.failed(error))
     }
@@ -199,14 +181,22 @@ impl Connection {
     pub(super) async fn ask_each(
         &self,
         commands: &Pipeline,
+        #[cfg_attr(not(feature = "cluster"), allow(unused_variables, reason = "there is one server only"))]
         node: Node<'_>,
     ) -> Result<Vec<Result<Value, StoreError>>, StoreError> {
-        let answers = self.send_all(commands, node).await?;
-        Ok(answers.into_iter().map(|answer| answer.map_err(|error| self.failed(error))).collect())
+        let answers = match self {
+            Self::Own(own) => own.send(commands).await?,
+            #[cfg(feature = "cluster")]
+            Self::Cluster(cluster) => {
+                super::cluster::send_all(cluster, commands, node).await.map_err(|error| self.failed(error))?
+            }
+        };
+        let answer = |answer: Value| answer.extract_error().map_err(|error| self.failed(error));
+        Ok(answers.into_iter().map(answer).collect())
     }
 
-    /// Sends all requests once, and returns how many replicas have them: waits at most `time` for `replicas` of them.
-    /// All on one connection, which answers nothing else meanwhile.
+    /// Sends all requests once and then `WAIT`, and returns how many replicas have them: waits at most `time` for `replicas`
+    /// of them. All on one connection, which answers nothing else meanwhile.
     pub(super) async fn ask_replicated(
         &self,
         requests: &[Request],
@@ -214,39 +204,14 @@ impl Connection {
         replicas: u32,
         time: Duration,
     ) -> Result<(Vec<Result<Value, StoreError>>, u32), StoreError> {
-        let calls = requests.iter().map(|request| (*request.command).clone());
-        let (mut answers, mut have) = self.send_and_wait(calls, node, replicas, time).await?;
-        if answers.iter().any(is_unknown_script) {
-            // Sends all again, which their owners may do; the answer to an applied request is the first one.
-            let calls = requests.iter().filter_map(Request::with_body);
-            let again = self.send_and_wait(calls, node, replicas, time).await;
-            let (again, have_now) = again.map_err(|error| StoreError::outcome_unknown(error.to_string()))?;
-            for (answer, again) in
-                answers.iter_mut().zip(again).filter(|(answer, _)| is_unknown_script(answer))
-            {
-                *answer = again;
-            }
-            have = have.min(have_now);
-        }
-        Ok((answers.into_iter().map(|answer| answer.map_err(|error| self.failed(error))).collect(), have))
-    }
-
-    /// Sends the commands and then `WAIT`. Returns an answer to each command, and the answer to `WAIT`.
-    async fn send_and_wait(
-        &self,
-        commands: impl Iterator<Item = Cmd>,
-        node: Node<'_>,
-        replicas: u32,
-        time: Duration,
-    ) -> Result<(Vec<RedisResult<Value>>, u32), StoreError> {
         let mut all = Pipeline::new();
-        for command in commands {
-            all.add_command(command);
+        for request in requests {
+            all.add_command((*request.command).clone());
         }
         all.cmd("WAIT").arg(replicas).arg(u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1));
-        let mut answers = self.send_all(&all, node).await?;
-        let have = answers.pop().filter(|_| answers.len() + 1 == all.len()).ok_or_else(misunderstood)?;
-        Ok((answers, understood(have.map_err(|error| self.failed(error))?)?))
+        let mut answers = self.ask_each(&all, node).await?;
+        let have = answers.pop().filter(|_| answers.len() == requests.len()).ok_or_else(misunderstood)?;
+        Ok((answers, understood(have?)?))
     }
 
     /// The lowest slot of each master of a cluster; only 0 if there is a single server.
@@ -282,8 +247,4 @@ impl Connection {
         }
         error
     }
-}
-
-fn is_unknown_script(answer: &RedisResult<Value>) -> bool {
-    matches!(answer, Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript))
 }

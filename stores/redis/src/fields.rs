@@ -5,15 +5,17 @@
 
 use std::ops::Range;
 
-macro_rules! fields {
-    ($($(#[$doc:meta])* $name:ident = $range:expr;)*) => {
-        $($(#[$doc])* pub(super) const $name: Range<usize> = $range;)*
-        const FIELDS: &[(&str, Range<usize>)] = &[$((stringify!($name), $name)),*];
+/// Constants, and a list of them with their names.
+macro_rules! named {
+    ($all:ident: $type:ty; $($(#[$doc:meta])* $name:ident = $value:expr;)*) => {
+        $($(#[$doc])* pub(super) const $name: $type = $value;)*
+        const $all: &[(&str, $type)] = &[$((stringify!($name), $name)),*];
     };
 }
 
-fields! {
-    /// [`FIRST_VERSION`], or [`WITH_STEPS`].
+named! {
+    FIELDS: Range<usize>;
+
     VERSION = 0..1;
     STATE = 1..2;
     /// Which kind of result there is.
@@ -30,8 +32,8 @@ fields! {
     COMPLETED_AT = 64..72;
     /// 0 for never.
     EXPIRES_AT = 72..80;
-    /// Present if [`FLAG_FINGERPRINT`] is set. The rest of the record is the value; in a record [`WITH_STEPS`] it is
-    /// the steps, each after its length in 4 bytes.
+    /// Present if [`FLAG_FINGERPRINT`] is set. The rest of the record is the value; in a record without a value it is the
+    /// steps, each after its length in 4 bytes.
     FINGERPRINT = 80..112;
 }
 
@@ -45,17 +47,10 @@ const WINDOW: usize = 4_096;
 /// The year 5138 in milliseconds: a temporary expiry for a record that has none.
 const FAR_AWAY: usize = 99_999_999_999_999;
 
-macro_rules! bytes {
-    ($($(#[$doc:meta])* $name:ident = $byte:expr;)*) => {
-        $($(#[$doc])* pub(super) const $name: u8 = $byte;)*
-        const BYTES: &[(&str, u8)] = &[$((stringify!($name), $name)),*];
-    };
-}
+named! {
+    BYTES: u8;
 
-bytes! {
-    /// A record without steps, which also versions of this library without steps can read.
-    FIRST_VERSION = 1;
-    WITH_STEPS = 2;
+    THIS_VERSION = 1;
 
     IN_FLIGHT = b'I';
     COMPLETED = b'C';
@@ -115,48 +110,34 @@ mod tests {
         let page =
             std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/stores/redis.md"));
         let page = page.unwrap();
-        let places = |fields: &[Range<usize>]| {
-            let place = |range: &Range<usize>| match range.len() {
-                1 => range.start.to_string(),
+        for (name, range) in FIELDS {
+            let place = match range.len() {
+                1 => format!("| {} |", range.start),
                 _ => format!("{}-{}", range.start, range.end - 1),
             };
-            format!("| {} |", fields.iter().map(place).collect::<Vec<_>>().join(", "))
-        };
-        let rows = [
-            (places(&[VERSION]), format!("version: {FIRST_VERSION}, or {WITH_STEPS} with steps")),
-            (places(&[STATE]), "state".to_owned()),
-            (
-                places(&[KIND]),
-                format!(
-                    "result: {KIND_NONE} none, {KIND_VALUE} a value, {KIND_TOO_LARGE} too large, {KIND_NOT_ENCODABLE} \
-                     not encodable, {KIND_EXHAUSTED} attempts ran out"
-                ),
-            ),
-            (
-                places(&[FLAGS]),
-                format!(
-                    "flags: {FLAG_RECOVERED} recovered, {FLAG_IN_DOUBT} claimed under `in_doubt`, {FLAG_FINGERPRINT} has \
-                     a fingerprint"
-                ),
-            ),
-            (places(&[OWNER, FENCE, ATTEMPT]), "owner, fence, attempt".to_owned()),
-            (places(&[LEASE_UNTIL, RETRY_AT, CREATED_AT]), "end of the lease, due again, created".to_owned()),
-            (places(&[TTL, COMPLETED_AT, EXPIRES_AT]), "ttl, completed, expires (0 for never)".to_owned()),
-            (places(&[FINGERPRINT]), "fingerprint, if there is one".to_owned()),
-        ];
-        for (places, what) in rows {
-            let row = format!("{places} {what} |");
-            assert!(page.contains(&row), "docs/stores/redis.md lacks the row: {row}");
+            assert!(page.contains(&place), "docs/stores/redis.md lacks {name}: {place}");
         }
-        let states = [
+        for (byte, what) in [
+            (THIS_VERSION, "version: 1"),
+            (KIND_EXHAUSTED, "4 attempts ran out"),
+            (FLAG_IN_DOUBT, "2 claimed under `in_doubt`"),
+            (FLAG_FINGERPRINT, "4 has a fingerprint"),
+        ] {
+            assert!(
+                what.contains(&byte.to_string()) && page.contains(what),
+                "docs/stores/redis.md lacks: {what}"
+            );
+        }
+        for (byte, state) in [
             (IN_FLIGHT, "in flight"),
             (COMPLETED, "completed"),
             (FAILED, "failed"),
             (RELEASED, "released"),
             (IN_DOUBT, "in doubt"),
-        ];
-        let states = states.map(|(byte, name)| format!("`{}` {name}", char::from(byte))).join(", ");
-        assert!(page.contains(&states), "docs/stores/redis.md lacks: {states}");
+        ] {
+            let state = format!("`{}` {state}", char::from(byte));
+            assert!(page.contains(&state), "docs/stores/redis.md lacks: {state}");
+        }
         let read = format!("order/42}}' {HEADER} -1 ");
         assert!(page.contains(&read), "docs/stores/redis.md lacks: {read}");
     }

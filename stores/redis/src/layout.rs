@@ -15,15 +15,14 @@ use idem_core::protocol::{
 use idem_store_kit::step_bytes;
 
 use super::fields::{
-    ATTEMPT, COMPLETED, COMPLETED_AT, CREATED_AT, EXPIRES_AT, FAILED, FENCE, FINGERPRINT, FIRST_VERSION,
-    FLAG_FINGERPRINT, FLAG_IN_DOUBT, FLAG_RECOVERED, FLAGS, HEADER, IN_DOUBT, IN_FLIGHT, KIND,
-    KIND_EXHAUSTED, KIND_NONE, KIND_NOT_ENCODABLE, KIND_TOO_LARGE, KIND_VALUE, LEASE_UNTIL, OWNER, RELEASED,
-    RETRY_AT, STATE, TTL, VERSION, WITH_STEPS,
+    ATTEMPT, COMPLETED, COMPLETED_AT, CREATED_AT, EXPIRES_AT, FAILED, FENCE, FINGERPRINT, FLAG_FINGERPRINT,
+    FLAG_IN_DOUBT, FLAG_RECOVERED, FLAGS, HEADER, IN_DOUBT, IN_FLIGHT, KIND, KIND_NONE, KIND_VALUE,
+    LEASE_UNTIL, OWNER, RELEASED, RETRY_AT, STATE, THIS_VERSION, TTL,
 };
 
 /// The record in `bytes`.
 pub(super) fn decode(bytes: Vec<u8>) -> Result<Record, StoreError> {
-    if bytes.first().is_some_and(|version| ![FIRST_VERSION, WITH_STEPS].contains(version)) {
+    if bytes.first().is_some_and(|version| *version != THIS_VERSION) {
         return Err(StoreError::corrupt_record(
             "it is not a record of idem, or was written by a newer version: see `docs/stores/redis.md` to look at \
              it; no call with this key runs until it is gone",
@@ -67,7 +66,6 @@ fn decode_first(mut bytes: Bytes) -> Option<Record> {
     let end = |place| {
         Some(number(&bytes, place)?).map(|micros| (micros != 0).then(|| Timestamp::from_micros(micros)))
     };
-    let has_steps = byte(VERSION)? == WITH_STEPS;
     let (state, kind, flags) = (state(byte(STATE)?)?, byte(KIND)?, byte(FLAGS)?);
     let owner = Owner::from_bytes(field(&bytes, OWNER)?);
     let fence = Fence::new(number(&bytes, FENCE)?);
@@ -83,15 +81,16 @@ fn decode_first(mut bytes: Bytes) -> Option<Record> {
         head = FINGERPRINT.end;
     }
     bytes.advance(head);
-    let steps = if has_steps { decode_steps(&mut bytes)? } else { Vec::new() };
+    let steps = if kind == KIND_VALUE { Vec::new() } else { decode_steps(&mut bytes)? };
     let result = match kind {
         KIND_NONE => None,
-        KIND_VALUE => Some(StoredResult::Value(bytes)),
-        kind => Some(StoredResult::Tombstone(TOMBSTONES.iter().find(|known| known.0 == kind)?.1)),
+        kind => Some(step_bytes::of_kind(kind, bytes)?),
     };
     let is_terminal = matches!(state, State::Completed | State::Failed);
     let keeps_steps = !is_terminal || result == Some(StoredResult::Tombstone(Tombstone::Exhausted));
-    if is_terminal != result.is_some() || is_terminal != completed_at.is_some() || (has_steps && !keeps_steps)
+    if is_terminal != result.is_some()
+        || is_terminal != completed_at.is_some()
+        || (!steps.is_empty() && !keeps_steps)
     {
         return None;
     }
@@ -141,12 +140,6 @@ const STATES: [(u8, State); 5] = [
     (IN_DOUBT, State::InDoubt),
 ];
 
-const TOMBSTONES: [(u8, Tombstone); 3] = [
-    (KIND_TOO_LARGE, Tombstone::TooLarge),
-    (KIND_NOT_ENCODABLE, Tombstone::NotEncodable),
-    (KIND_EXHAUSTED, Tombstone::Exhausted),
-];
-
 /// The state for this byte.
 pub(super) fn state(byte: u8) -> Option<State> {
     STATES.iter().find(|known| known.0 == byte).map(|known| known.1)
@@ -165,20 +158,15 @@ pub(super) fn terminal(verdict: Verdict, result: &StoredResult) -> ([u8; 2], &[u
         Verdict::Completed => COMPLETED,
         Verdict::Failed => FAILED,
     };
-    match result {
-        StoredResult::Value(bytes) => ([state, KIND_VALUE], bytes),
-        StoredResult::Tombstone(tombstone) => {
-            let known = TOMBSTONES.iter().find(|known| known.1 == *tombstone);
-            ([state, known.map_or(KIND_NOT_ENCODABLE, |known| known.0)], &[])
-        }
-    }
+    let (kind, bytes) = step_bytes::kind(result);
+    ([state, kind], bytes)
 }
 
 /// The first bytes of the record of a first grant.
 pub(super) fn first_grant(request: &Claim) -> Vec<u8> {
     let policy = if request.on_crash == OnCrash::InDoubt { FLAG_IN_DOUBT } else { 0 };
     let print = if request.fingerprint.is_some() { FLAG_FINGERPRINT } else { 0 };
-    [&[FIRST_VERSION, IN_FLIGHT, KIND_NONE, policy | print], &request.owner.as_bytes()[..]].concat()
+    [&[THIS_VERSION, IN_FLIGHT, KIND_NONE, policy | print], &request.owner.as_bytes()[..]].concat()
 }
 
 /// Owner and fence as stored in a record.
@@ -198,7 +186,7 @@ mod tests {
     use idem_core::StoreErrorKind;
 
     fn packed(state: u8, kind: u8, flags: u8, rest: &[u8]) -> Vec<u8> {
-        let mut bytes = vec![FIRST_VERSION, state, kind, flags];
+        let mut bytes = vec![THIS_VERSION, state, kind, flags];
         bytes.extend([7; 16]);
         bytes.extend(5_u64.to_be_bytes());
         bytes.extend(2_u32.to_be_bytes());
@@ -211,48 +199,8 @@ mod tests {
     }
 
     #[test]
-    fn every_field_is_read_from_its_place() {
-        let mut rest = vec![9; 32];
-        rest.extend(b"\0result");
-        let record = decode(packed(b'F', 1, 7, &rest)).unwrap();
-        assert_eq!(
-            record,
-            Record::new(State::Failed, Owner::from_bytes([7; 16]), Fence::new(5))
-                .with_attempt(2)
-                .with_recovered(true)
-                .with_on_crash(OnCrash::InDoubt)
-                .with_lease_until(Timestamp::from_micros(10))
-                .with_retry_at(Timestamp::from_micros(20))
-                .with_ttl(Duration::from_micros(99))
-                .with_fingerprint(Some(Fingerprint::from_bytes([9; 32])))
-                .with_result(Some(StoredResult::Value(Bytes::from_static(b"\0result"))))
-                .with_steps(Vec::new())
-                .with_created_at(Timestamp::from_micros(30))
-                .with_completed_at(Some(Timestamp::from_micros(40)))
-                .with_expires_at(Some(Timestamp::from_micros(50)))
-        );
-    }
-
-    fn with_steps(mut record: Vec<u8>, steps: &[u8]) -> Vec<u8> {
-        record[0] = WITH_STEPS;
-        record.extend(steps);
-        record
-    }
-
-    #[test]
-    fn steps_lie_behind_the_fingerprint() {
-        let named =
-            |name: &str| RecordedStep::new(name.into(), None, StoredResult::Value(Bytes::from_static(b"\0")));
-        let steps = [step(&named("reserve")), step(&named(""))].concat();
-        for (flags, fingerprint) in [(0, &[][..]), (FLAG_FINGERPRINT, &[9; 32])] {
-            let record = decode(with_steps(packed(b'I', 0, flags, fingerprint), &steps)).unwrap();
-            assert_eq!(record.steps, [named("reserve"), named("")]);
-            assert_eq!(record.fingerprint.is_some(), flags != 0);
-        }
-    }
-
-    #[test]
     fn what_is_not_a_whole_record_is_corrupt() {
+        let named = RecordedStep::new("a".into(), None, StoredResult::Value(Bytes::new()));
         let whole = packed(b'I', 0, FLAG_FINGERPRINT, &[1; 32]);
         assert!(decode(whole.clone()).is_ok());
         let mut newer = whole.clone();
@@ -267,10 +215,10 @@ mod tests {
             packed(b'I', 1, 0, b"a result in flight"),
             packed(b'C', 0, 0, &[]),
             packed(b'C', 9, 0, &[]),
-            with_steps(packed(b'C', 1, 0, &[]), &[]),
-            with_steps(packed(b'I', 0, 0, &[]), &[0, 0, 0]),
-            with_steps(packed(b'I', 0, 0, &[]), &[0, 0, 0, 8, 1, 2, 0, 0, 0, 0, 0]),
-            with_steps(packed(b'I', 0, 0, &[]), &[0, 0, 0, 7, 9, 2, 0, 0, 0, 0, 0]),
+            packed(b'C', 2, 0, &step(&named)),
+            packed(b'I', 0, 0, &[0, 0, 0]),
+            packed(b'I', 0, 0, &[0, 0, 0, 8, 1, 2, 0, 0, 0, 0, 0]),
+            packed(b'I', 0, 0, &[0, 0, 0, 7, 9, 2, 0, 0, 0, 0, 0]),
         ];
         for bytes in cases {
             assert_eq!(decode(bytes.clone()).unwrap_err().kind(), StoreErrorKind::CorruptRecord, "{bytes:?}");

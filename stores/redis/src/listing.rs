@@ -6,7 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use redis::{Cmd, Pipeline, Value, cmd};
+use futures_util::future::join_all;
+use redis::{Pipeline, Value, cmd};
 
 use super::connection::{Connection, Node};
 use super::failure::understood;
@@ -45,13 +46,19 @@ pub(super) async fn page(
         .filter_map(|name| prefix.key(&name).map(|key| (name, key)))
         .filter(|(_, key)| request.scope.as_ref().is_none_or(|scope| scope == key.scope()))
         .collect();
-    for (key, head, length) in look(connection, node, keys).await? {
+    let looks = join_all(keys.iter().map(|(name, key)| async move { (key, look(connection, name).await) }));
+    for (key, looked) in looks.await {
+        let (head, length) = looked?;
+        if head.is_empty() {
+            // It is gone by now.
+            continue;
+        }
         match layout::decode_head(head, length) {
             Ok((record, bytes)) if request.takes(record.state) => {
-                page.records.push(Listed::without_value(key, record, Some(bytes)));
+                page.records.push(Listed::without_value(key.clone(), record, Some(bytes)));
             }
             Ok(_) => {}
-            Err(_) => page.unreadable.push(key),
+            Err(_) => page.unreadable.push(key.clone()),
         }
     }
     let next = match &*position {
@@ -78,44 +85,14 @@ fn place(after: Option<&Cursor>) -> Option<(u16, Vec<u8>)> {
     Some((u16::from_be_bytes(*slot), position.to_vec()))
 }
 
-/// The first bytes and the length of each of these keys that still exists. All are on one node.
-async fn look(
-    connection: &Connection,
-    node: Node<'_>,
-    keys: BTreeMap<Vec<u8>, RecordKey>,
-) -> Result<Vec<(RecordKey, Vec<u8>, u64)>, StoreError> {
-    let mut records = Vec::with_capacity(keys.len());
-    if keys.is_empty() {
-        return Ok(records);
-    }
-    let mut looks = Pipeline::new();
-    for name in keys.keys() {
-        let [head, length] = look_at(name);
-        looks.add_command(head).add_command(length);
-    }
-    let mut answers = connection.ask_each(&looks, node).await?.into_iter();
-    for (name, key) in keys {
-        let pair = match (answers.next(), answers.next()) {
-            (Some(Ok(head)), Some(Ok(length))) => vec![head, length],
-            // The key is being moved to another node, or has another type by now.
-            _ => {
-                let [head, length] = look_at(&name).map(Request::plain);
-                vec![connection.ask(&head).await?, connection.ask(&length).await?]
-            }
-        };
-        let (head, length): (Vec<u8>, u64) = understood(Value::Array(pair))?;
-        if !head.is_empty() {
-            records.push((key, head, length));
-        }
-    }
-    Ok(records)
-}
-
-fn look_at(name: &[u8]) -> [Cmd; 2] {
+/// The first bytes and the length of this key; none if it does not exist any more.
+async fn look(connection: &Connection, name: &[u8]) -> Result<(Vec<u8>, u64), StoreError> {
     let (mut head, mut length) = (cmd("GETRANGE"), cmd("STRLEN"));
     head.arg(name).arg(0).arg(layout::LONGEST_HEAD - 1);
     length.arg(name);
-    [head, length]
+    let [head, length] = [head, length].map(Request::plain);
+    let answers = vec![connection.ask(&head).await?, connection.ask(&length).await?];
+    understood(Value::Array(answers))
 }
 
 #[cfg(test)]
@@ -128,13 +105,5 @@ mod tests {
         assert_eq!(place(Some(&cursor)), Some((0x1234, b"17".to_vec())));
         assert_eq!(place(Some(&Cursor::from_bytes(vec![1]))), None);
         assert_eq!(place(None), None);
-    }
-
-    #[test]
-    fn the_servers_time_is_microseconds() {
-        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
-        let time = |seconds| understood(Value::Array(vec![text(seconds), text("7")])).map(instant);
-        assert_eq!(time("1700000000").unwrap(), Timestamp::from_micros(1_700_000_000_000_007));
-        assert!(time("x").unwrap_err().is_outcome_unknown());
     }
 }

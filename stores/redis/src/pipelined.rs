@@ -27,7 +27,8 @@ const FEW: usize = 4;
 /// The largest number of requests in a pipeline.
 const MOST: usize = 64;
 
-/// The answers to one pipeline should have at most this many bytes, because the first one arrives with the last one.
+/// The answers to one pipeline should have at most this many bytes, because the first one arrives with the last one, and
+/// until then the connection seems silent.
 const MOST_BYTES: usize = 1 << 20;
 
 /// The size of an answer until some have been seen.

@@ -57,8 +57,14 @@ impl Replication {
         time: Duration,
     ) -> Result<Value, StoreError> {
         let Replicas { count, timeout } = self.replicas;
-        let replication = self.clone();
-        match apart(async move { retried(time, || replication.ask_once(&key, &request)).await }).await? {
+        let (replication, mut next) = (self.clone(), Some(request.clone()));
+        // A server that does not know the script answers that the request may be sent again.
+        let asking = apart(async move {
+            let ask =
+                || replication.ask_once(&key, next.take().unwrap_or_else(|| request.clone().with_body()));
+            retried(time, ask).await
+        });
+        match asking.await? {
             (answer, have) if have >= count => Ok(answer),
             (_, have) => Err(StoreError::outcome_unknown(format!(
                 "{have} of {count} replicas acknowledged it within {timeout:?}"
@@ -66,16 +72,15 @@ impl Replication {
         }
     }
 
-    async fn ask_once(&self, key: &[u8], request: &Request) -> Replicated {
+    async fn ask_once(&self, key: &[u8], request: Request) -> Replicated {
         if self.connection.is_cluster() {
             // In a cluster, each key has its node and each node its replicas, so operations are sent one by one.
-            let requests = std::slice::from_ref(request);
-            let mut answers = send(&self.connection, requests, Node::OfKey(key), self.replicas).await;
+            let mut answers = send(&self.connection, &[request], Node::OfKey(key), self.replicas).await;
             return answers.pop().unwrap_or_else(|| Err(unanswered()));
         }
         let (answer, answered) = oneshot::channel();
         // Without the task that serves it, `answer` is dropped, which ends the wait.
-        let _ = self.waiting.send((request.clone(), answer));
+        let _ = self.waiting.send((request, answer));
         answered.await.unwrap_or_else(|_| Err(unanswered()))
     }
 }

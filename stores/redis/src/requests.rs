@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use redis::Value;
 
 use super::failure::misunderstood;
-use super::fields::{FIRST_VERSION, LARGEST};
+use super::fields::{LARGEST, THIS_VERSION};
 use super::layout::{self, micros};
 use super::scripts::{self, CLAIM, COMPLETE, RECORD_STEP, RELEASE, RENEW, RESOLVE};
 use idem_core::StoreError;
@@ -45,7 +45,7 @@ pub(super) fn call(
         }
         Request::Complete(request) => {
             let ([state, kind], result) = layout::terminal(request.verdict, &request.result);
-            let (holder, begin) = (holder(&request.owner, request.fence), &[FIRST_VERSION, state, kind]);
+            let (holder, begin) = (holder(&request.owner, request.fence), &[THIS_VERSION, state, kind]);
             COMPLETE.call(name, result.len(), (holder, begin, micros(request.ttl), result, replicated))
         }
         Request::Release(request) => {

@@ -81,15 +81,16 @@ impl Request {
 
     /// The same call with the text of the script, for a server that does not know it. After that, this server knows it,
     /// and no other does.
-    pub(super) fn with_body(&self) -> Option<Cmd> {
+    pub(super) fn with_body(self) -> Self {
+        let Some(script) = self.script else { return self };
         let mut call = cmd("EVAL");
-        call.arg(&self.script?.body);
+        call.arg(&script.body);
         for argument in self.command.args_iter().skip(2) {
             if let Arg::Simple(bytes) = argument {
                 call.arg(bytes);
             }
         }
-        Some(call)
+        Self::plain(call)
     }
 
     /// The approximate number of its bytes.

@@ -6,20 +6,7 @@ use bytes::Bytes;
 use idem::StoreExt as _;
 use idem::protocol::{Claim, ClaimAnswer, Complete, Owner, StoredResult, Verdict};
 use idem::{Key, MemoryStore, RecordKey, Scope, Store, StoreErrorKind};
-use idem_testing::conformance::{self, Profile, Subject, Violation};
 use proptest::prelude::*;
-
-#[test]
-fn the_conformance_kit_holds() -> Result<(), Violation> {
-    for check in conformance::all() {
-        check.run(|| async {
-            let store = MemoryStore::new();
-            Subject::new(store.clone().compressed_up_to(1 << 20), Profile::tokio_clock())
-                .handle(store.compressed_up_to(1 << 20))
-        })?;
-    }
-    Ok(())
-}
 
 const FRAME: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 

@@ -2,22 +2,23 @@
 
 use crate::sealed_support;
 
-use std::error::Error as _;
-
 use bytes::Bytes;
 use idem::StoreExt as _;
 use idem::protocol::{
-    Complete, RecordStep, RecordStepAnswer, Release, ReleaseAnswer, ReleaseCause, Resolution, ResolveAnswer,
-    StoredResult, Verdict,
+    Complete, RecordStep, Release, ReleaseAnswer, ReleaseCause, Resolution, ResolveAnswer, StoredResult,
+    Verdict,
 };
 use idem::{
-    Error, Fingerprint, KeyRing, MemoryStore, OnCrash, Operation, RecordKey, Scope, SealError, Store,
-    StoreError, StoreErrorKind,
+    Error, Fingerprint, KeyRing, MemoryStore, OnCrash, Operation, RecordKey, Scope, Store, StoreError,
+    StoreErrorKind,
 };
 use idem_testing::conformance::{self, Check, Profile, Subject, Violation};
 use sealed_support::{claim, granted, key, recorded, replayed, ring, step, value};
 
 const SECRET: &[u8] = b"{\"card\":\"4111 1111 1111 1111\"}";
+
+/// The error of bytes that were changed, or moved here.
+const MOVED: &str = "is not what was encrypted here with key 1";
 
 /// A walk returns sizes as stored, including the envelope.
 fn sized_as_stored(check: &&Check) -> bool {
@@ -37,9 +38,9 @@ fn the_conformance_kit_holds_with_a_limit() -> Result<(), Violation> {
     Ok(())
 }
 
-fn why(error: &StoreError) -> SealError {
+fn why(error: &StoreError) -> String {
     assert_eq!(error.kind(), StoreErrorKind::CorruptRecord, "{error}");
-    *error.source().unwrap().downcast_ref().unwrap()
+    error.to_string()
 }
 
 async fn stored(store: &impl Store, key: &RecordKey) -> Bytes {
@@ -50,23 +51,10 @@ async fn stored(store: &impl Store, key: &RecordKey) -> Bytes {
 }
 
 /// Asks for the result in every way, and returns why it is not available.
-async fn refused(store: &impl Store, key: &RecordKey) -> SealError {
+async fn refused(store: &impl Store, key: &RecordKey) -> String {
     let by_claim = why(&store.claim(key, &claim()).await.unwrap_err());
     assert_eq!(why(&store.get(key).await.unwrap_err()), by_claim);
     by_claim
-}
-
-#[tokio::test]
-async fn a_value_and_a_terminal_error_come_back_and_are_not_to_be_read_in_the_store() {
-    for verdict in [Verdict::Completed, Verdict::Failed] {
-        let inner = MemoryStore::new();
-        let store = inner.clone().encrypted(ring());
-        recorded(&store, &key("a"), verdict, SECRET).await;
-        assert_eq!(replayed(&store, &key("a")).await, (verdict, value(SECRET)));
-        assert_eq!(stored(&store, &key("a")).await, SECRET);
-        let sealed = stored(&inner, &key("a")).await;
-        assert!(!sealed.windows(4).any(|part| SECRET.windows(4).any(|word| word == part)), "{sealed:?}");
-    }
 }
 
 #[tokio::test]
@@ -96,7 +84,7 @@ async fn an_operators_result_is_encrypted_too() {
     assert_eq!(store.resolve(&key("a"), &word).await.unwrap(), ResolveAnswer::Resolved);
     assert_eq!(replayed(&store, &key("a")).await, (Verdict::Completed, value(SECRET)));
     let error = refused(&inner.encrypted(KeyRing::new(9, &[9; 32])).without_mark(), &key("a")).await;
-    assert!(matches!(error, SealError::UnknownKey { id: 1, .. }), "{error:?}");
+    assert!(error.contains("key 1, a key that is not in the ring"), "{error}");
 }
 
 #[tokio::test]
@@ -112,8 +100,7 @@ async fn a_key_that_was_rotated_out_of_writing_still_reads() {
     let only_new = inner.encrypted(KeyRing::new(2, &[2; 32]));
     assert_eq!(replayed(&only_new, &key("b")).await.1, value(SECRET));
     let error = refused(&only_new, &key("a")).await;
-    assert!(matches!(error, SealError::UnknownKey { id: 1, .. }), "{error:?}");
-    assert!(error.to_string().contains("key 1"), "{error}");
+    assert!(error.contains("key 1, a key that is not in the ring"), "{error}");
 }
 
 #[test]
@@ -136,7 +123,7 @@ async fn another_key_under_the_same_number_is_not_taken_for_the_first() {
     )
     .await;
     let error = refused(&inner.encrypted(KeyRing::new(1, &[2; 32])).without_mark(), &key("a")).await;
-    assert!(matches!(error, SealError::NotAuthentic { id: 1, .. }), "{error:?}");
+    assert!(error.contains(MOVED), "{error}");
 }
 
 #[tokio::test]
@@ -151,15 +138,16 @@ async fn each_changed_or_missing_byte_is_found_and_nothing_runs_again() {
             let inner = MemoryStore::new();
             recorded(&inner, &key("a"), Verdict::Completed, &bytes).await;
             let error = refused(&inner.clone().encrypted(ring()), &key("a")).await;
-            let expected = match error {
-                SealError::Plain => at < 3,
-                SealError::Version => at == 3,
-                SealError::UnknownKey { .. } => (4..8).contains(&at) && what == "flipped",
-                SealError::Truncated => what == "cut" && at < whole.len(),
-                SealError::NotAuthentic { .. } => at >= 8,
-                _ => false,
+            let expected = match (what, at) {
+                (_, 0..3) => "is not encrypted",
+                (_, 3) => "later version",
+                ("flipped", 4..8) => "not in the ring",
+                ("flipped", _) => MOVED,
+                (_, 4..36) => "cut off",
+                // So long that it has all parts of an envelope.
+                _ => MOVED,
             };
-            assert!(expected, "{what} at {at}: {error:?}");
+            assert!(error.contains(expected), "{what} at {at}: {error}");
             assert_eq!(stored(&inner, &key("a")).await, bytes, "it was touched");
         }
     }
@@ -189,7 +177,7 @@ async fn records_that_are_swapped_are_found() {
         let elsewhere = MemoryStore::new();
         recorded(&elsewhere, &key, verdict, &sealed).await;
         let error = refused(&elsewhere.encrypted(ring()), &key).await;
-        assert!(matches!(error, SealError::NotAuthentic { .. }), "{error:?}");
+        assert!(error.contains(MOVED), "{error}");
     }
 }
 
@@ -198,42 +186,18 @@ async fn a_record_from_before_is_refused_unless_plain_ones_are_accepted() {
     let inner = MemoryStore::new();
     recorded(&inner, &key("a"), Verdict::Completed, SECRET).await;
     let store = inner.clone().encrypted(ring());
-    assert_eq!(refused(&store, &key("a")).await, SealError::Plain);
+    assert!(refused(&store, &key("a")).await.contains("is not encrypted"));
     let store = store.accept_plain();
     assert_eq!(replayed(&store, &key("a")).await.1, value(SECRET));
     // A version of the envelope that is not known is none.
     let later = [0xab, b'i', b'd', 2, 7, 7, 7, 7];
     recorded(&inner, &key("later"), Verdict::Completed, &later).await;
     for store in [store.clone(), inner.clone().encrypted(ring())] {
-        assert_eq!(refused(&store, &key("later")).await, SealError::Version);
+        assert!(refused(&store, &key("later")).await.contains("later version"));
     }
     // An encrypted result is still checked.
     recorded(&store, &key("b"), Verdict::Completed, SECRET).await;
     assert_eq!(replayed(&store, &key("b")).await.1, value(SECRET));
-}
-
-#[tokio::test]
-async fn steps_come_back_and_are_not_to_be_read_in_the_store() {
-    let inner = MemoryStore::new();
-    let store = inner.clone().encrypted(ring());
-    let request = claim();
-    let grant = granted(&store, &key("a"), &request).await;
-    let steps = [step("reserve", SECRET), step("charge", b""), step("charge", SECRET)];
-    for (position, step) in (0..).zip(&steps) {
-        let request = RecordStep::new(request.owner, grant.fence, position, step.clone());
-        // The second request follows a lost answer.
-        for _ in 0..2 {
-            let answer = store.record_step(&key("a"), &request).await.unwrap();
-            assert_eq!(answer, RecordStepAnswer::Recorded);
-        }
-    }
-    assert_eq!(store.get(&key("a")).await.unwrap().unwrap().steps, steps);
-    let sealed = inner.get(&key("a")).await.unwrap().unwrap().steps;
-    assert_ne!(sealed[0].result, sealed[2].result);
-    for step in &sealed {
-        let StoredResult::Value(bytes) = &step.result else { panic!("{step:?}") };
-        assert!(!bytes.windows(4).any(|part| part == &SECRET[..4]));
-    }
 }
 
 #[tokio::test]
@@ -259,22 +223,14 @@ async fn steps_that_are_moved_renamed_or_given_other_inputs_are_found() {
         }
         inner.record_step(&key("a"), &record(before, planted)).await.unwrap();
         let error = why(&store.get(&key("a")).await.unwrap_err());
-        assert!(matches!(error, SealError::NotAuthentic { .. }), "{error:?}");
+        assert!(error.contains(MOVED), "{error}");
     }
-}
-
-#[tokio::test]
-async fn the_largest_result_is_what_the_store_takes_but_for_the_envelope() {
-    let store = MemoryStore::with_max_result_bytes(100).encrypted(ring());
-    assert_eq!(store.max_result_bytes(), Some(64));
-    recorded(&store, &key("a"), Verdict::Completed, &[7; 64]).await;
-    assert_eq!(MemoryStore::with_max_result_bytes(10).encrypted(ring()).max_result_bytes(), Some(0));
-    assert_eq!(MemoryStore::new().encrypted(ring()).max_result_bytes(), None);
 }
 
 #[tokio::test]
 async fn a_result_that_is_too_large_is_told_by_the_size_that_was_asked() {
     let store = MemoryStore::with_max_result_bytes(100).encrypted(ring());
+    assert_eq!(store.max_result_bytes(), Some(64));
     let request = claim();
     let grant = granted(&store, &key("a"), &request).await;
     let complete =

@@ -8,5 +8,3 @@ mod digested;
 mod encrypted;
 mod marks;
 mod sealed_support;
-#[path = "../../../tests/it/support/mod.rs"]
-mod support;

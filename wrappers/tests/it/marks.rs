@@ -131,17 +131,6 @@ async fn a_look_that_fails_stops_no_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_look_that_hangs_delays_one_call_by_two_seconds_and_stops_none() {
-    let faulty = FaultStore::new(MemoryStore::new());
-    faulty.always(OperationKind::Get, Fault::HangBefore);
-    let store = faulty.clone().encrypted(ring());
-    let begin = Instant::now();
-    recorded(&store, &key("a"), Verdict::Completed, b"1").await;
-    recorded(&store, &key("b"), Verdict::Completed, b"1").await;
-    assert!(begin.elapsed() <= Duration::from_millis(2_100), "{:?}", begin.elapsed());
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_call_whose_key_is_a_digest_is_refused_until_the_marks_were_compared() {
     let faulty = FaultStore::new(MemoryStore::new());
     recorded(&faulty.clone().digest_keys(&SECRET), &key("a"), Verdict::Completed, b"1").await;
@@ -191,18 +180,6 @@ async fn a_look_goes_on_where_one_before_it_was_cut_off() {
     let begin = Instant::now();
     recorded(&store, &key("a"), Verdict::Completed, b"1").await;
     assert!(begin.elapsed() < Duration::from_millis(100), "{:?}", begin.elapsed());
-}
-
-#[tokio::test]
-async fn a_store_from_before_there_were_marks_goes_on_and_gets_one() {
-    let inner = MemoryStore::new();
-    let before = inner.clone().encrypted(ring()).without_mark();
-    recorded(&before, &key("a"), Verdict::Completed, b"1").await;
-    assert_eq!(Layers::of(&inner).await.unwrap(), Layers::default());
-    let store = inner.clone().encrypted(ring());
-    assert!(!store.is_marked().await.unwrap());
-    assert_eq!(replayed(&store, &key("a")).await.1, value(b"1"));
-    assert!(store.is_marked().await.unwrap() && Layers::of(&inner).await.unwrap().encrypted);
 }
 
 #[tokio::test]

@@ -20,9 +20,7 @@ use aws_sdk_dynamodb::operation::get_item::{GetItemInput, GetItemOutput};
 use aws_sdk_dynamodb::operation::put_item::{PutItemInput, PutItemOutput};
 use aws_sdk_dynamodb::types::{ConsumedCapacity, ReturnConsumedCapacity};
 use idem_dynamodb::DynamoDbStore;
-use idem_runtime::protocol::{
-    ClaimAnswer, OnCrash, Release, ReleaseAnswer, ReleaseCause, Renew, RenewAnswer,
-};
+use idem_runtime::protocol::{ClaimAnswer, Release, ReleaseAnswer, ReleaseCause};
 use idem_runtime::{Error, Operation, Store};
 use idem_test_servers::Aws;
 use support::{claim, client, granted, id, key};
@@ -134,7 +132,7 @@ async fn a_fresh_call_is_charged_for_an_empty_record_and_a_full_one_and_a_replay
     let Metered { store, meter, .. } = &metered;
     let call = Operation::new("test.dynamodb");
     // With the other attributes of a record, 600 bytes are less than a unit and 1 KiB is more.
-    for (bytes, item) in [(64, 1.0), (600, 1.0), (1_024, 2.0), (10_240, 11.0), (102_400, 101.0)] {
+    for (bytes, item) in [(600, 1.0), (1_024, 2.0), (10_240, 11.0)] {
         let name = format!("{bytes:0>36}");
         // Encoded, the result has two quotation marks more.
         let result = "r".repeat(bytes - 2);
@@ -150,13 +148,7 @@ async fn a_fresh_call_is_charged_for_an_empty_record_and_a_full_one_and_a_replay
 
         let elsewhere = DynamoDbStore::builder(metered.store_client(), "records").build();
         assert_eq!(call.run(&elsewhere, name.as_str(), run).await.unwrap(), result);
-        assert_eq!(
-            meter.taken(),
-            Used { refused: 1, ..NOTHING },
-            "a first replay in a process, {bytes} bytes"
-        );
-        assert_eq!(call.run(&elsewhere, name.as_str(), run).await.unwrap(), result);
-        assert_eq!(meter.taken(), Used { read: 1.0, ..NOTHING }, "its second, {bytes} bytes");
+        assert_eq!(meter.taken(), Used { refused: 1, ..NOTHING }, "a process's first replay, {bytes} bytes");
     }
 }
 
@@ -172,20 +164,7 @@ async fn what_meets_a_record_in_flight_is_charged_for_an_empty_one() {
     assert!(matches!(store.claim(&key("a"), &claim()).await.unwrap(), ClaimAnswer::Busy { .. }));
     assert_eq!(meter.taken(), Used { refused: 1, ..NOTHING }, "busy");
 
-    let (owner, fence) = (asking.owner, grant.fence);
-    let renew = Renew::new(owner, fence, Duration::from_secs(30));
-    assert_eq!(store.renew(&key("a"), &renew).await.unwrap(), RenewAnswer::Held);
-    assert_eq!(meter.taken(), Used { written: 1.0, ..NOTHING }, "a renewal");
-
-    let doubtful = claim().with_on_crash(OnCrash::InDoubt);
-    let doubtful_grant = granted(store, &key("b"), &doubtful).await;
-    meter.taken();
-    let without_end = Renew::new(doubtful.owner, doubtful_grant.fence, Duration::from_secs(30));
-    assert_eq!(store.renew(&key("b"), &without_end).await.unwrap(), RenewAnswer::Held);
-    assert_eq!(meter.taken(), Used { written: 1.0, ..NOTHING }, "a renewal of what has no end");
-
-    let cause = ReleaseCause::Failed;
-    let release = Release::new(owner, fence, cause);
+    let release = Release::new(asking.owner, grant.fence, ReleaseCause::Failed);
     assert_eq!(store.release(&key("a"), &release).await.unwrap(), ReleaseAnswer::Released);
     assert_eq!(meter.taken(), Used { written: 1.0, ..NOTHING }, "a release");
 

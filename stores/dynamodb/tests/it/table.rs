@@ -3,7 +3,7 @@
 use crate::support;
 
 use std::task::{Context, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::{
@@ -13,63 +13,17 @@ use aws_sdk_dynamodb::types::{
 use idem_dynamodb::DynamoDbStore;
 use idem_runtime::inspection::Standing;
 use idem_runtime::listing::List;
-use idem_runtime::protocol::{Claim, ClaimAnswer, CompleteAnswer, Renew, RenewAnswer, StoredResult};
+use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, Renew, RenewAnswer, StoredResult};
 use idem_runtime::{Key, OnCrash, RecordKey, Scope, Store, StoreErrorKind};
 use idem_test_servers::Aws;
-use support::{claim, client, completion, counted, granted, id, key, without_items};
+use support::{claim, client, completion, granted, id, key};
 
 const NO_SKEW: Duration = Duration::ZERO;
-/// Less than the default of the operation timeout, and longer than a busy machine stops a process.
-const SOON: Duration = Duration::from_millis(4_800);
 
 async fn table(aws: &Aws, skew: Duration) -> DynamoDbStore {
     let store = DynamoDbStore::builder(client(aws), "records").clock_skew(skew).build();
     store.create_table().await.unwrap();
     store
-}
-
-async fn busy(store: &DynamoDbStore, claim: &Claim) -> Duration {
-    match store.claim(&key("a"), claim).await.unwrap() {
-        ClaimAnswer::Busy { retry_after } => retry_after,
-        other => panic!("not busy: {other:?}"),
-    }
-}
-
-#[tokio::test]
-async fn an_endpoint_that_returns_no_item_with_a_refusal_is_read() {
-    let aws = Aws::start();
-    table(&aws, NO_SKEW).await;
-    let (client, requests) = without_items(&aws);
-    let store = DynamoDbStore::builder(client, "records").clock_skew(NO_SKEW).build();
-    granted(&store, &key("a"), &claim()).await;
-    requests.taken();
-    busy(&store, &claim()).await;
-    assert_eq!(requests.taken(), 2);
-}
-
-/// DynamoDB may not delete the item before its record is over.
-#[tokio::test]
-async fn a_renewal_is_one_request_and_puts_every_end_off() {
-    let aws = Aws::start();
-    table(&aws, NO_SKEW).await;
-    let (client, requests) = counted(&aws);
-    let store = DynamoDbStore::builder(client.clone(), "records").clock_skew(NO_SKEW).build();
-    let asking = claim();
-    let grant = granted(&store, &key("a"), &asking).await;
-    for lease in [60, 3_600, 7_200] {
-        let before = store.get(&key("a")).await.unwrap().unwrap();
-        requests.taken();
-        let renew = Renew::new(asking.owner, grant.fence, Duration::from_secs(lease));
-        assert_eq!(store.renew(&key("a"), &renew).await.unwrap(), RenewAnswer::Held);
-        assert_eq!(requests.taken(), 1);
-        let record = store.get(&key("a")).await.unwrap().unwrap();
-        assert!(record.lease_until > before.lease_until);
-        assert_eq!(record.expires_at, Some(record.lease_until.after(record.ttl)));
-        let item = client.get_item().table_name("records").key("id", id("a")).send().await.unwrap().item;
-        let delete_at: u64 = item.unwrap()["delete_at"].as_n().unwrap().parse().unwrap();
-        let end = record.expires_at.unwrap().as_micros();
-        assert!((end..end + 3_000_000).contains(&(delete_at * 1_000_000)), "{delete_at} {end}");
-    }
 }
 
 #[tokio::test]
@@ -207,39 +161,6 @@ async fn what_is_no_record_is_an_error_and_stays_as_it_is() {
             client(&aws).get_item().table_name("records").key("id", id("a")).send().await.unwrap().item;
         assert_eq!(item.unwrap().get(attribute), Some(foreign));
     }
-}
-
-#[tokio::test]
-async fn a_stopped_service_leaves_the_outcome_unknown_and_the_same_owner_finds_it_out() {
-    let mut aws = Aws::start();
-    table(&aws, NO_SKEW).await;
-    let timeout = Duration::from_millis(700);
-    let impatient = DynamoDbStore::builder(client(&aws), "records").operation_timeout(timeout).build();
-    let asking = claim();
-    aws.server().signal("-STOP");
-    let begin = Instant::now();
-    let error = impatient.claim(&key("a"), &asking).await.unwrap_err();
-    assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
-    assert_eq!(error.kind(), StoreErrorKind::OutcomeUnknown, "{error}");
-    aws.server().signal("-CONT");
-
-    let patient = DynamoDbStore::new(client(&aws), "records");
-    let grant = granted(&patient, &key("a"), &asking).await;
-    assert_eq!(grant.attempt, 1);
-    assert_eq!(granted(&patient, &key("a"), &asking).await.fence, grant.fence);
-    busy(&patient, &claim()).await;
-}
-
-#[tokio::test]
-async fn a_service_that_is_gone_is_an_error_within_the_timeout() {
-    let mut aws = Aws::start();
-    let timeout = Duration::from_millis(500);
-    let store = DynamoDbStore::builder(client(&aws), "records").operation_timeout(timeout).build();
-    aws.server().kill();
-    let begin = Instant::now();
-    let error = store.claim(&key("private"), &claim()).await.unwrap_err();
-    assert!(error.is_transient() && begin.elapsed() < SOON, "{error} after {:?}", begin.elapsed());
-    assert!(!format!("{error} {error:?}").contains("private"));
 }
 
 #[tokio::test]

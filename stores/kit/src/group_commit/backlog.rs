@@ -130,11 +130,6 @@ impl Backlog {
         self.waiting.iter().any(|tickets| !tickets.is_empty())
     }
 
-    /// How many batches are under way.
-    pub(super) fn under_way(&self) -> usize {
-        self.flights.len()
-    }
-
     /// Whether another batch of this class may go now.
     fn lets_go(&self, class: Class, now: Instant) -> bool {
         let abreast = match class {
@@ -155,11 +150,6 @@ impl Backlog {
     /// How many batches under way are not reads.
     pub(super) fn changes_under_way(&self) -> usize {
         self.flights.iter().filter(|flight| flight.class != Class::Reads).count()
-    }
-
-    /// Whether an operation is a read.
-    pub(super) fn is_read(&self, operation: &Operation) -> bool {
-        self.rules.kinds[(self.rules.kind)(operation)].class == Class::Reads
     }
 
     /// The kind of the oldest operation that may go now, among those whose place is not in `without`.
@@ -209,12 +199,6 @@ impl Backlog {
             }
             without |= 1 << place;
         }
-    }
-
-    /// Takes this operation, before which none waits.
-    pub(super) fn take_alone(&mut self, mut ticket: Waiting, now: Instant) -> Batch {
-        ticket.number = self.number();
-        self.depart((self.rules.kind)(ticket.operation()), vec![ticket], now)
     }
 
     fn depart(&mut self, place: usize, tickets: Vec<Waiting>, now: Instant) -> Batch {
@@ -538,17 +522,5 @@ mod tests {
         test.ask(claim, 3);
         test.callers.remove(1);
         assert_eq!(test.taken(), Some((CHANGES, 2)));
-    }
-
-    #[test]
-    fn only_those_whose_time_is_over_are_expired() {
-        let mut test = Test::new(Keys::OneEach);
-        test.ask(claim, 2);
-        test.now += Duration::from_secs(30);
-        test.ask(renewal, 1);
-        assert!(test.backlog.take_expired(test.now).is_empty());
-        test.now += Duration::from_secs(30);
-        assert_eq!(test.backlog.take_expired(test.now).len(), 2);
-        assert_eq!(test.taken(), Some((RENEWALS, 1)));
     }
 }

@@ -64,15 +64,13 @@ impl Operation {
     }
 
     /// Whether nothing but its caller in its own runtime waits for it. A renewal and a release count for others, too.
-    #[must_use]
-    pub const fn is_only_for_its_caller(&self) -> bool {
+    pub(super) const fn is_only_for_its_caller(&self) -> bool {
         use Request::{Claim, Complete, RecordStep};
         matches!(self.op, Op::Get | Op::Apply(Claim(_) | RecordStep(_) | Complete(_)))
     }
 
     /// Whether it must not be repeated: a second `forget` might delete the record of a claim that came in between.
-    #[must_use]
-    pub fn must_not_be_repeated(&self, error: &StoreError) -> bool {
+    pub(super) fn must_not_be_repeated(&self, error: &StoreError) -> bool {
         matches!(self.op, Op::Forget) && error.is_outcome_unknown()
     }
 

@@ -1,12 +1,11 @@
-//! Passes operations to who runs them: their caller, if it comes alone, or a worker.
+//! Passes operations to the workers that run them.
 
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use futures_util::future::{BoxFuture, Either, select};
+use futures_util::future::{Either, select};
 use idem_core::StoreError;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
@@ -20,8 +19,6 @@ use super::worker;
 use crate::own_runtime::{apart, own_runtime};
 use crate::retry::retried;
 
-/// How many callers run their operations themselves at the same time. With more, those that wait share a batch.
-const CALLERS: usize = 2;
 /// How many runtimes have a queue of their own. Others use that of the stores' runtime.
 const RUNTIMES: usize = 64;
 
@@ -52,21 +49,16 @@ pub(super) struct State<S: Server> {
     pub(super) backlog: Backlog,
     /// Open sessions that nobody uses, and since when. The last one is used first, so that those that are not needed are closed.
     pub(super) idle: Vec<(S::Session, Instant)>,
-    /// How many workers and callers have a session, or open one.
+    /// How many workers have a session, or open one.
     busy: usize,
     /// How many workers will look for work.
     looking: usize,
-    /// The operations that their callers run.
-    drives: Vec<Arc<Drive>>,
     /// Attempts that took too long, and with which the server may still be busy.
     lingering: Vec<Arc<Lingering>>,
     /// Whether somebody asks the server about them.
     is_asking: bool,
     closed: bool,
 }
-
-/// An operation that its caller runs. Somebody else can take the work on.
-pub(super) struct Drive(Mutex<Option<BoxFuture<'static, ()>>>);
 
 impl<S: Server> Queues<S> {
     /// The queues of a store on this server.
@@ -90,8 +82,7 @@ impl<S: Server> Queues<S> {
         // Outside of the future, which is part of that of each call.
         let (shared, operation, begin) = (self.0.clone(), Arc::new(operation), Instant::now());
         async move {
-            let answer = shared.ask_once(&operation, false)?.await;
-            match answer {
+            match answered(shared.ask_once(&operation, false)?).await {
                 Err(error) if error.is_transient() && !operation.must_not_be_repeated(&error) => {
                     let left = shared.server.timeout().saturating_sub(begin.elapsed());
                     // Boxed, because it is rare and every call has room for this future.
@@ -117,7 +108,7 @@ fn ask_again<S: Server>(
             async move {
                 let answer = match first {
                     Some(error) => Err(error),
-                    None => shared.ask_once(&operation, true)?.await,
+                    None => answered(shared.ask_once(&operation, true)?).await,
                 };
                 match answer {
                     Err(error) if operation.must_not_be_repeated(&error) => Ok(Err(error)),
@@ -129,13 +120,22 @@ fn ask_again<S: Server>(
     })
 }
 
+/// The answer to an operation that was passed on, which goes on when this is dropped.
+async fn answered(reply: oneshot::Receiver<Reply>) -> Reply {
+    reply.await.unwrap_or_else(|_| Err(StoreError::outcome_unknown("the work on it was broken off")))
+}
+
 impl<S: Server> Shared<S> {
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<Queue<S>>>> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Passes an operation on. `apart`: in the stores' own runtime.
-    fn ask_once(self: &Arc<Self>, operation: &Arc<Operation>, apart: bool) -> Result<Asked<S>, StoreError> {
+    fn ask_once(
+        self: &Arc<Self>,
+        operation: &Arc<Operation>,
+        apart: bool,
+    ) -> Result<oneshot::Receiver<Reply>, StoreError> {
         let own = own_runtime()?;
         let queue = match Handle::try_current() {
             Ok(callers) if !apart && S::is_run_by_callers(operation) => self.queue(&callers, own),
@@ -200,7 +200,6 @@ impl<S: Server> Queue<S> {
             idle: Vec::new(),
             busy: 0,
             looking: 0,
-            drives: Vec::new(),
             lingering: Vec::new(),
             is_asking: false,
             closed: false,
@@ -218,31 +217,13 @@ impl<S: Server> Queue<S> {
         self.own.is_none()
     }
 
-    fn submit(self: &Arc<Self>, operation: Arc<Operation>) -> Asked<S> {
+    fn submit(self: &Arc<Self>, operation: Arc<Operation>) -> oneshot::Receiver<Reply> {
         let now = Instant::now();
         let (ticket, answered) = Waiting::new(operation, now + self.server.timeout());
         let mut state = self.lock();
-        let comes_alone = !self.is_own()
-            && state.backlog.under_way() < CALLERS
-            && state.looking == 0
-            && !state.backlog.has_waiting()
-            && (state.backlog.is_read(ticket.operation()) || !self.lets_only_read(&state));
-        let drive = match if comes_alone { state.idle.pop() } else { None } {
-            Some((session, _)) => {
-                state.busy += 1;
-                let batch = state.backlog.take_alone(ticket, now);
-                let hold = Hold::new(self, Some(session), false);
-                let drive = Arc::new(Drive(Mutex::new(Some(Box::pin(worker::run_alone(hold, batch))))));
-                state.drives.push(drive.clone());
-                Some(drive)
-            }
-            None => {
-                state.backlog.push(ticket);
-                self.call(state, now);
-                None
-            }
-        };
-        Asked { drive, queue: self.clone(), answered }
+        state.backlog.push(ticket);
+        self.call(state, now);
+        answered
     }
 
     /// Puts operations that an attempt did not answer into the queue of the stores' own runtime.
@@ -261,8 +242,7 @@ impl<S: Server> Queue<S> {
         changes > 0 && changes + 1 >= self.server.connections()
     }
 
-    /// Starts a worker if there is work, and nobody comes by himself. If nobody can, others take on what callers run: they may not
-    /// be polled any more.
+    /// Starts a worker if there is work and no worker is about to look for it.
     pub(super) fn call(self: &Arc<Self>, mut state: MutexGuard<'_, State<S>>, now: Instant) {
         if state.looking > 0 || !state.backlog.has_waiting() {
             return;
@@ -272,32 +252,10 @@ impl<S: Server> Queue<S> {
             state.busy += 1;
             state.looking += 1;
             drop(state);
-            self.wake.if_asleep();
-            self.runtime.spawn(worker::work(Hold::new(self, None, true)));
-            return;
-        }
-        drop(state);
-        self.wake.wake();
-        self.take_on_all();
-    }
-
-    /// Takes on all that callers run, and returns whether there was anything.
-    pub(super) fn take_on_all(self: &Arc<Self>) -> bool {
-        let drives = std::mem::take(&mut self.lock().drives);
-        for drive in &drives {
-            self.take_on(drive);
-        }
-        !drives.is_empty()
-    }
-
-    /// Takes on what a caller runs, unless it is being polled just now.
-    fn take_on(self: &Arc<Self>, drive: &Arc<Drive>) {
-        match drive.0.try_lock().map(|mut work| work.take()) {
-            Ok(Some(work)) => drop(self.runtime.spawn(work)),
-            Ok(None) => {}
-            Err(TryLockError::WouldBlock) => self.lock().drives.push(drive.clone()),
-            // It panicked, and nothing of it is left.
-            Err(TryLockError::Poisoned(_)) => {}
+            self.runtime.spawn(worker::work(Hold::new(self, true)));
+        } else {
+            drop(state);
+            self.wake.wake();
         }
     }
 
@@ -310,6 +268,7 @@ impl<S: Server> Queue<S> {
         let now = Instant::now();
         let only_reads = self.lets_only_read(&state);
         let batch = state.backlog.take(now, only_reads)?;
+        hold.number = batch.number;
         if hold.session.is_none() {
             hold.session = state.idle.pop().map(|(session, _)| session);
         }
@@ -318,14 +277,12 @@ impl<S: Server> Queue<S> {
         Some(batch)
     }
 
-    /// A batch has ended, and its worker looks for the next, if `looks`.
-    pub(super) fn arrive(self: &Arc<Self>, number: u64, hold: &mut Hold<S>, looks: bool) {
+    /// The batch has ended, and its worker looks for the next.
+    pub(super) fn arrive(&self, hold: &mut Hold<S>) {
         let mut state = self.lock();
-        state.backlog.arrive(number);
-        if looks {
-            state.looking += 1;
-            hold.is_looking = true;
-        }
+        state.backlog.arrive(std::mem::take(&mut hold.number));
+        state.looking += 1;
+        hold.is_looking = true;
     }
 
     /// Begins another attempt of a batch. The answer is notified when that takes too long.
@@ -371,7 +328,7 @@ impl<S: Server> Queue<S> {
         state.busy += 1;
         state.lingering.push(lingering.clone());
         drop(state);
-        let mut hold = Hold::new(self, None, false);
+        let mut hold = Hold::new(self, false);
         hold.lingering = Some(lingering.clone());
         self.runtime.spawn(async move {
             let mut hold = hold;
@@ -415,6 +372,8 @@ impl<S: Server> Queue<S> {
 pub(super) struct Hold<S: Server> {
     pub(super) queue: Arc<Queue<S>>,
     pub(super) session: Option<S::Session>,
+    /// That of its batch under way; 0 for none.
+    pub(super) number: u64,
     is_looking: bool,
     lingering: Option<Arc<Lingering>>,
     /// Its work came to its end. Otherwise it panicked, or its runtime ended.
@@ -422,8 +381,8 @@ pub(super) struct Hold<S: Server> {
 }
 
 impl<S: Server> Hold<S> {
-    fn new(queue: &Arc<Queue<S>>, session: Option<S::Session>, is_looking: bool) -> Self {
-        Self { queue: queue.clone(), session, is_looking, lingering: None, is_done: false }
+    fn new(queue: &Arc<Queue<S>>, is_looking: bool) -> Self {
+        Self { queue: queue.clone(), session: None, number: 0, is_looking, lingering: None, is_done: false }
     }
 }
 
@@ -434,6 +393,7 @@ impl<S: Server> Drop for Hold<S> {
         }
         let mut state = self.queue.lock();
         state.busy -= 1;
+        state.backlog.arrive(self.number);
         if std::mem::take(&mut self.is_looking) {
             state.looking -= 1;
         }
@@ -453,40 +413,6 @@ impl<S: Server> Drop for Hold<S> {
             let now = Instant::now();
             state.idle.extend(session.map(|session| (session, now)));
             self.queue.call(state, now);
-        }
-    }
-}
-
-/// An operation that was passed on. What its caller has begun to run goes on when this is dropped.
-struct Asked<S: Server> {
-    drive: Option<Arc<Drive>>,
-    queue: Arc<Queue<S>>,
-    answered: oneshot::Receiver<Reply>,
-}
-
-impl<S: Server> Future for Asked<S> {
-    type Output = Reply;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Reply> {
-        if let Some(drive) = &self.drive {
-            let mut work = drive.0.lock().unwrap_or_else(PoisonError::into_inner);
-            if work.as_mut().is_none_or(|work| work.as_mut().poll(cx).is_ready()) {
-                *work = None;
-                drop(work);
-                self.queue.lock().drives.retain(|other| !Arc::ptr_eq(other, drive));
-                self.drive = None;
-            }
-        }
-        Pin::new(&mut self.answered).poll(cx).map(|answer| {
-            answer.unwrap_or_else(|_| Err(StoreError::outcome_unknown("the work on it was broken off")))
-        })
-    }
-}
-
-impl<S: Server> Drop for Asked<S> {
-    fn drop(&mut self) {
-        if let Some(drive) = &self.drive {
-            self.queue.take_on(drive);
         }
     }
 }

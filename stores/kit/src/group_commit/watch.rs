@@ -1,6 +1,6 @@
 //! Looks after the queues of a store, in the stores' own runtime, by a clock that no test pauses.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use super::queue::{Queue, Shared};
 use super::server::Server;
 
-/// How often to look while operations wait, or callers run theirs.
+/// How often to look while operations wait.
 const OFTEN: Duration = Duration::from_millis(20);
 /// A session that nobody used for this long is closed.
 const IDLE: Duration = Duration::from_secs(60);
@@ -20,28 +20,15 @@ const IDLE: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub(super) struct Wake {
     notify: Notify,
-    sleep: AtomicU8,
+    /// Whether it looks only from time to time.
+    dozes: AtomicBool,
 }
-
-/// It looks often.
-const AWAKE: u8 = 0;
-/// It looks from time to time.
-const DOZING: u8 = 1;
-/// It does not look, since nothing is open.
-const ASLEEP: u8 = 2;
 
 impl Wake {
     /// Lets it look now.
     pub(super) fn wake(&self) {
-        if self.sleep.load(Ordering::SeqCst) != AWAKE && self.sleep.swap(AWAKE, Ordering::SeqCst) != AWAKE {
+        if self.dozes.load(Ordering::SeqCst) && self.dozes.swap(false, Ordering::SeqCst) {
             self.notify.notify_one();
-        }
-    }
-
-    /// Lets it look from time to time.
-    pub(super) fn if_asleep(&self) {
-        if self.sleep.load(Ordering::SeqCst) == ASLEEP {
-            self.wake();
         }
     }
 }
@@ -60,24 +47,15 @@ pub(super) async fn watch<S: Server>(shared: Weak<Shared<S>>, wake: Arc<Wake>) {
             None => true,
         };
         // Before it looks: what comes after that wakes it.
-        wake.sleep.store(DOZING, Ordering::SeqCst);
+        wake.dozes.store(true, Ordering::SeqCst);
         if look(&queues, time) {
-            wake.sleep.store(AWAKE, Ordering::SeqCst);
             sleep(OFTEN).await;
-            continue;
-        }
-        if queues.iter().any(|queue| queue.lock().is_at_work()) {
-            let _ = timeout((time / 8).min(IDLE / 2).max(OFTEN), wake.notify.notified()).await;
-        } else if is_closed {
+        } else if is_closed && !queues.iter().any(|queue| queue.lock().is_at_work()) {
             return;
         } else {
-            wake.sleep.store(ASLEEP, Ordering::SeqCst);
-            // What came before that is seen now.
-            if !queues.iter().any(|queue| queue.lock().is_at_work()) {
-                wake.notify.notified().await;
-            }
+            let _ = timeout((time / 8).min(IDLE / 2).max(OFTEN), wake.notify.notified()).await;
         }
-        wake.sleep.store(AWAKE, Ordering::SeqCst);
+        wake.dozes.store(false, Ordering::SeqCst);
     }
 }
 
@@ -93,7 +71,7 @@ fn look<S: Server>(queues: &[Arc<Queue<S>>], time: Duration) -> bool {
         let old = state.idle.partition_point(|(_, since)| now.duration_since(*since) >= IDLE);
         let old: Vec<_> = state.idle.drain(..old).map(|(session, _)| session).collect();
         let expired = state.backlog.take_expired(now);
-        let waits = state.backlog.has_waiting();
+        is_urgent |= state.backlog.has_waiting();
         queue.ask_about_lingering(&mut state);
         queue.call(state, now);
         queue.close_sessions(old.into_iter());
@@ -102,7 +80,6 @@ fn look<S: Server>(queues: &[Arc<Queue<S>>], time: Duration) -> bool {
                 "no connection was free in time; the server is slow, or allow more with `connections`",
             )));
         }
-        is_urgent |= queue.take_on_all() || waits;
     }
     is_urgent
 }

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, select};
@@ -13,7 +12,7 @@ use tokio::time::sleep;
 
 use super::backlog::Batch;
 use super::operation::{Answers, Ticket, Waiting, unanswered};
-use super::queue::{Hold, Queue};
+use super::queue::Hold;
 use super::server::{Failure, Server};
 
 /// How often a batch is attempted when other transactions are in its way.
@@ -24,9 +23,10 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// Runs batches until there is no more work.
 pub(super) async fn work<S: Server>(mut hold: Hold<S>) {
     let queue = hold.queue.clone();
-    while let Some(batch) = queue.next(&mut hold) {
-        let are_many = batch.tickets.len() > 1;
-        UnderWay::run(&mut hold, batch, true).await;
+    while let Some(Batch { kind, tickets, .. }) = queue.next(&mut hold) {
+        let are_many = tickets.len() > 1;
+        hold.run(kind, tickets).await;
+        queue.arrive(&mut hold);
         if are_many {
             // Those that were answered together ask together, if they can.
             yield_now().await;
@@ -35,38 +35,16 @@ pub(super) async fn work<S: Server>(mut hold: Hold<S>) {
     hold.is_done = true;
 }
 
-/// Runs one batch.
-pub(super) async fn run_alone<S: Server>(mut hold: Hold<S>, batch: Batch) {
-    UnderWay::run(&mut hold, batch, false).await;
-    hold.is_done = true;
-}
-
-/// A batch, which counts among those under way until this is dropped.
-struct UnderWay<'h, S: Server> {
-    queue: Arc<Queue<S>>,
-    hold: &'h mut Hold<S>,
-    number: u64,
-    kind: usize,
-    looks: bool,
-}
-
-impl<S: Server> Drop for UnderWay<'_, S> {
-    fn drop(&mut self) {
-        self.queue.arrive(self.number, self.hold, self.looks && !std::thread::panicking());
-    }
-}
-
-impl<'h, S: Server> UnderWay<'h, S> {
+impl<S: Server> Hold<S> {
     /// Runs a batch at once. If the server refuses it, runs each operation alone, so that an error hits only its own operation.
-    async fn run(hold: &'h mut Hold<S>, Batch { number, kind, tickets }: Batch, looks: bool) {
-        let mut under_way = Self { queue: hold.queue.clone(), hold, number, kind, looks };
-        let is_moved = S::REPEATS_APART && !under_way.queue.is_own();
+    async fn run(&mut self, kind: usize, tickets: Vec<Waiting>) {
+        let is_moved = S::REPEATS_APART && !self.queue.is_own();
         let (mut round, mut parts) = (1, VecDeque::from([tickets]));
         while let Some(mut part) = parts.pop_front().map(still_in_time) {
             if part.is_empty() {
                 continue;
             }
-            match under_way.attempt(&part).await {
+            match self.attempt(kind, &part).await {
                 Ok(answers) => parts.push_front(answered(part, answers)),
                 Err(Failure::Broken(error)) => {
                     part.into_iter().for_each(|ticket| ticket.answer(Err(error.clone())));
@@ -78,23 +56,23 @@ impl<'h, S: Server> UnderWay<'h, S> {
                     parts.push_front(part);
                 }
                 Err(failure) => match part.pop() {
-                    Some(only) if part.is_empty() => under_way.conclude(only, failure).await,
+                    Some(only) if part.is_empty() => self.conclude(only, failure).await,
                     last => parts.extend(part.into_iter().chain(last).map(|ticket| vec![ticket])),
                 },
             }
             if is_moved {
-                parts.drain(..).for_each(|part| under_way.queue.repeat_apart(part));
+                parts.drain(..).for_each(|part| self.queue.repeat_apart(part));
             }
         }
     }
 
     /// Attempts to answer these operations once, within the time of one attempt.
-    async fn attempt(&mut self, waiting: &[Waiting]) -> Result<Answers, Failure> {
+    async fn attempt(&mut self, kind: usize, waiting: &[Waiting]) -> Result<Answers, Failure> {
         let server = &self.queue.server;
         let late = self.queue.begin_attempt(self.number);
         let mut late = pin!(late.notified());
         // Others may have left the server of this session since: a replica may lack what this process has written.
-        let open = match self.hold.session.take() {
+        let open = match self.session.take() {
             Some(open) => server.kept(open).await,
             None => None,
         };
@@ -106,7 +84,7 @@ impl<'h, S: Server> UnderWay<'h, S> {
                 Either::Right(_) => return Err(Failure::Broken(not_connected(server.timeout()))),
             },
         };
-        let (name, is_own, kind) = (server.name(&open), self.queue.is_own(), self.kind);
+        let (name, is_own) = (server.name(&open), self.queue.is_own());
         let tickets: Vec<Ticket> = waiting.iter().map(|waiting| waiting.ticket.clone()).collect();
         let attempting = {
             let server = server.clone();
@@ -123,7 +101,7 @@ impl<'h, S: Server> UnderWay<'h, S> {
     /// Answers an operation that failed alone.
     async fn conclude(&mut self, ticket: Waiting, failure: Failure) {
         let (error, late) = (failure.clone().error(), self.queue.begin_attempt(self.number));
-        let (server, mut open) = (self.queue.server.clone(), self.hold.session.take());
+        let (server, mut open) = (self.queue.server.clone(), self.session.take());
         let name = open.as_ref().and_then(|open| server.name(open));
         let operation = ticket.ticket.operation.clone();
         let concluding = async move {
@@ -144,7 +122,7 @@ impl<'h, S: Server> UnderWay<'h, S> {
     ) -> Option<T> {
         match select(Box::pin(work), late).await {
             Either::Left(((session, done), _)) => {
-                self.hold.session = session;
+                self.session = session;
                 Some(done)
             }
             Either::Right((_, work)) => {

@@ -1,4 +1,4 @@
-//! Tests of what `NatsKvStore` promises beyond the protocol: the bucket, expiry, clock skew, failures.
+//! Tests of what `NatsKvStore` promises beyond the protocol: the bucket, expiry, failures.
 
 use std::time::{Duration, Instant};
 
@@ -98,37 +98,6 @@ async fn a_stopped_server_leaves_the_outcome_unknown_and_the_same_owner_finds_it
     assert_eq!(granted(&patient, &key("private"), &request).await.fence, grant.fence);
     let other = patient.claim(&key("private"), &claim()).await.unwrap();
     assert!(matches!(other, ClaimAnswer::Busy { .. }), "{other:?}");
-}
-
-#[tokio::test]
-async fn a_server_that_is_gone_is_an_error_within_the_timeout() {
-    let mut nats = Nats::start();
-    let store = impatient(&nats, Duration::from_millis(500)).await;
-    nats.server().kill();
-    let begin = Instant::now();
-    let error = store.claim(&key("private"), &claim()).await.unwrap_err();
-    assert!(error.is_transient() && begin.elapsed() < SOON, "{error} after {:?}", begin.elapsed());
-    let error = builder(&nats).operation_timeout(SECOND * 4).connect().await.unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
-}
-
-#[tokio::test]
-async fn a_lease_is_over_only_when_it_is_over_by_every_clock() {
-    let nats = Nats::start();
-    let skew = Duration::from_millis(800);
-    let store = builder(&nats).clock_skew(skew).connect().await.unwrap();
-    let begin = Instant::now();
-    granted(&store, &key("a"), &claim().with_lease(Duration::from_millis(10))).await;
-    loop {
-        match store.claim(&key("a"), &claim()).await.unwrap() {
-            ClaimAnswer::Busy { retry_after } => tokio::time::sleep(retry_after).await,
-            ClaimAnswer::Granted(grant) => {
-                assert!(grant.recovered && begin.elapsed() >= skew, "{:?}", begin.elapsed());
-                break;
-            }
-            other => panic!("neither busy nor granted: {other:?}"),
-        }
-    }
 }
 
 #[tokio::test]

@@ -2,13 +2,12 @@
 
 use std::fs;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
 use idem_object::{BucketStore, FolderStore};
 use idem_runtime::protocol::{Claim, ClaimAnswer, Grant, Owner};
 use idem_runtime::{Key, RecordKey, Scope, Store, StoreErrorKind};
-use idem_test_servers::{Aws, bucket};
 use object_store::ObjectStore;
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
@@ -55,35 +54,6 @@ async fn a_purge_empties_an_expired_object_which_can_be_claimed_again() {
     assert_eq!(sizes, names);
     let again = granted(&store, &key("over"), &claim()).await;
     assert!(again.fence > first.fence && again.attempt == 1);
-}
-
-#[tokio::test]
-async fn a_stopped_service_leaves_the_outcome_unknown_and_the_same_owner_finds_it_out() {
-    let mut aws = Aws::start();
-    let objects = bucket(&aws, "records");
-    let open = |timeout| {
-        let builder = BucketStore::builder(objects.clone(), "records").clock_skew(Duration::ZERO);
-        builder.operation_timeout(timeout).connect()
-    };
-    let patient = open(Duration::from_secs(30)).await.unwrap();
-    let impatient = loop {
-        // Connecting may take longer.
-        if let Ok(store) = open(Duration::from_millis(900)).await {
-            break store;
-        }
-    };
-    let request = claim();
-    aws.server().signal("-STOP");
-    let begin = Instant::now();
-    let error = impatient.claim(&key("private"), &request).await.unwrap_err();
-    // Less than the default, and longer than a busy machine stops a process.
-    assert!(begin.elapsed() < Duration::from_millis(4_800), "{:?}", begin.elapsed());
-    assert_eq!(error.kind(), StoreErrorKind::OutcomeUnknown, "{error}");
-    assert!(!format!("{error} {error:?}").contains("private"));
-    aws.server().signal("-CONT");
-    let grant = granted(&patient, &key("private"), &request).await;
-    assert_eq!(grant.attempt, 1);
-    assert_eq!(granted(&patient, &key("private"), &request).await.fence, grant.fence);
 }
 
 #[tokio::test]

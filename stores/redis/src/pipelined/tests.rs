@@ -205,15 +205,3 @@ async fn large_answers_go_in_small_pipelines() {
     }
     assert!(seen.is_sorted() && seen.len() > 10, "{seen:?}");
 }
-
-#[tokio::test]
-async fn a_large_request_goes_by_itself() {
-    let redis = Redis::start();
-    let pipelined = connected(&redis).await;
-    let large = request(&["SET", "large", &"a".repeat(LARGE)]);
-    let requests = [vec![request(&["PING"]); FEW + 1], vec![large]].concat();
-    let asked = asked(&pipelined, &requests);
-    assert_eq!(counts(&pipelined), (1, FEW + 1));
-    assert!(join_all(asked).await.into_iter().all(|answer| answer.is_ok()));
-    nothing_is_left(&pipelined);
-}

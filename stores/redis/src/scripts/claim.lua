@@ -9,7 +9,7 @@ local settles = recovers and policy == FLAG_IN_DOUBT
 if old then
   local version, state = string.byte(old, VERSION_FROM, STATE_TO)
   local decided = state ~= IN_FLIGHT and state ~= RELEASED and (state ~= IN_DOUBT or not settles)
-  if (version ~= FIRST_VERSION and version ~= WITH_STEPS) or #old < HEADER or decided then
+  if version ~= THIS_VERSION or #old < HEADER or decided then
     if ARGV[7] == '1' then
       WRITE_UNCHANGED
     end
@@ -43,7 +43,7 @@ end
 local owner = string.sub(head, OWNER_FROM)
 local function grant(fence, attempt, created, recovered, print, steps)
   local expires = policy == 0 and lease + ttl or 0
-  local new = struct.pack('>BBBBc16I8I4I8I8I8I8I8I8', steps == '' and FIRST_VERSION or WITH_STEPS, IN_FLIGHT, KIND_NONE, recovered + policy + (print == '' and 0 or FLAG_FINGERPRINT),
+  local new = struct.pack('>BBBBc16I8I4I8I8I8I8I8I8', THIS_VERSION, IN_FLIGHT, KIND_NONE, recovered + policy + (print == '' and 0 or FLAG_FINGERPRINT),
     owner, fence, attempt, lease, now, created, ttl, 0, expires) .. print .. steps
   if expires == 0 then redis.call('SET', key, new) else put(new, expires) end
 end

@@ -6,7 +6,7 @@ local old = redis.call('GET', key)
 if not old then return 0 end
 if #old < HEADER then return -1 end
 local version, state, _, flags, holder, attempt, _, ends = struct.unpack('>BBBBc24c28c16I8', old)
-if version ~= FIRST_VERSION and version ~= WITH_STEPS then return -1 end
+if version ~= THIS_VERSION then return -1 end
 if holder ~= ARGV[1] then return 0 end
 if state ~= IN_FLIGHT and state ~= IN_DOUBT then
   if ARGV[5] == '1' then

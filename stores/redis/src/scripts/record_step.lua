@@ -6,7 +6,7 @@ local key = KEYS[1]
 local old = redis.call('GETRANGE', key, '0', 'LAST_OF_WINDOW')
 if old == '' then return 0 end
 local version, state = string.byte(old, VERSION_FROM, STATE_TO)
-if (version ~= FIRST_VERSION and version ~= WITH_STEPS) or #old < HEADER then return -1 end
+if version ~= THIS_VERSION or #old < HEADER then return -1 end
 if (state ~= IN_FLIGHT and state ~= IN_DOUBT) or string.sub(old, OWNER_FROM, FENCE_TO) ~= ARGV[1] then return 0 end
 local ends = struct.unpack('>I8', old, EXPIRES_AT_FROM)
 if ends ~= 0 then
@@ -30,9 +30,5 @@ if at <= size then
   return 1
 end
 if size + #step > LARGEST then return -2 end
-if version == FIRST_VERSION then
-  redis.call('SET', key, AS_WITH_STEPS .. string.sub(old, STATE_FROM) .. step, 'KEEPTTL')
-else
-  redis.call('APPEND', key, step)
-end
+redis.call('APPEND', key, step)
 return 1

@@ -6,7 +6,7 @@ local key = KEYS[1]
 local old = redis.call('GETRANGE', key, '0', 'LAST_OF_WINDOW')
 if old == '' then return 0 end
 local version, state = string.byte(old, VERSION_FROM, STATE_TO)
-if (version ~= FIRST_VERSION and version ~= WITH_STEPS) or #old < HEADER then return -1 end
+if version ~= THIS_VERSION or #old < HEADER then return -1 end
 if string.sub(old, OWNER_FROM, FENCE_TO) ~= ARGV[1] then return 0 end
 local cause = ARGV[2]
 local clock = redis.call('TIME')
@@ -19,8 +19,7 @@ if state ~= IN_FLIGHT and state ~= IN_DOUBT then return 0 end
 local flags = string.byte(old, FLAGS_FROM)
 local recovered, in_doubt = flags % FLAG_IN_DOUBT == FLAG_RECOVERED, flags % FLAG_FINGERPRINT >= FLAG_IN_DOUBT
 local pause = tonumber(ARGV[3])
--- Fence, attempt and lease are made anew; what follows the header stays: the fingerprint and the steps, and so does
--- the version that says which.
+-- Fence, attempt and lease are made anew; what follows the header stays: the fingerprint and the steps.
 local is_large, rest = #old == WINDOW, string.sub(old, BEHIND_HEADER)
 local function put(header, expires)
   local at = string.format('%d', math.max(math.ceil(expires / 1000), math.floor(now / 1000) + 2) - 1)

@@ -5,7 +5,7 @@ local key = KEYS[1]
 local old = redis.call('GETRANGE', key, '0', 'LAST_OF_WINDOW')
 if old == '' then return 0 end
 local version, state = string.byte(old, VERSION_FROM, STATE_TO)
-if (version ~= FIRST_VERSION and version ~= WITH_STEPS) or #old < HEADER then return -1 end
+if version ~= THIS_VERSION or #old < HEADER then return -1 end
 if (state ~= IN_FLIGHT and state ~= IN_DOUBT) or string.sub(old, OWNER_FROM, FENCE_TO) ~= ARGV[1] then return 0 end
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]

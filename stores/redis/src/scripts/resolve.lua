@@ -4,7 +4,7 @@
 local old = redis.call('GET', KEYS[1])
 if not old then return 0 end
 local version, state = string.byte(old, VERSION_FROM, STATE_TO)
-if (version ~= FIRST_VERSION and version ~= WITH_STEPS) or #old < HEADER then return -1 end
+if version ~= THIS_VERSION or #old < HEADER then return -1 end
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local ttl, _, ends = struct.unpack('>I8I8I8', old, TTL_FROM)
@@ -27,7 +27,7 @@ if ARGV[1] == '' then
   new = string.sub(old, VERSION_FROM, VERSION_TO) .. AS_RELEASED .. string.sub(old, KIND_FROM, KIND_TO) .. string.char(flags - flags % FLAG_IN_DOUBT) .. owner .. string.sub(old, FENCE_FROM, LEASE_UNTIL_TO) .. '\0\0\0\0\0\0\0\0'
     .. string.sub(old, CREATED_AT_FROM, COMPLETED_AT_TO) .. struct.pack('>I8', expires) .. string.sub(old, BEHIND_HEADER)
 else
-  new = AS_FIRST_VERSION .. ARGV[1] .. string.sub(old, FLAGS_FROM, FLAGS_TO) .. owner .. string.sub(old, FENCE_FROM, TTL_TO)
+  new = AS_THIS_VERSION .. ARGV[1] .. string.sub(old, FLAGS_FROM, FLAGS_TO) .. owner .. string.sub(old, FENCE_FROM, TTL_TO)
     .. struct.pack('>I8I8', now, expires) .. string.sub(old, BEHIND_HEADER, string.byte(old, FLAGS_FROM) % (2 * FLAG_FINGERPRINT) >= FLAG_FINGERPRINT and FINGERPRINT_TO or EXPIRES_AT_TO) .. ARGV[2]
 end
 redis.call('SET', KEYS[1], new, 'PXAT', math.max(math.ceil(expires / 1000), math.floor(now / 1000) + 2) - 1)

@@ -2,18 +2,13 @@
 
 use crate::support;
 
-use std::future::poll_fn;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
 use idem_redis::RedisStore;
-use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, State};
+use idem_runtime::protocol::CompleteAnswer;
 use idem_runtime::{Store as _, StoreErrorKind};
 use idem_test_servers::{RedisSentinel, until};
 use support::*;
-use tokio::sync::watch;
 
 async fn connect(servers: &RedisSentinel) -> RedisStore {
     RedisStore::sentinel(RedisSentinel::SERVICE, servers.urls())
@@ -48,93 +43,6 @@ async fn what_a_replica_acknowledged_survives_a_failover_and_calls_go_on() {
     assert_eq!(done, CompleteAnswer::Done);
     let (_, fresh) = granted(&after, &key("fresh")).await;
     assert!(fresh.fence > grant.fence);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_failover_under_load_leaves_one_result_a_key_to_those_who_were_told_one() {
-    let mut servers = RedisSentinel::with(&[]);
-    let (store, after) = (connect(&servers).await, connect_alone(&servers).await);
-    let (killed, is_killed) = watch::channel(false);
-    let recorded = Arc::new(AtomicU64::new(0));
-    let told: Vec<_> = (0..8)
-        .map(|lane| {
-            let (store, killed, recorded) = (store.clone(), is_killed.clone(), recorded.clone());
-            tokio::spawn(async move {
-                let mut told = Vec::new();
-                for round in 0.. {
-                    if *killed.borrow() {
-                        break;
-                    }
-                    let (key, request) = (key(&format!("{lane}/{round}")), claim_request());
-                    let Ok(ClaimAnswer::Granted(grant)) = store.claim(&key, &request).await else { break };
-                    let result = format!("{lane}/{round}");
-                    let complete = completion(request.owner, grant.fence, result.as_bytes());
-                    match store.complete(&key, &complete).await {
-                        Ok(CompleteAnswer::Done) => {
-                            told.push((key, result));
-                            recorded.fetch_add(1, Ordering::Relaxed);
-                        }
-                        Ok(_) => panic!("a claim that a replica had was lost"),
-                        Err(error) => {
-                            assert_eq!(error.kind(), StoreErrorKind::OutcomeUnknown, "{error:?}");
-                            break;
-                        }
-                    }
-                }
-                told
-            })
-        })
-        .collect();
-    until("the load has begun", || recorded.load(Ordering::Relaxed) > 100);
-    servers.kill_master();
-    let servers = Arc::new(servers);
-    let promoting = servers.clone();
-    tokio::task::spawn_blocking(move || promoting.until_promoted()).await.unwrap();
-    killed.send_replace(true);
-    for lane in told {
-        for (key, result) in lane.await.unwrap() {
-            let record = after.get(&key).await.unwrap().unwrap();
-            assert_eq!(record.state, State::Completed);
-            assert_eq!(replayed(&after, &key).await, result.as_bytes());
-        }
-    }
-}
-
-#[test]
-fn a_runtime_that_is_blocked_while_it_connects_keeps_no_other_from_the_sentinels() {
-    let servers = RedisSentinel::with(&[]);
-    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let store = runtime().block_on(async {
-        let builder = RedisStore::sentinel(RedisSentinel::SERVICE, servers.urls());
-        builder.operation_timeout(PATIENCE).connect().await.unwrap()
-    });
-    let (started, begun) = std::sync::mpsc::channel();
-    let (end, ended) = std::sync::mpsc::channel::<()>();
-    let blocked = std::thread::spawn({
-        let store = store.clone();
-        move || {
-            runtime().block_on(async {
-                let (key, request) = (key("a"), claim_request());
-                let mut claim = Box::pin(store.claim(&key, &request));
-                // The answer may be there at once, from the stores' own runtime.
-                let _ = poll_fn(|context| Poll::Ready(claim.as_mut().poll(context))).await;
-                // Lets the connection of this runtime begin, and then its only thread does something else.
-                tokio::task::yield_now().await;
-                started.send(()).unwrap();
-                ended.recv().unwrap();
-            });
-        }
-    });
-    begun.recv().unwrap();
-    let mut server = client(&servers.master.url());
-    let kill = ["KILL", "TYPE", "normal", "SKIPME", "yes"];
-    let () = redis::cmd("CLIENT").arg(&kill).query(&mut server).unwrap();
-    runtime().block_on(async {
-        let (owner, grant) = granted(&store, &key("b")).await;
-        store.renew(&key("b"), &renewal(owner, grant.fence)).await.unwrap();
-    });
-    end.send(()).unwrap();
-    blocked.join().unwrap();
 }
 
 #[tokio::test]

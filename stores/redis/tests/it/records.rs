@@ -48,19 +48,6 @@ async fn a_fresh_call_is_two_commands_and_a_replay_is_one() {
 }
 
 #[tokio::test]
-async fn a_record_is_one_key_that_a_person_finds() {
-    let redis = Redis::start();
-    let (store, mut server) = (connect(&redis).await, client(&redis.url()));
-    complete(&store, &key("order/42"), b"receipt").await;
-    let keys: Vec<String> = server.keys("*").unwrap();
-    assert_eq!(keys, [name("order/42")]);
-    let record: Vec<u8> = server.get(name("order/42")).unwrap();
-    assert_eq!((&record[..2], &record[80..]), (&b"\x01C"[..], &b"receipt"[..]));
-    let used: u64 = cmd("MEMORY").arg("USAGE").arg(name("order/42")).query(&mut server).unwrap();
-    assert!(used < 250, "a record with 7 bytes of result takes {used} bytes");
-}
-
-#[tokio::test]
 async fn expiry_on_the_server_is_retention_and_never_the_lease() {
     let redis = Redis::start();
     let (store, mut server) = (connect(&redis).await, client(&redis.url()));

@@ -87,20 +87,6 @@ fn a_blocked_runtime_holds_up_no_other() {
     blocked.join().unwrap();
 }
 
-#[test]
-fn twenty_runtimes_that_take_turns_keep_their_connections() {
-    let redis = Redis::start();
-    let store = runtime().block_on(connect(&redis));
-    let runtimes: Vec<Runtime> = (0..20).map(|_| runtime()).collect();
-    for round in 0..50 {
-        for (number, runtime) in runtimes.iter().enumerate() {
-            runtime.block_on(complete(&store, &key(&format!("{number}/{round}")), b"r"));
-        }
-    }
-    let made = made(&mut client(&redis.url()));
-    assert!(made < 50, "{made} connections were made");
-}
-
 #[tokio::test(start_paused = true)]
 async fn paused_time_does_not_time_out_a_real_server() {
     let redis = Redis::start();
@@ -131,18 +117,4 @@ async fn many_callers_share_two_connections() {
     assert!(made < 20, "{made} connections were made");
     drop(store);
     until("a store that is dropped closes its connections", || connections(&mut server) == 0);
-}
-
-#[tokio::test]
-async fn what_one_process_recorded_another_may_forget_and_run_again() {
-    let redis = Redis::start();
-    let (one, other) = (connect(&redis).await, connect(&redis).await);
-    for result in [b"first", b"other"] {
-        complete(&one, &key("a"), result).await;
-        assert_eq!(replayed(&one, &key("a")).await, result);
-        assert_eq!(replayed(&other, &key("a")).await, result);
-        assert!(other.forget(&key("a")).await.unwrap());
-    }
-    let (owner, grant) = granted(&one, &key("a")).await;
-    other.renew(&key("a"), &renewal(owner, grant.fence)).await.unwrap();
 }

@@ -52,7 +52,7 @@ async fn settings_out_of_their_range_are_refused() {
 async fn what_weakens_the_guarantee_is_said_at_connect_and_no_more_than_that() {
     for (arguments, events) in [
         (&["--appendonly", "yes"][..], &[][..]),
-        (&["--save", "3600 1"], &[]),
+        (&["--save", "3600 1"], &["not_persistent"]),
         (&[], &["not_persistent"]),
         (&["--appendonly", "yes", "--maxmemory-policy", "allkeys-lru"], &["may_evict"]),
     ] {

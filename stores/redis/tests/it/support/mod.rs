@@ -135,12 +135,6 @@ impl Log {
         let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_ansi(false);
         tracing::subscriber::set_default(subscriber.with_writer(self.clone()).finish())
     }
-
-    /// Logs what this process does. Each test is a process of its own.
-    pub fn everywhere(&self) {
-        let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_ansi(false);
-        let _ = tracing::subscriber::set_global_default(subscriber.with_writer(self.clone()).finish());
-    }
 }
 
 impl io::Write for Log {
