@@ -24,9 +24,9 @@ pub(super) fn of_message(message: &Message, event: Event) {
             tracing::$level!(
                 target: "idem::outbox",
                 event = $name,
-                topic = message.topic(),
-                sequence = message.sequence(),
-                attempt = message.attempt(),
+                topic = &*message.topic,
+                sequence = message.sequence,
+                attempt = message.attempt,
                 $($($field)*,)?
                 $text
             );

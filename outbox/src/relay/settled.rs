@@ -10,9 +10,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::super::handle::Inner;
+use super::super::layout::Names;
 use super::super::link::Link;
 use idem_core::StoreError;
-use idem_postgres::db::session::{column, statement};
+use idem_postgres::db::session::column;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
@@ -95,7 +96,7 @@ pub(super) async fn settled(
         }
         Some(Known::Waits(waiting)) => waiting,
         None => {
-            let rows = link.ask(|| statement(&outbox.statements.bound).bind(topic.to_owned())).await?;
+            let rows = link.ask(|| outbox.names.bound().bind(topic.to_owned())).await?;
             let Some(row) = rows.first() else { return Ok(Settled::Nothing) };
             let Some(sequence) = column::<Option<i64>>(row, 0)? else { return Ok(Settled::Nothing) };
             let bound = Bound { sequence, started: column(row, 1)? };
@@ -103,7 +104,7 @@ pub(super) async fn settled(
         }
     };
     let lock = outbox.names.lock_number(topic);
-    let rows = link.ask(|| statement(&outbox.statements.holders).bind(lock)).await?;
+    let rows = link.ask(|| Names::holders().bind(lock)).await?;
     let Some(row) = rows.first() else { return Ok(Settled::Nothing) };
     let (holders, started) = (column::<Vec<String>>(row, 0)?, column::<i64>(row, 1)?);
     Ok(match judge(&waiting, holders, started) {
