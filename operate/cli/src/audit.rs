@@ -3,7 +3,6 @@
 use clap::Args;
 use idem_operate_kit::Access;
 use idem_operate_kit::audit::entries;
-use idem_operate_kit::text::date;
 
 use super::end::{Answer, End};
 use super::output::Output;
@@ -34,25 +33,11 @@ pub(crate) async fn run(audit: &Audit, access: &Access, output: &mut Output) -> 
         return Ok(End::Nothing);
     }
     if output.is_json() {
-        for entry in &entries {
-            let mut line = entry.what.clone();
-            line["at"] = date(entry.at).into();
-            output.line(line.to_string())?;
-        }
+        entries.iter().try_for_each(|entry| output.line(entry.what.to_string()))?;
         return Ok(End::Done);
     }
-    let fields = ["by", "action", "scope", "digest", "was", "outcome", "reason"];
-    let rows: Vec<[String; 8]> = entries
-        .iter()
-        .map(|entry| {
-            let mut row: [String; 8] = Default::default();
-            row[0] = date(entry.at);
-            for (place, field) in row[1..].iter_mut().zip(fields) {
-                *place = entry.text(field);
-            }
-            row
-        })
-        .collect();
+    let fields = ["at", "by", "action", "scope", "digest", "was", "outcome", "reason"];
+    let rows: Vec<_> = entries.iter().map(|entry| fields.map(|field| entry.text(field))).collect();
     output.table(["AT", "BY", "ACTION", "SCOPE", "DIGEST", "WAS", "OUTCOME", "REASON"], &rows)?;
     Ok(End::Done)
 }

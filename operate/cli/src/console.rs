@@ -9,6 +9,7 @@ use idem_operate_kit::Access;
 
 use super::end::{Answer, End, Trouble};
 use super::output::Output;
+use super::place::text;
 
 /// The shortest token, in bytes: a shorter one could be guessed.
 const SHORTEST_TOKEN: usize = 16;
@@ -53,9 +54,7 @@ impl Console {
             }
             return Ok((Login::random_token(), true));
         };
-        let token = std::fs::read_to_string(file)
-            .map_err(|error| Trouble::usage(format!("cannot read {}: {error}", file.display())))?;
-        let token = token.trim().to_owned();
+        let token = text(file)?.trim().to_owned();
         if token.len() < SHORTEST_TOKEN {
             return Err(Trouble::usage(format!(
                 "the token must have at least {SHORTEST_TOKEN} bytes, better 32 random ones"

@@ -1,5 +1,6 @@
 //! `idem doctor`: checks whether the store's server can keep the guarantees.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
@@ -42,7 +43,7 @@ pub(crate) async fn run(doctor: &Doctor, access: &Access, output: &mut Output) -
     };
     found.find(Standing::Fine, "layers", layers.to_owned());
     clock(store, &mut found).await?;
-    let times = if doctor.read_only { Vec::new() } else { times(store).await? };
+    let times = if doctor.read_only { Vec::new() } else { medians(store).await? };
     let worst = found.findings.iter().map(|finding| finding.standing).max().unwrap_or(Standing::Fine);
     if output.is_json() {
         output.line(shown(&found, &times).to_string())?;
@@ -80,86 +81,68 @@ async fn clock(store: &DynStore, found: &mut Inspection) -> Result<(), StoreErro
     Ok(())
 }
 
+/// How long each operation took, round by round.
+#[derive(Default)]
+struct Times(BTreeMap<&'static str, Vec<Duration>>);
+
+impl Times {
+    async fn of<T>(
+        &mut self,
+        operation: &'static str,
+        act: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let begin = Instant::now();
+        let done = act.await;
+        self.0.entry(operation).or_default().push(begin.elapsed());
+        done
+    }
+}
+
 /// The median time of each operation, on a key that is removed again.
-async fn times(store: &DynStore) -> Answer<Vec<(&'static str, Duration)>> {
+async fn medians(store: &DynStore) -> Answer<Vec<(&'static str, Duration)>> {
     let invalid = || Trouble::new(End::Unusable, "the temporary key is invalid");
     let key = listing::name("idem.doctor", &random_hex()).ok_or_else(invalid)?;
-    let mut times: Vec<(&'static str, Vec<Duration>)> = Vec::new();
-    let mut ended = Ok(());
+    let mut times = Times::default();
     for number in 1..=ROUNDS {
         // Only the last round uses `in_doubt`: a key that is interrupted under it would stay for ever.
         let on_crash = if number == ROUNDS { OnCrash::InDoubt } else { OnCrash::Rerun };
-        ended = round(store, &key, on_crash, &mut times).await;
+        let ended = round(store, &key, on_crash, &mut times).await;
         // Removes the key also after a failure.
-        let begin = Instant::now();
-        let forgotten = store.forget(&key).await;
-        note(&mut times, "forget", begin);
-        if ended.is_err() || forgotten.is_err() {
-            ended = ended.and(forgotten.map(drop).map_err(Trouble::from));
-            break;
-        }
+        let forgotten = times.of("forget", store.forget(&key)).await;
+        ended?;
+        forgotten?;
     }
-    ended?;
-    Ok(times
-        .into_iter()
-        .map(|(name, mut each)| {
-            each.sort_unstable();
-            (name, each.get(each.len() / 2).copied().unwrap_or_default())
-        })
-        .collect())
+    let median = |mut each: Vec<Duration>| {
+        each.sort_unstable();
+        each.get(each.len() / 2).copied().unwrap_or_default()
+    };
+    Ok(times.0.into_iter().map(|(operation, each)| (operation, median(each))).collect())
 }
 
-fn note(times: &mut Vec<(&'static str, Vec<Duration>)>, name: &'static str, begin: Instant) {
-    let took = begin.elapsed();
-    match times.iter_mut().find(|(known, _)| *known == name) {
-        Some((_, each)) => each.push(took),
-        None => times.push((name, vec![took])),
-    }
-}
-
-async fn round(
-    store: &DynStore,
-    key: &RecordKey,
-    on_crash: OnCrash,
-    times: &mut Vec<(&'static str, Vec<Duration>)>,
-) -> Answer<()> {
+async fn round(store: &DynStore, key: &RecordKey, on_crash: OnCrash, times: &mut Times) -> Answer<()> {
     let owner = Owner::random();
     let claim = Claim::new(owner, Duration::from_secs(30), Duration::from_secs(60)).with_on_crash(on_crash);
-    let value = || StoredResult::Value(b"null".to_vec().into());
-    let mut begin = Instant::now();
-    let ClaimAnswer::Granted(grant) = store.claim(key, &claim).await? else {
-        return Err(Trouble::new(
-            End::Unusable,
-            "the store did not grant a new key: does another program use the scope `idem.doctor`?",
-        ));
+    let ClaimAnswer::Granted(grant) = times.of("claim", store.claim(key, &claim)).await? else {
+        let text = "the store did not grant a new key: does another program use the scope `idem.doctor`?";
+        return Err(Trouble::new(End::Unusable, text));
     };
-    note(times, "claim", begin);
-    let fence = grant.fence;
-    begin = Instant::now();
-    store.renew(key, &Renew::new(owner, fence, claim.lease)).await?;
-    note(times, "renew", begin);
-    begin = Instant::now();
-    store.get(key).await?;
-    note(times, "get", begin);
-    begin = Instant::now();
-    let cause = ReleaseCause::Abandoned;
-    store.release(key, &Release::new(owner, fence, cause)).await?;
-    note(times, "release", begin);
+    let (renew, release) = (
+        Renew::new(owner, grant.fence, claim.lease),
+        Release::new(owner, grant.fence, ReleaseCause::Abandoned),
+    );
+    times.of("renew", store.renew(key, &renew)).await?;
+    times.of("get", store.get(key)).await?;
+    times.of("release", store.release(key, &release)).await?;
     if on_crash == OnCrash::InDoubt {
-        begin = Instant::now();
-        store.resolve(key, &Resolution::Release).await?;
-        note(times, "resolve", begin);
+        times.of("resolve", store.resolve(key, &Resolution::Release)).await?;
     }
     let again = claim.clone().with_owner(Owner::random());
     if let ClaimAnswer::Granted(grant) = store.claim(key, &again).await? {
-        let (owner, fence, verdict, ttl) = (again.owner, grant.fence, Verdict::Completed, claim.ttl);
-        begin = Instant::now();
-        store.complete(key, &Complete::new(owner, fence, verdict, value(), ttl)).await?;
-        note(times, "complete", begin);
+        let value = StoredResult::Value(b"null".to_vec().into());
+        let complete = Complete::new(again.owner, grant.fence, Verdict::Completed, value, claim.ttl);
+        times.of("complete", store.complete(key, &complete)).await?;
     }
-    begin = Instant::now();
-    store.claim(key, &claim.with_owner(Owner::random())).await?;
-    note(times, "replay", begin);
+    times.of("replay", store.claim(key, &claim.with_owner(Owner::random()))).await?;
     Ok(())
 }
 

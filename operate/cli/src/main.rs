@@ -16,7 +16,6 @@ mod outbox;
 mod output;
 mod place;
 mod purge;
-mod scopes;
 mod show;
 mod stats;
 mod target;
@@ -97,8 +96,6 @@ enum Command {
     Purge(purge::Purge),
     /// Count records by state and operation, with the oldest and the sizes; once, or again and again
     Stats(stats::Stats),
-    /// List the operations with records, or those that no catalogue contains
-    Scopes(scopes::Scopes),
     /// Check the store's server, its settings and its clock, and time each operation
     Doctor(doctor::Doctor),
     /// Serve a page for a browser: records in doubt and in flight, and forms to settle them
@@ -167,7 +164,6 @@ fn run(cli: Cli, output: &mut Output) -> Answer {
             Command::Outbox(outbox) => outbox::run(&outbox, &place, output).await,
             Command::Purge(purge) => purge::run(&purge, &place.open().await?.store, output).await,
             Command::Stats(stats) => stats::run(&stats, &place.open().await?.store, costly()?, output).await,
-            Command::Scopes(scopes) => scopes::run(&scopes, &place.open().await?.store, output).await,
             Command::Doctor(doctor) => doctor::run(&doctor, &place.open().await?, output).await,
             #[cfg(feature = "console")]
             Command::Console(console) => console::run(&console, place.open().await?, costly()?, output).await,
