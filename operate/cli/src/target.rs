@@ -46,15 +46,8 @@ impl Target {
         if self.key.is_none() && self.digest.is_none() {
             return Err(Trouble::usage("missing record: give its key, or its digest with `--digest`"));
         }
-        let mut names = match (scope, key) {
-            (Some(scope), Some(key)) => {
-                find::by_name(access, RecordKey::new(scope, key)).await?.into_iter().collect()
-            }
-            (scope, key) => {
-                let digest = self.digest.as_ref().map(|digest| digest.trim().to_ascii_lowercase());
-                find::find(access, scope, key.as_ref(), digest.as_deref()).await?
-            }
-        };
+        let digest = self.digest.as_ref().map(|digest| digest.trim().to_ascii_lowercase());
+        let mut names = find::find(access, scope, key.as_ref(), digest.as_deref()).await?;
         match names.len() {
             0 => Err(evidence::absent(access).await.into()),
             1 => Ok(names.remove(0)),

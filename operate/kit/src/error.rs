@@ -1,7 +1,5 @@
 //! Why something was not done: a kind, for exit codes and HTTP statuses, and a text for the person.
 
-use std::fmt;
-
 use idem_core::{StoreError, StoreErrorKind};
 
 /// The kinds of [`Error`].
@@ -20,7 +18,8 @@ pub enum Kind {
 }
 
 /// Why something was not done. The text has no key and no result.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{text}")]
 pub struct Error {
     kind: Kind,
     text: String,
@@ -38,14 +37,6 @@ impl Error {
         self.kind
     }
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl std::error::Error for Error {}
 
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {

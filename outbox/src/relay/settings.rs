@@ -62,32 +62,3 @@ impl Settings {
             .unwrap_or(self.longest_pause)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
-
-    #[test]
-    fn pauses_double_up_to_the_longest_and_are_spread() {
-        let settings = Settings {
-            topics: 1,
-            batch: 1,
-            poll_interval: LONGEST,
-            publish_timeout: LONGEST,
-            first_pause: Duration::from_millis(100),
-            longest_pause: Duration::from_secs(1),
-            max_attempts: 1,
-            on_poison: OnPoison::GoOn,
-            keep: Duration::ZERO,
-        };
-        for (failures, least) in [(1, 100), (2, 200), (3, 400), (4, 800), (5, 1_000), (1_000_000, 1_000)] {
-            let least = Duration::from_millis(least);
-            for _ in 0..20 {
-                let pause = settings.pause(failures);
-                assert!(pause >= least && pause <= least * 2, "{failures}: {pause:?}");
-            }
-        }
-    }
-}
