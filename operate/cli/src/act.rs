@@ -141,14 +141,14 @@ impl Chosen {
     }
 
     /// What the decision does to them.
-    fn question(&self, decision: &Decision, means: &str) -> String {
+    fn question(&self, decision: &Decision) -> String {
         let one = self.records.first().filter(|_| self.rows.is_none());
         let subject = match one {
             Some((key, _)) => called(key),
             None => format!("{} records", self.records.len()),
         };
         if !matches!(decision, Decision::Forget) {
-            return format!("This records {subject} as {means}.");
+            return format!("This records {subject} as {}.", decision.means());
         }
         let state = one.map(|(_, shown)| format!(", which is {}", shown.word())).unwrap_or_default();
         let more = match one {
@@ -163,7 +163,7 @@ impl Chosen {
     /// Asks, and settles them.
     async fn settle(
         &self,
-        (decision, means): (&Decision, &str),
+        decision: &Decision,
         decider: &Decider,
         access: &Access,
         output: &mut Output,
@@ -175,7 +175,7 @@ impl Chosen {
             output.table(record_head(false), rows)?;
             output.flush()?;
         }
-        let question = self.question(decision, means);
+        let question = self.question(decision);
         if decider.dry_run {
             if !output.is_json() {
                 output.line(format!("{question} Nothing was done: this is a dry run."))?;
@@ -205,7 +205,7 @@ impl Chosen {
         reported?;
         match (&self.rows, self.records.as_slice()) {
             _ if output.is_json() => {}
-            (None, [(key, _), ..]) => output.line(format!("{} is {means}", called(key)))?,
+            (None, [(key, _), ..]) => output.line(format!("{} is {}", called(key), decision.means()))?,
             (_, records) => output.line(format!(
                 "{} settled, {untouched} had changed meanwhile and were not touched",
                 records.len() - untouched
@@ -224,12 +224,12 @@ pub(crate) async fn resolve(resolve: &Resolve, access: &Access, output: &mut Out
     if decision.records() {
         chosen.check(&resolve.word, access).await?;
     }
-    chosen.settle((&decision, resolve.word.means()), &resolve.decider, access, output).await
+    chosen.settle(&decision, &resolve.decider, access, output).await
 }
 
 pub(crate) async fn forget(forget: &Forget, access: &Access, output: &mut Output) -> Answer {
     let chosen = forget.choice.choose(&Decision::Forget, access).await?;
-    chosen.settle((&Decision::Forget, "forgotten"), &forget.decider, access, output).await
+    chosen.settle(&Decision::Forget, &forget.decider, access, output).await
 }
 
 pub(crate) async fn record(record: &Record, access: &Access, output: &mut Output) -> Answer {
@@ -243,7 +243,7 @@ pub(crate) async fn record(record: &Record, access: &Access, output: &mut Output
     act::check_free(access, &key).await?;
     let chosen = Chosen { records: vec![(key, Shown::Absent(record.ttl))], rows: None };
     chosen.check(&record.word, access).await?;
-    chosen.settle((&decision, record.word.means()), &record.decider, access, output).await
+    chosen.settle(&decision, &record.decider, access, output).await
 }
 
 fn report(key: &RecordKey, field: &str, word: &str, output: &mut Output) -> Answer<()> {

@@ -32,12 +32,7 @@ pub(crate) async fn run(audit: &Audit, access: &Access, output: &mut Output) -> 
     if entries.is_empty() {
         return Ok(End::Nothing);
     }
-    if output.is_json() {
-        entries.iter().try_for_each(|entry| output.line(entry.what.to_string()))?;
-        return Ok(End::Done);
-    }
     let fields = ["at", "by", "action", "scope", "digest", "was", "outcome", "reason"];
-    let rows: Vec<_> = entries.iter().map(|entry| fields.map(|field| entry.text(field))).collect();
-    output.table(["AT", "BY", "ACTION", "SCOPE", "DIGEST", "WAS", "OUTCOME", "REASON"], &rows)?;
+    output.objects(fields, &entries.into_iter().map(|entry| entry.what).collect::<Vec<_>>())?;
     Ok(End::Done)
 }

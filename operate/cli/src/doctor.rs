@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use idem_core::inspection::{Inspection, Standing};
+use idem_core::inspection::{Finding, Inspection, Standing};
 use idem_core::protocol::{
     Claim, ClaimAnswer, Complete, OnCrash, Owner, Release, ReleaseCause, Renew, Resolution, StoredResult,
     Timestamp, Verdict,
@@ -13,7 +13,7 @@ use idem_core::{RecordKey, Store as _, StoreError, listing};
 use idem_operate_kit::text::{random_hex, safe, span};
 use idem_operate_kit::{Access, walk};
 use idem_runtime::DynStore;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::end::{Answer, End, Trouble};
 use super::output::Output;
@@ -45,11 +45,7 @@ pub(crate) async fn run(doctor: &Doctor, access: &Access, output: &mut Output) -
     clock(store, &mut found).await?;
     let times = if doctor.read_only { Vec::new() } else { medians(store).await? };
     let worst = found.findings.iter().map(|finding| finding.standing).max().unwrap_or(Standing::Fine);
-    if output.is_json() {
-        output.line(shown(&found, &times).to_string())?;
-    } else {
-        print(&found, &times, output)?;
-    }
+    print(&found, &times, output)?;
     Ok(if worst >= Standing::Weak { End::Weak } else { End::Done })
 }
 
@@ -155,38 +151,25 @@ const fn word(standing: Standing) -> &'static str {
     }
 }
 
-fn shown(found: &Inspection, times: &[(&'static str, Duration)]) -> Value {
-    let findings: Vec<Value> = found
-        .findings
-        .iter()
-        .map(|finding| json!({ "standing": word(finding.standing), "subject": finding.subject, "text": finding.text }))
-        .collect();
-    let times: serde_json::Map<String, Value> =
-        times.iter().map(|(name, took)| ((*name).to_owned(), json!(took.as_secs_f64()))).collect();
-    json!({
-        "idem": env!("CARGO_PKG_VERSION"),
-        "server": found.server,
-        "findings": findings,
-        "seconds": times,
-    })
-}
-
 fn print(found: &Inspection, times: &[(&'static str, Duration)], output: &mut Output) -> std::io::Result<()> {
+    let object = |finding: &Finding| json!({ "standing": word(finding.standing), "subject": finding.subject, "text": finding.text });
+    let (version, findings) =
+        (env!("CARGO_PKG_VERSION"), found.findings.iter().map(object).collect::<Vec<_>>());
+    if output.is_json() {
+        let seconds: BTreeMap<_, _> = times.iter().map(|(name, took)| (*name, took.as_secs_f64())).collect();
+        let all =
+            json!({ "idem": version, "server": found.server, "findings": findings, "seconds": seconds });
+        return output.line(all.to_string());
+    }
     let server = if found.server.is_empty() { "of unknown kind" } else { &found.server };
-    output.line(format!("idem {}, server {}", env!("CARGO_PKG_VERSION"), safe(server)))?;
-    let rows: Vec<_> = found
-        .findings
-        .iter()
-        .map(|finding| [word(finding.standing).to_owned(), safe(&finding.subject), safe(&finding.text)])
-        .collect();
-    output.table(["", "WHAT", "HOW"], &rows)?;
+    output.line(format!("idem {version}, server {}", safe(server)))?;
+    output.objects(["standing", "subject", "text"], &findings)?;
     if !times.is_empty() {
         output.line("")?;
-        let rows: Vec<_> = times
-            .iter()
-            .map(|(name, took)| [(*name).to_owned(), format!("{:.2} ms", took.as_secs_f64() * 1e3)])
-            .collect();
-        output.table(["OPERATION", "MEDIAN"], &rows)?;
+        let row = |(name, took): &(&str, Duration)| {
+            [(*name).to_owned(), format!("{:.2} ms", took.as_secs_f64() * 1e3)]
+        };
+        output.table(["OPERATION", "MEDIAN"], &times.iter().map(row).collect::<Vec<_>>())?;
     }
     Ok(())
 }

@@ -4,9 +4,9 @@ use std::io::{self, Write as _};
 
 use clap::{Args, Subcommand};
 use idem_operate_kit::audit::Deed;
-use idem_operate_kit::text::{safe, size};
+use idem_operate_kit::text::safe;
 use idem_operate_kit::{Access, Error, Kind};
-use idem_outbox::{MessageId, Outbox as Table, OutboxError};
+use idem_outbox::{MessageId, Outbox as Table, OutboxError, SetAside};
 use serde_json::json;
 
 use super::decision::Decider;
@@ -97,39 +97,20 @@ async fn list(table: &Table, limit: usize, errors: bool, output: &mut Output) ->
     if found.is_empty() {
         return Ok(End::Nothing);
     }
-    if output.is_json() {
-        for message in &found {
-            let mut line = json!({
-                "id": message.id.as_str(),
-                "topic": message.topic,
-                "sequence": message.sequence,
-                "payload_bytes": message.payload_bytes,
-                "attempts": message.attempts,
-                "since": jiff::Timestamp::try_from(message.since).ok().map(|at| format!("{at:.0}")),
-                "blocks": message.blocks,
-            });
-            if errors {
-                line["error"] = message.error.clone().into();
-            }
-            output.line(line.to_string())?;
-        }
-        return Ok(End::Done);
-    }
-    let rows: Vec<[String; 7]> = found
-        .iter()
-        .map(|message| {
-            [
-                safe(message.id.as_str()),
-                safe(&message.topic),
-                message.sequence.to_string(),
-                message.attempts.to_string(),
-                size(message.payload_bytes),
-                if message.blocks { "blocks its topic" } else { "" }.to_owned(),
-                if errors { safe(message.error.as_deref().unwrap_or("")) } else { String::new() },
-            ]
+    let object = |message: &SetAside| {
+        json!({
+            "id": message.id.as_str(),
+            "topic": message.topic,
+            "sequence": message.sequence,
+            "payload_bytes": message.payload_bytes,
+            "attempts": message.attempts,
+            "since": jiff::Timestamp::try_from(message.since).ok().map(|at| format!("{at:.0}")),
+            "blocks": message.blocks,
+            "error": message.error.as_ref().filter(|_| errors),
         })
-        .collect();
-    output.table(["ID", "TOPIC", "SEQUENCE", "ATTEMPTS", "PAYLOAD", "", ""], &rows)?;
+    };
+    let fields = ["id", "topic", "sequence", "attempts", "payload_bytes", "since", "blocks", "error"];
+    output.objects(fields, &found.iter().map(object).collect::<Vec<_>>())?;
     Ok(End::Done)
 }
 
@@ -184,11 +165,8 @@ impl One {
             }
             None => done.await?,
         }
-        output.line(if output.is_json() {
-            json!({ "id": id.as_str(), "outcome": action }).to_string()
-        } else {
-            format!("the message is {action}")
-        })?;
+        let outcome = json!({ "id": id.as_str(), "outcome": action });
+        output.outcome(&outcome, format!("the message is {action}"))?;
         Ok(End::Done)
     }
 }

@@ -52,19 +52,6 @@ impl Sent {
     }
 }
 
-/// The effect of a form, in words.
-fn means(sent: &Sent) -> &'static str {
-    match sent.action.as_str() {
-        "forget" => {
-            "The record is deleted. The next call with this key runs the body, and its effect may happen again."
-        }
-        "release" => "The effect did not happen: the next call runs the body.",
-        "failed" => "Every later call with this key gets this error.",
-        _ if sent.status.is_empty() => "Every later call with this key gets this value.",
-        _ => "Every later request with this key gets this response.",
-    }
-}
-
 /// The hidden field of a form.
 fn hidden(visit: &Visit, issued: Issued) -> Markup {
     html! { input type="hidden" name="form" value=(visit.app.forms.issue(&visit.operator.name, issued)); }
@@ -160,10 +147,10 @@ fn settling(visit: &Visit, issued: impl Fn() -> Issued, form: Form) -> Markup {
 }
 
 /// The second step: what will happen to a record, and the form that does it.
-pub(crate) fn question(visit: &Visit, issued: Issued, sent: &Sent) -> Markup {
+pub(crate) fn question(visit: &Visit, issued: Issued, decision: &Decision, sent: &Sent) -> Markup {
     let (key, shown) = (issued.key.clone(), issued.shown);
     html! {
-        p.question { strong { (means(sent)) } }
+        p.question { strong { "The record is " (decision.means()) "." } }
         dl {
             dt { "Record" } dd { (key.digest()) " of " bdi { (safe(key.scope().as_str())) } }
             @if let Some(seen) = shown.seen() {

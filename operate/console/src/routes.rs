@@ -208,8 +208,8 @@ async fn confirm(Answered { visit, issued, sent }: Answered) -> Handled {
         result::check(form, !sent.status.is_empty(), &app.access, sent.is_said).await?;
     }
     let reason = Some(sent.reason.clone()).filter(|reason| !reason.is_empty());
-    let issued = Issued { key, shown, decided: Some((decision, reason)) };
-    Ok(visit.page("This will happen", &record::question(&visit, issued, &sent)))
+    let issued = Issued { key, shown, decided: Some((decision.clone(), reason)) };
+    Ok(visit.page("This will happen", &record::question(&visit, issued, &decision, &sent)))
 }
 
 async fn settle(Answered { visit, issued, .. }: Answered) -> Handled {

@@ -196,7 +196,7 @@ async fn an_operator_settles_a_key_in_the_app_under_the_name_of_the_apps_login()
     let stolen = ask(&app, Method::POST, "/idem/confirm", &[("x-user", "eve")], &sent).await;
     assert_eq!(stolen.status, StatusCode::FORBIDDEN, "a form of somebody else");
     let question = post(&app, "/idem/confirm", &sent).await;
-    assert!(question.body.contains("Every later call with this key gets this value"), "{question:?}");
+    assert!(question.body.contains("every later call gets this value"), "{question:?}");
     assert_eq!(store.state(&key).await, Some(State::InDoubt));
     let sent = question.form("settle", "");
     let done = post(&app, "/idem/settle", &sent).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use idem_core::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, OnCrash, Owner, Record, Release, ReleaseCause, Resolution,
-    ResolveAnswer, Seen, State, StoredResult, Verdict,
+    ResolveAnswer, ResultFormat, Seen, State, StoredResult, Verdict,
 };
 use idem_core::{RecordKey, Scope, Store as _, StoreErrorKind};
 
@@ -110,6 +110,20 @@ impl Decision {
             Self::Record(..) => "completed",
             Self::Release => "released",
             Self::Forget => "forgotten",
+        }
+    }
+
+    /// What it means for later calls.
+    #[must_use]
+    pub fn means(&self) -> &'static str {
+        match self {
+            Self::Record(Verdict::Failed, _) => "failed: every later call gets this error",
+            Self::Record(_, result) if result.format() == Some(ResultFormat::Response) => {
+                "completed: every later request gets this response"
+            }
+            Self::Record(..) => "completed: every later call gets this value",
+            Self::Release => "released: the next call runs the body, and its effect may happen again",
+            Self::Forget => "forgotten: the next call runs the body, and its effect may happen again",
         }
     }
 

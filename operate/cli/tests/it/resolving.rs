@@ -3,33 +3,9 @@
 use std::time::Duration;
 
 use idem::protocol::{State, StoredResult};
-use idem::{OnCrash, Operation, Store as _};
-use serde_json::{Value, json};
+use idem::{OnCrash, Store as _};
 
 use crate::idem_command::*;
-
-/// The operation that the records here belong to.
-fn charge() -> Operation {
-    Operation::new(SCOPE).on_crash(OnCrash::InDoubt)
-}
-
-async fn called(shop: &Shop, key: &str) -> Result<Value, idem::Error> {
-    charge().run(&shop.store, key, || async { Ok(json!("the body ran")) }).await
-}
-
-#[tokio::test]
-async fn a_key_in_doubt_is_completed_by_a_person_and_its_duplicates_are_given_that() {
-    let shop = Shop::new();
-    bring(&shop.store, &key("order-1"), State::InDoubt).await;
-    assert!(matches!(called(&shop, "order-1").await, Err(idem::Error::InDoubt { .. })));
-    let json = r#" {"receipt": "by hand"} "#;
-    let words = ["--json", "resolve", "order-1", "--yes", "--unencrypted", "--completed", json];
-    let done = shop.idem.run(&words).ended(0).one();
-    assert_eq!((&done["outcome"], &done["scope"]), (&json!("completed"), &json!(SCOPE)));
-    assert_eq!(called(&shop, "order-1").await.unwrap(), json!({ "receipt": "by hand" }));
-    let again = shop.idem.run(&words).ended(3);
-    assert!(again.err.contains("completed, not in doubt"), "{again:?}");
-}
 
 #[tokio::test]
 async fn a_result_is_kept_as_it_was_written() {

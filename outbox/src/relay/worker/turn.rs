@@ -15,7 +15,7 @@ use super::super::settled::{Bound, Settled, settled};
 use super::{Worker, micros};
 use crate::message::{Message, MessageId};
 use crate::publisher::{PublishErrorKind, Publisher};
-use crate::report::{self, Event};
+use crate::report;
 use idem_core::StoreError;
 use idem_postgres::db::session::column;
 
@@ -173,7 +173,7 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
             }
             let counted = if careful { attempts + 1 } else { attempts };
             let Err((kind, text)) = self.call(&message).await else {
-                report::of_message(&message, Event::Published);
+                report::published(&message);
                 report::was_on_its_way(age + read.elapsed());
                 self.worker.published.push((message.sequence, message.id.clone()));
                 self.topic.failures = 0;
@@ -216,21 +216,19 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
         };
         let called = timeout(limit, AssertUnwindSafe(calling).catch_unwind()).await;
         report::publish_took(begin.elapsed());
-        let failed = |event, kind, text: String| {
-            report::of_message(message, event);
-            Err((kind, text))
-        };
-        match called {
-            Ok(Ok(Ok(()))) => Ok(()),
-            Ok(Ok(Err((kind, text)))) => failed(Event::PublishFailed(kind), kind, text),
-            Ok(Err(_)) => failed(Event::Panicked, PublishErrorKind::Failed, "the publisher panicked".into()),
+        let (cause, kind, text) = match called {
+            Ok(Ok(Ok(()))) => return Ok(()),
+            Ok(Ok(Err((kind, text)))) => (format!("{kind:?}"), kind, text),
+            Ok(Err(_)) => ("panic".to_owned(), PublishErrorKind::Failed, "the publisher panicked".to_owned()),
             // A timeout says nothing about the message, which may still arrive.
-            Err(_) => failed(
-                Event::TimedOut,
+            Err(_) => (
+                "timeout".to_owned(),
                 PublishErrorKind::Unavailable,
                 format!("the publisher took longer than {limit:?}"),
             ),
-        }
+        };
+        report::publish_failed(message, &cause);
+        Err((kind, text))
     }
 
     /// Records the number of attempts of a message.
@@ -260,7 +258,7 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
         let (sequence, id) = (message.sequence, &message.id);
         let aside = || self.worker.relay.outbox.0.names.set_aside().bind(sequence).bind(attempts);
         self.worker.link.ask(|| aside().bind(error.clone()).bind(blocks).bind(id.to_string())).await?;
-        report::of_message(message, Event::SetAside);
+        report::set_aside(message);
         Ok(blocks)
     }
 
