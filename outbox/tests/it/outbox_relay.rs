@@ -70,70 +70,44 @@ async fn a_relay_that_is_asked_to_stop_finishes_what_it_publishes_and_frees_its_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn poison_is_set_aside_at_once_and_seen_and_what_comes_after_it_passes() {
+async fn a_message_that_fails_is_tried_in_its_place_with_growing_pauses_and_then_set_aside_for_a_person() {
     let bed = Bed::open().await;
-    let id = bed.send("orders", "poison").await;
+    let id = bed.send("orders", "bad").await;
     bed.send("orders", "good").await;
     let cured = Arc::new(AtomicBool::new(false));
     let now = cured.clone();
     let broker = Broker::new(move |seen| match seen.payload.as_str() {
-        "poison" if !now.load(Ordering::SeqCst) => Then::Poison,
+        "bad" if !now.load(Ordering::SeqCst) => Then::Fail,
         _ => Then::Take,
     });
-    let relay = bed.run(broker.clone());
-    broker.until_taken(1).await;
-    wait("all is noted", || bed.count("state = 'pending'") == 0).await;
-    let aside = bed.outbox.set_aside(10).await.unwrap();
-    assert_eq!(aside.len(), 1);
-    let aside = &aside[0];
-    assert_eq!((aside.id.as_str(), aside.topic.as_str(), aside.attempts), (id.as_str(), "orders", 1));
-    assert_eq!((aside.payload_bytes, aside.blocks), (6, false));
-    assert_eq!(aside.error.as_deref(), Some("the broker never takes this"));
-    assert!(aside.since.elapsed().unwrap() < Duration::from_secs(60));
-    let view = "select state, attempts, last_error, payload_bytes from idem_outbox_readable";
-    assert_eq!(bed.server.sql(view), "set_aside|1|the broker never takes this|6");
-    let counts = bed.outbox.counts().await.unwrap();
-    assert_eq!((counts.pending, counts.set_aside, counts.blocked_topics), (0, 1, 0));
-    // After `retry` it is published under the same id. Only a message that was set aside can be retried.
-    cured.store(true, Ordering::SeqCst);
-    let id = MessageId::new(&id).unwrap();
-    assert!(bed.outbox.retry(&id).await.unwrap());
-    broker.until_taken(2).await;
-    wait("it is noted", || bed.count("true") == 0).await;
-    assert_eq!(broker.taken()[1].id, id.as_str());
-    assert!(!bed.outbox.retry(&id).await.unwrap());
-    assert!(!bed.outbox.discard(&id).await.unwrap());
-    relay.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_message_that_fails_is_tried_in_its_place_with_growing_pauses_until_its_attempts_are_used_up() {
-    let bed = Bed::open().await;
-    for payload in ["bad", "good"] {
-        bed.send("orders", payload).await;
-    }
-    let broker = Broker::new(|seen| if seen.payload == "bad" { Then::Fail } else { Then::Take });
     let begin = Instant::now();
     let relay = bed.relay(broker.clone()).max_attempts(4);
     let relay = Running::start(relay.backoff(Duration::from_millis(50), Duration::from_secs(1)));
     broker.until_taken(1).await;
-    relay.stop().await;
     // At least 50, 100 and 200 ms before the second, third and fourth attempt.
     assert!(begin.elapsed() >= Duration::from_millis(350), "{:?}", begin.elapsed());
     let offered: Vec<_> = broker.offered().into_iter().map(|seen| (seen.payload, seen.attempt)).collect();
     let bad = (1..=4).map(|attempt| ("bad".to_owned(), attempt));
     assert_eq!(offered, bad.chain([("good".to_owned(), 1)]).collect::<Vec<_>>());
-    let aside = bed.outbox.set_aside(1).await.unwrap();
-    assert_eq!((aside[0].attempts, aside[0].error.as_deref()), (4, Some("the broker did not take it")));
-    // `retry` gives it all its attempts again; `discard` deletes it.
-    assert!(bed.outbox.retry(&aside[0].id).await.unwrap());
-    let last = Broker::new(|_| Then::Poison);
-    let relay = bed.run(last.clone());
-    wait("it is set aside again", || bed.count("state = 'set_aside'") == 1).await;
+    wait("all is noted", || bed.count("state = 'pending'") == 0).await;
+    let aside = bed.outbox.set_aside(10).await.unwrap();
+    assert_eq!((aside.len(), aside[0].id.as_str(), aside[0].topic.as_str()), (1, id.as_str(), "orders"));
+    assert_eq!((aside[0].attempts, aside[0].payload_bytes, aside[0].blocks), (4, 3, false));
+    assert_eq!(aside[0].error.as_deref(), Some("the broker did not take it"));
+    assert!(aside[0].since.elapsed().unwrap() < Duration::from_secs(60));
+    let view = "select state, attempts, last_error, payload_bytes from idem_outbox_readable";
+    assert_eq!(bed.server.sql(view), "set_aside|4|the broker did not take it|3");
+    let counts = bed.outbox.counts().await.unwrap();
+    assert_eq!((counts.pending, counts.set_aside, counts.blocked_topics), (0, 1, 0));
+    // `retry` gives it all its attempts again, under the same id. Only a message that was set aside can be retried.
+    cured.store(true, Ordering::SeqCst);
+    let id = MessageId::new(&id).unwrap();
+    assert!(bed.outbox.retry(&id).await.unwrap());
+    broker.until_taken(2).await;
+    wait("it is noted", || bed.count("true") == 0).await;
+    assert_eq!((broker.taken()[1].id.as_str(), broker.taken()[1].attempt), (id.as_str(), 1));
+    assert!(!bed.outbox.retry(&id).await.unwrap() && !bed.outbox.discard(&id).await.unwrap());
     relay.stop().await;
-    assert_eq!(last.offered()[0].attempt, 1);
-    assert!(bed.outbox.discard(&aside[0].id).await.unwrap());
-    assert_eq!(bed.count("true"), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
