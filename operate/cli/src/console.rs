@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use idem_console::{Console as Pages, Login};
-use idem_operate_kit::Access;
+use idem_operate_kit::{Access, Kind};
 
 use super::end::{Answer, End, Trouble};
 use super::output::Output;
@@ -67,7 +67,7 @@ impl Console {
 pub(crate) async fn run(console: &Console, access: Access, costly: bool, output: &mut Output) -> Answer {
     let (token, is_made_up) = console.token()?;
     let cannot = |error: std::io::Error| {
-        Trouble::new(End::Unusable, format!("cannot listen on {}: {error}", console.listen))
+        Trouble::new(Kind::Unusable, format!("cannot listen on {}: {error}", console.listen))
     };
     let listener = tokio::net::TcpListener::bind(console.listen).await.map_err(cannot)?;
     let address = listener.local_addr().map_err(cannot)?;

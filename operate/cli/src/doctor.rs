@@ -11,7 +11,7 @@ use idem_core::protocol::{
 };
 use idem_core::{RecordKey, Store as _, StoreError, listing};
 use idem_operate_kit::text::{random_hex, safe, span};
-use idem_operate_kit::{Access, walk};
+use idem_operate_kit::{Access, Kind, walk};
 use idem_runtime::DynStore;
 use serde_json::json;
 
@@ -96,7 +96,7 @@ impl Times {
 
 /// The median time of each operation, on a key that is removed again.
 async fn medians(store: &DynStore) -> Answer<Vec<(&'static str, Duration)>> {
-    let invalid = || Trouble::new(End::Unusable, "the temporary key is invalid");
+    let invalid = || Trouble::new(Kind::Unusable, "the temporary key is invalid");
     let key = listing::name("idem.doctor", &random_hex()).ok_or_else(invalid)?;
     let mut times = Times::default();
     for number in 1..=ROUNDS {
@@ -120,7 +120,7 @@ async fn round(store: &DynStore, key: &RecordKey, on_crash: OnCrash, times: &mut
     let claim = Claim::new(owner, Duration::from_secs(30), Duration::from_secs(60)).with_on_crash(on_crash);
     let ClaimAnswer::Granted(grant) = times.of("claim", store.claim(key, &claim)).await? else {
         let text = "the store did not grant a new key: does another program use the scope `idem.doctor`?";
-        return Err(Trouble::new(End::Unusable, text));
+        return Err(Trouble::new(Kind::Unusable, text));
     };
     let (renew, release) = (
         Renew::new(owner, grant.fence, claim.lease),

@@ -65,7 +65,7 @@ fn failed(error: OutboxError) -> Error {
 async fn open(place: &Place) -> Answer<Table> {
     let url = place.url()?;
     if !url.starts_with("postgres") {
-        return Err(Trouble::new(End::Usage, "an outbox is in a PostgreSQL database: give postgres://.."));
+        return Err(Trouble::usage("an outbox is in a PostgreSQL database: give postgres://.."));
     }
     let mut builder = Table::builder(&url).must_exist();
     let (schema, table) = place.table();
@@ -115,8 +115,11 @@ async fn list(table: &Table, limit: usize, errors: bool, output: &mut Output) ->
 }
 
 /// Whether the store says that no schema has the table. A table of somebody else, or in another schema, is another text.
-fn is_missing(text: &str) -> bool {
-    text.contains("there is no table") && text.contains("of idem's in this database")
+fn is_missing(error: &Error) -> bool {
+    let text = error.to_string();
+    error.kind() == Kind::Unusable
+        && text.contains("there is no table")
+        && text.contains("of idem's in this database")
 }
 
 /// The records in the outbox's database, in the table with the default name, for the trail. `None` if there is no such table: a
@@ -124,7 +127,7 @@ fn is_missing(text: &str) -> bool {
 async fn records(place: &Place) -> Answer<Option<Access>> {
     match place.open_records().await {
         Ok(access) => Ok(Some(access)),
-        Err(Trouble::Said(End::Unusable, text)) if is_missing(&text) => {
+        Err(Trouble::Error(error)) if is_missing(&error) => {
             // A failure here cannot be reported anywhere.
             let _ = writeln!(io::stderr(), "idem: this database has no records, so there is no audit trail");
             Ok(None)

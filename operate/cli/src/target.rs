@@ -3,9 +3,9 @@
 use clap::Args;
 use idem_core::{Key, RecordKey, Scope};
 use idem_operate_kit::text::safe;
-use idem_operate_kit::{Access, evidence, find};
+use idem_operate_kit::{Access, Kind, evidence, find};
 
-use super::end::{Answer, End, Trouble};
+use super::end::{Answer, Trouble};
 
 /// The record. Without `--scope`, and with `--digest`, the command searches the whole store.
 #[derive(Args)]
@@ -55,7 +55,7 @@ impl Target {
                 let scopes: Vec<String> = names.iter().map(|name| safe(name.scope().as_str())).collect();
                 let text =
                     format!("several operations have such a record: give `--scope`: {}", scopes.join(", "));
-                Err(Trouble::new(End::Refused, text))
+                Err(Trouble::new(Kind::Refused, text))
             }
         }
     }

@@ -94,7 +94,7 @@ impl Visit {
         let status = match error.kind() {
             Kind::Absent => StatusCode::NOT_FOUND,
             Kind::Usage => StatusCode::UNPROCESSABLE_ENTITY,
-            Kind::Refused => StatusCode::CONFLICT,
+            Kind::Refused | Kind::Unconfirmed => StatusCode::CONFLICT,
             Kind::Unreachable => StatusCode::BAD_GATEWAY,
             Kind::Unusable => StatusCode::INTERNAL_SERVER_ERROR,
         };

@@ -2,19 +2,21 @@
 
 use idem_core::{StoreError, StoreErrorKind};
 
-/// The kinds of [`Error`].
+/// The kinds of [`Error`]. Their numbers are the exit codes of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// There is no such record.
-    Absent,
+    Absent = 1,
     /// The request is wrong: a name, a result or an option.
-    Usage,
+    Usage = 2,
     /// The state of the store does not allow it.
-    Refused,
+    Refused = 3,
     /// The store cannot be reached, or did not report the outcome.
-    Unreachable,
+    Unreachable = 4,
     /// The store cannot be used like this: rights, layout, keys, a record that cannot be read.
-    Unusable,
+    Unusable = 5,
+    /// The person did not confirm it.
+    Unconfirmed = 6,
 }
 
 /// Why something was not done. The text has no key and no result.
