@@ -10,14 +10,11 @@ use sqlx::postgres::PgConnectOptions;
 use super::error::OutboxError;
 use super::handle::{Inner, Outbox};
 use super::layout::Names;
-use super::statements::Statements;
 use idem_core::StoreError;
 use idem_postgres::db::settings::{Prepared, Settings};
 use idem_postgres::db::source::Source;
 
 const TABLE: &str = "idem_outbox";
-const MAX_PAYLOAD_BYTES: usize = 1024 * 1024;
-const LARGEST_MAX_PAYLOAD_BYTES: usize = 64 * 1024 * 1024;
 
 impl Outbox {
     /// Connects to the database of this URL, such as `postgres://user:password@host:5432/database`, with
@@ -43,7 +40,7 @@ impl Outbox {
     /// [`sqlx::postgres::PgConnectOptions`]'s; it may name several servers, as for
     /// [`PostgresStore::builder`](idem_postgres::PostgresStore::builder).
     pub fn builder(url: &str) -> OutboxBuilder {
-        OutboxBuilder::of_url(url)
+        OutboxBuilder::new(Source::of_url(url))
     }
 
     /// Sets up how to connect to the database of this pool.
@@ -57,17 +54,12 @@ impl Outbox {
 #[must_use]
 pub struct OutboxBuilder {
     settings: Settings,
-    max_payload_bytes: usize,
     notify: bool,
 }
 
 impl OutboxBuilder {
-    pub(super) fn of_url(url: &str) -> Self {
-        Self::new(Source::of_url(url))
-    }
-
-    pub(super) fn new(source: Result<Source, StoreError>) -> Self {
-        Self { settings: Settings::new(source, TABLE), max_payload_bytes: MAX_PAYLOAD_BYTES, notify: true }
+    fn new(source: Result<Source, StoreError>) -> Self {
+        Self { settings: Settings::new(source, TABLE), notify: true }
     }
 
     /// Creates and migrates nothing: tables that are missing or have an older layout are refused. For tools that read the outbox
@@ -110,12 +102,6 @@ impl OutboxBuilder {
         self
     }
 
-    /// The largest payload, in bytes, up to 64 MiB; 1 MiB unless set.
-    pub const fn max_payload_bytes(mut self, bytes: usize) -> Self {
-        self.max_payload_bytes = bytes;
-        self
-    }
-
     /// Whether a commit wakes the relays, by `NOTIFY`; true unless set.
     ///
     /// The server commits transactions with a `NOTIFY` one after the other, in all its databases, and does not support them in
@@ -134,26 +120,9 @@ impl OutboxBuilder {
     /// identifier, the URL, the user or the database is wrong, a right is missing, or a newer version of idem made the tables;
     /// and, as a [transient](OutboxError::is_transient) error, if the server cannot be reached within the operation timeout.
     pub async fn connect(self) -> Result<Outbox, OutboxError> {
-        self.check()?;
+        self.settings.check().map_err(OutboxError::Configuration)?;
         let Prepared { connector, names, place } = self.settings.prepare::<Names>().await?;
-        Ok(Outbox(Arc::new(Inner {
-            statements: Statements::new(&names, self.notify),
-            place,
-            connector,
-            names,
-            max_payload_bytes: self.max_payload_bytes,
-        })))
-    }
-
-    fn check(&self) -> Result<(), OutboxError> {
-        let refuse = |detail: String| Err(OutboxError::Configuration(detail));
-        self.settings.check().or_else(refuse)?;
-        if self.max_payload_bytes == 0 || self.max_payload_bytes > LARGEST_MAX_PAYLOAD_BYTES {
-            return refuse(format!(
-                "`max_payload_bytes` is {} and must be from 1 to {LARGEST_MAX_PAYLOAD_BYTES}",
-                self.max_payload_bytes
-            ));
-        }
-        Ok(())
+        let enqueue = names.enqueue(self.notify);
+        Ok(Outbox(Arc::new(Inner { connector, names, enqueue, place })))
     }
 }

@@ -10,11 +10,11 @@ pub enum OutboxError {
     #[error("no transaction is open on the connection: begin one with sqlx's `begin` and hand it over")]
     NoTransaction,
     /// The topic cannot be used.
-    #[error("the topic {0}; choose a short stable name")]
-    InvalidTopic(&'static str),
+    #[error("a topic must have 1 to 200 bytes and no control character: choose a short stable name")]
+    InvalidTopic,
     /// The id cannot be used.
-    #[error("the id of the message {0}; use `idem::context()`'s `downstream_key`, or a UUID")]
-    InvalidId(&'static str),
+    #[error("an id must be 1 to 128 visible ASCII characters: use `Context::downstream_key`, or a UUID")]
+    InvalidId,
     /// The payload is larger than the outbox takes.
     #[error(
         "the payload is {size} bytes and the outbox takes at most {limit}; enqueue a reference to it instead"

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use super::error::OutboxError;
 use super::layout::Names;
 use super::message::{MessageId, check_topic};
-use super::statements::Statements;
 use idem_core::transaction::Carries;
 use idem_postgres::PostgresStore;
 use idem_postgres::db::connector::Connector;
 use idem_postgres::driver::{DriverTransaction, Parameter, Query};
+
+/// The largest payload, in bytes.
+const MAX_PAYLOAD_BYTES: usize = 16 * 1024 * 1024;
 
 /// An outbox: messages in a table of a PostgreSQL database, version 12 or later, that a relay publishes.
 ///
@@ -26,9 +28,9 @@ pub struct Outbox(pub(super) Arc<Inner>);
 pub(super) struct Inner {
     pub(super) connector: Connector,
     pub(super) names: Names,
-    pub(super) statements: Statements,
+    /// The statement that enqueues.
+    pub(super) enqueue: String,
     pub(super) place: String,
-    pub(super) max_payload_bytes: usize,
 }
 
 impl Outbox {
@@ -46,7 +48,7 @@ impl Outbox {
     /// # Errors
     ///
     /// [`OutboxError::NoTransaction`], [`InvalidTopic`](OutboxError::InvalidTopic) (not 1 to 200 bytes, or with control
-    /// characters) and [`TooLarge`](OutboxError::TooLarge), after which the transaction is as before; and
+    /// characters) and [`TooLarge`](OutboxError::TooLarge) (more than 16 MiB), after which the transaction is as before; and
     /// [`Database`](OutboxError::Database), after which it cannot be committed.
     pub async fn enqueue<C, V>(
         &self,
@@ -58,7 +60,7 @@ impl Outbox {
         C: Carries<PostgresStore, V, Connection: DriverTransaction>,
     {
         let id = MessageId::random();
-        self.insert(tx.connection(), &id, topic, payload.as_ref()).await?;
+        self.enqueue_as(tx, &id, topic, payload).await?;
         Ok(id)
     }
 
@@ -81,20 +83,10 @@ impl Outbox {
     where
         C: Carries<PostgresStore, V, Connection: DriverTransaction>,
     {
-        self.insert(tx.connection(), id, topic, payload.as_ref()).await
-    }
-
-    async fn insert(
-        &self,
-        tx: &mut impl DriverTransaction,
-        id: &MessageId,
-        topic: &str,
-        payload: &[u8],
-    ) -> Result<bool, OutboxError> {
+        let (tx, payload) = (tx.connection(), payload.as_ref());
         check_topic(topic)?;
-        let limit = self.0.max_payload_bytes;
-        if payload.len() > limit {
-            return Err(OutboxError::TooLarge { size: payload.len(), limit });
+        if payload.len() > MAX_PAYLOAD_BYTES {
+            return Err(OutboxError::TooLarge { size: payload.len(), limit: MAX_PAYLOAD_BYTES });
         }
         if !tx.is_open() {
             return Err(OutboxError::NoTransaction);
@@ -105,7 +97,7 @@ impl Outbox {
             Parameter::Text(topic),
             Parameter::Bytes(Some(payload)),
         ];
-        let query = Query::new(&self.0.statements.enqueue, &parameters, self.0.connector.opener.is_shared());
+        let query = Query::new(&self.0.enqueue, &parameters, self.0.connector.opener.is_shared());
         Ok(!tx.query(query).await?.is_empty())
     }
 }

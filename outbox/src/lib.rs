@@ -14,7 +14,7 @@
 //!
 //! impl Publisher for ToBroker {
 //!     async fn publish(&self, message: &Message) -> Result<(), PublishError> {
-//!         let sent = self.0.send(message.topic(), message.id().as_str(), message.payload()).await;
+//!         let sent = self.0.send(&message.topic, message.id.as_str(), &message.payload).await;
 //!         sent.map_err(PublishError::unavailable)
 //!     }
 //! }

@@ -9,7 +9,7 @@ use super::handle::Outbox;
 use super::link::Link;
 use super::message::MessageId;
 use idem_core::StoreError;
-use idem_postgres::db::session::{Statement, column, statement};
+use idem_postgres::db::session::{Statement, column};
 
 /// How many messages one statement deletes: few, so that it is short.
 const PURGE_BATCH: usize = 2_000;
@@ -82,7 +82,7 @@ impl Outbox {
     ///
     /// [`OutboxError::Database`].
     pub async fn counts(&self) -> Result<Counts, OutboxError> {
-        let rows = self.read(|| statement(&self.0.statements.counts)).await?;
+        let rows = self.run(false, || self.0.names.counts()).await?;
         let Some(row) = rows.first() else { return Ok(Counts::default()) };
         let oldest: Option<i64> = column(row, 3)?;
         Ok(Counts {
@@ -101,7 +101,7 @@ impl Outbox {
     /// [`OutboxError::Database`].
     pub async fn set_aside(&self, limit: usize) -> Result<Vec<SetAside>, OutboxError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let rows = self.read(|| statement(&self.0.statements.list).bind(limit)).await?;
+        let rows = self.run(false, || self.0.names.list().bind(limit)).await?;
         Ok(rows.iter().map(SetAside::read).collect::<Result<_, _>>()?)
     }
 
@@ -112,7 +112,7 @@ impl Outbox {
     ///
     /// [`OutboxError::Database`].
     pub async fn retry(&self, id: &MessageId) -> Result<bool, OutboxError> {
-        let rows = self.change(|| statement(&self.0.statements.retry).bind(id.as_str())).await?;
+        let rows = self.run(true, || self.0.names.retry().bind(id.to_string())).await?;
         Ok(!rows.is_empty())
     }
 
@@ -122,7 +122,7 @@ impl Outbox {
     ///
     /// [`OutboxError::Database`].
     pub async fn discard(&self, id: &MessageId) -> Result<bool, OutboxError> {
-        let rows = self.change(|| statement(&self.0.statements.discard).bind(id.as_str())).await?;
+        let rows = self.run(true, || self.0.names.discard().bind(id.to_string())).await?;
         Ok(!rows.is_empty())
     }
 
@@ -140,14 +140,14 @@ impl Outbox {
     }
 
     async fn purge_by(&self, link: &Link, limit: usize) -> Result<usize, OutboxError> {
-        let statements = &self.0.statements;
+        let names = &self.0.names;
         let idle = i64::try_from(IDLE_TOPIC.as_micros()).unwrap_or(i64::MAX);
-        link.ask(|| statement(&statements.purge_topics).bind(idle)).await?;
+        link.ask(|| names.purge_topics().bind(idle)).await?;
         let mut purged = 0;
         while purged < limit {
             let most = PURGE_BATCH.min(limit - purged);
             let batch = i64::try_from(most).unwrap_or(i64::MAX);
-            let rows = link.ask(|| statement(&statements.purge).bind(batch)).await?;
+            let rows = link.ask(|| names.purge().bind(batch)).await?;
             let now = rows.first().map_or(Ok(0), |row| unsigned(row, 0))?;
             let now = usize::try_from(now).unwrap_or(0);
             purged += now;
@@ -158,19 +158,11 @@ impl Outbox {
         Ok(purged)
     }
 
-    /// Reads by one statement on a connection of its own.
-    async fn read(&self, asked: impl Fn() -> Statement) -> Result<Vec<PgRow>, OutboxError> {
+    /// Runs one statement on a connection of its own. One that changes a message is not repeated where its answer was lost: the second
+    /// one would find nothing to change.
+    async fn run(&self, changes: bool, asked: impl Fn() -> Statement) -> Result<Vec<PgRow>, OutboxError> {
         let link = Link::new(&self.0.connector);
-        let rows = link.ask(asked).await;
-        link.close().await;
-        Ok(rows?)
-    }
-
-    /// Changes a message by one statement on a connection of its own. It is not repeated where its answer was lost: the second one
-    /// would find nothing to change.
-    async fn change(&self, asked: impl Fn() -> Statement) -> Result<Vec<PgRow>, OutboxError> {
-        let link = Link::new(&self.0.connector);
-        let rows = link.ask_once(asked).await;
+        let rows = if changes { link.ask_once(asked).await } else { link.ask(asked).await };
         link.close().await;
         Ok(rows?)
     }

@@ -22,12 +22,6 @@ pub trait Publisher: Send + Sync {
     fn publish(&self, message: &Message) -> impl Future<Output = Result<(), PublishError>> + Send;
 }
 
-impl<P: Publisher> Publisher for &P {
-    fn publish(&self, message: &Message) -> impl Future<Output = Result<(), PublishError>> + Send {
-        (**self).publish(message)
-    }
-}
-
 impl<P: Publisher> Publisher for Arc<P> {
     fn publish(&self, message: &Message) -> impl Future<Output = Result<(), PublishError>> + Send {
         (**self).publish(message)

@@ -4,45 +4,34 @@
 use std::time::Duration;
 
 use super::message::Message;
-use super::publisher::PublishErrorKind;
 use idem_core::StoreError;
 
-/// The outcome of a message.
-#[derive(Clone, Copy)]
-pub(super) enum Event {
-    Published,
-    PublishFailed(PublishErrorKind),
-    TimedOut,
-    Panicked,
-    SetAside,
+macro_rules! of_message {
+    ($level:ident, $message:ident, $name:literal, $text:literal $(, $field:ident)?) => {{
+        count($name);
+        tracing::$level!(
+            target: "idem::outbox",
+            event = $name,
+            topic = &*$message.topic,
+            sequence = $message.sequence,
+            attempt = $message.attempt,
+            $($field,)?
+            $text
+        );
+    }};
 }
 
-pub(super) fn of_message(message: &Message, event: Event) {
-    macro_rules! say {
-        ($level:ident, $name:literal, $text:literal $(, $($field:tt)*)?) => {{
-            count($name);
-            tracing::$level!(
-                target: "idem::outbox",
-                event = $name,
-                topic = message.topic(),
-                sequence = message.sequence(),
-                attempt = message.attempt(),
-                $($($field)*,)?
-                $text
-            );
-        }};
-    }
-    match event {
-        Event::Published => say!(debug, "published", "published"),
-        Event::PublishFailed(kind) => {
-            say!(warn, "publish_failed", "the publisher failed", kind = ?kind);
-        }
-        Event::TimedOut => {
-            say!(warn, "publish_failed", "the publisher took longer than its timeout", kind = "timeout");
-        }
-        Event::Panicked => say!(warn, "publish_failed", "the publisher panicked", kind = "panic"),
-        Event::SetAside => say!(error, "set_aside", "set aside: look at it, and retry or discard it"),
-    }
+pub(super) fn published(message: &Message) {
+    of_message!(debug, message, "published", "published");
+}
+
+/// Reports a failure by its kind, or as a timeout or a panic.
+pub(super) fn publish_failed(message: &Message, kind: &str) {
+    of_message!(warn, message, "publish_failed", "the publisher failed", kind);
+}
+
+pub(super) fn set_aside(message: &Message) {
+    of_message!(error, message, "set_aside", "set aside: look at it, and retry or discard it");
 }
 
 /// Reports that a transaction that wrote into the topic is still open.

@@ -1,14 +1,13 @@
 //! `idem resolve`, `idem forget` and `idem record`: a person's decision about one record or many, on one path.
 //!
-//! The path is: choose the records, check the decision, ask, and settle each record only if it is still as it was shown. Nothing is
-//! written before the answer.
+//! The path is: choose the records, check the decision, ask, and settle each record only if it is still as it was shown (for `record`:
+//! absent). Nothing is written before the answer.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
 use clap::Args;
-use idem_core::listing::Listed;
-use idem_core::protocol::{Record as StoredRecord, State, Timestamp};
+use idem_core::protocol::State;
 use idem_core::{RecordKey, Store as _};
 use idem_operate_kit::act::{self, Decision, Shown};
 use idem_operate_kit::text::{name_json, record_head, record_row};
@@ -16,7 +15,7 @@ use idem_operate_kit::{Access, Kind, evidence};
 
 use super::decision::Decider;
 use super::end::{Answer, End, Trouble};
-use super::filter::{Filter, older};
+use super::filter::{Filter, span};
 use super::output::Output;
 use super::target::{Target, called};
 use super::word::{HELP, Word};
@@ -61,17 +60,17 @@ pub(crate) struct Record {
     #[command(flatten)]
     word: Word,
     /// How long the result is kept
-    #[arg(long, value_name = "SPAN", value_parser = older, default_value = "24h")]
+    #[arg(long, value_name = "SPAN", value_parser = span, default_value = "24h")]
     ttl: Duration,
     #[command(flatten)]
     pub(crate) decider: Decider,
 }
 
-/// The chosen records, and how each is shown.
-enum Chosen {
-    One(RecordKey, Shown, Option<Box<StoredRecord>>),
-    /// Each with the store's time when it was read.
-    Many(Vec<(Listed, Timestamp)>),
+/// The chosen records, each as it is shown.
+struct Chosen {
+    records: Vec<(RecordKey, Shown)>,
+    /// A table of them, if they were chosen by `--all`.
+    rows: Option<Vec<[String; 6]>>,
 }
 
 impl Choice {
@@ -86,10 +85,10 @@ impl Choice {
         }
         if !self.all {
             let key = self.target.find(access).await?;
-            return match act::look(access, &key).await? {
-                Some((shown, record)) => Ok(Chosen::One(key, shown, record.map(Box::new))),
-                None => Err(evidence::absent(access).await.into()),
+            let Some((shown, _)) = act::look(access, &key).await? else {
+                return Err(evidence::absent(access).await.into());
             };
+            return Ok(Chosen { records: vec![(key, shown)], rows: None });
         }
         if self.filter.names_unreadable() {
             let text = "records that cannot be read are forgotten one by one: `idem list --state unreadable` shows their digests";
@@ -109,261 +108,146 @@ impl Choice {
             let text = "this would delete every record: give `--scope`, `--key-prefix`, `--state`, `--older` or `--lapsed`";
             return Err(Trouble::usage(text));
         }
-        let mut records = self.filter.chosen(access, states, scope).await?;
-        records.retain(|(listed, now)| decision.check(Shown::of(&listed.record, *now)).is_ok());
-        Ok(Chosen::Many(records))
+        let chosen = self.filter.chosen(access, states, scope).await?.into_iter();
+        // A lease is judged by the time when its record was read.
+        let chosen = chosen.map(|(listed, now)| (Shown::of(&listed.record, now), listed, now));
+        let chosen = chosen.filter(|(shown, ..)| decision.check(*shown).is_ok());
+        let (records, rows) = chosen
+            .map(|(shown, listed, now)| {
+                let row = record_row(&listed, now, false);
+                ((listed.key, shown), row)
+            })
+            .unzip();
+        Ok(Chosen { records, rows: Some(rows) })
     }
 }
 
 impl Chosen {
-    fn records(&self) -> Vec<(&RecordKey, Shown)> {
-        match self {
-            Self::One(key, shown, _) => vec![(key, *shown)],
-            Self::Many(records) => {
-                records.iter().map(|(listed, now)| (&listed.key, Shown::of(&listed.record, *now))).collect()
-            }
-        }
-    }
-
     /// Refuses a result that the service could not read.
     async fn check(&self, word: &Word, access: &Access) -> Answer<()> {
         let mut scopes = HashSet::new();
-        for (key, _) in self.records() {
+        for (key, _) in &self.records {
             if !scopes.insert(key.scope()) {
                 continue;
             }
-            let mut form = evidence::of_scope(access, key.scope()).await?;
-            let record = match self {
-                Self::One(_, _, record) => record.as_deref().cloned(),
-                Self::Many(_) => access.store.get(key).await?,
+            let form = evidence::of_scope(access, key.scope()).await?;
+            let form = match access.store.get(key).await? {
+                Some(record) => evidence::with_steps(form, &record),
+                None => form,
             };
-            if let Some(record) = record {
-                form = evidence::with_steps(form, &record);
-            }
             word.check(form, access).await?;
         }
         Ok(())
     }
 
     /// What the decision does to them.
-    fn question(&self, decision: &Decision, means: &str) -> String {
-        let subject = match self {
-            Self::One(key, ..) => called(key),
-            Self::Many(records) => format!("{} records", records.len()),
+    fn question(&self, decision: &Decision) -> String {
+        let one = self.records.first().filter(|_| self.rows.is_none());
+        let subject = match one {
+            Some((key, _)) => called(key),
+            None => format!("{} records", self.records.len()),
         };
         if !matches!(decision, Decision::Forget) {
-            return format!("This records {subject} as {means}.");
+            return format!("This records {subject} as {}.", decision.means());
         }
-        let (state, more) = match self {
-            Self::One(_, shown, _) if shown.word() == State::InFlight.as_str() => (
-                ", which is in_flight".to_owned(),
-                " Its worker may be running: it will lose its claim and its result.",
-            ),
-            Self::One(_, shown, _) => (format!(", which is {}", shown.word()), ""),
-            Self::Many(_) => (String::new(), ""),
+        let state = one.map(|(_, shown)| format!(", which is {}", shown.word())).unwrap_or_default();
+        let more = match one {
+            Some((_, shown)) if shown.word() == State::InFlight.as_str() => {
+                " Its worker may be running: it will lose its claim and its result."
+            }
+            _ => "",
         };
         format!("This deletes {subject}{state}: the next call runs the body.{more}")
+    }
+
+    /// Asks, and settles them.
+    async fn settle(
+        &self,
+        decision: &Decision,
+        decider: &Decider,
+        access: &Access,
+        output: &mut Output,
+    ) -> Answer {
+        if self.records.is_empty() {
+            return Ok(End::Nothing);
+        }
+        if let (Some(rows), false) = (&self.rows, output.is_json()) {
+            output.table(record_head(false), rows)?;
+            output.flush()?;
+        }
+        let question = self.question(decision);
+        if decider.dry_run {
+            if !output.is_json() {
+                output.line(format!("{question} Nothing was done: this is a dry run."))?;
+                return Ok(End::Done);
+            }
+            for (key, _) in &self.records {
+                report(key, "would_be", decision.word(), output)?;
+            }
+            return Ok(End::Done);
+        }
+        decider.ask(&question)?;
+        // A reader that goes away leaves no decision undone.
+        let (trail, mut untouched, mut reported) = (decider.trail(), 0, Ok(()));
+        for (key, shown) in &self.records {
+            let outcome = match act::settle(access, &trail, key, *shown, decision).await {
+                Ok(()) => decision.word(),
+                Err(error) if self.rows.is_some() && matches!(error.kind(), Kind::Refused | Kind::Absent) => {
+                    untouched += 1;
+                    "changed meanwhile"
+                }
+                Err(error) => return Err(error.into()),
+            };
+            if output.is_json() && reported.is_ok() {
+                reported = report(key, "outcome", outcome, output);
+            }
+        }
+        reported?;
+        match (&self.rows, self.records.as_slice()) {
+            _ if output.is_json() => {}
+            (None, [(key, _), ..]) => output.line(format!("{} is {}", called(key), decision.means()))?,
+            (_, records) => output.line(format!(
+                "{} settled, {untouched} had changed meanwhile and were not touched",
+                records.len() - untouched
+            ))?,
+        }
+        Ok(if untouched > 0 { End::Refused } else { End::Done })
     }
 }
 
 pub(crate) async fn resolve(resolve: &Resolve, access: &Access, output: &mut Output) -> Answer {
     let decision = resolve.word.decision()?;
     let chosen = resolve.choice.choose(&decision, access).await?;
+    for (_, shown) in &chosen.records {
+        decision.check(*shown)?;
+    }
     if decision.records() {
         chosen.check(&resolve.word, access).await?;
     }
-    carry_out(&chosen, (&decision, resolve.word.means()), &resolve.decider, access, output).await
+    chosen.settle(&decision, &resolve.decider, access, output).await
 }
 
 pub(crate) async fn forget(forget: &Forget, access: &Access, output: &mut Output) -> Answer {
-    let decision = Decision::Forget;
-    let chosen = forget.choice.choose(&decision, access).await?;
-    carry_out(&chosen, (&decision, "forgotten"), &forget.decider, access, output).await
+    let chosen = forget.choice.choose(&Decision::Forget, access).await?;
+    chosen.settle(&Decision::Forget, &forget.decider, access, output).await
 }
 
-async fn carry_out(
-    chosen: &Chosen,
-    (decision, means): (&Decision, &str),
-    decider: &Decider,
-    access: &Access,
-    output: &mut Output,
-) -> Answer {
-    let records = chosen.records();
-    if let Chosen::One(_, shown, _) = chosen {
-        decision.check(*shown)?;
+pub(crate) async fn record(record: &Record, access: &Access, output: &mut Output) -> Answer {
+    let decision = record.word.decision()?;
+    if !decision.records() {
+        return Err(Trouble::usage("missing result: give `--completed`, `--failed` or `--http`"));
     }
-    if records.is_empty() {
-        return Ok(End::Nothing);
-    }
-    if let (Chosen::Many(records), false) = (chosen, output.is_json()) {
-        let rows: Vec<_> = records.iter().map(|(listed, now)| record_row(listed, *now, false)).collect();
-        output.table(record_head(false), &rows)?;
-        output.flush()?;
-    }
-    let question = chosen.question(decision, means);
-    if decider.dry_run {
-        for (key, _) in records.iter().filter(|_| output.is_json()).collect::<Vec<_>>() {
-            report(key, "would_be", decision.word(), output)?;
-        }
-        if !output.is_json() {
-            output.line(format!("{question} Nothing was done: this is a dry run."))?;
-        }
-        return Ok(End::Done);
-    }
-    decider.ask(&question)?;
-    // A reader that goes away leaves no decision undone.
-    let (trail, mut untouched, mut reported) = (decider.trail(), 0, Ok(()));
-    for (key, shown) in &records {
-        let outcome = match act::settle(access, &trail, key, *shown, decision).await {
-            Ok(()) => decision.word(),
-            Err(error)
-                if matches!(chosen, Chosen::Many(_))
-                    && matches!(error.kind(), Kind::Refused | Kind::Absent) =>
-            {
-                untouched += 1;
-                "changed meanwhile"
-            }
-            Err(error) => return Err(error.into()),
-        };
-        if output.is_json() && reported.is_ok() {
-            reported = report(key, "outcome", outcome, output);
-        }
-    }
-    reported?;
-    match chosen {
-        _ if output.is_json() => {}
-        Chosen::One(key, ..) => output.line(format!("{} is {means}", called(key)))?,
-        Chosen::Many(_) => output.line(format!(
-            "{} settled, {untouched} had changed meanwhile and were not touched",
-            records.len() - untouched
-        ))?,
-    }
-    Ok(if untouched > 0 { End::Refused } else { End::Done })
+    let key = record.target.exact(access)?;
+    act::check_scope(key.scope())?;
+    evidence::is_findable(access).await?;
+    act::check_free(access, &key).await?;
+    let chosen = Chosen { records: vec![(key, Shown::Absent(record.ttl))], rows: None };
+    chosen.check(&record.word, access).await?;
+    chosen.settle(&decision, &record.decider, access, output).await
 }
 
 fn report(key: &RecordKey, field: &str, word: &str, output: &mut Output) -> Answer<()> {
     let mut line = name_json(key, false);
     line[field] = word.into();
     Ok(output.line(line.to_string())?)
-}
-
-pub(crate) async fn record(record: &Record, access: &Access, output: &mut Output) -> Answer {
-    let decision = record.word.decision()?;
-    let Decision::Record(verdict, result) = &decision else {
-        return Err(Trouble::usage("missing result: give `--completed`, `--failed` or `--http`"));
-    };
-    let key = record.target.exact(access)?;
-    act::check_scope(key.scope())?;
-    evidence::is_findable(access).await?;
-    act::check_free(access, &key).await?;
-    record.word.check(evidence::of_scope(access, key.scope()).await?, access).await?;
-    let question = format!("This records {} as {}.", called(&key), record.word.means());
-    if record.decider.dry_run {
-        output.line(format!("{question} Nothing was done: this is a dry run."))?;
-        return Ok(End::Done);
-    }
-    record.decider.ask(&question)?;
-    act::record(access, &record.decider.trail(), &key, (*verdict, result), record.ttl).await?;
-    if output.is_json() {
-        report(&key, "outcome", decision.word(), output)?;
-    } else {
-        output.line(format!("{} is {}", called(&key), record.word.means()))?;
-    }
-    Ok(End::Done)
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::Parser;
-    use idem_core::listing::{Cursor, List, Page};
-    use idem_core::protocol::{Answer as Answered, Claim, ClaimAnswer, Complete, OnCrash, Owner, Request};
-    use idem_core::protocol::{StoredResult, Verdict};
-    use idem_core::{Fence, Store, StoreError, listing};
-    use idem_runtime::MemoryStore;
-    use idem_wrappers::{KeyRing, StoreExt as _};
-
-    use super::*;
-
-    const MINUTE: Duration = Duration::from_secs(60);
-
-    #[derive(Parser)]
-    struct Chooses {
-        #[command(flatten)]
-        choice: Choice,
-    }
-
-    #[derive(Parser)]
-    struct Says {
-        #[command(flatten)]
-        word: Word,
-    }
-
-    fn key(text: &str) -> RecordKey {
-        listing::name("shop.charge", text).unwrap()
-    }
-
-    async fn claimed<S: Store>(store: &S, key: &RecordKey) -> (Owner, Fence) {
-        let claim = Claim::new(Owner::random(), MINUTE, MINUTE).with_on_crash(OnCrash::InDoubt);
-        let ClaimAnswer::Granted(grant) = store.claim(key, &claim).await.unwrap() else {
-            panic!("not granted")
-        };
-        (claim.owner, grant.fence)
-    }
-
-    /// A store whose walks have a second page, an hour after the first.
-    #[derive(Clone)]
-    struct Slow(MemoryStore);
-
-    impl Store for Slow {
-        async fn apply(&self, key: &RecordKey, request: Request) -> Result<Answered, StoreError> {
-            self.0.apply(key, request).await
-        }
-
-        async fn get(&self, key: &RecordKey) -> Result<Option<StoredRecord>, StoreError> {
-            self.0.get(key).await
-        }
-
-        async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
-            self.0.forget(key).await
-        }
-
-        async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
-            self.0.purge(limit).await
-        }
-
-        async fn list(&self, request: &List) -> Result<Page, StoreError> {
-            let mut page = self.0.list(request).await?;
-            match request.after {
-                None => page.next = Some(Cursor::from_bytes(Vec::new())),
-                Some(_) => page = Page::new(page.now.after(60 * MINUTE)),
-            }
-            Ok(page)
-        }
-    }
-
-    #[tokio::test]
-    async fn a_lease_is_judged_by_the_time_when_its_record_was_read() {
-        let store = Slow(MemoryStore::new());
-        claimed(&store, &key("order-1")).await;
-        let line = Chooses::try_parse_from(["idem", "--all", "--scope", "shop.charge"]).unwrap();
-        let chosen = line.choice.choose(&Decision::Release, &Access::new(store)).await;
-        assert!(chosen.is_ok_and(|chosen| chosen.records().is_empty()));
-    }
-
-    #[tokio::test]
-    async fn a_record_that_has_gone_does_not_spare_its_operation_the_check() {
-        let store = MemoryStore::new();
-        let sealed = store.clone().encrypted(KeyRing::new(1, &[7; 32]));
-        let (owner, fence) = claimed(&sealed, &key("done")).await;
-        let result = StoredResult::Value("1".into());
-        let done = Complete::new(owner, fence, Verdict::Completed, result, MINUTE);
-        sealed.complete(&key("done"), &done).await.unwrap();
-        let (owner, fence) = claimed(&store, &key("there")).await;
-        let record = StoredRecord::new(State::InDoubt, owner, fence);
-        let listed = |name| (Listed::new(key(name), record.clone()), Timestamp::default());
-        let says = Says::try_parse_from(["idem", "--completed", "1", "--unencrypted"]).unwrap();
-        let chosen = Chosen::Many(vec![listed("gone"), listed("there")]);
-        let checked = chosen.check(&says.word, &Access::new(store)).await;
-        assert!(matches!(checked, Err(Trouble::Said(End::Unusable, _))));
-    }
 }

@@ -3,7 +3,6 @@
 use clap::Args;
 use idem_operate_kit::Access;
 use idem_operate_kit::audit::entries;
-use idem_operate_kit::text::date;
 
 use super::end::{Answer, End};
 use super::output::Output;
@@ -33,26 +32,7 @@ pub(crate) async fn run(audit: &Audit, access: &Access, output: &mut Output) -> 
     if entries.is_empty() {
         return Ok(End::Nothing);
     }
-    if output.is_json() {
-        for entry in &entries {
-            let mut line = entry.what.clone();
-            line["at"] = date(entry.at).into();
-            output.line(line.to_string())?;
-        }
-        return Ok(End::Done);
-    }
-    let fields = ["by", "action", "scope", "digest", "was", "outcome", "reason"];
-    let rows: Vec<[String; 8]> = entries
-        .iter()
-        .map(|entry| {
-            let mut row: [String; 8] = Default::default();
-            row[0] = date(entry.at);
-            for (place, field) in row[1..].iter_mut().zip(fields) {
-                *place = entry.text(field);
-            }
-            row
-        })
-        .collect();
-    output.table(["AT", "BY", "ACTION", "SCOPE", "DIGEST", "WAS", "OUTCOME", "REASON"], &rows)?;
+    let fields = ["at", "by", "action", "scope", "digest", "was", "outcome", "reason"];
+    output.objects(fields, &entries.into_iter().map(|entry| entry.what).collect::<Vec<_>>())?;
     Ok(End::Done)
 }

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use idem_console::{Console as Pages, Login};
-use idem_operate_kit::Access;
+use idem_operate_kit::{Access, Kind};
 
 use super::end::{Answer, End, Trouble};
 use super::output::Output;
+use super::place::text;
 
 /// The shortest token, in bytes: a shorter one could be guessed.
 const SHORTEST_TOKEN: usize = 16;
@@ -53,9 +54,7 @@ impl Console {
             }
             return Ok((Login::random_token(), true));
         };
-        let token = std::fs::read_to_string(file)
-            .map_err(|error| Trouble::usage(format!("cannot read {}: {error}", file.display())))?;
-        let token = token.trim().to_owned();
+        let token = text(file)?.trim().to_owned();
         if token.len() < SHORTEST_TOKEN {
             return Err(Trouble::usage(format!(
                 "the token must have at least {SHORTEST_TOKEN} bytes, better 32 random ones"
@@ -68,7 +67,7 @@ impl Console {
 pub(crate) async fn run(console: &Console, access: Access, costly: bool, output: &mut Output) -> Answer {
     let (token, is_made_up) = console.token()?;
     let cannot = |error: std::io::Error| {
-        Trouble::new(End::Unusable, format!("cannot listen on {}: {error}", console.listen))
+        Trouble::new(Kind::Unusable, format!("cannot listen on {}: {error}", console.listen))
     };
     let listener = tokio::net::TcpListener::bind(console.listen).await.map_err(cannot)?;
     let address = listener.local_addr().map_err(cannot)?;

@@ -3,9 +3,10 @@
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 
 use clap::Args;
+use idem_operate_kit::Kind;
 use idem_operate_kit::audit::Trail;
 
-use super::end::{Answer, End, Trouble};
+use super::end::{Answer, Trouble};
 
 /// Who decides and why, and whether to ask.
 #[derive(Args)]
@@ -39,7 +40,7 @@ impl Decider {
         if !io::stdin().is_terminal() {
             let text =
                 format!("{what} There is no terminal to confirm this: give `--yes`. Nothing was done.");
-            return Err(Trouble::new(End::Unconfirmed, text));
+            return Err(Trouble::new(Kind::Unconfirmed, text));
         }
         let mut terminal = io::stderr().lock();
         write!(terminal, "{what} Type yes to continue: ")?;
@@ -48,7 +49,7 @@ impl Decider {
         io::stdin().lock().read_line(&mut line).map_err(|error| Trouble::input(&error))?;
         match line.trim() {
             "yes" | "y" => Ok(()),
-            _ => Err(Trouble::new(End::Unconfirmed, "nothing was done")),
+            _ => Err(Trouble::new(Kind::Unconfirmed, "nothing was done")),
         }
     }
 }

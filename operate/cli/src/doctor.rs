@@ -1,18 +1,19 @@
 //! `idem doctor`: checks whether the store's server can keep the guarantees.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use idem_core::inspection::{Inspection, Standing};
+use idem_core::inspection::{Finding, Inspection, Standing};
 use idem_core::protocol::{
     Claim, ClaimAnswer, Complete, OnCrash, Owner, Release, ReleaseCause, Renew, Resolution, StoredResult,
     Timestamp, Verdict,
 };
 use idem_core::{RecordKey, Store as _, StoreError, listing};
 use idem_operate_kit::text::{random_hex, safe, span};
-use idem_operate_kit::{Access, walk};
+use idem_operate_kit::{Access, Kind, walk};
 use idem_runtime::DynStore;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::end::{Answer, End, Trouble};
 use super::output::Output;
@@ -42,13 +43,9 @@ pub(crate) async fn run(doctor: &Doctor, access: &Access, output: &mut Output) -
     };
     found.find(Standing::Fine, "layers", layers.to_owned());
     clock(store, &mut found).await?;
-    let times = if doctor.read_only { Vec::new() } else { times(store).await? };
+    let times = if doctor.read_only { Vec::new() } else { medians(store).await? };
     let worst = found.findings.iter().map(|finding| finding.standing).max().unwrap_or(Standing::Fine);
-    if output.is_json() {
-        output.line(shown(&found, &times).to_string())?;
-    } else {
-        print(&found, &times, output)?;
-    }
+    print(&found, &times, output)?;
     Ok(if worst >= Standing::Weak { End::Weak } else { End::Done })
 }
 
@@ -80,86 +77,68 @@ async fn clock(store: &DynStore, found: &mut Inspection) -> Result<(), StoreErro
     Ok(())
 }
 
+/// How long each operation took, round by round.
+#[derive(Default)]
+struct Times(BTreeMap<&'static str, Vec<Duration>>);
+
+impl Times {
+    async fn of<T>(
+        &mut self,
+        operation: &'static str,
+        act: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let begin = Instant::now();
+        let done = act.await;
+        self.0.entry(operation).or_default().push(begin.elapsed());
+        done
+    }
+}
+
 /// The median time of each operation, on a key that is removed again.
-async fn times(store: &DynStore) -> Answer<Vec<(&'static str, Duration)>> {
-    let invalid = || Trouble::new(End::Unusable, "the temporary key is invalid");
+async fn medians(store: &DynStore) -> Answer<Vec<(&'static str, Duration)>> {
+    let invalid = || Trouble::new(Kind::Unusable, "the temporary key is invalid");
     let key = listing::name("idem.doctor", &random_hex()).ok_or_else(invalid)?;
-    let mut times: Vec<(&'static str, Vec<Duration>)> = Vec::new();
-    let mut ended = Ok(());
+    let mut times = Times::default();
     for number in 1..=ROUNDS {
         // Only the last round uses `in_doubt`: a key that is interrupted under it would stay for ever.
         let on_crash = if number == ROUNDS { OnCrash::InDoubt } else { OnCrash::Rerun };
-        ended = round(store, &key, on_crash, &mut times).await;
+        let ended = round(store, &key, on_crash, &mut times).await;
         // Removes the key also after a failure.
-        let begin = Instant::now();
-        let forgotten = store.forget(&key).await;
-        note(&mut times, "forget", begin);
-        if ended.is_err() || forgotten.is_err() {
-            ended = ended.and(forgotten.map(drop).map_err(Trouble::from));
-            break;
-        }
+        let forgotten = times.of("forget", store.forget(&key)).await;
+        ended?;
+        forgotten?;
     }
-    ended?;
-    Ok(times
-        .into_iter()
-        .map(|(name, mut each)| {
-            each.sort_unstable();
-            (name, each.get(each.len() / 2).copied().unwrap_or_default())
-        })
-        .collect())
+    let median = |mut each: Vec<Duration>| {
+        each.sort_unstable();
+        each.get(each.len() / 2).copied().unwrap_or_default()
+    };
+    Ok(times.0.into_iter().map(|(operation, each)| (operation, median(each))).collect())
 }
 
-fn note(times: &mut Vec<(&'static str, Vec<Duration>)>, name: &'static str, begin: Instant) {
-    let took = begin.elapsed();
-    match times.iter_mut().find(|(known, _)| *known == name) {
-        Some((_, each)) => each.push(took),
-        None => times.push((name, vec![took])),
-    }
-}
-
-async fn round(
-    store: &DynStore,
-    key: &RecordKey,
-    on_crash: OnCrash,
-    times: &mut Vec<(&'static str, Vec<Duration>)>,
-) -> Answer<()> {
+async fn round(store: &DynStore, key: &RecordKey, on_crash: OnCrash, times: &mut Times) -> Answer<()> {
     let owner = Owner::random();
     let claim = Claim::new(owner, Duration::from_secs(30), Duration::from_secs(60)).with_on_crash(on_crash);
-    let value = || StoredResult::Value(b"null".to_vec().into());
-    let mut begin = Instant::now();
-    let ClaimAnswer::Granted(grant) = store.claim(key, &claim).await? else {
-        return Err(Trouble::new(
-            End::Unusable,
-            "the store did not grant a new key: does another program use the scope `idem.doctor`?",
-        ));
+    let ClaimAnswer::Granted(grant) = times.of("claim", store.claim(key, &claim)).await? else {
+        let text = "the store did not grant a new key: does another program use the scope `idem.doctor`?";
+        return Err(Trouble::new(Kind::Unusable, text));
     };
-    note(times, "claim", begin);
-    let fence = grant.fence;
-    begin = Instant::now();
-    store.renew(key, &Renew::new(owner, fence, claim.lease)).await?;
-    note(times, "renew", begin);
-    begin = Instant::now();
-    store.get(key).await?;
-    note(times, "get", begin);
-    begin = Instant::now();
-    let cause = ReleaseCause::Abandoned;
-    store.release(key, &Release::new(owner, fence, cause)).await?;
-    note(times, "release", begin);
+    let (renew, release) = (
+        Renew::new(owner, grant.fence, claim.lease),
+        Release::new(owner, grant.fence, ReleaseCause::Abandoned),
+    );
+    times.of("renew", store.renew(key, &renew)).await?;
+    times.of("get", store.get(key)).await?;
+    times.of("release", store.release(key, &release)).await?;
     if on_crash == OnCrash::InDoubt {
-        begin = Instant::now();
-        store.resolve(key, &Resolution::Release).await?;
-        note(times, "resolve", begin);
+        times.of("resolve", store.resolve(key, &Resolution::Release)).await?;
     }
     let again = claim.clone().with_owner(Owner::random());
     if let ClaimAnswer::Granted(grant) = store.claim(key, &again).await? {
-        let (owner, fence, verdict, ttl) = (again.owner, grant.fence, Verdict::Completed, claim.ttl);
-        begin = Instant::now();
-        store.complete(key, &Complete::new(owner, fence, verdict, value(), ttl)).await?;
-        note(times, "complete", begin);
+        let value = StoredResult::Value(b"null".to_vec().into());
+        let complete = Complete::new(again.owner, grant.fence, Verdict::Completed, value, claim.ttl);
+        times.of("complete", store.complete(key, &complete)).await?;
     }
-    begin = Instant::now();
-    store.claim(key, &claim.with_owner(Owner::random())).await?;
-    note(times, "replay", begin);
+    times.of("replay", store.claim(key, &claim.with_owner(Owner::random()))).await?;
     Ok(())
 }
 
@@ -172,38 +151,25 @@ const fn word(standing: Standing) -> &'static str {
     }
 }
 
-fn shown(found: &Inspection, times: &[(&'static str, Duration)]) -> Value {
-    let findings: Vec<Value> = found
-        .findings
-        .iter()
-        .map(|finding| json!({ "standing": word(finding.standing), "subject": finding.subject, "text": finding.text }))
-        .collect();
-    let times: serde_json::Map<String, Value> =
-        times.iter().map(|(name, took)| ((*name).to_owned(), json!(took.as_secs_f64()))).collect();
-    json!({
-        "idem": env!("CARGO_PKG_VERSION"),
-        "server": found.server,
-        "findings": findings,
-        "seconds": times,
-    })
-}
-
 fn print(found: &Inspection, times: &[(&'static str, Duration)], output: &mut Output) -> std::io::Result<()> {
+    let object = |finding: &Finding| json!({ "standing": word(finding.standing), "subject": finding.subject, "text": finding.text });
+    let (version, findings) =
+        (env!("CARGO_PKG_VERSION"), found.findings.iter().map(object).collect::<Vec<_>>());
+    if output.is_json() {
+        let seconds: BTreeMap<_, _> = times.iter().map(|(name, took)| (*name, took.as_secs_f64())).collect();
+        let all =
+            json!({ "idem": version, "server": found.server, "findings": findings, "seconds": seconds });
+        return output.line(all.to_string());
+    }
     let server = if found.server.is_empty() { "of unknown kind" } else { &found.server };
-    output.line(format!("idem {}, server {}", env!("CARGO_PKG_VERSION"), safe(server)))?;
-    let rows: Vec<_> = found
-        .findings
-        .iter()
-        .map(|finding| [word(finding.standing).to_owned(), safe(&finding.subject), safe(&finding.text)])
-        .collect();
-    output.table(["", "WHAT", "HOW"], &rows)?;
+    output.line(format!("idem {version}, server {}", safe(server)))?;
+    output.objects(["standing", "subject", "text"], &findings)?;
     if !times.is_empty() {
         output.line("")?;
-        let rows: Vec<_> = times
-            .iter()
-            .map(|(name, took)| [(*name).to_owned(), format!("{:.2} ms", took.as_secs_f64() * 1e3)])
-            .collect();
-        output.table(["OPERATION", "MEDIAN"], &rows)?;
+        let row = |(name, took): &(&str, Duration)| {
+            [(*name).to_owned(), format!("{:.2} ms", took.as_secs_f64() * 1e3)]
+        };
+        output.table(["OPERATION", "MEDIAN"], &times.iter().map(row).collect::<Vec<_>>())?;
     }
     Ok(())
 }

@@ -1,45 +1,35 @@
 //! How a command ends: its exit code and error text.
 
 use std::io;
-use std::process::ExitCode;
 
 use idem_core::StoreError;
 use idem_operate_kit::{Error, Kind};
 
-/// The exit codes; the help and `docs/cli.md` explain them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How a command ended that did its work, by its exit code. Those of errors are the numbers of their [`Kind`]. The help and
+/// `docs/cli.md` explain them.
+#[derive(Clone, Copy)]
 pub(crate) enum End {
     Done = 0,
     Nothing = 1,
-    Usage = 2,
     Refused = 3,
-    Unreachable = 4,
-    Unusable = 5,
-    Unconfirmed = 6,
     Weak = 7,
-}
-
-impl From<End> for ExitCode {
-    fn from(end: End) -> Self {
-        Self::from(end as u8)
-    }
 }
 
 /// Why a command failed.
 pub(crate) enum Trouble {
-    /// An exit code, and the text for the user.
-    Said(End, String),
+    /// With the text for the user.
+    Error(Error),
     /// The command could not print.
     Output(io::Error),
 }
 
 impl Trouble {
-    pub(crate) fn new(end: End, text: impl Into<String>) -> Self {
-        Self::Said(end, text.into())
+    pub(crate) fn new(kind: Kind, text: impl Into<String>) -> Self {
+        Self::Error(Error::new(kind, text))
     }
 
     pub(crate) fn usage(text: impl Into<String>) -> Self {
-        Self::new(End::Usage, text)
+        Self::new(Kind::Usage, text)
     }
 
     /// Standard input, or a file, cannot be read.
@@ -56,20 +46,13 @@ impl From<io::Error> for Trouble {
 
 impl From<Error> for Trouble {
     fn from(error: Error) -> Self {
-        let end = match error.kind() {
-            Kind::Absent => End::Nothing,
-            Kind::Usage => End::Usage,
-            Kind::Refused => End::Refused,
-            Kind::Unreachable => End::Unreachable,
-            Kind::Unusable => End::Unusable,
-        };
-        Self::Said(end, error.to_string())
+        Self::Error(error)
     }
 }
 
 impl From<StoreError> for Trouble {
     fn from(error: StoreError) -> Self {
-        Error::from(error).into()
+        Self::Error(error.into())
     }
 }
 

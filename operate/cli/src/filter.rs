@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use idem_core::Scope;
 use idem_core::listing::{Listed, Page};
 use idem_core::protocol::{Record, State, Timestamp};
@@ -17,10 +18,10 @@ use super::end::Answer;
 #[derive(Args)]
 pub(crate) struct Filter {
     /// Only records in this state; can be repeated
-    #[arg(long, value_enum, value_delimiter = ',')]
-    pub(crate) state: Vec<StateName>,
+    #[arg(long, value_delimiter = ',', value_parser = state())]
+    state: Vec<Option<State>>,
     /// Only records first claimed longer ago than this, by the store's clock: 10m, 2h, 1d
-    #[arg(long, value_name = "SPAN", value_parser = older)]
+    #[arg(long, value_name = "SPAN", value_parser = span)]
     older: Option<Duration>,
     /// Only records in flight whose lease has expired: their workers are gone
     #[arg(long)]
@@ -30,34 +31,21 @@ pub(crate) struct Filter {
     key_prefix: String,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-pub(crate) enum StateName {
-    #[value(alias = "in_flight")]
-    InFlight,
-    Completed,
-    Failed,
-    Released,
-    #[value(alias = "in_doubt")]
-    InDoubt,
-    Unreadable,
-}
-
-impl StateName {
-    /// The state; `None` for records that cannot be read.
-    const fn state(self) -> Option<State> {
-        match self {
-            Self::InFlight => Some(State::InFlight),
-            Self::Completed => Some(State::Completed),
-            Self::Failed => Some(State::Failed),
-            Self::Released => Some(State::Released),
-            Self::InDoubt => Some(State::InDoubt),
-            Self::Unreadable => None,
-        }
-    }
+/// Parses a state; `None` stands for records that cannot be read.
+fn state() -> impl TypedValueParser<Value = Option<State>> {
+    PossibleValuesParser::new([
+        PossibleValue::new("in-flight").alias("in_flight"),
+        PossibleValue::new("completed"),
+        PossibleValue::new("failed"),
+        PossibleValue::new("released"),
+        PossibleValue::new("in-doubt").alias("in_doubt"),
+        PossibleValue::new("unreadable"),
+    ])
+    .map(|name| State::from_word(&name.replace('-', "_")))
 }
 
 /// Parses a span of time such as `10m`.
-pub(crate) fn older(text: &str) -> Result<Duration, String> {
+pub(crate) fn span(text: &str) -> Result<Duration, String> {
     let wrong = || "expected a span of time such as 30s, 10m, 2h or 7d".to_owned();
     // A day is always 24 hours, also where clocks change.
     let span: jiff::Span = text.parse().map_err(|_| wrong())?;
@@ -74,17 +62,24 @@ impl Filter {
 
     /// The states that are named, without that of records that cannot be read.
     pub(crate) fn states(&self) -> Vec<State> {
-        self.state.iter().filter_map(|name| name.state()).collect()
+        self.state.iter().copied().flatten().collect()
     }
 
     /// Whether records that cannot be read are named.
     pub(crate) fn names_unreadable(&self) -> bool {
-        self.state.iter().any(|name| name.state().is_none())
+        self.state.contains(&None)
     }
 
-    /// Whether lease and age are as they should be.
-    pub(crate) fn fits(&self, record: &Record, now: Timestamp) -> bool {
-        (!self.lapsed || is_lapsed(record, now))
+    /// Whether records in any state are meant, also those that cannot be read.
+    pub(crate) const fn is_of_any_state(&self) -> bool {
+        self.state.is_empty()
+    }
+
+    /// Whether state, lease and age are as they should be, and the record has not expired.
+    pub(crate) fn takes(&self, record: &Record, now: Timestamp, expired: bool) -> bool {
+        (self.state.is_empty() || self.state.contains(&Some(record.state)))
+            && (expired || !is_over(record, now))
+            && (!self.lapsed || is_lapsed(record, now))
             && self.older.is_none_or(|older| now.since(record.created_at) > older)
     }
 
@@ -109,9 +104,8 @@ impl Filter {
         let (mut chosen, mut names) = (Vec::new(), HashSet::new());
         let mut walk = self.walk(access, states, scope).await?;
         while let Some(Page { records, now, .. }) = walk.page().await? {
-            let live = records.into_iter().filter(|listed| !is_over(&listed.record, now));
-            let fitting = live.filter(|listed| self.fits(&listed.record, now));
-            let new = fitting.filter(|listed| names.insert(listed.key.clone()));
+            let matching = records.into_iter().filter(|listed| self.takes(&listed.record, now, false));
+            let new = matching.filter(|listed| names.insert(listed.key.clone()));
             chosen.extend(new.map(|listed| (listed, now)));
         }
         Ok(chosen)
@@ -124,11 +118,11 @@ mod tests {
 
     #[test]
     fn an_age_is_a_span_of_time() {
-        assert_eq!(older("10m"), Ok(Duration::from_secs(600)));
-        assert_eq!(older("1h 30m"), Ok(Duration::from_secs(5_400)));
-        assert_eq!(older("7d"), Ok(Duration::from_secs(7 * 86_400)));
+        assert_eq!(span("10m"), Ok(Duration::from_secs(600)));
+        assert_eq!(span("1h 30m"), Ok(Duration::from_secs(5_400)));
+        assert_eq!(span("7d"), Ok(Duration::from_secs(7 * 86_400)));
         for text in ["", "10", "soon", "-5m", "1mo"] {
-            assert!(older(text).is_err(), "{text}");
+            assert!(span(text).is_err(), "{text}");
         }
     }
 }

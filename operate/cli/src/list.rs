@@ -4,12 +4,11 @@ use std::collections::HashSet;
 use std::io::{self, Write as _};
 
 use clap::Args;
-use idem_core::listing::Listed;
-use idem_core::protocol::{Record, Timestamp};
+use idem_core::protocol::Timestamp;
 use idem_core::{RecordKey, StoreErrorKind};
-use idem_operate_kit::text::{is_over, name_json, record_head, record_json, record_row, safe, shown};
+use idem_operate_kit::text::{name_json, record_head, record_json, record_row, safe, shown};
 use idem_operate_kit::{Access, evidence, find, show};
-use serde_json::json;
+use serde_json::Value;
 
 use super::end::{Answer, End};
 use super::filter::Filter;
@@ -42,62 +41,11 @@ pub(crate) struct List {
     keys: bool,
 }
 
-impl List {
-    fn takes(&self, record: &Record, now: Timestamp) -> bool {
-        let states = self.filter.states();
-        (self.filter.state.is_empty() || states.contains(&record.state))
-            && (self.expired || !is_over(record, now))
-            && self.filter.fits(record, now)
-    }
-}
-
-/// Prints records as they arrive, in tables of `ROWS` rows.
-struct Printer<'o> {
-    output: &'o mut Output,
-    with_keys: bool,
-    rows: Vec<[String; 6]>,
-    listed: usize,
-}
-
-impl Printer<'_> {
-    fn record(&mut self, listed: &Listed, now: Timestamp) -> io::Result<()> {
-        if self.output.is_json() {
-            self.listed += 1;
-            return self.output.line(record_json(listed, now, self.with_keys).to_string());
-        }
-        self.row(record_row(listed, now, self.with_keys))
-    }
-
-    fn unreadable(&mut self, key: &RecordKey, as_json: bool) -> io::Result<()> {
-        if as_json || self.output.is_json() {
-            self.listed += 1;
-            let mut unreadable = name_json(key, self.with_keys);
-            unreadable["state"] = json!("unreadable");
-            return self.output.line(unreadable.to_string());
-        }
-        let nothing = String::new;
-        self.row([
-            shown(key, self.with_keys),
-            safe(key.scope().as_str()),
-            "unreadable".into(),
-            nothing(),
-            nothing(),
-            nothing(),
-        ])
-    }
-
-    fn row(&mut self, row: [String; 6]) -> io::Result<()> {
-        self.listed += 1;
-        self.rows.push(row);
-        if self.rows.len() < ROWS { Ok(()) } else { self.rows() }
-    }
-
-    fn rows(&mut self) -> io::Result<()> {
-        match std::mem::take(&mut self.rows) {
-            rows if rows.is_empty() => Ok(()),
-            rows => self.output.table(record_head(self.with_keys), &rows),
-        }
-    }
+/// A record that cannot be read, as JSON.
+fn unreadable(key: &RecordKey, with_key: bool) -> Value {
+    let mut line = name_json(key, with_key);
+    line["state"] = "unreadable".into();
+    line
 }
 
 /// The whole record as JSON. `None` if it was deleted meanwhile.
@@ -110,8 +58,7 @@ async fn whole(
     match store.get(key).await {
         Ok(record) => Ok(record.map(|record| show::json(key, record, now, list.keys, list.results))),
         Err(error) if error.kind() == StoreErrorKind::CorruptRecord => {
-            let mut line = name_json(key, list.keys);
-            line["state"] = "unreadable".into();
+            let mut line = unreadable(key, list.keys);
             line["error"] = error.to_string().into();
             Ok(Some(line.to_string()))
         }
@@ -127,40 +74,55 @@ pub(crate) async fn run(list: &List, access: &Access, output: &mut Output) -> An
         limit => limit.unwrap_or(100),
     };
     let store = evidence::readable(&access.store);
-    let mut printer = Printer { output, with_keys: list.keys, rows: Vec::new(), listed: 0 };
-    let (mut seen, mut more) = (HashSet::new(), false);
-    let with_unreadable = list.filter.state.is_empty() || list.filter.names_unreadable();
+    let head = record_head(list.keys);
+    let (mut rows, mut listed, mut seen, mut more) = (Vec::new(), 0, HashSet::new(), false);
+    let with_unreadable = list.filter.is_of_any_state() || list.filter.names_unreadable();
     // A store may leave out what it cannot read where it looks for states.
     let states = if with_unreadable { Vec::new() } else { list.filter.states() };
     let mut walk = list.filter.walk(access, states, scope).await?;
     'pages: while let Some(page) = walk.page().await? {
-        let unreadable = page.unreadable.iter().filter(|_| with_unreadable).map(|key| (key, None));
-        let matching = page.records.iter().filter(|listed| list.takes(&listed.record, page.now));
-        for (key, listed) in unreadable.chain(matching.map(|listed| (&listed.key, Some(listed)))) {
+        let now = page.now;
+        let unread = page.unreadable.iter().filter(|_| with_unreadable).map(|key| (key, None));
+        let matching = page.records.iter().filter(|read| list.filter.takes(&read.record, now, list.expired));
+        for (key, read) in unread.chain(matching.map(|read| (&read.key, Some(read)))) {
             // A walk may return a record twice.
             if (list.full || most < usize::MAX) && !seen.insert(key.clone()) {
                 continue;
             }
-            if printer.listed >= most {
+            if listed == most {
                 more = true;
                 break 'pages;
             }
-            match listed {
-                None => printer.unreadable(key, list.full)?,
-                Some(listed) if !list.full => printer.record(listed, page.now)?,
-                Some(_) => {
-                    if let Some(line) = whole(list, &store, key, page.now).await? {
-                        printer.listed += 1;
-                        printer.output.line(line)?;
-                    }
+            match read {
+                Some(_) if list.full => match whole(list, &store, key, now).await? {
+                    Some(line) => output.line(line)?,
+                    None => continue,
+                },
+                Some(read) if output.is_json() => {
+                    output.line(record_json(read, now, list.keys).to_string())?;
                 }
+                Some(read) => rows.push(record_row(read, now, list.keys)),
+                None if list.full || output.is_json() => {
+                    output.line(unreadable(key, list.keys).to_string())?
+                }
+                None => {
+                    let [state, nothing] = ["unreadable", ""].map(str::to_owned);
+                    let (name, scope) = (shown(key, list.keys), safe(key.scope().as_str()));
+                    rows.push([name, scope, state, nothing.clone(), nothing.clone(), nothing]);
+                }
+            }
+            listed += 1;
+            if rows.len() == ROWS {
+                output.table(head, &std::mem::take(&mut rows))?;
             }
         }
     }
-    printer.rows()?;
+    if !rows.is_empty() {
+        output.table(head, &rows)?;
+    }
     if more {
         // To standard error, because a program reads each line of the output as a record.
         let _ = writeln!(io::stderr(), "idem: there are more than {most}: give a higher `--limit`");
     }
-    Ok(if printer.listed == 0 { End::Nothing } else { End::Done })
+    Ok(if listed == 0 { End::Nothing } else { End::Done })
 }

@@ -16,7 +16,6 @@ mod outbox;
 mod output;
 mod place;
 mod purge;
-mod scopes;
 mod show;
 mod stats;
 mod target;
@@ -26,6 +25,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
+use idem_operate_kit::Kind;
 
 use self::end::{Answer, End, Trouble};
 use self::output::Output;
@@ -97,8 +97,6 @@ enum Command {
     Purge(purge::Purge),
     /// Count records by state and operation, with the oldest and the sizes; once, or again and again
     Stats(stats::Stats),
-    /// List the operations with records, or those that no catalogue contains
-    Scopes(scopes::Scopes),
     /// Check the store's server, its settings and its clock, and time each operation
     Doctor(doctor::Doctor),
     /// Serve a page for a browser: records in doubt and in flight, and forms to settle them
@@ -132,27 +130,27 @@ fn main() -> ExitCode {
     let ended = run(cli, &mut output);
     let flushed = output.flush();
     match ended.and_then(|end| flushed.map(|()| end).map_err(Trouble::from)) {
-        Ok(end) => end.into(),
+        Ok(end) => ExitCode::from(end as u8),
         // The reader of the pipe, such as `head`, has closed it.
         Err(Trouble::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe && !changes => {
-            End::Done.into()
+            ExitCode::SUCCESS
         }
-        Err(Trouble::Output(error)) => said(End::Unusable, &format!("cannot print: {error}")),
-        Err(Trouble::Said(end, text)) => said(end, &text),
+        Err(Trouble::Output(error)) => said(Kind::Unusable, &format!("cannot print: {error}")),
+        Err(Trouble::Error(error)) => said(error.kind(), &error.to_string()),
     }
 }
 
-fn said(end: End, text: &str) -> ExitCode {
+fn said(kind: Kind, text: &str) -> ExitCode {
     // A failure here cannot be reported anywhere.
     let _ = writeln!(io::stderr(), "idem: {text}");
-    end.into()
+    ExitCode::from(kind as u8)
 }
 
 fn run(cli: Cli, output: &mut Output) -> Answer {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Trouble::new(End::Unusable, format!("cannot start: {error}")))?;
+        .map_err(|error| Trouble::new(Kind::Unusable, format!("cannot start: {error}")))?;
     runtime.block_on(async {
         let place = cli.place;
         let costly = || Ok::<_, Trouble>(place.url()?.starts_with("dynamodb:"));
@@ -167,7 +165,6 @@ fn run(cli: Cli, output: &mut Output) -> Answer {
             Command::Outbox(outbox) => outbox::run(&outbox, &place, output).await,
             Command::Purge(purge) => purge::run(&purge, &place.open().await?.store, output).await,
             Command::Stats(stats) => stats::run(&stats, &place.open().await?.store, costly()?, output).await,
-            Command::Scopes(scopes) => scopes::run(&scopes, &place.open().await?.store, output).await,
             Command::Doctor(doctor) => doctor::run(&doctor, &place.open().await?, output).await,
             #[cfg(feature = "console")]
             Command::Console(console) => console::run(&console, place.open().await?, costly()?, output).await,

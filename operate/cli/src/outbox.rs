@@ -4,9 +4,9 @@ use std::io::{self, Write as _};
 
 use clap::{Args, Subcommand};
 use idem_operate_kit::audit::Deed;
-use idem_operate_kit::text::{safe, size};
+use idem_operate_kit::text::safe;
 use idem_operate_kit::{Access, Error, Kind};
-use idem_outbox::{MessageId, Outbox as Table, OutboxError};
+use idem_outbox::{MessageId, Outbox as Table, OutboxError, SetAside};
 use serde_json::json;
 
 use super::decision::Decider;
@@ -22,8 +22,6 @@ pub(crate) struct Outbox {
 
 #[derive(Subcommand)]
 enum What {
-    /// Count the messages: pending, set aside, published and kept
-    Stats,
     /// List the messages that were set aside
     List {
         /// How many messages to list at most
@@ -52,7 +50,7 @@ impl Outbox {
     pub(crate) const fn changes(&self) -> bool {
         match &self.what {
             What::Retry(one) | What::Discard(one) => !one.decider.dry_run,
-            What::Stats | What::List { .. } => false,
+            What::List { .. } => false,
         }
     }
 }
@@ -67,7 +65,7 @@ fn failed(error: OutboxError) -> Error {
 async fn open(place: &Place) -> Answer<Table> {
     let url = place.url()?;
     if !url.starts_with("postgres") {
-        return Err(Trouble::new(End::Usage, "an outbox is in a PostgreSQL database: give postgres://.."));
+        return Err(Trouble::usage("an outbox is in a PostgreSQL database: give postgres://.."));
     }
     let mut builder = Table::builder(&url).must_exist();
     let (schema, table) = place.table();
@@ -83,46 +81,15 @@ async fn open(place: &Place) -> Answer<Table> {
 pub(crate) async fn run(outbox: &Outbox, place: &Place, output: &mut Output) -> Answer {
     let table = open(place).await?;
     match &outbox.what {
-        What::Stats => stats(&table, output).await,
         What::List { limit, errors } => list(&table, *limit, *errors, output).await,
         What::Retry(one) => {
-            let question = "A relay publishes the message again.";
-            Box::pin(settle(one, "retried", question, place, output, async |id| table.retry(id).await)).await
+            one.settle("retried", "A relay publishes the message again.", &table, place, output).await
         }
         What::Discard(one) => {
             let question = "This deletes the message: it is never published.";
-            Box::pin(settle(one, "discarded", question, place, output, async |id| table.discard(id).await))
-                .await
+            one.settle("discarded", question, &table, place, output).await
         }
     }
-}
-
-async fn stats(table: &Table, output: &mut Output) -> Answer {
-    let counts = table.counts().await.map_err(failed)?;
-    let oldest = counts.oldest_pending.map(|age| age.as_secs_f64());
-    let figures = [
-        ("pending", counts.pending),
-        ("set_aside", counts.set_aside),
-        ("published", counts.published),
-        ("blocked_topics", counts.blocked_topics),
-    ];
-    if output.is_json() {
-        let mut line = json!({ "oldest_pending_seconds": oldest });
-        for (name, count) in figures {
-            line[name] = count.into();
-        }
-        output.line(line.to_string())?;
-    } else {
-        for (name, count) in figures {
-            output.line(format!("{name:<16}{count}"))?;
-        }
-        output.line(format!(
-            "{:<16}{}",
-            "oldest_pending",
-            oldest.map_or("-".to_owned(), |age| format!("{age:.0}s"))
-        ))?;
-    }
-    Ok(End::Done)
 }
 
 async fn list(table: &Table, limit: usize, errors: bool, output: &mut Output) -> Answer {
@@ -130,46 +97,29 @@ async fn list(table: &Table, limit: usize, errors: bool, output: &mut Output) ->
     if found.is_empty() {
         return Ok(End::Nothing);
     }
-    if output.is_json() {
-        for message in &found {
-            let since = message.since.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-            let mut line = json!({
-                "id": message.id.as_str(),
-                "topic": message.topic,
-                "sequence": message.sequence,
-                "payload_bytes": message.payload_bytes,
-                "attempts": message.attempts,
-                "since": jiff::Timestamp::from_second(i64::try_from(since.as_secs()).unwrap_or(0)).ok().map(|at| at.to_string()),
-                "blocks": message.blocks,
-            });
-            if errors {
-                line["error"] = message.error.clone().into();
-            }
-            output.line(line.to_string())?;
-        }
-        return Ok(End::Done);
-    }
-    let rows: Vec<[String; 7]> = found
-        .iter()
-        .map(|message| {
-            [
-                safe(message.id.as_str()),
-                safe(&message.topic),
-                message.sequence.to_string(),
-                message.attempts.to_string(),
-                size(message.payload_bytes),
-                if message.blocks { "blocks its topic" } else { "" }.to_owned(),
-                if errors { safe(message.error.as_deref().unwrap_or("")) } else { String::new() },
-            ]
+    let object = |message: &SetAside| {
+        json!({
+            "id": message.id.as_str(),
+            "topic": message.topic,
+            "sequence": message.sequence,
+            "payload_bytes": message.payload_bytes,
+            "attempts": message.attempts,
+            "since": jiff::Timestamp::try_from(message.since).ok().map(|at| format!("{at:.0}")),
+            "blocks": message.blocks,
+            "error": message.error.as_ref().filter(|_| errors),
         })
-        .collect();
-    output.table(["ID", "TOPIC", "SEQUENCE", "ATTEMPTS", "PAYLOAD", "", ""], &rows)?;
+    };
+    let fields = ["id", "topic", "sequence", "attempts", "payload_bytes", "since", "blocks", "error"];
+    output.objects(fields, &found.iter().map(object).collect::<Vec<_>>())?;
     Ok(End::Done)
 }
 
 /// Whether the store says that no schema has the table. A table of somebody else, or in another schema, is another text.
-fn is_missing(text: &str) -> bool {
-    text.contains("there is no table") && text.contains("of idem's in this database")
+fn is_missing(error: &Error) -> bool {
+    let text = error.to_string();
+    error.kind() == Kind::Unusable
+        && text.contains("there is no table")
+        && text.contains("of idem's in this database")
 }
 
 /// The records in the outbox's database, in the table with the default name, for the trail. `None` if there is no such table: a
@@ -177,7 +127,7 @@ fn is_missing(text: &str) -> bool {
 async fn records(place: &Place) -> Answer<Option<Access>> {
     match place.open_records().await {
         Ok(access) => Ok(Some(access)),
-        Err(Trouble::Said(End::Unusable, text)) if is_missing(&text) => {
+        Err(Trouble::Error(error)) if is_missing(&error) => {
             // A failure here cannot be reported anywhere.
             let _ = writeln!(io::stderr(), "idem: this database has no records, so there is no audit trail");
             Ok(None)
@@ -186,40 +136,40 @@ async fn records(place: &Place) -> Answer<Option<Access>> {
     }
 }
 
-async fn settle(
-    one: &One,
-    action: &'static str,
-    question: &str,
-    place: &Place,
-    output: &mut Output,
-    act: impl AsyncFnOnce(&MessageId) -> Result<bool, OutboxError>,
-) -> Answer {
-    let id = MessageId::new(&one.id).map_err(failed)?;
-    // Before the question: where there are records, nothing is done without an entry in the trail.
-    let records = records(place).await?;
-    if one.decider.dry_run {
-        output.line(format!("{question} Nothing was done: this is a dry run."))?;
-        return Ok(End::Done);
-    }
-    one.decider.ask(question)?;
-    let done = async {
-        match act(&id).await.map_err(failed)? {
-            true => Ok(()),
-            false => Err(Error::new(Kind::Absent, "no message with this id is set aside; nothing was done")),
+impl One {
+    async fn settle(
+        &self,
+        action: &'static str,
+        question: &str,
+        table: &Table,
+        place: &Place,
+        output: &mut Output,
+    ) -> Answer {
+        let id = MessageId::new(&self.id).map_err(failed)?;
+        // Before the question: where there are records, nothing is done without an entry in the trail.
+        let records = records(place).await?;
+        if self.decider.dry_run {
+            output.line(format!("{question} Nothing was done: this is a dry run."))?;
+            return Ok(End::Done);
         }
-    };
-    match records {
-        Some(access) => {
-            let deed = Deed { action, scope: "idem.outbox", digest: safe(id.as_str()), seen: None };
-            one.decider.trail().around(&access.store, &deed, done).await?;
+        self.decider.ask(question)?;
+        let done = async {
+            let settled = match action {
+                "retried" => table.retry(&id).await,
+                _ => table.discard(&id).await,
+            };
+            let absent = "no message with this id is set aside; nothing was done";
+            if settled.map_err(failed)? { Ok(()) } else { Err(Error::new(Kind::Absent, absent)) }
+        };
+        match records {
+            Some(access) => {
+                let deed = Deed { action, scope: "idem.outbox", digest: safe(id.as_str()), seen: None };
+                self.decider.trail().around(&access.store, &deed, done).await?;
+            }
+            None => done.await?,
         }
-        None => done.await?,
+        let outcome = json!({ "id": id.as_str(), "outcome": action });
+        output.outcome(&outcome, format!("the message is {action}"))?;
+        Ok(End::Done)
     }
-    let text = format!("the message is {action}");
-    output.line(if output.is_json() {
-        json!({ "id": id.as_str(), "outcome": action }).to_string()
-    } else {
-        text
-    })?;
-    Ok(End::Done)
 }

@@ -2,6 +2,9 @@
 
 use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write as _};
 
+use idem_operate_kit::text::safe;
+use serde_json::Value;
+
 /// Where a command prints to.
 pub(crate) struct Output {
     to: BufWriter<Stdout>,
@@ -31,6 +34,26 @@ impl Output {
 
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.to.flush()
+    }
+
+    /// Prints an outcome: as an object, or in words.
+    pub(crate) fn outcome(&mut self, object: &Value, words: String) -> io::Result<()> {
+        let text = if self.json { object.to_string() } else { words };
+        self.line(text)
+    }
+
+    /// Prints objects: one per line, or as a table of these fields.
+    pub(crate) fn objects<const N: usize>(&mut self, fields: [&str; N], objects: &[Value]) -> io::Result<()> {
+        if self.json {
+            return objects.iter().try_for_each(|object| self.line(object.to_string()));
+        }
+        let cell = |value: &Value| match value {
+            Value::Null => "-".to_owned(),
+            Value::String(text) => safe(text),
+            value => value.to_string(),
+        };
+        let rows: Vec<_> = objects.iter().map(|object| fields.map(|field| cell(&object[field]))).collect();
+        self.table(fields.map(str::to_uppercase).each_ref().map(String::as_str), &rows)
     }
 
     /// Prints columns as wide as their longest text, aligned to the left.

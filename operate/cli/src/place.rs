@@ -2,9 +2,10 @@
 //!
 //! Owns where those come from. They are never arguments: other users of the machine can see a command line.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use hex::FromHex as _;
 use idem_cli::store::{FORMS, Names, StoreUrl};
 use idem_operate_kit::Access;
 use idem_wrappers::KeyRing;
@@ -47,11 +48,7 @@ impl Place {
     pub(crate) fn url(&self) -> Answer<String> {
         match (&self.store, &self.store_file) {
             (Some(url), _) => Ok(url.clone()),
-            (None, Some(file)) => {
-                let url = std::fs::read_to_string(file)
-                    .map_err(|error| Trouble::usage(format!("cannot read {}: {error}", file.display())))?;
-                Ok(url.trim().to_owned())
-            }
+            (None, Some(file)) => Ok(text(file)?.trim().to_owned()),
             (None, None) => Err(Trouble::usage(format!(
                 "missing store: give `--store`, `--store-file` or IDEM_STORE: {FORMS}; see `idem --help`"
             ))),
@@ -101,7 +98,7 @@ impl Place {
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
             let (number, digits) = line.split_once(char::is_whitespace).ok_or_else(wrong_ring)?;
             let number: u32 = number.parse().map_err(|_| wrong_ring())?;
-            let key = from_hex(digits.trim()).ok_or_else(wrong_ring)?;
+            let key = <[u8; 32]>::from_hex(digits.trim()).map_err(|_| wrong_ring())?;
             ring = Some(match ring {
                 None => KeyRing::new(number, &key),
                 Some(ring) => {
@@ -115,7 +112,7 @@ impl Place {
     fn secret(&self) -> Answer<Option<[u8; 32]>> {
         let Some(bytes) = given(self.key_secret_file.as_ref(), "IDEM_KEY_SECRET")? else { return Ok(None) };
         let raw = <[u8; 32]>::try_from(bytes.as_slice()).ok();
-        let written = || from_hex(str::from_utf8(&bytes).ok()?.trim());
+        let written = || <[u8; 32]>::from_hex(bytes.trim_ascii()).ok();
         let wrong = || {
             Trouble::usage("the secret of key digests must be 64 hexadecimal digits, or a file of 32 bytes")
         };
@@ -130,27 +127,19 @@ fn wrong_ring() -> Trouble {
     )
 }
 
-/// The content of a file, or of this environment variable.
-fn given(file: Option<&PathBuf>, variable: &str) -> Answer<Option<Vec<u8>>> {
-    match file {
-        Some(file) => std::fs::read(file)
-            .map(Some)
-            .map_err(|error| Trouble::usage(format!("cannot read {}: {error}", file.display()))),
-        None => Ok(std::env::var(variable).ok().map(String::into_bytes)),
-    }
+/// The content of a file.
+pub(crate) fn content(file: &Path) -> Answer<Vec<u8>> {
+    std::fs::read(file).map_err(|error| Trouble::usage(format!("cannot read {}: {error}", file.display())))
 }
 
-fn from_hex(digits: &str) -> Option<[u8; 32]> {
-    let mut bytes = [0; 32];
-    let pairs = digits.as_bytes().as_chunks::<2>();
-    if pairs.0.len() != bytes.len() || !pairs.1.is_empty() {
-        return None;
-    }
-    for (byte, pair) in bytes.iter_mut().zip(pairs.0) {
-        if !pair.iter().all(u8::is_ascii_hexdigit) {
-            return None;
-        }
-        *byte = u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()?;
-    }
-    Some(bytes)
+/// The same, as text.
+pub(crate) fn text(file: &Path) -> Answer<String> {
+    let wrong = |_| Trouble::usage(format!("{} is not UTF-8", file.display()));
+    String::from_utf8(content(file)?).map_err(wrong)
+}
+
+/// The content of a file, or of this environment variable.
+fn given(file: Option<&PathBuf>, variable: &str) -> Answer<Option<Vec<u8>>> {
+    let of_variable = || std::env::var(variable).ok().map(String::into_bytes);
+    file.map_or_else(|| Ok(of_variable()), |file| content(file).map(Some))
 }

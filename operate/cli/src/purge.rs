@@ -28,10 +28,6 @@ pub(crate) async fn run(purge: &Purge, store: &DynStore, output: &mut Output) ->
         }
         deleted += now;
     }
-    if output.is_json() {
-        output.line(json!({ "deleted": deleted }).to_string())?;
-    } else {
-        output.line(format!("{deleted} expired records deleted"))?;
-    }
+    output.outcome(&json!({ "deleted": deleted }), format!("{deleted} expired records deleted"))?;
     Ok(End::Done)
 }

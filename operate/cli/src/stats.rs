@@ -1,5 +1,7 @@
 //! `idem stats`: the figures, once or again and again.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -9,32 +11,38 @@ use idem_operate_kit::figures::{Counted, Look};
 use idem_operate_kit::text::{date, record_head, record_json, record_row};
 use idem_operate_kit::walk::Walk;
 use idem_operate_kit::{Result, figures, find, prometheus};
-use idem_runtime::DynStore;
+use idem_runtime::{Catalogue, DynStore};
 
 use super::end::{Answer, End, Trouble};
+use super::filter::span;
 use super::output::Output;
+use super::place::text;
 
 /// Moves the cursor to the upper left corner and clears the screen.
 const CLEAR: &str = "\x1b[H\x1b[2J";
+
+/// How many records in flight and in doubt are shown, the oldest first.
+const ROWS: usize = 20;
 
 #[derive(Args)]
 pub(crate) struct Stats {
     /// Only records of this operation
     #[arg(long)]
     scope: Option<String>,
+    /// Only operations that this catalogue does not contain, a file as `assert_catalogue` checks it: renamed, or gone. Repeat it
+    /// for each program that uses the store
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["scope", "watch"])]
+    catalogue: Vec<PathBuf>,
     /// The output format: prometheus is for the textfile collector of Prometheus' node exporter
     #[arg(long, value_enum, default_value_t = Format::Table, conflicts_with = "watch")]
     format: Format,
     /// Print the figures and the open records again and again, until it is interrupted
     #[arg(long)]
     watch: bool,
-    /// Seconds between two rounds; each round reads the whole store. 2 unless given, and 60 on DynamoDB, where a round
+    /// The time between two rounds; each round reads the whole store. 2s unless given, and 60s on DynamoDB, where a round
     /// costs the read units of the whole table
-    #[arg(long, value_name = "SECONDS", requires = "watch")]
-    interval: Option<f64>,
-    /// How many records to show of those in flight and in doubt, the oldest first
-    #[arg(long, default_value_t = 20, value_name = "N", requires = "watch")]
-    rows: usize,
+    #[arg(long, value_name = "SPAN", value_parser = span, requires = "watch")]
+    interval: Option<Duration>,
     /// How many rounds to run
     #[arg(long, value_name = "N", requires = "watch")]
     times: Option<u64>,
@@ -49,9 +57,20 @@ enum Format {
     Prometheus,
 }
 
-async fn look(store: &DynStore, scope: Option<Scope>, rows: usize) -> Result<Look> {
+/// The scopes of all catalogues.
+fn claimed(files: &[PathBuf]) -> Answer<BTreeSet<String>> {
+    let mut claimed = BTreeSet::new();
+    for file in files {
+        let wrong = |why| Trouble::usage(format!("cannot read the catalogue {}: {why}", file.display()));
+        let catalogue = Catalogue::parse(&text(file)?).map_err(wrong)?;
+        claimed.extend(catalogue.operations().iter().filter_map(|operation| operation.scope.clone()));
+    }
+    Ok(claimed)
+}
+
+async fn look(store: &DynStore, scope: Option<Scope>) -> Result<Look> {
     let is_open = |state| matches!(state, State::InFlight | State::InDoubt);
-    figures::look(Walk::new(store, Vec::new(), scope), rows, is_open).await
+    figures::look(Walk::new(store, Vec::new(), scope), ROWS, is_open).await
 }
 
 fn print(counted: &Counted, output: &mut Output) -> std::io::Result<()> {
@@ -81,7 +100,11 @@ pub(crate) async fn run(stats: &Stats, store: &DynStore, costly: bool, output: &
     if stats.watch {
         return watch(stats, store, scope, costly, output).await;
     }
-    let counted = look(store, scope, 0).await?.counted;
+    let claimed = claimed(&stats.catalogue)?;
+    let mut counted = look(store, scope).await?.counted;
+    if !stats.catalogue.is_empty() {
+        counted.scopes.retain(|scope, _| !claimed.contains(scope));
+    }
     match stats.format {
         Format::Prometheus => {
             output.text(&prometheus::text(&counted))?;
@@ -100,12 +123,11 @@ async fn watch(
     costly: bool,
     output: &mut Output,
 ) -> Answer {
-    let seconds = stats.interval.unwrap_or(if costly { 60.0 } else { 2.0 }).max(0.1);
-    let interval = Duration::try_from_secs_f64(seconds)
-        .map_err(|_| Trouble::usage("`--interval` must be a number of seconds"))?;
+    let interval = stats.interval.unwrap_or(Duration::from_secs(if costly { 60 } else { 2 }));
+    let interval = interval.max(Duration::from_millis(100));
     let mut rounds = stats.times;
     loop {
-        let seen = look(store, scope.clone(), stats.rows).await;
+        let seen = look(store, scope.clone()).await;
         rounds = rounds.map(|rounds| rounds.saturating_sub(1));
         if output.is_terminal() && !output.is_json() {
             output.text(CLEAR)?;

@@ -28,28 +28,11 @@ pub enum StoreUrl {
     /// `sqlite:FILE`.
     #[cfg(feature = "sqlite")]
     Sqlite(std::path::PathBuf),
-    /// `redis://..` or `rediss://..`, with `?replicas=N` to wait for N replicas.
+    /// `redis://..`, `redis-cluster://[user:password@]host:port,host:port` or
+    /// `redis-sentinel://[user:password@]SERVICE@host:port,host:port`, or `rediss..` with TLS. A server and sentinels take
+    /// `?replicas=N` to wait for N replicas.
     #[cfg(feature = "redis")]
-    Redis {
-        /// The URL without `?replicas=N`.
-        url: String,
-        /// How many replicas must acknowledge a claim and a result.
-        replicas: u32,
-    },
-    /// `redis-cluster://[user:password@]host:port,host:port`, or `rediss-cluster://..`.
-    #[cfg(feature = "redis-cluster")]
-    RedisCluster(Vec<String>),
-    /// `redis-sentinel://[user:password@]SERVICE@host:port,host:port`, with `?replicas=N` to wait for N replicas, or
-    /// `rediss-sentinel://..`.
-    #[cfg(feature = "redis-sentinel")]
-    RedisSentinel {
-        /// The name of the master.
-        service: String,
-        /// The URLs of the sentinels.
-        sentinels: Vec<String>,
-        /// How many replicas must acknowledge a claim and a result.
-        replicas: u32,
-    },
+    Redis(idem_redis::RedisStoreBuilder),
     /// `postgres://..`.
     #[cfg(feature = "postgres")]
     Postgres(String),
@@ -59,14 +42,9 @@ pub enum StoreUrl {
     /// `dynamodb://TABLE`.
     #[cfg(feature = "dynamodb")]
     DynamoDb(crate::dynamodb::Table),
-    /// `nats-kv://[user:password@]host:port/BUCKET`.
+    /// `nats-kv://[user:password@]host:port/BUCKET`: the URL of the server, and the bucket.
     #[cfg(feature = "nats-kv")]
-    NatsKv {
-        /// The URL of the server.
-        server: String,
-        /// The name of the bucket.
-        bucket: String,
-    },
+    NatsKv(String, String),
     /// `object:FOLDER`.
     #[cfg(feature = "object")]
     Folder(std::path::PathBuf),
@@ -89,9 +67,18 @@ pub struct Names {
     pub must_exist: bool,
 }
 
-/// The error for a store whose feature is off.
-#[allow(dead_code, reason = "unused with all features on")]
-fn without(feature: &str) -> String {
+/// The error for a kind of store that is not built in.
+fn unknown(kind: &str) -> String {
+    let feature = match kind {
+        "redis+unix" | "rediss" => "redis",
+        "rediss-cluster" => "redis-cluster",
+        "rediss-sentinel" => "redis-sentinel",
+        "postgresql" => "postgres",
+        "mariadb" => "mysql",
+        "sqlite" | "redis" | "redis-cluster" | "redis-sentinel" | "redis-tls" | "postgres" | "mysql"
+        | "dynamodb" | "nats-kv" | "object" | "object-cloud" => kind,
+        _ => return format!("unknown store: expected {FORMS}"),
+    };
     format!("this program was built without the feature `{feature}`, which that store needs")
 }
 
@@ -103,64 +90,38 @@ impl StoreUrl {
     /// A text that says what is wrong. It does not repeat the URL, which may contain a password.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
-        let _ = rest;
+        if kind.starts_with("rediss") && cfg!(not(feature = "redis-tls")) {
+            return Err(unknown("redis-tls"));
+        }
         match kind {
-            #[cfg(feature = "sqlite")]
             "sqlite" if rest.is_empty() => Err("expected sqlite:FILE".to_owned()),
             #[cfg(feature = "sqlite")]
             "sqlite" => Ok(Self::Sqlite(rest.into())),
-            #[cfg(not(feature = "sqlite"))]
-            "sqlite" => Err(without("sqlite")),
             #[cfg(feature = "redis")]
-            "redis" | "redis+unix" => single(text),
-            #[cfg(all(feature = "redis", feature = "redis-tls"))]
-            "rediss" => single(text),
-            #[cfg(all(feature = "redis", not(feature = "redis-tls")))]
-            "rediss" => Err(without("redis-tls")),
-            #[cfg(not(feature = "redis"))]
-            "redis" | "rediss" | "redis+unix" => Err(without("redis")),
-            #[cfg(feature = "redis-cluster")]
-            "rediss-cluster" if cfg!(not(feature = "redis-tls")) => Err(without("redis-tls")),
+            "redis" | "rediss" | "redis+unix" => single(text),
             #[cfg(feature = "redis-cluster")]
             "redis-cluster" | "rediss-cluster" => {
-                let scheme = kind.trim_end_matches("-cluster");
                 let nodes = rest.trim_start_matches("//");
                 let (user, nodes) = nodes.rsplit_once('@').unwrap_or(("", nodes));
-                Ok(Self::RedisCluster(urls(scheme, user, nodes)))
+                let nodes = urls(kind.trim_end_matches("-cluster"), user, nodes);
+                Ok(Self::Redis(idem_redis::RedisStore::cluster(nodes)))
             }
-            #[cfg(not(feature = "redis-cluster"))]
-            "redis-cluster" | "rediss-cluster" => Err(without("redis-cluster")),
-            #[cfg(feature = "redis-sentinel")]
-            "rediss-sentinel" if cfg!(not(feature = "redis-tls")) => Err(without("redis-tls")),
             #[cfg(feature = "redis-sentinel")]
             "redis-sentinel" | "rediss-sentinel" => sentinel(kind.trim_end_matches("-sentinel"), rest),
-            #[cfg(not(feature = "redis-sentinel"))]
-            "redis-sentinel" | "rediss-sentinel" => Err(without("redis-sentinel")),
             #[cfg(feature = "postgres")]
             "postgres" | "postgresql" => Ok(Self::Postgres(text.to_owned())),
-            #[cfg(not(feature = "postgres"))]
-            "postgres" | "postgresql" => Err(without("postgres")),
             #[cfg(feature = "mysql")]
             "mysql" | "mariadb" => Ok(Self::MySql(text.to_owned())),
-            #[cfg(not(feature = "mysql"))]
-            "mysql" | "mariadb" => Err(without("mysql")),
             #[cfg(feature = "dynamodb")]
             "dynamodb" => crate::dynamodb::Table::parse(rest).map(Self::DynamoDb),
-            #[cfg(not(feature = "dynamodb"))]
-            "dynamodb" => Err(without("dynamodb")),
             #[cfg(feature = "nats-kv")]
             "nats-kv" => nats_kv(rest),
-            #[cfg(not(feature = "nats-kv"))]
-            "nats-kv" => Err(without("nats-kv")),
-            #[cfg(feature = "object")]
             "object" if rest.is_empty() => {
                 Err("expected object:FOLDER or object:s3://BUCKET/PREFIX".to_owned())
             }
             #[cfg(feature = "object")]
             "object" => object(rest),
-            #[cfg(not(feature = "object"))]
-            "object" => Err(without("object")),
-            _ => Err(format!("unknown store: expected {FORMS}")),
+            _ => Err(unknown(kind)),
         }
     }
 
@@ -179,14 +140,12 @@ impl StoreUrl {
                 DynStore::new(builder.open()?)
             }
             #[cfg(feature = "redis")]
-            Self::Redis { url, replicas } => {
-                redis(idem_redis::RedisStore::builder(url), *replicas, names).await?
-            }
-            #[cfg(feature = "redis-cluster")]
-            Self::RedisCluster(nodes) => redis(idem_redis::RedisStore::cluster(nodes), 0, names).await?,
-            #[cfg(feature = "redis-sentinel")]
-            Self::RedisSentinel { service, sentinels, replicas } => {
-                redis(idem_redis::RedisStore::sentinel(service, sentinels), *replicas, names).await?
+            Self::Redis(builder) => {
+                let mut builder = builder.clone();
+                if let Some(prefix) = &names.prefix {
+                    builder = builder.prefix(prefix);
+                }
+                DynStore::new(builder.connect().await?)
             }
             #[cfg(feature = "postgres")]
             Self::Postgres(url) => {
@@ -212,7 +171,7 @@ impl StoreUrl {
             #[cfg(feature = "dynamodb")]
             Self::DynamoDb(table) => DynStore::new(table.open(names.prefix.as_deref()).await),
             #[cfg(feature = "nats-kv")]
-            Self::NatsKv { server, bucket } => {
+            Self::NatsKv(server, bucket) => {
                 let builder = idem_nats_kv::NatsKvStore::builder(server, bucket);
                 let builder = builder.prefix(names.prefix.as_deref().unwrap_or(""));
                 let builder = if names.must_exist { builder.must_exist() } else { builder };
@@ -239,24 +198,9 @@ fn object(rest: &str) -> Result<StoreUrl, String> {
         return Ok(StoreUrl::Objects(objects));
     }
     if cfg!(not(feature = "object-cloud")) && rest.contains("://") {
-        return Err(without("object-cloud"));
+        return Err(unknown("object-cloud"));
     }
     Ok(StoreUrl::Folder(rest.into()))
-}
-
-#[cfg(feature = "redis")]
-async fn redis(
-    builder: idem_redis::RedisStoreBuilder,
-    replicas: u32,
-    names: &Names,
-) -> Result<DynStore, StoreError> {
-    let within = std::time::Duration::from_millis(500);
-    let builder = if replicas > 0 { builder.wait_replicas(replicas, within) } else { builder };
-    let builder = match &names.prefix {
-        Some(prefix) => builder.prefix(prefix),
-        None => builder,
-    };
-    Ok(DynStore::new(builder.connect().await?))
 }
 
 /// A URL for each of `host:port,host:port`.
@@ -276,10 +220,16 @@ fn replicas(url: &str) -> Option<(&str, u32)> {
 }
 
 #[cfg(feature = "redis")]
+fn waiting(builder: idem_redis::RedisStoreBuilder, replicas: u32) -> StoreUrl {
+    let within = std::time::Duration::from_millis(500);
+    StoreUrl::Redis(if replicas > 0 { builder.wait_replicas(replicas, within) } else { builder })
+}
+
+#[cfg(feature = "redis")]
 fn single(text: &str) -> Result<StoreUrl, String> {
     let (url, replicas) =
         replicas(text).ok_or("expected a number of replicas, as in redis://host:port/?replicas=1")?;
-    Ok(StoreUrl::Redis { url: url.to_owned(), replicas })
+    Ok(waiting(idem_redis::RedisStore::builder(url), replicas))
 }
 
 #[cfg(feature = "nats-kv")]
@@ -289,7 +239,7 @@ fn nats_kv(rest: &str) -> Result<StoreUrl, String> {
         .split_once('/')
         .filter(|(host, bucket)| !host.is_empty() && !bucket.is_empty())
         .ok_or("expected nats-kv://[user:password@]host:port/BUCKET")?;
-    Ok(StoreUrl::NatsKv { server: format!("nats://{host}"), bucket: bucket.to_owned() })
+    Ok(StoreUrl::NatsKv(format!("nats://{host}"), bucket.to_owned()))
 }
 
 #[cfg(feature = "redis-sentinel")]
@@ -299,27 +249,17 @@ fn sentinel(scheme: &str, rest: &str) -> Result<StoreUrl, String> {
     let (rest, replicas) = replicas(rest).ok_or_else(wrong)?;
     let (service, nodes) = rest.trim_start_matches("//").rsplit_once('@').ok_or_else(wrong)?;
     let (user, service) = service.rsplit_once('@').unwrap_or(("", service));
-    Ok(StoreUrl::RedisSentinel {
-        service: service.to_owned(),
-        sentinels: urls(scheme, user, nodes),
-        replicas,
-    })
+    Ok(waiting(idem_redis::RedisStore::sentinel(service, urls(scheme, user, nodes)), replicas))
 }
 
-#[cfg(all(test, feature = "redis-cluster", feature = "redis-sentinel", feature = "redis-tls"))]
+#[cfg(all(test, any(feature = "redis-cluster", feature = "redis-sentinel")))]
 mod tests {
-    use super::StoreUrl;
+    use super::urls;
 
     #[test]
-    fn the_nodes_of_a_cluster_and_the_sentinels_are_reached_over_tls_where_the_url_says_so() {
-        for scheme in ["redis", "rediss"] {
-            let parsed = StoreUrl::parse(&format!("{scheme}-cluster://user:secret@a:1,b:2"));
-            let Ok(StoreUrl::RedisCluster(nodes)) = parsed else { panic!("{scheme}") };
-            let expected = ["a:1", "b:2"].map(|node| format!("{scheme}://user:secret@{node}/"));
-            assert_eq!(nodes, expected);
-            let parsed = StoreUrl::parse(&format!("{scheme}-sentinel://user:secret@master@a:1,b:2"));
-            let Ok(StoreUrl::RedisSentinel { sentinels, .. }) = parsed else { panic!("{scheme}") };
-            assert_eq!(sentinels, expected);
-        }
+    fn each_node_of_a_cluster_has_the_user_and_the_scheme_of_the_url() {
+        let expected = ["a:1", "b:2"].map(|node| format!("rediss://user:secret@{node}/"));
+        assert_eq!(urls("rediss", "user:secret", "a:1,b:2/"), expected);
+        assert_eq!(urls("redis", "", "a:1"), ["redis://a:1/"]);
     }
 }

@@ -3,9 +3,9 @@
 use clap::Args;
 use idem_core::{Key, RecordKey, Scope};
 use idem_operate_kit::text::safe;
-use idem_operate_kit::{Access, evidence, find};
+use idem_operate_kit::{Access, Kind, evidence, find};
 
-use super::end::{Answer, End, Trouble};
+use super::end::{Answer, Trouble};
 
 /// The record. Without `--scope`, and with `--digest`, the command searches the whole store.
 #[derive(Args)]
@@ -46,15 +46,8 @@ impl Target {
         if self.key.is_none() && self.digest.is_none() {
             return Err(Trouble::usage("missing record: give its key, or its digest with `--digest`"));
         }
-        let mut names = match (scope, key) {
-            (Some(scope), Some(key)) => {
-                find::by_name(access, RecordKey::new(scope, key)).await?.into_iter().collect()
-            }
-            (scope, key) => {
-                let digest = self.digest.as_ref().map(|digest| digest.trim().to_ascii_lowercase());
-                find::find(access, scope, key.as_ref(), digest.as_deref()).await?
-            }
-        };
+        let digest = self.digest.as_ref().map(|digest| digest.trim().to_ascii_lowercase());
+        let mut names = find::find(access, scope, key.as_ref(), digest.as_deref()).await?;
         match names.len() {
             0 => Err(evidence::absent(access).await.into()),
             1 => Ok(names.remove(0)),
@@ -62,7 +55,7 @@ impl Target {
                 let scopes: Vec<String> = names.iter().map(|name| safe(name.scope().as_str())).collect();
                 let text =
                     format!("several operations have such a record: give `--scope`: {}", scopes.join(", "));
-                Err(Trouble::new(End::Refused, text))
+                Err(Trouble::new(Kind::Refused, text))
             }
         }
     }

@@ -85,17 +85,6 @@ fn content(text: &str) -> Answer<Vec<u8>> {
 }
 
 impl Word {
-    pub(crate) const fn means(&self) -> &'static str {
-        match (&self.outcome.completed, &self.outcome.failed) {
-            (Some(_), _) => "completed: every later call gets this value",
-            (None, Some(_)) => "failed: every later call gets this error",
-            (None, None) if self.outcome.http.is_some() => {
-                "completed: every later request gets this response"
-            }
-            (None, None) => "released: the next call runs the body, and its effect may happen again",
-        }
-    }
-
     pub(crate) fn decision(&self) -> Answer<Decision> {
         if self.outcome.http.is_none() && (!self.header.is_empty() || self.body.is_some()) {
             return Err(Trouble::usage("`--header` and `--body` need `--http`"));

@@ -12,9 +12,9 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Redirect, Response};
 use idem_operate_kit::Error;
 
-use crate::app::App;
 use crate::operator::Operator;
-use crate::page::{bare, trouble};
+use crate::page::{Visit, bare};
+use crate::service::App;
 
 const HEADERS: [(HeaderName, &str); 5] = [
     (
@@ -80,7 +80,7 @@ pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: N
     };
     let error = response.extensions().get::<Error>().cloned();
     secured(match (operator, error) {
-        (Some(operator), Some(error)) => trouble(&app, &operator, &error),
+        (Some(operator), Some(error)) => Visit { app, operator }.trouble(&error),
         _ => response,
     })
 }

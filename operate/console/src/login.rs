@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Form, Request, State};
+use axum::http::uri::Authority;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Redirect, Response};
@@ -31,8 +32,6 @@ const COOKIE: &str = "idem_console";
 const IDLE: Duration = Duration::from_secs(2 * 3_600);
 /// A session ends after this time in any case.
 const LONGEST: Duration = Duration::from_secs(12 * 3_600);
-/// The limit of sessions. A new one evicts the one that was idle longest.
-const SESSIONS: usize = 64;
 /// How long a wrong token takes: slows down guessing.
 const PAUSE: Duration = Duration::from_millis(500);
 /// What a proxy adds to a request.
@@ -123,10 +122,6 @@ impl Login {
     fn begin(&self, name: String) -> String {
         let mut sessions = self.lock();
         sessions.retain(|_, session| session.lives());
-        if sessions.len() >= SESSIONS {
-            let oldest = sessions.iter().min_by_key(|(_, session)| session.used).map(|(id, _)| id.clone());
-            oldest.and_then(|id| sessions.remove(&id));
-        }
         let (id, now) = (random_hex(), Instant::now());
         sessions.insert(id.clone(), Session { name, begun: now, used: now });
         id
@@ -171,11 +166,8 @@ fn session_of(headers: &HeaderMap) -> Option<String> {
 }
 
 fn is_this_machine(host: &str) -> bool {
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => name,
-        _ => host,
-    };
-    matches!(name, "localhost" | "127.0.0.1" | "[::1]")
+    let is_local = |host: Authority| matches!(host.host(), "localhost" | "127.0.0.1" | "[::1]");
+    host.parse().is_ok_and(is_local)
 }
 
 async fn admit(State(login): State<Arc<Login>>, mut request: Request, next: Next) -> Response {

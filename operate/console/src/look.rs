@@ -1,9 +1,6 @@
 //! What a walk reads for the pages.
 
-use std::sync::Arc;
-
-use idem_core::listing::Listed;
-use idem_core::protocol::{State, Timestamp};
+use idem_core::protocol::State;
 use idem_core::{Key, RecordKey, Scope};
 use idem_operate_kit::audit::{self, Entry};
 use idem_operate_kit::evidence::{self, Form};
@@ -30,52 +27,41 @@ pub(crate) enum Query {
     Form(Scope),
 }
 
-/// What a walk found.
-pub(crate) enum Findings {
-    Overview(Box<Look>),
-    /// Each with the store's time when it was read.
-    Records(Vec<(Listed, Timestamp)>),
-    Trail(Vec<Entry>),
-    Names(Vec<RecordKey>),
-    Form(Form),
+/// What a walk found: what its query asks for.
+#[derive(Default)]
+pub(crate) struct Findings {
+    pub(crate) look: Look,
+    pub(crate) trail: Vec<Entry>,
+    /// The stored names of the records.
+    pub(crate) names: Vec<RecordKey>,
+    pub(crate) form: Option<Form>,
 }
 
 impl Query {
-    pub(crate) async fn read(&self, access: &Access) -> Result<Arc<Findings>> {
+    pub(crate) async fn read(&self, access: &Access) -> Result<Findings> {
         // Reads the store's marks, once.
         access.layers().await?;
-        Ok(Arc::new(match self {
+        let mut found = Findings::default();
+        match self {
             Self::Overview => {
                 let walk = Walk::new(&access.store, Vec::new(), None);
-                let look = look(walk, ROWS, |state| state != State::Completed).await?;
-                Findings::Overview(Box::new(look))
+                found.look = look(walk, ROWS, |state| state != State::Completed).await?;
             }
             Self::Some(scope, state, prefix) => {
                 let walk = Walk::new(&access.store, state.iter().copied().collect(), scope.clone());
-                Findings::Records(look(walk.with_prefix(prefix.clone()), ROWS, |_| true).await?.open)
+                found.look = look(walk.with_prefix(prefix.clone()), ROWS, |_| true).await?;
             }
             Self::Trail => {
-                let mut entries = audit::entries(access, None).await?;
-                entries.truncate(ROWS);
-                Findings::Trail(entries)
+                found.trail = audit::entries(access, None).await?;
+                found.trail.truncate(ROWS);
             }
             Self::Find(scope, text) => {
                 let (key, digest) = (Key::new(text).ok(), text.to_ascii_lowercase());
-                Findings::Names(find::find(access, scope.clone(), key.as_ref(), Some(&digest)).await?)
+                found.names = find::find(access, scope.clone(), key.as_ref(), Some(&digest)).await?;
             }
-            Self::Form(scope) => Findings::Form(evidence::of_scope(access, scope).await?),
-        }))
-    }
-}
-
-impl Findings {
-    /// The stored names of the records.
-    pub(crate) fn names(&self) -> Vec<&RecordKey> {
-        match self {
-            Self::Overview(look) => look.open.iter().map(|(listed, _)| &listed.key).collect(),
-            Self::Records(records) => records.iter().map(|(listed, _)| &listed.key).collect(),
-            Self::Names(names) => names.iter().collect(),
-            Self::Trail(_) | Self::Form(_) => Vec::new(),
+            Self::Form(scope) => found.form = Some(evidence::of_scope(access, scope).await?),
         }
+        found.names.extend(found.look.open.iter().map(|(listed, _)| listed.key.clone()));
+        Ok(found)
     }
 }

@@ -13,6 +13,7 @@ use maud::{Markup, html};
 use serde::Deserialize;
 
 use crate::look::{Query, ROWS};
+use crate::walks::Aged;
 
 /// From this age on a page says how old its figures are.
 const OLD: Duration = Duration::from_secs(5);
@@ -42,23 +43,11 @@ impl Filter {
 
 /// The address of a record: its operation and its digest, as the key is private.
 pub(crate) fn address(scope: &str, digest: &str) -> String {
-    let query: String = form(&[("scope", scope), ("digest", digest)]);
-    format!("record?{query}")
+    format!("record?{}", query(&[("scope", scope), ("digest", digest)]))
 }
 
-/// A query string, percent-encoded.
-fn form(pairs: &[(&str, &str)]) -> String {
-    let encoded = |text: &str| {
-        text.bytes().fold(String::new(), |mut encoded, byte| {
-            if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-                encoded.push(char::from(byte));
-            } else {
-                encoded += &format!("%{byte:02X}");
-            }
-            encoded
-        })
-    };
-    pairs.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect::<Vec<_>>().join("&")
+fn query(pairs: &[(&str, &str)]) -> String {
+    form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish()
 }
 
 /// While the first walk is under way.
@@ -66,15 +55,11 @@ pub(crate) fn first() -> Markup {
     html! { p role="status" { "The console reads the store for the first time. Load the page again in a moment." } }
 }
 
-pub(crate) fn overview(
-    counted: &Counted,
-    age: Duration,
-    listed: &[(Listed, Timestamp)],
-    filter: &Filter,
-) -> Markup {
+pub(crate) fn overview((walk, age): &Aged, listed: &[(Listed, Timestamp)], filter: &Filter) -> Markup {
+    let counted = &walk.look.counted;
     html! {
         p { "As of " time { (date(counted.now)) } ", by the store's clock"
-            @if age > OLD { ", " (span(age)) " ago: a new walk through the store takes its time" } "." }
+            @if *age > OLD { ", " (span(*age)) " ago: a new walk through the store takes its time" } "." }
         (figures(counted))
         (records(listed, filter))
     }
@@ -106,7 +91,7 @@ fn figures(counted: &Counted) -> Markup {
 
 fn row(scope: &str, figures: &Figures) -> Markup {
     let [in_flight, in_doubt, released, completed, failed] = figures.states;
-    let by = |state: &str| format!("./?{}#records", form(&[("scope", scope), ("state", state)]));
+    let by = |state: &str| format!("./?{}#records", query(&[("scope", scope), ("state", state)]));
     let linked = |count: u64, state: &str, class: &str| {
         html! { td.number { @if count == 0 { "0" } @else { a class=(class) href=(by(state)) { (count) } } } }
     };
@@ -176,8 +161,7 @@ pub(crate) fn trail(entries: &[Entry]) -> Markup {
                 table {
                     thead { tr { @for name in ["At", "Who", "What", "Operation", "Digest", "Was", "Outcome", "Reason"] { th scope="col" { (name) } } } }
                     tbody { @for entry in entries { tr {
-                        td { time { (date(entry.at)) } }
-                        @for field in ["by", "action", "scope", "digest", "was", "outcome", "reason"] { td { bdi { (entry.text(field)) } } }
+                        @for field in ["at", "by", "action", "scope", "digest", "was", "outcome", "reason"] { td { bdi { (entry.text(field)) } } }
                     } } }
                 }
             }

@@ -1,13 +1,17 @@
 //! The frame of every page: head, navigation, messages. Links are relative, so the console works under any path.
 
+use std::sync::Arc;
+
 use axum::Extension;
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use idem_operate_kit::{Error, Kind};
 use maud::{DOCTYPE, Markup, html};
 
-use crate::app::App;
 use crate::operator::Operator;
+use crate::service::App;
 
 pub(crate) const STYLE: &str = include_str!("style.css");
 
@@ -36,57 +40,76 @@ fn framed(title: &str, bar: &Markup, body: &Markup) -> Response {
     ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], page.into_string()).into_response()
 }
 
-/// A page for a signed-in person.
-pub(crate) fn page(app: &App, operator: &Operator, title: &str, body: &Markup) -> Response {
-    let bar = html! {
-        nav aria-label="Pages" {
-            a.home href="./" { "idem" }
-            a href="./" { "Records" }
-            a href="audit" { "Audit trail" }
-        }
-        // A POST, because a key is private and a browser keeps addresses in its history.
-        form.search action="find" method="post" role="search" {
-            label for="q" { "Key or digest" }
-            input #q name="q" required autocomplete="off" spellcheck="false" maxlength="1024";
-            button { "Find" }
-        }
-        div.who {
-            @if app.read_only { span.tag { "read-only" } }
-            @if operator.signs_out {
-                form action="logout" method="post" {
-                    span { bdi { (operator.name) } }
-                    button { "Sign out" }
-                }
-            } @else { span { bdi { (operator.name) } } }
-        }
-    };
-    framed(title, &bar, body)
+/// A request of a signed-in person.
+pub(crate) struct Visit {
+    pub(crate) app: Arc<App>,
+    pub(crate) operator: Operator,
+}
+
+impl FromRequestParts<Arc<App>> for Visit {
+    type Rejection = StatusCode;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, StatusCode> {
+        // `guard` lets no request pass without an operator.
+        let operator = parts.extensions.get::<Operator>().cloned().ok_or(StatusCode::UNAUTHORIZED)?;
+        Ok(Self { app: app.clone(), operator })
+    }
+}
+
+impl Visit {
+    pub(crate) fn page(&self, title: &str, body: &Markup) -> Response {
+        let bar = html! {
+            nav aria-label="Pages" {
+                a.home href="./" { "idem" }
+                a href="./" { "Records" }
+                a href="audit" { "Audit trail" }
+            }
+            // A POST, because a key is private and a browser keeps addresses in its history.
+            form.search action="find" method="post" role="search" {
+                label for="q" { "Key or digest" }
+                input #q name="q" required autocomplete="off" spellcheck="false" maxlength="1024";
+                button { "Find" }
+            }
+            div.who {
+                @if self.app.read_only { span.tag { "read-only" } }
+                @if self.operator.signs_out {
+                    form action="logout" method="post" {
+                        span { bdi { (self.operator.name) } }
+                        button { "Sign out" }
+                    }
+                } @else { span { bdi { (self.operator.name) } } }
+            }
+        };
+        framed(title, &bar, body)
+    }
+
+    /// A page with one message.
+    pub(crate) fn message(&self, status: StatusCode, title: &str, text: &str) -> Response {
+        let body = html! { p role="status" { (text) } p { a href="./" { "Back to the records" } } };
+        (status, self.page(title, &body)).into_response()
+    }
+
+    /// An error as a page.
+    pub(crate) fn trouble(&self, error: &Error) -> Response {
+        let status = match error.kind() {
+            Kind::Absent => StatusCode::NOT_FOUND,
+            Kind::Usage => StatusCode::UNPROCESSABLE_ENTITY,
+            Kind::Refused | Kind::Unconfirmed => StatusCode::CONFLICT,
+            Kind::Unreachable => StatusCode::BAD_GATEWAY,
+            Kind::Unusable => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        self.message(status, "Not done", &error.to_string())
+    }
 }
 
 /// A page for a person who is not signed in.
 pub(crate) fn outside(status: StatusCode, title: &str, body: &Markup) -> Response {
-    let mut response = framed(title, &html! { span.home { "idem" } }, body);
-    *response.status_mut() = status;
-    response
+    (status, framed(title, &html! { span.home { "idem" } }, body)).into_response()
 }
 
 /// The same with one message.
 pub(crate) fn bare(status: StatusCode, title: &str, text: &str) -> Response {
     outside(status, title, &html! { p role="status" { (text) } })
-}
-
-/// A page with one message.
-pub(crate) fn message(
-    app: &App,
-    operator: &Operator,
-    status: StatusCode,
-    title: &str,
-    text: &str,
-) -> Response {
-    let body = html! { p role="status" { (text) } p { a href="./" { "Back to the records" } } };
-    let mut response = page(app, operator, title, &body);
-    *response.status_mut() = status;
-    response
 }
 
 /// An error as the response of a handler. `guard` makes a page of it, for the operator of the request.
@@ -102,16 +125,4 @@ impl IntoResponse for Failed {
     fn into_response(self) -> Response {
         Extension(self.0).into_response()
     }
-}
-
-/// An error as a page.
-pub(crate) fn trouble(app: &App, operator: &Operator, error: &Error) -> Response {
-    let status = match error.kind() {
-        Kind::Absent => StatusCode::NOT_FOUND,
-        Kind::Usage => StatusCode::UNPROCESSABLE_ENTITY,
-        Kind::Refused => StatusCode::CONFLICT,
-        Kind::Unreachable => StatusCode::BAD_GATEWAY,
-        Kind::Unusable => StatusCode::INTERNAL_SERVER_ERROR,
-    };
-    message(app, operator, status, "Not done", &error.to_string())
 }

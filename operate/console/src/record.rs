@@ -2,7 +2,7 @@
 
 use idem_core::RecordKey;
 use idem_core::listing::Listed;
-use idem_core::protocol::{Record, Seen, State, StoredResult, Timestamp, Verdict};
+use idem_core::protocol::{Record, State, StoredResult, Timestamp, Verdict};
 use idem_operate_kit::act::{Decision, Shown};
 use idem_operate_kit::evidence::Form;
 use idem_operate_kit::result::{json_result, response};
@@ -11,35 +11,27 @@ use idem_operate_kit::{Error, Kind, Result, show};
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use crate::app::App;
-use crate::operator::Operator;
+use crate::forms::Issued;
 use crate::overview::address;
+use crate::page::Visit;
 
 /// The fields of a form about a record.
 #[derive(Deserialize)]
 pub(crate) struct Sent {
     pub(crate) form: String,
-    pub(crate) scope: String,
-    pub(crate) digest: String,
     #[serde(default)]
-    pub(crate) action: String,
+    action: String,
     #[serde(default)]
-    pub(crate) value: String,
+    value: String,
     #[serde(default)]
     pub(crate) status: String,
     #[serde(default)]
-    pub(crate) headers: String,
+    headers: String,
     #[serde(default)]
     pub(crate) reason: String,
     /// Whether the box about encryption is ticked, which is shown where no result of the operation shows it.
     #[serde(default)]
     pub(crate) is_said: bool,
-    #[serde(default)]
-    state: String,
-    #[serde(default)]
-    fence: u64,
-    #[serde(default)]
-    attempt: u32,
 }
 
 impl Sent {
@@ -58,37 +50,11 @@ impl Sent {
             _ => Err(Error::new(Kind::Usage, "choose what happened")),
         }
     }
-
-    /// Whether the record is still as it was shown when the form was made.
-    pub(crate) fn is_of(&self, record: &Record) -> bool {
-        let seen = Seen::of(record);
-        self.state == seen.state.as_str() && self.fence == seen.fence.get() && self.attempt == seen.attempt
-    }
 }
 
-/// The effect of a form, in words.
-fn means(sent: &Sent) -> &'static str {
-    match sent.action.as_str() {
-        "forget" => {
-            "The record is deleted. The next call with this key runs the body, and its effect may happen again."
-        }
-        "release" => "The effect did not happen: the next call runs the body.",
-        "failed" => "Every later call with this key gets this error.",
-        _ if sent.status.is_empty() => "Every later call with this key gets this value.",
-        _ => "Every later request with this key gets this response.",
-    }
-}
-
-/// The hidden fields with the record's name and the state that is shown.
-fn of_record(app: &App, operator: &Operator, key: &RecordKey, seen: Seen) -> Markup {
-    html! {
-        input type="hidden" name="form" value=(app.forms.issue(&operator.name));
-        input type="hidden" name="scope" value=(key.scope().as_str());
-        input type="hidden" name="digest" value=(key.digest());
-        input type="hidden" name="state" value=(seen.state.as_str());
-        input type="hidden" name="fence" value=(seen.fence);
-        input type="hidden" name="attempt" value=(seen.attempt);
-    }
+/// The hidden field of a form.
+fn hidden(visit: &Visit, issued: Issued) -> Markup {
+    html! { input type="hidden" name="form" value=(visit.app.forms.issue(&visit.operator.name, issued)); }
 }
 
 /// A record for its page.
@@ -101,9 +67,10 @@ pub(crate) struct Whole<'k> {
     pub(crate) is_open: bool,
 }
 
-pub(crate) fn record(app: &App, operator: &Operator, whole: Whole<'_>) -> Markup {
+pub(crate) fn record(visit: &Visit, whole: Whole<'_>) -> Markup {
     let Whole { key, record, now, form, is_open } = whole;
-    let (seen, shown) = (Seen::of(&record), Shown::of(&record, now));
+    let shown = Shown::of(&record, now);
+    let issued = || Issued { key: key.clone(), shown, decided: None };
     let (result, steps) = (record.result.clone(), record.steps.clone());
     let lines = show::lines(&Listed::new(key.clone(), record), now, is_open);
     html! {
@@ -120,16 +87,16 @@ pub(crate) fn record(app: &App, operator: &Operator, whole: Whole<'_>) -> Markup
             }
         } @else {
             form action="reveal" method="post" {
-                (of_record(app, operator, key, seen))
+                (hidden(visit, issued()))
                 button { "Show key and result" }
             }
             p { "The audit trail notes who saw them." }
         }
-        @if !app.read_only { (settling(app, operator, key, seen, shown, form)) }
+        @if !visit.app.read_only { (settling(visit, issued, form)) }
     }
 }
 
-fn settling(app: &App, operator: &Operator, key: &RecordKey, seen: Seen, shown: Shown, form: Form) -> Markup {
+fn settling(visit: &Visit, issued: impl Fn() -> Issued, form: Form) -> Markup {
     let reason = |id: &str| {
         html! {
             label for=(id) { "Reason, for the audit trail" }
@@ -137,10 +104,10 @@ fn settling(app: &App, operator: &Operator, key: &RecordKey, seen: Seen, shown: 
         }
     };
     html! {
-        @if shown.is_resolvable() {
+        @if issued().shown.is_resolvable() {
             h2 { "Resolve" }
             form.deed action="confirm" method="post" {
-                (of_record(app, operator, key, seen))
+                (hidden(visit, issued()))
                 fieldset {
                     legend { "What happened?" }
                     label { input type="radio" name="action" value="completed" required; " The effect happened, and this is its result" }
@@ -161,7 +128,7 @@ fn settling(app: &App, operator: &Operator, key: &RecordKey, seen: Seen, shown: 
                 textarea #value name="value" rows="4" spellcheck="false" {}
                 @if form == Form::Unknown {
                     label { input type="checkbox" name="is_said" value="true";
-                        @if app.access.has_ring() { " The service encrypts its results with this key ring" }
+                        @if visit.app.access.has_ring() { " The service encrypts its results with this key ring" }
                         @else { " The service does not encrypt its results" }
                     }
                 }
@@ -171,7 +138,7 @@ fn settling(app: &App, operator: &Operator, key: &RecordKey, seen: Seen, shown: 
         }
         h2 { "Forget" }
         form.deed action="confirm" method="post" {
-            (of_record(app, operator, key, seen))
+            (hidden(visit, issued()))
             input type="hidden" name="action" value="forget";
             (reason("why-forget"))
             button { "Continue: see what forgetting does" }
@@ -179,15 +146,17 @@ fn settling(app: &App, operator: &Operator, key: &RecordKey, seen: Seen, shown: 
     }
 }
 
-/// The second step: what will happen, and the form that does it.
-pub(crate) fn question(app: &App, operator: &Operator, key: &RecordKey, shown: Shown, sent: &Sent) -> Markup {
-    let (Shown::Record(seen) | Shown::Lapsed(seen)) = shown else { return html! {} };
+/// The second step: what will happen to a record, and the form that does it.
+pub(crate) fn question(visit: &Visit, issued: Issued, decision: &Decision, sent: &Sent) -> Markup {
+    let (key, shown) = (issued.key.clone(), issued.shown);
     html! {
-        p.question { strong { (means(sent)) } }
+        p.question { strong { "The record is " (decision.means()) "." } }
         dl {
             dt { "Record" } dd { (key.digest()) " of " bdi { (safe(key.scope().as_str())) } }
-            dt { "Now" } dd { (seen.state.as_str()) ", attempt " (seen.attempt) ", fence " (seen.fence) }
-            dt { "By" } dd { bdi { (operator.name) } }
+            @if let Some(seen) = shown.seen() {
+                dt { "Now" } dd { (seen.state.as_str()) ", attempt " (seen.attempt) ", fence " (seen.fence) }
+            }
+            dt { "By" } dd { bdi { (visit.operator.name) } }
             @if !sent.reason.is_empty() { dt { "Reason" } dd { bdi { (safe(&sent.reason)) } } }
             @if !sent.status.is_empty() && sent.action == "completed" {
                 dt { "Status" } dd { (sent.status) }
@@ -195,16 +164,12 @@ pub(crate) fn question(app: &App, operator: &Operator, key: &RecordKey, shown: S
             }
         }
         @if matches!(sent.action.as_str(), "completed" | "failed") { pre tabindex="0" { (sent.value) } }
-        @if seen.state == State::InFlight && shown == Shown::Record(seen) {
+        @if matches!(shown, Shown::Record(seen) if seen.state == State::InFlight) {
             p.warn { "Its worker may be running: it will lose its claim and its result." }
         }
         p { "The change is made only if the record is still as it is shown here." }
         form.deed action="settle" method="post" {
-            (of_record(app, operator, key, seen))
-            @for (name, value) in [("action", &sent.action), ("value", &sent.value), ("status", &sent.status), ("headers", &sent.headers), ("reason", &sent.reason)] {
-                input type="hidden" name=(name) value=(value);
-            }
-            input type="hidden" name="is_said" value=(sent.is_said);
+            (hidden(visit, issued))
             button.danger { "Do it" }
             " "
             a href=(address(key.scope().as_str(), &key.digest().to_string())) { "Cancel" }

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Form, FromRequest, Query as Parameters, Request, State};
+use axum::extract::{Form, FromRequest, FromRequestParts as _, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
-use axum::{Extension, Router, middleware};
+use axum::{Router, middleware};
+use idem_core::protocol::{Record, State as RecordState};
 use idem_core::{Key, RecordKey, Store as _};
-use idem_operate_kit::act::{self, Shown, absent, changed};
+use idem_operate_kit::act::{self, absent, changed};
 use idem_operate_kit::audit::{Deed, Trail};
 use idem_operate_kit::evidence::{self, Form as Encoding};
 use idem_operate_kit::find;
@@ -16,22 +17,22 @@ use idem_operate_kit::{Error, Kind, Result, prometheus, result, text, walk};
 use maud::html;
 use serde::Deserialize;
 
-use crate::app::App;
+use crate::forms::Issued;
 use crate::guard;
-use crate::look::{Findings, Query};
-use crate::operator::Operator;
+use crate::look::Query;
 use crate::overview::{self, Filter};
-use crate::page::{Failed, STYLE, message, page};
+use crate::page::{Failed, STYLE, Visit};
 use crate::record::{self, Sent, Whole};
+use crate::service::App;
 use crate::walks::still_looking;
 
-type Shared = State<Arc<App>>;
 type Handled = std::result::Result<Response, Failed>;
 
 pub(crate) fn router(app: Arc<App>) -> Router {
     Router::new()
-        .route("/", get(home))
-        .route("/list", post(list))
+        .route("/", get(records))
+        // With a key prefix, which is private and must not be part of an address.
+        .route("/list", post(records))
         .route("/record", get(one))
         .route("/find", post(search))
         .route("/reveal", post(reveal))
@@ -40,8 +41,8 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/audit", get(trail))
         .route("/metrics", get(metrics))
         .route("/style.css", get(style))
-        .fallback(async |State(app): Shared, Extension(operator): Extension<Operator>| {
-            message(&app, &operator, StatusCode::NOT_FOUND, "Not found", "There is no such page.")
+        .fallback(async |visit: Visit| {
+            visit.message(StatusCode::NOT_FOUND, "Not found", "There is no such page.")
         })
         .layer(middleware::from_fn_with_state(app.clone(), guard::guard))
         .with_state(app)
@@ -51,12 +52,11 @@ pub(crate) async fn style() -> Response {
     ([(header::CONTENT_TYPE, "text/css; charset=utf-8")], STYLE).into_response()
 }
 
-async fn metrics(State(app): Shared) -> Response {
+async fn metrics(State(app): State<Arc<App>>) -> Response {
     match app.walks.get(&Query::Overview).await {
         Ok(Some((walk, _))) => {
-            let Findings::Overview(look) = &*walk else { return StatusCode::NOT_FOUND.into_response() };
             let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
-            (kind, prometheus::text(&look.counted)).into_response()
+            (kind, prometheus::text(&walk.look.counted)).into_response()
         }
         // The first walk goes on, and a later scrape gets its figures.
         Ok(None) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
@@ -64,75 +64,29 @@ async fn metrics(State(app): Shared) -> Response {
     }
 }
 
-async fn home(
-    State(app): Shared,
-    Extension(operator): Extension<Operator>,
-    Parameters(filter): Parameters<Filter>,
-) -> Handled {
-    records(&app, &operator, &filter).await
-}
-
-/// As [`home`], with a key prefix, which is private and must not be part of an address.
-async fn list(
-    State(app): Shared,
-    Extension(operator): Extension<Operator>,
-    Form(filter): Form<Filter>,
-) -> Handled {
-    records(&app, &operator, &filter).await
-}
-
-async fn records(app: &App, operator: &Operator, filter: &Filter) -> Handled {
-    let query = filter.query(&app.access).await?;
+async fn records(visit: Visit, Form(filter): Form<Filter>) -> Handled {
+    let query = filter.query(&visit.app.access).await?;
     let some = match &query {
         None => None,
-        Some(query) => Some(app.walks.get(query).await?.ok_or_else(still_looking)?),
+        Some(query) => Some(visit.app.walks.get(query).await?.ok_or_else(still_looking)?),
     };
-    let Some((walk, age)) = app.walks.get(&Query::Overview).await? else {
-        return Ok(page(app, operator, "Records", &overview::first()));
+    let Some(all) = visit.app.walks.get(&Query::Overview).await? else {
+        return Ok(visit.page("Records", &overview::first()));
     };
-    let Findings::Overview(look) = &*walk else { return Err(still_looking().into()) };
-    let listed = match some.as_ref().map(|(walk, _)| &**walk) {
-        Some(Findings::Records(records)) => records,
-        _ => &look.open,
-    };
-    Ok(page(app, operator, "Records", &overview::overview(&look.counted, age, listed, filter)))
+    let (listed, _) = some.as_ref().unwrap_or(&all);
+    Ok(visit.page("Records", &overview::overview(&all, &listed.look.open, &filter)))
 }
 
-async fn trail(State(app): Shared, Extension(operator): Extension<Operator>) -> Handled {
-    let walk = app.walks.get(&Query::Trail).await?;
-    let body = match walk.as_ref().map(|(walk, _)| &**walk) {
-        None => overview::first(),
-        Some(Findings::Trail(entries)) => overview::trail(entries),
-        Some(_) => return Err(still_looking().into()),
-    };
-    Ok(page(&app, &operator, "Audit trail", &body))
-}
-
-#[derive(Deserialize)]
-struct Named {
-    scope: String,
-    digest: String,
-}
-
-/// The stored name of the record with this digest in this scope: several operations may have a record with one digest.
-async fn named(app: &App, scope: &str, digest: &str) -> Result<RecordKey> {
-    let scope = find::scope(scope)?;
-    if scope.is_reserved() {
-        return Err(Error::new(Kind::Refused, "the console shows and changes none of idem's own records"));
-    }
-    match app.walks.named(scope, digest).await? {
-        Some(key) => Ok(key),
-        None => Err(evidence::absent(&app.access).await),
-    }
+async fn trail(visit: Visit) -> Handled {
+    let walk = visit.app.walks.get(&Query::Trail).await?;
+    let body = walk.map_or_else(overview::first, |(walk, _)| overview::trail(&walk.trail));
+    Ok(visit.page("Audit trail", &body))
 }
 
 /// How the results of the record's operation are kept. `None` while the walk that shows it is under way.
-async fn encoding(app: &App, key: &RecordKey, of: &idem_core::protocol::Record) -> Result<Option<Encoding>> {
+async fn encoding(app: &App, key: &RecordKey, of: &Record) -> Result<Option<Encoding>> {
     let walk = app.walks.get(&Query::Form(key.scope().clone())).await?;
-    Ok(walk.and_then(|(walk, _)| match &*walk {
-        Findings::Form(form) => Some(evidence::with_steps(*form, of)),
-        _ => None,
-    }))
+    Ok(walk.and_then(|(walk, _)| walk.form).map(|form| evidence::with_steps(form, of)))
 }
 
 async fn whole<'k>(app: &App, key: &'k RecordKey, is_open: bool) -> Result<Whole<'k>> {
@@ -144,14 +98,24 @@ async fn whole<'k>(app: &App, key: &'k RecordKey, is_open: bool) -> Result<Whole
     Ok(Whole { key, record, now, form, is_open })
 }
 
-async fn one(
-    State(app): Shared,
-    Extension(operator): Extension<Operator>,
-    Parameters(name): Parameters<Named>,
-) -> Handled {
-    let key = named(&app, &name.scope, &name.digest).await?;
-    let body = record::record(&app, &operator, whole(&app, &key, false).await?);
-    Ok(page(&app, &operator, "Record", &body))
+/// A record by its operation too: several operations may have a record with one digest.
+#[derive(Deserialize)]
+struct Named {
+    scope: String,
+    digest: String,
+}
+
+async fn one(visit: Visit, Form(name): Form<Named>) -> Handled {
+    let scope = find::scope(&name.scope)?;
+    if scope.is_reserved() {
+        let text = "the console shows and changes none of idem's own records";
+        return Err(Error::new(Kind::Refused, text).into());
+    }
+    let Some(key) = visit.app.walks.named(scope, &name.digest).await? else {
+        return Err(evidence::absent(&visit.app.access).await.into());
+    };
+    let body = record::record(&visit, whole(&visit.app, &key, false).await?);
+    Ok(visit.page("Record", &body))
 }
 
 #[derive(Deserialize)]
@@ -164,28 +128,23 @@ async fn by_key(app: &App, text: &str) -> Result<Vec<RecordKey>> {
     let (Ok(key), Some((walk, _))) = (Key::new(text), app.walks.get(&Query::Overview).await?) else {
         return Ok(Vec::new());
     };
-    let Findings::Overview(look) = &*walk else { return Ok(Vec::new()) };
     let mut names = Vec::new();
-    for scope in look.counted.scopes.keys() {
+    for scope in walk.look.counted.scopes.keys() {
         let name = RecordKey::new(find::scope(scope)?, key.clone());
         names.extend(find::by_name(&app.access, name).await?);
     }
     Ok(names)
 }
 
-async fn search(
-    State(app): Shared,
-    Extension(operator): Extension<Operator>,
-    Form(question): Form<Question>,
-) -> Handled {
-    let text = question.q.trim();
-    let mut names = by_key(&app, text).await?;
+async fn search(visit: Visit, Form(question): Form<Question>) -> Handled {
+    let (app, text) = (&visit.app, question.q.trim());
+    let mut names = by_key(app, text).await?;
     if names.is_empty() {
         let query = Query::Find(None, text.to_owned());
         let (walk, _) = app.walks.get(&query).await?.ok_or_else(still_looking)?;
-        names = walk.names().into_iter().cloned().collect();
+        names.clone_from(&walk.names);
     } else {
-        app.walks.remember(&names.iter().collect::<Vec<_>>());
+        app.walks.remember(&names);
     }
     let address = |key: &RecordKey| overview::address(key.scope().as_str(), &key.digest().to_string());
     match names.as_slice() {
@@ -195,54 +154,52 @@ async fn search(
             let list = html! { ul { @for key in several {
                 li { a href=(address(key)) { (key.digest()) " of " bdi { (text::safe(key.scope().as_str())) } } }
             } } };
-            Ok(page(&app, &operator, "Several operations have this key", &list))
+            Ok(visit.page("Several operations have this key", &list))
         }
     }
 }
 
 /// A form that was issued to this operator and comes for the first time. Any other is refused.
-struct Issued {
-    app: Arc<App>,
-    operator: Operator,
+struct Answered {
+    visit: Visit,
+    issued: Issued,
     sent: Sent,
 }
 
-impl FromRequest<Arc<App>> for Issued {
+impl FromRequest<Arc<App>> for Answered {
     type Rejection = Response;
 
     async fn from_request(request: Request, app: &Arc<App>) -> std::result::Result<Self, Response> {
-        // `guard` has put it there.
-        let Some(operator) = request.extensions().get::<Operator>().cloned() else {
-            return Err(StatusCode::UNAUTHORIZED.into_response());
-        };
-        let Form(sent) =
-            Form::<Sent>::from_request(request, app).await.map_err(IntoResponse::into_response)?;
-        if app.forms.take(&operator.name, &sent.form) {
-            return Ok(Self { app: app.clone(), operator, sent });
+        let (mut parts, body) = request.into_parts();
+        let visit = Visit::from_request_parts(&mut parts, app).await.map_err(IntoResponse::into_response)?;
+        let sent = Form::<Sent>::from_request(Request::from_parts(parts, body), app).await;
+        let Form(sent) = sent.map_err(IntoResponse::into_response)?;
+        if let Some(issued) = app.forms.take(&visit.operator.name, &sent.form) {
+            return Ok(Self { visit, issued, sent });
         }
         let why = "This form was sent before, or belongs to somebody else. Open the record again.";
-        Err(message(app, &operator, StatusCode::FORBIDDEN, "Refused", why))
+        Err(visit.message(StatusCode::FORBIDDEN, "Refused", why))
     }
 }
 
 /// Shows key and result. The trail notes who saw them.
-async fn reveal(Issued { app, operator, sent }: Issued) -> Handled {
-    let key = named(&app, &sent.scope, &sent.digest).await?;
-    let trail = Trail { by: operator.name.clone(), reason: None };
-    let deed = Deed::on(&key, "revealed", None);
-    let whole = trail.around(&app.access.store, &deed, whole(&app, &key, true)).await?;
-    Ok(page(&app, &operator, "Record", &record::record(&app, &operator, whole)))
+async fn reveal(Answered { visit, issued, .. }: Answered) -> Handled {
+    let trail = Trail { by: visit.operator.name.clone(), reason: None };
+    let deed = Deed::on(&issued.key, "revealed", None);
+    let reading = whole(&visit.app, &issued.key, true);
+    let whole = trail.around(&visit.app.access.store, &deed, reading).await?;
+    Ok(visit.page("Record", &record::record(&visit, whole)))
 }
 
-/// The record of a form, if it is still as it was shown and may be settled like this.
-async fn decidable(app: &App, sent: &Sent) -> Result<(RecordKey, Shown)> {
+/// Checks a decision, and asks whether to carry it out.
+async fn confirm(Answered { visit, issued, sent }: Answered) -> Handled {
+    let (app, key) = (&visit.app, issued.key);
     if app.read_only {
-        return Err(Error::new(Kind::Refused, "this console is read-only and changes nothing"));
+        return Err(Error::new(Kind::Refused, "this console is read-only and changes nothing").into());
     }
-    let key = named(app, &sent.scope, &sent.digest).await?;
     let (shown, record) = act::look(&app.access, &key).await?.ok_or_else(absent)?;
-    let Some(record) = record.filter(|record| sent.is_of(record)) else {
-        return Err(changed(idem_core::protocol::State::from_word(shown.word())));
+    let Some(record) = record.filter(|_| shown.seen() == issued.shown.seen()) else {
+        return Err(changed(RecordState::from_word(shown.word())).into());
     };
     let decision = sent.decision()?;
     decision.check(shown)?;
@@ -250,22 +207,19 @@ async fn decidable(app: &App, sent: &Sent) -> Result<(RecordKey, Shown)> {
         let form = encoding(app, &key, &record).await?.ok_or_else(still_looking)?;
         result::check(form, !sent.status.is_empty(), &app.access, sent.is_said).await?;
     }
-    Ok((key, shown))
-}
-
-async fn confirm(Issued { app, operator, sent }: Issued) -> Handled {
-    let (key, shown) = decidable(&app, &sent).await?;
-    let body = record::question(&app, &operator, &key, shown, &sent);
-    Ok(page(&app, &operator, "This will happen", &body))
-}
-
-async fn settle(Issued { app, operator, sent }: Issued) -> Handled {
-    let (key, shown) = decidable(&app, &sent).await?;
     let reason = Some(sent.reason.clone()).filter(|reason| !reason.is_empty());
-    let trail = Trail { by: operator.name.clone(), reason };
-    let settled = act::settle(&app.access, &trail, &key, shown, &sent.decision()?).await;
-    app.walks.changed();
+    let issued = Issued { key, shown, decided: Some((decision.clone(), reason)) };
+    Ok(visit.page("This will happen", &record::question(&visit, issued, &decision, &sent)))
+}
+
+async fn settle(Answered { visit, issued, .. }: Answered) -> Handled {
+    let Some((decision, reason)) = issued.decided else {
+        return Err(Error::new(Kind::Usage, "choose what happened, and confirm it").into());
+    };
+    let trail = Trail { by: visit.operator.name.clone(), reason };
+    let settled = act::settle(&visit.app.access, &trail, &issued.key, issued.shown, &decision).await;
+    visit.app.walks.changed();
     settled?;
     let text = "The decision is recorded, and in the audit trail.";
-    Ok(message(&app, &operator, StatusCode::OK, "Done", text))
+    Ok(visit.message(StatusCode::OK, "Done", text))
 }

@@ -11,9 +11,20 @@ use idem_core::Store;
 use idem_operate_kit::Access;
 use tower_service::Service;
 
-use crate::app::{App, Settings};
+use crate::forms::Forms;
 use crate::routes;
-use crate::walks::FRESH_IF_COSTLY;
+use crate::walks::{FRESH, FRESH_IF_COSTLY, Walks};
+
+/// The settings, and the state that all requests share.
+#[derive(Clone)]
+pub(crate) struct App {
+    pub(crate) access: Access,
+    pub(crate) walks: Arc<Walks>,
+    pub(crate) forms: Arc<Forms>,
+    pub(crate) read_only: bool,
+    /// The origin that browsers see, if it is not that of `Host`.
+    pub(crate) origin: Option<String>,
+}
 
 /// The console of this store, for an app's router. For a service that encrypts its results or makes digests of its keys, give
 /// [`Console::of`] an [`Access`] with the keys.
@@ -24,7 +35,7 @@ pub fn service<S: Store>(store: S) -> Console {
 /// The console: a tower service. Clones share their walks and forms.
 #[derive(Clone)]
 pub struct Console {
-    settings: Settings,
+    app: App,
     router: Arc<OnceLock<axum::Router>>,
 }
 
@@ -32,33 +43,35 @@ impl Console {
     /// The console of the store behind this access.
     #[must_use]
     pub fn of(access: Access) -> Self {
-        Self { settings: Settings::new(access), router: Arc::default() }
+        let walks = Arc::new(Walks::new(access.clone(), FRESH));
+        let app = App { access, walks, forms: Arc::default(), read_only: false, origin: None };
+        Self { app, router: Arc::default() }
     }
 
     /// Shows records and changes none. The audit trail still notes who saw a key and a result.
     #[must_use]
     pub fn read_only(mut self) -> Self {
-        self.settings.read_only = true;
+        self.app.read_only = true;
         self
     }
 
     /// Walks at most once a minute: for stores where a walk costs money, such as DynamoDB.
     #[must_use]
     pub fn costly(mut self) -> Self {
-        self.settings.fresh = FRESH_IF_COSTLY;
+        self.app.walks = Arc::new(Walks::new(self.app.access.clone(), FRESH_IF_COSTLY));
         self
     }
 
     /// The origin that browsers see, such as `https://idem.example`. Needed behind a proxy that rewrites `Host`.
     #[must_use]
     pub fn origin(mut self, origin: impl Into<String>) -> Self {
-        self.settings.origin = Some(origin.into());
+        self.app.origin = Some(origin.into());
         self
     }
 
     /// The routes, made when the settings are complete.
     fn router(&self) -> axum::Router {
-        self.router.get_or_init(|| routes::router(Arc::new(App::new(self.settings.clone())))).clone()
+        self.router.get_or_init(|| routes::router(Arc::new(self.app.clone()))).clone()
     }
 }
 

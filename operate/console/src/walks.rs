@@ -136,22 +136,22 @@ impl Walks {
     async fn walk(&self, query: Query) {
         let _one = self.one.lock().await;
         let (begun, changes) = (Instant::now(), self.changes.load(Ordering::SeqCst));
-        let result = query.read(&self.access).await;
+        let result = query.read(&self.access).await.map(Arc::new);
         if let Ok(found) = &result {
-            self.remember(&found.names());
+            self.remember(&found.names);
         }
         let ended = Ended { begun, at: Instant::now(), result, changes };
         locked(&self.slots).insert(query, Slot { last: Some(ended), running: None });
     }
 
-    pub(crate) fn remember(&self, shown: &[&RecordKey]) {
+    pub(crate) fn remember(&self, shown: &[RecordKey]) {
         let mut names = locked(&self.names);
         if names.len() + shown.len() > NAMES {
             names.clear();
         }
         for name in shown {
             let place = (name.scope().as_str().to_owned(), name.digest().to_string());
-            names.insert(place, (*name).clone());
+            names.insert(place, name.clone());
         }
     }
 
@@ -163,7 +163,7 @@ impl Walks {
             return Ok(Some(name));
         }
         match self.get(&Query::Find(Some(scope), digest.to_owned())).await? {
-            Some((found, _)) => Ok(found.names().first().map(|name| (*name).clone())),
+            Some((found, _)) => Ok(found.names.first().cloned()),
             None => Err(still_looking()),
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use idem_core::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, OnCrash, Owner, Record, Release, ReleaseCause, Resolution,
-    ResolveAnswer, Seen, State, StoredResult, Verdict,
+    ResolveAnswer, ResultFormat, Seen, State, StoredResult, Verdict,
 };
 use idem_core::{RecordKey, Scope, Store as _, StoreErrorKind};
 
@@ -28,6 +28,8 @@ pub enum Shown {
     Lapsed(Seen),
     /// The record cannot be read; it can only be forgotten.
     Unreadable,
+    /// There is no record: a result that is known from elsewhere can be recorded, and is kept for this time.
+    Absent(Duration),
 }
 
 impl Shown {
@@ -47,13 +49,16 @@ impl Shown {
         match self {
             Self::Record(seen) | Self::Lapsed(seen) => seen.state.as_str(),
             Self::Unreadable => "unreadable",
+            Self::Absent(_) => "absent",
         }
     }
 
-    const fn seen(self) -> Option<Seen> {
+    /// The version of the record, if it can be read.
+    #[must_use]
+    pub const fn seen(self) -> Option<Seen> {
         match self {
             Self::Record(seen) | Self::Lapsed(seen) => Some(seen),
-            Self::Unreadable => None,
+            Self::Unreadable | Self::Absent(_) => None,
         }
     }
 
@@ -63,7 +68,7 @@ impl Shown {
         match self {
             Self::Record(seen) => matches!(seen.state, State::InDoubt),
             Self::Lapsed(_) => true,
-            Self::Unreadable => false,
+            Self::Unreadable | Self::Absent(_) => false,
         }
     }
 }
@@ -108,6 +113,20 @@ impl Decision {
         }
     }
 
+    /// What it means for later calls.
+    #[must_use]
+    pub fn means(&self) -> &'static str {
+        match self {
+            Self::Record(Verdict::Failed, _) => "failed: every later call gets this error",
+            Self::Record(_, result) if result.format() == Some(ResultFormat::Response) => {
+                "completed: every later request gets this response"
+            }
+            Self::Record(..) => "completed: every later call gets this value",
+            Self::Release => "released: the next call runs the body, and its effect may happen again",
+            Self::Forget => "forgotten: the next call runs the body, and its effect may happen again",
+        }
+    }
+
     /// Whether a result is recorded.
     #[must_use]
     pub const fn records(&self) -> bool {
@@ -121,6 +140,8 @@ impl Decision {
     /// The reason why not.
     pub fn check(&self, shown: Shown) -> Result<()> {
         match shown {
+            Shown::Absent(_) if self.records() => Ok(()),
+            Shown::Absent(_) => Err(absent()),
             _ if matches!(self, Self::Forget) || shown.is_resolvable() => Ok(()),
             Shown::Record(seen) | Shown::Lapsed(seen) => Err(refused(seen.state)),
             Shown::Unreadable => Err(Error::new(Kind::Unusable, "it cannot be read, and only be forgotten")),
@@ -151,7 +172,7 @@ impl Decision {
     }
 }
 
-/// Carries out the decision, if the record is still as it was shown.
+/// Carries out the decision, if the record is still as it was shown, or still absent.
 ///
 /// # Errors
 ///
@@ -172,6 +193,7 @@ pub async fn settle(
             }
             Shown::Record(seen) | Shown::Lapsed(seen) => seen,
             Shown::Unreadable => return forget_unreadable(access, key).await,
+            Shown::Absent(ttl) => return record(access, key, decision, ttl).await,
         };
         match access.store.resolve(key, &decision.resolution(seen)).await? {
             ResolveAnswer::Resolved => Ok(()),
@@ -229,47 +251,30 @@ async fn put_in_doubt(access: &Access, key: &RecordKey, shown: Seen) -> Result<S
 }
 
 /// Records a result for a key without a record.
-///
-/// # Errors
-///
-/// There is a record; or the store or the trail fails.
-pub async fn record(
-    access: &Access,
-    trail: &Trail,
-    key: &RecordKey,
-    (verdict, result): (Verdict, &StoredResult),
-    ttl: Duration,
-) -> Result<()> {
-    check_scope(key.scope())?;
+async fn record(access: &Access, key: &RecordKey, decision: &Decision, ttl: Duration) -> Result<()> {
+    let Decision::Record(verdict, result) = decision else { return Err(absent()) };
     let store = &access.store;
-    let act = async {
-        // A claim would put a key in doubt whose lease has expired.
-        check_free(access, key).await?;
-        let owner = Owner::random();
-        let claim = Claim::new(owner, LEASE, ttl).with_on_crash(OnCrash::InDoubt);
-        let grant = match store.claim(key, &claim).await? {
-            ClaimAnswer::Granted(grant) => grant,
-            ClaimAnswer::InDoubt => return Err(is_there(State::InDoubt)),
-            ClaimAnswer::Replay(_) => return Err(is_there(State::Completed)),
-            _ => return Err(is_there(State::InFlight)),
-        };
-        let unused = Release::new(owner, grant.fence, ReleaseCause::Unused);
-        if grant.attempt != 1 {
-            // A call of the service claimed the key meanwhile, and failed.
-            store.release(key, &unused).await?;
-            return Err(is_there(State::Released));
-        }
-        let complete = Complete::new(owner, grant.fence, verdict, result.clone(), ttl);
-        let recorded = match store.complete(key, &complete).await {
-            Ok(CompleteAnswer::Done) => return Ok(()),
-            Ok(_) => Error::new(Kind::Refused, "the key was claimed meanwhile; nothing was done"),
-            Err(error) => error.into(),
-        };
-        // Without this release the key would fall in doubt after a failure such as a result that is too large.
+    // A claim would put a key in doubt whose lease has expired.
+    check_free(access, key).await?;
+    let owner = Owner::random();
+    let claim = Claim::new(owner, LEASE, ttl).with_on_crash(OnCrash::InDoubt);
+    let claimed = || Error::new(Kind::Refused, "the key was claimed meanwhile; nothing was done");
+    let ClaimAnswer::Granted(grant) = store.claim(key, &claim).await? else { return Err(claimed()) };
+    let unused = Release::new(owner, grant.fence, ReleaseCause::Unused);
+    if grant.attempt != 1 {
+        // A call of the service claimed the key meanwhile, and failed.
         store.release(key, &unused).await?;
-        Err(recorded)
+        return Err(claimed());
+    }
+    let complete = Complete::new(owner, grant.fence, *verdict, result.clone(), ttl);
+    let recorded = match store.complete(key, &complete).await {
+        Ok(CompleteAnswer::Done) => return Ok(()),
+        Ok(_) => claimed(),
+        Err(error) => error.into(),
     };
-    trail.around(store, &Deed::on(key, "recorded", None), act).await
+    // Without this release the key would fall in doubt after a failure such as a result that is too large.
+    store.release(key, &unused).await?;
+    Err(recorded)
 }
 
 /// Refuses a key that has a record. One whose only claim was given back unused counts as none.
@@ -279,7 +284,10 @@ pub async fn record(
 /// There is a record, or the store fails.
 pub async fn check_free(access: &Access, key: &RecordKey) -> Result<()> {
     match access.store.get(key).await? {
-        Some(record) if record.state != State::Released || record.attempt > 0 => Err(is_there(record.state)),
+        Some(record) if record.state != State::Released || record.attempt > 0 => {
+            let text = format!("nothing was done: there is a record, and it is {}", record.state.as_str());
+            Err(Error::new(Kind::Refused, text))
+        }
         _ => Ok(()),
     }
 }
@@ -305,10 +313,4 @@ pub fn refused(state: State) -> Error {
         _ => "",
     };
     Error::new(Kind::Refused, format!("nothing was done: it is {}, not in doubt{more}", state.as_str()))
-}
-
-/// The error for a key that has a record in this state.
-fn is_there(state: State) -> Error {
-    let text = format!("nothing was done: there is a record, and it is {}", state.as_str());
-    Error::new(Kind::Refused, text)
 }

@@ -5,9 +5,8 @@
 
 use std::time::Duration;
 
-use idem_core::listing::ListedResult;
 use idem_core::protocol::{
-    Claim, ClaimAnswer, Complete, OnCrash, Owner, RecordStep, RecordStepAnswer, RecordedStep, Seen,
+    Claim, ClaimAnswer, Complete, OnCrash, Owner, Record, RecordStep, RecordStepAnswer, RecordedStep, Seen,
     StoredResult, Timestamp, Verdict,
 };
 use idem_core::{RecordKey, Store as _, StoreErrorKind, listing};
@@ -17,7 +16,7 @@ use serde_json::{Value, json};
 use crate::access::Access;
 use crate::error::{Error, Kind, Result};
 use crate::find;
-use crate::text::{random_hex, safe};
+use crate::text::{date, random_hex, safe};
 use crate::walk::{TRAIL, Walk};
 
 /// How long an entry is kept: 400 days.
@@ -118,7 +117,7 @@ fn entry_name(digest: &str) -> Result<RecordKey> {
 pub struct Entry {
     /// When it was begun.
     pub at: Timestamp,
-    /// What was done to which record, by whom, why, and how it ended.
+    /// The same as text, what was done to which record, by whom, why, and how it ended.
     pub what: Value,
 }
 
@@ -145,30 +144,36 @@ pub async fn entries(access: &Access, digest: Option<&str>) -> Result<Vec<Entry>
                 continue;
             }
             let at = listed.record.created_at;
-            let record = match access.lenient.get(&listed.key).await {
-                Ok(Some(record)) => record,
+            let mut what = match access.lenient.get(&listed.key).await {
+                Ok(Some(record)) => match what(&record) {
+                    Some(what) => what,
+                    None => continue,
+                },
                 Ok(None) => continue,
                 // The key ring no longer has the key that encrypted it.
-                Err(error) if error.kind() == StoreErrorKind::CorruptRecord => {
-                    entries.push(Entry { at, what: json!({ "sealed": true }) });
-                    continue;
-                }
+                Err(error) if error.kind() == StoreErrorKind::CorruptRecord => json!({ "sealed": true }),
                 Err(error) => return Err(error.into()),
             };
-            let begun = record.steps.first().map(|step| &step.result);
-            let (result, is_known) = match (&record.result, listed.result) {
-                (Some(result), Some(ListedResult::Value { .. })) => (Some(result), true),
-                _ => (begun, false),
-            };
-            let Some(StoredResult::Value(bytes)) = result else { continue };
-            // Encrypted, and no key ring was given: only the entry's existence is known.
-            let mut what: Value = serde_json::from_slice(bytes).unwrap_or_else(|_| json!({ "sealed": true }));
-            if !is_known {
-                what["outcome"] = "unknown".into();
-            }
+            what["at"] = date(at).into();
             entries.push(Entry { at, what });
         }
     }
     entries.sort_by_key(|entry| std::cmp::Reverse(entry.at));
     Ok(entries)
+}
+
+/// The content of an entry. `None` if it was never begun.
+fn what(record: &Record) -> Option<Value> {
+    let (result, is_known) = match (&record.result, record.steps.first()) {
+        (Some(result @ StoredResult::Value(_)), _) => (result, true),
+        (_, begun) => (&begun?.result, false),
+    };
+    let StoredResult::Value(bytes) = result else { return None };
+    // Encrypted, and no key ring was given: only the entry's existence is known.
+    let read = serde_json::from_slice(bytes).ok().filter(Value::is_object);
+    let mut what = read.unwrap_or_else(|| json!({ "sealed": true }));
+    if !is_known {
+        what["outcome"] = "unknown".into();
+    }
+    Some(what)
 }

@@ -1,26 +1,27 @@
 //! Why something was not done: a kind, for exit codes and HTTP statuses, and a text for the person.
 
-use std::fmt;
-
 use idem_core::{StoreError, StoreErrorKind};
 
-/// The kinds of [`Error`].
+/// The kinds of [`Error`]. Their numbers are the exit codes of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// There is no such record.
-    Absent,
+    Absent = 1,
     /// The request is wrong: a name, a result or an option.
-    Usage,
+    Usage = 2,
     /// The state of the store does not allow it.
-    Refused,
+    Refused = 3,
     /// The store cannot be reached, or did not report the outcome.
-    Unreachable,
+    Unreachable = 4,
     /// The store cannot be used like this: rights, layout, keys, a record that cannot be read.
-    Unusable,
+    Unusable = 5,
+    /// The person did not confirm it.
+    Unconfirmed = 6,
 }
 
 /// Why something was not done. The text has no key and no result.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{text}")]
 pub struct Error {
     kind: Kind,
     text: String,
@@ -38,14 +39,6 @@ impl Error {
         self.kind
     }
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl std::error::Error for Error {}
 
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {

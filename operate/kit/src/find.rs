@@ -36,7 +36,7 @@ async fn has(access: &Access, stored: &RecordKey) -> Result<bool> {
     }
 }
 
-/// The stored names with this key, or with this digest. A walk.
+/// The stored names with this key, or with this digest. A walk, unless the operation and the key are given.
 ///
 /// # Errors
 ///
@@ -47,6 +47,10 @@ pub async fn find(
     key: Option<&Key>,
     digest: Option<&str>,
 ) -> Result<Vec<RecordKey>> {
+    if let (Some(scope), Some(key), None) = (&scope, key, digest) {
+        let found = by_name(access, RecordKey::new(scope.clone(), key.clone())).await?;
+        return Ok(found.into_iter().collect());
+    }
     let is_meant = |name: &RecordKey| -> Result<bool> {
         let by_key = match key {
             Some(key) if key == name.key() => true,

@@ -9,31 +9,27 @@ use idem_core::protocol::Timestamp;
 
 use crate::figures::{Counted, Figures, STATES};
 
-/// A metric with one value for each operation: its name, its help, and the value, which a store may not report.
-type OfOperation = (&'static str, &'static str, fn(&Figures) -> Option<f64>);
-
-const OF_OPERATIONS: [OfOperation; 6] = [
-    ("idem_store_lapsed_records", "Records in flight whose lease has expired, by operation.", |figures| {
-        Some(number(figures.lapsed))
-    }),
-    ("idem_store_expired_records", "Expired records that are not deleted yet, by operation.", |figures| {
-        Some(number(figures.expired))
-    }),
-    ("idem_store_oldest_in_flight_seconds", "Age of the oldest record in flight, by operation.", |figures| {
-        Some(seconds(figures.oldest_in_flight))
-    }),
-    ("idem_store_oldest_in_doubt_seconds", "Age of the oldest key in doubt, by operation.", |figures| {
-        Some(seconds(figures.oldest_in_doubt))
-    }),
-    (
-        "idem_store_longest_lapse_seconds",
-        "Time since the first of the expired leases ended, by operation.",
-        |figures| Some(seconds(figures.longest_lapse)),
-    ),
-    ("idem_store_result_bytes", "Bytes of recorded results as stored, by operation.", |figures| {
-        (figures.unsized_values == 0).then(|| number(figures.bytes))
-    }),
+/// The metrics with one value for each operation.
+const OF_OPERATIONS: [(&str, &str); 6] = [
+    ("idem_store_lapsed_records", "Records in flight whose lease has expired, by operation."),
+    ("idem_store_expired_records", "Expired records that are not deleted yet, by operation."),
+    ("idem_store_oldest_in_flight_seconds", "Age of the oldest record in flight, by operation."),
+    ("idem_store_oldest_in_doubt_seconds", "Age of the oldest key in doubt, by operation."),
+    ("idem_store_longest_lapse_seconds", "Time since the first of the expired leases ended, by operation."),
+    ("idem_store_result_bytes", "Bytes of recorded results as stored, by operation."),
 ];
+
+/// Their values. A store may not report the size of results.
+fn values(figures: &Figures) -> [Option<f64>; OF_OPERATIONS.len()] {
+    [
+        Some(number(figures.lapsed)),
+        Some(number(figures.expired)),
+        Some(seconds(figures.oldest_in_flight)),
+        Some(seconds(figures.oldest_in_doubt)),
+        Some(seconds(figures.longest_lapse)),
+        (figures.unsized_values == 0).then(|| number(figures.bytes)),
+    ]
+}
 
 /// The metrics as text.
 #[must_use]
@@ -48,10 +44,10 @@ pub fn text(counted: &Counted) -> String {
             let _ = writeln!(text, "idem_store_records{{{labels}}} {count}");
         }
     }
-    for (name, help, value) in OF_OPERATIONS {
+    for (at, (name, help)) in OF_OPERATIONS.into_iter().enumerate() {
         head(&mut text, name, help);
         for (scope, figures) in &counted.scopes {
-            if let Some(value) = value(figures) {
+            if let Some(value) = values(figures)[at] {
                 let _ = writeln!(text, "{name}{{operation=\"{}\"}} {value}", escaped(scope));
             }
         }

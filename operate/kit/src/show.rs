@@ -78,39 +78,29 @@ pub fn lines(listed: &Listed, now: Timestamp, with_key: bool) -> Vec<(&'static s
         true => format!("{}  in {}", date(at), span(at.since(now))),
         false => format!("{}  {} ago", date(at), span(now.since(at))),
     };
-    let mut lines = vec![("digest", key.digest().to_string()), ("scope", safe(key.scope().as_str()))];
-    if with_key {
-        lines.push(("key", safe(key.key().as_str())));
-    }
-    lines.push(("state", record.state.as_str().to_owned()));
     let recovered = if record.recovered { ", taken over from a worker that went away" } else { "" };
-    lines.push(("attempt", format!("{}{recovered}", record.attempt)));
-    lines.push(("fence", record.fence.to_string()));
-    lines.push((
-        "on crash",
-        match record.on_crash {
-            OnCrash::Rerun => "run again".to_owned(),
-            _ => "in doubt: ask a person".to_owned(),
-        },
-    ));
-    lines.push(("fingerprint", if record.fingerprint.is_some() { "yes" } else { "no" }.to_owned()));
-    lines.push(("created", ago(record.created_at)));
-    if matches!(record.state, State::InFlight | State::InDoubt) {
-        lines.push(("lease until", ago(record.lease_until)));
-    }
-    if record.state == State::Released {
-        lines.push(("due", ago(record.retry_at)));
-    }
-    if let Some(at) = record.completed_at {
-        lines.push((record.state.as_str(), ago(at)));
-    }
-    lines.push(("kept", span(record.ttl)));
-    lines.push((
-        "until",
-        record.expires_at.map_or_else(|| "until it is resolved, or for ever".to_owned(), ago),
-    ));
-    if result.is_some() {
-        lines.push(("result", text::remark(listed, now)));
-    }
-    lines
+    let on_crash = match record.on_crash {
+        OnCrash::Rerun => "run again",
+        _ => "in doubt: ask a person",
+    };
+    let has_lease = matches!(record.state, State::InFlight | State::InDoubt);
+    let until = record.expires_at.map_or_else(|| "until it is resolved, or for ever".to_owned(), ago);
+    let lines = [
+        ("digest", Some(key.digest().to_string())),
+        ("scope", Some(safe(key.scope().as_str()))),
+        ("key", with_key.then(|| safe(key.key().as_str()))),
+        ("state", Some(record.state.as_str().to_owned())),
+        ("attempt", Some(format!("{}{recovered}", record.attempt))),
+        ("fence", Some(record.fence.to_string())),
+        ("on crash", Some(on_crash.to_owned())),
+        ("fingerprint", Some(if record.fingerprint.is_some() { "yes" } else { "no" }.to_owned())),
+        ("created", Some(ago(record.created_at))),
+        ("lease until", has_lease.then(|| ago(record.lease_until))),
+        ("due", (record.state == State::Released).then(|| ago(record.retry_at))),
+        (record.state.as_str(), record.completed_at.map(ago)),
+        ("kept", Some(span(record.ttl))),
+        ("until", Some(until)),
+        ("result", result.map(|_| text::remark(listed, now))),
+    ];
+    lines.into_iter().filter_map(|(name, text)| Some((name, text?))).collect()
 }

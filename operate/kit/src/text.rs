@@ -7,7 +7,7 @@ use std::time::Duration;
 use idem_core::RecordKey;
 use idem_core::listing::{Listed, ListedResult};
 use idem_core::protocol::{Owner, Record, State, Timestamp, is_live};
-use jiff::SignedDuration;
+use jiff::{RoundMode, SpanRound, Unit};
 use serde_json::{Value, json};
 
 /// The text with the characters escaped that control a terminal or the direction of text.
@@ -37,22 +37,17 @@ pub fn date(at: Timestamp) -> String {
 /// A duration in its largest units: `3m 12s`.
 #[must_use]
 pub fn span(span: Duration) -> String {
-    let rounded = match span {
-        span if span < Duration::from_secs(1) => {
-            Duration::from_millis(u64::try_from(span.as_millis()).unwrap_or(0))
-        }
-        span if span < Duration::from_secs(3_600) => Duration::from_secs(span.as_secs()),
-        span => Duration::from_secs(span.as_secs() / 60 * 60),
+    let smallest = match span.as_secs() {
+        0 => Unit::Millisecond,
+        1..3_600 => Unit::Second,
+        3_600..86_400 => Unit::Minute,
+        86_400..864_000 => Unit::Hour,
+        _ => Unit::Day,
     };
-    let (days, rest) = (rounded.as_secs() / 86_400, Duration::from_secs(rounded.as_secs() % 86_400));
-    match (days, SignedDuration::try_from(rest)) {
-        (0, _) => SignedDuration::try_from(rounded)
-            .map_or_else(|_| "for ever".to_owned(), |span| format!("{span:#}")),
-        (days, Ok(rest)) if !rest.is_zero() && days < 10 => {
-            format!("{days}d {:#}", SignedDuration::from_hours(rest.as_hours()))
-        }
-        (days, _) => format!("{days}d"),
-    }
+    let units = SpanRound::new().largest(Unit::Day).smallest(smallest).mode(RoundMode::Trunc);
+    jiff::Span::try_from(span)
+        .and_then(|span| span.round(units.days_are_24_hours()))
+        .map_or_else(|_| "for ever".to_owned(), |span| format!("{span:#}"))
 }
 
 /// A number of bytes in a readable unit.

@@ -8,7 +8,7 @@ use idem_core::protocol::{
     Verdict,
 };
 use idem_core::{Key, RecordKey, Scope, Store, StoreError};
-use idem_operate_kit::act::{self, Decision};
+use idem_operate_kit::act::{self, Decision, Shown};
 use idem_operate_kit::audit::{self, Trail};
 use idem_operate_kit::figures::look;
 use idem_operate_kit::text::is_lapsed;
@@ -156,7 +156,8 @@ async fn no_result_is_recorded_over_a_lapsed_claim_and_the_claim_stays() {
     claimed(&store, &key).await;
     tokio::time::advance(Duration::from_secs(2)).await;
     let access = Access::new(store.clone());
-    let refused = act::record(&access, &trail(), &key, (Verdict::Completed, &result()), DAY).await;
+    let decision = Decision::Record(Verdict::Completed, result());
+    let refused = act::settle(&access, &trail(), &key, Shown::Absent(DAY), &decision).await;
     assert_eq!(refused.unwrap_err().kind(), Kind::Refused);
     assert_eq!(state(&store, &key).await, Some(State::InFlight));
 }
@@ -173,7 +174,8 @@ async fn the_trail_cannot_be_changed() {
     assert_eq!(state(&store, entry).await, Some(State::Completed));
     let access = Access::new(store.clone());
     let forged = RecordKey::new(Scope::new(TRAIL).unwrap(), Key::new("forged").unwrap());
-    let refused = act::record(&access, &trail(), &forged, (Verdict::Completed, &result()), DAY).await;
+    let decision = Decision::Record(Verdict::Completed, result());
+    let refused = act::settle(&access, &trail(), &forged, Shown::Absent(DAY), &decision).await;
     assert_eq!(refused.unwrap_err().kind(), Kind::Refused);
     assert_eq!(state(&store, &forged).await, None);
 }

@@ -1,32 +1,20 @@
 //! Wakes the workers when a message was enqueued.
 
 use std::future::pending;
-use std::time::Duration;
 
-use backon::{BackoffBuilder, ExponentialBuilder};
 use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgListener, PgPoolOptions};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::super::handle::Outbox;
-
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+use super::settings::Settings;
 
 /// Rings after each `NOTIFY`, and whenever one may have been missed.
 ///
 /// A failure here delays messages, but loses none: the workers also poll the outbox.
-pub(super) async fn listen(outbox: &Outbox, ring: &Notify) {
-    let pauses = || {
-        ExponentialBuilder::new()
-            .with_min_delay(FIRST_PAUSE)
-            .with_max_delay(LONGEST_PAUSE)
-            .without_max_times()
-            .with_jitter()
-            .build()
-    };
-    let mut left = pauses();
+pub(super) async fn listen(outbox: &Outbox, settings: &Settings, ring: &Notify) {
+    let mut failures = 0;
     loop {
         if outbox.0.connector.opener.is_shared() {
             // A pooler would pass the server's notifications to the client that has the session at that time.
@@ -34,10 +22,8 @@ pub(super) async fn listen(outbox: &Outbox, ring: &Notify) {
         }
         let mut heard = false;
         let _ = hear(outbox, ring, &mut heard).await;
-        if heard {
-            left = pauses();
-        }
-        sleep(left.next().unwrap_or(LONGEST_PAUSE)).await;
+        failures = if heard { 1 } else { failures + 1 };
+        sleep(settings.pause(failures)).await;
     }
 }
 

@@ -24,16 +24,13 @@ use super::error::OutboxError;
 use super::handle::Outbox;
 use super::publisher::Publisher;
 
-/// The upper limit of all times.
-const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
-
 /// Publishes the messages of an [`Outbox`]: at least once, always under the same id, and in each topic in the order in which they
 /// were enqueued.
 ///
 /// Run any number of relays, in any processes. They share the topics; each topic is published by one of them at a
-/// time. When a relay dies, another takes over its topics when the [`lease`](Self::lease) has expired, and
-/// publishes the messages again that were not recorded as published: at most the last [`batch`](Self::batch). The first delivery of
-/// each message is in order; repeats may come after later messages.
+/// time. When a relay dies, another takes over its topics when its lease has expired, which is three times the
+/// [`publish_timeout`](Self::publish_timeout), and publishes the messages again that were not recorded as published: at most
+/// the last [`batch`](Self::batch). The first delivery of each message is in order; repeats may come after later messages.
 ///
 /// A relay has up to [`topics`](Self::topics) + 1 connections of its own, opened when they are needed. It retries failures of the
 /// database without a limit.
@@ -52,7 +49,6 @@ impl<P: Publisher> Relay<P> {
             batch: 32,
             poll_interval: Duration::from_secs(1),
             publish_timeout: Duration::from_secs(10),
-            lease: Duration::from_secs(30),
             first_pause: Duration::from_millis(500),
             longest_pause: Duration::from_secs(60),
             max_attempts: 10,
@@ -82,16 +78,10 @@ impl<P: Publisher> Relay<P> {
     }
 
     /// How long one call of the publisher may take; 10 seconds unless set. A call that takes longer is dropped, and
-    /// counts as [`PublishError::unavailable`](super::PublishError::unavailable).
+    /// counts as [`PublishError::unavailable`](super::PublishError::unavailable). A relay that is silent for three times as long
+    /// loses its topics to another.
     pub const fn publish_timeout(mut self, timeout: Duration) -> Self {
         self.settings.publish_timeout = timeout;
-        self
-    }
-
-    /// How long this relay may be silent before another takes over its topics; 30 seconds unless set. At least
-    /// twice the [`publish_timeout`](Self::publish_timeout).
-    pub const fn lease(mut self, lease: Duration) -> Self {
-        self.settings.lease = lease;
         self
     }
 
@@ -127,65 +117,25 @@ impl<P: Publisher> Relay<P> {
     /// [`publish_timeout`](Self::publish_timeout)), records them, and frees its topics for other relays at once.
     ///
     /// It needs a tokio runtime with time and I/O enabled. If the future is dropped before its end, other relays get its topics
-    /// after the [`lease`](Self::lease). The publisher is called from this future: if it blocks its thread, it holds up all topics.
+    /// when the lease has expired. The publisher is called from this future: if it blocks its thread, it holds up all topics.
     ///
     /// # Errors
     ///
     /// [`OutboxError::Configuration`], at once, if a setting is out of its range. No other error ends it.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), OutboxError> {
-        self.check()?;
+        self.settings.check().map_err(OutboxError::Configuration)?;
         let (stop, stopped) = watch::channel(false);
         let (ring, waits) = (Notify::new(), Waits::default());
-        let workers = (0..self.settings.topics).map(|_| {
-            let worker = Worker::new(&self.outbox, &self.publisher, &self.settings, &ring, &waits);
-            worker.work(stopped.clone())
-        });
+        let workers =
+            (0..self.settings.topics).map(|_| Worker::new(&self, &ring, &waits).work(stopped.clone()));
         let stopping = async {
             shutdown.await;
             stop.send_replace(true);
             std::future::pending::<()>().await;
         };
-        let beside = join(stopping, listen::listen(&self.outbox, &ring));
+        let beside = join(stopping, listen::listen(&self.outbox, &self.settings, &ring));
         // `beside` is polled first, so that the workers see the shutdown before they begin another message.
         select(pin!(beside), pin!(join_all(workers))).await;
-        Ok(())
-    }
-
-    fn check(&self) -> Result<(), OutboxError> {
-        let refuse = |detail: String| Err(OutboxError::Configuration(detail));
-        let settings = &self.settings;
-        for (name, number, most) in [
-            ("topics", settings.topics, 64),
-            ("batch", settings.batch, 1_000),
-            ("max_attempts", usize::try_from(settings.max_attempts).unwrap_or(usize::MAX), 1_000_000),
-        ] {
-            if number == 0 || number > most {
-                return refuse(format!("`{name}` is {number} and must be from 1 to {most}"));
-            }
-        }
-        for (name, time) in [
-            ("poll_interval", settings.poll_interval),
-            ("publish_timeout", settings.publish_timeout),
-            ("lease", settings.lease),
-            ("backoff", settings.first_pause),
-            ("backoff", settings.longest_pause),
-        ] {
-            if time < Duration::from_millis(1) || time > LONGEST {
-                return refuse(format!("`{name}` is {time:?} and must be from 1ms to 24h"));
-            }
-        }
-        if settings.lease < settings.publish_timeout * 2 {
-            return refuse(format!(
-                "`lease` is {:?} and must be at least twice `publish_timeout`, which is {:?}",
-                settings.lease, settings.publish_timeout
-            ));
-        }
-        if settings.first_pause > settings.longest_pause {
-            return refuse(format!(
-                "`backoff` begins with {:?} and must not end with less, {:?}",
-                settings.first_pause, settings.longest_pause
-            ));
-        }
         Ok(())
     }
 }

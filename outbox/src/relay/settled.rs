@@ -10,9 +10,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::super::handle::Inner;
+use super::super::layout::Names;
 use super::super::link::Link;
 use idem_core::StoreError;
-use idem_postgres::db::session::{column, statement};
+use idem_postgres::db::session::column;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
@@ -95,7 +96,7 @@ pub(super) async fn settled(
         }
         Some(Known::Waits(waiting)) => waiting,
         None => {
-            let rows = link.ask(|| statement(&outbox.statements.bound).bind(topic.to_owned())).await?;
+            let rows = link.ask(|| outbox.names.bound().bind(topic.to_owned())).await?;
             let Some(row) = rows.first() else { return Ok(Settled::Nothing) };
             let Some(sequence) = column::<Option<i64>>(row, 0)? else { return Ok(Settled::Nothing) };
             let bound = Bound { sequence, started: column(row, 1)? };
@@ -103,7 +104,7 @@ pub(super) async fn settled(
         }
     };
     let lock = outbox.names.lock_number(topic);
-    let rows = link.ask(|| statement(&outbox.statements.holders).bind(lock)).await?;
+    let rows = link.ask(|| Names::holders().bind(lock)).await?;
     let Some(row) = rows.first() else { return Ok(Settled::Nothing) };
     let (holders, started) = (column::<Vec<String>>(row, 0)?, column::<i64>(row, 1)?);
     Ok(match judge(&waiting, holders, started) {
@@ -152,11 +153,6 @@ mod tests {
     }
 
     #[test]
-    fn without_open_transactions_what_was_seen_may_go() {
-        assert_eq!(judge(&seen(), names(&[]), 1).unwrap(), BOUND);
-    }
-
-    #[test]
     fn those_who_were_there_are_waited_for_and_those_who_come_later_are_not() {
         let waiting = judge(&seen(), names(&["3/1", "4/9"]), 1).unwrap_err().unwrap();
         let waiting = judge(&waiting, names(&["4/9", "5/2"]), 1).unwrap_err().unwrap();
@@ -175,16 +171,5 @@ mod tests {
     fn what_was_seen_before_the_server_was_started_again_is_forgotten() {
         let waiting = judge(&seen(), names(&["3/1"]), 1).unwrap_err().unwrap();
         assert!(judge(&waiting, names(&[]), 2).unwrap_err().is_none());
-    }
-
-    #[test]
-    fn the_longer_it_takes_the_less_often_it_is_looked_at() {
-        let mut waiting = seen();
-        let mut pauses = Vec::new();
-        for _ in 0..10 {
-            waiting = judge(&waiting, names(&["3/1"]), 1).unwrap_err().unwrap();
-            pauses.push(waiting.pause.as_millis());
-        }
-        assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 320, 500, 500, 500]);
     }
 }

@@ -10,16 +10,15 @@ use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
 use self::turn::{Topic, Turn};
-use super::super::handle::Outbox;
 use super::super::link::Link;
 use super::super::message::MessageId;
 use super::super::publisher::Publisher;
 use super::super::report;
-use super::settings::Settings;
+use super::Relay;
 use super::settled::Waits;
 use idem_core::StoreError;
 use idem_core::protocol::Owner;
-use idem_postgres::db::session::{column, statement};
+use idem_postgres::db::session::column;
 
 /// The shortest pause between two looks at the outbox.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
@@ -37,9 +36,7 @@ struct Window {
 }
 
 pub(super) struct Worker<'r, P> {
-    pub(super) outbox: &'r Outbox,
-    pub(super) publisher: &'r P,
-    pub(super) settings: &'r Settings,
+    pub(super) relay: &'r Relay<P>,
     pub(super) waits: &'r Waits,
     pub(super) link: Link,
     /// Unique to this worker: so it can claim a topic again at once whose release got no answer.
@@ -57,22 +54,12 @@ pub(super) fn micros(time: Duration) -> i64 {
 }
 
 impl<'r, P: Publisher> Worker<'r, P> {
-    pub(super) fn new(
-        outbox: &'r Outbox,
-        publisher: &'r P,
-        settings: &'r Settings,
-        ring: &'r Notify,
-        waits: &'r Waits,
-    ) -> Self {
-        let link = Link::new(&outbox.0.connector);
-        let owner = Owner::random();
+    pub(super) fn new(relay: &'r Relay<P>, ring: &'r Notify, waits: &'r Waits) -> Self {
         Self {
-            outbox,
-            publisher,
-            settings,
+            relay,
             waits,
-            link,
-            owner,
+            link: Link::new(&relay.outbox.0.connector),
+            owner: Owner::random(),
             published: Vec::new(),
             looked_at: String::new(),
             ring,
@@ -92,7 +79,7 @@ impl<'r, P: Publisher> Worker<'r, P> {
                     report::relay_failed(&error);
                     self.failures = self.failures.saturating_add(1);
                     // Retries every error, also a missing right or table: a person may mend it.
-                    Some(self.settings.pause(self.failures))
+                    Some(self.relay.settings.pause(self.failures))
                 }
             };
             if let Some(pause) = pause {
@@ -108,7 +95,7 @@ impl<'r, P: Publisher> Worker<'r, P> {
     /// Serves the next topic, or returns how long there is none.
     async fn round(&mut self, stopped: &watch::Receiver<bool>) -> Result<Option<Duration>, StoreError> {
         self.note().await?;
-        let Some(topic) = self.claim().await? else { return self.look().await };
+        let Some(topic) = self.claim().await? else { return self.look().await.map(Some) };
         // There may be a topic for another worker.
         self.ring.notify_one();
         Turn::new(self, topic).serve(stopped).await?;
@@ -137,13 +124,12 @@ impl<'r, P: Publisher> Worker<'r, P> {
 
     async fn claim_after(&self, most: i32) -> Result<Window, StoreError> {
         let since = tokio::time::Instant::now();
-        let lease = self.settings.lease;
+        let lease = self.relay.settings.lease();
         let rows = self
             .link
             .ask(|| {
-                let claim = statement(&self.outbox.0.statements.claim);
-                let claim = claim.bind(self.owner.as_bytes().as_slice()).bind(micros(lease));
-                claim.bind(self.looked_at.clone()).bind(most)
+                let claim = self.relay.outbox.0.names.claim().bind(self.owner.as_bytes().to_vec());
+                claim.bind(micros(lease)).bind(self.looked_at.clone()).bind(most)
             })
             .await?;
         let Some(row) = rows.first() else { return Ok(Window { topic: None, last: None, made: 0 }) };
@@ -160,16 +146,12 @@ impl<'r, P: Publisher> Worker<'r, P> {
         Ok(Window { topic: Some(topic), last, made })
     }
 
-    /// Creates the rows of new topics. If there are none, returns how long there is nothing to do.
-    async fn look(&self) -> Result<Option<Duration>, StoreError> {
-        let rows = self.link.ask(|| statement(&self.outbox.0.statements.look)).await?;
-        let Some(row) = rows.first() else { return Ok(Some(self.settings.poll_interval)) };
-        if column::<i64>(row, 0)? > 0 {
-            return Ok(None);
-        }
-        let due = column::<Option<i64>>(row, 1)?
-            .map_or(Duration::MAX, |due| Duration::from_micros(u64::try_from(due).unwrap_or(0)));
-        Ok(Some(due.min(self.settings.poll_interval)))
+    /// How long there is nothing to do.
+    async fn look(&self) -> Result<Duration, StoreError> {
+        let rows = self.link.ask(|| self.relay.outbox.0.names.look()).await?;
+        let due = rows.first().map_or(Ok(None), |row| column::<Option<i64>>(row, 0))?;
+        let due = due.map_or(Duration::MAX, |due| Duration::from_micros(u64::try_from(due).unwrap_or(0)));
+        Ok(due.min(self.relay.settings.poll_interval))
     }
 
     /// Records the published messages.
@@ -177,16 +159,14 @@ impl<'r, P: Publisher> Worker<'r, P> {
         if self.published.is_empty() {
             return Ok(());
         }
-        let (statements, keep) = (&self.outbox.0.statements, self.settings.keep);
+        let (names, keep) = (&self.relay.outbox.0.names, self.relay.settings.keep);
         let published = self.published.iter();
         let (numbers, ids): (Vec<i64>, Vec<String>) =
             published.map(|(number, id)| (*number, id.to_string())).unzip();
         self.link
             .ask(|| match keep.is_zero() {
-                true => statement(&statements.delete).bind(numbers.clone()).bind(ids.clone()),
-                false => {
-                    statement(&statements.keep).bind(numbers.clone()).bind(ids.clone()).bind(micros(keep))
-                }
+                true => names.delete().bind(numbers.clone()).bind(ids.clone()),
+                false => names.keep().bind(numbers.clone()).bind(ids.clone()).bind(micros(keep)),
             })
             .await?;
         self.published.clear();

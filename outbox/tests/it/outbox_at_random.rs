@@ -45,7 +45,7 @@ async fn at_random_nothing_is_lost_nothing_overtakes_and_every_id_comes() {
         .collect();
     let start = || {
         let relay = bed.relay(broker.clone()).publish_timeout(Duration::from_millis(100));
-        let relay = relay.lease(Duration::from_millis(300)).max_attempts(1_000).batch(25);
+        let relay = relay.max_attempts(1_000).batch(25);
         Running::start(relay.backoff(Duration::from_millis(2), Duration::from_millis(20)))
     };
     let mut relays: Vec<_> = (0..3).map(|_| start()).collect();

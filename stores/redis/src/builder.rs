@@ -24,6 +24,7 @@ const LARGEST_MAX_RESULT_BYTES: usize = 512 * 1024 * 1024 - 1024;
 const PREFIX: &str = "idem:";
 
 /// The settings for a new [`RedisStore`].
+#[derive(Clone)]
 #[must_use]
 pub struct RedisStoreBuilder {
     target: Target,
@@ -33,6 +34,7 @@ pub struct RedisStoreBuilder {
     replicas: Option<Replicas>,
 }
 
+#[derive(Clone)]
 enum Target {
     Server(String),
     #[cfg(feature = "cluster")]

@@ -83,13 +83,6 @@ impl Idem {
         Ended::of(&self.command(arguments).output().unwrap())
     }
 
-    /// Runs it, and prints its output, for people who read the test's output.
-    pub(crate) fn show(&self, arguments: &[&str]) -> Ended {
-        let ended = self.run(arguments);
-        println!("$ idem {}\n{}{}[{}]", arguments.join(" "), ended.out, ended.err, ended.code);
-        ended
-    }
-
     /// Runs it with this text on its standard input.
     pub(crate) fn run_with(&self, arguments: &[&str], input: &str) -> Ended {
         use std::io::Write as _;
@@ -99,28 +92,8 @@ impl Idem {
         Ended::of(&child.wait_with_output().unwrap())
     }
 
-    /// Runs it on a terminal on which a person types this line.
-    pub(crate) fn run_on_terminal(&self, arguments: &[&str], typed: &str) -> Ended {
-        use std::io::Write as _;
-        let words: Vec<String> = std::iter::once(env!("CARGO_BIN_EXE_idem"))
-            .chain(arguments.iter().copied())
-            .map(|word| format!("'{word}'"))
-            .collect();
-        let mut command = Command::new("script");
-        command.args(["-qec", &words.join(" "), "/dev/null"]).env("IDEM_STORE", &self.store);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let mut stdin = child.stdin.take().unwrap();
-        // A command that asks nothing may have ended already.
-        let _ = writeln!(stdin, "{typed}");
-        // Standard input stays open until the command has ended: closing it would close the terminal.
-        let ended = Ended::of(&child.wait_with_output().unwrap());
-        drop(stdin);
-        ended
-    }
-
-    /// Runs it on a terminal; `before` happens between the question and the answer.
-    pub(crate) async fn run_on_terminal_after(
+    /// Runs it on a terminal on which a person types this line; `before` happens between the question and the answer.
+    pub(crate) async fn run_on_terminal(
         &self,
         arguments: &[&str],
         typed: &str,
@@ -141,7 +114,9 @@ impl Idem {
             out.push(byte[0]);
         }
         before.await;
-        writeln!(stdin, "{typed}").unwrap();
+        // A command that asks nothing has ended already.
+        let _ = writeln!(stdin, "{typed}");
+        // Standard input stays open until the command has ended: closing it would close the terminal.
         stdout.read_to_end(&mut out).unwrap();
         let ended = Ended::of(&child.wait_with_output().unwrap());
         drop(stdin);

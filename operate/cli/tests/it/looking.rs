@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::time::Duration;
 
-use idem::protocol::{ClaimAnswer, RecordStep, RecordedStep, State, StoredResult};
+use idem::protocol::State;
 use idem::{OnCrash, Store as _};
 
 use crate::idem_command::*;
@@ -17,13 +17,13 @@ const STATES: [(&str, State); 5] = [
 ];
 
 #[tokio::test]
-async fn records_are_listed_by_state_and_operation() {
+async fn records_are_listed_and_counted_by_state_operation_age_and_lease() {
     let shop = Shop::new();
+    assert_eq!(shop.idem.run(&["--json", "stats"]).ended(1).one()["all"]["live"], 0);
     for (name, state) in STATES {
         bring(&shop.store, &key(name), state).await;
         bring(&shop.store, &key_of("shop.refund", name), state).await;
     }
-    assert_eq!(shop.idem.digests(&[]).len(), 10);
     for (name, state) in STATES {
         let both = digests(&[&key(name), &key_of("shop.refund", name)]);
         assert_eq!(shop.idem.digests(&["--state", name]), both, "{state:?}");
@@ -33,33 +33,20 @@ async fn records_are_listed_by_state_and_operation() {
     let two = shop.idem.digests(&["--scope", SCOPE, "--state", "failed,in_flight"]);
     assert_eq!(two, digests(&[&key("failed"), &key("in-flight")]));
     shop.idem.run(&["list", "--scope", "shop.nothing"]).ended(1);
-}
-
-#[tokio::test]
-async fn a_list_is_of_the_old_and_of_the_lapsed_where_that_is_asked_for() {
-    let shop = Shop::new();
-    bring(&shop.store, &key("runs"), State::InFlight).await;
     lapse(&shop.store, &key("lapsed"), OnCrash::Rerun, Duration::from_secs(60)).await;
     lapse(&shop.store, &key("over"), OnCrash::Rerun, Duration::from_millis(1)).await;
     assert_eq!(shop.idem.digests(&["--lapsed"]), digests(&[&key("lapsed")]));
-    assert_eq!(shop.idem.digests(&["--older", "1ms"]), digests(&[&key("lapsed"), &key("runs")]));
+    assert_eq!(shop.idem.digests(&["--older", "1ms"]).len(), 11);
     assert!(shop.idem.digests(&["--older", "1h"]).is_empty());
-    let listed = shop.idem.run(&["--json", "list", "--state", "in-flight"]).ended(0);
-    let lapsed: Vec<bool> = listed.json().iter().map(|record| record["lapsed"] == true).collect();
-    assert_eq!(lapsed.iter().filter(|lapsed| **lapsed).count(), 1, "{listed:?}");
-}
-
-#[tokio::test]
-async fn a_list_ends_at_its_limit_and_says_so() {
-    let shop = Shop::new();
-    for number in 0..5 {
-        bring(&shop.store, &key(&format!("key {number}")), State::InFlight).await;
-    }
-    let three = shop.idem.run(&["list", "--limit", "3"]).ended(0);
-    assert_eq!(three.out.matches("in_flight").count(), 3, "{three:?}");
-    assert!(three.err.contains("more than 3"), "{three:?}");
-    let all = shop.idem.run(&["list", "--limit", "0"]).ended(0);
-    assert!(all.out.matches("in_flight").count() == 5 && all.err.is_empty(), "{all:?}");
+    let counted = shop.idem.run(&["--json", "stats"]).ended(0).one();
+    let figures =
+        ["live", "in_flight", "lapsed", "in_doubt", "result_bytes"].map(|name| &counted["all"][name]);
+    assert_eq!(figures, [11, 3, 1, 2, 72]);
+    assert!(counted["all"]["longest_lapse_seconds"].as_f64().unwrap() > 0.0);
+    let one = shop.idem.run(&["--json", "stats", "--scope", "shop.refund"]).ended(0).one();
+    assert_eq!((&one["all"]["live"], &one["scopes"]["shop.refund"]["in_doubt"]), (&5.into(), &1.into()));
+    let table = shop.idem.run(&["stats"]).ended(0).out;
+    assert!(table.contains("SCOPE") && table.contains("shop.refund") && table.contains("(all)"), "{table}");
 }
 
 #[tokio::test]
@@ -84,37 +71,9 @@ async fn a_record_is_shown_by_its_key_and_by_the_digest_of_a_log() {
     shop.idem.run(&["show", "order-3"]).ended(1);
     shop.idem.run(&["show", "order-2", "--scope", SCOPE]).ended(1);
     shop.idem.run(&["show", "--digest", "0000000000000000"]).ended(1);
-}
-
-#[tokio::test]
-async fn a_key_of_several_operations_must_be_said_with_its_scope() {
-    let shop = Shop::new();
-    bring(&shop.store, &key("order-1"), State::Completed).await;
     bring(&shop.store, &key_of("shop.refund", "order-1"), State::Completed).await;
     let asked = shop.idem.run(&["show", "order-1"]).ended(3);
     assert!(asked.err.contains(SCOPE) && asked.err.contains("shop.refund"), "{asked:?}");
-}
-
-#[tokio::test]
-async fn stats_count_by_state_and_operation() {
-    let shop = Shop::new();
-    assert_eq!(shop.idem.run(&["--json", "stats"]).ended(1).one()["all"]["live"], 0);
-    for (name, state) in STATES {
-        bring(&shop.store, &key(name), state).await;
-    }
-    bring(&shop.store, &key_of("shop.refund", "r"), State::InDoubt).await;
-    lapse(&shop.store, &key("lapsed"), OnCrash::Rerun, Duration::from_secs(60)).await;
-    let counted = shop.idem.run(&["--json", "stats"]).ended(0).one();
-    assert_eq!(counted["all"]["live"], 7);
-    assert_eq!((&counted["all"]["in_flight"], &counted["all"]["lapsed"]), (&2.into(), &1.into()));
-    assert_eq!(counted["all"]["in_doubt"], 2);
-    assert_eq!(counted["all"]["result_bytes"], 36);
-    assert_eq!(counted["scopes"]["shop.refund"]["in_doubt"], 1);
-    assert!(counted["all"]["longest_lapse_seconds"].as_f64().unwrap() > 0.0);
-    let one = shop.idem.run(&["--json", "stats", "--scope", "shop.refund"]).ended(0).one();
-    assert_eq!(one["all"]["live"], 1);
-    let table = shop.idem.run(&["stats"]).ended(0).out;
-    assert!(table.contains("SCOPE") && table.contains("shop.refund") && table.contains("(all)"), "{table}");
 }
 
 #[tokio::test]
@@ -122,15 +81,16 @@ async fn a_watch_looks_as_often_as_it_is_told_and_shows_what_is_open() {
     let shop = Shop::new();
     bring(&shop.store, &key("d"), State::InDoubt).await;
     bring(&shop.store, &key("done"), State::Completed).await;
-    let seen = shop.idem.run(&["stats", "--watch", "--times", "2", "--interval", "0.1"]).ended(0).out;
+    let seen = shop.idem.run(&["stats", "--watch", "--times", "2", "--interval", "100ms"]).ended(0).out;
     assert_eq!(seen.matches(&key("d").digest().to_string()).count(), 2, "{seen}");
     assert!(!seen.contains(&key("done").digest().to_string()), "{seen}");
     assert!(!seen.contains('\u{1b}'), "without a terminal nothing is drawn: {seen:?}");
     let frames =
-        shop.idem.run(&["--json", "stats", "--watch", "--times", "2", "--interval", "0.1"]).ended(0).json();
+        shop.idem.run(&["--json", "stats", "--watch", "--times", "2", "--interval", "100ms"]).ended(0).json();
     assert_eq!(frames.len(), 2);
     assert_eq!(frames[1]["open"][0]["state"], "in_doubt");
-    let drawn = shop.idem.run_on_terminal(&["stats", "--watch", "--times", "1"], "").ended(0).out;
+    let drawn =
+        shop.idem.run_on_terminal(&["stats", "--watch", "--times", "1"], "", async {}).await.ended(0).out;
     assert!(drawn.contains("\u{1b}[H\u{1b}[2J"), "{drawn:?}");
 }
 
@@ -147,49 +107,31 @@ async fn what_is_past_its_time_is_purged_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_record_that_cannot_be_read_is_listed_and_can_be_forgotten() {
-    let shop = Shop::new();
-    bring(&shop.store, &key("fine"), State::Completed).await;
-    bring(&shop.store, &key("odd"), State::Completed).await;
-    let file = shop.folder().join("idem.db");
-    let sql = "UPDATE idem_records SET state = 'eaten' WHERE key = 'odd'";
-    assert_eq!(rusqlite::Connection::open(file).unwrap().execute(sql, ()).unwrap(), 1);
-    let listed = shop.idem.run(&["--json", "list"]).ended(0).json();
-    let states: Vec<_> = listed.iter().map(|record| record["state"].as_str().unwrap()).collect();
-    assert!(states.contains(&"unreadable") && states.contains(&"completed"), "{listed:?}");
-    let digest = key("odd").digest().to_string();
-    shop.idem.run(&["show", "--digest", &digest]).ended(5);
-    shop.idem.run(&["forget", "--digest", &digest, "--yes"]).ended(0);
-    assert_eq!(shop.idem.digests(&[]), digests(&[&key("fine")]));
-}
-
-#[tokio::test]
-async fn records_that_cannot_be_read_are_found_behind_any_number_of_others() {
+async fn records_that_cannot_be_read_are_found_behind_any_number_of_others_and_can_be_forgotten() {
     let shop = Shop::new();
     for number in 0..150 {
         bring(&shop.store, &key(&format!("key {number}")), State::InFlight).await;
     }
-    let damage = |name: &str| {
+    for name in ["zy", "zz"] {
+        bring(&shop.store, &key(name), State::Completed).await;
         let file = rusqlite::Connection::open(shop.folder().join("idem.db")).unwrap();
-        assert_eq!(
-            file.execute("UPDATE idem_records SET state = 'eaten' WHERE key = ?1", [name]).unwrap(),
-            1
-        );
-    };
-    bring(&shop.store, &key("zz"), State::Completed).await;
-    damage("zz");
-    assert_eq!(shop.idem.digests(&["--state", "unreadable"]), digests(&[&key("zz")]));
-    assert_eq!(shop.idem.digests(&["--state", "unreadable,in-flight", "--limit", "0"]).len(), 151);
+        let sql = "UPDATE idem_records SET state = 'eaten' WHERE key = ?1";
+        assert_eq!(file.execute(sql, [name]).unwrap(), 1);
+    }
+    assert_eq!(shop.idem.digests(&["--state", "unreadable"]), digests(&[&key("zy"), &key("zz")]));
+    assert_eq!(shop.idem.digests(&["--state", "unreadable,in-flight", "--limit", "0"]).len(), 152);
     assert_eq!(shop.idem.digests(&["--state", "in-flight", "--limit", "0"]).len(), 150);
     let stats = shop.idem.run(&["stats"]).ended(0).out;
     assert!(stats.contains("`idem list --state unreadable`"), "{stats}");
-    damage("key 0");
-    damage("key 1");
     for full in [&[][..], &["--full"]] {
         let words = ["--json", "list", "--state", "unreadable", "--limit", "1"];
         let one = shop.idem.run(&[&words[..], full].concat()).ended(0);
-        assert!(one.json().len() == 1 && one.err.contains("more than 1"), "{one:?}");
+        assert!(one.json()[0]["state"] == "unreadable" && one.err.contains("more than 1"), "{one:?}");
     }
+    let digest = key("zz").digest().to_string();
+    shop.idem.run(&["show", "--digest", &digest]).ended(5);
+    shop.idem.run(&["forget", "--digest", &digest, "--yes"]).ended(0);
+    assert_eq!(shop.idem.digests(&["--state", "unreadable"]), digests(&[&key("zy")]));
 }
 
 #[tokio::test]
@@ -222,45 +164,24 @@ async fn the_doctor_looks_at_a_file_and_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn the_steps_of_a_record_are_shown_by_name_and_size() {
-    let shop = Shop::new();
-    let (key, request) = (key("order-1"), claim());
-    let ClaimAnswer::Granted(grant) = shop.store.claim(&key, &request).await.unwrap() else { panic!() };
-    let result = StoredResult::Value(format!("\"{SECRET}\"").into());
-    let step = RecordedStep::new("reserve".to_owned(), None, result);
-    let record = RecordStep::new(request.owner, grant.fence, 0, step);
-    shop.store.record_step(&key, &record).await.unwrap();
-    let shown = shop.idem.run(&["--json", "show", "order-1", "--result"]).ended(0);
-    assert_eq!(shown.one()["steps"][0]["name"], "reserve");
-    assert_eq!(shown.one()["steps"][0]["result"]["bytes"], 6);
-    let text = shop.idem.run(&["show", "order-1", "--result"]).ended(0).out;
-    assert!(text.contains("step 1") && text.contains("reserve  6 B"), "{text}");
-    assert!(!text.contains(SECRET) && !shown.out.contains(SECRET), "{text}");
-}
-
-#[tokio::test]
-async fn operations_that_no_catalogue_claims_are_listed() {
+async fn operations_that_no_catalogue_claims_are_counted() {
     let shop = Shop::new();
     bring(&shop.store, &key("order-1"), State::Completed).await;
-    bring(&shop.store, &key_of("shop.refund", "order-1"), State::InFlight).await;
     bring(&shop.store, &key_of("shop.refund", "order-2"), State::Completed).await;
-    let all = shop.idem.run(&["scopes"]).ended(0).out;
-    assert!(all.contains(SCOPE) && all.contains("shop.refund"), "{all}");
-
-    let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
-        let file = folder.path().join(name);
+        let file = shop.folder().join(name);
         std::fs::write(&file, text).unwrap();
         file.to_str().unwrap().to_owned()
     };
     let charge = file("shop.catalogue", &format!("operation {SCOPE}\n  path shop::charge\n"));
     let refund = file("refunds.catalogue", "operation shop.refund\n");
-    let unclaimed = shop.idem.run(&["--json", "scopes", "--catalogue", &charge]).ended(0).one();
-    assert_eq!(unclaimed, serde_json::json!({ "scope": "shop.refund", "records": 2 }));
-    shop.idem.run(&["scopes", "--catalogue", &charge, "--catalogue", &refund]).ended(1);
-
+    let unclaimed = shop.idem.run(&["--json", "stats", "--catalogue", &charge]).ended(0).one();
+    let scopes = unclaimed["scopes"].as_object().unwrap();
+    assert!(scopes.len() == 1 && scopes["shop.refund"]["live"] == 1, "{unclaimed}");
+    shop.idem.run(&["stats", "--catalogue", &charge, "--catalogue", &refund]).ended(1);
     let broken = file("broken.catalogue", "operation a\n  tll 3\n");
-    let refused = shop.idem.run(&["scopes", "--catalogue", &broken]).ended(2);
-    assert!(refused.err.contains("line 2 is no part of a catalogue"), "{refused:?}");
-    shop.idem.run(&["scopes", "--catalogue", "nowhere"]).ended(2);
+    for wrong in [broken.as_str(), "nowhere"] {
+        let refused = shop.idem.run(&["stats", "--catalogue", wrong]).ended(2);
+        assert!(refused.err.contains("catalogue") || refused.err.contains("nowhere"), "{refused:?}");
+    }
 }

@@ -15,25 +15,6 @@ async fn called<S: Store>(store: &S, key: &str) -> Result<Value, idem::Error> {
 }
 
 #[tokio::test]
-async fn a_key_whose_neighbours_are_encrypted_is_not_completed_in_the_clear() {
-    let shop = Shop::new();
-    let sealed = shop.store.clone().encrypted(KeyRing::new(1, &[7; 32]));
-    called(&sealed, "order-1").await.unwrap();
-    bring(&shop.store, &key("order-2"), State::InDoubt).await;
-    for word in [&["--completed", "\"x\""], &["--failed", "\"x\""]] {
-        let refused = shop.idem.run(&["resolve", "order-2", "--yes", word[0], word[1]]).ended(5);
-        assert!(refused.err.contains("encrypted") && refused.err.contains("Nothing was done"), "{refused:?}");
-    }
-    assert!(matches!(called(&sealed, "order-2").await, Err(idem::Error::InDoubt { .. })));
-    // A release writes no result, so it is done.
-    shop.idem.run(&["resolve", "order-2", "--yes", "--release"]).ended(0);
-    assert_eq!(called(&sealed, "order-2").await.unwrap(), json!("the body ran"));
-    // The only record of its operation, in a store whose other operations are encrypted.
-    bring(&shop.store, &key_of("another", "order-3"), State::InDoubt).await;
-    shop.idem.run(&["resolve", "order-3", "--yes", "--completed", "1"]).ended(5);
-}
-
-#[tokio::test]
 async fn the_first_key_of_an_encrypted_store_is_not_completed_in_the_clear() {
     let shop = Shop::new();
     let sealed = shop.store.clone().encrypted(KeyRing::new(1, &[7; 32]));
@@ -103,14 +84,6 @@ async fn a_store_that_keeps_digests_of_keys_is_not_said_to_have_no_record() {
 }
 
 #[tokio::test]
-async fn keys_that_look_like_digests_do_not_make_a_store_one_of_digests() {
-    let shop = Shop::new();
-    bring(&shop.store, &key(&"ab".repeat(32)), State::Completed).await;
-    shop.idem.run(&["show", "order-1", "--scope", SCOPE]).ended(1);
-    shop.idem.run(&["show", "order-1"]).ended(1);
-}
-
-#[tokio::test]
 async fn an_operation_that_encrypts_is_recorded_beside_one_that_does_not() {
     let shop = Shop::new();
     bring(&shop.store, &key_of("plain", "a"), State::Completed).await;
@@ -121,20 +94,6 @@ async fn an_operation_that_encrypts_is_recorded_beside_one_that_does_not() {
     idem.run(&[&words[..], &["--encrypted"]].concat()).ended(0);
     let sealed = shop.store.clone().encrypted(KeyRing::new(1, &[7; 32]));
     assert_eq!(called(&sealed, "order-1").await.unwrap(), json!(7));
-}
-
-#[tokio::test]
-async fn a_key_that_fell_in_doubt_anew_is_not_resolved_by_an_older_answer() {
-    let shop = Shop::new();
-    let (store, name) = (shop.store.clone(), key("order-1"));
-    bring(&store, &name, State::InDoubt).await;
-    let words = ["resolve", "order-1", "--completed", "1", "--unencrypted"];
-    let ended = shop.idem.run_on_terminal_after(&words, "yes", async {
-        store.forget(&name).await.unwrap();
-        bring(&store, &name, State::InDoubt).await;
-    });
-    ended.await.ended(3);
-    assert_eq!(state_of(&shop.store, &name).await, Some(State::InDoubt));
 }
 
 #[tokio::test]

@@ -35,19 +35,6 @@ async fn no_command_shows_a_key_or_a_result_that_was_not_told_to() {
 }
 
 #[tokio::test]
-async fn keys_and_results_are_shown_where_that_is_asked_for() {
-    let shop = Shop::new();
-    bring(&shop.store, &key("order-1"), State::Completed).await;
-    let listed = shop.idem.run(&["--json", "list", "--keys"]).ended(0).one();
-    assert_eq!(listed["key"], "order-1");
-    assert!(shop.idem.run(&["list", "--keys"]).ended(0).out.contains("order-1"));
-    let shown = shop.idem.run(&["--json", "show", "order-1", "--result", "--keys"]).ended(0).one();
-    assert_eq!((&shown["key"], &shown["result"]["value"]["receipt"]), (&"order-1".into(), &SECRET.into()));
-    let text = shop.idem.run(&["show", "order-1", "--result"]).ended(0).out;
-    assert!(text.contains(SECRET), "{text}");
-}
-
-#[tokio::test]
 async fn a_name_that_would_steer_the_terminal_is_shown_escaped() {
     let shop = Shop::new();
     bring(&shop.store, &key_of("shop\u{1b}[2J", "a\u{1b}]0;b\u{7}"), State::InFlight).await;

@@ -3,52 +3,24 @@
 use std::time::Duration;
 
 use idem::protocol::{State, StoredResult};
-use idem::{OnCrash, Operation, Store as _};
-use serde_json::{Value, json};
+use idem::{OnCrash, Store as _};
 
 use crate::idem_command::*;
-
-/// The operation that the records here belong to.
-fn charge() -> Operation {
-    Operation::new(SCOPE).on_crash(OnCrash::InDoubt)
-}
-
-async fn called(shop: &Shop, key: &str) -> Result<Value, idem::Error> {
-    charge().run(&shop.store, key, || async { Ok(json!("the body ran")) }).await
-}
-
-#[tokio::test]
-async fn a_key_in_doubt_is_completed_by_a_person_and_its_duplicates_are_given_that() {
-    let shop = Shop::new();
-    bring(&shop.store, &key("order-1"), State::InDoubt).await;
-    assert!(matches!(called(&shop, "order-1").await, Err(idem::Error::InDoubt { .. })));
-    let json = r#" {"receipt": "by hand"} "#;
-    let words = ["--json", "resolve", "order-1", "--yes", "--unencrypted", "--completed", json];
-    let done = shop.idem.run(&words).ended(0).one();
-    assert_eq!((&done["outcome"], &done["scope"]), (&json!("completed"), &json!(SCOPE)));
-    assert_eq!(called(&shop, "order-1").await.unwrap(), json!({ "receipt": "by hand" }));
-    let again = shop.idem.run(&words).ended(3);
-    assert!(again.err.contains("completed, not in doubt"), "{again:?}");
-}
-
-#[tokio::test]
-async fn a_key_in_doubt_is_failed_with_the_error_of_the_function() {
-    let shop = Shop::new();
-    bring(&shop.store, &key("order-1"), State::InDoubt).await;
-    shop.idem.run(&["resolve", "order-1", "--failed", r#""Declined""#, "--unencrypted", "--yes"]).ended(0);
-    assert_eq!(state_of(&shop.store, &key("order-1")).await, Some(State::Failed));
-}
 
 #[tokio::test]
 async fn a_result_is_kept_as_it_was_written() {
     let shop = Shop::new();
     let number = r#"{"n": 123456789012345678901234567890.1250}"#;
-    for (name, from) in [("given", number), ("read", "-")] {
+    for (name, option, from, state) in [
+        ("given", "--completed", number, State::Completed),
+        ("read", "--completed", "-", State::Completed),
+        ("error", "--failed", number, State::Failed),
+    ] {
         bring(&shop.store, &key(name), State::InDoubt).await;
-        let words = ["resolve", name, "--completed", from, "--unencrypted", "--yes"];
+        let words = ["resolve", name, option, from, "--unencrypted", "--yes"];
         shop.idem.run_with(&words, &format!("{number}\n")).ended(0);
         let record = shop.store.get(&key(name)).await.unwrap().unwrap();
-        assert_eq!(record.result, Some(StoredResult::Value(number.into())));
+        assert_eq!((record.state, record.result), (state, Some(StoredResult::Value(number.into()))));
     }
 }
 
@@ -86,15 +58,15 @@ async fn a_dry_run_and_a_no_do_not_even_claim_a_lapsed_key() {
     let words = ["resolve", "order-1", "--release"];
     shop.idem.run(&[&words[..], &["--dry-run"]].concat()).ended(0);
     assert_eq!(state_of(&shop.store, &key("order-1")).await, Some(State::InFlight));
-    shop.idem.run_on_terminal(&words, "no").ended(6);
+    shop.idem.run_on_terminal(&words, "no", async {}).await.ended(6);
     assert_eq!(state_of(&shop.store, &key("order-1")).await, Some(State::InFlight));
     // A call takes the key over while the person thinks.
-    let ended = shop.idem.run_on_terminal_after(&words, "yes", async {
+    let ended = shop.idem.run_on_terminal(&words, "yes", async {
         shop.store.forget(&key("order-1")).await.unwrap();
         lapse(&shop.store, &key("order-1"), OnCrash::InDoubt, DAY).await;
     });
     ended.await.ended(3);
     assert_eq!(state_of(&shop.store, &key("order-1")).await, Some(State::InFlight));
-    shop.idem.run_on_terminal(&words, "yes").ended(0);
+    shop.idem.run_on_terminal(&words, "yes", async {}).await.ended(0);
     assert_eq!(state_of(&shop.store, &key("order-1")).await, Some(State::Released));
 }

@@ -7,40 +7,23 @@ use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use idem::http::{Body, IdempotencyLayer};
 use idem::protocol::State;
-use tower_layer::Layer as _;
-use tower_service::Service as _;
+use tower::{Layer as _, ServiceExt as _, service_fn};
 
 use crate::idem_command::*;
 
 /// The response to a request with this key: status, location, body, and whether it is a replay.
 async fn asked(shop: &Shop, key: &str) -> (u16, Option<String>, Bytes, bool) {
     let layer = IdempotencyLayer::builder(shop.store.clone()).scope(SCOPE).shared_by_all_clients();
-    let handler = Handler;
-    let mut service = layer.build().unwrap().layer(handler);
+    let service = layer.build().unwrap().layer(service_fn(|_: Request<Body>| async {
+        let response = Response::builder().status(201).header("location", "/payments/1");
+        Ok::<_, Infallible>(response.body(Full::new(Bytes::from("paid"))).unwrap())
+    }));
     let request = Request::post("/pay").header("idempotency-key", key).body(Full::new(Bytes::new())).unwrap();
-    let response = service.call(request).await.unwrap();
+    let response = service.oneshot(request).await.unwrap();
     let (parts, body) = response.into_parts();
     let location = parts.headers.get("location").map(|value| value.to_str().unwrap().to_owned());
     let replayed = parts.headers.contains_key("idempotency-replayed");
     (parts.status.as_u16(), location, body.collect().await.unwrap().to_bytes(), replayed)
-}
-
-#[derive(Clone)]
-struct Handler;
-
-impl tower_service::Service<Request<Body>> for Handler {
-    type Response = Response<Full<Bytes>>;
-    type Error = Infallible;
-    type Future = std::future::Ready<Result<Self::Response, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), Infallible>> {
-        std::task::Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, _: Request<Body>) -> Self::Future {
-        let response = Response::builder().status(201).header("location", "/payments/1").body("paid".into());
-        std::future::ready(Ok(response.unwrap()))
-    }
 }
 
 #[tokio::test]
@@ -51,20 +34,8 @@ async fn a_request_in_doubt_is_completed_with_its_response() {
     let body = shop.folder().join("receipt.json");
     std::fs::write(&body, "{\"receipt\":7}").unwrap();
     let body = format!("@{}", body.display());
-    shop.idem
-        .run(&[
-            "resolve",
-            "/k",
-            "--http",
-            "201",
-            "--header",
-            "location: /payments/7",
-            "--body",
-            &body,
-            "--unencrypted",
-            "--yes",
-        ])
-        .ended(0);
+    let header = ["--header", "location: /payments/7", "--body", &body, "--unencrypted", "--yes"];
+    shop.idem.run(&[&["resolve", "/k", "--http", "201"][..], &header].concat()).ended(0);
     let expected = (201, Some("/payments/7".to_owned()), Bytes::from("{\"receipt\":7}"), true);
     assert_eq!(asked(&shop, "k").await, expected);
 }

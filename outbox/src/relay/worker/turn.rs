@@ -15,9 +15,9 @@ use super::super::settled::{Bound, Settled, settled};
 use super::{Worker, micros};
 use crate::message::{Message, MessageId};
 use crate::publisher::{PublishErrorKind, Publisher};
-use crate::report::{self, Event};
+use crate::report;
 use idem_core::StoreError;
-use idem_postgres::db::session::{column, statement};
+use idem_postgres::db::session::column;
 
 /// How long a topic is served before the next one.
 const TURN: Duration = Duration::from_secs(1);
@@ -65,7 +65,7 @@ pub(super) struct Turn<'w, 'r, P> {
 
 impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
     pub(super) const fn new(worker: &'w mut Worker<'r, P>, topic: Topic) -> Self {
-        let careful = if topic.taken_over { worker.settings.batch } else { 0 };
+        let careful = if topic.taken_over { worker.relay.settings.batch } else { 0 };
         Self { worker, topic, careful }
     }
 
@@ -76,7 +76,7 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
             if !self.holds().await? {
                 return Ok(());
             }
-            let (outbox, name) = (&self.worker.outbox.0, &self.topic.name);
+            let (outbox, name) = (&self.worker.relay.outbox.0, &self.topic.name);
             let bound = match settled(outbox, &self.worker.link, self.worker.waits, name).await? {
                 Settled::UpTo(bound) => bound,
                 Settled::Nothing => break,
@@ -86,7 +86,7 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
                 }
             };
             let due = self.fetch(bound).await?;
-            if due.last().is_none_or(|due| due.message.sequence() >= bound.sequence) {
+            if due.last().is_none_or(|due| due.message.sequence >= bound.sequence) {
                 self.worker.waits.forget(name);
             }
             let published = self.publish(due, stopped).await;
@@ -95,7 +95,7 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
                 Batch::Done => {}
                 Batch::Failed => {
                     self.topic.failures = self.topic.failures.saturating_add(1);
-                    let pause = self.worker.settings.pause(self.topic.failures);
+                    let pause = self.worker.relay.settings.pause(self.topic.failures);
                     return self.release(pause).await;
                 }
                 Batch::Over => break,
@@ -106,7 +106,7 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
 
     /// Renews the lease if it is too short for one more publish. Returns whether this worker still has the topic.
     async fn holds(&mut self) -> Result<bool, StoreError> {
-        let settings = self.worker.settings;
+        let settings = &self.worker.relay.settings;
         if self.topic.until.saturating_duration_since(Instant::now()) > settings.publish_timeout {
             return Ok(true);
         }
@@ -115,11 +115,11 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
         let rows = worker
             .link
             .ask(|| {
-                let renew = statement(&worker.outbox.0.statements.renew).bind(name.to_string());
-                renew.bind(worker.owner.as_bytes().as_slice()).bind(micros(settings.lease))
+                let renew = worker.relay.outbox.0.names.renew().bind(name.to_string());
+                renew.bind(worker.owner.as_bytes().to_vec()).bind(micros(settings.lease()))
             })
             .await?;
-        self.topic.until = since + settings.lease;
+        self.topic.until = since + settings.lease();
         let left = self.topic.until.saturating_duration_since(Instant::now());
         Ok(!rows.is_empty() && left > settings.publish_timeout)
     }
@@ -127,11 +127,10 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
     /// The next batch of messages up to this one; none if the server was started again.
     async fn fetch(&self, bound: Bound) -> Result<Vec<Due>, StoreError> {
         let (worker, name) = (&self.worker, &self.topic.name);
-        let fetch = &worker.outbox.0.statements.fetch;
-        let batch = i64::try_from(worker.settings.batch).unwrap_or(i64::MAX);
+        let batch = i64::try_from(worker.relay.settings.batch).unwrap_or(i64::MAX);
         let ask = || {
-            let fetch = statement(fetch).bind(name.to_string()).bind(bound.sequence).bind(batch);
-            fetch.bind(bound.started).bind(BATCH_BYTES)
+            let fetch = worker.relay.outbox.0.names.fetch().bind(name.to_string()).bind(bound.sequence);
+            fetch.bind(batch).bind(bound.started).bind(BATCH_BYTES)
         };
         let rows = worker.link.ask(ask).await?;
         rows.iter().map(|row| self.read(row)).collect()
@@ -139,13 +138,13 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
 
     fn read(&self, row: &PgRow) -> Result<Due, StoreError> {
         let attempts: i32 = column(row, 3)?;
-        let message = Message::stored(
-            MessageId::stored(column(row, 1)?),
-            self.topic.name.clone(),
-            Bytes::copy_from_slice(column(row, 2)?),
-            column(row, 0)?,
-            u32::try_from(attempts).unwrap_or(0).saturating_add(1),
-        );
+        let message = Message {
+            id: MessageId::stored(column(row, 1)?),
+            topic: self.topic.name.clone(),
+            payload: Bytes::copy_from_slice(column(row, 2)?),
+            sequence: column(row, 0)?,
+            attempt: u32::try_from(attempts).unwrap_or(0).saturating_add(1),
+        };
         let age = Duration::from_micros(u64::try_from(column::<i64>(row, 4)?).unwrap_or(0));
         Ok(Due { message, attempts, age })
     }
@@ -174,9 +173,9 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
             }
             let counted = if careful { attempts + 1 } else { attempts };
             let Err((kind, text)) = self.call(&message).await else {
-                report::of_message(&message, Event::Published);
+                report::published(&message);
                 report::was_on_its_way(age + read.elapsed());
-                self.worker.published.push((message.sequence(), message.id().clone()));
+                self.worker.published.push((message.sequence, message.id.clone()));
                 self.topic.failures = 0;
                 if careful {
                     // Before the next message, which may crash this relay too.
@@ -204,34 +203,32 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
     }
 
     fn used_up(&self, attempts: i32) -> bool {
-        u32::try_from(attempts).unwrap_or(0) >= self.worker.settings.max_attempts
+        u32::try_from(attempts).unwrap_or(0) >= self.worker.relay.settings.max_attempts
     }
 
     /// Calls the publisher. Returns the kind of a failure, and the text to store.
     async fn call(&self, message: &Message) -> Result<(), (PublishErrorKind, String)> {
         let begin = Instant::now();
-        let limit = self.worker.settings.publish_timeout;
+        let limit = self.worker.relay.settings.publish_timeout;
         let calling = async {
-            let published = self.worker.publisher.publish(message).await;
+            let published = self.worker.relay.publisher.publish(message).await;
             published.map_err(|error| (error.kind(), error.text()))
         };
         let called = timeout(limit, AssertUnwindSafe(calling).catch_unwind()).await;
         report::publish_took(begin.elapsed());
-        let failed = |event, kind, text: String| {
-            report::of_message(message, event);
-            Err((kind, text))
-        };
-        match called {
-            Ok(Ok(Ok(()))) => Ok(()),
-            Ok(Ok(Err((kind, text)))) => failed(Event::PublishFailed(kind), kind, text),
-            Ok(Err(_)) => failed(Event::Panicked, PublishErrorKind::Failed, "the publisher panicked".into()),
+        let (cause, kind, text) = match called {
+            Ok(Ok(Ok(()))) => return Ok(()),
+            Ok(Ok(Err((kind, text)))) => (format!("{kind:?}"), kind, text),
+            Ok(Err(_)) => ("panic".to_owned(), PublishErrorKind::Failed, "the publisher panicked".to_owned()),
             // A timeout says nothing about the message, which may still arrive.
-            Err(_) => failed(
-                Event::TimedOut,
+            Err(_) => (
+                "timeout".to_owned(),
                 PublishErrorKind::Unavailable,
                 format!("the publisher took longer than {limit:?}"),
             ),
-        }
+        };
+        report::publish_failed(message, &cause);
+        Err((kind, text))
     }
 
     /// Records the number of attempts of a message.
@@ -242,10 +239,10 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
         after: i32,
         error: Option<&str>,
     ) -> Result<(), StoreError> {
-        let note = &self.worker.outbox.0.statements.note;
-        let asked = || statement(note).bind(message.sequence()).bind(before).bind(after);
-        let id = message.id().as_str();
-        self.worker.link.ask(|| asked().bind(error.map(str::to_owned)).bind(id.to_owned())).await.map(drop)
+        let (sequence, id) = (message.sequence, &message.id);
+        let note = || self.worker.relay.outbox.0.names.note().bind(sequence).bind(before).bind(after);
+        let ask = || note().bind(error.map(str::to_owned)).bind(id.to_string());
+        self.worker.link.ask(ask).await.map(drop)
     }
 
     /// Sets a message aside. Returns whether it blocks the topic.
@@ -257,27 +254,22 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
     ) -> Result<bool, StoreError> {
         // Records the messages before it first, so that it is the only one without a recorded outcome.
         self.worker.note().await?;
-        let blocks = self.worker.settings.on_poison == OnPoison::Block;
-        let aside = &self.worker.outbox.0.statements.set_aside;
-        let asked = || statement(aside).bind(message.sequence()).bind(attempts).bind(error.clone());
-        let id = message.id().as_str();
-        self.worker.link.ask(|| asked().bind(blocks).bind(id.to_owned())).await?;
-        report::of_message(message, Event::SetAside);
+        let blocks = self.worker.relay.settings.on_poison == OnPoison::Block;
+        let (sequence, id) = (message.sequence, &message.id);
+        let aside = || self.worker.relay.outbox.0.names.set_aside().bind(sequence).bind(attempts);
+        self.worker.link.ask(|| aside().bind(error.clone()).bind(blocks).bind(id.to_string())).await?;
+        report::set_aside(message);
         Ok(blocks)
     }
 
     /// Releases the topic, with this pause.
     async fn release(self, pause: Duration) -> Result<(), StoreError> {
         let (worker, topic) = (&self.worker, &self.topic);
-        let release = &worker.outbox.0.statements.release;
         let failures = i32::try_from(topic.failures).unwrap_or(i32::MAX);
-        worker
-            .link
-            .ask(|| {
-                let asked = statement(release).bind(topic.name.to_string());
-                asked.bind(worker.owner.as_bytes().as_slice()).bind(micros(pause)).bind(failures)
-            })
-            .await
-            .map(drop)
+        let ask = || {
+            let release = worker.relay.outbox.0.names.release().bind(topic.name.to_string());
+            release.bind(worker.owner.as_bytes().to_vec()).bind(micros(pause)).bind(failures)
+        };
+        worker.link.ask(ask).await.map(drop)
     }
 }

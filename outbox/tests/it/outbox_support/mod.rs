@@ -59,7 +59,6 @@ impl Bed {
     pub(crate) fn relay(&self, publisher: impl Into<Broker>) -> Relay<Broker> {
         Relay::new(self.outbox.clone(), publisher.into())
             .publish_timeout(Duration::from_secs(30))
-            .lease(Duration::from_secs(90))
             .poll_interval(Duration::from_millis(200))
             .backoff(Duration::from_millis(10), Duration::from_millis(50))
     }
@@ -166,11 +165,11 @@ impl Broker {
 impl Publisher for Broker {
     async fn publish(&self, message: &Message) -> Result<(), PublishError> {
         let seen = Seen {
-            topic: message.topic().to_owned(),
-            payload: String::from_utf8(message.payload().to_vec()).unwrap(),
-            id: message.id().to_string(),
-            sequence: message.sequence(),
-            attempt: message.attempt(),
+            topic: message.topic.to_string(),
+            payload: String::from_utf8(message.payload.to_vec()).unwrap(),
+            id: message.id.to_string(),
+            sequence: message.sequence,
+            attempt: message.attempt,
         };
         self.0.offered.lock().unwrap().push(seen.clone());
         let then = (self.0.plan)(&seen);

@@ -131,8 +131,8 @@ impl ToBroker {
 
 impl Publisher for ToBroker {
     async fn publish(&self, message: &Message) -> Result<(), PublishError> {
-        let payload = String::from_utf8_lossy(message.payload());
-        let line = format!("{}\t{}\t{payload}\n", message.topic(), message.id());
+        let payload = String::from_utf8_lossy(&message.payload);
+        let line = format!("{}\t{}\t{payload}\n", message.topic, message.id);
         match self.send(&line).await.map_err(PublishError::unavailable)?.as_str() {
             "ok\n" => Ok(()),
             _ => Err(PublishError::unavailable("the broker said later")),

@@ -220,7 +220,6 @@ async fn work_and_publish(arguments: &Arguments, url: &str, schema: &str) -> Res
         Bank::Postgres(bank) => {
             let relay = Relay::new(bank.outbox.clone(), ToBroker::at(&arguments.broker))
                 .publish_timeout(Duration::from_millis(400))
-                .lease(Duration::from_secs(1))
                 // Behind a pooler no notification wakes the relay.
                 .poll_interval(Duration::from_millis(100))
                 .backoff(Duration::from_millis(20), Duration::from_millis(200));

@@ -1,0 +1,181 @@
+//! A service with layers around its store: the command reads and writes as it does, and is refused without its keys.
+
+use idem::protocol::{ClaimAnswer, RecordStep, RecordedStep, Release, ReleaseCause, State, StoredResult};
+use idem::{KeyRing, OnCrash, Operation, Store, StoreExt as _};
+use serde_json::json;
+
+use crate::idem_command::*;
+
+const KEY: [u8; 32] = [7; 32];
+const SECRET_OF_KEYS: [u8; 32] = [9; 32];
+
+fn hex(bytes: &[u8; 32]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_of_a_service_with_all_layers_and_steps_is_found_shown_and_settled() {
+    let shop = Shop::new();
+    let store = shop.store.clone().encrypted(KeyRing::new(1, &KEY)).compressed().digest_keys(&SECRET_OF_KEYS);
+    let ring = shop.folder().join("ring");
+    std::fs::write(&ring, format!("# of the shop\n1 {}\n", hex(&KEY))).unwrap();
+    let idem = Idem::new(&*shop.idem.store)
+        .with_environment("IDEM_KEY_RING_FILE", ring.to_str().unwrap())
+        .with_environment("IDEM_KEY_SECRET", &hex(&SECRET_OF_KEYS));
+    let operation = Operation::new(SCOPE).on_crash(OnCrash::InDoubt);
+    let paid = || async { Ok::<_, idem::Error>(json!("paid ".repeat(200))) };
+    operation.run(&store, "order-0", paid).await.unwrap();
+    let (name, request) = (key("order-1"), claim());
+    let ClaimAnswer::Granted(grant) = store.claim(&name, &request).await.unwrap() else { panic!() };
+    let step = StoredResult::Value(format!("\"{SECRET}\"").into());
+    let step = RecordedStep::new("reserve".into(), None, step);
+    store.record_step(&name, &RecordStep::new(request.owner, grant.fence, 0, step)).await.unwrap();
+    let gone = Release::new(request.owner, grant.fence, ReleaseCause::Abandoned);
+    store.release(&name, &gone).await.unwrap();
+
+    // By the digest of a log line, and by the key.
+    let digest = name.digest().to_string();
+    let shown = idem.run(&["--json", "show", "--digest", &digest, "--result"]).ended(0);
+    let (state, step) = (&shown.one()["state"], &shown.one()["steps"][0]);
+    assert_eq!((state, &step["name"]), (&json!("in_doubt"), &json!("reserve")));
+    assert!(step["result"]["bytes"].is_u64() && !shown.out.contains(SECRET), "{shown:?}");
+    let shown = idem.run(&["show", "order-0", "--scope", SCOPE, "--result"]).ended(0).out;
+    assert!(shown.contains("paid paid"), "{shown}");
+    let words = ["resolve", "--digest", &digest, "--yes", "--reason", "ticket 7", "--completed"];
+    idem.run(&[&words[..], &["\"by hand\""]].concat()).ended(0);
+    assert_eq!(operation.run(&store, "order-1", paid).await.unwrap(), json!("by hand"));
+    let entry = idem.run(&["--json", "audit", "--scope", SCOPE]).ended(0).one();
+    assert_eq!((&entry["action"], &entry["reason"]), (&json!("completed"), &json!("ticket 7")));
+    assert_eq!((&entry["outcome"], &entry["was"]), (&json!("done"), &json!("in_doubt")));
+    idem.run(&["forget", "order-0", "--scope", SCOPE, "--yes"]).ended(0);
+    assert_eq!(state_of(&store, &key("order-0")).await, None);
+}
+
+#[tokio::test]
+async fn a_wrong_or_missing_key_is_refused_and_nothing_is_written() {
+    let shop = Shop::new();
+    let ring = shop.folder().join("ring");
+    let sealed = shop.store.clone().encrypted(KeyRing::new(1, &KEY));
+    bring(&sealed, &key("order-0"), State::Completed).await;
+    bring(&sealed, &key("order-1"), State::InDoubt).await;
+    let words = ["resolve", "order-1", "--completed", "1", "--yes"];
+    let resolve = |text: String, more: &[&str]| {
+        std::fs::write(&ring, text).unwrap();
+        let idem =
+            Idem::new(&*shop.idem.store).with_environment("IDEM_KEY_RING_FILE", ring.to_str().unwrap());
+        idem.run(&[&words[..], more].concat())
+    };
+    // Also the only record of its operation, in a store whose other operations are encrypted.
+    bring(&shop.store, &key_of("only", "order-4"), State::InDoubt).await;
+    for (name, option) in [("order-1", "--completed"), ("order-1", "--failed"), ("order-4", "--completed")] {
+        let refused = shop.idem.run(&["resolve", name, option, "1", "--yes"]).ended(5);
+        assert!(refused.err.contains("--key-ring-file"), "{refused:?}");
+    }
+    // A different key under the same number, and an unknown number.
+    for line in [format!("1 {}", hex(&[8; 32])), format!("2 {}", hex(&KEY))] {
+        let refused = resolve(line, &["--encrypted"]).ended(5);
+        assert!(refused.err.contains("key") && !refused.err.contains(&hex(&KEY)), "{refused:?}");
+    }
+    for text in ["", "1", "x y", "1 00ff", &format!("1 {}\n1 {}", hex(&KEY), hex(&KEY))] {
+        resolve(text.to_owned(), &[]).ended(2);
+    }
+    assert_eq!(state_of(&sealed, &key("order-1")).await, Some(State::InDoubt));
+    // An encrypted result is not recorded where the operation's results are not encrypted.
+    bring(&shop.store, &key_of("another", "order-2"), State::Completed).await;
+    bring(&shop.store, &key_of("another", "order-3"), State::InDoubt).await;
+    let words = ["resolve", "order-3", "--scope", "another", "--completed", "1", "--yes"];
+    let idem = Idem::new(&*shop.idem.store).with_environment("IDEM_KEY_RING", &format!("1 {}", hex(&KEY)));
+    let refused = idem.run(&words).ended(5);
+    assert!(refused.err.contains("not encrypted"), "{refused:?}");
+    resolve(format!("1 {}", hex(&KEY)), &["--scope", SCOPE]).ended(0);
+}
+
+#[tokio::test]
+async fn a_wrong_secret_of_key_digests_is_suspected_where_a_store_has_no_marks() {
+    let shop = Shop::new();
+    let digested = shop.store.clone().digest_keys(&SECRET_OF_KEYS).without_mark();
+    bring(&digested, &key("order-1"), State::InDoubt).await;
+    let wrong = Idem::new(&*shop.idem.store).with_environment("IDEM_KEY_SECRET", &hex(&[1; 32]));
+    let refused = wrong.run(&["show", "order-1", "--scope", SCOPE]).ended(1);
+    assert!(refused.err.contains("secret"), "{refused:?}");
+}
+
+fn ring(number: u32, key: [u8; 32]) -> String {
+    format!("{number} {}", hex(&key))
+}
+
+async fn called<S: Store>(store: &S) -> Result<serde_json::Value, idem::Error> {
+    let operation = Operation::new(SCOPE).on_crash(OnCrash::InDoubt);
+    operation.run(store, "order-1", || async { Ok(json!("the body ran")) }).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_says_how_it_is_wrapped() {
+    let shop = Shop::new();
+    let (bare, url) = (&shop.store, &*shop.idem.store);
+    let store = bare.clone().encrypted(KeyRing::new(1, &KEY)).digest_keys(&SECRET_OF_KEYS);
+    bring(&store, &key("order-1"), State::InDoubt).await;
+    let stored = store.stored_name(&key("order-1")).unwrap();
+    let stored = stored.key().as_str();
+    let plain = Idem::new(url);
+    let with = |ring: &str, secret: [u8; 32]| {
+        Idem::new(url)
+            .with_environment("IDEM_KEY_RING", ring)
+            .with_environment("IDEM_KEY_SECRET", &hex(&secret))
+    };
+    // Only the mark shows the encryption: no operation has a result.
+    let words = ["resolve", stored, "--scope", SCOPE, "--completed", "1", "--yes"];
+    for more in [&[][..], &["--unencrypted"]] {
+        let refused = plain.run(&[&words[..], more].concat()).ended(5);
+        assert!(refused.err.contains("--key-ring-file"), "{refused:?}");
+    }
+    // The command does not record under a name that the service would not look for.
+    let words = ["record", "order-2", "--scope", SCOPE, "--completed", "1", "--yes", "--unencrypted"];
+    assert!(plain.run(&words).ended(5).err.contains("--key-secret-file"));
+    let refused = plain.run(&["show", "order-1", "--scope", SCOPE]).ended(5);
+    assert!(refused.err.contains("--key-secret-file"), "{refused:?}");
+    // With other keys every command is refused.
+    let wrong = [
+        (with(&ring(1, [8; 32]), SECRET_OF_KEYS), "encryption keys"),
+        (with(&ring(2, KEY), SECRET_OF_KEYS), "encryption keys"),
+        (with(&ring(1, KEY), [8; 32]), "secret"),
+    ];
+    for (idem, says) in &wrong {
+        let refused = idem.run(&["forget", stored, "--scope", SCOPE, "--yes"]).ended(5);
+        assert!(refused.err.contains(says), "{refused:?}");
+        assert!(!refused.err.contains(&hex(&KEY)) && !refused.err.contains(&hex(&SECRET_OF_KEYS)));
+    }
+    assert_eq!(state_of(&store, &key("order-1")).await, Some(State::InDoubt));
+    assert_eq!(state_of(&store, &key("order-2")).await, None);
+    // Lists, counts and exports leave the marks out.
+    assert_eq!(plain.run(&["--json", "list"]).ended(0).json().len(), 1);
+    assert_eq!(plain.run(&["--json", "list", "--full"]).ended(0).json().len(), 1);
+    assert_eq!(plain.run(&["--json", "stats"]).ended(0).one()["all"]["completed"], 0);
+    plain.run(&["purge"]).ended(0);
+    assert!(plain.run(&["doctor", "--read-only"]).out.contains("encrypted, and keys are digests"));
+    // With the service's keys it works.
+    let right = with(&ring(1, KEY), SECRET_OF_KEYS);
+    right.run(&["resolve", "order-1", "--scope", SCOPE, "--completed", "\"by hand\"", "--yes"]).ended(0);
+    assert_eq!(called(&store).await.unwrap(), json!("by hand"));
+    // If the keys are lost, a person can delete the marks.
+    for name in ["encrypted", "encrypted/1", "digested", "digested/0"] {
+        plain.run(&["forget", name, "--scope", "idem.layers", "--yes"]).ended(0);
+    }
+    let other = bare.clone().encrypted(KeyRing::new(1, &[8; 32])).digest_keys(&[8; 32]);
+    assert_eq!(called(&other).await.unwrap(), json!("the body ran"));
+}
+
+#[tokio::test]
+async fn digests_within_the_encryption_are_not_completed_by_a_command_that_cannot() {
+    let shop = Shop::new();
+    let store = shop.store.clone().digest_keys(&SECRET_OF_KEYS).encrypted(KeyRing::new(1, &KEY));
+    bring(&store, &key("order-1"), State::InDoubt).await;
+    let idem = Idem::new(&*shop.idem.store)
+        .with_environment("IDEM_KEY_RING", &ring(1, KEY))
+        .with_environment("IDEM_KEY_SECRET", &hex(&SECRET_OF_KEYS));
+    let words = ["resolve", "order-1", "--scope", SCOPE, "--yes"];
+    let refused = idem.run(&[&words[..], &["--completed", "1"]].concat()).ended(5);
+    assert!(refused.err.contains("within the encryption"), "{refused:?}");
+    idem.run(&[&words[..], &["--release"]].concat()).ended(0);
+    assert_eq!(called(&store).await.unwrap(), json!("the body ran"));
+}
