@@ -20,6 +20,7 @@ mod framework {
         Server::start(router).await
     }
 }
+mod openapi;
 mod operations;
 #[path = "../it/support/mod.rs"]
 mod support;

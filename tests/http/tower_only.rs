@@ -3,20 +3,18 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{Extension, MatchedPath, Path, Request as AxumRequest};
+use axum::extract::{MatchedPath, Path, Request as AxumRequest};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Request as HttpRequest};
-use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use futures_util::stream;
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
-use idem::http::{Guard, IdempotencyLayer, Idempotent, RequestFingerprint};
+use idem::http::{Builder, Guard, IdempotencyLayer, Idempotent, RequestFingerprint};
 use idem::{MemoryStore, Outcome};
 use idem_test_servers::web::{Answer, Request, Server};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
@@ -24,10 +22,23 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tower_layer::Layer as _;
 use tower_service::Service as _;
+use tracing::Instrument as _;
 
-use crate::cases::bodies::{LIMIT, Slow, echo, layer};
-use crate::cases::crashes::builder;
+use crate::cases::{LIMIT, account, builder, echo};
 use crate::support::{self, Runs};
+
+/// A request under the key `k`.
+fn request(uri: &str) -> HttpRequest<Body> {
+    HttpRequest::post(uri).header("idempotency-key", "k").body(Body::empty()).unwrap()
+}
+
+/// A service without a framework, which pays.
+fn receipts()
+-> tower::util::BoxCloneSyncService<HttpRequest<idem::http::Body>, axum::http::Response<String>, Infallible> {
+    let pay =
+        |_: HttpRequest<idem::http::Body>| async { Ok(axum::http::Response::new("receipt".to_owned())) };
+    tower::util::BoxCloneSyncService::new(tower::service_fn(pay))
+}
 
 /// A service without a framework, with a body type and an error type of its own.
 #[tokio::test]
@@ -46,10 +57,11 @@ async fn any_tower_service_is_guarded_and_its_own_error_releases_the_key() {
         }
     });
     let mut service = IdempotencyLayer::shared_by_all_clients(MemoryStore::new()).layer(inner);
-    let ask = || HttpRequest::post("/pay").header("idempotency-key", "k").body(Body::from("x")).unwrap();
-    assert_eq!(service.call(ask()).await.unwrap_err(), "the upstream is gone");
-    assert!(!service.call(ask()).await.unwrap().headers().contains_key("idempotency-replayed"));
-    assert!(service.call(ask()).await.unwrap().headers().contains_key("idempotency-replayed"));
+    assert_eq!(service.call(request("/pay")).await.unwrap_err(), "the upstream is gone");
+    for is_replay in [false, true] {
+        let response = service.call(request("/pay")).await.unwrap();
+        assert_eq!(response.headers().contains_key("idempotency-replayed"), is_replay);
+    }
     assert_eq!(runs.count(), 2);
 }
 
@@ -57,11 +69,7 @@ async fn any_tower_service_is_guarded_and_its_own_error_releases_the_key() {
 async fn each_request_is_counted_by_what_the_layer_did() {
     let recorder = DebuggingRecorder::new();
     let _guard = metrics::set_default_local_recorder(&recorder);
-    let inner = tower::service_fn(|_: HttpRequest<idem::http::Body>| async {
-        Ok::<_, Infallible>(axum::http::Response::new("receipt".to_owned()))
-    });
-    let layer = IdempotencyLayer::builder(MemoryStore::new()).shared_by_all_clients();
-    let mut service = layer.build().unwrap().layer(inner);
+    let mut service = builder().build().unwrap().layer(receipts());
     let ask = |key: &str, body: &'static str| {
         HttpRequest::post("/pay").header("idempotency-key", key).body(Body::from(body)).unwrap()
     };
@@ -108,7 +116,7 @@ async fn a_limit_of_another_layer_is_413_too() {
     });
     let router = Router::new()
         .route("/echo", post(move |body: Bytes| async move { (count.run(), body).1 }))
-        .layer(layer(|builder| builder))
+        .layer(builder().build().unwrap())
         .layer(limited);
     let server = Server::start(router).await;
     let refused = server.ask(Request::post("/echo", "k").body("eleven byte").chunks(4)).await;
@@ -123,7 +131,7 @@ async fn a_limit_of_another_layer_is_413_too() {
 async fn a_client_that_asks_whether_to_send_a_large_body_is_told_not_to() {
     let (server, _) = echo().await;
     let mut stream = TcpStream::connect(server.address).await.unwrap();
-    let head = "POST /echo HTTP/1.1\r\nHost: x\r\nIdempotency-Key: \"k\"\r\nExpect: 100-continue\r\n\
+    let head = "POST /pay HTTP/1.1\r\nHost: x\r\nIdempotency-Key: \"k\"\r\nExpect: 100-continue\r\n\
         Content-Length: 100000\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();
     assert_eq!(Answer::read(&mut stream).await.status, 413);
@@ -144,7 +152,7 @@ async fn trailers_go_through_both_ways_and_are_replayed() {
             Body::new(StreamBody::new(stream::iter(frames.map(Ok::<_, Infallible>)))),
         )
     };
-    let router = Router::new().route("/pay", post(handler)).layer(layer(|builder| builder));
+    let router = Router::new().route("/pay", post(handler)).layer(builder().build().unwrap());
     let server = Server::start(router).await;
     let request = "POST /pay HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTE: trailers\r\nTrailer: x-checksum\r\n\
         Idempotency-Key: \"k\"\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nx-checksum: 7\r\n\r\n";
@@ -161,59 +169,6 @@ async fn trailers_go_through_both_ways_and_are_replayed() {
 }
 
 #[tokio::test]
-async fn a_shutdown_can_wait_for_handlers_whose_server_is_gone() {
-    let slow = Slow::start().await;
-    let client = Request::post("/pay", "k").send(slow.server.address).await;
-    slow.until_begun().await;
-    let Slow { server, running, may_end, ended, .. } = slow;
-    drop((client, server));
-    let waiting = running.clone();
-    let finished = tokio::spawn(async move { waiting.finished().await });
-    tokio::task::yield_now().await;
-    assert!(!finished.is_finished());
-    may_end.add_permits(1);
-    tokio::time::timeout(Duration::from_secs(10), finished).await.unwrap().unwrap();
-    assert_eq!((running.count(), ended.load(Ordering::SeqCst)), (0, 1));
-}
-
-/// Stands in for a layer that compresses: uses its own encoding for clients that accept it.
-async fn encoded(request: AxumRequest, next: axum::middleware::Next) -> Response {
-    let is_taken = request.headers().get("accept-encoding").is_some_and(|taken| taken == "upper");
-    let response = next.run(request).await;
-    if !is_taken {
-        return response;
-    }
-    let body = axum::body::to_bytes(response.into_body(), 1_024).await.unwrap();
-    ([("content-encoding", "upper")], body.to_ascii_uppercase()).into_response()
-}
-
-#[tokio::test]
-async fn compression_outside_gives_each_client_what_it_takes_and_inside_it_is_recorded() {
-    let handler = || async { "receipt" };
-    for (is_outside, replayed) in [(true, b"receipt"), (false, b"RECEIPT")] {
-        let (router, layer) = (Router::new().route("/pay", post(handler)), builder().build().unwrap());
-        let compression = axum::middleware::from_fn(encoded);
-        let router = match is_outside {
-            true => router.layer(layer).layer(compression),
-            false => router.layer(compression).layer(layer),
-        };
-        let server = Server::start(router).await;
-        let first = server.ask(Request::post("/pay", "k").header("Accept-Encoding", "upper")).await;
-        assert_eq!(first.body, b"RECEIPT");
-        let again = server.ask(Request::post("/pay", "k").header("Accept-Encoding", "identity")).await;
-        assert!(again.is_replay());
-        assert_eq!(again.body, replayed);
-    }
-}
-
-/// Where the layer is, of a router within a router.
-#[derive(Clone, Copy, Debug)]
-enum At {
-    Inside,
-    Outside,
-}
-
-#[tokio::test]
 async fn the_route_that_matched_counts_only_where_the_program_says_so_and_the_handler_sees_it() {
     let matched = |parts: &Parts| {
         let matched = parts.extensions.get::<MatchedPath>();
@@ -222,29 +177,23 @@ async fn the_route_that_matched_counts_only_where_the_program_says_so_and_the_ha
     let handler = |matched: MatchedPath, Path((account, payment)): Path<(u64, u64)>| async move {
         format!("{} of {account} and {payment}", matched.as_str())
     };
-    for at in [At::Inside, At::Outside] {
-        for route_counts in [false, true] {
-            let layer = match route_counts {
-                true => builder().fingerprint(RequestFingerprint::new().route(matched)),
-                false => builder(),
-            };
-            let (payments, layer) =
-                (Router::new().route("/payments/{payment}", post(handler)), layer.build().unwrap());
-            let router = match at {
-                At::Inside => Router::new().nest("/accounts/{account}", payments.route_layer(layer)),
-                At::Outside => Router::new().nest("/accounts/{account}", payments).layer(layer),
-            };
-            let server = Server::start(router).await;
-            let first = server.ask(Request::post("/accounts/1/payments/7", "k")).await;
-            assert_eq!(first.body, b"/accounts/{account}/payments/{payment} of 1 and 7", "{at:?}");
-            // The same route with another parameter, of the inner router and of the outer.
-            for other in ["/accounts/1/payments/8", "/accounts/2/payments/7"] {
-                let other = server.ask(Request::post(other, "k")).await;
-                if route_counts {
-                    assert!(other.is_replay() && other.body == first.body, "{at:?}");
-                } else {
-                    assert_eq!((other.status, other.problem()), (422, "key-reused".into()), "{at:?}");
-                }
+    for route_counts in [false, true] {
+        let layer = match route_counts {
+            true => builder().fingerprint(RequestFingerprint::new().route(matched)),
+            false => builder(),
+        };
+        let payments = Router::new().route("/payments/{payment}", post(handler));
+        let payments = payments.route_layer(layer.build().unwrap());
+        let server = Server::start(Router::new().nest("/accounts/{account}", payments)).await;
+        let first = server.ask(Request::post("/accounts/1/payments/7", "k")).await;
+        assert_eq!(first.body, b"/accounts/{account}/payments/{payment} of 1 and 7");
+        // The same route with another parameter, of the inner router and of the outer.
+        for other in ["/accounts/1/payments/8", "/accounts/2/payments/7"] {
+            let other = server.ask(Request::post(other, "k")).await;
+            if route_counts {
+                assert!(other.is_replay() && other.body == first.body);
+            } else {
+                assert_eq!((other.status, other.problem()), (422, "key-reused".into()));
             }
         }
     }
@@ -258,10 +207,8 @@ async fn section_2_3_a_key_expires_and_is_then_new() {
         let number = runs.run();
         async move { Ok::<_, Infallible>(axum::http::Response::new(number.to_string())) }
     }));
-    let mut ask = async || {
-        let request = HttpRequest::post("/pay").header("idempotency-key", "k").body(Body::empty()).unwrap();
-        service.call(request).await.unwrap().into_body().collect().await.unwrap().to_bytes()
-    };
+    let mut ask =
+        async || service.call(request("/pay")).await.unwrap().into_body().collect().await.unwrap().to_bytes();
     assert_eq!(ask().await, "1");
     tokio::time::advance(Duration::from_secs(59)).await;
     assert_eq!(ask().await, "1");
@@ -276,10 +223,7 @@ async fn a_refused_duplicate_comes_again_in_a_second_or_two_while_the_lease_runs
         let mut service = layer.layer(tower::service_fn(|_: HttpRequest<idem::http::Body>| {
             std::future::pending::<Result<axum::http::Response<String>, Infallible>>()
         }));
-        let mut ask = || {
-            let request = HttpRequest::post("/pay").header("idempotency-key", "k").body(Body::empty());
-            tokio::time::timeout(Duration::from_millis(1), service.call(request.unwrap()))
-        };
+        let mut ask = || tokio::time::timeout(Duration::from_millis(1), service.call(request("/pay")));
         assert!(ask().await.is_err(), "its handler runs");
         let refused = ask().await.expect("an answer").unwrap();
         let seconds: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
@@ -288,13 +232,18 @@ async fn a_refused_duplicate_comes_again_in_a_second_or_two_while_the_lease_runs
 }
 
 #[tokio::test]
-async fn a_refusal_and_a_panic_are_events_without_a_key() {
+async fn a_refusal_and_a_panic_are_events_without_a_key_and_a_handler_runs_in_the_span_of_its_request() {
     let log = support::logged();
     let handler = |body: String| async move {
+        tracing::info!("the handler says {}", body.len());
         assert!(body.is_empty(), "a bug");
     };
-    let server =
-        Server::start(Router::new().route("/pay", post(handler)).layer(builder().build().unwrap())).await;
+    // As a framework's span around each request.
+    let spanned = axum::middleware::from_fn(|request: AxumRequest, next: axum::middleware::Next| {
+        next.run(request).instrument(tracing::info_span!("server"))
+    });
+    let router = Router::new().route("/pay", post(handler)).layer(builder().build().unwrap()).layer(spanned);
+    let server = Server::start(router).await;
     server.ask(Request::new("POST", "/pay")).await;
     server.ask(Request::post("/pay", "hush").body("x")).await;
     let log = log.text();
@@ -302,12 +251,16 @@ async fn a_refusal_and_a_panic_are_events_without_a_key() {
         assert!(log.contains(expected), "{expected}: {log}");
     }
     assert!(!log.contains("hush"), "{log}");
+    for event in ["the handler says 1", "handler_panicked"] {
+        let line = log.lines().find(|line| line.contains(event)).unwrap();
+        assert!(line.contains("server:idempotent_request{"), "{line}");
+    }
 }
 
 #[tokio::test]
 async fn a_method_that_is_not_guarded_streams_both_ways() {
     let handler = |body: Body| async move { body };
-    let router = Router::new().route("/echo", axum::routing::put(handler)).layer(layer(|builder| builder));
+    let router = Router::new().route("/echo", axum::routing::put(handler)).layer(builder().build().unwrap());
     let server = Server::start(router).await;
     let large = vec![b'x'; 10 * LIMIT];
     let answer = server.ask(Request::new("PUT", "/echo").body(&large)).await;
@@ -317,23 +270,12 @@ async fn a_method_that_is_not_guarded_streams_both_ways() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_malformed_is_400() {
-    let (server, _) = echo().await;
-    let mut stream = TcpStream::connect(server.address).await.unwrap();
-    let head =
-        "POST /echo HTTP/1.1\r\nHost: x\r\nIdempotency-Key: \"k\"\r\nTransfer-Encoding: chunked\r\n\r\n";
-    stream.write_all(head.as_bytes()).await.unwrap();
-    stream.write_all(b"3\r\nabc\r\nzz\r\n").await.unwrap();
-    assert_eq!(Answer::read(&mut stream).await.status, 400);
-}
-
-#[tokio::test]
 async fn an_axum_handler_takes_its_call_as_an_argument() {
     let required =
         |Idempotent(call): Idempotent| async move { format!("{} {}", call.operation(), call.attempt()) };
     let optional = |call: Option<Idempotent>| async move { call.is_some().to_string() };
     let routes = || Router::new().route("/required", post(required)).route("/optional", post(optional));
-    let guarded = layer(|builder| builder.guard(|_| Guard::Optional));
+    let guarded = builder().guard(|_| Guard::Optional).build().unwrap();
     let server = Server::start(routes().layer(guarded)).await;
     assert_eq!(server.ask(Request::post("/required", "k")).await.body, b"http 1");
     assert_eq!(server.ask(Request::post("/optional", "l")).await.body, b"true");
@@ -343,44 +285,13 @@ async fn an_axum_handler_takes_its_call_as_an_argument() {
     assert!(refused.json()["type"].as_str().unwrap().ends_with("misconfigured"));
 }
 
-#[derive(Clone)]
-struct Account(String);
-
-#[tokio::test]
-async fn the_tenant_is_what_authentication_outside_has_put_into_the_request() {
-    let runs = Runs::default();
-    let count = runs.clone();
-    let handler = move || async move { format!("receipt {}", count.run()) };
-    let guard = IdempotencyLayer::builder(MemoryStore::new())
-        .tenant(|request| Some(request.extensions.get::<Account>()?.0.clone()));
-    let guarded = |account: Option<&str>| {
-        let router = Router::new().route("/pay", post(handler.clone())).layer(guard.clone().build().unwrap());
-        match account {
-            Some(account) => router.layer(Extension(Account(account.to_owned()))),
-            None => router,
-        }
-    };
-    for (account, body, replay) in [("one", "1", false), ("other", "2", false), ("one", "1", true)] {
-        let server = Server::start(guarded(Some(account))).await;
-        let answer = server.ask(Request::post("/pay", "k")).await;
-        let is_replay = answer.is_replay();
-        assert_eq!((answer.body, is_replay), (format!("receipt {body}").into_bytes(), replay));
-    }
-    let server = Server::start(guarded(None)).await;
-    assert_eq!(server.ask(Request::post("/pay", "k")).await.problem(), "tenant-missing");
-    assert_eq!(runs.count(), 2);
-}
-
 #[tokio::test]
 async fn the_host_counts_where_it_is_named_over_http_2_too() {
-    let inner = tower::service_fn(|_: HttpRequest<idem::http::Body>| async {
-        Ok::<_, Infallible>(axum::http::Response::new("receipt".to_owned()))
-    });
     let layer = builder().fingerprint(RequestFingerprint::new().with_header(axum::http::header::HOST));
-    let mut service = layer.build().unwrap().layer(inner);
+    let mut service = layer.build().unwrap().layer(receipts());
     let mut ask = async |uri: &str, host: Option<&str>| {
         // Over HTTP/2 the host is the authority of the URI, and there is no header.
-        let mut request = HttpRequest::post(uri).header("idempotency-key", "k").body(Body::empty()).unwrap();
+        let mut request = request(uri);
         request.headers_mut().extend(host.map(|host| (axum::http::header::HOST, host.parse().unwrap())));
         service.call(request).await.unwrap().status().as_u16()
     };
@@ -393,16 +304,41 @@ async fn the_host_counts_where_it_is_named_over_http_2_too() {
 
 #[tokio::test]
 async fn a_service_outside_sees_how_a_response_came_about() {
-    let inner = tower::service_fn(|_: HttpRequest<idem::http::Body>| async {
-        Ok::<_, Infallible>(axum::http::Response::new("receipt".to_owned()))
-    });
-    let mut service = builder().build().unwrap().layer(inner);
-    let mut ask = async || {
-        let request = HttpRequest::post("/pay").header("idempotency-key", "k").body(Body::empty()).unwrap();
-        *service.call(request).await.unwrap().extensions().get::<Outcome>().unwrap()
-    };
+    let mut service = builder().build().unwrap().layer(receipts());
+    let mut ask =
+        async || *service.call(request("/pay")).await.unwrap().extensions().get::<Outcome>().unwrap();
     let before = std::time::SystemTime::now();
     assert!(matches!(ask().await, Outcome::Executed { attempt: 1, recovered: false, not_stored: None, .. }));
     let Outcome::Replayed { attempt: 1, completed_at, .. } = ask().await else { panic!("no replay") };
     assert!((before..=std::time::SystemTime::now()).contains(&completed_at), "{completed_at:?}");
+}
+
+#[test]
+fn options_that_cannot_work_are_refused_when_the_layer_is_built() {
+    let faults: [fn(Builder<MemoryStore>) -> Builder<MemoryStore>; 8] = [
+        |builder| builder.ttl(Duration::ZERO),
+        |builder| builder.lease(Duration::ZERO),
+        |builder| builder.store_timeout(Duration::ZERO),
+        |builder| builder.scope(" "),
+        |builder| builder.documentation("not a uri"),
+        |builder| builder.fingerprint(RequestFingerprint::new().without_member("no pointer")),
+        |builder| builder.fail_open().on_crash(idem::OnCrash::InDoubt),
+        |builder| builder.max_running(0),
+    ];
+    for (number, fault) in faults.into_iter().enumerate() {
+        assert!(fault(builder()).build().is_err(), "{number}");
+    }
+    assert!(builder().build().is_ok());
+    let refused = IdempotencyLayer::builder(MemoryStore::new()).build().map(drop).unwrap_err().to_string();
+    assert!(refused.contains(".tenant(") && refused.contains(".shared_by_all_clients()"), "{refused}");
+}
+
+#[tokio::test]
+async fn no_debug_and_no_problem_shows_a_key_or_a_body() {
+    let layer = builder().tenant(account).build().unwrap();
+    let body = idem::http::Body::from(Bytes::from("private"));
+    assert!(!format!("{layer:?} {:?} {body:?}", layer.layer(())).contains("private"));
+    let server = Server::start(Router::new().route("/pay", post(|| async {})).layer(layer)).await;
+    let refused = server.ask(Request::post("/pay", "private\"x")).await;
+    assert!(!String::from_utf8(refused.body).unwrap().contains("private"));
 }

@@ -1,191 +1,104 @@
-//! Tests of draft-ietf-httpapi-idempotency-key-header-07, sentence by sentence, over a real socket. Each test is named
-//! after its section.
+//! Tests of draft-ietf-httpapi-idempotency-key-header-07, sentence by sentence. Each test is named after its section; 2.3 is in
+//! `tower_only.rs`, and 2.6 for an answered request in `replays.rs`.
 
-use crate::framework::{Server, serve};
-use crate::support;
+use std::time::Duration;
 
-use std::sync::Arc;
+use idem::http::Guard;
+use idem_test_servers::web::{Answer, Request};
 
-use axum::Router;
-use axum::http::StatusCode;
-use axum::routing::{patch, post};
-use idem::MemoryStore;
-use idem::http::{Builder, Guard, IdempotencyLayer};
-use idem_test_servers::web::Request;
-use support::Runs;
-use tokio::sync::Semaphore;
+use super::{Slow, with};
 
 const DOCUMENTATION: &str = "https://api.example.com/docs/idempotency";
 
-/// A guarded API that counts its effects.
-struct Api {
-    server: Server,
-    runs: Runs,
-    begun: Arc<Semaphore>,
-    may_end: Arc<Semaphore>,
-}
-
-impl Api {
-    async fn start() -> Self {
-        Self::with(|builder| builder).await
-    }
-
-    async fn with(options: impl FnOnce(Builder<MemoryStore>) -> Builder<MemoryStore>) -> Self {
-        let builder = IdempotencyLayer::builder(MemoryStore::new())
-            .shared_by_all_clients()
-            .documentation(DOCUMENTATION);
-        let layer = options(builder).build().unwrap();
-        let (runs, begun, may_end) =
-            (Runs::default(), Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
-        let count = runs.clone();
-        let pay = move || {
-            let number = count.run();
-            async move { (StatusCode::CREATED, format!("receipt {number}")) }
-        };
-        let (slow_begun, slow_may_end) = (begun.clone(), may_end.clone());
-        let slow = move || async move {
-            slow_begun.add_permits(1);
-            slow_may_end.acquire().await.unwrap().forget();
-            "slow"
-        };
-        let count = runs.clone();
-        let decline = move || {
-            count.run();
-            async { (StatusCode::PAYMENT_REQUIRED, "declined") }
-        };
-        let router = Router::new()
-            .route("/payments", post(pay.clone()).get(pay.clone()).put(pay.clone()).delete(pay.clone()))
-            .route("/payments/{id}", patch(pay.clone()))
-            .route("/declined", post(decline))
-            .route("/slow", post(slow));
-        Self { server: serve(router, layer).await, runs, begun, may_end }
-    }
-
-    async fn ask(&self, request: Request) -> idem_test_servers::web::Answer {
-        self.server.ask(request).await
-    }
-}
-
 #[tokio::test]
 async fn section_1_post_and_patch_are_made_fault_tolerant_and_other_methods_are_left_alone() {
-    let api = Api::start().await;
-    let patch = Request::new("PATCH", "/payments/1").header("Idempotency-Key", "\"k\"");
-    let (first, again) = (api.ask(patch.clone()).await, api.ask(patch).await);
-    assert_eq!((first.is_replay(), again.is_replay()), (false, true));
-    assert_eq!(api.runs.count(), 1);
-    for (done, method) in ["GET", "PUT", "DELETE"].into_iter().enumerate() {
-        for _ in 0..2 {
-            let answer = api.ask(Request::new(method, "/payments").header("Idempotency-Key", "\"k\"")).await;
-            assert_eq!((answer.status, answer.is_replay()), (201, false));
-        }
-        assert_eq!(api.runs.count(), 1 + 2 * (done + 1));
-    }
-}
-
-#[tokio::test]
-async fn section_2_1_the_value_is_a_string_and_anything_else_is_refused() {
-    let api = Api::with(|builder| builder.guard(|_| Guard::Quoted)).await;
-    for value in
-        ["abc", "\"abc", "abc\"", "1", "?1", ":YWJj:", "(\"abc\")", "\"a\\bc\"", "\"abc\" \"d\"", "\"\"", ""]
+    let (server, runs) = with(|builder| builder).await;
+    for (method, is_guarded) in
+        [("POST", true), ("PATCH", true), ("GET", false), ("PUT", false), ("DELETE", false)]
     {
-        let answer = api.ask(Request::new("POST", "/payments").header("Idempotency-Key", value)).await;
-        assert_eq!((answer.status, answer.problem()), (400, "key-malformed".into()), "{value}");
+        let before = runs.count();
+        for is_again in [false, true] {
+            let request =
+                Request::new(method, "/payments").header("Idempotency-Key", format!("\"{method}\""));
+            let answer = server.ask(request).await;
+            assert_eq!((answer.status, answer.is_replay()), (201, is_guarded && is_again), "{method}");
+        }
+        assert_eq!(runs.count() - before, if is_guarded { 1 } else { 2 }, "{method}");
     }
-    assert_eq!(api.runs.count(), 0);
-    let uuid = "\"8e03978e-40d5-43e8-bc93-6894a57f9324\"";
-    let answer = api.ask(Request::new("POST", "/payments").header("Idempotency-Key", uuid)).await;
-    assert_eq!(answer.status, 201);
 }
 
 #[tokio::test]
-async fn section_2_1_a_request_with_more_than_one_header_is_refused() {
-    let api = Api::start().await;
-    for values in [["\"a\"", "\"a\""], ["\"a\"", "\"b\""], ["\"a\"", ""]] {
-        let twice = values.into_iter().fold(Request::new("POST", "/payments"), |request, value| {
+async fn section_2_1_the_value_is_one_string_and_anything_else_is_refused() {
+    let (server, runs) = with(|builder| builder.guard(|_| Guard::Quoted)).await;
+    for values in [
+        &["abc"][..],
+        &["\"abc"],
+        &["?1"],
+        &["\"\""],
+        &["\"abc\" \"d\""],
+        &["\"a\", \"b\""],
+        &["\"a\"", "\"a\""],
+        &["\"a\"", ""],
+    ] {
+        let request = values.iter().fold(Request::new("POST", "/payments"), |request, value| {
             request.header("Idempotency-Key", value)
         });
-        let answer = api.ask(twice).await;
-        assert_eq!((answer.status, answer.problem()), (400, "key-malformed".into()));
+        let answer = server.ask(request).await;
+        assert_eq!((answer.status, answer.problem()), (400, "key-malformed".into()), "{values:?}");
     }
-    let listed = Request::new("POST", "/payments").header("Idempotency-Key", "\"a\", \"b\"");
-    assert_eq!(api.ask(listed).await.problem(), "key-malformed");
-    assert_eq!(api.runs.count(), 0);
+    assert_eq!(runs.count(), 0);
+    let uuid = Request::post("/payments", "8e03978e-40d5-43e8-bc93-6894a57f9324");
+    assert_eq!(server.ask(uuid).await.status, 201);
 }
 
 #[tokio::test]
-async fn section_2_4_the_fingerprint_tells_requests_of_one_key_apart() {
-    let api = Api::start().await;
-    let first = Request::post("/payments?a=1", "k").json(r#"{"amount":1,"currency":"EUR"}"#);
-    assert_eq!(api.ask(first.clone()).await.status, 201);
+async fn section_2_2_2_4_and_2_7_another_request_of_a_key_is_422_and_a_respelled_one_is_the_same() {
+    let (server, runs) = with(|builder| builder.documentation(DOCUMENTATION)).await;
+    let json = r#"{"amount":1,"currency":"EUR"}"#;
+    assert_eq!(server.ask(Request::post("/payments?a=1", "k").json(json)).await.status, 201);
     for other in [
-        Request::post("/payments?a=2", "k").json(r#"{"amount":1,"currency":"EUR"}"#),
-        Request::post("/payments", "k").json(r#"{"amount":1,"currency":"EUR"}"#),
-        Request::post("/declined?a=1", "k").json(r#"{"amount":1,"currency":"EUR"}"#),
+        Request::post("/payments?a=2", "k").json(json),
+        Request::post("/declined?a=1", "k").json(json),
         Request::post("/payments?a=1", "k").json(r#"{"amount":2,"currency":"EUR"}"#),
-        Request::post("/payments?a=1", "k").body(r#"{"amount":1,"currency":"EUR"}"#),
-        Request::new("PATCH", "/payments?a=1")
-            .header("Idempotency-Key", "\"k\"")
-            .json(r#"{"amount":1,"currency":"EUR"}"#),
+        Request::post("/payments?a=1", "k").body(json),
+        Request::new("PATCH", "/payments?a=1").header("Idempotency-Key", "\"k\"").json(json),
     ] {
-        assert_eq!(api.ask(other).await.problem(), "key-reused");
+        let refused = server.ask(other).await;
+        assert_eq!((refused.status, refused.problem()), (422, "key-reused".into()));
+        assert!(refused.text("link").unwrap().contains(DOCUMENTATION));
     }
     let respelled = Request::post("/payments?a=1", "k").json(r#"{ "currency": "EUR", "amount": 1 }"#);
-    assert!(api.ask(respelled).await.is_replay());
-    assert_eq!(api.runs.count(), 1);
-}
-
-#[tokio::test]
-async fn section_2_6_a_retry_after_completion_is_given_the_result_be_it_success_or_error() {
-    let api = Api::start().await;
-    for (path, status) in [("/payments", 201), ("/declined", 402)] {
-        let first = api.ask(Request::post(path, path)).await;
-        let again = api.ask(Request::post(path, path)).await;
-        assert_eq!((first.status, first.is_replay()), (status, false));
-        assert!(again.is_replay());
-        assert_eq!(first.lasting(), again.lasting());
-    }
-    assert_eq!(api.runs.count(), 2);
+    assert!(server.ask(respelled).await.is_replay(), "and no problem is recorded");
+    assert_eq!(runs.count(), 1);
 }
 
 #[tokio::test]
 async fn section_2_6_and_2_7_a_concurrent_request_is_a_conflict_and_needs_no_correction() {
-    let api = Api::start().await;
-    let mut first = Request::post("/slow", "k").send(api.server.address).await;
-    api.begun.acquire().await.unwrap().forget();
-    let refused = api.ask(Request::post("/slow", "k")).await;
+    let slow = Slow::start(|builder| builder.wait(Duration::ZERO).documentation(DOCUMENTATION)).await;
+    let mut first = slow.begin("k").await;
+    let refused = slow.server.ask(Request::post("/pay", "k")).await;
     assert_eq!((refused.status, refused.problem()), (409, "in-flight".into()));
     assert!((1..=30).contains(&refused.retry_after()), "{refused:?}");
     assert!(refused.text("link").unwrap().contains(DOCUMENTATION));
-    let other = api.ask(Request::post("/slow", "k").body("another payload")).await;
-    assert_eq!((other.status, other.problem()), (422, "key-reused".into()), "another payload is refused");
-    api.may_end.add_permits(1);
-    let first = idem_test_servers::web::Answer::read(&mut first).await;
-    let again = api.ask(Request::post("/slow", "k")).await;
+    slow.may_end.add_permits(1);
+    let first = Answer::read(&mut first).await;
+    let again = slow.server.ask(Request::post("/pay", "k")).await;
     assert_eq!((again.is_replay(), again.lasting()), (true, first.lasting()));
 }
 
 #[tokio::test]
 async fn section_2_7_a_missing_key_is_400_with_a_link_to_the_documentation() {
-    let api = Api::start().await;
-    let answer = api.ask(Request::new("POST", "/payments")).await;
-    assert_eq!((answer.status, answer.problem()), (400, "key-missing".into()));
-    let link = format!("<{DOCUMENTATION}>; rel=\"describedby\"; type=\"text/html\"");
-    assert_eq!(answer.text("link"), Some(link.as_str()));
-    assert_eq!(answer.text("content-language"), Some("en"));
-    assert_eq!(api.runs.count(), 0);
-}
-
-#[tokio::test]
-async fn section_2_2_and_2_7_another_payload_is_422_with_a_link_and_fails_again_unless_it_is_corrected() {
-    let api = Api::start().await;
-    api.ask(Request::post("/payments", "k").body("one")).await;
-    for _ in 0..3 {
-        let other = api.ask(Request::post("/payments", "k").body("two")).await;
-        assert_eq!((other.status, other.problem()), (422, "key-reused".into()));
-        assert!(other.text("link").unwrap().contains(DOCUMENTATION));
-        assert_eq!(api.ask(Request::new("POST", "/payments")).await.status, 400);
+    for (documentation, section) in [
+        (DOCUMENTATION, "https://api.example.com/docs/idempotency#key-missing"),
+        ("https://api.example.com/docs#", "https://api.example.com/docs#key-missing"),
+        ("https://api.example.com/problems/", "https://api.example.com/problems/key-missing"),
+    ] {
+        let (server, runs) = with(|builder| builder.documentation(documentation)).await;
+        let answer = server.ask(Request::new("POST", "/payments")).await;
+        assert_eq!((answer.status, answer.problem(), runs.count()), (400, "key-missing".into(), 0));
+        assert_eq!(answer.json()["type"], section);
+        let link = format!("<{documentation}>; rel=\"describedby\"; type=\"text/html\"");
+        assert_eq!(answer.text("link"), Some(link.as_str()));
+        assert_eq!(answer.text("content-language"), Some("en"));
     }
-    let again = api.ask(Request::post("/payments", "k").body("one")).await;
-    assert!(again.is_replay(), "a problem is not stored");
-    assert_eq!(api.runs.count(), 1);
 }

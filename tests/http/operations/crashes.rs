@@ -1,111 +1,55 @@
-//! Processes that are killed while an operation runs, on one SQLite file.
-//!
-//! A case starts this binary again with only the test `child`, which is a server if an environment variable
-//! says so.
+//! Operations whose process is gone: its store answers nothing any more.
 
-use std::net::SocketAddr;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
-use idem::{OnCrash, SqliteStore};
-use idem_test_servers::web::{Request, Server};
-use idem_test_servers::{TestChild, say};
+use idem::testing::{Fault, FaultStore, OperationKind};
+use idem::{MemoryStore, OnCrash, Store};
+use idem_test_servers::web::Request;
 
-use super::{App, is_the_same, of, place, request, router, settings, until_over};
+use super::{Api, is_the_same, of, place, request, settings, until_over};
 
-const ROLE: &str = "IDEM_TEST_OPERATIONS";
-const FILE: &str = "IDEM_TEST_FILE";
+/// Long enough for a process that stands still for a moment.
+const LEASE: Duration = Duration::from_secs(3);
 
-/// Long enough for a request after the kill, also of a process that stands still for a moment.
-const LEASE: Duration = Duration::from_secs(5);
+async fn process<St: Store>(store: St, on_crash: OnCrash) -> Api {
+    Api::with(settings(store).lease(LEASE).on_crash(on_crash)).await
+}
 
-#[test]
-fn child() {
-    let Ok(role) = std::env::var(ROLE) else { return };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(async {
-        let store = SqliteStore::open(std::env::var(FILE).unwrap()).unwrap();
-        let on_crash = if role.contains("in_doubt") { OnCrash::InDoubt } else { OnCrash::Rerun };
-        let app = App::new();
-        if role.contains("ends") {
-            app.may_end.add_permits(9);
+#[tokio::test]
+async fn an_operation_of_a_killed_process_runs_until_its_lease_is_over_and_then_once_more_or_is_in_doubt() {
+    for on_crash in [OnCrash::Rerun, OnCrash::InDoubt] {
+        let shared = MemoryStore::new();
+        let store = FaultStore::new(shared.clone());
+        let first = process(store.clone(), on_crash).await;
+        let second = process(shared, on_crash).await;
+        let name = first.begin("").await;
+        // The lease is renewed while the operation runs, and another process sees that.
+        let begin = Instant::now();
+        while begin.elapsed() < LEASE + LEASE / 4 {
+            for request in [of("a", Request::new("GET", &name)), request("k", "")] {
+                assert_eq!(place(&second.server.ask(request).await), name);
+            }
+            tokio::time::sleep(LEASE / 20).await;
         }
-        let layer = settings(store).lease(LEASE).on_crash(on_crash).build().unwrap();
-        let server = Server::start(router(layer, app.clone())).await;
-        say(&server.address.to_string());
-        loop {
-            app.has_begun().await;
-            say("begun");
+        for kind in [OperationKind::Renew, OperationKind::Complete, OperationKind::Release] {
+            store.always(kind, Some(Fault::FailBefore));
         }
-    });
-}
-
-/// A server in a process of its own, which is killed when it is dropped.
-struct Process {
-    child: TestChild,
-    address: SocketAddr,
-}
-
-impl Process {
-    fn start(file: &Path, role: &str) -> Self {
-        let variables = [(ROLE, role), (FILE, file.to_str().unwrap())];
-        let mut child = TestChild::start("operations::crashes::child", variables);
-        let address = child.word().parse().unwrap();
-        Self { child, address }
-    }
-
-    fn until_begun(&mut self) {
-        assert_eq!(self.child.word(), "begun");
-    }
-}
-
-fn look(place: &str) -> Request {
-    of("a", Request::new("GET", place))
-}
-
-/// Starts an operation, kills its process, and returns another process with the operation's place.
-async fn killed(file: &Path, role: &str) -> (Process, String) {
-    let mut first = Process::start(file, role);
-    let name = place(&request("k", "").ask(first.address).await);
-    first.until_begun();
-    let second = Process::start(file, &format!("{role} ends"));
-    // The lease is renewed while the operation runs, and another process sees that.
-    let begin = Instant::now();
-    while begin.elapsed() < LEASE + LEASE / 4 {
-        for request in [look(&name), request("k", "")] {
-            let running = request.ask(second.address).await;
-            assert_eq!((running.status, running.text("location")), (202, Some(&*name)), "{running:?}");
+        assert_eq!(place(&second.server.ask(request("k", "")).await), name);
+        let interrupted = until_over(second.server.address, &name).await;
+        if on_crash == OnCrash::InDoubt {
+            for refused in [interrupted, second.server.ask(request("k", "")).await, second.look(&name).await]
+            {
+                assert_eq!((refused.status, refused.problem()), (409, "in-doubt".into()));
+            }
+            continue;
         }
-        tokio::time::sleep(LEASE / 20).await;
-    }
-    drop(first);
-    (second, name)
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_operation_of_a_killed_process_runs_until_its_lease_is_over_and_then_once_more_when_sent_again() {
-    let folder = tempfile::tempdir().unwrap();
-    let (second, name) = killed(&folder.path().join("idem.db"), "rerun").await;
-    let duplicate = request("k", "").ask(second.address).await;
-    assert_eq!((duplicate.status, duplicate.text("location")), (202, Some(&*name)));
-    let interrupted = until_over(second.address, &name).await;
-    assert_eq!((interrupted.status, interrupted.problem()), (500, "handler-failed".into()));
-    // A look starts nothing.
-    assert_eq!(look(&name).ask(second.address).await.problem(), "handler-failed");
-    assert_eq!(place(&request("k", "").ask(second.address).await), name);
-    let end = until_over(second.address, &name).await;
-    assert_eq!((end.status, end.text("x-recovered"), &end.body[..]), (201, Some("true"), &b"report 1"[..]));
-    assert!(is_the_same(&request("k", "").ask(second.address).await, &end));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_operation_of_a_killed_process_is_in_doubt_where_the_policy_says_so_and_never_runs_again() {
-    let folder = tempfile::tempdir().unwrap();
-    let (second, name) = killed(&folder.path().join("idem.db"), "in_doubt").await;
-    let doubtful = until_over(second.address, &name).await;
-    assert_eq!((doubtful.status, doubtful.problem()), (409, "in-doubt".into()));
-    for _ in 0..2 {
-        assert_eq!(request("k", "").ask(second.address).await.problem(), "in-doubt");
-        assert_eq!(look(&name).ask(second.address).await.problem(), "in-doubt");
+        assert_eq!((interrupted.status, interrupted.problem()), (500, "handler-failed".into()));
+        // A look starts nothing.
+        assert_eq!(second.look(&name).await.problem(), "handler-failed");
+        assert_eq!(second.begin("").await, name);
+        let end = second.end(&name).await;
+        let recovered = (end.status, end.text("x-recovered"), &end.body[..]);
+        assert_eq!(recovered, (201, Some("true"), &b"report 1"[..]));
+        assert!(is_the_same(&second.server.ask(request("k", "")).await, &end));
     }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::Router;
 use axum::body::Body;
+use axum::http::response::Parts;
 use axum::http::{Request as HttpRequest, Response as HttpResponse, StatusCode};
 use axum::response::IntoResponse as _;
 use axum::routing::post;
@@ -18,52 +19,48 @@ use tower::ServiceExt as _;
 use super::{Api, LIMIT, is_the_same, request, settings};
 
 #[tokio::test]
-async fn a_response_that_cannot_be_recorded_is_said_and_never_truncated() {
-    let small = MemoryStore::with_max_result_bytes(LIMIT / 2);
-    for (store, limit, how) in [
-        (MemoryStore::new(), LIMIT, "large"),
-        (MemoryStore::new(), LIMIT, "stream"),
-        (small, 2 * LIMIT, "large"),
-    ] {
-        let api = Api::with(settings(store).max_response_bytes(limit)).await;
-        let place = api.begin(how).await;
-        let end = api.end(&place).await;
-        assert_eq!((end.status, end.problem()), (409, "response-not-stored".into()), "{how}");
-        assert_eq!(api.server.ask(request("k", how)).await.problem(), "response-not-stored");
-        assert_eq!(api.app.runs.count(), 1);
-    }
-}
-
-#[tokio::test]
-async fn a_response_that_cannot_be_recorded_is_kept_by_the_users_function_and_its_place_leads_there() {
-    let small = MemoryStore::with_max_result_bytes(LIMIT / 2);
-    for (store, limit, how) in [
-        (MemoryStore::new(), LIMIT, "large"),
-        (MemoryStore::new(), LIMIT, "stream"),
-        (small, 2 * LIMIT, "large"),
-    ] {
-        let kept = Arc::new(Mutex::new(Vec::new()));
-        let objects = kept.clone();
-        let builder = settings(store).max_response_bytes(limit).large_results(move |head, body| {
-            let objects = objects.clone();
-            async move {
-                let object = idem::context().unwrap().downstream_key("object");
-                let bytes = body.collect().await.unwrap().to_bytes();
-                objects.lock().await.push((head.status, bytes));
-                let location = format!("https://objects.example/{object}");
-                HttpResponse::builder().status(303).header("location", location).body(String::new()).unwrap()
+async fn a_response_that_cannot_be_recorded_is_said_or_kept_by_the_users_function_and_its_place_leads_there()
+{
+    for is_kept in [false, true] {
+        let small = MemoryStore::with_max_result_bytes(LIMIT / 2);
+        for (store, limit, how) in [
+            (MemoryStore::new(), LIMIT, "large"),
+            (MemoryStore::new(), LIMIT, "stream"),
+            (small, 2 * LIMIT, "large"),
+        ] {
+            let kept = Arc::new(Mutex::new(Vec::new()));
+            let objects = kept.clone();
+            let keep = move |head: Parts, body: idem::http::Body| {
+                let objects = objects.clone();
+                async move {
+                    let object = idem::context().unwrap().downstream_key("object");
+                    let bytes = body.collect().await.unwrap().to_bytes();
+                    objects.lock().await.push((head.status, bytes.len()));
+                    let location = format!("https://objects.example/{object}");
+                    HttpResponse::builder()
+                        .status(303)
+                        .header("location", location)
+                        .body(String::new())
+                        .unwrap()
+                }
+            };
+            let builder = settings(store).max_response_bytes(limit);
+            let api = Api::with(if is_kept { builder.large_results(keep) } else { builder }).await;
+            let place = api.begin(how).await;
+            let end = api.end(&place).await;
+            let again = api.server.ask(request("k", how)).await;
+            assert_eq!(api.app.runs.count(), 1);
+            if !is_kept {
+                assert_eq!((end.status, end.problem()), (409, "response-not-stored".into()), "{how}");
+                assert_eq!(again.problem(), "response-not-stored");
+                continue;
             }
-        });
-        let api = Api::with(builder).await;
-        let place = api.begin(how).await;
-        let end = api.end(&place).await;
-        assert_eq!((end.status, end.is_replay(), &end.body[..]), (303, true, &b""[..]), "{how}");
-        assert!(end.text("location").unwrap().starts_with("https://objects.example/"));
-        let kept = kept.lock().await;
-        assert_eq!((kept.len(), kept[0].0), (1, StatusCode::OK));
-        let length = if how == "large" { LIMIT + 1 } else { "data: 1\n\n".len() };
-        assert_eq!(kept[0].1.len(), length, "{how}");
-        assert!(is_the_same(&api.server.ask(request("k", how)).await, &end));
+            assert_eq!((end.status, end.is_replay(), &end.body[..]), (303, true, &b""[..]), "{how}");
+            assert!(end.text("location").unwrap().starts_with("https://objects.example/"));
+            let length = if how == "large" { LIMIT + 1 } else { "data: 1\n\n".len() };
+            assert_eq!(*kept.lock().await, [(StatusCode::OK, length)]);
+            assert!(is_the_same(&again, &end));
+        }
     }
 }
 

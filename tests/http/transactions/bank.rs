@@ -36,9 +36,6 @@ pub(crate) enum Then {
     TakesItAgain,
     LeavesItBehind,
     MakesAStep,
-    LosesItsSession,
-    /// Drops a nested transaction that has not begun, writes again, and answers.
-    NestsInVain,
 }
 
 /// What the handler shares with its case.
@@ -139,7 +136,7 @@ async fn pay<D: Database>(
     let sent: serde_json::Value =
         serde_json::from_slice(&axum::body::to_bytes(body, 1 << 20).await.unwrap()).unwrap();
     let insert = format!("INSERT INTO payments (cents) VALUES ({})", sent["cents"]);
-    assert!(D::run(&mut tx, insert.clone()).await);
+    assert!(D::run(&mut tx, insert).await);
     app.has_written.notify_one();
     let then = app.then.lock().unwrap().take();
     let receipt = || (StatusCode::CREATED, [("x-run", number.to_string())], Json(number)).into_response();
@@ -171,14 +168,5 @@ async fn pay<D: Database>(
             Ok(()) => receipt(),
             Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         },
-        Some(Then::LosesItsSession) => {
-            D::run(&mut tx, D::END_SESSION.to_owned()).await;
-            receipt()
-        }
-        Some(Then::NestsInVain) => {
-            D::drop_a_nested_begin(&mut tx);
-            D::run(&mut tx, insert).await;
-            receipt()
-        }
     }
 }

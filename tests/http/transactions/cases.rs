@@ -38,40 +38,23 @@ pub(crate) async fn twenty_duplicates_at_once_have_one_effect_one_record_and_one
     assert_eq!((bank.committed(), bank.app.runs.count()), ((1, 1), 1));
 }
 
-pub(crate) async fn duplicates_that_wait_or_are_refused_use_no_connection_of_a_pool_of_two<D: Database>() {
-    for wait in [true, false] {
-        let settings = if wait {
-            |builder: crate::bank::Settings<D>| builder.wait(Duration::from_secs(20))
-        } else {
-            |builder: crate::bank::Settings<D>| builder.wait(Duration::ZERO)
-        };
-        let bank = Bank::<D>::with(2, settings).await;
-        bank.then(Then::Waits);
-        let first = tokio::spawn(request("k").ask_at(bank.server.address));
-        bank.app.has_written.notified().await;
-        let duplicates: Vec<_> =
-            (0..20).map(|_| tokio::spawn(request("k").ask_at(bank.server.address))).collect();
-        if wait {
-            tokio::time::sleep(Duration::from_millis(300)).await;
-        } else {
-            for duplicate in duplicates {
-                assert_eq!(duplicate.await.unwrap().problem(), Problem::InFlight.name());
-            }
-            bank.app.goes_on.notify_one();
-            assert_is_receipt(&first.await.unwrap(), false);
-            assert_eq!(bank.committed(), (1, 1));
-            continue;
-        }
-        // The first request has one connection, and nobody waits with the other.
-        eventually("one connection is free", || D::in_use(&bank.pool) == 1).await;
-        assert_is_receipt(&bank.server.ask(request("another")).await, false);
-        bank.app.goes_on.notify_one();
-        assert_is_receipt(&first.await.unwrap(), false);
-        for duplicate in duplicates {
-            assert_is_receipt(&duplicate.await.unwrap(), true);
-        }
-        assert_eq!((bank.committed(), bank.app.runs.count()), ((2, 2), 2));
+pub(crate) async fn duplicates_that_wait_use_no_connection_of_a_pool_of_two<D: Database>() {
+    let bank = Bank::<D>::with(2, |builder| builder.wait(Duration::from_secs(20))).await;
+    bank.then(Then::Waits);
+    let first = tokio::spawn(request("k").ask_at(bank.server.address));
+    bank.app.has_written.notified().await;
+    let duplicates: Vec<_> =
+        (0..20).map(|_| tokio::spawn(request("k").ask_at(bank.server.address))).collect();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    // The first request has one connection, and nobody waits with the other.
+    eventually("one connection is free", || D::in_use(&bank.pool) == 1).await;
+    assert_is_receipt(&bank.server.ask(request("another")).await, false);
+    bank.app.goes_on.notify_one();
+    assert_is_receipt(&first.await.unwrap(), false);
+    for duplicate in duplicates {
+        assert_is_receipt(&duplicate.await.unwrap(), true);
     }
+    assert_eq!((bank.committed(), bank.app.runs.count()), ((2, 2), 2));
 }
 
 pub(crate) async fn a_handler_that_fails_leaves_nothing_and_the_same_request_runs_at_once<D: Database>() {
@@ -98,26 +81,21 @@ pub(crate) async fn a_handler_that_fails_leaves_nothing_and_the_same_request_run
     eventually("all connections are back", || D::in_use(&bank.pool) == 0).await;
 }
 
-pub(crate) async fn a_response_that_breaks_off_leaves_nothing<D: Database>() {
-    let bank = Bank::<D>::open().await;
-    bank.then(Then::BreaksOff);
-    let mut received = Vec::new();
-    let _ = request("k").send(bank.server.address).await.read_to_end(&mut received).await;
-    assert_eq!(bank.committed(), (0, 0));
-    assert_is_receipt(&bank.server.ask(request("k")).await, false);
-    assert_eq!((bank.committed(), bank.app.runs.count()), ((1, 1), 2));
-}
-
-pub(crate) async fn a_client_that_goes_away_ends_its_handler_and_frees_its_key<D: Database>() {
-    let bank = Bank::<D>::with(2, |builder| builder).await;
-    bank.then(Then::Hangs);
-    let connection = request("k").send(bank.server.address).await;
-    bank.app.has_written.notified().await;
-    drop(connection);
-    eventually("its connection is back", || D::in_use(&bank.pool) == 0).await;
-    assert_eq!(bank.committed(), (0, 0));
-    assert_is_receipt(&bank.server.ask(request("k")).await, false);
-    assert_eq!((bank.committed(), bank.app.runs.count()), ((1, 1), 2));
+pub(crate) async fn a_response_that_breaks_off_and_a_client_that_goes_away_leave_nothing<D: Database>() {
+    for then in [Then::BreaksOff, Then::Hangs] {
+        let bank = Bank::<D>::with(2, |builder| builder).await;
+        bank.then(then);
+        let mut connection = request("k").send(bank.server.address).await;
+        bank.app.has_written.notified().await;
+        if then == Then::BreaksOff {
+            let _ = connection.read_to_end(&mut Vec::new()).await;
+        }
+        drop(connection);
+        eventually("its connection is back", || D::in_use(&bank.pool) == 0).await;
+        assert_eq!(bank.committed(), (0, 0));
+        assert_is_receipt(&bank.server.ask(request("k")).await, false);
+        assert_eq!((bank.committed(), bank.app.runs.count()), ((1, 1), 2));
+    }
 }
 
 pub(crate) async fn a_response_that_cannot_be_recorded_is_an_error_and_nothing_stays<D: Database>() {
@@ -159,40 +137,32 @@ pub(crate) async fn a_refusal_that_forgets_its_key_leaves_nothing_and_the_correc
     assert_eq!(bank.committed().0, 1);
 }
 
-pub(crate) async fn a_key_is_one_tenants_for_one_request_and_is_required<D: Database>() {
-    let bank = Bank::<D>::with(2, |builder| {
-        builder.tenant(|head| Some(head.headers.get("account")?.to_str().ok()?.to_owned()))
-    })
-    .await;
-    let of = |account: &str, body: &str| Request::post("/pay", "k").header("account", account).json(body);
-    assert_is_receipt(&bank.server.ask(of("a", r#"{"cents":5}"#)).await, false);
-    assert_is_receipt(&bank.server.ask(of("b", r#"{"cents":5}"#)).await, false);
-    assert_is_receipt(&bank.server.ask(of("a", r#"{ "cents": 5 }"#)).await, true);
-    assert_eq!(bank.server.ask(of("a", r#"{"cents":6}"#)).await.problem(), "key-reused");
-    assert_eq!(bank.server.ask(request("k")).await.problem(), "tenant-missing");
-    let without = Request::new("POST", "/pay").header("account", "a").json("{}");
-    assert_eq!(bank.server.ask(without).await.problem(), "key-missing");
-    // While the first request is processed, its process knows what it was.
+pub(crate) async fn a_key_is_for_one_request_while_it_is_processed_and_after<D: Database>() {
+    let bank = Bank::<D>::open().await;
     bank.then(Then::Waits);
-    let first = tokio::spawn(
-        Request::post("/pay", "l").header("account", "a").json(r#"{"cents":5}"#).ask_at(bank.server.address),
-    );
-    while bank.app.runs.count() < 3 {
-        bank.app.has_written.notified().await;
-    }
-    let other = Request::post("/pay", "l").header("account", "a").json(r#"{"cents":6}"#);
-    assert_eq!(bank.server.ask(other).await.problem(), "key-reused");
+    let first = tokio::spawn(request("k").ask_at(bank.server.address));
+    bank.app.has_written.notified().await;
+    let other = || Request::post("/pay", "k").json(r#"{"cents":6}"#);
+    assert_eq!(bank.server.ask(request("k")).await.problem(), Problem::InFlight.name());
+    assert_eq!(bank.server.ask(other()).await.problem(), "key-reused");
     bank.app.goes_on.notify_one();
     assert_is_receipt(&first.await.unwrap(), false);
-    assert_eq!((bank.committed(), bank.app.runs.count()), ((3, 3), 3));
+    assert_eq!(bank.server.ask(other()).await.problem(), "key-reused");
+    assert_eq!((bank.committed(), bank.app.runs.count()), ((1, 1), 1));
 }
 
-pub(crate) async fn a_transaction_is_taken_once_and_only_where_there_is_one<D: Database>() {
+pub(crate) async fn a_transaction_is_taken_once_only_where_there_is_one_and_leaves_no_trace_of_a_crash<
+    D: Database,
+>() {
     let bank = Bank::<D>::open().await;
     bank.then(Then::TakesItAgain);
     assert_eq!((bank.server.ask(request("k")).await.status, bank.committed()), (500, (0, 0)));
     let none = Tx::<TransactionOf<D>>::of(&axum::http::Extensions::new());
     assert!(matches!(none, Err(idem::Error::Configuration { .. })));
+    let store = D::store(&bank.pool, LIMIT).await;
+    let builder = IdempotencyLayer::in_transaction(store, bank.pool.clone()).shared_by_all_clients();
+    assert!(builder.clone().fail_open().build().is_err());
+    assert!(builder.on_crash(OnCrash::InDoubt).build().is_err());
 }
 
 pub(crate) async fn a_transaction_that_a_handler_leaves_behind_is_not_committed<D: Database>() {
@@ -206,15 +176,6 @@ pub(crate) async fn a_transaction_that_a_handler_leaves_behind_is_not_committed<
     eventually("its connection is back", || D::in_use(&bank.pool) == 0).await;
     assert_is_receipt(&bank.server.ask(request("k")).await, false);
     assert_eq!(bank.committed(), (1, 1));
-}
-
-pub(crate) async fn settings_that_need_a_trace_of_a_crash_are_refused<D: Database>() {
-    let bank = Bank::<D>::open().await;
-    let store = D::store(&bank.pool, LIMIT).await;
-    let builder = IdempotencyLayer::in_transaction(store, bank.pool.clone()).shared_by_all_clients();
-    assert!(builder.clone().fail_open().build().is_err());
-    assert!(builder.clone().on_crash(OnCrash::InDoubt).build().is_err());
-    assert!(builder.build().is_ok());
 }
 
 pub(crate) async fn a_second_process_refuses_a_duplicate_and_replays_after_the_commit<D: Database>() {
@@ -231,16 +192,6 @@ pub(crate) async fn a_second_process_refuses_a_duplicate_and_replays_after_the_c
     assert_is_receipt(&first.await.unwrap(), false);
     assert_is_receipt(&other.ask(request("k")).await, true);
     assert_eq!(bank.committed(), (1, 1));
-}
-
-pub(crate) async fn a_handler_whose_nested_begin_rolled_back_has_no_response_and_no_effect<D: Database>() {
-    let bank = Bank::<D>::open().await;
-    bank.then(Then::NestsInVain);
-    assert_eq!(bank.server.ask(request("k")).await.problem(), "store-unavailable");
-    // Nothing of the first write. The second was outside a transaction, so it stays.
-    assert_eq!(bank.committed(), (1, 0));
-    assert_is_receipt(&bank.server.ask(request("k")).await, false);
-    assert_eq!(bank.committed(), (2, 1));
 }
 
 /// Says when the request is over, also if its client leaves.

@@ -1,4 +1,4 @@
-//! Processes that are killed and connections that are lost before, at and after the commit.
+//! Processes that are killed before, at and after the commit.
 //!
 //! A case starts this binary again with only the test `child`, which is a server if an environment variable says so.
 
@@ -114,15 +114,4 @@ pub(crate) async fn a_process_killed_at_its_commit_leaves_one_effect<D: Database
     assert_eq!(bank.committed(), (3, 3));
     assert!(request("k").ask(second.address).await.is_replay());
     drop(connection);
-}
-
-pub(crate) async fn a_lost_connection_rolls_back_and_the_same_request_runs_at_once<D: Database>() {
-    let bank = Bank::<D>::open().await;
-    bank.then(Then::LosesItsSession);
-    let lost = bank.server.ask(request("k")).await;
-    assert_eq!(lost.problem(), "store-unavailable");
-    assert!(lost.retry_after() <= 1);
-    assert_eq!(bank.committed(), (0, 0));
-    let again = answer_when_free(bank.server.address).await;
-    assert_eq!((again.status, again.is_replay(), bank.committed()), (201, false, (1, 1)));
 }

@@ -3,14 +3,13 @@
 use std::future::Future;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use idem::http::TransactionPool;
 use idem::{MySqlStore, PostgresStore};
 use idem_core::transaction::RecordsIn;
 use idem_test_servers::{MariaDb, Postgres};
 use sqlx::mysql::{MySqlPool, MySqlPoolOptions, MySqlTransaction};
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, PgTransaction};
-use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
+use sqlx::{AssertSqlSafe, Executor as _};
 
 /// The transactions of a database's pool.
 pub(crate) type TransactionOf<D> =
@@ -32,14 +31,10 @@ pub(crate) trait Database: Sized + Send + Sync + 'static {
     fn run(tx: &mut TransactionOf<Self>, statement: String) -> impl Future<Output = bool> + Send;
     /// Runs a statement on a connection of the pool.
     fn run_in(pool: &Self::Pool, statement: &'static str) -> impl Future<Output = ()> + Send;
-    /// Drops a nested `begin` when its statement is sent.
-    fn drop_a_nested_begin(tx: &mut TransactionOf<Self>);
     /// Makes the commits on the server wait until the returned value is dropped.
     fn hold_commits(&self) -> impl Future<Output = Box<dyn Send>> + Send;
     /// A query for how many commits wait.
     const COMMITS_THAT_WAIT: &str;
-    /// Ends the session that runs it.
-    const END_SESSION: &str;
 }
 
 /// How long a request waits for a connection of the pool.
@@ -87,11 +82,6 @@ impl Database for Pg {
         pool.execute(statement).await.unwrap();
     }
 
-    fn drop_a_nested_begin(tx: &mut PgTransaction<'static>) {
-        // A `begin` that is dropped before its answer.
-        while tx.begin().now_or_never().is_some() {}
-    }
-
     async fn hold_commits(&self) -> Box<dyn Send> {
         let holder = Self::pool(&self.url(), 1).await;
         let mut session = holder.acquire().await.unwrap().detach();
@@ -107,7 +97,6 @@ impl Database for Pg {
 
     const COMMITS_THAT_WAIT: &str = "SELECT count(*) FROM pg_stat_activity WHERE query = 'COMMIT' AND wait_event_type = 'Lock' \
          AND datname = current_database()";
-    const END_SESSION: &str = "SELECT pg_terminate_backend(pg_backend_pid())";
 }
 
 pub(crate) struct Maria(pub(crate) MariaDb);
@@ -150,11 +139,6 @@ impl Database for Maria {
         pool.execute(statement).await.unwrap();
     }
 
-    fn drop_a_nested_begin(tx: &mut MySqlTransaction<'static>) {
-        // A `begin` that is dropped before its answer.
-        while tx.begin().now_or_never().is_some() {}
-    }
-
     async fn hold_commits(&self) -> Box<dyn Send> {
         let holder = Self::pool(&self.url(), 1).await;
         let mut session = holder.acquire().await.unwrap().detach();
@@ -165,5 +149,4 @@ impl Database for Maria {
 
     const COMMITS_THAT_WAIT: &str =
         "SELECT count(*) FROM information_schema.processlist WHERE info = 'COMMIT' AND state LIKE '%lock%'";
-    const END_SESSION: &str = "KILL CONNECTION_ID()";
 }

@@ -35,22 +35,18 @@ macro_rules! on_both {
 on_both! {
     cases:
         twenty_duplicates_at_once_have_one_effect_one_record_and_one_response
-        duplicates_that_wait_or_are_refused_use_no_connection_of_a_pool_of_two
+        duplicates_that_wait_use_no_connection_of_a_pool_of_two
         a_handler_that_fails_leaves_nothing_and_the_same_request_runs_at_once
-        a_response_that_breaks_off_leaves_nothing
-        a_client_that_goes_away_ends_its_handler_and_frees_its_key
+        a_response_that_breaks_off_and_a_client_that_goes_away_leave_nothing
         a_response_that_cannot_be_recorded_is_an_error_and_nothing_stays
         a_kept_refusal_is_replayed_and_what_its_handler_wrote_is_undone
         a_refusal_that_forgets_its_key_leaves_nothing_and_the_corrected_request_runs
-        a_key_is_one_tenants_for_one_request_and_is_required
-        a_transaction_is_taken_once_and_only_where_there_is_one
+        a_key_is_for_one_request_while_it_is_processed_and_after
+        a_transaction_is_taken_once_only_where_there_is_one_and_leaves_no_trace_of_a_crash
         a_transaction_that_a_handler_leaves_behind_is_not_committed
-        settings_that_need_a_trace_of_a_crash_are_refused
         a_second_process_refuses_a_duplicate_and_replays_after_the_commit
-        a_handler_whose_nested_begin_rolled_back_has_no_response_and_no_effect
         a_client_that_goes_away_during_a_begin_leaves_no_transaction_open;
     crashes:
         a_killed_process_leaves_nothing_before_its_commit_and_a_replay_after_it
-        a_process_killed_at_its_commit_leaves_one_effect
-        a_lost_connection_rolls_back_and_the_same_request_runs_at_once;
+        a_process_killed_at_its_commit_leaves_one_effect;
 }

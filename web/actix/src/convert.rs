@@ -2,18 +2,18 @@
 //!
 //! Owns which parts of a request and a response are converted.
 
-use actix_web::body::MessageBody;
+use actix_web::body::{self as actix_body, BodySize, BoxBody, MessageBody};
 use actix_web::dev::ServiceRequest;
 use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::http::{StatusCode, Version};
-use actix_web::{HttpResponse, ResponseError, error::InternalError};
+use actix_web::{HttpResponse, error::InternalError};
 use http::header::CONTENT_LENGTH;
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, Uri};
 use idem_http::{Body, Problem, Recording};
 use idem_runtime::Outcome;
 
-use crate::body::{Outgoing, of_response};
+use crate::body::{self, of_response};
 
 /// The head of a request. Fails for one that only actix-web accepts, which does not occur on a server.
 pub(crate) fn head(request: &ServiceRequest) -> Result<Parts, actix_web::Error> {
@@ -61,12 +61,16 @@ pub(crate) fn response_of<B: MessageBody + 'static>(
     if let Some(recording) = recording {
         response.extensions_mut().insert(recording);
     }
+    if let BodySize::Sized(length @ 1..) = body.size() {
+        // actix-web would add it when it sends the response.
+        response.headers_mut().entry(CONTENT_LENGTH).or_insert(length.into());
+    }
     Ok((head, response.map(|()| of_response(body))))
 }
 
 /// The response to the client if its handler answered with this head: middleware outside sees the handler's error and
 /// extensions, unless the response is a problem or that of another attempt.
-pub(crate) fn answered(head: HttpResponse<()>, response: Response<Body>) -> HttpResponse<Outgoing> {
+pub(crate) fn answered(head: HttpResponse<()>, response: Response<Body>) -> HttpResponse {
     let is_replayed = response.extensions().get().is_some_and(Outcome::is_replayed);
     if is_replayed || response.extensions().get::<Problem>().is_some() {
         return outgoing(response);
@@ -75,11 +79,11 @@ pub(crate) fn answered(head: HttpResponse<()>, response: Response<Body>) -> Http
 }
 
 /// The response to the client, in actix-web's types.
-pub(crate) fn outgoing(response: Response<Body>) -> HttpResponse<Outgoing> {
+pub(crate) fn outgoing(response: Response<Body>) -> HttpResponse {
     with_head(HttpResponse::new(StatusCode::OK).drop_body(), response)
 }
 
-fn with_head(mut head: HttpResponse<()>, response: Response<Body>) -> HttpResponse<Outgoing> {
+fn with_head(mut head: HttpResponse<()>, response: Response<Body>) -> HttpResponse {
     let (mut parts, body) = response.into_parts();
     // In such a response, the length is that of a body that is not sent, so it stays a header.
     let bodiless = matches!(parts.status, http::StatusCode::NO_CONTENT | http::StatusCode::NOT_MODIFIED);
@@ -95,16 +99,11 @@ fn with_head(mut head: HttpResponse<()>, response: Response<Body>) -> HttpRespon
             head.headers_mut().append(name, value);
         }
     }
-    head.set_body(if bodiless { Outgoing::none() } else { Outgoing::new(body, length) })
+    head.set_body(if bodiless { BoxBody::new(actix_body::None::new()) } else { body::outgoing(body, length) })
 }
 
 /// The response if the handler did not give the request back.
 pub(crate) fn failed(response: Response<Body>) -> actix_web::Error {
-    let response = outgoing(response).map_into_boxed_body();
-    let error = InternalError::from_response(
-        "the handler of a request with an idempotency key ended early",
-        response,
-    );
-    debug_assert!(error.status_code().is_server_error());
-    error.into()
+    let cause = "the handler of a request with an idempotency key ended early";
+    InternalError::from_response(cause, outgoing(response)).into()
 }

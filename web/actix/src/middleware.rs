@@ -1,7 +1,6 @@
 //! The middleware: it passes a request to the layer, gets the decision, and runs the handler on its thread.
 
 use std::cell::Cell;
-use std::fmt;
 use std::future::{Ready, ready};
 use std::rc::Rc;
 
@@ -44,7 +43,6 @@ use crate::convert::{answered, failed, head, outgoing, response_of};
 /// let layer = IdempotencyLayer::builder(MemoryStore::new())
 ///     .tenant(|request| Some(request.extensions.get::<Account>()?.id.clone()))
 ///     .build()?;
-/// let running = layer.running();
 /// let server = HttpServer::new(move || {
 ///     App::new()
 ///         .wrap(Idempotency::new(layer.clone()).with_extension::<Account>())
@@ -62,13 +60,14 @@ use crate::convert::{answered, failed, head, outgoing, response_of};
 /// actix_web::rt::spawn(async move {
 ///     // .. a signal ..
 ///     handle.pause().await;
-///     running.drain(Duration::from_secs(25)).await;
+///     idem::drain(Duration::from_secs(25)).await;
 ///     handle.stop(true).await;
 /// });
 /// server.await?;
 /// # Ok(())
 /// # }
 /// ```
+#[derive(Clone, Debug)]
 pub struct Idempotency<St> {
     layer: IdempotencyLayer<St>,
     extensions: Vec<Carry>,
@@ -98,18 +97,6 @@ impl<St> Idempotency<St> {
     }
 }
 
-impl<St> Clone for Idempotency<St> {
-    fn clone(&self) -> Self {
-        Self { layer: self.layer.clone(), extensions: self.extensions.clone() }
-    }
-}
-
-impl<St> fmt::Debug for Idempotency<St> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Idempotency").field("layer", &self.layer).finish_non_exhaustive()
-    }
-}
-
 impl<S, B, St> Transform<S, ServiceRequest> for Idempotency<St>
 where
     S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = Error> + 'static,
@@ -128,15 +115,10 @@ where
 }
 
 /// A service that is guarded by [`Idempotency`].
+#[derive(Debug)]
 pub struct IdempotencyMiddleware<S, St> {
     service: Rc<S>,
     settings: Idempotency<St>,
-}
-
-impl<S, St> fmt::Debug for IdempotencyMiddleware<S, St> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IdempotencyMiddleware").field("settings", &self.settings).finish_non_exhaustive()
-    }
 }
 
 impl<S, B, St> Service<ServiceRequest> for IdempotencyMiddleware<S, St>
@@ -181,11 +163,11 @@ where
 {
     let body = match request.take_payload() {
         Payload::None => Body::from(Bytes::new()),
-        payload => sendable(payload, None),
+        payload => sendable(payload),
     };
     let (run, whole) = match layer.begin(Request::from_parts(parts, body)).await {
         Begun::Answered(response) => {
-            return Ok(request.into_response(outgoing(response)).map_into_boxed_body());
+            return Ok(request.into_response(outgoing(response)));
         }
         Begun::Run(run, whole) => (run, whole),
     };
@@ -203,9 +185,7 @@ where
     };
     let response = run.spawn_local(handler).await?;
     match came_back.take() {
-        Some((request, head)) => {
-            Ok(ServiceResponse::new(request, answered(head, response)).map_into_boxed_body())
-        }
+        Some((request, head)) => Ok(ServiceResponse::new(request, answered(head, response))),
         None => Err(failed(response)),
     }
 }

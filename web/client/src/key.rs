@@ -5,9 +5,6 @@ use std::fmt;
 use http::HeaderValue;
 use sha2::{Digest as _, Sha256};
 
-/// The length of a generated key, in bytes of its randomness or digest.
-const LENGTH: usize = 16;
-
 /// The key of a logical request. Put it into the request's extensions: `request.extensions_mut().insert(key)`, or
 /// reqwest-middleware's `with_extension(key)`.
 #[derive(Clone, PartialEq, Eq)]
@@ -40,7 +37,8 @@ impl Key {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
         }
-        Self::new(hex(&hash.finalize()[..LENGTH]))
+        let digest = hash.finalize();
+        Self::new(hex(u128::from_be_bytes(std::array::from_fn(|at| digest[at]))))
     }
 
     /// The key of this request among those of one idempotent body: `context().downstream_key(name)`, whatever method,
@@ -66,17 +64,9 @@ impl Key {
 
 /// The value of the header: a string of RFC 8941.
 pub(crate) fn header(key: &str) -> Result<HeaderValue, http::Error> {
-    let mut quoted = String::with_capacity(key.len() + 2);
-    quoted.push('"');
-    for character in key.chars() {
-        if matches!(character, '"' | '\\') {
-            quoted.push('\\');
-        }
-        // A header may have more characters than such a string. A line break fails below.
-        quoted.push(if matches!(character, ' '..='~') { character } else { '\n' });
-    }
-    quoted.push('"');
-    let mut value = HeaderValue::try_from(quoted)?;
+    // A header may have tabs, unlike such a string. A line break fails.
+    let escaped = key.replace('\\', r"\\").replace('"', r#"\""#).replace('\t', "\n");
+    let mut value = HeaderValue::from_str(&format!("\"{escaped}\""))?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -92,16 +82,11 @@ const fn downstream(_: &str) -> Option<String> {
 }
 
 fn random() -> String {
-    hex(&rand::random::<[u8; LENGTH]>())
+    hex(rand::random())
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        for half in [byte >> 4, byte & 15] {
-            text.push(char::from_digit(half.into(), 16).unwrap_or('0'));
-        }
-        text
-    })
+fn hex(bits: u128) -> String {
+    format!("{bits:032x}")
 }
 
 impl fmt::Debug for Key {

@@ -1,11 +1,8 @@
 //! When a request is sent again.
 
 use std::error::Error;
-use std::fmt;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use http::header::{DATE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, Method, StatusCode};
 
@@ -16,24 +13,22 @@ const REPLAYED: [HeaderName; 2] =
 /// The header in which Stripe says whether sending the request again may help.
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("stripe-should-retry");
 
-type IsBroken = Arc<dyn Fn(&(dyn Error + 'static)) -> bool + Send + Sync>;
-
 /// How the key is sent, and how often and how long a request is sent again.
 ///
 /// With the defaults, retries outlast a restart of the server, and a request that another process left in flight under
 /// the default lease of 30 s.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Policy {
     pub(crate) header: HeaderName,
     methods: Vec<Method>,
-    attempts: u32,
-    patience: Duration,
+    pub(crate) attempts: u32,
+    pub(crate) patience: Duration,
     pub(crate) attempt_timeout: Duration,
     pub(crate) streamed: bool,
     pub(crate) max_answer_bytes: usize,
     conflict_is_in_flight: bool,
-    is_broken: Option<IsBroken>,
-    pauses: (Duration, Duration),
+    retry_error: Option<fn(&(dyn Error + 'static)) -> bool>,
+    pub(crate) pauses: (Duration, Duration),
 }
 
 impl Default for Policy {
@@ -47,7 +42,7 @@ impl Default for Policy {
             streamed: false,
             max_answer_bytes: 8 * 1024 * 1024,
             conflict_is_in_flight: false,
-            is_broken: None,
+            retry_error: None,
             pauses: (Duration::from_millis(100), Duration::from_secs(10)),
         }
     }
@@ -126,11 +121,8 @@ impl Policy {
     /// Unless set: with reqwest, an error while connecting, sending or reading is, and an error of other middleware, of
     /// the URL, of redirects or of a certificate is not. In the tower layer every error is, except one of a certificate.
     #[must_use]
-    pub fn retry_error(
-        mut self,
-        is_broken: impl Fn(&(dyn Error + 'static)) -> bool + Send + Sync + 'static,
-    ) -> Self {
-        self.is_broken = Some(Arc::new(is_broken));
+    pub const fn retry_error(mut self, is_broken: fn(&(dyn Error + 'static)) -> bool) -> Self {
+        self.retry_error = Some(is_broken);
         self
     }
 
@@ -148,47 +140,8 @@ impl Policy {
     }
 
     /// Whether this error is a reason to send the request again. `default` answers if the policy does not.
-    pub(crate) fn is_broken(
-        &self,
-        error: &(dyn Error + 'static),
-        default: impl FnOnce(&(dyn Error + 'static)) -> bool,
-    ) -> bool {
-        self.is_broken.as_ref().map_or_else(|| default(error), |is_broken| is_broken(error))
-    }
-
-    pub(crate) fn begin(&self) -> Attempts {
-        let (first, longest) = self.pauses;
-        let pauses =
-            ExponentialBuilder::default().with_min_delay(first).with_max_delay(longest).without_max_times();
-        let pauses = pauses.with_jitter().build();
-        Attempts { attempts_left: self.attempts, patience: self.patience, longest, pauses }
-    }
-}
-
-/// The attempts of one request.
-pub(crate) struct Attempts {
-    attempts_left: u32,
-    patience: Duration,
-    longest: Duration,
-    pauses: ExponentialBackoff,
-}
-
-impl Attempts {
-    /// How long to wait before the next attempt; `None` if there is none. `so_far` is the time since the first attempt
-    /// began, `not_before` the time that the server asks for.
-    pub(crate) fn pause(&mut self, so_far: Duration, not_before: Option<Duration>) -> Option<Duration> {
-        self.attempts_left = self.attempts_left.saturating_sub(1);
-        let patience_left = self.patience.saturating_sub(so_far);
-        let own = self.pauses.next().unwrap_or(self.longest);
-        let pause = match not_before {
-            // With jitter, so that the clients that a server turned away do not all come back in one second.
-            Some(time) if time <= patience_left => {
-                own.max(time.saturating_add(time.mul_f64(rand::random::<f64>() / 4.0)).min(patience_left))
-            }
-            Some(time) => time,
-            None => own,
-        };
-        (self.attempts_left > 0 && pause <= patience_left).then_some(pause)
+    pub(crate) fn is_broken(&self, error: &(dyn Error + 'static), default: bool) -> bool {
+        self.retry_error.map_or(default, |is_broken| is_broken(error))
     }
 }
 
@@ -222,17 +175,6 @@ impl Policy {
             408 | 425 | 429 | 500 | 502 | 503 | 504 => Verdict::Again(not_before),
             _ => Verdict::Final,
         }
-    }
-}
-
-impl fmt::Debug for Policy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Policy")
-            .field("header", &self.header)
-            .field("methods", &self.methods)
-            .field("attempts", &self.attempts)
-            .field("patience", &self.patience)
-            .finish_non_exhaustive()
     }
 }
 
@@ -293,22 +235,5 @@ mod tests {
         let verdict =
             Policy::new().verdict(StatusCode::SERVICE_UNAVAILABLE, &headers, SystemTime::UNIX_EPOCH);
         assert_eq!(verdict, Verdict::Again(Some(Duration::from_secs(30))));
-    }
-
-    #[test]
-    fn no_pause_is_shorter_than_the_server_asks_and_none_ends_after_the_patience() {
-        let policy = Policy::new().attempts(3).patience(Duration::from_secs(10));
-        let mut attempts = policy.begin();
-        let time = Duration::from_secs(4);
-        assert_eq!(attempts.pause(Duration::from_secs(6), Some(time)), Some(time), "jitter has no room");
-        assert_eq!(attempts.pause(Duration::from_secs(7), Some(time)), None);
-        let pauses: Vec<_> =
-            (0..50).map(|_| policy.begin().pause(Duration::ZERO, Some(time)).unwrap()).collect();
-        assert!(pauses.iter().all(|pause| (time..=Duration::from_secs(5)).contains(pause)), "{pauses:?}");
-        assert!(pauses.iter().any(|pause| *pause != pauses[0]), "{pauses:?}");
-        let mut attempts = policy.begin();
-        assert!(attempts.pause(Duration::ZERO, None).unwrap() >= Duration::from_millis(100));
-        assert!(attempts.pause(Duration::ZERO, None).is_some());
-        assert_eq!(attempts.pause(Duration::ZERO, None), None, "the third attempt was the last");
     }
 }

@@ -1,10 +1,13 @@
 //! The problems (RFC 9457) in the answers of a server with idempotency keys.
 
 use serde::Deserialize;
+use serde::de::IntoDeserializer as _;
+use serde::de::value::{Error, StrDeserializer};
 
 /// Why a request was refused, from the end of the problem's `type`. The names are those of `idem::http`; the problems
 /// of other servers are recognized if they use the same names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Problem {
     /// 400: the server requires a key.
@@ -29,18 +32,6 @@ pub enum Problem {
 }
 
 impl Problem {
-    const NAMES: [(&str, Self); 9] = [
-        ("key-missing", Self::KeyMissing),
-        ("key-malformed", Self::KeyMalformed),
-        ("in-flight", Self::InFlight),
-        ("key-reused", Self::KeyReused),
-        ("response-not-stored", Self::ResponseNotStored),
-        ("in-doubt", Self::InDoubt),
-        ("store-unavailable", Self::StoreUnavailable),
-        ("too-many-running", Self::TooManyRunning),
-        ("handler-failed", Self::HandlerFailed),
-    ];
-
     /// The problem in an `application/problem+json` body; `None` if it is another problem or no problem.
     ///
     /// ```
@@ -56,8 +47,8 @@ impl Problem {
             r#type: String,
         }
         let Body { r#type } = serde_json::from_slice(body).ok()?;
-        let name = r#type.rsplit(['/', ':', '#']).next()?;
-        Self::NAMES.into_iter().find(|(known, _)| *known == name).map(|(_, problem)| problem)
+        let name: StrDeserializer<'_, Error> = r#type.rsplit(['/', ':', '#']).next()?.into_deserializer();
+        Self::deserialize(name).ok()
     }
 
     /// Whether the request was or may have been processed, so that it must not be sent under another key.
@@ -74,7 +65,12 @@ mod tests {
     #[test]
     fn a_problem_is_known_by_the_end_of_its_type_whatever_comes_before() {
         let of = |kind: &str| Problem::from_json(format!(r#"{{"type":"{kind}","title":"t"}}"#).as_bytes());
-        for (name, problem) in Problem::NAMES {
+        for (name, problem) in [
+            ("key-missing", Problem::KeyMissing),
+            ("in-flight", Problem::InFlight),
+            ("too-many-running", Problem::TooManyRunning),
+            ("response-not-stored", Problem::ResponseNotStored),
+        ] {
             for base in ["", "https://example.com/problems/", "urn:example:", "https://example.com/p#"] {
                 assert_eq!(of(&format!("{base}{name}")), Some(problem));
             }

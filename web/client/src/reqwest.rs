@@ -1,16 +1,17 @@
 //! The middleware for reqwest.
 
 use std::io;
+use std::mem::take;
 use std::time::Duration;
 
 use ::reqwest::{Request, Response, ResponseBuilderExt as _, redirect};
+use http::Extensions;
 use http::header::CONTENT_TYPE;
-use http::{Extensions, HeaderMap, StatusCode};
 use reqwest_middleware::{Error, Middleware, Next, Result};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::Policy;
-use crate::retry::{Answer, Retrying, TimedOut, is_refused_by_tls, missing_header};
+use crate::retry::{Retrying, is_refused_by_tls, missing_header};
 
 /// Sends each `POST` and `PATCH` with a key, and repeats it until there is a final answer. For
 /// `reqwest_middleware::ClientBuilder::with`. See the [crate](crate).
@@ -26,16 +27,6 @@ impl IdempotencyMiddleware {
     #[must_use]
     pub const fn new(policy: Policy) -> Self {
         Self { policy }
-    }
-}
-
-impl Answer for Response {
-    fn status(&self) -> StatusCode {
-        self.status()
-    }
-
-    fn headers(&self) -> &HeaderMap {
-        self.headers()
     }
 }
 
@@ -66,11 +57,15 @@ impl Middleware for IdempotencyMiddleware {
                     whole(response, self.policy.max_answer_bytes).await
                 }
             };
-            let ended = retrying.attempt(answered).await;
-            let is_broken = |error: &Error| self.policy.is_broken(error, |_| is_broken(error));
-            let again = spare.and_then(|spare| Some((spare, retrying.again(&ended, is_broken)?)));
-            let Some((spare, pause)) = again else {
-                return ended.unwrap_or_else(|TimedOut| Err(timed_out(self.policy.attempt_timeout)));
+            let ended = timeout(self.policy.attempt_timeout, answered).await;
+            let pause = match &ended {
+                _ if spare.is_none() => None,
+                Ok(Ok(response)) => retrying.again(Some((response.status(), response.headers()))),
+                Ok(Err(error)) if !self.policy.is_broken(error, is_broken(error)) => None,
+                _ => retrying.again(None),
+            };
+            let (Some(spare), Some(pause)) = (spare, pause) else {
+                return ended.unwrap_or_else(|_| Err(timed_out(self.policy.attempt_timeout)));
             };
             drop(ended);
             sleep(pause).await;
@@ -79,8 +74,8 @@ impl Middleware for IdempotencyMiddleware {
     }
 }
 
-fn timed_out(timeout: Duration) -> Error {
-    let text = format!("the server did not answer within {timeout:?}");
+fn timed_out(patience: Duration) -> Error {
+    let text = format!("the server did not answer within {patience:?}");
     Error::middleware(io::Error::new(io::ErrorKind::TimedOut, text))
 }
 
@@ -107,14 +102,6 @@ async fn whole(mut response: Response, limit: usize) -> Result<Response> {
     if response.content_length().is_some_and(|length| length > limit as u64) {
         return Ok(response);
     }
-    let mut head = http::Response::builder().status(response.status()).version(response.version());
-    if let Some(headers) = head.headers_mut() {
-        *headers = std::mem::take(response.headers_mut());
-    }
-    if let Some(extensions) = head.extensions_mut() {
-        *extensions = std::mem::take(response.extensions_mut());
-    }
-    let head = head.url(response.url().clone());
     let mut body = Vec::new();
     while let Some(piece) = response.chunk().await? {
         if body.len() + piece.len() > limit {
@@ -124,7 +111,12 @@ async fn whole(mut response: Response, limit: usize) -> Result<Response> {
         }
         body.extend_from_slice(&piece);
     }
-    Ok(Response::from(head.body(body).map_err(Error::middleware)?))
+    let whole = http::Response::builder().url(response.url().clone()).body(body);
+    let mut whole = whole.map_err(Error::middleware)?;
+    (*whole.status_mut(), *whole.version_mut()) = (response.status(), response.version());
+    *whole.headers_mut() = take(response.headers_mut());
+    whole.extensions_mut().extend(take(response.extensions_mut()));
+    Ok(Response::from(whole))
 }
 
 /// The redirects that a client with keys follows, for `reqwest::ClientBuilder::redirect`: those within one origin.

@@ -4,10 +4,11 @@ use std::error::Error;
 use std::time::{Duration, SystemTime};
 use std::{io, iter};
 
+use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
-use crate::policy::{Attempts, Policy, Verdict};
+use crate::policy::{Policy, Verdict};
 use crate::{Key, key};
 
 /// The header that a request still needs; `None` if it already has one. `authority` and `path` are those of its URL.
@@ -27,56 +28,34 @@ pub(crate) fn missing_header(
     Ok(Some((policy.header.clone(), key::header(&key)?)))
 }
 
-/// The parts of an answer that decide about a retry.
-pub(crate) trait Answer {
-    fn status(&self) -> StatusCode;
-    fn headers(&self) -> &HeaderMap;
-}
-
-/// An attempt took too long.
-#[derive(Debug)]
-pub(crate) struct TimedOut;
-
-/// How an attempt ended.
-pub(crate) type Ended<A, E> = Result<Result<A, E>, TimedOut>;
-
 /// The attempts of one request.
 pub(crate) struct Retrying<'a> {
     policy: &'a Policy,
-    attempts: Attempts,
+    pauses: ExponentialBackoff,
     begin: Instant,
-    number: u32,
+    attempts: u32,
 }
 
 impl<'a> Retrying<'a> {
     pub(crate) fn new(policy: &'a Policy) -> Self {
-        Self { policy, attempts: policy.begin(), begin: Instant::now(), number: 0 }
+        let (first, longest) = policy.pauses;
+        let pauses = ExponentialBuilder::default().with_min_delay(first).with_max_delay(longest);
+        let pauses = pauses.without_max_times().with_jitter().build();
+        Self { policy, pauses, begin: Instant::now(), attempts: 0 }
     }
 
-    /// Makes one attempt.
-    pub(crate) async fn attempt<A, E>(&mut self, sent: impl Future<Output = Result<A, E>>) -> Ended<A, E> {
-        self.number += 1;
-        timeout(self.policy.attempt_timeout, sent).await.map_err(|_| TimedOut)
-    }
-
-    /// How long to wait before the next attempt; `None` if the request must not be sent again. `is_broken` says whether
-    /// an error means that the connection broke, if the policy does not say it.
-    pub(crate) fn again<A: Answer, E>(
-        &mut self,
-        ended: &Ended<A, E>,
-        is_broken: impl Fn(&E) -> bool,
-    ) -> Option<Duration> {
-        let (status, not_before) = match ended {
-            Ok(Ok(answer)) => {
-                match self.policy.verdict(answer.status(), answer.headers(), SystemTime::now()) {
-                    Verdict::Final => return None,
-                    Verdict::Again(not_before) => (Some(answer.status().as_u16()), not_before),
-                }
-            }
-            Ok(Err(error)) if !is_broken(error) => return None,
-            Ok(Err(_)) | Err(TimedOut) => (None, None),
+    /// How long to wait before the next attempt; `None` if the request must not be sent again. `answer` is that of the
+    /// last attempt; `None` if its connection broke.
+    pub(crate) fn again(&mut self, answer: Option<(StatusCode, &HeaderMap)>) -> Option<Duration> {
+        let not_before = match answer {
+            Some((status, headers)) => match self.policy.verdict(status, headers, SystemTime::now()) {
+                Verdict::Final => return None,
+                Verdict::Again(not_before) => not_before,
+            },
+            None => None,
         };
-        let (attempt, pause) = (self.number, self.attempts.pause(self.begin.elapsed(), not_before));
+        let pause = self.pause(self.begin.elapsed(), not_before);
+        let (attempt, status) = (self.attempts, answer.map(|(status, _)| status.as_u16()));
         match pause.map(|pause| u64::try_from(pause.as_millis()).unwrap_or(u64::MAX)) {
             Some(pause_ms) => tracing::debug!(
                 target: "idem",
@@ -96,6 +75,23 @@ impl<'a> Retrying<'a> {
         }
         pause
     }
+
+    /// The pause after an attempt; `None` if it was the last. `so_far` is the time since the first attempt began,
+    /// `not_before` the time that the server asks for.
+    fn pause(&mut self, so_far: Duration, not_before: Option<Duration>) -> Option<Duration> {
+        self.attempts += 1;
+        let patience_left = self.policy.patience.saturating_sub(so_far);
+        let own = self.pauses.next().unwrap_or(self.policy.pauses.1);
+        let pause = match not_before {
+            // With jitter, so that the clients that a server turned away do not all come back in one second.
+            Some(time) if time <= patience_left => {
+                own.max(time.saturating_add(time.mul_f64(rand::random::<f64>() / 4.0)).min(patience_left))
+            }
+            Some(time) => time,
+            None => own,
+        };
+        (self.attempts < self.policy.attempts && pause <= patience_left).then_some(pause)
+    }
 }
 
 /// Whether the TLS library refused what the other side sent, such as a certificate. The next attempt gets the same.
@@ -103,4 +99,26 @@ pub(crate) fn is_refused_by_tls(error: &(dyn Error + 'static)) -> bool {
     iter::successors(Some(error), |&error| error.source()).any(|error| {
         error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::InvalidData)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_pause_is_shorter_than_the_server_asks_and_none_ends_after_the_patience() {
+        let policy = Policy::new().attempts(3).patience(Duration::from_secs(10));
+        let time = Duration::from_secs(4);
+        let mut retrying = Retrying::new(&policy);
+        assert_eq!(retrying.pause(Duration::from_secs(6), Some(time)), Some(time), "jitter has no room");
+        assert_eq!(retrying.pause(Duration::from_secs(7), Some(time)), None);
+        let first = || Retrying::new(&policy).pause(Duration::ZERO, Some(time)).unwrap();
+        let pauses: Vec<_> = (0..50).map(|_| first()).collect();
+        assert!(pauses.iter().all(|pause| (time..=Duration::from_secs(5)).contains(pause)), "{pauses:?}");
+        assert!(pauses.iter().any(|pause| *pause != pauses[0]), "{pauses:?}");
+        let mut retrying = Retrying::new(&policy);
+        assert!(retrying.pause(Duration::ZERO, None).unwrap() >= Duration::from_millis(100));
+        assert!(retrying.pause(Duration::ZERO, None).is_some());
+        assert_eq!(retrying.pause(Duration::ZERO, None), None, "the third attempt was the last");
+    }
 }

@@ -1,18 +1,17 @@
 //! The layer for HTTP clients that are tower services.
 
-use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use http::{HeaderMap, Request, Response, StatusCode};
-use tokio::time::sleep;
+use http::{Request, Response};
+use tokio::time::{sleep, timeout};
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::Policy;
-use crate::retry::{Answer, Retrying, TimedOut, is_refused_by_tls, missing_header};
+use crate::retry::{Retrying, is_refused_by_tls, missing_header};
 
 /// The error of the inner service or of the layer.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -69,26 +68,10 @@ impl<S> Layer<S> for IdempotencyClientLayer {
 ///
 /// Every error of the inner client counts as a broken connection, unless it comes from a certificate or
 /// [`Policy::retry_error`] says otherwise.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct IdempotencyClient<S> {
     inner: S,
     policy: Arc<Policy>,
-}
-
-impl<S: fmt::Debug> fmt::Debug for IdempotencyClient<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IdempotencyClient").field("inner", &self.inner).finish_non_exhaustive()
-    }
-}
-
-impl<R> Answer for Response<R> {
-    fn status(&self) -> StatusCode {
-        self.status()
-    }
-
-    fn headers(&self) -> &HeaderMap {
-        self.headers()
-    }
 }
 
 impl<S, B, R> Service<Request<B>> for IdempotencyClient<S>
@@ -146,15 +129,16 @@ where
             }
             inner.call(request).await
         };
-        let ended = retrying.attempt(async { answer.await.map_err(Into::into) }).await;
-        let Some(pause) = retrying
-            .again(&ended, |error: &BoxError| policy.is_broken(&**error, |error| !is_refused_by_tls(error)))
-        else {
-            let timeout = policy.attempt_timeout;
-            return match ended {
-                Ok(sent) => sent,
-                Err(TimedOut) => Err(format!("the server did not answer within {timeout:?}").into()),
-            };
+        let patience = policy.attempt_timeout;
+        let ended = timeout(patience, async { answer.await.map_err(Into::<BoxError>::into) }).await;
+        let pause = match &ended {
+            Ok(Ok(response)) => retrying.again(Some((response.status(), response.headers()))),
+            Ok(Err(error)) if !policy.is_broken(&**error, !is_refused_by_tls(&**error)) => None,
+            _ => retrying.again(None),
+        };
+        let Some(pause) = pause else {
+            let timed_out = |_| Err(format!("the server did not answer within {patience:?}").into());
+            return ended.unwrap_or_else(timed_out);
         };
         drop(ended);
         sleep(pause).await;

@@ -1,6 +1,4 @@
-//! The options of a layer.
-
-mod build;
+//! The options of a layer: sets them, checks them, and builds the layer.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -9,19 +7,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, Response, StatusCode, request, response};
+use tokio::sync::Semaphore;
 
 use super::body::{Body, BoxError};
-use super::config::{Decide, Guarding, Recording, Tenant};
+use super::config::{Config, Recording};
 use super::fingerprint::RequestFingerprint;
 use super::guard::Guard;
-use super::key::HEADER;
 use super::layer::IdempotencyLayer;
-use super::long_operation::{LargeResult, boxed};
-use super::transaction::{Attach, Transactional};
+use super::long_operation::{boxed, is_path};
+use super::transaction::Transactional;
 use idem_core::Store;
 use idem_core::protocol::OnCrash;
 use idem_core::transaction::{RecordsIn, TransactionPool};
-use idem_runtime::Operation;
+use idem_runtime::problem::Documentation;
+use idem_runtime::{Error, Operation};
 
 /// The scope of the records, unless one is set.
 const SCOPE: &str = "http";
@@ -43,28 +42,14 @@ const HANDLER_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 #[derive(Clone)]
 #[must_use = "a builder does nothing until `build`"]
 pub struct Builder<St> {
-    store: St,
-    operation: Operation,
-    scope: Cow<'static, str>,
-    on_crash: OnCrash,
-    handler_timeout: Option<Duration>,
-    guard: Guarding,
-    header: HeaderName,
-    tenant: Option<Tenant>,
-    shared: bool,
-    fingerprint: RequestFingerprint,
-    forgotten: HashSet<StatusCode>,
-    recording: Option<Decide>,
-    denied_headers: HashSet<HeaderName>,
-    max_request_bytes: usize,
-    max_response_bytes: usize,
-    documentation: Option<String>,
+    config: Config<St>,
     max_running: usize,
+    handler_timeout: Option<Duration>,
     fail_open: bool,
-    transaction: Option<Attach>,
-    store_timeout: Duration,
-    operations: Option<String>,
-    large_result: Option<LargeResult>,
+    /// Whether `tenant` or `shared_by_all_clients` was called.
+    is_tenancy_set: bool,
+    /// The first value that cannot work.
+    fault: Option<&'static str>,
 }
 
 impl<St: Store> IdempotencyLayer<St> {
@@ -72,7 +57,7 @@ impl<St: Store> IdempotencyLayer<St> {
     /// [`Builder::shared_by_all_clients`].
     #[must_use]
     pub fn shared_by_all_clients(store: St) -> Self {
-        Self::of(Builder::new(store).shared_by_all_clients().defaults())
+        Builder::new(store).finish()
     }
 
     /// The options of a layer. One of [`tenant`](Builder::tenant) and
@@ -121,43 +106,63 @@ impl<St: Store> IdempotencyLayer<St> {
     {
         let store = Transactional::new(store, pool);
         let transactions = store.clone();
-        let attach: Attach = Arc::new(move |call, extensions| transactions.attach(call, extensions));
-        Builder { transaction: Some(attach), ..Builder::new(store) }
+        let mut builder = Builder::new(store);
+        builder.config.transaction =
+            Some(Arc::new(move |call, extensions| transactions.attach(call, extensions)));
+        builder
     }
 }
 
 impl<St: Store> Builder<St> {
-    pub(super) fn new(store: St) -> Self {
-        Self {
+    fn new(store: St) -> Self {
+        let config = Config {
             store,
-            operation: Operation::new(SCOPE).wait(WAIT),
+            operation: Operation::new(SCOPE).wait(WAIT).store_timeout(STORE_TIMEOUT),
+            store_timeout: STORE_TIMEOUT,
+            reruns: true,
             scope: Cow::Borrowed(SCOPE),
-            on_crash: OnCrash::Rerun,
-            handler_timeout: Some(HANDLER_TIMEOUT),
             guard: Arc::new(Guard::of_writes),
-            header: HEADER,
             tenant: None,
-            shared: false,
             fingerprint: RequestFingerprint::new(),
             forgotten: HashSet::new(),
             recording: None,
             denied_headers: HashSet::new(),
             max_request_bytes: 2 * 1024 * 1024,
             max_response_bytes: 1024 * 1024,
-            documentation: None,
-            max_running: MAX_RUNNING,
-            fail_open: false,
+            documentation: Documentation::default(),
+            places: Arc::new(Semaphore::new(MAX_RUNNING)),
             transaction: None,
-            store_timeout: STORE_TIMEOUT,
             operations: None,
             large_result: None,
+        };
+        Self {
+            config,
+            max_running: MAX_RUNNING,
+            handler_timeout: Some(HANDLER_TIMEOUT),
+            fail_open: false,
+            is_tenancy_set: false,
+            fault: None,
         }
+    }
+
+    fn operation(mut self, set: impl FnOnce(Operation) -> Operation) -> Self {
+        self.config.operation = set(self.config.operation);
+        self
+    }
+
+    /// Refuses the options when the layer is built, unless this holds.
+    fn require(mut self, holds: bool, fault: &'static str) -> Self {
+        if !holds {
+            self.fault.get_or_insert(fault);
+        }
+        self
     }
 
     /// The scope of all records of this layer: `http` unless set. Set one if two APIs share a store.
     pub fn scope(mut self, name: impl Into<Cow<'static, str>>) -> Self {
-        self.scope = name.into();
-        self
+        let scope = name.into();
+        self.config.scope = scope.clone();
+        self.operation(|operation| operation.scope(scope))
     }
 
     /// Sets the function that says by its head whether a request is guarded, and whether it needs a key. Unless set, a
@@ -182,13 +187,7 @@ impl<St: Store> Builder<St> {
     ///
     /// If the function panics, its request is answered with 500 `misconfigured`, and nothing is processed.
     pub fn guard(mut self, guard: impl Fn(&request::Parts) -> Guard + Send + Sync + 'static) -> Self {
-        self.guard = Arc::new(guard);
-        self
-    }
-
-    /// The header that carries the key; `Idempotency-Key` unless set.
-    pub fn header(mut self, name: HeaderName) -> Self {
-        self.header = name;
+        self.config.guard = Arc::new(guard);
         self
     }
 
@@ -204,7 +203,8 @@ impl<St: Store> Builder<St> {
         mut self,
         tenant: impl Fn(&request::Parts) -> Option<String> + Send + Sync + 'static,
     ) -> Self {
-        self.tenant = Some(Arc::new(tenant));
+        self.config.tenant = Some(Arc::new(tenant));
+        self.is_tenancy_set = true;
         self
     }
 
@@ -212,35 +212,33 @@ impl<St: Store> Builder<St> {
     /// and the first client that uses a key owns it. For an API with one client, or whose responses all clients may
     /// see.
     pub fn shared_by_all_clients(mut self) -> Self {
-        self.tenant = None;
-        self.shared = true;
+        self.config.tenant = None;
+        self.is_tenancy_set = true;
         self
     }
 
     /// Which parts of a request must be the same under one key; all unless set.
     pub fn fingerprint(mut self, fingerprint: RequestFingerprint) -> Self {
-        self.fingerprint = fingerprint;
-        self
+        let fault = fingerprint.fault();
+        self.config.fingerprint = fingerprint;
+        self.require(fault.is_none(), fault.unwrap_or_default())
     }
 
     /// How long a response is kept, from when it was recorded; 24 hours unless set. At most 100 years.
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.operation = self.operation.ttl(ttl);
-        self
+    pub fn ttl(self, ttl: Duration) -> Self {
+        self.operation(|operation| operation.ttl(ttl))
     }
 
     /// How long the key of a process that died stays claimed; 30 seconds unless set. The lease is renewed while the
     /// handler runs.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.operation = self.operation.lease(lease);
-        self
+    pub fn lease(self, lease: Duration) -> Self {
+        self.operation(|operation| operation.lease(lease))
     }
 
     /// How long a request whose key is in flight waits for the response; 5 seconds unless set. After that it is answered
     /// with 409 `in-flight`, with zero at once.
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.operation = self.operation.wait(wait);
-        self
+    pub fn wait(self, wait: Duration) -> Self {
+        self.operation(|operation| operation.wait(wait))
     }
 
     /// What happens after a handler that began and did not answer: its process died, it panicked or took too long, a
@@ -249,15 +247,15 @@ impl<St: Store> Builder<St> {
     /// [`OnCrash::InDoubt`], nothing runs again before an operator decides, and every 5xx counts as such an end, unless
     /// [`recording`](Self::recording) or the handler's own [`Recording`] says otherwise.
     pub fn on_crash(mut self, on_crash: OnCrash) -> Self {
-        self.on_crash = on_crash;
-        self
+        self.config.reruns = on_crash == OnCrash::Rerun;
+        self.operation(|operation| operation.on_crash(on_crash))
     }
 
     /// How many handlers may run at a time, including those whose clients have gone away; 1,024 unless set. A further
     /// request is answered with 503 `too-many-running`, and its key is released.
-    pub const fn max_running(mut self, handlers: usize) -> Self {
-        self.max_running = handlers;
-        self
+    pub fn max_running(mut self, handlers: usize) -> Self {
+        self.max_running = handlers.min(Semaphore::MAX_PERMITS);
+        self.require(handlers > 0, "at least one handler must be allowed to run")
     }
 
     /// How long a handler may run, including reading its response; 10 minutes unless set, `None` for no limit. After
@@ -271,19 +269,19 @@ impl<St: Store> Builder<St> {
     /// Runs the handler unprotected when the store is down, instead of answering 503.
     pub fn fail_open(mut self) -> Self {
         self.fail_open = true;
-        self
+        self.operation(Operation::fail_open)
     }
 
     /// How long one operation of the store may take, retries included; 5 seconds unless set.
-    pub const fn store_timeout(mut self, timeout: Duration) -> Self {
-        self.store_timeout = timeout;
-        self
+    pub fn store_timeout(mut self, timeout: Duration) -> Self {
+        self.config.store_timeout = timeout;
+        self.operation(|operation| operation.store_timeout(timeout))
     }
 
     /// Deletes the record after a response with this status, with its fingerprint: see [`Recording::Forget`]. So with
     /// 422, a client can correct its request and send it under the same key.
     pub fn forget_status(mut self, status: StatusCode) -> Self {
-        self.forgotten.insert(status);
+        self.config.forgotten.insert(status);
         self
     }
 
@@ -313,7 +311,7 @@ impl<St: Store> Builder<St> {
         mut self,
         recording: impl Fn(&response::Parts) -> Option<Recording> + Send + Sync + 'static,
     ) -> Self {
-        self.recording = Some(Arc::new(recording));
+        self.config.recording = Some(Arc::new(recording));
         self
     }
 
@@ -324,21 +322,21 @@ impl<St: Store> Builder<St> {
     /// `X-Rate-Limit*`, `Request-Id`, `X-Request-Id`, `X-Correlation-Id`, `X-Amzn-RequestId`, `X-Amzn-Trace-Id`,
     /// `Traceparent` and `Traceresponse`.
     pub fn deny_headers(mut self, names: impl IntoIterator<Item = HeaderName>) -> Self {
-        self.denied_headers.extend(names);
+        self.config.denied_headers.extend(names);
         self
     }
 
     /// The largest body of a request, in bytes; 2 MiB unless set. The body is held in memory. A larger one is refused
     /// with 413.
     pub const fn max_request_bytes(mut self, bytes: usize) -> Self {
-        self.max_request_bytes = bytes;
+        self.config.max_request_bytes = bytes;
         self
     }
 
     /// The largest body of a response that is kept, in bytes; 1 MiB unless set. A larger one goes to the client and is
     /// not kept: a retry gets the problem `response-not-stored`.
     pub const fn max_response_bytes(mut self, bytes: usize) -> Self {
-        self.max_response_bytes = bytes;
+        self.config.max_response_bytes = bytes;
         self
     }
 
@@ -349,8 +347,10 @@ impl<St: Store> Builder<St> {
     /// The record of each request of this layer has another key then: the tenant, `@` and the first 32 digits of
     /// that name. `wait` does not apply. Neither [`fail_open`](Self::fail_open) nor a transaction goes with it.
     pub fn long_operations(mut self, path: impl Into<String>) -> Self {
-        self.operations = Some(path.into());
-        self
+        let path = path.into();
+        let fits = is_path(&path);
+        self.config.operations = Some(path);
+        self.require(fits, "the path of `long_operations` must be a path or a URI without a query")
     }
 
     /// Sets the function that keeps the response of a long operation elsewhere if it streams or is too large to
@@ -368,21 +368,66 @@ impl<St: Store> Builder<St> {
         R: http_body::Body + Send + 'static,
         R::Error: Into<BoxError>,
     {
-        self.large_result = Some(Arc::new(move |head, body| boxed(keep(head, body))));
+        self.config.large_result = Some(Arc::new(move |head, body| boxed(keep(head, body))));
         self
     }
 
     /// The URI of the API's documentation of the header: how to use it, how long keys are kept and what the problems
     /// mean. Every problem links to it, and has its section as `type`: the URI, `#` unless the URI ends with `#` or `/`,
     /// and the problem's [name](super::Problem::name). The IETF draft and the documentation of this module unless set.
-    pub fn documentation(mut self, uri: impl Into<String>) -> Self {
-        self.documentation = Some(uri.into());
-        self
+    pub fn documentation(mut self, uri: impl AsRef<str>) -> Self {
+        let documentation = Documentation::at(uri.as_ref());
+        let is_uri = documentation.is_some();
+        self.config.documentation = documentation.unwrap_or_default();
+        self.require(is_uri, "the documentation must be a URI")
+    }
+
+    /// Builds the layer.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Configuration`] or [`Error::InvalidKey`] if an option has a value that cannot work, or two options
+    /// contradict each other.
+    pub fn build(self) -> Result<IdempotencyLayer<St>, Error> {
+        let Self { is_tenancy_set, fail_open, .. } = self;
+        let (in_transaction, reruns) = (self.config.transaction.is_some(), self.config.reruns);
+        let is_long = self.config.operations.is_some();
+        let checked = self
+            .require(
+                is_tenancy_set,
+                "say whose keys they are: `.tenant(..)`, from what was authenticated, keeps clients apart; \
+                 `.shared_by_all_clients()` does not",
+            )
+            .require(
+                !in_transaction || (reruns && !fail_open),
+                "a transaction that is rolled back leaves no trace, so neither `fail_open` nor \
+                 `on_crash(OnCrash::InDoubt)` can go with it",
+            )
+            .require(
+                !is_long || !(fail_open || in_transaction),
+                "a long operation has a record that its clients look up while it runs, so neither `fail_open` nor a \
+                 transaction can go with `long_operations`",
+            );
+        if let Some(fault) = checked.fault {
+            return Err(Error::configuration("idem::http", fault));
+        }
+        let layer = checked.finish();
+        layer.config.operation.validate()?;
+        Ok(layer)
+    }
+
+    fn finish(self) -> IdempotencyLayer<St> {
+        let Self { mut config, max_running, handler_timeout, .. } = self;
+        if let Some(timeout) = handler_timeout {
+            config.operation = config.operation.timeout(timeout);
+        }
+        config.places = Arc::new(Semaphore::new(max_running));
+        IdempotencyLayer { config: Arc::new(config) }
     }
 }
 
 impl<St> fmt::Debug for Builder<St> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder").field("operation", &self.operation).finish_non_exhaustive()
+        f.debug_struct("Builder").field("operation", &self.config.operation).finish_non_exhaustive()
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, Response, StatusCode, request, response};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use tokio::sync::Semaphore;
 
 use super::body::Body;
 use super::digest::digest;
@@ -17,8 +18,7 @@ use super::fingerprint::RequestFingerprint;
 use super::guard::Guard;
 use super::key;
 use super::long_operation::LargeResult;
-use super::report::{self, Outcome};
-use super::running::Running;
+use super::report;
 use super::transaction::Attach;
 use idem_core::{Key, KeyError, MAX_KEY_BYTES};
 use idem_runtime::Operation;
@@ -65,20 +65,8 @@ pub enum Recording {
     PassThrough,
 }
 
-/// What happens to a key after its response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
-    /// The response is kept, unless it is too large or a stream.
-    Keep,
-    /// The request was not processed: the key is free again for the same request.
-    Release,
-    /// Nothing was done: the key is as good as new.
-    Forget,
-    /// The handler may have been interrupted: the crash policy decides.
-    Abandon,
-}
-
 /// The settings of a layer.
+#[derive(Clone)]
 pub(super) struct Config<St> {
     pub(super) store: St,
     pub(super) operation: Operation,
@@ -88,7 +76,6 @@ pub(super) struct Config<St> {
     /// The scope, for events.
     pub(super) scope: Cow<'static, str>,
     pub(super) guard: Guarding,
-    pub(super) header: HeaderName,
     pub(super) tenant: Option<Tenant>,
     pub(super) fingerprint: RequestFingerprint,
     pub(super) forgotten: HashSet<StatusCode>,
@@ -97,8 +84,8 @@ pub(super) struct Config<St> {
     pub(super) max_request_bytes: usize,
     pub(super) max_response_bytes: usize,
     pub(super) documentation: Documentation,
-    pub(super) running: Running,
-    pub(super) max_running: usize,
+    /// One permit for each handler that may run.
+    pub(super) places: Arc<Semaphore>,
     /// For handlers in a transaction.
     pub(super) transaction: Option<Attach>,
     /// For handlers that may answer 202 and go on: the path of their operations.
@@ -107,28 +94,39 @@ pub(super) struct Config<St> {
 }
 
 impl<St> Config<St> {
-    /// What happens to the key after this response. What the layer's function says becomes an extension of the response,
-    /// as if its handler had said it.
-    pub(super) fn fate(&self, response: &mut response::Parts) -> Fate {
+    /// What to do with this response. What the layer's function says becomes an extension of the response, as if its handler
+    /// had said it.
+    pub(super) fn recording_of(&self, response: &mut response::Parts) -> Recording {
         if response.extensions.get::<Recording>().is_none()
             && let Some(recording) = self.recording.as_ref().and_then(|recording| recording(response))
         {
             response.extensions.insert(recording);
         }
-        match response.extensions.get() {
-            Some(Recording::Keep) => Fate::Keep,
-            Some(Recording::Crash) => Fate::Abandon,
-            Some(Recording::Release) => Fate::Release,
-            Some(Recording::Forget) => Fate::Forget,
-            Some(Recording::PassThrough) | None if self.forgotten.contains(&response.status) => Fate::Forget,
-            Some(Recording::PassThrough) | None if is_grpc_failure(&response.headers) => Fate::Release,
-            Some(Recording::PassThrough) | None => by_status(response.status, self.reruns),
+        let recording = match response.extensions.get() {
+            None | Some(Recording::PassThrough) => self.recording_by_status(response),
+            Some(recording) => *recording,
+        };
+        if recording == Recording::Keep && streams(response) { Recording::PassThrough } else { recording }
+    }
+
+    /// What a status means by default. A final response is kept. It is not final if the client must authenticate (401, 403,
+    /// 407) or retry (425, 429), or if the server failed (5xx). After a timeout (408, 504) the handler was interrupted;
+    /// under `in_doubt`, any failure of the server may have interrupted it.
+    fn recording_by_status(&self, response: &response::Parts) -> Recording {
+        match response.status.as_u16() {
+            _ if self.forgotten.contains(&response.status) => Recording::Forget,
+            _ if is_grpc_failure(&response.headers) => Recording::Release,
+            408 | 504 => Recording::Crash,
+            401 | 403 | 407 | 425 | 429 => Recording::Release,
+            500..=599 if self.reruns => Recording::Release,
+            500..=599 => Recording::Crash,
+            _ => Recording::Keep,
         }
     }
 
     /// The answer to a request that is refused.
     pub(super) fn refuse(&self, refusal: &ProblemDetails) -> Response<Body> {
-        report::outcome(&self.scope, Outcome::Refused(refusal.problem()));
+        report::refused(&self.scope, refusal.problem());
         self.documentation.response(refusal).map(Body::from)
     }
 
@@ -156,26 +154,13 @@ fn encoded(tenant: Option<&str>) -> Cow<'_, str> {
     }
 }
 
-/// What a status means by default. A final response is kept. It is not final if the client must authenticate (401, 403,
-/// 407) or retry (425, 429), or if the server failed (5xx). After a timeout (408, 504) the handler was interrupted;
-/// under `in_doubt`, any failure of the server may have interrupted it.
-const fn by_status(status: StatusCode, reruns: bool) -> Fate {
-    match status.as_u16() {
-        408 | 504 => Fate::Abandon,
-        401 | 403 | 407 | 425 | 429 => Fate::Release,
-        500..=599 if reruns => Fate::Release,
-        500..=599 => Fate::Abandon,
-        _ => Fate::Keep,
-    }
-}
-
 /// Whether these headers or trailers say that a gRPC call failed. Its HTTP status is 200 in any case.
 pub(super) fn is_grpc_failure(headers: &HeaderMap) -> bool {
     headers.get("grpc-status").is_some_and(|status| status.as_bytes() != b"0")
 }
 
 /// Whether a response must not be read into memory: it is a stream, or the connection changes its protocol.
-pub(super) fn streams(response: &response::Parts) -> bool {
+fn streams(response: &response::Parts) -> bool {
     let value = response.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = value.split(';').next().unwrap_or_default().trim();
     essence.eq_ignore_ascii_case("text/event-stream")

@@ -62,10 +62,6 @@ pub(crate) fn misconfigured() -> ProblemDetails {
     )
 }
 
-pub(crate) fn no_runtime() -> ProblemDetails {
-    ProblemDetails::new(Problem::Misconfigured, "The server cannot process requests with idempotency keys.")
-}
-
 pub(crate) fn not_committed() -> ProblemDetails {
     ProblemDetails::new(
         Problem::StoreUnavailable,

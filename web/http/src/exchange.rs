@@ -8,18 +8,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::EXPECT;
 use http::request::Parts;
 use http::{HeaderMap, Request, Response};
+use http_body::Body as _;
 use tracing::Instrument as _;
 
-use super::body::{Body, BoxError, Gathered, discard, gather};
+use super::body::{Body, Gathered, discard, gather};
 use super::config::Config;
 use super::errors::{misconfigured, refusal, too_many_running};
 use super::guard::Guard;
-use super::handling::{Run, Unstarted, replayed};
-use super::key::{self, Syntax};
+use super::handling::{Run, Unstarted};
+use super::key::{self, HEADER};
 use super::long_operation::{LongOperation, name_of_key, name_of_request};
-use super::report::{self, Outcome};
+use super::report;
 use idem_core::{Key, Store};
 use idem_runtime::problem::{Problem, ProblemDetails};
 use idem_runtime::{Error, Operation};
@@ -35,35 +37,32 @@ pub enum Begun<St: Store> {
 }
 
 impl<St: Store> Config<St> {
+    fn guard_of(&self, head: &Parts) -> Result<Guard, ProblemDetails> {
+        unless_panic(|| (self.guard)(head))
+    }
+
     /// Whether a request is guarded.
     pub(super) fn guards(&self, head: &Parts) -> bool {
-        match unless_panic(|| (self.guard)(head)) {
+        match self.guard_of(head) {
             Ok(Guard::Unguarded) => false,
-            Ok(Guard::Optional) if !head.headers.contains_key(&self.header) => {
-                report::outcome(&self.scope, Outcome::Unguarded);
+            Ok(Guard::Optional) if !head.headers.contains_key(HEADER) => {
+                report::outcome(&self.scope, report::UNGUARDED);
                 false
             }
             // A panic is answered where the request is read.
-            Ok(Guard::Optional | Guard::Required | Guard::Quoted) | Err(_) => true,
+            _ => true,
         }
     }
 
     fn key(&self, head: &Parts) -> Result<String, ProblemDetails> {
-        let syntax = match unless_panic(|| (self.guard)(head))? {
-            Guard::Quoted => Syntax::Strict,
-            Guard::Unguarded | Guard::Optional | Guard::Required => Syntax::Lenient,
-        };
-        match key::read(&head.headers, &self.header, syntax) {
-            Ok(Some(key)) => Ok(key),
-            Ok(None) => Err(ProblemDetails::new(
-                Problem::KeyMissing,
-                format!("This operation requires the header `{}` with a key of its own.", self.header),
-            )),
-            Err(fault) => Err(ProblemDetails::new(
-                Problem::KeyMalformed,
-                format!("The header `{}` holds no key: {fault}.", self.header),
-            )),
-        }
+        let key = key::read(&head.headers, self.guard_of(head)? == Guard::Quoted).map_err(|fault| {
+            let detail = format!("The header `{HEADER}` holds no key: {fault}.");
+            ProblemDetails::new(Problem::KeyMalformed, detail)
+        })?;
+        key.ok_or_else(|| {
+            let detail = format!("This operation requires the header `{HEADER}` with a key of its own.");
+            ProblemDetails::new(Problem::KeyMissing, detail)
+        })
     }
 
     /// The tenant of a request; `None` if all clients share their keys.
@@ -85,62 +84,45 @@ fn unless_panic<T>(function: impl FnOnce() -> T) -> Result<T, ProblemDetails> {
 }
 
 /// Everything that comes before the handler of a guarded request.
-pub(super) async fn begin<St, B>(config: &Arc<Config<St>>, request: Request<B>) -> Begun<St>
-where
-    St: Store,
-    B: http_body::Body + Send + 'static,
-    B::Error: Into<BoxError>,
-{
+pub(super) async fn begin<St: Store>(config: &Arc<Config<St>>, request: Request<Body>) -> Begun<St> {
     let span = report::span(&config.scope, request.method());
-    let begun = begin_within(config, request).instrument(span.clone()).await;
-    match begun {
-        Begun::Answered(response) => {
-            report::answered(&span, response.status());
-            Begun::Answered(response)
-        }
-        Begun::Run(run, request) => Begun::Run(run.within(span), request),
+    let claiming = async {
+        claim(config, request).await.unwrap_or_else(|refusal| Begun::Answered(config.refuse(&refusal)))
+    };
+    let begun = claiming.instrument(span.clone()).await;
+    if let Begun::Answered(response) = &begun {
+        report::answered(&span, response.status());
     }
+    begun
 }
 
-async fn begin_within<St, B>(config: &Arc<Config<St>>, request: Request<B>) -> Begun<St>
-where
-    St: Store,
-    B: http_body::Body + Send + 'static,
-    B::Error: Into<BoxError>,
-{
-    let refused = |refusal: ProblemDetails| Begun::Answered(config.refuse(&refusal));
-    let Prepared { operation, key, mut request, long_operation } = match prepare(config, request).await {
-        Ok(prepared) => prepared,
-        Err(refusal) => return refused(refusal),
-    };
+/// Claims the key of a request.
+async fn claim<St: Store>(
+    config: &Arc<Config<St>>,
+    request: Request<Body>,
+) -> Result<Begun<St>, ProblemDetails> {
+    let Prepared { operation, key, mut request, long_operation } = prepare(config, request).await?;
     match operation.begin(&config.store, key).await {
         Ok(idem_runtime::Begun::Run(attempt)) => {
             if let Some(attach) = &config.transaction {
                 attach(attempt.context(), request.extensions_mut());
             }
-            if let Some(long_operation) = long_operation {
-                request.extensions_mut().insert(long_operation);
+            if let Some(long_operation) = &long_operation {
+                request.extensions_mut().insert(long_operation.clone());
             }
             let unstarted = Unstarted::new(attempt);
             // The handler needs a free place before it starts. If there is none, the key is released.
-            match config.running.place(config.max_running) {
-                Some(place) => Begun::Run(Run::new(config.clone(), unstarted, place, &request), request),
-                None => refused(too_many_running()),
-            }
+            let place = config.places.clone().try_acquire_owned().map_err(|_| too_many_running())?;
+            let run = Run::new(config.clone(), unstarted, place, request.method().clone(), long_operation);
+            Ok(Begun::Run(run, request))
         }
-        Ok(idem_runtime::Begun::Replay(replay)) => match replayed(&replay) {
-            Ok(response) => {
-                report::outcome(&config.scope, Outcome::Replayed);
-                Begun::Answered(response)
+        Ok(idem_runtime::Begun::Replay(replay)) => Ok(Begun::Answered(config.replayed(&replay))),
+        Err(error) => match long_operation {
+            Some(long_operation) if matches!(error, Error::InFlight { reentrant: false, .. }) => {
+                report::outcome(&config.scope, report::ACCEPTED);
+                Ok(Begun::Answered(long_operation.in_flight(Duration::ZERO)))
             }
-            Err(error) => refused(refusal(&error)),
-        },
-        Err(error) => match (&error, long_operation) {
-            (Error::InFlight { reentrant: false, .. }, Some(long_operation)) => {
-                report::outcome(&config.scope, Outcome::Accepted);
-                Begun::Answered(long_operation.in_flight(Duration::ZERO))
-            }
-            _ => refused(refusal(&error)),
+            _ => Err(refusal(&error)),
         },
     }
 }
@@ -154,28 +136,15 @@ struct Prepared {
 }
 
 /// Makes all checks of a request that come before the first request to the store.
-async fn prepare<St, B>(config: &Config<St>, request: Request<B>) -> Result<Prepared, ProblemDetails>
-where
-    St: Store,
-    B: http_body::Body + Send + 'static,
-    B::Error: Into<BoxError>,
-{
+async fn prepare<St: Store>(config: &Config<St>, request: Request<Body>) -> Result<Prepared, ProblemDetails> {
     let (parts, body) = request.into_parts();
-    let key = match config.key(&parts) {
-        Ok(key) => key,
+    let (key, tenant) = match check(config, &parts) {
+        Ok(checked) => checked,
         Err(refusal) => {
-            discard(&parts.headers, Body::new(body));
-            return Err(refusal);
-        }
-    };
-    if config.running.count() >= config.max_running {
-        discard(&parts.headers, Body::new(body));
-        return Err(too_many_running());
-    }
-    let tenant = match config.tenant(&parts) {
-        Ok(tenant) => tenant,
-        Err(refusal) => {
-            discard(&parts.headers, Body::new(body));
+            // A client that sent `Expect` sends its body only after the server has begun to read it.
+            if !parts.headers.contains_key(EXPECT) {
+                discard(body);
+            }
             return Err(refusal);
         }
     };
@@ -196,20 +165,28 @@ where
     Ok(Prepared { operation, key, request, long_operation })
 }
 
+/// The key and the tenant of a request that may be read.
+fn check<St: Store>(config: &Config<St>, head: &Parts) -> Result<(String, Option<String>), ProblemDetails> {
+    let key = config.key(head)?;
+    if config.places.available_permits() == 0 {
+        return Err(too_many_running());
+    }
+    Ok((key, config.tenant(head)?))
+}
+
 /// The whole body of a request.
-async fn whole<B>(
+async fn whole(
     headers: &HeaderMap,
-    body: B,
+    body: Body,
     limit: usize,
-) -> Result<(Bytes, Option<HeaderMap>), ProblemDetails>
-where
-    B: http_body::Body + Send + 'static,
-    B::Error: Into<BoxError>,
-{
+) -> Result<(Bytes, Option<HeaderMap>), ProblemDetails> {
     match gather(body, limit).await {
         Gathered::Whole(data, trailers) => Ok((data, trailers)),
         Gathered::TooLarge(rest) => {
-            discard(headers, rest);
+            // A body that says that it is larger was not read.
+            if !headers.contains_key(EXPECT) || rest.size_hint().lower() <= limit as u64 {
+                discard(rest);
+            }
             Err(ProblemDetails::new(
                 Problem::RequestTooLarge,
                 format!("The body of the request is larger than {limit} bytes. Nothing was processed."),

@@ -7,18 +7,20 @@ use http::Request;
 use http::request::Parts;
 use tower_layer::Layer;
 
-use super::body::BoxError;
+use super::body::{Body, BoxError};
 use super::config::Config;
 use super::exchange::{Begun, begin};
 use super::operation_status::OperationStatus;
-use super::running::Running;
 use super::service::Idempotency;
 use idem_core::Store;
 
 /// Guards a service by the `Idempotency-Key` header, as draft-ietf-httpapi-idempotency-key-header-07
 /// defines it: a repeated request under the same key gets the first response, and is not processed again.
 ///
-/// Cheap to clone; clones share everything. Use it like any tower layer, for example with axum's `Router::layer`:
+/// Cheap to clone; clones share everything. A handler that is not in a transaction continues without its client, so a server
+/// that has closed its connections waits in [`idem::drain`](idem_runtime::drain) for its handlers and their records.
+///
+/// Use it like any tower layer, for example with axum's `Router::layer`:
 ///
 /// ```
 /// use idem::MemoryStore;
@@ -31,22 +33,12 @@ use idem_core::Store;
 /// }
 /// # let _ = guarded(());
 /// ```
+#[derive(Clone)]
 pub struct IdempotencyLayer<St> {
-    config: Arc<Config<St>>,
+    pub(super) config: Arc<Config<St>>,
 }
 
-impl<St> IdempotencyLayer<St> {
-    pub(super) fn of(config: Config<St>) -> Self {
-        Self { config: Arc::new(config) }
-    }
-
-    /// The handlers that run under a key. A server that shuts down waits for them, because they continue without their
-    /// clients.
-    #[must_use]
-    pub fn running(&self) -> Running {
-        self.config.running.clone()
-    }
-
+impl<St: Clone> IdempotencyLayer<St> {
     /// The largest body of a request that it accepts, in bytes: see
     /// [`Builder::max_request_bytes`](super::Builder::max_request_bytes).
     #[must_use]
@@ -57,7 +49,7 @@ impl<St> IdempotencyLayer<St> {
     /// The service that answers a `GET` or `HEAD` of the place of a [long operation](super::LongOperation).
     #[must_use]
     pub fn operations(&self) -> OperationStatus<St> {
-        OperationStatus { config: self.config.clone() }
+        OperationStatus { layer: self.clone() }
     }
 }
 
@@ -118,29 +110,20 @@ impl<St: Store> IdempotencyLayer<St> {
         B: http_body::Body + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        begin(&self.config, request).await
+        begin(&self.config, request.map(Body::new)).await
     }
 }
 
-impl<St> Clone for IdempotencyLayer<St> {
-    fn clone(&self) -> Self {
-        Self { config: self.config.clone() }
-    }
-}
-
-impl<S, St> Layer<S> for IdempotencyLayer<St> {
+impl<S, St: Clone> Layer<S> for IdempotencyLayer<St> {
     type Service = Idempotency<S, St>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Idempotency::new(inner, self.config.clone())
+        Idempotency { inner, layer: self.clone() }
     }
 }
 
 impl<St> fmt::Debug for IdempotencyLayer<St> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IdempotencyLayer")
-            .field("header", &self.config.header)
-            .field("operation", &self.config.operation)
-            .finish_non_exhaustive()
+        f.debug_struct("IdempotencyLayer").field("operation", &self.config.operation).finish_non_exhaustive()
     }
 }

@@ -77,7 +77,7 @@
 // Code that panics or prints is for tests, examples and benches.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
-// The modules: `layer`, `service`, `future` and `builder` are the public API. They call `exchange`, which calls
+// The modules: `layer`, `service` and `builder` are the public API. They call `exchange`, which calls
 // `handling`, which serves a response by `serving`. They use `key`, `fingerprint`, `json`, `body` and `recording`, which do not know their
 // callers. `errors` maps an error to a problem, also for handlers that make idempotent calls themselves. The problems are in
 // `idem-runtime`.
@@ -91,7 +91,6 @@ mod exchange;
 #[cfg(feature = "axum")]
 mod extract;
 mod fingerprint;
-mod future;
 mod guard;
 mod handling;
 mod json;
@@ -102,7 +101,6 @@ mod multipart;
 mod operation_status;
 mod recording;
 mod report;
-mod running;
 mod service;
 mod serving;
 mod transaction;
@@ -115,7 +113,6 @@ pub use exchange::Begun;
 #[cfg(feature = "axum")]
 pub use extract::Idempotent;
 pub use fingerprint::RequestFingerprint;
-pub use future::ResponseFuture;
 pub use guard::Guard;
 pub use handling::Run;
 pub use idem_core::transaction::TransactionPool;
@@ -125,7 +122,6 @@ pub use layer::IdempotencyLayer;
 pub use long_operation::LongOperation;
 pub use operation_status::OperationStatus;
 pub use recording::StoredResponse;
-pub use running::Running;
 pub use service::Idempotency;
 pub use transaction::{Transactional, Tx};
 

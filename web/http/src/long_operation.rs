@@ -105,7 +105,7 @@ pub(super) fn is_path(path: &str) -> bool {
 ///
 /// The work is a part of the handler: [`context`](idem_runtime::context) and steps work in it, `max_running`
 /// and `handler_timeout` (10 minutes unless set) count it, the lease is renewed to its end, and
-/// [`drain`](super::Running::drain) waits for it. Its response passes no layer inside the idempotency layer.
+/// [`drain`](idem_runtime::drain) waits for it. Its response passes no layer inside the idempotency layer.
 ///
 /// # Errors
 ///

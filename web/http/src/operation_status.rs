@@ -1,21 +1,19 @@
 //! What the place of a long operation answers. It reads the record, and never claims it.
 
 use std::convert::Infallible;
-use std::fmt;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::header::{ALLOW, CACHE_CONTROL};
+use http::header::CACHE_CONTROL;
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response};
 use tokio::time::timeout;
 use tower_service::Service;
 
 use super::body::Body;
 use super::config::Config;
 use super::errors::misconfigured;
+use super::layer::IdempotencyLayer;
 use super::long_operation::{LongOperation, OF_KEY, OF_REQUEST, name_of_request};
 use super::recording;
 use idem_core::listing::List;
@@ -51,12 +49,14 @@ const UNREADABLE: Refusal = (
 );
 
 /// Answers a `GET` or `HEAD` of the place of a [`LongOperation`](super::LongOperation), which has the
-/// answers. Made by [`IdempotencyLayer::operations`](super::IdempotencyLayer::operations).
+/// answers. Made by [`IdempotencyLayer::operations`](super::IdempotencyLayer::operations). Give it these methods only, with
+/// axum by `get_service`; it reads and changes nothing.
 ///
 /// The name of the operation is the last segment of the path. The tenant is that of the layer, so whatever
 /// sets it belongs outside this service, too.
+#[derive(Clone, Debug)]
 pub struct OperationStatus<St> {
-    pub(super) config: Arc<Config<St>>,
+    pub(super) layer: IdempotencyLayer<St>,
 }
 
 impl<St: Store, B> Service<Request<B>> for OperationStatus<St> {
@@ -69,7 +69,7 @@ impl<St: Store, B> Service<Request<B>> for OperationStatus<St> {
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let (config, (head, _)) = (self.config.clone(), request.into_parts());
+        let (config, (head, _)) = (self.layer.config.clone(), request.into_parts());
         Box::pin(async move {
             let answer = config.status(&head).await;
             Ok(answer.unwrap_or_else(|state| match state.problem() {
@@ -81,27 +81,9 @@ impl<St: Store, B> Service<Request<B>> for OperationStatus<St> {
     }
 }
 
-impl<St> Clone for OperationStatus<St> {
-    fn clone(&self) -> Self {
-        Self { config: self.config.clone() }
-    }
-}
-
-impl<St> fmt::Debug for OperationStatus<St> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("OperationStatus")
-    }
-}
-
 impl<St: Store> Config<St> {
     async fn status(&self, head: &Parts) -> Result<Response<Body>, ProblemDetails> {
         let path = self.operations.as_deref().ok_or_else(misconfigured)?;
-        if !matches!(head.method, Method::GET | Method::HEAD) {
-            let mut response = Response::new(Body::from(Bytes::new()));
-            *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
-            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-            return Ok(response);
-        }
         let tenant = self.tenant(head)?;
         let name = head.uri.path().rsplit('/').next().unwrap_or_default();
         let looking = async {

@@ -7,37 +7,18 @@ use tracing::Span;
 
 use idem_runtime::problem::Problem;
 
-/// The outcome of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// The handler ran, and its response is kept.
-    Handled,
-    /// The handler ran, and its response is not kept: the key is free again, or in doubt.
-    Released,
-    /// The recorded response was returned.
-    Replayed,
-    /// A request was answered 202, whose long operation another request has begun.
-    Accepted,
-    /// The handler ran without a key.
-    Unguarded,
-    /// The inner service failed.
-    Failed,
-    Refused(Problem),
-}
-
-impl Outcome {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Handled => "handled",
-            Self::Released => "released",
-            Self::Replayed => "replayed",
-            Self::Accepted => "accepted",
-            Self::Unguarded => "unguarded",
-            Self::Failed => "failed",
-            Self::Refused(problem) => problem.name(),
-        }
-    }
-}
+/// The handler ran, and its response is kept.
+pub(super) const HANDLED: &str = "handled";
+/// The handler ran, and its response is not kept: the key is free again, or in doubt.
+pub(super) const RELEASED: &str = "released";
+/// The recorded response was returned.
+pub(super) const REPLAYED: &str = "replayed";
+/// A request was answered 202, whose long operation another request has begun.
+pub(super) const ACCEPTED: &str = "accepted";
+/// The handler ran without a key.
+pub(super) const UNGUARDED: &str = "unguarded";
+/// The inner service failed.
+pub(super) const FAILED: &str = "failed";
 
 /// The span of one guarded request, by OpenTelemetry's conventions for HTTP. Not the server's: that one is the framework's, and has the
 /// path.
@@ -68,14 +49,20 @@ pub(super) fn answered(span: &Span, status: StatusCode) {
     span.record("http.response.status_code", status.as_u16());
 }
 
-/// Counts a request, and emits an event with the reason if it was refused.
-pub(super) fn outcome(operation: &str, outcome: Outcome) {
+/// Counts a request by its outcome: one of the constants, or the name of a problem.
+pub(super) fn outcome(operation: &str, outcome: &'static str) {
     #[cfg(feature = "metrics")]
-    metrics::counter!("idem_http_total", "operation" => operation.to_owned(), "outcome" => outcome.name())
+    metrics::counter!("idem_http_total", "operation" => operation.to_owned(), "outcome" => outcome)
         .increment(1);
-    Span::current().record("idem.http.outcome", outcome.name());
-    let Outcome::Refused(problem) = outcome else { return };
-    let name = outcome.name();
+    #[cfg(not(feature = "metrics"))]
+    let _ = operation;
+    Span::current().record("idem.http.outcome", outcome);
+}
+
+/// Counts a request that is refused, and emits an event with the reason.
+pub(super) fn refused(operation: &str, problem: Problem) {
+    let name = problem.name();
+    outcome(operation, name);
     macro_rules! say {
         ($level:ident) => {
             tracing::$level!(

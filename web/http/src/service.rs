@@ -1,31 +1,26 @@
 //! The service: which requests are guarded.
 
-use std::fmt;
-use std::sync::Arc;
+use std::mem::replace;
 use std::task::{Context, Poll};
 
+use futures_util::future::BoxFuture;
 use http::{Request, Response};
 use tower_service::Service;
 
 use super::body::{Body, BoxError};
-use super::config::Config;
 use super::exchange::{Begun, begin};
-use super::future::ResponseFuture;
+use super::layer::IdempotencyLayer;
 use idem_core::Store;
 
-/// A service that is guarded by an [`IdempotencyLayer`](super::IdempotencyLayer).
+/// A service that is guarded by an [`IdempotencyLayer`]. A server drops the future of a request when the client has gone
+/// away; a handler that was started under a key still continues.
 ///
 /// A response that is recorded or replayed has an [`Outcome`](idem_runtime::Outcome) as an extension, for services outside this
 /// one: of a replay, which attempt made it and when.
+#[derive(Clone, Debug)]
 pub struct Idempotency<S, St> {
-    inner: S,
-    config: Arc<Config<St>>,
-}
-
-impl<S, St> Idempotency<S, St> {
-    pub(super) const fn new(inner: S, config: Arc<Config<St>>) -> Self {
-        Self { inner, config }
-    }
+    pub(super) inner: S,
+    pub(super) layer: IdempotencyLayer<St>,
 }
 
 impl<S, St, B, R> Service<Request<B>> for Idempotency<S, St>
@@ -41,7 +36,7 @@ where
 {
     type Response = Response<Body>;
     type Error = S::Error;
-    type Future = ResponseFuture<S::Future, S::Error>;
+    type Future = BoxFuture<'static, Result<Response<Body>, S::Error>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
@@ -49,32 +44,20 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (head, body) = request.into_parts();
-        let is_guarded = self.config.guards(&head);
-        let request = Request::from_parts(head, body);
+        let is_guarded = self.layer.guards(&head);
+        let request = Request::from_parts(head, Body::new(body));
         if !is_guarded {
-            return ResponseFuture::through(self.inner.call(request.map(Body::new)));
+            let response = self.inner.call(request);
+            return Box::pin(async move { Ok(response.await?.map(Body::new)) });
         }
         // Takes the service that is ready, and leaves a clone in its place, which need not be ready.
         let clone = self.inner.clone();
-        let mut inner = std::mem::replace(&mut self.inner, clone);
-        let config = self.config.clone();
-        ResponseFuture::guarded(Box::pin(async move {
-            match begin(&config, request).await {
+        let (mut inner, layer) = (replace(&mut self.inner, clone), self.layer.clone());
+        Box::pin(async move {
+            match begin(&layer.config, request).await {
                 Begun::Answered(response) => Ok(response),
                 Begun::Run(run, request) => run.spawn(async move { inner.call(request).await }).await,
             }
-        }))
-    }
-}
-
-impl<S: Clone, St> Clone for Idempotency<S, St> {
-    fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), config: self.config.clone() }
-    }
-}
-
-impl<S: fmt::Debug, St> fmt::Debug for Idempotency<S, St> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Idempotency").field("inner", &self.inner).finish_non_exhaustive()
+        })
     }
 }

@@ -10,6 +10,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::Extensions;
+use tokio::sync::{OwnedMappedMutexGuard, OwnedMutexGuard};
 
 use idem_core::inspection::Inspection;
 use idem_core::listing::{List, Page};
@@ -35,19 +36,15 @@ pub(super) type Attach = Arc<dyn Fn(&Context, &mut Extensions) + Send + Sync>;
 ///
 /// A request without a transaction of this type is answered 500 `misconfigured`, as is one whose handler has taken it
 /// before.
-pub struct Tx<T> {
-    /// `None` only while it is dropped.
-    transaction: Option<T>,
-    slot: Arc<Slot<T>>,
-}
+pub struct Tx<T>(OwnedMappedMutexGuard<Option<T>, T>);
 
-/// Where a transaction is while its handler does not have it.
-struct Slot<T>(Mutex<Option<T>>);
+/// Where a transaction is. It is locked while its handler has it, and `None` when the call is over. If the handler then still
+/// has it, it is rolled back where the handler drops it.
+type Slot<T> = Arc<tokio::sync::Mutex<Option<T>>>;
 
-impl<T> Slot<T> {
-    fn lock(&self) -> MutexGuard<'_, Option<T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// Takes a transaction out of its slot, unless its handler has it.
+fn take<T>(slot: &Slot<T>) -> Option<T> {
+    slot.try_lock().ok()?.take()
 }
 
 impl<T: Send + 'static> Tx<T> {
@@ -58,39 +55,28 @@ impl<T: Send + 'static> Tx<T> {
     /// [`Error::Configuration`] as the type says.
     pub fn of(extensions: &Extensions) -> Result<Self, Error> {
         let refuse = |detail| Error::configuration("idem::http", detail);
-        let slot = extensions.get::<Arc<Slot<T>>>();
-        let slot = slot.ok_or_else(|| {
+        let slot = extensions.get::<Slot<T>>().cloned().ok_or_else(|| {
             refuse(
                 "the request has no transaction of this type: `IdempotencyLayer::in_transaction` begins it",
             )
         })?;
-        let transaction = slot.lock().take();
-        let transaction =
-            transaction.ok_or_else(|| refuse("the handler has taken its transaction before"))?;
-        Ok(Self { transaction: Some(transaction), slot: slot.clone() })
+        let locked = slot.try_lock_owned().ok();
+        let taken = locked.and_then(|slot| OwnedMutexGuard::try_map(slot, Option::as_mut).ok());
+        taken.map(Self).ok_or_else(|| refuse("the handler has taken its transaction before"))
     }
 }
 
 impl<T> Deref for Tx<T> {
     type Target = T;
 
-    #[expect(clippy::expect_used, reason = "it is there until it is dropped")]
     fn deref(&self) -> &T {
-        self.transaction.as_ref().expect("a transaction")
+        &self.0
     }
 }
 
 impl<T> DerefMut for Tx<T> {
-    #[expect(clippy::expect_used, reason = "as above")]
     fn deref_mut(&mut self) -> &mut T {
-        self.transaction.as_mut().expect("a transaction")
-    }
-}
-
-impl<T> Drop for Tx<T> {
-    /// Gives it back. If the call is over, nobody takes it out of its slot again, which rolls it back.
-    fn drop(&mut self) {
-        *self.slot.lock() = self.transaction.take();
+        &mut self.0
     }
 }
 
@@ -114,7 +100,7 @@ type Calls<T> = HashMap<RecordKey, Arc<Running<T>>>;
 struct Running<T> {
     claim: Claim,
     taken: Taken,
-    slot: Arc<Slot<T>>,
+    slot: Slot<T>,
 }
 
 /// The end of a call. Its key is busy in this process until this is dropped.
@@ -169,7 +155,7 @@ where
         }
         match self.taken(key, &claim).await? {
             Ok((transaction, taken)) => {
-                let (grant, slot) = (taken.grant, Arc::new(Slot(Mutex::new(Some(transaction)))));
+                let (grant, slot) = (taken.grant, Arc::new(tokio::sync::Mutex::new(Some(transaction))));
                 self.running().insert(key.clone(), Arc::new(Running { claim, taken, slot }));
                 Ok(ClaimAnswer::Granted(grant))
             }
@@ -228,7 +214,7 @@ where
     ) -> Result<CompleteAnswer, StoreError> {
         let held =
             || StoreError::configuration("something the handler left behind still has its transaction");
-        let mut transaction = call.slot.lock().take().ok_or_else(held)?;
+        let mut transaction = take(&call.slot).ok_or_else(held)?;
         let again;
         let mut taken = &call.taken;
         // A record that is over at once is one that is forgotten.
@@ -261,8 +247,7 @@ where
 
     async fn roll_back(&self, key: &RecordKey, owner: Owner) {
         let Some(ending) = self.ending(key, owner) else { return };
-        let transaction = ending.call.slot.lock().take();
-        if let Some(transaction) = transaction {
+        if let Some(transaction) = take(&ending.call.slot) {
             P::roll_back(transaction).await;
         }
     }

@@ -1,28 +1,25 @@
 //! The layer and its service: they pass a call to the HTTP layer, get the decision, and decide by the method's code
 //! what to record.
 
-use std::fmt;
 use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
+use bytes::BytesMut;
 use futures_util::future::BoxFuture;
-use futures_util::stream;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderValue, Request, Response};
-use http_body::Frame;
-use http_body_util::StreamBody;
-use idem_http::{Begun, Body, BoxError, IdempotencyLayer, Problem, Recording};
+use http_body_util::BodyExt as _;
+use idem_http::{Begun, Body, IdempotencyLayer, Problem, Recording};
 use idem_runtime::Store;
-use tonic::Code;
 use tonic::server::NamedService;
+use tonic::{Code, Status};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::messages::{Answered, Unary, read};
+use crate::messages::{Messages, Unary};
 use crate::status;
 
 /// The beginning of the content types of gRPC-Web.
@@ -32,62 +29,48 @@ const GRPC_WEB: &[u8] = b"application/grpc-web";
 ///
 /// Cheap to clone; clones share everything.
 ///
-/// A method runs in a separate task, and continues when its client has gone away. Use [`IdempotencyLayer::running`] to
-/// wait for it at a shutdown.
+/// A method runs in a separate task, and continues when its client has gone away. At a shutdown,
+/// [`idem::drain`](idem_runtime::drain) waits for it.
+#[derive(Clone, Debug)]
 pub struct GrpcIdempotencyLayer<St> {
     layer: IdempotencyLayer<St>,
-    codes: Arc<[(Code, Recording)]>,
+    recording: fn(Code) -> Option<Recording>,
 }
 
 impl<St> GrpcIdempotencyLayer<St> {
     /// Guards with the settings of this layer. Its settings for HTTP statuses have no effect, because every call has
     /// the status 200.
     #[must_use]
-    pub fn new(layer: IdempotencyLayer<St>) -> Self {
-        Self { layer, codes: Arc::new([]) }
+    pub const fn new(layer: IdempotencyLayer<St>) -> Self {
+        Self { layer, recording: |_| None }
     }
 
-    /// Keeps answers with this code.
+    /// Sets the function that says by its code what to do with an answer.
     ///
-    /// Unless set, `OK`, `INVALID_ARGUMENT`, `NOT_FOUND`, `ALREADY_EXISTS`, `FAILED_PRECONDITION` and `OUT_OF_RANGE` are.
-    /// `UNKNOWN`, `INTERNAL`, `DATA_LOSS`, `CANCELLED` and `DEADLINE_EXCEEDED` count as crashes of the method: see
-    /// [`Builder::on_crash`](idem_http::Builder::on_crash). All others release the key.
+    /// With `None`, and unless set, `OK`, `INVALID_ARGUMENT`, `NOT_FOUND`, `ALREADY_EXISTS`, `FAILED_PRECONDITION` and
+    /// `OUT_OF_RANGE` are kept. `UNKNOWN`, `INTERNAL`, `DATA_LOSS`, `CANCELLED` and `DEADLINE_EXCEEDED` count as crashes of
+    /// the method: see [`Builder::on_crash`](idem_http::Builder::on_crash). All others release the key.
+    ///
+    /// ```
+    /// use idem::MemoryStore;
+    /// use idem::http::{IdempotencyLayer, Recording};
+    /// use idem_tonic::GrpcIdempotencyLayer;
+    /// use tonic::Code;
+    ///
+    /// let layer = IdempotencyLayer::shared_by_all_clients(MemoryStore::new());
+    /// let layer = GrpcIdempotencyLayer::new(layer).recording(|code| match code {
+    ///     Code::NotFound => Some(Recording::Release),
+    ///     _ => None,
+    /// });
+    /// # let _ = layer;
+    /// ```
     #[must_use]
-    pub fn keep_code(self, code: Code) -> Self {
-        self.with(code, Recording::Keep)
-    }
-
-    /// Releases the key after answers with this code: the next call with the key runs.
-    #[must_use]
-    pub fn release_code(self, code: Code) -> Self {
-        self.with(code, Recording::Release)
-    }
-
-    fn with(mut self, code: Code, recording: Recording) -> Self {
-        let others = self.codes.iter().copied().filter(|(other, _)| *other != code);
-        self.codes = others.chain([(code, recording)]).collect();
-        self
-    }
-
-    fn recording(&self, code: Code) -> Recording {
-        let setting = self.codes.iter().find(|(other, _)| *other == code);
-        setting.map_or_else(|| status::recording(code), |(_, recording)| *recording)
+    pub fn recording(self, recording: fn(Code) -> Option<Recording>) -> Self {
+        Self { recording, ..self }
     }
 }
 
-impl<St> Clone for GrpcIdempotencyLayer<St> {
-    fn clone(&self) -> Self {
-        Self { layer: self.layer.clone(), codes: self.codes.clone() }
-    }
-}
-
-impl<St> fmt::Debug for GrpcIdempotencyLayer<St> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GrpcIdempotencyLayer").field("layer", &self.layer).finish_non_exhaustive()
-    }
-}
-
-impl<S, St> Layer<S> for GrpcIdempotencyLayer<St> {
+impl<S, St: Clone> Layer<S> for GrpcIdempotencyLayer<St> {
     type Service = GrpcIdempotency<S, St>;
 
     fn layer(&self, inner: S) -> Self::Service {
@@ -96,6 +79,7 @@ impl<S, St> Layer<S> for GrpcIdempotencyLayer<St> {
 }
 
 /// A service that is guarded by a [`GrpcIdempotencyLayer`].
+#[derive(Clone, Debug)]
 pub struct GrpcIdempotency<S, St> {
     inner: S,
     settings: GrpcIdempotencyLayer<St>,
@@ -103,18 +87,6 @@ pub struct GrpcIdempotency<S, St> {
 
 impl<S: NamedService, St> NamedService for GrpcIdempotency<S, St> {
     const NAME: &'static str = S::NAME;
-}
-
-impl<S: Clone, St> Clone for GrpcIdempotency<S, St> {
-    fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), settings: self.settings.clone() }
-    }
-}
-
-impl<S, St> fmt::Debug for GrpcIdempotency<S, St> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GrpcIdempotency").field("settings", &self.settings).finish_non_exhaustive()
-    }
 }
 
 impl<S, St> Service<Request<tonic::body::Body>> for GrpcIdempotency<S, St>
@@ -191,36 +163,36 @@ where
     })
 }
 
-/// The method's answer, with what to record for it.
+/// The method's answer, with what to record for it. A message is already whole in memory before tonic sends it, so reading
+/// it needs no limit.
 async fn recordable<St>(
     settings: &GrpcIdempotencyLayer<St>,
     response: Response<tonic::body::Body>,
 ) -> Response<Body> {
-    let (mut parts, body) = response.into_parts();
-    match read(body).await {
-        Answered::Unary(data, trailers) => {
-            let code = status::code(&parts.headers, trailers.as_ref());
-            parts.extensions.insert(settings.recording(code));
-            Response::from_parts(parts, whole(data, trailers))
-        }
-        Answered::Stream => {
-            let refused =
-                status::streams("this one streams its answer. It was processed, and is not processed again");
-            recorded_as(refused, Recording::Keep)
-        }
-        Answered::Broken => {
-            recorded_as(tonic::Status::internal("the answer broke off").into_http(), Recording::Crash)
+    let (mut parts, mut body) = response.into_parts();
+    let (mut messages, mut data, mut trailers) = (Messages::default(), BytesMut::new(), None);
+    while let Some(frame) = body.frame().await {
+        let Ok(frame) = frame else {
+            return recorded_as(Status::internal("the answer broke off").into_http(), Recording::Crash);
+        };
+        match frame.into_data() {
+            Ok(more) => {
+                messages.add(&more);
+                if messages.begun > 1 {
+                    let what = "this one streams its answer. It was processed, and is not processed again";
+                    return recorded_as(status::streams(what), Recording::Keep);
+                }
+                data.extend_from_slice(&more);
+            }
+            Err(frame) => trailers = frame.into_trailers().ok(),
         }
     }
+    let code = status::code(&parts.headers, trailers.as_ref());
+    parts.extensions.insert((settings.recording)(code).unwrap_or_else(|| status::recording(code)));
+    Response::from_parts(parts, Body::whole(data.freeze(), trailers))
 }
 
 fn recorded_as(mut response: Response<tonic::body::Body>, recording: Recording) -> Response<Body> {
     response.extensions_mut().insert(recording);
     response.map(Body::new)
-}
-
-fn whole(data: Bytes, trailers: Option<http::HeaderMap>) -> Body {
-    let data = (!data.is_empty()).then(|| Frame::data(data));
-    let frames = data.into_iter().chain(trailers.map(Frame::trailers)).map(Ok::<_, BoxError>);
-    Body::new(StreamBody::new(stream::iter(frames.collect::<Vec<_>>())))
 }

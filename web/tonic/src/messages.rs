@@ -9,10 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes, BytesMut};
-use http::HeaderMap;
+use bytes::{Buf as _, Bytes};
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::BodyExt as _;
 use idem_http::BoxError;
 use tokio::time::Sleep;
 
@@ -24,15 +22,15 @@ const HEAD: usize = 5;
 
 /// Counts messages while their bytes arrive.
 #[derive(Default)]
-struct Messages {
+pub(crate) struct Messages {
     head: Vec<u8>,
     /// How many bytes of the message are still missing.
     bytes_left: usize,
-    begun: usize,
+    pub(crate) begun: usize,
 }
 
 impl Messages {
-    fn add(&mut self, mut data: &[u8]) {
+    pub(crate) fn add(&mut self, mut data: &[u8]) {
         while !data.is_empty() {
             if self.bytes_left > 0 {
                 let taken = self.bytes_left.min(data.len());
@@ -110,37 +108,6 @@ where
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }
-}
-
-/// The answer of a method.
-pub(crate) enum Answered {
-    /// At most one message, and the trailers.
-    Unary(Bytes, Option<HeaderMap>),
-    Stream,
-    /// It broke off.
-    Broken,
-}
-
-/// Reads the body of an answer. A message is already whole in memory before tonic sends it, so this needs no limit.
-pub(crate) async fn read<B>(mut body: B) -> Answered
-where
-    B: Body<Data = Bytes> + Unpin,
-{
-    let (mut messages, mut data, mut trailers) = (Messages::default(), BytesMut::new(), None);
-    while let Some(frame) = body.frame().await {
-        let Ok(frame) = frame else { return Answered::Broken };
-        match frame.into_data() {
-            Ok(more) => {
-                messages.add(&more);
-                if messages.begun > 1 {
-                    return Answered::Stream;
-                }
-                data.extend_from_slice(&more);
-            }
-            Err(frame) => trailers = frame.into_trailers().ok(),
-        }
-    }
-    Answered::Unary(data.freeze(), trailers)
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! The layer: the signature, then the key, then the layer of `idem-http`.
 
-use std::fmt;
 use std::future::Future;
 use std::mem::replace;
 use std::pin::Pin;
@@ -22,7 +21,7 @@ use tower_service::Service;
 use crate::{Delivery, Refused, Sender};
 
 /// The header in which the id goes to the inner layer.
-const KEY: HeaderName = HeaderName::from_static("idem-webhook-delivery");
+const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// How long answers are kept: longer than a sender, or a person who presses "resend", repeats a delivery.
 const TTL: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -35,6 +34,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// Guards a service that handles the webhooks of one [`Sender`]. See the [page of the crate](crate).
 ///
 /// Cheap to clone; clones share everything.
+#[derive(Clone, Debug)]
 pub struct WebhookLayer<St> {
     sender: Arc<Sender>,
     idempotency: IdempotencyLayer<St>,
@@ -74,12 +74,10 @@ impl<St: Store> WebhookLayer<St> {
         settings: impl FnOnce(Builder<St>) -> Builder<St>,
     ) -> Result<Self, Error> {
         // An id names one delivery, whose repetitions may differ in what is not the event, such as its path.
-        let nothing = RequestFingerprint::new().without_method().without_path().without_query();
         let builder = IdempotencyLayer::builder(store)
             .shared_by_all_clients()
             .scope(format!("webhooks.{}", sender.name()))
-            .header(KEY)
-            .fingerprint(nothing.without_content_type().without_body())
+            .fingerprint(RequestFingerprint::none())
             .ttl(TTL)
             .guard(|head| match head.headers.contains_key(KEY) {
                 true => Guard::Required,
@@ -94,7 +92,7 @@ impl<St: Store> WebhookLayer<St> {
     }
 }
 
-impl<S, St> Layer<S> for WebhookLayer<St> {
+impl<S, St: Clone> Layer<S> for WebhookLayer<St> {
     type Service = Webhooks<S, St>;
 
     fn layer(&self, inner: S) -> Self::Service {
@@ -103,35 +101,12 @@ impl<S, St> Layer<S> for WebhookLayer<St> {
     }
 }
 
-impl<St> Clone for WebhookLayer<St> {
-    fn clone(&self) -> Self {
-        Self { sender: self.sender.clone(), idempotency: self.idempotency.clone() }
-    }
-}
-
-impl<St> fmt::Debug for WebhookLayer<St> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WebhookLayer").field("sender", &self.sender).finish_non_exhaustive()
-    }
-}
-
 /// A service that is guarded by a [`WebhookLayer`].
+#[derive(Clone, Debug)]
 pub struct Webhooks<S, St> {
     inner: Idempotency<S, St>,
     sender: Arc<Sender>,
     max_bytes: usize,
-}
-
-impl<S: Clone, St> Clone for Webhooks<S, St> {
-    fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), sender: self.sender.clone(), max_bytes: self.max_bytes }
-    }
-}
-
-impl<S: fmt::Debug, St> fmt::Debug for Webhooks<S, St> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Webhooks").field("sender", &self.sender).finish_non_exhaustive()
-    }
 }
 
 impl<S, St, B> Service<Request<B>> for Webhooks<S, St>

@@ -9,9 +9,56 @@ mod actix;
 #[path = "cases.rs"]
 mod axum;
 
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use idem_test_servers::Server;
+use idem_test_servers::web::{Answer, Request};
+
+const PAYMENT: &str = r#"{"amount":1999,"currency":"EUR"}"#;
+
 /// The program on this framework.
-fn program(framework: &str) -> std::process::Command {
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_payments"));
+fn program(framework: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_payments"));
     command.args(["--framework", framework]);
     command
+}
+
+/// One server process.
+struct Payments(Server);
+
+impl Payments {
+    fn start(framework: &'static str, store: &str, options: &'static str) -> Self {
+        let store = store.to_owned();
+        let recipe = move |port: u16, _: &Path| {
+            let mut command = program(framework);
+            command.args(["--addr", &format!("127.0.0.1:{port}"), "--store", &store]);
+            command.args(options.split_whitespace());
+            command
+        };
+        Self(Server::start(|_| {}, recipe))
+    }
+
+    fn address(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.0.port()))
+    }
+
+    async fn ask(&self, request: &Request) -> Answer {
+        request.ask(self.address()).await
+    }
+
+    /// How many payments this process made.
+    async fn executions(&self) -> u64 {
+        let counts = self.ask(&Request::new("GET", "/executions")).await.json();
+        counts["executions"]["POST /payments"].as_u64().unwrap()
+    }
+
+    async fn until_executed(&self) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while self.executions().await < 1 {
+            assert!(Instant::now() < deadline, "nothing was paid in 20 s");
+        }
+    }
 }

@@ -77,18 +77,6 @@ async fn a_body_that_runs_again_sends_the_keys_that_it_sent_before() {
 }
 
 #[tokio::test]
-async fn outside_of_a_body_each_request_has_a_key_of_its_own() {
-    let gateway = Gateway::default();
-    gateway.send("/payments", None).await;
-    gateway.send("/payments", Some(Key::named("tip"))).await;
-    gateway.send("/payments", Some(Key::named("tip"))).await;
-    let mut keys = gateway.take();
-    keys.sort();
-    keys.dedup();
-    assert_eq!(keys.len(), 3);
-}
-
-#[tokio::test]
 async fn a_named_key_is_the_same_for_every_host_and_path_and_no_key_depends_on_the_user_in_the_url() {
     let (store, gateway) = (MemoryStore::new(), Gateway::default());
     let key = || Some(Key::named("charge"));

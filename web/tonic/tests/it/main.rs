@@ -10,7 +10,7 @@ use std::time::Duration;
 use bank::{Bank, Payment, Receipt, Server};
 use futures_util::stream::{self, StreamExt as _};
 use http::uri::PathAndQuery;
-use idem_http::{Builder, Guard, IdempotencyLayer, RequestFingerprint};
+use idem_http::{Builder, Guard, IdempotencyLayer, Recording, RequestFingerprint};
 use idem_runtime::{MemoryStore, OnCrash};
 use idem_tonic::GrpcIdempotencyLayer;
 use tonic::client::Grpc as Client;
@@ -71,8 +71,7 @@ async fn a_repeated_call_gets_the_first_answer_with_its_metadata_and_does_not_ru
 }
 
 #[tokio::test]
-async fn a_final_status_is_replayed_with_its_message_and_metadata_and_a_passing_one_releases_the_key() {
-    let (server, _) = start(builder()).await;
+async fn a_final_status_is_replayed_whole_and_a_passing_one_releases_the_key_unless_a_function_decides() {
     let kept = [
         Code::InvalidArgument,
         Code::NotFound,
@@ -80,36 +79,23 @@ async fn a_final_status_is_replayed_with_its_message_and_metadata_and_a_passing_
         Code::FailedPrecondition,
         Code::OutOfRange,
     ];
-    let all = (1..=16).map(Code::from_i32);
-    for code in all {
-        let key = format!("{code:?}");
-        let first = server.pay(payment(&key, answering(code))).await.unwrap_err();
-        let again = server.pay(payment(&key, answering(code))).await.unwrap_err();
-        assert_eq!((first.code(), again.code()), (code, code));
-        assert_eq!(again.metadata().get("x-reason").unwrap(), "asked");
-        let replayed = again.message() == first.message();
-        assert_eq!(
-            (replayed, is_replay(again.metadata())),
-            (kept.contains(&code), kept.contains(&code)),
-            "{code:?}"
-        );
-    }
-}
-
-#[tokio::test]
-async fn which_codes_are_kept_can_be_set() {
-    let bank = Bank::new();
-    let layer = grpc(builder())
-        .keep_code(Code::Unavailable)
-        .release_code(Code::NotFound)
-        .release_code(Code::Aborted)
-        .keep_code(Code::Aborted);
-    let server = Server::start(bank.clone(), layer).await;
-    for (code, kept) in [(Code::Unavailable, true), (Code::NotFound, false), (Code::Aborted, true)] {
-        let key = format!("{code:?}");
-        let first = server.pay(payment(&key, answering(code))).await.unwrap_err();
-        let again = server.pay(payment(&key, answering(code))).await.unwrap_err();
-        assert_eq!(first.message() == again.message(), kept, "{code:?}");
+    for is_set in [false, true] {
+        let layer = grpc(builder()).recording(if is_set {
+            |code| (code == Code::NotFound).then_some(Recording::Release)
+        } else {
+            |_| None
+        });
+        let server = Server::start(Bank::new(), layer).await;
+        for code in (1..=16).map(Code::from_i32) {
+            let key = format!("{code:?}");
+            let first = server.pay(payment(&key, answering(code))).await.unwrap_err();
+            let again = server.pay(payment(&key, answering(code))).await.unwrap_err();
+            assert_eq!((first.code(), again.code()), (code, code));
+            assert_eq!(again.metadata().get("x-reason").unwrap(), "asked");
+            let kept = kept.contains(&code) && !(is_set && code == Code::NotFound);
+            assert_eq!(again.message() == first.message(), kept, "{code:?}");
+            assert_eq!(is_replay(again.metadata()), kept, "{code:?}");
+        }
     }
 }
 
@@ -156,24 +142,6 @@ async fn a_method_that_panics_is_internal_and_runs_again_and_knows_it() {
     assert_eq!((failed.code(), problem(&failed)), (Code::Internal, Some("handler-failed")));
     let again = server.pay(payment("k", of(5))).await.unwrap();
     assert_eq!((again.get_ref().text.as_str(), bank.runs()), ("receipt 2 for 5, recovered", 2));
-}
-
-#[tokio::test]
-async fn a_method_finishes_when_its_client_is_gone_and_the_next_one_gets_its_answer() {
-    let (bank, layer) = (Bank::new(), builder().build().unwrap());
-    let running = layer.running();
-    let server = Server::start(bank.clone(), GrpcIdempotencyLayer::new(layer)).await;
-    {
-        let call = server.pay(payment("k", wishing("slow")));
-        tokio::select! {
-            _ = call => panic!("it ended"),
-            begun = bank.begun.acquire() => begun.unwrap().forget(),
-        }
-    }
-    bank.may_end.add_permits(1);
-    running.finished().await;
-    let replay = server.pay(payment("k", wishing("slow"))).await.unwrap();
-    assert_eq!((is_replay(replay.metadata()), bank.runs()), (true, 1));
 }
 
 #[tokio::test]

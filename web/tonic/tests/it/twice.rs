@@ -6,6 +6,7 @@ use std::panic::AssertUnwindSafe;
 
 use futures_util::FutureExt as _;
 use http::uri::PathAndQuery;
+use idem_http::Recording;
 use idem_testing::{Grpc, Twice, twice};
 use tonic::body::Body;
 use tonic::client::Grpc as Client;
@@ -44,8 +45,7 @@ async fn a_guarded_method_passes_and_its_client_sees_one_answer_with_its_message
     let refused = pay(&service, payment("k-2", answering(Code::NotFound))).await.unwrap_err();
     assert_eq!((refused.code(), refused.message()), (Code::NotFound, "run 2"));
     // An answer that asks the client to try again is none, and a call without a key is made once.
-    let mut layer = grpc(builder());
-    layer = layer.keep_code(Code::Unavailable);
+    let layer = grpc(builder()).recording(|_| Some(Recording::Keep));
     let service = watched(layer.layer(bank.clone()), &bank);
     assert_eq!(
         pay(&service, payment("k", answering(Code::Unavailable))).await.unwrap_err().message(),

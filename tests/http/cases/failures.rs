@@ -1,0 +1,130 @@
+//! Stores that are down, records that cannot be replayed, handlers that lose their claim, functions that panic.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::routing::post;
+use idem::http::IdempotencyLayer;
+use idem::protocol::{ClaimAnswer, Owner};
+use idem::testing::{Fault, FaultStore, OperationKind};
+use idem::{Key, MemoryStore, RecordKey, Scope, Store};
+use idem_test_servers::web::{Answer, Request};
+use tokio::sync::Semaphore;
+
+use super::{api, with};
+use crate::framework::serve;
+use crate::support::{self, Runs};
+
+#[tokio::test]
+async fn a_store_that_is_down_is_503_in_time_or_the_handler_runs_unprotected_by_the_policy() {
+    for fail_open in [false, true] {
+        let store = FaultStore::new(MemoryStore::new());
+        let layer = IdempotencyLayer::builder(store.clone())
+            .shared_by_all_clients()
+            .store_timeout(Duration::from_millis(300));
+        let layer = if fail_open { layer.fail_open() } else { layer };
+        let (server, runs) = api(layer.build().unwrap()).await;
+        for fault in [Fault::FailBefore, Fault::HangBefore] {
+            store.always(OperationKind::Claim, Some(fault));
+            let begin = Instant::now();
+            let answer = server.ask(Request::post("/pay", "k")).await;
+            assert!(begin.elapsed() < Duration::from_secs(5));
+            if fail_open {
+                assert_eq!((answer.status, answer.is_replay()), (201, false));
+            } else {
+                assert_eq!((answer.status, answer.problem()), (503, "store-unavailable".into()));
+                assert!(answer.retry_after() >= 1);
+            }
+        }
+        store.always(OperationKind::Claim, None);
+        assert_eq!(runs.count(), if fail_open { 2 } else { 0 });
+        assert!(!server.ask(Request::post("/pay", "k")).await.is_replay());
+        assert!(server.ask(Request::post("/pay", "k")).await.is_replay());
+    }
+}
+
+fn record_key(key: &str) -> RecordKey {
+    RecordKey::new(Scope::new("http").unwrap(), Key::new(format!("/{key}")).unwrap())
+}
+
+#[tokio::test]
+async fn a_record_that_holds_no_response_is_kept_and_nothing_runs_again() {
+    let store = MemoryStore::new();
+    let owner = Owner::random();
+    let ClaimAnswer::Granted(grant) =
+        store.claim(&record_key("k"), &support::claim_request(owner)).await.unwrap()
+    else {
+        panic!("not granted")
+    };
+    store.complete(&record_key("k"), &support::completion(owner, grant, "{}")).await.unwrap();
+    let (server, runs) = api(IdempotencyLayer::shared_by_all_clients(store)).await;
+    for _ in 0..2 {
+        let refused = server.ask(Request::post("/pay", "k")).await;
+        assert_eq!((refused.status, refused.problem()), (409, "in-doubt".into()));
+        let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+        assert!(detail.contains("cannot read") && !detail.contains("too large"), "{detail}");
+    }
+    assert_eq!(runs.count(), 0);
+}
+
+#[tokio::test]
+async fn a_handler_that_lost_its_claim_gives_its_client_the_recorded_response() {
+    let store = MemoryStore::new();
+    let (begun, may_end) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let (seen, gate, runs) = (begun.clone(), may_end.clone(), Runs::default());
+    let handler = move || async move {
+        let number = runs.run();
+        if number == 1 {
+            seen.add_permits(1);
+            gate.acquire().await.unwrap().forget();
+        }
+        format!("receipt {number}")
+    };
+    let router = Router::new().route("/pay", post(handler));
+    let server = serve(router, IdempotencyLayer::shared_by_all_clients(store.clone())).await;
+    let mut late = Request::post("/pay", "k").send(server.address).await;
+    begun.acquire().await.unwrap().forget();
+    // As if the lease had run out while the process was stopped.
+    store.forget(&record_key("k")).await.unwrap();
+    let successor = server.ask(Request::post("/pay", "k")).await;
+    assert_eq!((&successor.body[..], successor.is_replay()), (&b"receipt 2"[..], false));
+    may_end.add_permits(1);
+    let late = Answer::read(&mut late).await;
+    assert_eq!((late.lasting(), late.is_replay()), (successor.lasting(), true));
+}
+
+#[tokio::test]
+async fn a_handler_that_succeeded_is_answered_as_it_said_however_slow_the_recording_is() {
+    let store = FaultStore::new(MemoryStore::new());
+    let layer = IdempotencyLayer::builder(store.clone())
+        .shared_by_all_clients()
+        .store_timeout(Duration::from_millis(400))
+        .lease(Duration::from_millis(400))
+        .handler_timeout(Duration::from_millis(100));
+    let (server, runs) = api(layer.build().unwrap()).await;
+    store.always(OperationKind::Complete, Some(Fault::HangBefore));
+    let answer = server.ask(Request::post("/pay", "k")).await;
+    assert_eq!((answer.status, &answer.body[..], runs.count()), (201, &b"receipt 1"[..], 1));
+}
+
+#[tokio::test]
+async fn a_hook_that_panics_costs_its_request_and_not_the_connection() {
+    let (server, runs) = with(|builder| {
+        builder
+            .tenant(|request| Some(request.headers.get("x-account").unwrap().to_str().unwrap().to_owned()))
+            .recording(|response| {
+                assert_ne!(response.status, 202, "a bug");
+                None
+            })
+    })
+    .await;
+    let failed = server.ask(Request::post("/pay", "k")).await;
+    assert_eq!((failed.status, failed.problem()), (500, "misconfigured".into()));
+    assert_eq!(runs.count(), 0, "the tenant is not known");
+    let request =
+        |status: &str| Request::post("/pay", "k").header("X-Account", "a").header("X-Status", status);
+    let failed = server.ask(request("202")).await;
+    assert_eq!((failed.status, failed.problem()), (500, "handler-failed".into()));
+    assert_eq!(server.ask(request("201")).await.body, b"receipt 2", "the key is free again");
+}
