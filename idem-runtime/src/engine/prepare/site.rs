@@ -203,7 +203,7 @@ fn without_lifetimes(name: &str) -> String {
 
 impl fmt::Display for Site {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.location.fmt(f)
+        fmt::Display::fmt(self.location, f)
     }
 }
 
