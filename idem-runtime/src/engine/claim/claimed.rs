@@ -164,7 +164,9 @@ pub(crate) async fn confirm(claim: &Arc<dyn AnyClaim>) -> Result<(), StoreError>
     if lease.held_until() > Instant::now() && !lease.is_doubted() {
         return Ok(());
     }
-    renew_before_start(claim, Instant::now() + claim.call().policy.store_timeout).await
+    // Boxed, because it is rare and every step has room for this future.
+    let until = Instant::now() + claim.call().policy.store_timeout;
+    Box::pin(renew_before_start(claim, until)).await
 }
 
 /// Renews the claim before its body or a step starts, because its answer was late or its lease may be over. The claim may
