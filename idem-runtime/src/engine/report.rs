@@ -108,10 +108,12 @@ impl Event<'_> {
     /// The lease could not be renewed this time, because of this error.
     pub(crate) const RENEWAL_FAILED: Self =
         Self::new(Level::WARN, "renewal_failed", "the lease could not be renewed; trying again");
-    /// The claim could not be released this time, because of this error; at the latest it ends with its lease.
+    /// The claim could not be released this time, because of this error; at the latest it ends with its
+    /// lease.
     pub(crate) const RELEASE_FAILED: Self =
         Self::new(Level::WARN, "release_failed", "the claim could not be given up; its lease will run out");
-    /// The body ended and its result is not recorded yet, because of this error; its caller gets the result, and recording continues.
+    /// The body ended and its result is not recorded yet, because of this error; its caller gets the result,
+    /// and recording continues.
     pub(crate) const NOT_YET_RECORDED: Self = Self::outcome(
         Level::ERROR,
         "not_yet_recorded",

@@ -49,7 +49,8 @@ pub struct Context {
 #[derive(Clone)]
 enum Source {
     Claimed(Arc<dyn AnyClaim>),
-    /// A call that runs unprotected or, with a grant, in a transaction of the caller, so that none of its steps is recorded.
+    /// A call that runs unprotected or, with a grant, in a transaction of the caller, so that none of its
+    /// steps is recorded.
     Unclaimed(AnyCall, Option<Grant>),
 }
 
@@ -111,7 +112,8 @@ impl Context {
         Self { source: Source::Unclaimed(call, grant), within_step: false }
     }
 
-    /// The claim under which the steps are recorded; `None` if the call runs unprotected or in a transaction of the caller.
+    /// The claim under which the steps are recorded; `None` if the call runs unprotected or in a transaction
+    /// of the caller.
     pub(crate) const fn claim(&self) -> Option<&Arc<dyn AnyClaim>> {
         match &self.source {
             Source::Claimed(claim) => Some(claim),

@@ -1,8 +1,8 @@
 //! The third phase: the body runs under its claim.
 //!
-//! Owns how a body is polled beside the renewal of its lease, and every way in which it ends. [`context`] is what it can learn
-//! about its call, [`steps`] are its recovery points. Bodies without a claim run here, too: the store was down and the operation
-//! fails open, or the call has no key.
+//! Owns how a body is polled beside the renewal of its lease, and every way in which it ends. [`context`] is
+//! what it can learn about its call, [`steps`] are its recovery points. Bodies without a claim run here, too:
+//! the store was down and the operation fails open, or the call has no key.
 //!
 //! The functions of this file are compiled for each body. Keep them short.
 
@@ -113,8 +113,8 @@ pub enum Ended<R> {
     TimedOut(Duration),
 }
 
-/// Polls a body and, beside it, what may end it earlier: its timeout, and the loss of its claim. Without a `context`, the body has
-/// no guard.
+/// Polls a body and, beside it, what may end it earlier: its timeout, and the loss of its claim. Without a
+/// `context`, the body has no guard.
 #[expect(clippy::manual_async_fn, reason = "an `async fn` has each argument in its future twice")]
 pub(super) fn drive<B: Future>(
     context: Option<&Context>,
@@ -124,7 +124,8 @@ pub(super) fn drive<B: Future>(
     mut body: Pin<&mut Option<B>>,
 ) -> impl Future<Output = Ended<B::Output>> {
     async move {
-        // Also for a body that is always ready and so uses up its task's budget: tokio's timers are pending then, as tokio's own
+        // Also for a body that is always ready and so uses up its task's budget: tokio's timers are pending
+        // then, as tokio's own
         // `timeout` knows, and it would lose its lease.
         let (mut limit, mut lost) = (pin!(unconstrained(limit(timeout))), pin!(unconstrained(lost)));
         poll_fn(|cx| {
@@ -148,8 +149,8 @@ pub(super) fn drive<B: Future>(
     }
 }
 
-/// Ends when the `timeout` is over, counted from now. It has no timer until it is polled first. No limit if the end is too far away
-/// to have a time: nobody has checked the policy of a call without a key.
+/// Ends when the `timeout` is over, counted from now. It has no timer until it is polled first. No limit if
+/// the end is too far away to have a time: nobody has checked the policy of a call without a key.
 fn limit(timeout: Option<Duration>) -> impl Future<Output = Duration> {
     let end = timeout.and_then(|after| Some((after, Instant::now().checked_add(after)?)));
     async move {

@@ -44,7 +44,8 @@ impl<S> Deref for Claimed<S> {
     }
 }
 
-/// A claim without the type of its store, so that steps, contexts and renewals are not compiled for each store.
+/// A claim without the type of its store, so that steps, contexts and renewals are not compiled for each
+/// store.
 pub(crate) trait AnyClaim: Send + Sync + 'static {
     fn call(&self) -> &Details;
     fn held(&self) -> &Held;
@@ -157,8 +158,8 @@ impl<S: Store> AnyClaim for Claimed<S> {
     }
 }
 
-/// Returns when the claim is certainly held, or known to be lost. It asks the store only if the lease may be over, or the key is in
-/// doubt.
+/// Returns when the claim is certainly held, or known to be lost. It asks the store only if the lease may be
+/// over, or the key is in doubt.
 pub(crate) async fn confirm(claim: &Arc<dyn AnyClaim>) -> Result<(), StoreError> {
     let lease = &claim.held().lease;
     if lease.held_until() > Instant::now() && !lease.is_doubted() {
@@ -169,8 +170,8 @@ pub(crate) async fn confirm(claim: &Arc<dyn AnyClaim>) -> Result<(), StoreError>
     Box::pin(renew_before_start(claim, until)).await
 }
 
-/// Renews the claim before its body or a step starts, because its answer was late or its lease may be over. The claim may
-/// be lost then.
+/// Renews the claim before its body or a step starts, because its answer was late or its lease may be over.
+/// The claim may be lost then.
 pub(super) async fn renew_before_start(claim: &Arc<dyn AnyClaim>, until: Instant) -> Result<(), StoreError> {
     let lease = &claim.held().lease;
     let mut pauses = backoff().build();

@@ -1,9 +1,9 @@
 //! The second phase: how a call gets the right to run its body, or a result or an error instead.
 //!
-//! Owns the claim with its retries, what its answer means for the call, what a call does while another one is in flight, and the
-//! rule that a claim whose answer nobody awaits any more, or never came, is released: no body began, and after the lease the next
-//! call would take it for a crash. [`waiters`] reads a key for all who wait for it, and [`claimed`] is what a granted claim
-//! consists of.
+//! Owns the claim with its retries, what its answer means for the call, what a call does while another one is
+//! in flight, and the rule that a claim whose answer nobody awaits any more, or never came, is released: no
+//! body began, and after the lease the next call would take it for a crash. [`waiters`] reads a key for all
+//! who wait for it, and [`claimed`] is what a granted claim consists of.
 
 pub(super) mod claimed;
 pub(super) mod waiters;
@@ -168,7 +168,8 @@ struct NoAnswer {
 
 type Answering<S> = Pin<Box<dyn Future<Output = Result<Claiming<S>, NoAnswer>> + Send>>;
 
-/// Sends the claim of one owner until there is an answer, for at most the store timeout after it was first sent.
+/// Sends the claim of one owner until there is an answer, for at most the store timeout after it was first
+/// sent.
 async fn claim_as<S: Store>(call: Arc<Call<S>>, owner: Owner, sent: Sent) -> Result<Claiming<S>, NoAnswer> {
     // Boxed, because it is rare and every call has room for this future.
     let mut retries: Option<Box<Retries>> = None;
@@ -179,8 +180,8 @@ async fn claim_as<S: Store>(call: Arc<Call<S>>, owner: Owner, sent: Sent) -> Res
         time.store_answered::<S, _, _>(&call.key, "claim", &answer);
         match answer {
             Ok(ClaimAnswer::Granted(grant)) => return Ok(Ok(Attempt::new(&call, owner, grant, sent))),
-            // The doubt may be about this claim: granted, its answer lost, its lease over. Then no body began, and it is
-            // given back.
+            // The doubt may be about this claim: granted, its answer lost, its lease over. Then no body
+            // began, and it is given back.
             Ok(ClaimAnswer::InDoubt) if let Some(retries) = retries.take() => {
                 return Err(NoAnswer { error: retries.first_error, may_be_granted: true });
             }
@@ -228,8 +229,8 @@ impl<S: Store> Drop for UnansweredClaim<'_, S> {
     }
 }
 
-/// Finds out what was granted to a call that went away, and releases it, also after an outage of the store. `answering` is `None`
-/// if the last answer left open whether the claim was granted.
+/// Finds out what was granted to a call that went away, and releases it, also after an outage of the store.
+/// `answering` is `None` if the last answer left open whether the claim was granted.
 async fn give_back<S: Store>(call: Arc<Call<S>>, owner: Owner, answering: Option<Answering<S>>) {
     if let Some(answering) = answering {
         let answer = timeout(call.policy.store_timeout, answering).await;

@@ -1,4 +1,5 @@
-//! The lease of one attempt: until when it is certainly held, whether it is lost, and its renewal in the call's own task.
+//! The lease of one attempt: until when it is certainly held, whether it is lost, and its renewal in the
+//! call's own task.
 //!
 //! The call's task and the renewal thread share it; both note the store's answers here. The times of a lease, each counted from
 //! when the last confirmed request was sent:
@@ -174,8 +175,8 @@ impl Lease {
     }
 }
 
-/// Renews the lease of one attempt in the caller's own task, whenever it is due; ends when the lease is lost. It has no timer until
-/// it is polled first, when the body is pending.
+/// Renews the lease of one attempt in the caller's own task, whenever it is due; ends when the lease is lost.
+/// It has no timer until it is polled first, when the body is pending.
 pub(crate) async fn renewed_until_lost(claim: Arc<dyn AnyClaim>) {
     let (lease, process) = (&claim.held().lease, &claim.call().process);
     let lost = poll_fn(|cx| {

@@ -64,8 +64,8 @@ impl Operation {
         Self { scope, fingerprint: None, policy: SharedPolicy::without_settings(), rules: () }
     }
 
-    /// The operation of an annotated function. `receiver` is the compiler's name of the type of its `self`, and `inside` a value
-    /// whose type is defined in the function.
+    /// The operation of an annotated function. `receiver` is the compiler's name of the type of its `self`,
+    /// and `inside` a value whose type is defined in the function.
     #[doc(hidden)]
     pub fn at<T>(site: &'static Site, receiver: Option<&'static str>, inside: &T) -> Self {
         let scope = site.scope(receiver, type_name_of_val(inside));

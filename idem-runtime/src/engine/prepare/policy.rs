@@ -1,5 +1,5 @@
-//! The policy of an operation: the settings that do not depend on the types of its results, their check, and when the next
-//! attempt is due.
+//! The policy of an operation: the settings that do not depend on the types of its results, their check, and
+//! when the next attempt is due.
 //!
 //! The policy of an annotated function is a constant of its [`Site`](super::site::Site) as far as its values are literals,
 //! so it is checked at compile time. A value that is computed makes a policy of one call, which is checked with the call.

@@ -25,8 +25,8 @@ pub struct Site {
     runs: bool,
     pub(super) policy: Policy,
     pub(super) fault: Option<&'static str>,
-    /// The scope for the first type, which is usually the only one, and the compiler's name of that type; empty without a
-    /// receiver. Further types of a trait's method make their scope at each call.
+    /// The scope for the first type, which is usually the only one, and the compiler's name of that type;
+    /// empty without a receiver. Further types of a trait's method make their scope at each call.
     first: OnceLock<(&'static str, ScopeOfSite)>,
 }
 
@@ -40,7 +40,8 @@ static DEFAULT_SCOPES: LazyLock<Mutex<HashMap<Arc<str>, Owner>>> = LazyLock::new
 type Owner = (&'static Site, &'static str);
 
 impl Site {
-    /// A function. `scope` is what its attribute sets; `runs` is `false` for code that only names the records of the function.
+    /// A function. `scope` is what its attribute sets; `runs` is `false` for code that only names the records
+    /// of the function.
     #[must_use]
     #[track_caller]
     pub const fn new(

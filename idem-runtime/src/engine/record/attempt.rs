@@ -90,7 +90,8 @@ impl<S: Store> Attempt<S> {
     /// Whether the body's result is recorded; the attempt has it then.
     pub(crate) fn is_finished<R, T, E>(&mut self, codec: &Codec<R, T, E>, result: &R) -> bool {
         let log = &self.claimed.log;
-        // The cause of the release is decided already, by `recover` or by reading the steps before it, and not by the body's error.
+        // The cause of the release is decided already, by `recover` or by reading the steps before it, and
+        // not by the body's error.
         if log.cause().is_some() {
             return false;
         }
@@ -147,7 +148,8 @@ impl<S: Store> Attempt<S> {
         self.release().await;
     }
 
-    /// Releases the claim of a body that is done without a result, or did not end: it panicked or was dropped.
+    /// Releases the claim of a body that is done without a result, or did not end: it panicked or was
+    /// dropped.
     pub(crate) async fn release(&mut self) {
         let Phase::Releasing(request) = self.phase else { return };
         // Work outside the body learns of the end now, without waiting for the store.

@@ -1,5 +1,5 @@
-//! Work that continues after its caller has gone away or has its value, [`drain`], which waits for it, and the hook for results
-//! that are given up.
+//! Work that continues after its caller has gone away or has its value, [`drain`], which waits for it, and
+//! the hook for results that are given up.
 //!
 //! Owns the counts of such work in this process, and the limits of its time and of the memory that it takes.
 
@@ -44,7 +44,8 @@ pub(crate) enum Work {
     Release,
 }
 
-/// The work that a process has in the background: how much there is, and how much more may wait for its store.
+/// The work that a process has in the background: how much there is, and how much more may wait for its
+/// store.
 pub(crate) struct Background {
     /// Of each kind of [`Work`].
     counts: [AtomicUsize; 3],

@@ -1,5 +1,5 @@
-//! The codec of an operation: which of its results are recorded, as which bytes, how recorded bytes come back, and which types
-//! may be results.
+//! The codec of an operation: which of its results are recorded, as which bytes, how recorded bytes come
+//! back, and which types may be results.
 //!
 //! It consists of function pointers, which its constructors take from the types of the results. So only the constructors
 //! need bounds on those types, and the code that uses a codec is not generic over a trait.
@@ -21,8 +21,8 @@ use crate::error::Error;
 use idem_core::protocol::{Replay, StoredResult, Tombstone, Verdict};
 
 /// How the results `R` of a function are recorded, which are a `Result<T, E>`: made by [`codec`] and, for an
-/// [`Operation`](crate::Operation), by [`terminal`](crate::Operation::terminal), [`record_if`](crate::Operation::record_if)
-/// and [`retry_after_error`](crate::Operation::retry_after_error).
+/// [`Operation`](crate::Operation), by [`terminal`](crate::Operation::terminal),
+/// [`record_if`](crate::Operation::record_if) and [`retry_after_error`](crate::Operation::retry_after_error).
 pub struct Codec<R, T, E> {
     as_result: fn(&R) -> Result<&T, &E>,
     from_result: fn(Result<T, E>) -> R,

@@ -1,8 +1,9 @@
-//! Recording a result under a claim: while its caller waits, and after its caller has the value or has gone away, as long as no
-//! other call has taken over.
+//! Recording a result under a claim: while its caller waits, and after its caller has the value or has gone
+//! away, as long as no other call has taken over.
 //!
-//! Owns the request, its retries and how long they continue, and the tombstone of a result that is too large for the store. A
-//! completion also counts after its lease, so the body need not run again after an outage that is longer than a lease.
+//! Owns the request, its retries and how long they continue, and the tombstone of a result that is too large
+//! for the store. A completion also counts after its lease, so the body need not run again after an outage
+//! that is longer than a lease.
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
-//! What a caller can learn about a call it made: whether its body ran or its result was replayed, and each event on the way.
+//! What a caller can learn about a call it made: whether its body ran or its result was replayed, and each
+//! event on the way.
 //!
-//! Owns the observers of a task, and the vocabulary between the engine and code that makes calls for others: see
-//! [`observer`](crate::observer). The engine reports to them; nothing here decides anything.
+//! Owns the observers of a task, and the vocabulary between the engine and code that makes calls for others:
+//! see [`observer`](crate::observer). The engine reports to them; nothing here decides anything.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,7 +1,7 @@
 //! Recovery points: steps of a body whose results are recorded under its key and returned to a rerun.
 //!
-//! Owns what a step does. It knows the claim only as [`AnyClaim`], so that nothing here is compiled for each store, and
-//! little for each body.
+//! Owns what a step does. It knows the claim only as [`AnyClaim`], so that nothing here is compiled for each
+//! store, and little for each body.
 
 mod log;
 mod name;

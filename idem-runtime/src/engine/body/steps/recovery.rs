@@ -92,8 +92,8 @@ fn unused(claim: &dyn AnyClaim, source: StoreError) -> Error {
     error
 }
 
-/// Returns what the body returns instead, if it must not start after `recover` found nothing. `recover` may have taken longer than
-/// the lease, and the attempts may be used up.
+/// Returns what the body returns instead, if it must not start after `recover` found nothing. `recover` may
+/// have taken longer than the lease, and the attempts may be used up.
 pub(crate) async fn refusal() -> Option<Error> {
     let claim = context()?.claim().cloned()?;
     if let Err(source) = claimed::confirm(&claim).await {
