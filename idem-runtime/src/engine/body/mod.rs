@@ -125,8 +125,7 @@ pub(super) fn drive<B: Future>(
 ) -> impl Future<Output = Ended<B::Output>> {
     async move {
         // Also for a body that is always ready and so uses up its task's budget: tokio's timers are pending
-        // then, as tokio's own
-        // `timeout` knows, and it would lose its lease.
+        // then, as tokio's own `timeout` knows, and it would lose its lease.
         let (mut limit, mut lost) = (pin!(unconstrained(limit(timeout))), pin!(unconstrained(lost)));
         poll_fn(|cx| {
             let _entered = span.enter();
