@@ -8,7 +8,6 @@ use std::time::Duration;
 #[cfg(feature = "metrics")]
 use tokio::time::Instant;
 use tracing::Level;
-use tracing::field::{debug, display};
 
 use crate::error::StoreError;
 use idem_core::RecordKey;
@@ -197,10 +196,10 @@ pub(crate) fn event(key: &RecordKey, event: &Event<'_>, attempt: u32) {
                 key = %Shown(key),
                 attempt,
                 step = event.step,
-                reason = event.reason.map(display),
-                error = event.error.map(display),
+                reason = event.reason.map(tracing::field::display),
+                error = event.error.map(tracing::field::display),
                 waited_ms = event.waited.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
-                timeout = event.timeout.map(debug),
+                timeout = event.timeout.map(tracing::field::debug),
                 "{}",
                 event.text
             )
