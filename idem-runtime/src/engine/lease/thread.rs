@@ -223,4 +223,18 @@ mod tests {
         assert_eq!(thread.take_due(Instant::now()).1, None);
         assert!(woken_for(claimed(30).await).1, "it waits for nothing else");
     }
+
+    #[tokio::test]
+    async fn a_renewal_that_ends_after_its_call_does_not_change_the_next_lease_in_its_place() {
+        let process = Process::current();
+        let watched = Watched { running: true, ..Watched::default() };
+        let thread = Renewals { watched: Mutex::new(watched), earlier: Notify::new() };
+        let first = claimed(1).await;
+        let key = thread.watch(&process, first.clone());
+        thread.watched().claims.remove(key);
+        assert_eq!(thread.watch(&process, claimed(30).await), key);
+        let due = thread.watched().claims[key].0;
+        thread.watch_again(key, &first);
+        assert_eq!(thread.watched().claims[key].0, due);
+    }
 }
