@@ -14,7 +14,7 @@ use idem_core::protocol::Fingerprint;
 use idem_core::transaction::{Carries, RecordsIn, TransactionStore};
 use idem_core::{RecordKey, Store};
 
-pub use crate::engine::{Codec, Operation, Policy, Recordable, Site, codec};
+pub use crate::engine::{Codec, Operation, Policy, Recordable, RetryAfter, Site, codec};
 pub use crate::fingerprint::{FingerprintError, fingerprint};
 pub use as_store::{AsStore, store, via};
 pub use idem_core::protocol::OnCrash;
@@ -30,7 +30,7 @@ pub type KeyOfCall = Result<RecordKey, Error>;
 ///
 /// Why the call would have no record.
 pub fn key_of_call(operation: Operation, key: KeyBuilder) -> KeyOfCall {
-    operation.record_of(key.finish())
+    operation.record_of(key.finish()).map(|(key, _)| key)
 }
 
 /// Makes one call of an annotated function. The generated code pins `body`; it is dropped as soon as it is done or its
@@ -69,11 +69,10 @@ where
     B: Future<Output = R>,
 {
     Box::pin(async move {
-        if key.is_unguarded() {
-            let observer = engine::Observation::current();
-            engine::unguarded(engine::without_key(&operation, &codec, observer, body)).await
+        if key.unguarded {
+            engine::without_key(&operation, &codec, engine::Observation::current(), body).await
         } else {
-            run(codec, operation, store, key.into_builder(), fingerprint, body).await
+            run(codec, operation, store, key.key, fingerprint, body).await
         }
     })
 }
@@ -105,11 +104,8 @@ where
     P: Carries<S, V, Connection = C>,
 {
     let key = key.into();
-    let call = if key.is_unguarded() {
-        None
-    } else {
-        Some(Call::new(operation.with_fingerprint(fingerprint), store, key.finish()))
-    };
+    let call =
+        (!key.unguarded).then(|| Call::new(operation.with_fingerprint(fingerprint), store, key.key.finish()));
     Box::pin(engine::enter_transaction(call, codec, carrier)).await
 }
 
@@ -144,10 +140,10 @@ where
     B: Future<Output = R> + Send + 'static,
 {
     let key = key.into();
-    if key.is_unguarded() {
-        engine::unguarded(engine::run_detached_without_key(operation, codec, body)).await
+    if key.unguarded {
+        engine::run_detached_without_key(operation, codec, body).await
     } else {
-        let call = Call::new(operation.with_fingerprint(fingerprint), store, key.finish());
+        let call = Call::new(operation.with_fingerprint(fingerprint), store, key.key.finish());
         engine::run_detached(call, codec, body).await
     }
 }

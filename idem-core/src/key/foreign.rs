@@ -3,8 +3,6 @@
 //! Stored records are found by these texts, so none of them may ever change, even if the crate changes what it prints.
 
 #[allow(unused_imports, reason = "which of them are used depends on the features")]
-use super::part::decimal;
-#[allow(unused_imports, reason = "which of them are used depends on the features")]
 use super::{KeyBuilder, KeyPart};
 
 #[cfg(feature = "uuid")]
@@ -63,8 +61,10 @@ impl KeyPart for ulid::Ulid {
 #[cfg(feature = "rust_decimal")]
 impl KeyPart for rust_decimal::Decimal {
     fn render(&self, key: &mut KeyBuilder) {
-        // Digits, `-` and `.` need no encoding.
-        decimal(key, self.normalize());
+        use std::fmt::Write as _;
+
+        // Digits, `-` and `.` need no encoding, and writing to a `String` cannot fail.
+        let _ = write!(key.text, "{}", self.normalize());
     }
 }
 

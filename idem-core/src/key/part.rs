@@ -1,7 +1,6 @@
 //! Which types can be part of a key.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 use std::num::NonZero;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -82,7 +81,8 @@ macro_rules! integers {
     ($($ty:ty)*) => {$(
         impl KeyPart for $ty {
             fn render(&self, key: &mut KeyBuilder) {
-                decimal(key, *self);
+                // Digits and `-` need no encoding.
+                key.text.push_str(itoa::Buffer::new().format(*self));
             }
         }
 
@@ -95,11 +95,6 @@ macro_rules! integers {
 }
 
 integers!(u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize);
-
-pub(super) fn decimal(key: &mut KeyBuilder, number: impl std::fmt::Display) {
-    // Digits and `-` need no encoding, and writing to a `String` cannot fail.
-    let _ = write!(key.text, "{number}");
-}
 
 impl KeyPart for bool {
     fn render(&self, key: &mut KeyBuilder) {

@@ -201,42 +201,42 @@ fn operation(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     ];
     for (name, length) in lengths {
         match length {
-            Some(Length::Known(known)) => constant.push(setting(name, &duration(*known))),
+            Some(Length::Known(known)) if name == "timeout" => {
+                constant.push(field(name, &some(&duration(*known))));
+            }
+            Some(Length::Known(known)) => constant.push(field(name, &duration(*known))),
             Some(Length::Computed(value)) => computed.push(setting(name, value)),
             None => {}
         }
     }
-    let none = quote_spanned!(span=> ::core::option::Option::None);
+    let mut pace = |shortest: Duration, longest: TokenStream| {
+        let shortest = duration(shortest);
+        let pace = quote_spanned!(span=> #runtime::RetryAfter::between(#shortest, #longest));
+        constant.push(field("retry_after", &some(&pace)));
+    };
     match options.retry_after.as_deref() {
-        Some(Pace::Known(known)) => {
-            let known = duration(*known);
-            constant.push(quote_spanned!(span=> .retry_after(#known, #none)));
-        }
-        Some(Pace::Backoff(shortest, longest)) => {
-            let (shortest, longest) = (duration(*shortest), duration(*longest));
-            let longest = quote_spanned!(span=> ::core::option::Option::Some(#longest));
-            constant.push(quote_spanned!(span=> .retry_after(#shortest, #longest)));
-        }
+        Some(Pace::Known(known)) => pace(*known, quote_spanned!(span=> ::core::option::Option::None)),
+        Some(Pace::Backoff(shortest, longest)) => pace(*shortest, some(&duration(*longest))),
         Some(Pace::Computed(value)) => computed.push(setting("retry_after", value)),
         Some(Pace::By(_)) | None => {}
     }
     match options.on_crash.as_deref() {
-        Some(OnCrash::Rerun) => constant.push(quote_spanned!(span=> .on_crash(#runtime::OnCrash::Rerun))),
-        Some(OnCrash::InDoubt) => constant.push(quote_spanned!(span=> .on_crash(#runtime::OnCrash::InDoubt))),
+        Some(OnCrash::Rerun) => constant.push(quote_spanned!(span=> on_crash: #runtime::OnCrash::Rerun)),
+        Some(OnCrash::InDoubt) => constant.push(quote_spanned!(span=> on_crash: #runtime::OnCrash::InDoubt)),
         None => {}
     }
-    if let Some(Attempts(number)) = &options.max_attempts {
-        let is_literal = matches!(number, Expr::Lit(_));
-        let settings = if is_literal { &mut constant } else { &mut computed };
-        settings.push(setting("max_attempts", number));
+    match &options.max_attempts {
+        Some(Attempts(number @ Expr::Lit(_))) => constant.push(field("max_attempts", &some(number))),
+        Some(Attempts(number)) => computed.push(setting("max_attempts", number)),
+        None => {}
     }
     if options.fail_open.is_present() {
-        constant.push(quote_spanned!(span=> .fail_open()));
+        constant.push(quote_spanned!(span=> fail_open: true));
     }
     if model.recover.is_some() {
-        constant.push(quote_spanned!(span=> .recovering()));
+        constant.push(quote_spanned!(span=> recovers: true));
     }
-    let site = site(model, runtime, "new", &constant);
+    let site = site(model, runtime, true, &constant);
     quote_spanned!(span=> #site #(#computed)*)
 }
 
@@ -245,6 +245,17 @@ fn setting(name: &str, value: &impl ToTokens) -> TokenStream {
     let span = beside(value.span());
     let name = Ident::new(name, span);
     quote_spanned!(span=> .#name(#value))
+}
+
+/// `name: value`, at the location of the value.
+fn field(name: &str, value: &TokenStream) -> TokenStream {
+    let span = beside(value.span());
+    let name = Ident::new(name, span);
+    quote_spanned!(span=> #name: #value)
+}
+
+fn some(value: &impl ToTokens) -> TokenStream {
+    quote_spanned!(Span::mixed_site()=> ::core::option::Option::Some(#value))
 }
 
 fn duration(known: Duration) -> TokenStream {
@@ -261,34 +272,34 @@ fn grouped(number: u128) -> String {
     grouped.collect::<Vec<_>>().join("_")
 }
 
-/// The operation with its scope and these settings. `make` is `new`, or `of_key` for code that only names records.
+/// The operation with its scope and these settings. `runs` is `false` for code that only names records.
 pub(super) fn site(
     model: &Model<'_>,
     runtime: &TokenStream,
-    make: &str,
+    runs: bool,
     settings: &[TokenStream],
 ) -> TokenStream {
     let span = Span::mixed_site();
-    let make = Ident::new(make, span);
-    let policy = quote_spanned!(span=> #runtime::Policy::new() #(#settings)*);
-    let name = LitStr::new(&model.function.signature.ident.unraw().to_string(), span);
-    let place = quote_spanned! {span=>
-        #runtime::Site::#make(
-            ::core::module_path!(), #name, ::core::file!(), ::core::line!(), ::core::column!(), #policy,
-        )
+    let unset = quote_spanned!(span=> #runtime::Policy::new());
+    let policy = match settings {
+        [] => unset,
+        settings => quote_spanned!(span=> #runtime::Policy { #(#settings,)* ..#unset }),
     };
-    let (site, at) = match &model.scope {
-        Scope::Named(name) => {
-            (quote_spanned!(span=> #runtime::Site::scoped(#name, #policy)), quote_spanned!(span=> at))
-        }
-        Scope::OfFunction => (place, quote_spanned!(span=> at)),
-        Scope::OfMethod => (place, quote_spanned!(span=> at_method::<Self, _>)),
+    let name = LitStr::new(&model.function.signature.ident.unraw().to_string(), span);
+    let none = quote_spanned!(span=> ::core::option::Option::None);
+    let (scope, receiver) = match &model.scope {
+        Scope::Named(scope) => (some(scope), none),
+        Scope::OfFunction => (none.clone(), none),
+        Scope::OfMethod => (none, some(&quote_spanned!(span=> ::core::any::type_name::<Self>()))),
+    };
+    let site = quote_spanned! {span=>
+        #runtime::Site::new(#scope, ::core::module_path!(), #name, #runs, #policy,)
     };
     // In a block, because items have no hygiene and the body may have a `SITE`. The type name of the closure shows the
     // runtime which item contains the function; a macro cannot see that.
     quote_spanned! {span=> {
         static SITE: #runtime::Site = #site;
-        #runtime::Operation::#at(&SITE, &|| ())
+        #runtime::Operation::at(&SITE, #receiver, &|| ())
     }}
 }
 

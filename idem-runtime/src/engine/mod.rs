@@ -34,13 +34,13 @@ use std::panic::resume_unwind;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
 use tracing::Instrument;
 
 use crate::error::Error;
 use idem_core::Store;
 
-use body::context::unguarded_frame;
-use body::unprotected::unprotected;
+use body::unprotected;
 use claim::Entry;
 use prepare::call;
 use record::background::{Pending, Work};
@@ -52,19 +52,16 @@ pub use body::context::{
     observe, observed_by, with_deadline,
 };
 pub use body::steps::{MAX_STEP_NAME_BYTES, Recovery, Step, StepName, step};
-pub(crate) use body::unprotected::{unguarded, without_key};
+pub(crate) use body::without_key;
 pub(crate) use prepare::call::Call;
 pub use prepare::operation::{Operation, RulesFor, WithRecover};
-pub use prepare::policy::Policy;
-pub use prepare::retry_pace::RetryAfter;
+pub use prepare::policy::{Policy, RetryAfter};
 pub use prepare::site::Site;
 #[cfg(feature = "catalogue")]
 pub(crate) use prepare::site::scope_of;
 pub use process::Process;
-pub use record::background::{Drained, drain};
-pub use record::codec::{Codec, ResultRules, codec};
-pub use record::late_recording::{LateRecording, Unrecorded};
-pub use record::returns::Recordable;
+pub use record::background::{Drained, LateRecording, Unrecorded, drain};
+pub use record::codec::{Codec, Recordable, ResultRules, codec};
 pub(crate) use transaction::{InTransaction, enter as enter_transaction};
 
 /// One call that has passed all checks, or why it is refused.
@@ -108,14 +105,10 @@ where
         Ok(call) => call,
         Err(error) => return codec.refusal(*error),
     };
-    let (runtime, operation) = (call.runtime.clone(), call.key.scope().clone());
-    let pending = Pending::new(&call.process, Work::Body);
-    let task = async move {
-        let _pending = pending;
-        run(Ok(call), codec, pin!(Some(body))).await
-    };
-    let ended = runtime.spawn(task.in_current_span()).await;
-    ended.unwrap_or_else(|failure| codec.refusal(not_run(operation.as_str(), failure)))
+    let (runtime, process, operation) =
+        (call.runtime.clone(), call.process.clone(), call.key.scope().clone());
+    let call = async move { run(Ok(call), codec, pin!(Some(body))).await };
+    detached(&runtime, &process, operation.as_str(), codec, call).await
 }
 
 /// As [`run_detached`], for a call whose key is missing: the body runs without a claim.
@@ -135,19 +128,25 @@ where
         Err(error) => return codec.refusal(error),
     };
     let (name, observer) = (operation.name().to_owned(), Observation::current());
-    let pending = Pending::new(&process::Process::current(), Work::Body);
-    let task = async move {
-        let _pending = pending;
-        unguarded_frame(without_key(&operation, &codec, observer, pin!(Some(body)))).await
-    };
-    let ended = runtime.spawn(task.in_current_span()).await;
-    ended.unwrap_or_else(|failure| codec.refusal(not_run(&name, failure)))
+    let call = async move { without_key(&operation, &codec, observer, pin!(Some(body))).await };
+    detached(&runtime, &Process::current(), &name, codec, call).await
 }
 
-/// The error for a task that did not end. A panic goes on in the caller.
-fn not_run(operation: &str, failure: tokio::task::JoinError) -> Error {
-    match failure.try_into_panic() {
+/// Makes a call in a separate task. A panic goes on in the caller.
+async fn detached<R: Send + 'static, T, E>(
+    runtime: &Handle,
+    process: &Process,
+    operation: &str,
+    codec: Codec<R, T, E>,
+    call: impl Future<Output = R> + Send + 'static,
+) -> R {
+    let pending = Pending::new(process, Work::Body);
+    let task = async move {
+        let _pending = pending;
+        call.await
+    };
+    runtime.spawn(task.in_current_span()).await.unwrap_or_else(|failure| match failure.try_into_panic() {
         Ok(payload) => resume_unwind(payload),
-        Err(_) => Error::configuration(operation, "the runtime was shut down during the call"),
-    }
+        Err(_) => codec.refusal(Error::configuration(operation, "the runtime was shut down during the call")),
+    })
 }

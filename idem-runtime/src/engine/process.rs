@@ -3,12 +3,12 @@
 //!
 //! A program has one. A simulation gives each of its workers one of its own, so that several workers live in one program.
 
+use std::ops::Deref;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 use std::time::Instant;
 
 use crate::engine::lease::thread::Renewals;
-use crate::engine::record::background::Background;
-use crate::engine::record::late_recording::LateRecording;
+use crate::engine::record::background::{Background, LateRecording};
 
 tokio::task_local! {
     static OWN: Arc<State>;
@@ -20,12 +20,13 @@ static SHARED: LazyLock<State> = LazyLock::new(|| State::new(Instant::now()));
 #[derive(Clone)]
 pub struct Process(Option<Arc<State>>);
 
-struct State {
-    background: Background,
-    late_recording: RwLock<LateRecording>,
-    renewals: Renewals,
+/// What is kept for the calls of one process.
+pub struct State {
+    pub(crate) background: Background,
+    pub(crate) late_recording: RwLock<LateRecording>,
+    pub(crate) renewals: Renewals,
     /// The instant from which the common instants of renewal are counted.
-    epoch: Instant,
+    pub(crate) epoch: Instant,
 }
 
 impl State {
@@ -69,27 +70,15 @@ impl Process {
         if self.is_simulated() { tokio::time::Instant::now().into_std() } else { Instant::now() }
     }
 
-    fn state(&self) -> &State {
-        self.0.as_deref().unwrap_or_else(|| &SHARED)
-    }
-
-    pub(crate) fn epoch(&self) -> Instant {
-        self.state().epoch
-    }
-
-    pub(crate) fn background(&self) -> &Background {
-        &self.state().background
-    }
-
-    pub(crate) fn renewals(&self) -> &Renewals {
-        &self.state().renewals
-    }
-
     pub(crate) fn late_recording(&self) -> LateRecording {
-        self.state().late_recording.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.late_recording.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
 
-    pub(crate) fn set_late_recording(&self, settings: LateRecording) {
-        *self.state().late_recording.write().unwrap_or_else(PoisonError::into_inner) = settings;
+impl Deref for Process {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        self.0.as_deref().unwrap_or_else(|| &SHARED)
     }
 }

@@ -7,241 +7,208 @@ use std::time::Duration;
 
 #[cfg(feature = "metrics")]
 use tokio::time::Instant;
+use tracing::Level;
 
-use crate::engine::record::encoding::NotEncoded;
 use crate::error::StoreError;
 use idem_core::RecordKey;
 
 /// What happened to a call.
 #[derive(Clone, Copy)]
-pub(crate) enum Event<'a> {
-    /// The key is this call's; its body starts.
-    Claimed,
-    /// As `Claimed`, after a run that began and did not end.
-    Recovered,
-    /// The result was recorded.
-    Completed,
-    /// The body ended, and its result cannot be kept: a duplicate does not get it.
-    NotStored(&'a NotEncoded),
-    /// The result was encoded, but the encoded bytes do not decode.
-    NotReplayable(&'a str),
-    /// The claim was released, and the key is free again.
-    Released,
-    /// A recorded result was returned.
-    Replayed,
-    /// A step of this name was recorded.
-    StepRecorded(&'a str),
-    /// A step of this name returned what an earlier run recorded.
-    StepReplayed(&'a str),
-    /// A step of this name ended, and its value cannot be kept: a later run does not get it.
-    StepNotStored(&'a str, &'a NotEncoded),
-    /// The value of a step of this name was encoded, but the encoded bytes do not decode.
-    StepNotReplayable(&'a str, &'a str),
-    /// A step of this name ended and could not be recorded.
-    StepUnrecorded(&'a str, &'a StoreError),
-    /// The recorded steps of earlier runs could not be read.
-    StepsUnread(&'a StoreError),
-    /// `recover` found the result of an earlier run; the body does not run.
-    Found,
-    /// Another call has the key.
-    Busy,
-    /// The last attempt failed, and the next is not due.
-    NotDue,
-    /// This call waited for another, this long.
-    Waited(Duration),
-    /// The key belongs to other arguments.
-    Mismatch,
-    /// The attempts ran out.
-    Exhausted,
-    /// The body took longer than its timeout and was dropped.
-    TimedOut(Duration),
-    /// The claim was lost while the body ran.
-    LeaseLost,
-    /// The key is in doubt.
-    InDoubt,
-    /// Another call found this worker's lease lapsed, and the key is in doubt. The worker is alive and continues.
-    HeldInDoubt,
-    /// The lease could not be renewed this time.
-    RenewalFailed(&'a StoreError),
-    /// The claim could not be released this time; at the latest it ends with its lease.
-    ReleaseFailed(&'a StoreError),
-    /// The body ended and its result is not recorded yet; its caller gets the result, and recording continues.
-    NotYetRecorded(&'a StoreError),
-    /// A result was recorded after its caller had it.
-    RecordedLate,
-    /// The body ended and its result could not be recorded.
-    Unrecorded(Option<&'a StoreError>),
-    /// The recorded result does not decode into the return type.
-    Undecodable(&'a str),
-    /// The store failed, so the call was refused.
-    StoreFailed(&'a StoreError),
-    /// The store failed, so the body runs unprotected.
-    Unprotected(&'a StoreError),
+pub(crate) struct Event<'a> {
+    level: Level,
+    /// The stable name, in events and metrics.
+    pub(crate) name: &'static str,
+    text: &'static str,
+    /// Whether the span of the call records its name.
+    pub(crate) is_outcome: bool,
+    step: Option<&'a str>,
+    reason: Option<&'a dyn fmt::Display>,
+    error: Option<&'a StoreError>,
+    waited: Option<Duration>,
+    timeout: Option<Duration>,
 }
 
 impl Event<'_> {
-    /// The outcome that the span of the call records, if this event says how the call ended.
-    pub(crate) const fn outcome(self) -> Option<&'static str> {
-        match self {
-            Self::Completed
-            | Self::Released
-            | Self::Replayed
-            | Self::Found
-            | Self::Busy
-            | Self::NotDue
-            | Self::Mismatch
-            | Self::Exhausted
-            | Self::LeaseLost
-            | Self::InDoubt
-            | Self::NotYetRecorded(_)
-            | Self::Unrecorded(_)
-            | Self::Undecodable(_)
-            | Self::StoreFailed(_)
-            | Self::Unprotected(_) => Some(self.name()),
-            _ => None,
-        }
+    /// The key is this call's; its body starts.
+    pub(crate) const CLAIMED: Self = Self::new(Level::DEBUG, "claimed", "claimed");
+    /// As `CLAIMED`, after a run that began and did not end.
+    pub(crate) const RECOVERED: Self =
+        Self::new(Level::WARN, "recovered", "took over from an attempt that ended without a result");
+    /// The result was recorded.
+    pub(crate) const COMPLETED: Self = Self::outcome(Level::DEBUG, "completed", "result recorded");
+    /// The body ended, and its result cannot be kept, for this reason: a duplicate does not get it.
+    pub(crate) const NOT_STORED: Self = Self::new(
+        Level::WARN,
+        "not_stored",
+        "the result cannot be recorded; duplicates get `result_not_stored`",
+    );
+    /// The result was encoded, but the encoded bytes do not decode, for this reason.
+    pub(crate) const NOT_REPLAYABLE: Self = Self::new(
+        Level::WARN,
+        "not_replayable",
+        "the result does not decode from what it was encoded to; duplicates will get `undecodable`",
+    );
+    /// The claim was released, and the key is free again.
+    pub(crate) const RELEASED: Self =
+        Self::outcome(Level::DEBUG, "released", "the body failed; released for a retry");
+    /// A recorded result was returned.
+    pub(crate) const REPLAYED: Self = Self::outcome(Level::DEBUG, "replayed", "replayed the recorded result");
+    /// A step of this name was recorded.
+    pub(crate) const STEP_RECORDED: Self = Self::new(Level::DEBUG, "step_recorded", "step recorded");
+    /// A step of this name returned what an earlier run recorded.
+    pub(crate) const STEP_REPLAYED: Self =
+        Self::new(Level::DEBUG, "step_replayed", "the step has run before; gave what was recorded");
+    /// A step of this name ended, and its value cannot be kept, for this reason: a later run does not get it.
+    pub(crate) const STEP_NOT_STORED: Self = Self::new(
+        Level::WARN,
+        "step_not_stored",
+        "the step's value cannot be recorded; a later run gets `step_not_stored`",
+    );
+    /// The value of a step of this name was encoded, but the encoded bytes do not decode, for this reason.
+    pub(crate) const STEP_NOT_REPLAYABLE: Self = Self::new(
+        Level::WARN,
+        "step_not_replayable",
+        "the step's value does not decode from what it was encoded to",
+    );
+    /// A step of this name ended and could not be recorded, because of this error.
+    pub(crate) const STEP_UNRECORDED: Self =
+        Self::new(Level::ERROR, "step_unrecorded", "the step ended and could not be recorded");
+    /// The recorded steps of earlier runs could not be read, because of this error.
+    pub(crate) const STEPS_UNREAD: Self =
+        Self::new(Level::WARN, "steps_unread", "the recorded steps could not be read");
+    /// `recover` found the result of an earlier run; the body does not run.
+    pub(crate) const FOUND: Self =
+        Self::outcome(Level::DEBUG, "found", "an earlier run's result was found; the body does not run");
+    /// Another call has the key.
+    pub(crate) const BUSY: Self = Self::outcome(Level::DEBUG, "busy", "in flight elsewhere");
+    /// The last attempt failed, and the next is not due.
+    pub(crate) const NOT_DUE: Self = Self::outcome(Level::DEBUG, "not_due", "not due yet");
+    /// This call waited for another, this long.
+    pub(crate) const WAITED: Self = Self::new(Level::DEBUG, "waited", "waited for the call in flight");
+    /// The key belongs to other arguments.
+    pub(crate) const MISMATCH: Self = Self::outcome(Level::WARN, "mismatch", "same key, other arguments");
+    /// The attempts ran out.
+    pub(crate) const EXHAUSTED: Self = Self::outcome(Level::WARN, "exhausted", "all attempts are used");
+    /// The body took longer than this timeout and was dropped.
+    pub(crate) const TIMED_OUT: Self =
+        Self::new(Level::WARN, "timed_out", "the body took longer than its timeout and was dropped");
+    /// The claim was lost while the body ran.
+    pub(crate) const LEASE_LOST: Self =
+        Self::outcome(Level::ERROR, "lease_lost", "the claim was lost while the body ran");
+    /// The key is in doubt.
+    pub(crate) const IN_DOUBT: Self =
+        Self::outcome(Level::ERROR, "in_doubt", "in doubt: a worker went away; an operator must resolve it");
+    /// Another call found this worker's lease lapsed, and the key is in doubt. The worker is alive and continues.
+    pub(crate) const HELD_IN_DOUBT: Self = Self::new(
+        Level::WARN,
+        "held_in_doubt",
+        "the lease had run out and the key is in doubt; its body is alive and goes on",
+    );
+    /// The lease could not be renewed this time, because of this error.
+    pub(crate) const RENEWAL_FAILED: Self =
+        Self::new(Level::WARN, "renewal_failed", "the lease could not be renewed; trying again");
+    /// The claim could not be released this time, because of this error; at the latest it ends with its
+    /// lease.
+    pub(crate) const RELEASE_FAILED: Self =
+        Self::new(Level::WARN, "release_failed", "the claim could not be given up; its lease will run out");
+    /// The body ended and its result is not recorded yet, because of this error; its caller gets the result,
+    /// and recording continues.
+    pub(crate) const NOT_YET_RECORDED: Self = Self::outcome(
+        Level::ERROR,
+        "not_yet_recorded",
+        "the body succeeded and its result is not recorded yet; recording goes on in the background",
+    );
+    /// A result was recorded after its caller had it.
+    pub(crate) const RECORDED_LATE: Self =
+        Self::new(Level::WARN, "recorded_late", "the result was recorded after its caller had it");
+    /// The body ended and its result could not be recorded, because of this error.
+    pub(crate) const UNRECORDED: Self =
+        Self::outcome(Level::ERROR, "unrecorded", "the body succeeded and its result could not be recorded");
+    /// As `UNRECORDED`, without an error of the store.
+    pub(crate) const SUPERSEDED: Self = Self::outcome(
+        Level::ERROR,
+        "unrecorded",
+        "the body succeeded, but its record is gone or decided otherwise",
+    );
+    /// The recorded result does not decode into the return type, for this reason.
+    pub(crate) const UNDECODABLE: Self = Self::outcome(
+        Level::ERROR,
+        "undecodable",
+        "the recorded result does not decode into the return type",
+    );
+    /// The store failed with this error, so the call was refused.
+    pub(crate) const STORE_FAILED: Self =
+        Self::outcome(Level::WARN, "store_failed", "the store failed; the body did not run");
+    /// The store failed with this error, so the body runs unprotected.
+    pub(crate) const UNPROTECTED: Self =
+        Self::outcome(Level::WARN, "unprotected", "the store failed; running unprotected");
+
+    const fn new(level: Level, name: &'static str, text: &'static str) -> Self {
+        let (is_outcome, step, reason, error, waited, timeout) = (false, None, None, None, None, None);
+        Self { level, name, text, is_outcome, step, reason, error, waited, timeout }
     }
 
-    /// The stable name of the event, in events and metrics.
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Claimed => "claimed",
-            Self::Recovered => "recovered",
-            Self::Completed => "completed",
-            Self::NotStored(_) => "not_stored",
-            Self::NotReplayable(_) => "not_replayable",
-            Self::Released => "released",
-            Self::Replayed => "replayed",
-            Self::StepRecorded(_) => "step_recorded",
-            Self::StepReplayed(_) => "step_replayed",
-            Self::StepNotStored(..) => "step_not_stored",
-            Self::StepNotReplayable(..) => "step_not_replayable",
-            Self::StepUnrecorded(..) => "step_unrecorded",
-            Self::StepsUnread(_) => "steps_unread",
-            Self::Found => "found",
-            Self::Busy => "busy",
-            Self::NotDue => "not_due",
-            Self::Waited(_) => "waited",
-            Self::Mismatch => "mismatch",
-            Self::Exhausted => "exhausted",
-            Self::TimedOut(_) => "timed_out",
-            Self::LeaseLost => "lease_lost",
-            Self::InDoubt => "in_doubt",
-            Self::HeldInDoubt => "held_in_doubt",
-            Self::RenewalFailed(_) => "renewal_failed",
-            Self::ReleaseFailed(_) => "release_failed",
-            Self::NotYetRecorded(_) => "not_yet_recorded",
-            Self::RecordedLate => "recorded_late",
-            Self::Unrecorded(_) => "unrecorded",
-            Self::Undecodable(_) => "undecodable",
-            Self::StoreFailed(_) => "store_failed",
-            Self::Unprotected(_) => "unprotected",
-        }
+    /// One that says how the call ended.
+    const fn outcome(level: Level, name: &'static str, text: &'static str) -> Self {
+        Self { is_outcome: true, ..Self::new(level, name, text) }
+    }
+}
+
+impl<'a> Event<'a> {
+    pub(crate) const fn of_step(self, name: &'a str) -> Self {
+        Self { step: Some(name), ..self }
+    }
+
+    pub(crate) const fn because(self, reason: &'a dyn fmt::Display) -> Self {
+        Self { reason: Some(reason), ..self }
+    }
+
+    pub(crate) const fn by(self, error: &'a StoreError) -> Self {
+        Self { error: Some(error), ..self }
+    }
+
+    pub(crate) const fn waited(self, time: Duration) -> Self {
+        Self { waited: Some(time), ..self }
+    }
+
+    pub(crate) const fn after(self, timeout: Duration) -> Self {
+        Self { timeout: Some(timeout), ..self }
     }
 }
 
 /// Emits an event, and counts it if metrics are on.
-pub(crate) fn event(key: &RecordKey, event: Event<'_>, attempt: u32) {
+pub(crate) fn event(key: &RecordKey, event: &Event<'_>, attempt: u32) {
     #[cfg(feature = "metrics")]
-    count(key, event);
+    {
+        let operation = label(key);
+        metrics::counter!("idem_events_total", "operation" => operation.clone(), "event" => event.name)
+            .increment(1);
+        if let Some(time) = event.waited {
+            metrics::histogram!("idem_wait_seconds", "operation" => operation).record(time);
+        }
+    }
     macro_rules! say {
-        ($level:ident, $text:literal $(, $($field:tt)*)?) => {
+        ($level:ident) => {
             tracing::$level!(
                 target: "idem",
-                event = event.name(),
+                event = event.name,
                 operation = key.scope().as_str(),
                 key = %Shown(key),
                 attempt,
-                $($($field)*,)?
-                $text
+                step = event.step,
+                reason = event.reason.map(tracing::field::display),
+                error = event.error.map(tracing::field::display),
+                waited_ms = event.waited.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+                timeout = event.timeout.map(tracing::field::debug),
+                "{}",
+                event.text
             )
         };
     }
-    match event {
-        Event::Claimed => say!(debug, "claimed"),
-        Event::Recovered => say!(warn, "took over from an attempt that ended without a result"),
-        Event::Completed => say!(debug, "result recorded"),
-        Event::NotStored(reason) => {
-            say!(warn, "the result cannot be recorded; duplicates get `result_not_stored`", reason = %reason);
-        }
-        Event::NotReplayable(reason) => {
-            say!(
-                warn,
-                "the result does not decode from what it was encoded to; duplicates will get `undecodable`",
-                reason
-            );
-        }
-        Event::Released => say!(debug, "the body failed; released for a retry"),
-        Event::Replayed => say!(debug, "replayed the recorded result"),
-        Event::StepRecorded(step) => say!(debug, "step recorded", step),
-        Event::StepReplayed(step) => say!(debug, "the step has run before; gave what was recorded", step),
-        Event::StepNotStored(step, reason) => {
-            say!(warn, "the step's value cannot be recorded; a later run gets `step_not_stored`", step, reason = %reason);
-        }
-        Event::StepNotReplayable(step, reason) => {
-            say!(warn, "the step's value does not decode from what it was encoded to", step, reason);
-        }
-        Event::StepUnrecorded(step, error) => {
-            say!(error, "the step ended and could not be recorded", step, error = %error);
-        }
-        Event::StepsUnread(error) => {
-            say!(warn, "the recorded steps could not be read", error = %error);
-        }
-        Event::Found => say!(debug, "an earlier run's result was found; the body does not run"),
-        Event::Busy => say!(debug, "in flight elsewhere"),
-        Event::NotDue => say!(debug, "not due yet"),
-        Event::Waited(time) => {
-            say!(
-                debug,
-                "waited for the call in flight",
-                waited_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-            );
-        }
-        Event::Mismatch => say!(warn, "same key, other arguments"),
-        Event::Exhausted => say!(warn, "all attempts are used"),
-        Event::TimedOut(after) => {
-            say!(warn, "the body took longer than its timeout and was dropped", timeout = ?after);
-        }
-        Event::LeaseLost => say!(error, "the claim was lost while the body ran"),
-        Event::InDoubt => say!(error, "in doubt: a worker went away; an operator must resolve it"),
-        Event::HeldInDoubt => {
-            say!(warn, "the lease had run out and the key is in doubt; its body is alive and goes on");
-        }
-        Event::RenewalFailed(error) => {
-            say!(warn, "the lease could not be renewed; trying again", error = %error);
-        }
-        Event::ReleaseFailed(error) => {
-            say!(warn, "the claim could not be given up; its lease will run out", error = %error);
-        }
-        Event::NotYetRecorded(error) => {
-            say!(
-                error,
-                "the body succeeded and its result is not recorded yet; recording goes on in the background",
-                error = %error
-            );
-        }
-        Event::RecordedLate => say!(warn, "the result was recorded after its caller had it"),
-        Event::Unrecorded(Some(error)) => {
-            say!(error, "the body succeeded and its result could not be recorded", error = %error);
-        }
-        Event::Unrecorded(None) => {
-            say!(error, "the body succeeded, but its record is gone or decided otherwise");
-        }
-        Event::Undecodable(reason) => {
-            say!(error, "the recorded result does not decode into the return type", reason);
-        }
-        Event::StoreFailed(error) => say!(warn, "the store failed; the body did not run", error = %error),
-        Event::Unprotected(error) => say!(warn, "the store failed; running unprotected", error = %error),
-    }
-}
-
-#[cfg(feature = "metrics")]
-fn count(key: &RecordKey, event: Event<'_>) {
-    let operation = label(key);
-    metrics::counter!("idem_events_total", "operation" => operation.clone(), "event" => event.name())
-        .increment(1);
-    if let Event::Waited(time) = event {
-        metrics::histogram!("idem_wait_seconds", "operation" => operation).record(time);
+    match event.level {
+        Level::DEBUG => say!(debug),
+        Level::WARN => say!(warn),
+        _ => say!(error),
     }
 }
 

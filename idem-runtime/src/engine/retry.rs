@@ -115,11 +115,20 @@ where
         sleep(pauses.next().unwrap_or(LEAST_TIMEOUT).min(left)).await;
         let left = end.saturating_duration_since(Instant::now());
         let patience = left.max(LEAST_TIMEOUT).min(most);
-        match timeout(patience, send()).await.unwrap_or_else(|_| Err(unanswered(what, patience))) {
+        match answered(what, patience, send()).await {
             Ok(answer) => return Ok(answer),
             Err(failed) => error = failed,
         }
     }
+}
+
+/// The answer to a request, or the error for a store that does not give one within `patience`.
+pub(crate) async fn answered<T>(
+    what: &str,
+    patience: Duration,
+    request: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    within(patience, request).await.unwrap_or_else(|_| Err(unanswered(what, patience)))
 }
 
 /// The error for a store that did not answer in time.

@@ -3,25 +3,22 @@
 //! Owns the order of actions in the caller's transaction. There is no lease to renew and no work in the background:
 //! what is not committed did not happen.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::future::pending;
+use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use backon::BackoffBuilder;
-use futures_util::future::poll_fn;
 use tokio::time::{Instant, sleep};
 use tracing::Instrument;
 
 use crate::engine::Prepared;
-use crate::engine::body::Ended;
-use crate::engine::body::context::{CallEnd, Context, Current, Outcome};
-use crate::engine::body::unprotected::{polled, unguarded};
+use crate::engine::body::context::{CallEnd, CallEvent, Context, Observation, Outcome};
+use crate::engine::body::{Ended, drive, unguarded};
 use crate::engine::prepare::call::Call;
 use crate::engine::record::codec::Codec;
 use crate::engine::record::complete::not_stored;
-use crate::engine::record::encoding::{Encoded, NotEncoded};
 use crate::engine::report::{Event, Stopwatch};
 use crate::engine::retry::backoff;
 use crate::error::{Error, NotStored, StoreError, StoreErrorKind};
@@ -49,7 +46,7 @@ struct ClaimInTransaction<S> {
 
 /// Polls the body of a call.
 pub struct Running {
-    guarded: Option<(Current, tracing::Span)>,
+    guarded: Option<(Context, tracing::Span)>,
     stopwatch: Stopwatch,
 }
 
@@ -69,7 +66,8 @@ where
 {
     let mut entered = InTransaction { codec, carrier, connection: P::connection, claim: None, mark: None };
     let Some(call) = call else { return Ok(entered) };
-    let call = call.map_err(|error| *error).and_then(|call| allowed(call, entered.connection()));
+    let call =
+        call.map_err(|error| *error).and_then(|call| allowed(call, codec.is_paced(), entered.connection()));
     let call = call.map_err(|error| codec.refusal(error))?;
     let owner = Owner::random();
     let span = call.span.clone();
@@ -83,41 +81,46 @@ where
         Err(error) => return Err(codec.refusal(call.refuse(call.store_failed(error)))),
     }
     call.span.record("idem.attempt", taken.grant.attempt);
-    call.report(Event::Claimed, taken.grant.attempt);
+    call.report(&Event::CLAIMED, taken.grant.attempt);
     entered.claim = Some(ClaimInTransaction { call, owner, taken });
     Ok(entered)
 }
 
 /// Makes the checks that only calls in a transaction need.
-fn allowed<S: RecordsIn<C>, C>(call: Arc<Call<S>>, connection: &mut C) -> Result<Arc<Call<S>>, Error> {
-    let refuse = |detail: &str| Err(call.refuse(Error::configuration(call.key.scope().as_str(), detail)));
-    if call.policy.wait > call.lease && !call.has_deadline() {
-        return refuse("in a transaction, `wait` must not be longer than the lease");
-    }
-    if call.policy.recovers {
-        return refuse(
+fn allowed<S: RecordsIn<C>, C>(
+    call: Arc<Call<S>>,
+    is_paced: bool,
+    connection: &mut C,
+) -> Result<Arc<Call<S>>, Error> {
+    let policy = &call.policy;
+    let faults = [
+        (
+            policy.wait > call.lease && call.deadline.is_none(),
+            "in a transaction, `wait` must not be longer than the lease",
+        ),
+        (
+            policy.recovers,
             "a transaction that is not committed leaves nothing to recover, so `recover` cannot go with it",
-        );
-    }
-    if call.policy.fail_open || call.policy.on_crash == OnCrash::InDoubt || call.policy.max_attempts.is_some()
-    {
-        return refuse(
-            "a transaction that is rolled back leaves no trace, so neither `fail_open` nor \
-             `on_crash = \"in_doubt\"` nor `max_attempts` can go with it",
-        );
-    }
-    if call.policy.timeout.is_some() || call.policy.retry_after.is_some() {
-        return refuse(
-            "neither `timeout` nor `retry_after` can go with a transaction: a claim that is rolled back leaves no \
-             trace; limit the time of the transaction itself",
-        );
-    }
-    if !S::is_open(connection) {
-        return refuse(
+        ),
+        (
+            policy.fail_open || policy.on_crash == OnCrash::InDoubt || policy.max_attempts.is_some(),
+            "a transaction that is rolled back leaves no trace, so neither `fail_open` nor `on_crash = \"in_doubt\"` \
+             nor `max_attempts` can go with it",
+        ),
+        (
+            policy.timeout.is_some() || policy.retry_after.is_some() || is_paced,
+            "none of `timeout`, `retry_after` and `record_if` can go with a transaction: a claim that is rolled back \
+             leaves no trace; limit the time of the transaction itself",
+        ),
+        (
+            !S::is_open(connection),
             "no transaction is open on the connection: begin one with the driver's own `begin` and hand it over",
-        );
+        ),
+    ];
+    match faults.iter().find(|(is_fault, _)| *is_fault) {
+        Some((_, fault)) => Err(call.refuse(Error::configuration(call.key.scope().as_str(), *fault))),
+        None => Ok(call),
     }
-    Ok(call)
 }
 
 /// Takes the key, and waits for it if the policy says so.
@@ -159,9 +162,9 @@ impl<R, T, E, S: RecordsIn<C>, C, P> InTransaction<'_, R, T, E, S, C, P> {
     pub fn running(&self) -> Running {
         let guarded = self.claim.as_ref().map(|claim| {
             let (call, grant) = (&claim.call, claim.taken.grant);
-            let context = Context::new(call.key.clone(), Some(grant), call.enclosing.clone());
             // It has no steps. What is not committed did not happen, so no later run could continue after one.
-            (Current::new(context, None), call.span.clone())
+            let context = Context::unclaimed(call.clone(), Some(grant));
+            (context, call.span.clone())
         });
         Running { guarded, stopwatch: Stopwatch::start() }
     }
@@ -190,27 +193,27 @@ impl<R, T, E, S: RecordsIn<C>, C, P> InTransaction<'_, R, T, E, S, C, P> {
         let (attempt, recovered) = (grant.attempt, grant.recovered);
         running.stopwatch.body_ran(&call.key);
         let encoded = self.codec.encode(call, &result);
-        if let Some(encoded) = &encoded {
-            self.codec.check(call, attempt, encoded);
+        if let Some((verdict, stored)) = &encoded {
+            self.codec.check(call, attempt, *verdict, stored);
         }
-        call.observe(Outcome::Executed { attempt, recovered, not_stored: None });
-        let Some(Encoded { verdict, stored }) = encoded else {
+        call.observe(|| Outcome::Executed { attempt, recovered, not_stored: None });
+        let Some((verdict, stored)) = encoded else {
             self.undo().await;
-            call.end(&CallEnd::Released { attempt, retry_after: Duration::ZERO });
-            call.report(Event::Released, attempt);
+            call.tell(&CallEvent::Ended(&CallEnd::Released { attempt, retry_after: Duration::ZERO }));
+            call.report(&Event::RELEASED, attempt);
             return result;
         };
         match self.record(&claim, verdict, stored.result).await {
             Ok(not_stored) => {
-                call.observe(Outcome::Executed { attempt, recovered, not_stored });
+                call.observe(|| Outcome::Executed { attempt, recovered, not_stored });
                 // A tombstone was reported when it was made.
                 if not_stored.is_none() {
-                    call.report(Event::Completed, attempt);
+                    call.report(&Event::COMPLETED, attempt);
                 }
                 result
             }
             Err(error) => {
-                call.report(Event::Unrecorded(Some(&error)), attempt);
+                call.report(&Event::UNRECORDED.by(&error), attempt);
                 self.claim = Some(claim);
                 self.unrecorded(error).await
             }
@@ -237,7 +240,7 @@ impl<R, T, E, S: RecordsIn<C>, C, P> InTransaction<'_, R, T, E, S, C, P> {
         result: StoredResult,
     ) -> Result<Option<NotStored>, StoreError> {
         if verdict == Verdict::Failed {
-            claim.call.end(&CallEnd::Terminal);
+            claim.call.tell(&CallEvent::Ended(&CallEnd::Terminal));
             // A terminal error is recorded, and the writes of the body are undone.
             self.undo().await;
             self.mark = Some(S::mark(self.connection()).await?);
@@ -249,9 +252,7 @@ impl<R, T, E, S: RecordsIn<C>, C, P> InTransaction<'_, R, T, E, S, C, P> {
         if let Err(error) = &answer
             && error.kind() == StoreErrorKind::TooLarge
         {
-            claim
-                .call
-                .report(Event::NotStored(&NotEncoded::Refused(error.to_string())), claim.taken.grant.attempt);
+            claim.call.report(&Event::NOT_STORED.because(error), claim.taken.grant.attempt);
             request.result = StoredResult::Tombstone(Tombstone::TooLarge);
             answer = claim.call.store.record(self.connection(), key, &claim.taken, &request).await;
         }
@@ -269,10 +270,7 @@ impl<R, T, E, S: RecordsIn<C>, C, P> InTransaction<'_, R, T, E, S, C, P> {
 
     /// Undoes the writes of the call, and makes it impossible to commit the caller's transaction.
     async fn unrecorded(&mut self, source: StoreError) -> R {
-        if let Some(mark) = &mut self.mark {
-            let _ = S::undo((self.connection)(self.carrier), mark).await;
-            self.mark = None;
-        }
+        self.undo().await;
         S::spoil(self.connection()).await;
         self.codec.refusal(match &self.claim {
             Some(claim) => claim.call.refuse(Error::NotRecorded { call: claim.call.id(), source }),
@@ -292,19 +290,11 @@ impl<R, T, E, S: RecordsIn<C>, C, P> Drop for InTransaction<'_, R, T, E, S, C, P
 
 impl Running {
     /// Polls the body to its end.
-    pub async fn drive<B: Future>(&self, mut body: Pin<&mut Option<B>>) -> Ended<B::Output> {
-        let Some((current, span)) = &self.guarded else {
-            return Ended::Returned(unguarded(polled(body)).await);
+    pub async fn drive<B: Future>(&self, body: Pin<&mut Option<B>>) -> Ended<B::Output> {
+        let Some((context, span)) = &self.guarded else {
+            let ended = unguarded(None, Observation::current().as_deref(), body).await;
+            return ended.map_or_else(Ended::TimedOut, Ended::Returned);
         };
-        poll_fn(|cx| {
-            let _entered = span.enter();
-            let Some(running) = body.as_mut().as_pin_mut() else { return Poll::Ready(Ended::LeaseLost) };
-            match catch_unwind(AssertUnwindSafe(|| current.enter(|| running.poll(cx)))) {
-                Ok(Poll::Ready(result)) => Poll::Ready(Ended::Returned(result)),
-                Ok(Poll::Pending) => Poll::Pending,
-                Err(payload) => Poll::Ready(Ended::Panicked(payload)),
-            }
-        })
-        .await
+        drive(Some(context), span, None, pending(), body).await
     }
 }

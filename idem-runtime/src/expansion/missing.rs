@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use idem_core::{AnyPart, Key, KeyBuilder, KeyError, KeyPart};
+use idem_core::{AnyPart, KeyBuilder, KeyPart};
 
 /// Whether a piece, or any piece of a key, can be missing.
 pub trait Presence {
@@ -109,15 +109,10 @@ pub struct OptionalKey<P = Always> {
 
 impl OptionalKey {
     /// An empty key.
+    #[expect(clippy::new_without_default, reason = "only generated code makes one")]
     #[must_use]
     pub fn new() -> Self {
         Self { key: KeyBuilder::new(), there: true, presence: PhantomData }
-    }
-}
-
-impl Default for OptionalKey {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -159,23 +154,8 @@ impl<P> OptionalKey<P> {
 /// The key of one call, and whether the call runs without it.
 #[derive(Debug)]
 pub struct CallKey {
-    key: KeyBuilder,
-    unguarded: bool,
-}
-
-impl CallKey {
-    /// Whether the body runs without any guard.
-    pub(crate) const fn is_unguarded(&self) -> bool {
-        self.unguarded
-    }
-
-    pub(crate) fn into_builder(self) -> KeyBuilder {
-        self.key
-    }
-
-    pub(crate) fn finish(self) -> Result<Key, KeyError> {
-        self.key.finish()
-    }
+    pub(crate) key: KeyBuilder,
+    pub(crate) unguarded: bool,
 }
 
 impl From<KeyBuilder> for CallKey {

@@ -25,7 +25,7 @@ pub(super) fn expand(model: &Model<'_>) -> Option<TokenStream> {
     };
     // A missing value makes the key missing, whatever the option `missing_key` says for calls.
     let missing_key = model.options.missing_key.as_ref().map(|option| (MissingKey::Reject, option.span()));
-    let operation = site(model, &runtime, "of_key", &[]);
+    let operation = site(model, &runtime, false, &[]);
     let key = key_with(model, &runtime, missing_key);
     let conditions = conditions(&guarded.attributes);
     let visibility = &guarded.visibility;

@@ -19,14 +19,16 @@ async fn charge(app: &App, order: &Order) -> Result<Receipt, ChargeError> {
     let __idem_codec = __idem::codec::<Result<Receipt, ChargeError>>();
     let __idem_operation = {
         static SITE: __idem::Site = __idem::Site::new(
+            ::core::option::Option::None,
             ::core::module_path!(),
             "charge",
-            ::core::file!(),
-            ::core::line!(),
-            ::core::column!(),
-            __idem::Policy::new().ttl(::core::time::Duration::from_millis(86_400_000)),
+            true,
+            __idem::Policy {
+                ttl: ::core::time::Duration::from_millis(86_400_000),
+                ..__idem::Policy::new()
+            },
         );
-        __idem::Operation::at(&SITE, &|| ())
+        __idem::Operation::at(&SITE, ::core::option::Option::None, &|| ())
     };
     let __idem_store = __idem::store(&app.store);
     let __idem_key = __idem::KeyBuilder::new().literal("order/").part(&order.id);

@@ -19,14 +19,13 @@ async fn charge(tenant: &str, order: Order) -> Result<Receipt, ChargeError> {
     let __idem_codec = __idem::codec::<Result<Receipt, ChargeError>>();
     let __idem_operation = {
         static SITE: __idem::Site = __idem::Site::new(
+            ::core::option::Option::None,
             ::core::module_path!(),
             "charge",
-            ::core::file!(),
-            ::core::line!(),
-            ::core::column!(),
+            true,
             __idem::Policy::new(),
         );
-        __idem::Operation::at(&SITE, &|| ())
+        __idem::Operation::at(&SITE, ::core::option::Option::None, &|| ())
     };
     let __idem_store = __idem::store(&store());
     let __idem_key = __idem::KeyBuilder::new()

@@ -21,17 +21,18 @@ async fn charge(app: &App, id: u64, order: &Order) -> Result<Receipt, ChargeErro
         .terminal(ChargeError::is_final);
     let __idem_operation = {
         static SITE: __idem::Site = __idem::Site::new(
+            ::core::option::Option::None,
             ::core::module_path!(),
             "charge",
-            ::core::file!(),
-            ::core::line!(),
-            ::core::column!(),
-            __idem::Policy::new()
-                .wait(::core::time::Duration::from_millis(5_000))
-                .on_crash(__idem::OnCrash::InDoubt)
-                .max_attempts(5),
+            true,
+            __idem::Policy {
+                wait: ::core::time::Duration::from_millis(5_000),
+                on_crash: __idem::OnCrash::InDoubt,
+                max_attempts: ::core::option::Option::Some(5),
+                ..__idem::Policy::new()
+            },
         );
-        __idem::Operation::at(&SITE, &|| ())
+        __idem::Operation::at(&SITE, ::core::option::Option::None, &|| ())
     }
         .lease(LEASE);
     let __idem_store = __idem::store(&app.store);

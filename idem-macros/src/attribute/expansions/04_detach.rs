@@ -28,14 +28,13 @@ async fn charge(
     let __idem_codec = __idem::codec::<Result<Receipt, ChargeError>>();
     let __idem_operation = {
         static SITE: __idem::Site = __idem::Site::new(
+            ::core::option::Option::None,
             ::core::module_path!(),
             "charge",
-            ::core::file!(),
-            ::core::line!(),
-            ::core::column!(),
+            true,
             __idem::Policy::new(),
         );
-        __idem::Operation::at(&SITE, &|| ())
+        __idem::Operation::at(&SITE, ::core::option::Option::None, &|| ())
     };
     let __idem_store = __idem::store(&app.store);
     let __idem_key = __idem::KeyBuilder::new().part(&id);

@@ -19,14 +19,17 @@ pub async fn charge<'a>(&'a self, line: &'a str) -> Result<Receipt, ChargeError>
     let __idem_codec = __idem::codec::<Result<Receipt, ChargeError>>();
     let __idem_operation = {
         static SITE: __idem::Site = __idem::Site::new(
+            ::core::option::Option::None,
             ::core::module_path!(),
             "charge",
-            ::core::file!(),
-            ::core::line!(),
-            ::core::column!(),
+            true,
             __idem::Policy::new(),
         );
-        __idem::Operation::at_method::<Self, _>(&SITE, &|| ())
+        __idem::Operation::at(
+            &SITE,
+            ::core::option::Option::Some(::core::any::type_name::<Self>()),
+            &|| (),
+        )
     };
     let __idem_store = __idem::store(&self.store);
     let __idem_key = __idem::KeyBuilder::new().part(&self.id).literal("/").part(&line);

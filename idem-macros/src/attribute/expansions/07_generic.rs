@@ -20,11 +20,14 @@ async fn charge<S: Store, K: KeyPart>(
     }
     let __idem_codec = __idem::codec::<Result<Receipt, ChargeError>>();
     let __idem_operation = {
-        static SITE: __idem::Site = __idem::Site::scoped(
+        static SITE: __idem::Site = __idem::Site::new(
+            ::core::option::Option::Some("charge"),
+            ::core::module_path!(),
             "charge",
+            true,
             __idem::Policy::new(),
         );
-        __idem::Operation::at(&SITE, &|| ())
+        __idem::Operation::at(&SITE, ::core::option::Option::None, &|| ())
     };
     let __idem_store = __idem::store(&store);
     let __idem_key = __idem::KeyBuilder::new().part(&id);

@@ -18,14 +18,20 @@ async fn charge(&self, id: u64) -> Result<Receipt, ChargeError> {
     let __idem_codec = __idem::codec::<Result<Receipt, ChargeError>>();
     let __idem_operation = {
         static SITE: __idem::Site = __idem::Site::new(
+            ::core::option::Option::None,
             ::core::module_path!(),
             "charge",
-            ::core::file!(),
-            ::core::line!(),
-            ::core::column!(),
-            __idem::Policy::new().recovering(),
+            true,
+            __idem::Policy {
+                recovers: true,
+                ..__idem::Policy::new()
+            },
         );
-        __idem::Operation::at_method::<Self, _>(&SITE, &|| ())
+        __idem::Operation::at(
+            &SITE,
+            ::core::option::Option::Some(::core::any::type_name::<Self>()),
+            &|| (),
+        )
     };
     let __idem_store = __idem::store(&self.store);
     let __idem_key = __idem::KeyBuilder::new().part(&id);

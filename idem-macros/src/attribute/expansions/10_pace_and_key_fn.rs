@@ -19,22 +19,27 @@ pub async fn charge(store: &Pool, id: u64) -> Result<Receipt, ChargeError> {
         .record_if(Receipt::is_final);
     let __idem_operation = {
         static SITE: __idem::Site = __idem::Site::new(
+            ::core::option::Option::None,
             ::core::module_path!(),
             "charge",
-            ::core::file!(),
-            ::core::line!(),
-            ::core::column!(),
-            __idem::Policy::new()
-                .timeout(::core::time::Duration::from_millis(120_000))
-                .store_timeout(::core::time::Duration::from_millis(2_000))
-                .retry_after(
-                    ::core::time::Duration::from_millis(1_000),
-                    ::core::option::Option::Some(
-                        ::core::time::Duration::from_millis(300_000),
+            true,
+            __idem::Policy {
+                timeout: ::core::option::Option::Some(
+                    ::core::time::Duration::from_millis(120_000),
+                ),
+                store_timeout: ::core::time::Duration::from_millis(2_000),
+                retry_after: ::core::option::Option::Some(
+                    __idem::RetryAfter::between(
+                        ::core::time::Duration::from_millis(1_000),
+                        ::core::option::Option::Some(
+                            ::core::time::Duration::from_millis(300_000),
+                        ),
                     ),
                 ),
+                ..__idem::Policy::new()
+            },
         );
-        __idem::Operation::at(&SITE, &|| ())
+        __idem::Operation::at(&SITE, ::core::option::Option::None, &|| ())
     };
     let __idem_store = __idem::store(&store);
     let __idem_key = __idem::KeyBuilder::new().part(&id);
@@ -70,15 +75,14 @@ pub fn charge_key(store: &Pool, id: u64) -> ::idem::__private::KeyOfCall {
     let __idem_key = __idem::KeyBuilder::new().part(&id);
     __idem::key_of_call(
         {
-            static SITE: __idem::Site = __idem::Site::of_key(
+            static SITE: __idem::Site = __idem::Site::new(
+                ::core::option::Option::None,
                 ::core::module_path!(),
                 "charge",
-                ::core::file!(),
-                ::core::line!(),
-                ::core::column!(),
+                false,
                 __idem::Policy::new(),
             );
-            __idem::Operation::at(&SITE, &|| ())
+            __idem::Operation::at(&SITE, ::core::option::Option::None, &|| ())
         },
         __idem_key,
     )

@@ -8,28 +8,27 @@
 mod replayed;
 
 use std::fmt;
-use std::future::{pending, poll_fn};
+use std::future::pending;
+use std::panic::resume_unwind;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::future::select;
 use serde::Serialize;
-use tokio::task::coop::unconstrained;
 use tracing::Instrument;
 
-use crate::engine::body::Limit;
-use crate::engine::body::context::{Context, Current, Outcome};
-use crate::engine::claim::claimed::Claimed;
+use crate::engine::body::context::{Context, Outcome};
+use crate::engine::body::{Ended, drive};
+use crate::engine::claim::claimed::AnyClaim;
 use crate::engine::claim::{Entry, enter};
-use crate::engine::lease::in_task::RenewalInTask;
+use crate::engine::lease::renewed_until_lost;
 use crate::engine::lease::thread::Watch;
 use crate::engine::prepare::call::Call;
 use crate::engine::prepare::operation::{Operation, rendered};
 use crate::engine::record::attempt::{Attempt as Claim, Recorded};
 use crate::engine::record::background::{Pending, Work};
-use crate::engine::record::encoding::{Encoded, Stored, to_stored};
+use crate::engine::record::encoding::{Stored, to_stored};
 use crate::engine::report::Event;
 use crate::error::{Error, Loss};
 use idem_core::protocol::{StoredResult, Verdict};
@@ -38,6 +37,7 @@ use idem_core::{KeyPart, Store};
 pub use replayed::{Interrupted, Replayed};
 
 /// The outcome of [`Operation::begin`].
+#[derive(Debug)]
 pub enum Begun<S: Store> {
     /// The key has a result: return it, and do not do the work.
     Replay(Replayed<S>),
@@ -108,7 +108,7 @@ impl<R> Operation<R> {
             let call = Call::new(operation, store, key).map_err(|error| *error)?;
             Ok(match enter(&call).await? {
                 Entry::Replay(replay) => Begun::Replay(Replayed::new(call, replay)),
-                Entry::Run(claim) => Begun::Run(Attempt::claimed(claim)),
+                Entry::Run(claim) => Begun::Run(Attempt::claimed(call, claim)),
                 Entry::Unprotected => Begun::Run(Attempt::unprotected(call)),
             })
         }
@@ -125,42 +125,31 @@ impl<R> Operation<R> {
 /// [`drain`](crate::drain) waits for it as for a detached body.
 #[must_use = "dropping an attempt counts as a crash of its work"]
 pub struct Attempt<S: Store> {
-    hold: Hold<S>,
+    call: Arc<Call<S>>,
+    /// `None` if the attempt is unprotected: the store is down, and the operation fails open.
+    claim: Option<Claim<S>>,
     context: Context,
-    /// Lets the renewal thread renew the lease. `None` if the attempt is unprotected.
+    /// Lets the renewal thread renew the lease.
     _watch: Option<Watch>,
     // Dropped last, so that the release counts before the attempt is over.
     _pending: Pending,
 }
 
-enum Hold<S: Store> {
-    Claimed(Claim<S>),
-    /// The store is down, and the operation fails open.
-    Unprotected(Arc<Call<S>>),
-}
-
 impl<S: Store> Attempt<S> {
-    fn claimed(mut claim: Claim<S>) -> Self {
+    fn claimed(call: Arc<Call<S>>, mut claim: Claim<S>) -> Self {
         claim.start();
-        let watch = Watch::over(claim.claimed().clone());
-        renew(claim.claimed());
-        let pending = Pending::new(&claim.call().process, Work::Body);
-        let context = Context::of(claim.claimed().clone());
-        Self { hold: Hold::Claimed(claim), context, _watch: Some(watch), _pending: pending }
+        let watch = Watch::over(claim.claimed.clone());
+        call.runtime.spawn(renew(claim.claimed.clone()));
+        let context = Context::of(claim.claimed.clone());
+        let pending = Pending::new(&call.process, Work::Body);
+        Self { call, claim: Some(claim), context, _watch: Some(watch), _pending: pending }
     }
 
     fn unprotected(call: Arc<Call<S>>) -> Self {
-        call.observe(Outcome::Unprotected);
+        call.observe(|| Outcome::Unprotected);
+        let context = Context::unclaimed(call.clone(), None);
         let pending = Pending::new(&call.process, Work::Body);
-        let context = Context::new(call.key.clone(), None, call.enclosing.clone());
-        Self { hold: Hold::Unprotected(call), context, _watch: None, _pending: pending }
-    }
-
-    fn call(&self) -> &Call<S> {
-        match &self.hold {
-            Hold::Claimed(claim) => claim.call(),
-            Hold::Unprotected(call) => call,
-        }
+        Self { call, claim: None, context, _watch: None, _pending: pending }
     }
 
     /// What the work can learn about its call: its attempt, its fence, whether it recovers from a crash, keys for other
@@ -186,62 +175,37 @@ impl<S: Store> Attempt<S> {
     /// Dropping the future drops the attempt: a crash.
     pub async fn run<F: Future>(self, work: F) -> Result<(F::Output, Self), Interrupted<S>> {
         let ended = {
-            let current = self.current();
-            let mut limit = Limit::new(self.call().policy.timeout);
-            let mut work = pin!(work);
-            let mut lost = pin!(unconstrained(self.claim_ended()));
-            poll_fn(|cx| {
-                let _entered = self.call().span.enter();
-                if let Poll::Ready(output) = current.enter(|| work.as_mut().poll(cx)) {
-                    return Poll::Ready(Ended::Returned(output));
+            let lost = async {
+                match &self.claim {
+                    Some(claim) => claim.claimed.lease.ended().await,
+                    None => pending().await,
                 }
-                if let Poll::Ready(after) = limit.poll(cx) {
-                    return Poll::Ready(Ended::TimedOut(after));
-                }
-                lost.as_mut().poll(cx).map(|()| Ended::Lost)
-            })
-            .await
+            };
+            let (span, timeout, work) = (&self.call.span, self.call.policy.timeout, pin!(Some(work)));
+            drive(Some(&self.context), span, timeout, lost, work).await
         };
-        match ended {
-            Ended::Returned(output) => Ok((output, self)),
-            Ended::TimedOut(after) => {
-                let id = self.call().id();
-                let error = self.call().refuse(Error::TimedOut { call: id, after });
-                match self.hold {
-                    Hold::Claimed(mut claim) => claim.time_out(after).await,
-                    Hold::Unprotected(call) => call.report(Event::TimedOut(after), 0),
+        let (after, call) = match ended {
+            Ended::Returned(output) => return Ok((output, self)),
+            Ended::Panicked(payload) => resume_unwind(payload),
+            Ended::TimedOut(after) => (Some(after), self.call),
+            Ended::LeaseLost => (None, self.call),
+        };
+        Err(match (after, self.claim) {
+            (Some(after), claim) => {
+                let error = call.refuse(Error::TimedOut { call: call.id(), after });
+                match claim {
+                    Some(mut claim) => claim.time_out(after).await,
+                    None => call.report(&Event::TIMED_OUT.after(after), 0),
                 }
-                Err(Interrupted::Refused(error))
+                Interrupted::Refused(error)
             }
-            Ended::Lost => Err(self.lost().await),
-        }
-    }
-
-    fn current(&self) -> Current {
-        let recorder = match &self.hold {
-            Hold::Claimed(claim) => Some(claim.claimed().clone() as Arc<_>),
-            Hold::Unprotected(_) => None,
-        };
-        Current::new(self.context.clone(), recorder)
-    }
-
-    async fn claim_ended(&self) {
-        match &self.hold {
-            Hold::Claimed(claim) => claim.claimed().lease.ended().await,
-            Hold::Unprotected(_) => pending().await,
-        }
-    }
-
-    /// What the caller gets after the claim was lost.
-    async fn lost(self) -> Interrupted<S> {
-        let Hold::Claimed(mut claim) = self.hold else {
+            (None, Some(mut claim)) => match claim.after_loss().await {
+                Ok(replay) => Interrupted::Replay(Replayed::new(call, replay)),
+                Err(error) => Interrupted::Refused(error),
+            },
             // Does not happen: what is not held is not lost.
-            return Interrupted::Refused(Error::LeaseLost { call: self.context.id(), loss: Loss::Unknown });
-        };
-        match claim.after_loss().await {
-            Ok(replay) => Interrupted::Replay(Replayed::new(claim.claimed().call.clone(), replay)),
-            Err(error) => Interrupted::Refused(error),
-        }
+            (None, None) => Interrupted::Refused(Error::LeaseLost { call: call.id(), loss: Loss::Unknown }),
+        })
     }
 
     /// The work is done, with this value: records it, so that duplicates get it.
@@ -261,7 +225,7 @@ impl<S: Store> Attempt<S> {
         self,
         value: &T,
     ) -> impl Future<Output = Result<Outcome, Interrupted<S>>> + use<S, T> {
-        let stored = to_stored(value, self.call().max_result_bytes());
+        let stored = to_stored(value, self.call.max_result_bytes);
         self.end(Verdict::Completed, stored)
     }
 
@@ -274,7 +238,7 @@ impl<S: Store> Attempt<S> {
         self,
         error: &E,
     ) -> impl Future<Output = Result<Outcome, Interrupted<S>>> + use<S, E> {
-        let stored = to_stored(error, self.call().max_result_bytes());
+        let stored = to_stored(error, self.call.max_result_bytes);
         self.end(Verdict::Failed, stored)
     }
 
@@ -289,7 +253,7 @@ impl<S: Store> Attempt<S> {
         verdict: Verdict,
         result: StoredResult,
     ) -> impl Future<Output = Result<Outcome, Interrupted<S>>> + use<S> {
-        self.end(verdict, result.into())
+        self.end(verdict, Stored { result, fault: None })
     }
 
     /// Not an `async fn`, and neither are its callers: the result counts also if their future is dropped before its first poll.
@@ -298,21 +262,19 @@ impl<S: Store> Attempt<S> {
         verdict: Verdict,
         stored: Stored,
     ) -> impl Future<Output = Result<Outcome, Interrupted<S>>> + use<S> {
-        if let Hold::Claimed(claim) = &mut self.hold {
-            let encoded = Encoded::new(verdict, stored);
-            claim.finished(&encoded);
+        if let Some(claim) = &mut self.claim {
+            claim.finished(verdict, &stored);
             // The work is over: nothing that it carried starts a step while the result is recorded.
-            claim.claimed().lease.end();
-            if let Some(fault) = &encoded.stored.fault {
-                claim.call().report(Event::NotStored(fault), claim.grant().attempt);
+            claim.claimed.lease.end();
+            if let Some(fault) = &stored.fault {
+                claim.claimed.report(&Event::NOT_STORED.because(fault));
             }
         }
         self.recorded()
     }
 
     async fn recorded(self) -> Result<Outcome, Interrupted<S>> {
-        let Hold::Claimed(mut claim) = self.hold else { return Ok(Outcome::Unprotected) };
-        let call = claim.claimed().call.clone();
+        let (call, Some(mut claim)) = (self.call, self.claim) else { return Ok(Outcome::Unprotected) };
         match claim.record().instrument(call.span.clone()).await {
             Recorded::Kept(outcome) => Ok(outcome),
             Recorded::Superseded(replay) => Err(Interrupted::Replay(Replayed::new(call, replay))),
@@ -330,16 +292,14 @@ impl<S: Store> Attempt<S> {
     /// Dropping the future changes nothing, also before its first poll: the key is released in the background.
     pub fn fail(mut self, retry_after: Option<Duration>) -> impl Future<Output = Duration> + use<S> {
         let mut delay = Duration::ZERO;
-        if let Hold::Claimed(claim) = &mut self.hold {
-            let number = claim.grant().attempt;
-            let by_policy = claim.call().policy.retry_after.map(|pace| pace.delay(number));
-            delay = retry_after.or(by_policy).unwrap_or_default();
+        if let Some(claim) = &mut self.claim {
+            delay = retry_after.unwrap_or_else(|| claim.delay_by_policy());
             claim.not_recorded(Some(delay), false);
         }
         async move {
             // The whole attempt: `drain` waits for it.
             let mut attempt = self;
-            if let Hold::Claimed(claim) = &mut attempt.hold {
+            if let Some(claim) = &mut attempt.claim {
                 claim.release().await;
             }
             delay
@@ -353,7 +313,7 @@ impl<S: Store> Attempt<S> {
     ///
     /// As [`complete`](Self::complete).
     pub fn forget(mut self) -> impl Future<Output = Result<(), Interrupted<S>>> + use<S> {
-        if let Hold::Claimed(claim) = &mut self.hold {
+        if let Some(claim) = &mut self.claim {
             claim.forgotten();
         }
         let recorded = self.recorded();
@@ -363,14 +323,14 @@ impl<S: Store> Attempt<S> {
     /// The work began and did not end, as if this were dropped. Returns once the key is released, or will be in the
     /// background.
     pub async fn abandon(self) {
-        if let Hold::Claimed(mut claim) = self.hold {
-            claim.abandon().await;
+        if let Some(mut claim) = self.claim {
+            claim.release().await;
         }
     }
 
     /// The work did not begin: releases the key in the background, as if the call had not been made.
     pub fn give_back(self) {
-        if let Hold::Claimed(mut claim) = self.hold {
+        if let Some(mut claim) = self.claim {
             claim.unused();
         }
     }
@@ -382,30 +342,7 @@ impl<S: Store> fmt::Debug for Attempt<S> {
     }
 }
 
-// Not derived, because that would need a store that is `Debug`.
-impl<S: Store> fmt::Debug for Begun<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Replay(replay) => f.debug_tuple("Replay").field(replay).finish(),
-            Self::Run(attempt) => f.debug_tuple("Run").field(attempt).finish(),
-        }
-    }
-}
-
-/// How a part of the work ended.
-enum Ended<T> {
-    Returned(T),
-    TimedOut(Duration),
-    Lost,
-}
-
 /// Renews the lease of a claim until it ends.
-fn renew<S: Store>(claimed: &Arc<Claimed<S>>) {
-    let mut renewal = RenewalInTask::new(claimed);
-    let runtime = &claimed.call.runtime;
-    let claimed = claimed.clone();
-    runtime.spawn(async move {
-        let lost = pin!(poll_fn(|cx| renewal.poll_lost(cx)));
-        select(lost, pin!(claimed.lease.ended())).await;
-    });
+async fn renew(claim: Arc<dyn AnyClaim>) {
+    select(pin!(renewed_until_lost(claim.clone())), pin!(claim.held().lease.ended())).await;
 }

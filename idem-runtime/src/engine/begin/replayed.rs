@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 
 use crate::engine::body::context::Outcome;
 use crate::engine::prepare::call::Call;
-use crate::engine::record::encoding::{NotDecoded, from_bytes};
+use crate::engine::record::encoding::from_bytes;
 use crate::error::{Error, Loss};
 use idem_core::Store;
 use idem_core::protocol::{Replay, Verdict};
@@ -31,9 +31,9 @@ impl<S: Store> Replayed<S> {
     /// [`Error::Undecodable`] if it does not decode into `T` or is an error, [`Error::ResultNotStored`] if it could not
     /// be stored.
     pub fn value<T: DeserializeOwned>(&self) -> Result<T, Error> {
-        self.decode(|verdict, bytes| match verdict {
+        self.call.replayed(&self.replay, |verdict, bytes| match verdict {
             Verdict::Completed => from_bytes(bytes),
-            Verdict::Failed => Err(NotDecoded::because("it is an error, and a value is expected")),
+            Verdict::Failed => Err("it is an error, and a value is expected".into()),
         })
     }
 
@@ -43,7 +43,7 @@ impl<S: Store> Replayed<S> {
     ///
     /// As [`value`](Self::value).
     pub fn result<T: DeserializeOwned, E: DeserializeOwned>(&self) -> Result<Result<T, E>, Error> {
-        self.decode(|verdict, bytes| match verdict {
+        self.call.replayed(&self.replay, |verdict, bytes| match verdict {
             Verdict::Completed => from_bytes(bytes).map(Ok),
             Verdict::Failed => from_bytes(bytes).map(Err),
         })
@@ -59,11 +59,7 @@ impl<S: Store> Replayed<S> {
         &self,
         decode: impl FnOnce(Verdict, &[u8]) -> Result<T, String>,
     ) -> Result<T, Error> {
-        self.decode(|verdict, bytes| decode(verdict, bytes).map_err(|reason| NotDecoded::because(&reason)))
-    }
-
-    fn decode<T>(&self, decode: impl FnOnce(Verdict, &[u8]) -> Result<T, NotDecoded>) -> Result<T, Error> {
-        self.call.replayed(&self.replay, decode)
+        self.call.replayed(&self.replay, |verdict, bytes| decode(verdict, bytes).map_err(Arc::from))
     }
 
     /// Which attempt made the result, when it was recorded, and when it ends.
@@ -80,20 +76,12 @@ impl<S: Store> fmt::Debug for Replayed<S> {
 }
 
 /// Why an attempt's own work does not count.
+#[derive(Debug)]
 pub enum Interrupted<S: Store> {
     /// Another attempt took over the key, and this is its result: return it.
     Replay(Replayed<S>),
     /// The claim is lost, or the time of the work is over.
     Refused(Error),
-}
-
-impl<S: Store> fmt::Debug for Interrupted<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Replay(replay) => f.debug_tuple("Replay").field(replay).finish(),
-            Self::Refused(error) => f.debug_tuple("Refused").field(error).finish(),
-        }
-    }
 }
 
 /// For callers that do not look at the other attempt's result: it is [`Error::LeaseLost`], so that they call again and

@@ -2,96 +2,60 @@
 //!
 //! Owns the task-locals. The engine sets them; nothing here decides anything.
 
-mod call_events;
 mod observation;
-mod outcome;
 
 use std::fmt;
-use std::pin::Pin;
+use std::future::pending;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use crate::engine::body::steps::Recorder;
+use crate::engine::claim::claimed::AnyClaim;
 use crate::engine::claim::waiters::StoreIdentity;
+use crate::engine::prepare::call::Details;
 use crate::error::CallId;
 use idem_core::protocol::{Fence, Grant};
 use idem_core::{Key, RecordKey, framed_digest};
 
-pub use call_events::{BackgroundWork, CallEnd, CallEvent, CallObserver};
 pub(crate) use observation::Observation;
-pub use observation::{Observed, in_another_task, observe, observed_by};
-pub use outcome::Outcome;
+pub use observation::{
+    BackgroundWork, CallEnd, CallEvent, CallObserver, Observed, Outcome, in_another_task, observe,
+    observed_by,
+};
 
 tokio::task_local! {
     static CURRENT: Frame;
-    static DEADLINE: Instant;
+    static DEADLINE: Option<Instant>;
+    static OBSERVER: Option<Arc<Observation>>;
 }
 
 /// What runs in the task.
-#[derive(Clone)]
-enum Frame {
-    /// The body of a call.
-    Call(Current),
-    /// A body that runs without any guard, and the call around it, if any.
-    Unguarded(Option<Context>),
+struct Frame {
+    /// The call whose body runs or, for a body without any guard, the call around it.
+    call: Option<Context>,
+    is_unguarded: bool,
 }
 
 /// What a running body can learn about its call: see [`context`].
 #[derive(Clone)]
 pub struct Context {
-    details: Arc<dyn Details>,
+    source: Source,
     /// Whether it was asked for inside a step or a `recover` function, where no step may begin.
-    within_step: bool,
+    pub(crate) within_step: bool,
 }
 
 /// The source of a context's answers.
-pub(crate) trait Details: Send + Sync {
-    /// The key of the call.
-    fn key(&self) -> &RecordKey;
-    /// The grant of the call; `None` if it runs unprotected.
-    fn grant(&self) -> Option<Grant>;
-    /// The call whose body makes this one.
-    fn enclosing(&self) -> Option<&Context>;
-    /// The recorder of its steps; `None` if steps are not recorded.
-    fn recorder(self: Arc<Self>) -> Option<Arc<dyn Recorder>>;
-    /// Resolves when the claim is gone; `None` if the call has no claim.
-    fn claim_ended(self: Arc<Self>) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>>;
-    /// Whether this call holds a claim on this key in this store.
-    fn holds(&self, key: &RecordKey, store: StoreIdentity) -> bool;
+#[derive(Clone)]
+enum Source {
+    Claimed(Arc<dyn AnyClaim>),
+    /// A call that runs unprotected or, with a grant, in a transaction of the caller, so that none of its
+    /// steps is recorded.
+    Unclaimed(AnyCall, Option<Grant>),
 }
 
-struct Fixed {
-    key: RecordKey,
-    grant: Option<Grant>,
-    enclosing: Option<Context>,
-}
-
-impl Details for Fixed {
-    fn key(&self) -> &RecordKey {
-        &self.key
-    }
-
-    fn grant(&self) -> Option<Grant> {
-        self.grant
-    }
-
-    fn enclosing(&self) -> Option<&Context> {
-        self.enclosing.as_ref()
-    }
-
-    fn recorder(self: Arc<Self>) -> Option<Arc<dyn Recorder>> {
-        None
-    }
-
-    fn claim_ended(self: Arc<Self>) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
-        None
-    }
-
-    fn holds(&self, _: &RecordKey, _: StoreIdentity) -> bool {
-        false
-    }
-}
+/// A call without the type of its store.
+type AnyCall = Arc<dyn Deref<Target = Details> + Send + Sync>;
 
 /// The call whose body is running, or `None` outside a body.
 ///
@@ -119,89 +83,91 @@ impl Details for Fixed {
 /// ```
 #[must_use]
 pub fn context() -> Option<Context> {
-    Current::get().map(|current| current.context)
-}
-
-/// The call whose body is running, as the engine sees it.
-#[derive(Clone)]
-pub(crate) struct Current {
-    pub(crate) context: Context,
-    /// The recorder of its steps; `None` if the call runs unprotected or in a transaction of the caller.
-    pub(crate) recorder: Option<Arc<dyn Recorder>>,
-}
-
-impl Current {
-    pub(crate) fn new(context: Context, recorder: Option<Arc<dyn Recorder>>) -> Self {
-        Self { context, recorder }
-    }
-
-    pub(crate) fn get() -> Option<Self> {
-        match CURRENT.try_with(Clone::clone) {
-            Ok(Frame::Call(current)) => Some(current),
-            Ok(Frame::Unguarded(_)) | Err(_) => None,
-        }
-    }
-
-    /// Runs `poll` with this call as the call of the task. An observer of an outer call does not see the calls that
-    /// `poll` makes.
-    pub(crate) fn enter<T>(&self, poll: impl FnOnce() -> T) -> T {
-        observation::hidden(|| CURRENT.sync_scope(Frame::Call(self.clone()), poll))
-    }
-
-    /// Runs the body of a step of this call.
-    pub(crate) async fn within_step<F: Future>(&self, inside: F) -> F::Output {
-        let context = Context { within_step: true, ..self.context.clone() };
-        CURRENT.scope(Frame::Call(Self { context, recorder: self.recorder.clone() }), inside).await
-    }
+    if is_unguarded() { None } else { enclosing() }
 }
 
 /// Runs a body without any guard. The body and its steps see no call, also if it runs inside the body of another call.
 pub(crate) async fn unguarded_frame<F: Future>(body: F) -> F::Output {
-    CURRENT.scope(Frame::Unguarded(enclosing()), body).await
+    CURRENT.scope(Frame { call: enclosing(), is_unguarded: true }, body).await
 }
 
 /// Whether the task is running a body without any guard.
 pub(crate) fn is_unguarded() -> bool {
-    CURRENT.try_with(|frame| matches!(frame, Frame::Unguarded(_))).unwrap_or(false)
+    CURRENT.try_with(|frame| frame.is_unguarded).unwrap_or(false)
 }
 
 /// The innermost call whose body the task is running.
 pub(crate) fn enclosing() -> Option<Context> {
-    match CURRENT.try_with(Clone::clone) {
-        Ok(Frame::Call(current)) => Some(current.context),
-        Ok(Frame::Unguarded(enclosing)) => enclosing,
-        Err(_) => None,
-    }
+    CURRENT.try_with(|frame| frame.call.clone()).ok().flatten()
 }
 
 impl Context {
-    pub(crate) fn new(key: RecordKey, grant: Option<Grant>, enclosing: Option<Self>) -> Self {
-        Self::of(Arc::new(Fixed { key, grant, enclosing }))
+    /// The context of a call under this claim.
+    pub(crate) fn of(claim: Arc<dyn AnyClaim>) -> Self {
+        Self { source: Source::Claimed(claim), within_step: false }
     }
 
-    /// Whether no step may begin here.
-    pub(crate) const fn is_within_step(&self) -> bool {
-        self.within_step
+    /// The context of a call whose steps are not recorded; without a `grant`, it runs unprotected.
+    pub(crate) fn unclaimed(call: AnyCall, grant: Option<Grant>) -> Self {
+        Self { source: Source::Unclaimed(call, grant), within_step: false }
+    }
+
+    /// The claim under which the steps are recorded; `None` if the call runs unprotected or in a transaction
+    /// of the caller.
+    pub(crate) const fn claim(&self) -> Option<&Arc<dyn AnyClaim>> {
+        match &self.source {
+            Source::Claimed(claim) => Some(claim),
+            Source::Unclaimed(..) => None,
+        }
+    }
+
+    fn call(&self) -> &Details {
+        match &self.source {
+            Source::Claimed(claim) => claim.call(),
+            Source::Unclaimed(call, _) => call,
+        }
+    }
+
+    fn grant(&self) -> Option<Grant> {
+        match &self.source {
+            Source::Claimed(claim) => Some(claim.held().grant),
+            Source::Unclaimed(_, grant) => *grant,
+        }
     }
 
     pub(crate) fn id(&self) -> CallId {
-        self.details.key().into()
+        self.call().id()
     }
 
     /// Whether this call, or a call around it, holds a claim on this key in this store.
     pub(crate) fn holds(&self, key: &RecordKey, store: StoreIdentity) -> bool {
         let mut call = Some(self);
         while let Some(context) = call {
-            if context.details.holds(key, store) {
+            // Once a call is over, nobody waits for itself.
+            let holds = |claim: &Arc<dyn AnyClaim>| {
+                !claim.held().lease.is_over() && claim.call().key == *key && claim.store() == Some(store)
+            };
+            if context.claim().is_some_and(holds) {
                 return true;
             }
-            call = context.details.enclosing();
+            call = context.call().enclosing.as_ref();
         }
         false
     }
 
-    pub(crate) fn of(details: Arc<dyn Details>) -> Self {
-        Self { details, within_step: false }
+    const fn frame(self) -> Frame {
+        Frame { call: Some(self), is_unguarded: false }
+    }
+
+    /// Runs `poll` with this call as the call of the task. An observer of an outer call does not see the calls that
+    /// `poll` makes.
+    pub(crate) fn enter<T>(&self, poll: impl FnOnce() -> T) -> T {
+        OBSERVER.sync_scope(None, || CURRENT.sync_scope(self.clone().frame(), poll))
+    }
+
+    /// Runs the body of a step of this call.
+    pub(crate) async fn within_step<F: Future>(&self, inside: F) -> F::Output {
+        CURRENT.scope(Self { within_step: true, ..self.clone() }.frame(), inside).await
     }
 
     /// Carries the call into another task: inside `future`, [`context`] returns this context, and steps are recorded
@@ -237,13 +203,12 @@ impl Context {
     /// ```
     pub async fn scope<F: Future>(&self, future: F) -> F::Output {
         // A step that is running stays one, also where the context is from before it.
-        let is_within = |current: Current| {
-            current.context.within_step && Arc::ptr_eq(&current.context.details, &self.details)
+        let is_within = |current: Self| {
+            let claims = current.claim().zip(self.claim());
+            current.within_step && claims.is_some_and(|(current, own)| Arc::ptr_eq(current, own))
         };
-        let within_step = self.within_step || Current::get().is_some_and(is_within);
-        let context = Self { within_step, ..self.clone() };
-        let current = Current::new(context, self.details.clone().recorder());
-        CURRENT.scope(Frame::Call(current), future).await
+        let within_step = self.within_step || context().is_some_and(is_within);
+        CURRENT.scope(Self { within_step, ..self.clone() }.frame(), future).await
     }
 
     /// Resolves when the call no longer holds its key: the claim was lost, or the call has ended, by its result, an
@@ -279,11 +244,11 @@ impl Context {
     /// # }
     /// ```
     pub fn lease_lost(&self) -> impl Future<Output = ()> + Send + use<> {
-        let ended = self.details.clone().claim_ended();
+        let claim = self.claim().cloned();
         async move {
-            match ended {
-                Some(ended) => ended.await,
-                None => std::future::pending().await,
+            match claim {
+                Some(claim) => claim.held().lease.ended().await,
+                None => pending().await,
             }
         }
     }
@@ -291,26 +256,26 @@ impl Context {
     /// The scope of the operation.
     #[must_use]
     pub fn operation(&self) -> &str {
-        self.details.key().scope().as_str()
+        self.call().key.scope().as_str()
     }
 
     /// The rendered key of the call. It is private data.
     #[must_use]
     pub fn key(&self) -> &Key {
-        self.details.key().key()
+        self.call().key.key()
     }
 
     /// Which attempt this is; from 1. It is 1 if the call runs unprotected.
     #[must_use]
     pub fn attempt(&self) -> u32 {
-        self.details.grant().map_or(1, |grant| grant.attempt)
+        self.grant().map_or(1, |grant| grant.attempt)
     }
 
     /// The fence of this attempt, for a downstream service that can refuse a lower one. `None` if the call runs
     /// unprotected, because the store was down and the operation fails open.
     #[must_use]
     pub fn fence(&self) -> Option<Fence> {
-        self.details.grant().map(|grant| grant.fence)
+        self.grant().map(|grant| grant.fence)
     }
 
     /// Whether the previous run began and did not end, so that its effect may have happened already: its worker died or
@@ -318,13 +283,13 @@ impl Context {
     /// run returned an error.
     #[must_use]
     pub fn recovered(&self) -> bool {
-        self.details.grant().is_some_and(|grant| grant.recovered)
+        self.grant().is_some_and(|grant| grant.recovered)
     }
 
     /// Whether a claim protects the call; `false` only if the store was down and the operation fails open.
     #[must_use]
     pub fn protected(&self) -> bool {
-        self.details.grant().is_some()
+        self.grant().is_some()
     }
 
     /// A key for the next service. It is the same for every attempt of this call, differs for every other key,
@@ -343,10 +308,7 @@ impl Context {
 
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context")
-            .field("key", self.details.key())
-            .field("grant", &self.details.grant())
-            .finish()
+        f.debug_struct("Context").field("key", &self.call().key).field("grant", &self.grant()).finish()
     }
 }
 
@@ -373,10 +335,10 @@ impl fmt::Debug for Context {
 /// # }
 /// ```
 pub async fn with_deadline<F: Future>(deadline: Instant, calls: F) -> F::Output {
-    DEADLINE.scope(deadline, calls).await
+    DEADLINE.scope(Some(deadline), calls).await
 }
 
 /// The deadline of the calls of this task, if there is one.
 pub(crate) fn deadline() -> Option<Instant> {
-    DEADLINE.try_with(|deadline| *deadline).ok()
+    DEADLINE.try_with(|deadline| *deadline).ok().flatten()
 }

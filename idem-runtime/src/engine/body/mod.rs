@@ -1,31 +1,35 @@
 //! The third phase: the body runs under its claim.
 //!
-//! Owns how a body is polled beside the renewal of its lease, and every way in which it ends. [`context`] is what it can learn
-//! about its call, [`steps`] are its recovery points, and [`unprotected`] bodies have no claim.
+//! Owns how a body is polled beside the renewal of its lease, and every way in which it ends. [`context`] is
+//! what it can learn about its call, [`steps`] are its recovery points. Bodies without a claim run here, too:
+//! the store was down and the operation fails open, or the call has no key.
 //!
 //! The functions of this file are compiled for each body. Keep them short.
 
 pub(super) mod context;
 pub(super) mod steps;
-pub(super) mod unprotected;
 
 use std::any::Any;
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::{Pin, pin};
-use std::task::{Context as TaskContext, Poll};
+use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::task::coop::unconstrained;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
+use tracing::Span;
 
-use self::context::{Context, Current};
-use crate::engine::lease::in_task::RenewalInTask;
+use self::context::{CallEnd, CallEvent, Context, Observation, Outcome, unguarded_frame};
+use crate::engine::lease::renewed_until_lost;
 use crate::engine::lease::thread::Watch;
 use crate::engine::prepare::call::Call;
+use crate::engine::prepare::operation::Operation;
 use crate::engine::record::attempt::{Attempt, Recorded};
 use crate::engine::record::codec::Codec;
-use crate::error::Error;
+use crate::engine::report::Event;
+use crate::error::{CallId, Error};
 use idem_core::Store;
 
 /// Runs the body under its claim, and records its result or releases the claim.
@@ -45,12 +49,17 @@ where
         let result = {
             // From here on the body is dropped before the attempt, so no other call gets the key while this body exists.
             let mut body = Body(body);
-            let ended = drive(attempt, body.0.as_mut()).await;
+            let ended = {
+                let context = Context::of(attempt.claimed.clone());
+                let _watch = Watch::over(attempt.claimed.clone());
+                let lost = renewed_until_lost(attempt.claimed.clone());
+                drive(Some(&context), &call.span, call.policy.timeout, lost, body.0.as_mut()).await
+            };
             drop(body);
             match ended {
                 Ended::Returned(result) => result,
                 Ended::Panicked(payload) => {
-                    Box::pin(attempt.abandon()).await;
+                    Box::pin(attempt.release()).await;
                     resume_unwind(payload)
                 }
                 Ended::TimedOut(after) => {
@@ -66,7 +75,7 @@ where
             }
         };
         if !attempt.is_finished(codec, &result) {
-            let retry_after = codec.retry_delay(&result, attempt.grant().attempt);
+            let retry_after = codec.retry_delay(&result, attempt.claimed.grant.attempt);
             attempt.not_recorded(retry_after, codec.is_value(&result));
             Box::pin(attempt.release()).await;
             return result;
@@ -104,52 +113,116 @@ pub enum Ended<R> {
     TimedOut(Duration),
 }
 
-/// Polls the body and, beside it, the renewal of its lease.
-async fn drive<S: Store, B: Future>(attempt: &Attempt<S>, mut body: Pin<&mut Option<B>>) -> Ended<B::Output> {
-    let call = attempt.call();
-    let current = Current::new(Context::of(attempt.claimed().clone()), Some(attempt.claimed().clone()));
-    let _watch = Watch::over(attempt.claimed().clone());
-    let mut renewal = RenewalInTask::new(attempt.claimed());
-    let mut limit = Limit::new(call.policy.timeout);
-    poll_fn(|cx| {
-        let _entered = call.span.enter();
-        let Some(running) = body.as_mut().as_pin_mut() else {
-            return Poll::Ready(Ended::LeaseLost);
-        };
-        match catch_unwind(AssertUnwindSafe(|| current.enter(|| running.poll(cx)))) {
-            Ok(Poll::Ready(result)) => Poll::Ready(Ended::Returned(result)),
-            Ok(Poll::Pending) => {
-                if let Poll::Ready(after) = limit.poll(cx) {
-                    return Poll::Ready(Ended::TimedOut(after));
-                }
-                // Also for a body that has used up its task's budget, and would otherwise lose its lease.
-                let lost = pin!(unconstrained(poll_fn(|cx| renewal.poll_lost(cx)))).poll(cx);
-                lost.map(|()| Ended::LeaseLost)
+/// Polls a body and, beside it, what may end it earlier: its timeout, and the loss of its claim. Without a
+/// `context`, the body has no guard.
+#[expect(clippy::manual_async_fn, reason = "an `async fn` has each argument in its future twice")]
+pub(super) fn drive<B: Future>(
+    context: Option<&Context>,
+    span: &Span,
+    timeout: Option<Duration>,
+    lost: impl Future<Output = ()>,
+    mut body: Pin<&mut Option<B>>,
+) -> impl Future<Output = Ended<B::Output>> {
+    async move {
+        // Also for a body that is always ready and so uses up its task's budget: tokio's timers are pending
+        // then, as tokio's own `timeout` knows, and it would lose its lease.
+        let (mut limit, mut lost) = (pin!(unconstrained(limit(timeout))), pin!(unconstrained(lost)));
+        poll_fn(|cx| {
+            let _entered = span.enter();
+            let Some(running) = body.as_mut().as_pin_mut() else { return Poll::Ready(Ended::LeaseLost) };
+            let poll = || match context {
+                Some(context) => context.enter(|| running.poll(cx)),
+                None => running.poll(cx),
+            };
+            match catch_unwind(AssertUnwindSafe(poll)) {
+                Ok(Poll::Ready(result)) => return Poll::Ready(Ended::Returned(result)),
+                Ok(Poll::Pending) => {}
+                Err(payload) => return Poll::Ready(Ended::Panicked(payload)),
             }
-            Err(payload) => Poll::Ready(Ended::Panicked(payload)),
-        }
-    })
-    .await
-}
-
-/// The `timeout` of a body. It has no timer until the body is pending for the first time.
-pub(crate) struct Limit {
-    end: Option<(Duration, Instant)>,
-    timer: Option<Pin<Box<Sleep>>>,
-}
-
-impl Limit {
-    /// No limit if the end is too far away to have a time: nobody has checked the policy of a call without a key.
-    pub(crate) fn new(timeout: Option<Duration>) -> Self {
-        let end = timeout.and_then(|after| Some((after, Instant::now().checked_add(after)?)));
-        Self { end, timer: None }
+            match limit.as_mut().poll(cx) {
+                Poll::Ready(after) => Poll::Ready(Ended::TimedOut(after)),
+                Poll::Pending => lost.as_mut().poll(cx).map(|()| Ended::LeaseLost),
+            }
+        })
+        .await
     }
+}
 
-    /// Ready when the body's time is over, also for a body that is always ready and so uses up its task's budget: tokio's timers
-    /// are pending then, as tokio's own `timeout` knows.
-    pub(crate) fn poll(&mut self, cx: &mut TaskContext<'_>) -> Poll<Duration> {
-        let Some((after, end)) = self.end else { return Poll::Pending };
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(end)));
-        pin!(unconstrained(timer)).poll(cx).map(|()| after)
+/// Ends when the `timeout` is over, counted from now. It has no timer until it is polled first. No limit if
+/// the end is too far away to have a time: nobody has checked the policy of a call without a key.
+fn limit(timeout: Option<Duration>) -> impl Future<Output = Duration> {
+    let end = timeout.and_then(|after| Some((after, Instant::now().checked_add(after)?)));
+    async move {
+        let Some((after, end)) = end else { return pending().await };
+        Box::pin(sleep_until(end)).await;
+        after
+    }
+}
+
+/// Runs a body without any guard, until its timeout is over, and reports that to the observer of the call.
+pub(super) async fn unguarded<B: Future>(
+    timeout: Option<Duration>,
+    observer: Option<&Observation>,
+    body: Pin<&mut Option<B>>,
+) -> Result<B::Output, Duration> {
+    let result = unguarded_frame(until_timeout(None, &Span::none(), timeout, body)).await;
+    if let Some(observer) = observer {
+        observer.report(&CallEvent::Outcome(Outcome::Unprotected));
+    }
+    result
+}
+
+/// Runs the body of a call whose key is missing.
+pub(crate) async fn without_key<R, T, E, B>(
+    operation: &Operation,
+    codec: &Codec<R, T, E>,
+    observer: Option<Arc<Observation>>,
+    body: Pin<&mut Option<B>>,
+) -> R
+where
+    B: Future<Output = R>,
+{
+    let result = unguarded(operation.policy.timeout, observer.as_deref(), body).await;
+    result.unwrap_or_else(|after| {
+        let error = Error::TimedOut { call: CallId::without_key(operation.name()), after };
+        if let Some(observer) = observer {
+            observer.report(&CallEvent::Ended(&CallEnd::Refused(error.clone())));
+        }
+        codec.refusal(error)
+    })
+}
+
+/// Runs the body without a claim.
+pub(crate) async fn unprotected<R, T, E, S, B>(
+    call: &Arc<Call<S>>,
+    codec: &Codec<R, T, E>,
+    body: Pin<&mut Option<B>>,
+) -> R
+where
+    S: Store,
+    B: Future<Output = R>,
+{
+    call.observe(|| Outcome::Unprotected);
+    let context = Context::unclaimed(call.clone(), None);
+    until_timeout(Some(&context), &call.span, call.policy.timeout, body).await.unwrap_or_else(|after| {
+        call.report(&Event::TIMED_OUT.after(after), 0);
+        codec.refusal(call.refuse(Error::TimedOut { call: call.id(), after }))
+    })
+}
+
+/// Polls a body that has no claim, and drops it when it has ended. `Err` if the time was over first.
+async fn until_timeout<B: Future>(
+    context: Option<&Context>,
+    span: &Span,
+    timeout: Option<Duration>,
+    body: Pin<&mut Option<B>>,
+) -> Result<B::Output, Duration> {
+    let mut body = Body(body);
+    match drive(context, span, timeout, pending(), body.0.as_mut()).await {
+        Ended::Returned(result) => Ok(result),
+        Ended::Panicked(payload) => resume_unwind(payload),
+        Ended::TimedOut(after) => Err(after),
+        // Does not happen: there is no claim.
+        Ended::LeaseLost => Err(Duration::ZERO),
     }
 }

@@ -1,151 +1,192 @@
 //! One granted claim, as everything that acts on it shares it: the attempt, the renewals of its lease, its steps, the context
 //! of its body, and its work in the background.
 
-use std::pin::Pin;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use backon::BackoffBuilder;
-use tokio::runtime::Handle;
+use futures_util::future::BoxFuture;
 use tokio::time::{Instant, sleep};
 
 use super::waiters::StoreIdentity;
-use crate::engine::body::context::{Context, Details};
-use crate::engine::body::steps::{Log, Recorder};
-use crate::engine::lease::thread::RenewableLease;
+use crate::engine::body::steps::{Done, Failed, Job, Log};
 use crate::engine::lease::{Lease, Sent};
-use crate::engine::prepare::call::Call;
-use crate::engine::process::Process;
+use crate::engine::prepare::call::{Call, Details};
 use crate::engine::report::Event;
-use crate::engine::retry::{backoff, unanswered, within};
-use crate::error::StoreError;
-use idem_core::RecordKey;
+use crate::engine::retry::{answered, backoff, retry_until};
+use crate::error::{StoreError, StoreErrorKind};
 use idem_core::Store;
-use idem_core::protocol::{Grant, Owner, Record, Renew, RenewAnswer};
+use idem_core::protocol::{
+    Grant, Owner, Record, RecordStep, RecordStepAnswer, RecordedStep, Renew, RenewAnswer, State,
+    StoredResult, Tombstone,
+};
 
 /// A claim, shared by everything that acts on it.
 pub(crate) struct Claimed<S> {
     pub(crate) call: Arc<Call<S>>,
+    held: Held,
+}
+
+/// What is known of a claim, whatever its store is.
+pub(crate) struct Held {
     pub(crate) owner: Owner,
     pub(crate) grant: Grant,
     pub(crate) lease: Lease,
     pub(crate) log: Log,
 }
 
+impl<S> Deref for Claimed<S> {
+    type Target = Held;
+
+    fn deref(&self) -> &Held {
+        &self.held
+    }
+}
+
+/// A claim without the type of its store, so that steps, contexts and renewals are not compiled for each
+/// store.
+pub(crate) trait AnyClaim: Send + Sync + 'static {
+    fn call(&self) -> &Details;
+    fn held(&self) -> &Held;
+    fn store(&self) -> Option<StoreIdentity>;
+    /// Renews the lease once, and returns whether the store answered.
+    fn renew(self: Arc<Self>) -> BoxFuture<'static, bool>;
+    /// Reads the steps of earlier runs. The returned job does not keep this claim alive.
+    fn load(&self) -> Job;
+    /// Records a step. The returned job does not keep this claim alive.
+    fn record(&self, position: u32, step: RecordedStep) -> Job;
+
+    fn report(&self, event: &Event<'_>) {
+        self.call().report(event, self.held().grant.attempt);
+    }
+}
+
 impl<S: Store> Claimed<S> {
     /// The claim with this grant, which was first sent at `sent`.
     pub(crate) fn new(call: &Arc<Call<S>>, owner: Owner, grant: Grant, sent: Sent) -> Arc<Self> {
-        let lease = Lease::new(call.lease, sent, call.renewal_pause);
+        let lease = Lease::new(call.lease, call.policy.lease, sent);
         // A first attempt finds no steps of earlier runs. One that takes over from another run is at least the second.
         let log = Log::new(grant.attempt == 1, call.policy.recovers && grant.recovered);
-        Arc::new(Self { call: call.clone(), owner, grant, lease, log })
-    }
-
-    /// Renews the lease once, and returns whether the store answered.
-    pub(crate) async fn renew(self: Arc<Self>) -> bool {
-        let sent = Sent::now(&self.call.process, self.call.lease_from_now());
-        let request = Renew::new(self.owner, self.grant.fence, sent.lease);
-        let patience =
-            (self.call.lease / 3).max(Duration::from_millis(50)).min(self.call.policy.store_timeout);
-        let answer = match within(patience, self.call.store.renew(&self.call.key, &request)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(unanswered("the renewal", patience)),
-        };
-        match answer {
-            Ok(RenewAnswer::Held) => self.lease.confirm(sent),
-            // No other worker runs the body, and this one knows best what happens, so the body continues.
-            Ok(RenewAnswer::HeldInDoubt) => {
-                self.lease.confirm(sent);
-                if self.lease.is_first_doubt() {
-                    self.report(Event::HeldInDoubt);
-                }
-            }
-            Ok(_) => self.lease.lose(),
-            Err(error) => {
-                self.report(Event::RenewalFailed(&error));
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Renews the claim before its body or a step starts, because its answer was late or its lease may be over. The claim may
-    /// be lost then.
-    pub(crate) async fn renew_before_start(self: &Arc<Self>, until: Instant) -> Result<(), StoreError> {
-        let mut pauses = backoff().build();
-        while !self.clone().renew().await {
-            let pause = pauses.next().unwrap_or(self.lease.length);
-            if Instant::now() + pause >= until {
-                return Err(StoreError::outcome_unknown(
-                    "it did not answer when asked to renew the claim before the body or a step starts",
-                ));
-            }
-            sleep(pause).await;
-        }
-        // After a deadline a lease may be over when its answer comes.
-        if !self.lease.is_lost() && self.lease.held_until() <= Instant::now() {
-            return Err(StoreError::outcome_unknown(
-                "the lease was over before the body or a step could start",
-            ));
-        }
-        Ok(())
+        Arc::new(Self { call: call.clone(), held: Held { owner, grant, lease, log } })
     }
 
     /// Until when the steps are read and recorded: while the lease is held, and at least for the store timeout.
-    pub(crate) fn retries_until(&self) -> Instant {
+    fn retries_until(&self) -> Instant {
         self.lease.held_until().max(Instant::now() + self.call.policy.store_timeout)
     }
 
     /// The record as the store has it now.
     pub(crate) async fn look(&self) -> Result<Option<Record>, StoreError> {
-        let patience = self.call.policy.store_timeout;
-        within(patience, self.call.store.get(&self.call.key))
-            .await
-            .unwrap_or_else(|_| Err(unanswered("the record", patience)))
+        answered("the record", self.call.policy.store_timeout, self.call.store.get(&self.call.key)).await
     }
 }
 
-impl<S: Store> Details for Claimed<S> {
-    fn key(&self) -> &RecordKey {
-        &self.call.key
+impl<S: Store> AnyClaim for Claimed<S> {
+    fn call(&self) -> &Details {
+        &self.call
     }
 
-    fn grant(&self) -> Option<Grant> {
-        Some(self.grant)
+    fn held(&self) -> &Held {
+        &self.held
     }
 
-    fn enclosing(&self) -> Option<&Context> {
-        self.call.enclosing.as_ref()
+    fn store(&self) -> Option<StoreIdentity> {
+        StoreIdentity::of(&self.call.store)
     }
 
-    fn recorder(self: Arc<Self>) -> Option<Arc<dyn Recorder>> {
-        Some(self)
+    fn renew(self: Arc<Self>) -> BoxFuture<'static, bool> {
+        Box::pin(async move {
+            let sent = Sent::now(&self.call.process, self.call.lease_from_now());
+            let request = Renew::new(self.owner, self.grant.fence, sent.lease);
+            let patience =
+                (self.call.lease / 3).max(Duration::from_millis(50)).min(self.call.policy.store_timeout);
+            match answered("the renewal", patience, self.call.store.renew(&self.call.key, &request)).await {
+                Ok(RenewAnswer::Held) => self.lease.confirm(sent),
+                // No other worker runs the body, and this one knows best what happens, so the body continues.
+                Ok(RenewAnswer::HeldInDoubt) => {
+                    self.lease.confirm(sent);
+                    if self.lease.is_first_doubt() {
+                        self.report(&Event::HELD_IN_DOUBT);
+                    }
+                }
+                Ok(_) => self.lease.lose(),
+                Err(error) => {
+                    self.report(&Event::RENEWAL_FAILED.by(&error));
+                    return false;
+                }
+            }
+            true
+        })
     }
 
-    fn claim_ended(self: Arc<Self>) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
-        Some(Box::pin(async move { self.lease.ended().await }))
+    fn load(&self) -> Job {
+        let (call, owner, fence, end) =
+            (self.call.clone(), self.owner, self.grant.fence, self.retries_until());
+        Box::pin(async move {
+            let read =
+                retry_until("the steps", || end, call.policy.store_timeout, || call.store.get(&call.key));
+            let record = read.await.map_err(Failed::Store)?;
+            let mine = record.filter(|record| {
+                matches!(record.state, State::InFlight | State::InDoubt)
+                    && record.owner == owner
+                    && record.fence == fence
+            });
+            mine.map(|record| Done::Loaded(record.steps.into())).ok_or(Failed::Lost)
+        })
     }
 
-    fn holds(&self, key: &RecordKey, store: StoreIdentity) -> bool {
-        // Once the call is over, nobody waits for itself.
-        !self.lease.is_over() && self.call.key == *key && StoreIdentity::of(&self.call.store) == Some(store)
+    fn record(&self, position: u32, step: RecordedStep) -> Job {
+        let (call, end) = (Arc::clone(&self.call), self.retries_until());
+        let mut request = RecordStep::new(self.owner, self.grant.fence, position, step);
+        Box::pin(async move {
+            let tombstone = StoredResult::Tombstone(Tombstone::TooLarge);
+            loop {
+                let ask = || call.store.record_step(&call.key, &request);
+                match retry_until("the step", || end, call.policy.store_timeout, ask).await {
+                    Ok(RecordStepAnswer::Recorded) => return Ok(Done::Recorded(request.step)),
+                    Ok(_) => return Err(Failed::Lost),
+                    Err(error)
+                        if error.kind() == StoreErrorKind::TooLarge && request.step.result != tombstone =>
+                    {
+                        request.step.result = tombstone.clone();
+                    }
+                    Err(error) => return Err(Failed::Store(error)),
+                }
+            }
+        })
     }
 }
 
-impl<S: Store> RenewableLease for Claimed<S> {
-    fn lease(&self) -> &Lease {
-        &self.lease
+/// Returns when the claim is certainly held, or known to be lost. It asks the store only if the lease may be
+/// over, or the key is in doubt.
+pub(crate) async fn confirm(claim: &Arc<dyn AnyClaim>) -> Result<(), StoreError> {
+    let lease = &claim.held().lease;
+    if lease.held_until() > Instant::now() && !lease.is_doubted() {
+        return Ok(());
     }
+    // Boxed, because it is rare and every step has room for this future.
+    let until = Instant::now() + claim.call().policy.store_timeout;
+    Box::pin(renew_before_start(claim, until)).await
+}
 
-    fn runtime(&self) -> &Handle {
-        &self.call.runtime
+/// Renews the claim before its body or a step starts, because its answer was late or its lease may be over.
+/// The claim may be lost then.
+pub(super) async fn renew_before_start(claim: &Arc<dyn AnyClaim>, until: Instant) -> Result<(), StoreError> {
+    let lease = &claim.held().lease;
+    let mut pauses = backoff().build();
+    while !claim.clone().renew().await {
+        let pause = pauses.next().unwrap_or(lease.length);
+        if Instant::now() + pause >= until {
+            return Err(StoreError::outcome_unknown(
+                "it did not answer when asked to renew the claim before the body or a step starts",
+            ));
+        }
+        sleep(pause).await;
     }
-
-    fn process(&self) -> &Process {
-        &self.call.process
+    // After a deadline a lease may be over when its answer comes.
+    if !lease.is_lost() && lease.held_until() <= Instant::now() {
+        return Err(StoreError::outcome_unknown("the lease was over before the body or a step could start"));
     }
-
-    fn renew_from_outside(self: Arc<Self>) -> Pin<Box<dyn Future<Output = bool> + Send>> {
-        Box::pin(self.renew())
-    }
+    Ok(())
 }

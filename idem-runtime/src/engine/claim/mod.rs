@@ -1,30 +1,37 @@
 //! The second phase: how a call gets the right to run its body, or a result or an error instead.
 //!
-//! Owns the claim with its retries, and what its answer means for the call. [`wait`] and [`waiters`] wait for the call in
-//! flight, [`give_back`] releases what a claim without an answer may have been granted, and [`claimed`] is what a granted
-//! claim consists of.
+//! Owns the claim with its retries, what its answer means for the call, what a call does while another one is
+//! in flight, and the rule that a claim whose answer nobody awaits any more, or never came, is released: no
+//! body began, and after the lease the next call would take it for a crash. [`waiters`] reads a key for all
+//! who wait for it, and [`claimed`] is what a granted claim consists of.
 
 pub(super) mod claimed;
-mod give_back;
-mod wait;
 pub(super) mod waiters;
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff};
-use tokio::time::{Instant, sleep};
+use futures_util::future::{Either, select};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::Instrument;
 
-use self::give_back::UnansweredClaim;
+use self::claimed::{AnyClaim, renew_before_start};
+use self::waiters::{Refusal, Waiter, Waiters};
+use crate::engine::body::context::CallEvent;
 use crate::engine::lease::Sent;
 use crate::engine::prepare::call::Call;
 use crate::engine::record::attempt::Attempt;
+use crate::engine::record::background::Work;
+use crate::engine::record::release::Patience;
 use crate::engine::report::{Event, Stopwatch};
-use crate::engine::retry::{backoff, unanswered, within};
+use crate::engine::retry::{answered, backoff, unanswered, within};
 use crate::error::{Error, StoreError, StoreErrorKind};
 use idem_core::Store;
-use idem_core::protocol::{ClaimAnswer, Owner, Replay};
+use idem_core::protocol::{
+    ClaimAnswer, Fence, Owner, Record, Release, ReleaseCause, Replay, State, recorded_answer,
+};
 
 /// What a call may do.
 pub(crate) enum Entry<S: Store> {
@@ -36,12 +43,8 @@ pub(crate) enum Entry<S: Store> {
     Unprotected,
 }
 
-/// The outcome of one claim.
-enum Claiming<S: Store> {
-    Granted(Attempt<S>),
-    /// Any other answer: a refusal or a replay.
-    NotGranted(ClaimAnswer),
-}
+/// The answer to a claim: an attempt, or a refusal or replay.
+type Claiming<S> = Result<Attempt<S>, ClaimAnswer>;
 
 /// Claims the key, and waits for it if the policy says so.
 pub(crate) async fn enter<S: Store>(call: &Arc<Call<S>>) -> Result<Entry<S>, Error> {
@@ -51,31 +54,31 @@ pub(crate) async fn enter<S: Store>(call: &Arc<Call<S>>) -> Result<Entry<S>, Err
 
 async fn claimed_or_waited<S: Store>(call: &Arc<Call<S>>) -> Result<Entry<S>, Error> {
     let claiming = match claim(call).await {
-        Ok(Claiming::NotGranted(answer))
+        Ok(Err(answer))
             if !call.policy.wait.is_zero()
                 && !call.is_reentrant()
-                && let Some(refusal) = wait::worth_waiting(&answer) =>
+                && let Some(refusal) = worth_waiting(&answer) =>
         {
-            call.report(Event::Busy, 0);
-            Box::pin(wait::wait(call, refusal)).await?
+            call.report(&Event::BUSY, 0);
+            Box::pin(wait(call, refusal)).await?
         }
         Ok(claiming) => claiming,
         Err(error) if call.policy.fail_open && may_fail_open(&error) => {
-            call.report(Event::Unprotected(&error), 0);
+            call.report(&Event::UNPROTECTED.by(&error), 0);
             return Ok(Entry::Unprotected);
         }
         Err(error) => return Err(call.store_failed(error)),
     };
     match claiming {
-        Claiming::Granted(attempt) => {
-            let grant = attempt.grant();
-            let event = if grant.recovered { Event::Recovered } else { Event::Claimed };
+        Ok(attempt) => {
+            let grant = attempt.claimed.grant;
+            let event = if grant.recovered { &Event::RECOVERED } else { &Event::CLAIMED };
             call.report(event, grant.attempt);
-            call.granted(grant.attempt);
+            call.tell(&CallEvent::Granted { key: &call.key, attempt: grant.attempt });
             Ok(Entry::Run(attempt))
         }
-        Claiming::NotGranted(ClaimAnswer::Replay(replay)) => Ok(Entry::Replay(replay)),
-        Claiming::NotGranted(refusal) => Err(call.refusal(&refusal)),
+        Err(ClaimAnswer::Replay(replay)) => Ok(Entry::Replay(replay)),
+        Err(refusal) => Err(call.refusal(&refusal)),
     }
 }
 
@@ -92,40 +95,33 @@ fn may_fail_open(error: &StoreError) -> bool {
 impl<S: Store> Call<S> {
     /// The error for a call whose claim the store did not answer.
     pub(crate) fn store_failed(&self, source: StoreError) -> Error {
-        self.report(Event::StoreFailed(&source), 0);
+        self.report(&Event::STORE_FAILED.by(&source), 0);
         Error::Store { call: self.id(), source }
     }
 
     /// The error for a call that gets neither the key nor a result.
     pub(crate) fn refusal(&self, answer: &ClaimAnswer) -> Error {
-        let id = || self.id();
-        match *answer {
+        let call = self.id();
+        let (event, attempt, error) = match *answer {
             ClaimAnswer::Busy { retry_after } => {
-                self.report(Event::Busy, 0);
-                Error::InFlight { call: id(), retry_after, reentrant: self.is_reentrant() }
+                (&Event::BUSY, 0, Error::InFlight { call, retry_after, reentrant: self.is_reentrant() })
             }
-            ClaimAnswer::RetryAt { retry_after } => {
-                self.report(Event::NotDue, 0);
-                Error::NotDue { call: id(), retry_after }
-            }
-            ClaimAnswer::Mismatch => {
-                self.report(Event::Mismatch, 0);
-                Error::Mismatch { call: id() }
-            }
-            ClaimAnswer::InDoubt => {
-                self.report(Event::InDoubt, 0);
-                Error::InDoubt { call: id() }
-            }
+            ClaimAnswer::RetryAt { retry_after } => (&Event::NOT_DUE, 0, Error::NotDue { call, retry_after }),
+            ClaimAnswer::Mismatch => (&Event::MISMATCH, 0, Error::Mismatch { call }),
+            ClaimAnswer::InDoubt => (&Event::IN_DOUBT, 0, Error::InDoubt { call }),
             ClaimAnswer::Exhausted { attempts } => {
-                self.report(Event::Exhausted, attempts);
-                Error::Exhausted { call: id(), attempts }
+                (&Event::EXHAUSTED, attempts, Error::Exhausted { call, attempts })
             }
             // Grants and replays are handled before, so this is an answer that a later version added.
-            _ => Error::configuration(
-                self.key.scope().as_str(),
-                "the store gave an answer that this version of idem does not know; use one version of both",
-            ),
-        }
+            _ => {
+                return Error::configuration(
+                    self.key.scope().as_str(),
+                    "the store gave an answer that this version of idem does not know; use one version of both",
+                );
+            }
+        };
+        self.report(event, attempt);
+        error
     }
 }
 
@@ -135,38 +131,33 @@ async fn claim<S: Store>(call: &Arc<Call<S>>) -> Result<Claiming<S>, StoreError>
     let patience = call.policy.store_timeout;
     let until = sent.runtime + patience;
     loop {
-        let request = OwnersClaim { call: call.clone(), owner, sent };
         let mut open = UnansweredClaim { call, owner, answering: None };
-        let answering = open.answering.insert(Box::pin(request.answered()));
+        let answering = open.answering.insert(Box::pin(claim_as(call.clone(), owner, sent)));
         let remaining = until.saturating_duration_since(Instant::now());
         // After the timeout the claim is not dropped. It continues in the background, to release what the store may still
         // grant.
         let answer = within(remaining, answering).await.map_err(|_| unanswered("the claim", patience))?;
         open.answering = None;
         let attempt = match answer {
-            Ok(Claiming::Granted(attempt)) if attempt.claimed().lease.is_late() => attempt,
+            Ok(Ok(attempt)) if attempt.claimed.lease.is_late() => attempt,
             Ok(claiming) => return Ok(claiming),
             Err(NoAnswer { error, may_be_granted }) => {
                 if may_be_granted {
-                    open.give_back(None);
+                    call.finish_behind(Work::Release, give_back(call.clone(), owner, None));
                 }
                 return Err(error);
             }
         };
         // Only the caller confirms a late grant. In the background the attempt is dropped, which gives it back.
         let remaining = until.saturating_duration_since(Instant::now());
-        let confirmed = Box::pin(within(remaining, confirm(attempt, until))).await;
-        if let Some(attempt) = confirmed.map_err(|_| unanswered("the claim", patience))?? {
-            return Ok(Claiming::Granted(attempt));
+        let claim: Arc<dyn AnyClaim> = attempt.claimed.clone();
+        let confirmed = Box::pin(within(remaining, renew_before_start(&claim, until))).await;
+        confirmed.map_err(|_| unanswered("the claim", patience))??;
+        if !claim.held().lease.is_lost() {
+            return Ok(Ok(attempt));
         }
         // Another call has the claim by now. The next answer says for how long.
     }
-}
-
-/// Renews a grant whose answer arrived late, before the body starts. `None` if another call has the claim by then.
-async fn confirm<S: Store>(attempt: Attempt<S>, until: Instant) -> Result<Option<Attempt<S>>, StoreError> {
-    attempt.claimed().renew_before_start(until).await?;
-    Ok(if attempt.claimed().lease.is_lost() { None } else { Some(attempt) })
 }
 
 /// Why a claim has no answer.
@@ -177,52 +168,41 @@ struct NoAnswer {
 
 type Answering<S> = Pin<Box<dyn Future<Output = Result<Claiming<S>, NoAnswer>> + Send>>;
 
-/// The claim of one owner: its call, and when it was first sent.
-struct OwnersClaim<S: Store> {
-    call: Arc<Call<S>>,
-    owner: Owner,
-    sent: Sent,
-}
-
-impl<S: Store> OwnersClaim<S> {
-    /// Sends the claim until there is an answer, for at most the store timeout.
-    async fn answered(self) -> Result<Claiming<S>, NoAnswer> {
-        // Boxed, because it is rare and every call has room for this future.
-        let mut retries: Option<Box<Retries>> = None;
-        loop {
-            let request = self.call.claim(self.owner, self.call.lease_from_now());
-            let time = Stopwatch::start();
-            let answer = self.call.store.claim(&self.call.key, &request).await;
-            time.store_answered::<S, _, _>(&self.call.key, "claim", &answer);
-            match answer {
-                Ok(ClaimAnswer::Granted(grant)) => {
-                    return Ok(Claiming::Granted(Attempt::new(&self.call, self.owner, grant, self.sent)));
+/// Sends the claim of one owner until there is an answer, for at most the store timeout after it was first
+/// sent.
+async fn claim_as<S: Store>(call: Arc<Call<S>>, owner: Owner, sent: Sent) -> Result<Claiming<S>, NoAnswer> {
+    // Boxed, because it is rare and every call has room for this future.
+    let mut retries: Option<Box<Retries>> = None;
+    loop {
+        let request = call.claim(owner, call.lease_from_now());
+        let time = Stopwatch::start();
+        let answer = call.store.claim(&call.key, &request).await;
+        time.store_answered::<S, _, _>(&call.key, "claim", &answer);
+        match answer {
+            Ok(ClaimAnswer::Granted(grant)) => return Ok(Ok(Attempt::new(&call, owner, grant, sent))),
+            // The doubt may be about this claim: granted, its answer lost, its lease over. Then no body
+            // began, and it is given back.
+            Ok(ClaimAnswer::InDoubt) if let Some(retries) = retries.take() => {
+                return Err(NoAnswer { error: retries.first_error, may_be_granted: true });
+            }
+            Ok(answer) => return Ok(Err(answer)),
+            Err(error) if error.is_outcome_unknown() => {
+                let retries = retries.get_or_insert_with(|| {
+                    Box::new(Retries { first_error: error, pauses: backoff().build() })
+                });
+                let until = sent.runtime + call.policy.store_timeout;
+                let remaining = until.saturating_duration_since(Instant::now());
+                if remaining.is_zero() {
+                    return Err(NoAnswer { error: retries.first_error.clone(), may_be_granted: true });
                 }
-                // The doubt may be about this claim: granted, its answer lost, its lease over. Then no body began, and it is
-                // given back.
-                Ok(ClaimAnswer::InDoubt) if let Some(retries) = retries.take() => {
-                    return Err(NoAnswer { error: retries.first_error, may_be_granted: true });
-                }
-                Ok(answer) => return Ok(Claiming::NotGranted(answer)),
-                Err(error) if error.is_outcome_unknown() => {
-                    let retries = retries.get_or_insert_with(|| Retries::after(error));
-                    let remaining = self.until().saturating_duration_since(Instant::now());
-                    if remaining.is_zero() {
-                        return Err(NoAnswer { error: retries.first_error.clone(), may_be_granted: true });
-                    }
-                    Box::pin(sleep(retries.pauses.next().unwrap_or(remaining).min(remaining))).await;
-                }
-                Err(error) => {
-                    let may_be_granted = retries.is_some();
-                    let error = retries.map_or(error, |retries| retries.first_error);
-                    return Err(NoAnswer { error, may_be_granted });
-                }
+                Box::pin(sleep(retries.pauses.next().unwrap_or(remaining).min(remaining))).await;
+            }
+            Err(error) => {
+                let may_be_granted = retries.is_some();
+                let error = retries.map_or(error, |retries| retries.first_error);
+                return Err(NoAnswer { error, may_be_granted });
             }
         }
-    }
-
-    fn until(&self) -> Instant {
-        self.sent.runtime + self.call.policy.store_timeout
     }
 }
 
@@ -232,8 +212,118 @@ struct Retries {
     pauses: ExponentialBackoff,
 }
 
-impl Retries {
-    fn after(first_error: StoreError) -> Box<Self> {
-        Box::new(Self { first_error, pauses: backoff().build() })
+/// A claim whose answer is awaited. If the caller goes away first, a background task awaits the answer and releases the
+/// grant.
+struct UnansweredClaim<'c, S: Store> {
+    call: &'c Arc<Call<S>>,
+    owner: Owner,
+    answering: Option<Answering<S>>,
+}
+
+impl<S: Store> Drop for UnansweredClaim<'_, S> {
+    fn drop(&mut self) {
+        if let Some(answering) = self.answering.take() {
+            let work = give_back(self.call.clone(), self.owner, Some(answering));
+            self.call.finish_behind(Work::Release, work);
+        }
+    }
+}
+
+/// Finds out what was granted to a call that went away, and releases it, also after an outage of the store.
+/// `answering` is `None` if the last answer left open whether the claim was granted.
+async fn give_back<S: Store>(call: Arc<Call<S>>, owner: Owner, answering: Option<Answering<S>>) {
+    if let Some(answering) = answering {
+        let answer = timeout(call.policy.store_timeout, answering).await;
+        // An unused attempt releases its claim when it is dropped.
+        if let Ok(Ok(_) | Err(NoAnswer { may_be_granted: false, .. })) = answer {
+            return;
+        }
+    }
+    let mut patience = Patience::new(&call);
+    let mut fence = None;
+    // Reads the record and does not claim again, because a claim that was never granted must not be granted here.
+    while let Err(error) = release_grant(&call, owner, &mut fence).await {
+        if !patience.wait_after(&error).await {
+            return call.report(&Event::RELEASE_FAILED.by(&error), 0);
+        }
+    }
+}
+
+/// Releases the key if this owner holds it under `fence`, the fence that was read first. A later read may show a higher one: then
+/// an earlier release was applied and its answer lost, and what the record says now is not about this claim.
+async fn release_grant<S: Store>(
+    call: &Call<S>,
+    owner: Owner,
+    fence: &mut Option<Fence>,
+) -> Result<(), StoreError> {
+    let patience = call.policy.store_timeout;
+    let record = answered("the record", patience, call.store.get(&call.key)).await?;
+    let held = |record: &Record| matches!(record.state, State::InFlight | State::InDoubt);
+    let Some(record) = record.filter(|record| held(record) && record.owner == owner) else {
+        return Ok(());
+    };
+    let request = Release::new(owner, *fence.get_or_insert(record.fence), ReleaseCause::Unused);
+    answered("the release", patience, call.store.release(&call.key, &request)).await?;
+    Waiters::wake_in(&call.store, &call.key);
+    Ok(())
+}
+
+/// The refusal in this answer; `None` if waiting does not help.
+fn worth_waiting(answer: &ClaimAnswer) -> Option<Refusal> {
+    match answer {
+        ClaimAnswer::Busy { retry_after } => Some(Refusal::now(*retry_after, true)),
+        ClaimAnswer::RetryAt { retry_after } => Some(Refusal::now(*retry_after, false)),
+        _ => None,
+    }
+}
+
+/// Waits until this call gets the key or a result, for as long as the policy allows.
+async fn wait<S: Store>(call: &Arc<Call<S>>, refusal: Refusal) -> Result<Claiming<S>, Error> {
+    let begin = Instant::now();
+    let deadline = begin + call.policy.wait;
+    let patience = call.policy.store_timeout;
+    let mut waiter = Waiters::join(&call.store, &call.key, &call.runtime, patience, refusal);
+    let waited = timeout_at(deadline, until_claimed(call, &mut waiter, deadline)).await;
+    call.report(&Event::WAITED.waited(begin.elapsed()), 0);
+    match waited {
+        Ok(claiming) => claiming,
+        // If the poll has not read the key just now, this call asks once more, so that its error is up to date.
+        Err(_) => match waiter.poll.refusal(patience) {
+            Some(answer) => Ok(Err(answer)),
+            None => claim(call).await.map_err(|error| call.store_failed(error)),
+        },
+    }
+}
+
+/// Returns when there is a result, or the answer to a claim that is not worth waiting again.
+async fn until_claimed<S: Store>(
+    call: &Arc<Call<S>>,
+    Waiter { poll, result }: &mut Waiter,
+    deadline: Instant,
+) -> Result<Claiming<S>, Error> {
+    loop {
+        {
+            let recorded = pin!(result.wait_for(Option::is_some));
+            // The sender is not gone, because the poll outlives its waiters.
+            if let Either::Left((Ok(record), _)) = select(recorded, pin!(poll.claimable.notified())).await
+                && let Some(record) = &*record
+                && let Some(answer) = recorded_answer(record, &call.claim(Owner::random(), Duration::ZERO))
+            {
+                return Ok(Err(answer));
+            }
+        }
+        match claim(call).await {
+            Ok(Err(answer)) if let Some(refusal) = worth_waiting(&answer) => {
+                *poll.last_refusal() = refusal;
+            }
+            Ok(claiming) => {
+                // The next waiter learns at once what has changed.
+                poll.changed.notify_one();
+                return Ok(claiming);
+            }
+            // The key is known to be in flight elsewhere, so the body must not run unprotected; waiting may help.
+            Err(error) if error.is_transient() && Instant::now() < deadline => {}
+            Err(error) => return Err(call.store_failed(error)),
+        }
     }
 }

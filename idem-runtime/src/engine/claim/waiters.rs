@@ -4,22 +4,21 @@
 //! result from the task; when the key may be free, the task wakes one waiter, which claims the key under its own policy.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use backon::BackoffBuilder;
+use futures_util::future::select;
 use tokio::runtime::{Handle, Id};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 
-use crate::engine::retry::{backoff, unanswered};
+use crate::engine::retry::{answered, backoff};
 use crate::error::StoreError;
 use idem_core::protocol::{ClaimAnswer, Fence, Record, State, Timestamp};
 use idem_core::{RecordKey, Store};
-
-const SHARDS: usize = 32;
 
 /// How old the last reading may be before a waiter whose time is over asks the store itself.
 const STALE: Duration = Duration::from_secs(1);
@@ -27,15 +26,16 @@ const STALE: Duration = Duration::from_secs(1);
 /// The polls of all keys of one store that callers of this process wait for. The clones of a store share it, in the field
 /// that the store has for it.
 #[derive(Clone, Default)]
-pub(crate) struct Waiters(Arc<Shards>);
+pub(crate) struct Waiters(Arc<Polls>);
 
 #[derive(Default)]
-struct Shards {
-    hasher: RandomState,
-    /// How many polls there are. Most results have no waiters, so `wake` checks this first.
-    polls: AtomicUsize,
-    shards: [Mutex<HashMap<RecordKey, Vec<Arc<Poll>>>>; SHARDS],
+struct Polls {
+    /// How many polls there are. Most results have no waiters, so `wake_in` checks this first.
+    count: AtomicUsize,
+    of_keys: Mutex<PollsOfKeys>,
 }
+
+type PollsOfKeys = HashMap<RecordKey, Vec<Arc<Poll>>>;
 
 /// Identifies a store in this process. All clones of a store have the same identity. It is valid as long as one of them
 /// exists.
@@ -53,10 +53,8 @@ impl StoreIdentity {
 /// What the poll of one key knows, in one runtime.
 pub(super) struct Poll {
     runtime: Id,
-    /// How many callers wait here. It changes only under the lock of the key's shard.
-    waiters: AtomicUsize,
-    /// The record, once it has a result.
-    pub(super) result: watch::Sender<Option<Arc<Record>>>,
+    /// The record, once it has a result. Each waiter has a receiver, made under the lock of all polls.
+    result: watch::Sender<Option<Arc<Record>>>,
     /// Wakes one waiter, which claims the key.
     pub(super) claimable: Notify,
     /// Wakes the task: something happened to the key in this process.
@@ -91,24 +89,8 @@ impl Refusal {
 }
 
 impl Poll {
-    fn new(runtime: Id, refusal: Refusal) -> Self {
-        Self {
-            runtime,
-            waiters: AtomicUsize::new(0),
-            result: watch::Sender::new(None),
-            claimable: Notify::new(),
-            changed: Notify::new(),
-            refusal: Mutex::new(refusal),
-        }
-    }
-
-    fn last_refusal(&self) -> MutexGuard<'_, Refusal> {
+    pub(super) fn last_refusal(&self) -> MutexGuard<'_, Refusal> {
         self.refusal.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The store refused a claim of a waiter.
-    pub(super) fn refused(&self, refusal: Refusal) {
-        *self.last_refusal() = refusal;
     }
 
     /// The last refusal as an answer, if it is up to date: the store confirmed it just now, or is being asked for at most
@@ -144,28 +126,17 @@ impl Poll {
 }
 
 impl Waiters {
-    /// The waiters of this store. For a store without a field for them, each caller gets a new value.
-    fn of(store: &impl Store) -> Self {
-        store.waiters().shared(Self::default).cloned().unwrap_or_default()
-    }
-
     /// Wakes the polls of this key of this store.
     pub(crate) fn wake_in(store: &impl Store, key: &RecordKey) {
-        if let Some(waiters) = store.waiters().shared(Self::default) {
-            waiters.wake(key);
+        if let Some(waiters) = store.waiters().shared(Self::default)
+            && waiters.0.count.load(Ordering::SeqCst) > 0
+        {
+            waiters.polls().get(key).into_iter().flatten().for_each(|poll| poll.changed.notify_one());
         }
     }
 
-    fn wake(&self, key: &RecordKey) {
-        if self.0.polls.load(Ordering::SeqCst) == 0 {
-            return;
-        }
-        self.shard(key).get(key).into_iter().flatten().for_each(|poll| poll.changed.notify_one());
-    }
-
-    fn shard(&self, key: &RecordKey) -> MutexGuard<'_, HashMap<RecordKey, Vec<Arc<Poll>>>> {
-        let index = usize::try_from(self.0.hasher.hash_one(key) % SHARDS as u64).unwrap_or(0);
-        self.0.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
+    fn polls(&self) -> MutexGuard<'_, PollsOfKeys> {
+        self.0.of_keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Joins the callers that wait for this key, whose claim was refused, and starts their poll if there is none. The store
@@ -177,22 +148,28 @@ impl Waiters {
         patience: Duration,
         refusal: Refusal,
     ) -> Waiter {
-        let waiters = Self::of(store);
-        let mut shard = waiters.shard(key);
-        let polls = shard.entry(key.clone()).or_default();
+        // For a store without a field for them, each caller gets a new value.
+        let waiters = store.waiters().shared(Self::default).cloned().unwrap_or_default();
+        let mut all = waiters.polls();
+        let polls = all.entry(key.clone()).or_default();
         let known = polls.iter().find(|poll| poll.runtime == runtime.id()).cloned();
         let is_new = known.is_none();
         let poll = known.unwrap_or_else(|| {
-            let poll = Arc::new(Poll::new(runtime.id(), refusal));
+            let poll = Arc::new(Poll {
+                runtime: runtime.id(),
+                result: watch::Sender::new(None),
+                claimable: Notify::new(),
+                changed: Notify::new(),
+                refusal: Mutex::new(refusal),
+            });
             // Counted before the task reads the key, so that a call that records a result after that wakes it.
-            waiters.0.polls.fetch_add(1, Ordering::SeqCst);
+            waiters.0.count.fetch_add(1, Ordering::SeqCst);
             polls.push(poll.clone());
             poll
         });
-        poll.waiters.fetch_add(1, Ordering::Relaxed);
-        poll.refused(refusal);
-        drop(shard);
-        let waiter = Waiter { waiters: waiters.clone(), key: key.clone(), poll: poll.clone() };
+        *poll.last_refusal() = refusal;
+        let waiter = Waiter { result: poll.result.subscribe(), poll: poll.clone() };
+        drop(all);
         if is_new {
             // Not under the lock, because a runtime that was shut down drops the task here.
             let task = PollTask { store: store.clone(), patience, key: key.clone(), waiters, poll };
@@ -204,24 +181,8 @@ impl Waiters {
 
 /// One waiter. Dropping it ends the wait.
 pub(super) struct Waiter {
-    waiters: Waiters,
-    key: RecordKey,
-    poll: Arc<Poll>,
-}
-
-impl Waiter {
-    pub(super) fn poll(&self) -> &Poll {
-        &self.poll
-    }
-}
-
-impl Drop for Waiter {
-    fn drop(&mut self) {
-        let _shard = self.waiters.shard(&self.key);
-        if self.poll.waiters.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.poll.changed.notify_one();
-        }
-    }
+    pub(super) poll: Arc<Poll>,
+    pub(super) result: watch::Receiver<Option<Arc<Record>>>,
 }
 
 /// The task that reads the record of a key for its waiters.
@@ -238,16 +199,21 @@ impl<S: Store> PollTask<S> {
         let mut pauses = backoff().build();
         let mut fence = None;
         // The first reading finds out what happened between the refusal and now.
-        while !self.is_left() {
+        loop {
+            let polls = self.waiters.polls();
+            if self.poll.result.receiver_count() == 0 {
+                return self.remove_from(polls);
+            }
+            drop(polls);
             match self.read().await {
                 Ok(Some(record)) if record.result.is_some() => {
-                    let shard = self.waiters.shard(&self.key);
+                    let polls = self.waiters.polls();
                     if self.poll.last_refusal().reading_since.is_none() {
                         // A claim was refused after this reading began, so the result may be forgotten by now.
                         continue;
                     }
                     // Later callers get a new poll, because the result may be of an older generation by then.
-                    self.remove_from(shard);
+                    self.remove_from(polls);
                     self.poll.result.send_replace(Some(Arc::new(record)));
                     return;
                 }
@@ -260,39 +226,25 @@ impl<S: Store> PollTask<S> {
             let remaining = Some(self.poll.last_refusal().left()).filter(|remaining| !remaining.is_zero());
             let pause = pauses.next().unwrap_or(STALE);
             let pause = remaining.map_or(pause, |remaining| pause.min(remaining));
-            let _ = timeout(pause, self.poll.changed.notified()).await;
+            let (changed, left) = (pin!(self.poll.changed.notified()), pin!(self.poll.result.closed()));
+            let _ = timeout(pause, select(changed, left)).await;
         }
     }
 
     async fn read(&self) -> Result<Option<Record>, StoreError> {
         self.poll.last_refusal().reading_since = Some(Instant::now());
-        let read = timeout(self.patience, self.store.get(&self.key)).await;
-        read.unwrap_or_else(|_| Err(unanswered("the record", self.patience)))
-    }
-
-    /// Whether nobody waits any more. The poll is removed then.
-    fn is_left(&self) -> bool {
-        let shard = self.waiters.shard(&self.key);
-        let is_left = self.poll.waiters.load(Ordering::Relaxed) == 0;
-        if is_left {
-            self.remove_from(shard);
-        }
-        is_left
+        answered("the record", self.patience, self.store.get(&self.key)).await
     }
 }
 
 impl<S> PollTask<S> {
-    fn remove(&self) {
-        self.remove_from(self.waiters.shard(&self.key));
-    }
-
-    fn remove_from(&self, mut shard: MutexGuard<'_, HashMap<RecordKey, Vec<Arc<Poll>>>>) {
-        let Some(polls) = shard.get_mut(&self.key) else { return };
+    fn remove_from(&self, mut all: MutexGuard<'_, PollsOfKeys>) {
+        let Some(polls) = all.get_mut(&self.key) else { return };
         let before = polls.len();
         polls.retain(|poll| !Arc::ptr_eq(poll, &self.poll));
-        self.waiters.0.polls.fetch_sub(before - polls.len(), Ordering::SeqCst);
+        self.waiters.0.count.fetch_sub(before - polls.len(), Ordering::SeqCst);
         if polls.is_empty() {
-            shard.remove(&self.key);
+            all.remove(&self.key);
         }
     }
 }
@@ -300,7 +252,7 @@ impl<S> PollTask<S> {
 impl<S> Drop for PollTask<S> {
     /// Also if its runtime drops the task.
     fn drop(&mut self) {
-        self.remove();
+        self.remove_from(self.waiters.polls());
     }
 }
 
@@ -321,8 +273,8 @@ mod tests {
         let ClaimAnswer::Granted(grant) = store.claim(&key, &claim).await.unwrap() else { panic!() };
         let runtime = Handle::current();
         let join = || Waiters::join(&store, &key, &runtime, SECOND, Refusal::now(SECOND * 30, true));
-        let waiters = Waiters::of(&store);
-        let polls = || (waiters.0.polls.load(Ordering::SeqCst), waiters.shard(&key).len());
+        let waiters = store.waiters().shared(Waiters::default).unwrap();
+        let polls = || (waiters.0.count.load(Ordering::SeqCst), waiters.polls().len());
 
         let (first, second) = (join(), join());
         drop(first);
@@ -339,7 +291,7 @@ mod tests {
         store.complete(&key, &complete).await.unwrap();
         Waiters::wake_in(&store, &key);
         tokio::time::sleep(Duration::from_millis(1)).await;
-        assert!(third.poll().result.borrow().is_some());
+        assert!(third.result.borrow().is_some());
         assert_eq!(polls(), (0, 0));
     }
 }

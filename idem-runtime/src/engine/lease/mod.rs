@@ -1,4 +1,5 @@
-//! The lease of one attempt: until when it is certainly held, and whether it is lost.
+//! The lease of one attempt: until when it is certainly held, whether it is lost, and its renewal in the
+//! call's own task.
 //!
 //! The call's task and the renewal thread share it; both note the store's answers here. The times of a lease, each counted from
 //! when the last confirmed request was sent:
@@ -11,18 +12,21 @@
 //! | [`held_until`](Lease::held_until), its length, or less near a deadline | until then it is certainly held | the runtime's |
 //! | [`pause_after_failure`](Lease::pause_after_failure) later, up to a second | a renewal that failed is sent again | that of the renewal |
 
-pub(super) mod in_task;
 pub(super) mod thread;
 
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::future::select;
 use futures_util::task::AtomicWaker;
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
+use crate::engine::claim::claimed::AnyClaim;
 use crate::engine::process::Process;
 
 /// The lease of one attempt.
@@ -35,7 +39,7 @@ pub(crate) struct Lease {
     lost: AtomicBool,
     doubted: AtomicBool,
     over: AtomicBool,
-    pub(crate) waker: AtomicWaker,
+    waker: AtomicWaker,
     /// Set when code outside the call's task first waits for the end of the lease; most bodies have none.
     outside: OnceLock<Box<Notify>>,
 }
@@ -59,8 +63,10 @@ impl Sent {
 }
 
 impl Lease {
-    /// The lease of a claim, which was first sent at `sent`, with at least `pause` between two renewals.
-    pub(crate) fn new(length: Duration, sent: Sent, pause: Duration) -> Self {
+    /// The lease of a claim, which was first sent at `sent`. A deadline may make it shorter than `uncut`.
+    pub(crate) fn new(length: Duration, uncut: Duration, sent: Sent) -> Self {
+        // Renewals cannot extend a lease that a deadline cuts short; they only find out whether it is lost.
+        let pause = if length < uncut { (uncut / 3).min(LONGEST_PAUSE) } else { Duration::ZERO };
         Self {
             length,
             renewal_interval: (length / 3).max(pause),
@@ -152,7 +158,7 @@ impl Lease {
     /// in batches.
     pub(crate) fn renewal_at(&self, process: &Process) -> Instant {
         let at = later(self.confirmed().runtime, self.renewal_interval);
-        let since = at.saturating_duration_since(Instant::from_std(process.epoch()));
+        let since = at.saturating_duration_since(Instant::from_std(process.epoch));
         let over = since.as_nanos() % (self.length / 32).as_nanos().max(1);
         at.checked_sub(Duration::from_nanos(u64::try_from(over).unwrap_or_default())).unwrap_or(at)
     }
@@ -169,7 +175,31 @@ impl Lease {
     }
 }
 
-/// Upper limit of the pause after a failed renewal.
+/// Renews the lease of one attempt in the caller's own task, whenever it is due; ends when the lease is lost.
+/// It has no timer until it is polled first, when the body is pending.
+pub(crate) async fn renewed_until_lost(claim: Arc<dyn AnyClaim>) {
+    let (lease, process) = (&claim.held().lease, &claim.call().process);
+    let lost = poll_fn(|cx| {
+        lease.waker.register(cx.waker());
+        if lease.is_lost() { Poll::Ready(()) } else { Poll::Pending }
+    });
+    let renewals = async {
+        let mut next = lease.renewal_at(process);
+        loop {
+            Box::pin(sleep_until(next)).await;
+            next = lease.renewal_at(process);
+            // Later than now if the renewal thread has renewed the lease meanwhile.
+            if next <= Instant::now() {
+                let renewed = claim.clone().renew().await;
+                let retry = Instant::now() + lease.pause_after_failure();
+                next = if renewed { lease.renewal_at(process) } else { retry };
+            }
+        }
+    };
+    select(lost, pin!(renewals)).await;
+}
+
+/// Upper limit of the pause after a failed renewal, and between two of a lease that a deadline cuts short.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Longer than any process runs, and small enough to be added to an instant.
@@ -191,7 +221,7 @@ mod tests {
         let mut moments = BTreeSet::new();
         for _ in 0..10_000 {
             let sent = Sent::now(&Process::current(), length);
-            let at = Lease::new(length, sent, Duration::ZERO).renewal_at(&Process::current());
+            let at = Lease::new(length, length, sent).renewal_at(&Process::current());
             let after = at - sent.runtime;
             assert!(after <= length / 3 && after > length / 3 - length / 32, "{after:?}");
             moments.insert(at);

@@ -5,38 +5,24 @@
 //! half of it is over, and renews it if nobody else has: in the caller's runtime, or in that of the thread if the caller's
 //! has ended.
 
-use std::collections::BTreeMap;
 use std::future::{pending, poll_fn};
 use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
 use futures_util::FutureExt as _;
+use slab::Slab;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::Notify;
 
-use crate::engine::lease::Lease;
+use crate::engine::claim::claimed::AnyClaim;
 use crate::engine::process::Process;
-
-/// A lease that can be renewed from outside its call.
-pub(crate) trait RenewableLease: Send + Sync + 'static {
-    fn lease(&self) -> &Lease;
-    /// The runtime of the call, whose clock and reactor the store's future needs.
-    fn runtime(&self) -> &Handle;
-    fn process(&self) -> &Process;
-    fn renew_from_outside(self: Arc<Self>) -> Pin<Box<dyn Future<Output = bool> + Send>>;
-}
-
-/// When to look at a lease, and a number that distinguishes two leases of the same instant.
-type Due = (Instant, u64);
 
 #[derive(Default)]
 struct Watched {
-    /// Weak references, because a call that has ended needs no renewal.
-    leases: BTreeMap<Due, Weak<dyn RenewableLease>>,
-    next_number: u64,
+    /// Each claim, and when to look at its lease; `None` if it is over, or a renewal from here is under way.
+    claims: Slab<(Option<Instant>, Arc<dyn AnyClaim>)>,
     /// When the thread looks next; `None` if it waits until it is notified.
     next_look: Option<Instant>,
     running: bool,
@@ -51,23 +37,24 @@ pub(crate) struct Renewals {
 
 /// Registers one lease with the thread until it is dropped.
 pub(crate) struct Watch {
-    lease: Arc<dyn RenewableLease>,
-    due: Due,
+    process: Process,
+    key: usize,
 }
 
 impl Watch {
-    pub(crate) fn over(lease: Arc<dyn RenewableLease>) -> Self {
-        let due = lease.process().renewals().watch(&lease);
-        Self { lease, due }
+    pub(crate) fn over(claim: Arc<dyn AnyClaim>) -> Self {
+        let process = claim.call().process.clone();
+        let key = process.renewals.watch(&process, claim);
+        Self { process, key }
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.lease.lease().end();
-        // If the thread has registered the lease again under another instant, it finds at the next look that the lease
-        // is over.
-        self.lease.process().renewals().watched().leases.remove(&self.due);
+        let watched = self.process.renewals.watched().claims.try_remove(self.key);
+        if let Some((_, claim)) = watched {
+            claim.held().lease.end();
+        }
     }
 }
 
@@ -76,36 +63,56 @@ impl Renewals {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn watch(&self, lease: &Arc<dyn RenewableLease>) -> Due {
-        let at = lease.lease().outside_renewal_at();
+    fn watch(&self, process: &Process, claim: Arc<dyn AnyClaim>) -> usize {
+        let at = claim.held().lease.outside_renewal_at();
         let mut watched = self.watched();
         if !watched.running {
-            watched.running = start(lease.process().clone());
+            watched.running = start(process.clone());
         }
-        let due = (at, watched.next_number);
-        watched.next_number = watched.next_number.wrapping_add(1);
-        watched.leases.insert(due, Arc::downgrade(lease));
-        // Compares with the thread's next look and not with the registered leases. Otherwise a series of short calls,
-        // each the only one registered, would wake the thread each time.
-        let earlier = watched.next_look.is_none_or(|next| at < next);
-        if earlier {
-            watched.next_look = Some(at);
-        }
-        drop(watched);
-        if earlier {
-            self.earlier.notify_one();
-        }
-        due
+        let key = watched.claims.insert((Some(at), claim));
+        self.look_at(watched, at);
+        key
     }
 
-    /// The leases to look at now, and when to look again.
-    fn take_due(&self, now: Instant) -> (Vec<Weak<dyn RenewableLease>>, Option<Instant>) {
+    /// Looks again at a lease whose renewal has ended, if its call has not.
+    fn watch_again(&self, key: usize, claim: &Arc<dyn AnyClaim>) {
+        let at = claim.held().lease.outside_renewal_at();
         let mut watched = self.watched();
-        let now = (now, u64::MAX);
-        let later = watched.leases.split_off(&now);
-        let due = std::mem::replace(&mut watched.leases, later);
-        watched.next_look = watched.leases.first_key_value().map(|(due, _)| due.0);
-        (due.into_values().collect(), watched.next_look)
+        if let Some((due, known)) = watched.claims.get_mut(key)
+            && Arc::ptr_eq(known, claim)
+        {
+            *due = Some(at);
+            self.look_at(watched, at);
+        }
+    }
+
+    /// Wakes the thread if its next look is later than `at`.
+    fn look_at(&self, mut watched: MutexGuard<'_, Watched>, at: Instant) {
+        // Compares with the thread's next look and not with the registered leases. Otherwise a series of short calls,
+        // each the only one registered, would wake the thread each time.
+        if watched.next_look.is_none_or(|next| at < next) {
+            watched.next_look = Some(at);
+            drop(watched);
+            self.earlier.notify_one();
+        }
+    }
+
+    /// The claims whose lease must be renewed now, and when to look again.
+    fn take_due(&self, now: Instant) -> (Vec<(usize, Arc<dyn AnyClaim>)>, Option<Instant>) {
+        let mut watched = self.watched();
+        let mut due = Vec::new();
+        for (key, (at, claim)) in &mut watched.claims {
+            if at.is_some_and(|at| at <= now) {
+                let lease = &claim.held().lease;
+                // Later than `now` if the call has renewed its lease itself.
+                *at = Some(lease.outside_renewal_at()).filter(|at| *at > now && !lease.is_over());
+                if at.is_none() && !lease.is_over() {
+                    due.push((key, claim.clone()));
+                }
+            }
+        }
+        watched.next_look = watched.claims.iter().filter_map(|(_, (at, _))| *at).min();
+        (due, watched.next_look)
     }
 }
 
@@ -114,7 +121,7 @@ struct Ending(Process);
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        let mut watched = self.0.renewals().watched();
+        let mut watched = self.0.renewals.watched();
         watched.running = false;
         watched.next_look = None;
     }
@@ -138,13 +145,11 @@ fn start(process: Process) -> bool {
 
 /// Looks at each lease when it is due.
 async fn keep(process: Process) {
-    let renewals = process.renewals();
+    let renewals = &process.renewals;
     loop {
         let (due, next) = renewals.take_due(process.clock());
-        for lease in due.iter().filter_map(Weak::upgrade) {
-            look_at(lease);
-        }
-        // A lease that was just registered again may be due earlier; then `watch` has notified this code.
+        due.into_iter().for_each(|(key, claim)| renew(key, claim));
+        // A lease that is registered meanwhile may be due earlier; then `look_at` has notified this code.
         match next {
             Some(next) => {
                 let _ = tokio::time::timeout_at(next.into(), renewals.earlier.notified()).await;
@@ -154,18 +159,11 @@ async fn keep(process: Process) {
     }
 }
 
-fn look_at(lease: Arc<dyn RenewableLease>) {
-    if lease.lease().is_over() {
-        return;
-    }
-    if lease.lease().outside_renewal_at() > lease.process().clock() {
-        lease.process().renewals().watch(&lease);
-        return;
-    }
+fn renew(key: usize, claim: Arc<dyn AnyClaim>) {
     tokio::spawn(async move {
-        let mut request = lease.clone().renew_from_outside();
-        let runtime = lease.runtime().clone();
-        let has_ended = has_ended(&runtime);
+        let mut request = claim.clone().renew();
+        let runtime = &claim.call().runtime;
+        let has_ended = has_ended(runtime);
         let renewal = poll_fn(|cx| {
             // The timers of a runtime that has ended panic. The attempts of `begin` outlive theirs.
             let _entered = (!has_ended).then(|| runtime.enter());
@@ -174,11 +172,9 @@ fn look_at(lease: Arc<dyn RenewableLease>) {
         // Also if it ends meanwhile: then the next look is in this runtime.
         let renewed = AssertUnwindSafe(renewal).catch_unwind().await.unwrap_or(false);
         if !renewed {
-            tokio::time::sleep(lease.lease().pause_after_failure()).await;
+            tokio::time::sleep(claim.held().lease.pause_after_failure()).await;
         }
-        if !lease.lease().is_over() {
-            lease.process().renewals().watch(&lease);
-        }
+        claim.call().process.renewals.watch_again(key, &claim);
     });
 }
 
@@ -195,52 +191,50 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::engine::lease::Sent;
+    use crate::engine::claim::{Entry, enter};
+    use crate::engine::prepare::call::Call;
+    use crate::engine::prepare::operation::{Operation, rendered};
+    use crate::store::MemoryStore;
 
-    struct Call(Lease, Handle, Process);
-
-    impl RenewableLease for Call {
-        fn lease(&self) -> &Lease {
-            &self.0
-        }
-
-        fn runtime(&self) -> &Handle {
-            &self.1
-        }
-
-        fn process(&self) -> &Process {
-            &self.2
-        }
-
-        fn renew_from_outside(self: Arc<Self>) -> Pin<Box<dyn Future<Output = bool> + Send>> {
-            Box::pin(std::future::ready(true))
+    async fn claimed(seconds: u64) -> Arc<dyn AnyClaim> {
+        let operation = Operation::new("test").lease(Duration::from_secs(seconds));
+        let call = Call::new(operation, MemoryStore::new(), rendered(&"k")).unwrap();
+        match enter(&call).await {
+            Ok(Entry::Run(attempt)) => attempt.claimed.clone(),
+            _ => panic!("the key is free"),
         }
     }
 
     #[tokio::test]
     async fn the_thread_is_woken_for_a_lease_that_is_due_before_its_next_look_and_for_no_other() {
+        let process = Process::current();
         let watched = Watched { running: true, ..Watched::default() };
         let thread = Renewals { watched: Mutex::new(watched), earlier: Notify::new() };
-        let call = |seconds| -> Arc<dyn RenewableLease> {
-            let length = Duration::from_secs(seconds);
-            let process = Process::current();
-            Arc::new(Call(
-                Lease::new(length, Sent::now(&process, length), Duration::ZERO),
-                Handle::current(),
-                process,
-            ))
+        let woken_for = |claim: Arc<dyn AnyClaim>| {
+            let key = thread.watch(&process, claim);
+            (key, thread.earlier.notified().now_or_never().is_some())
         };
-        let woken_for = |lease: &Arc<dyn RenewableLease>| {
-            let due = thread.watch(lease);
-            (due, thread.earlier.notified().now_or_never().is_some())
-        };
-        let (due, woken) = woken_for(&call(30));
+        let (key, woken) = woken_for(claimed(30).await);
         assert!(woken, "nothing was watched");
-        thread.watched().leases.remove(&due);
-        assert!(!woken_for(&call(30)).1, "it looks anyway before that");
-        assert!(woken_for(&call(1)).1, "it would look too late");
-        thread.watched().leases.clear();
+        thread.watched().claims.remove(key);
+        assert!(!woken_for(claimed(30).await).1, "it looks anyway before that");
+        assert!(woken_for(claimed(1).await).1, "it would look too late");
+        thread.watched().claims.clear();
         assert_eq!(thread.take_due(Instant::now()).1, None);
-        assert!(woken_for(&call(30)).1, "it waits for nothing else");
+        assert!(woken_for(claimed(30).await).1, "it waits for nothing else");
+    }
+
+    #[tokio::test]
+    async fn a_renewal_that_ends_after_its_call_does_not_change_the_next_lease_in_its_place() {
+        let process = Process::current();
+        let watched = Watched { running: true, ..Watched::default() };
+        let thread = Renewals { watched: Mutex::new(watched), earlier: Notify::new() };
+        let first = claimed(1).await;
+        let key = thread.watch(&process, first.clone());
+        thread.watched().claims.remove(key);
+        assert_eq!(thread.watch(&process, claimed(30).await), key);
+        let due = thread.watched().claims[key].0;
+        thread.watch_again(key, &first);
+        assert_eq!(thread.watched().claims[key].0, due);
     }
 }

@@ -1,6 +1,8 @@
 //! One call: all that is known about it before the first request to the store.
 
 use std::cell::Cell;
+use std::num::NonZeroU32;
+use std::ops::Deref;
 use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +13,7 @@ use tracing::Span;
 
 use super::operation::{Operation, RenderedKey};
 use super::policy::SharedPolicy;
-use crate::engine::body::context::{self, CallEnd, Context, Observation, Outcome};
+use crate::engine::body::context::{self, BackgroundWork, CallEnd, CallEvent, Context, Observation, Outcome};
 use crate::engine::claim::waiters::StoreIdentity;
 use crate::engine::process::Process;
 use crate::engine::record::background::{self, Work};
@@ -25,20 +27,33 @@ use idem_core::protocol::{Claim, Fingerprint, Owner};
 /// One call that has passed all checks.
 pub(crate) struct Call<S> {
     pub(crate) store: S,
+    details: Details,
+}
+
+/// What is known of a call, whatever its store is.
+pub(crate) struct Details {
     pub(crate) key: RecordKey,
     pub(crate) policy: SharedPolicy,
     /// The length of the lease, which a deadline may cut short.
     pub(crate) lease: Duration,
-    deadline: Option<Instant>,
-    /// The minimum time between two renewals.
-    pub(crate) renewal_pause: Duration,
+    pub(crate) deadline: Option<Instant>,
     /// The call whose body makes this one.
     pub(crate) enclosing: Option<Context>,
     pub(crate) fingerprint: Option<Fingerprint>,
+    /// The largest encoded result that the store takes.
+    pub(crate) max_result_bytes: usize,
     pub(crate) process: Process,
     pub(crate) runtime: Handle,
     pub(crate) span: Span,
     observer: Option<Arc<Observation>>,
+}
+
+impl<S> Deref for Call<S> {
+    type Target = Details;
+
+    fn deref(&self) -> &Details {
+        &self.details
+    }
 }
 
 /// The runtime in which a call of this operation is made.
@@ -57,28 +72,23 @@ impl<S: Store> Call<S> {
     /// Makes all checks that come before the first request to the store. Made in the caller's task, also for a detached
     /// body.
     pub(crate) fn new(operation: Operation, store: S, key: RenderedKey) -> Result<Arc<Self>, Box<Error>> {
-        let observer = Observation::current();
-        Self::checked(operation, store, key, observer.as_ref()).map_err(|error| {
-            if let Some(observer) = &observer {
-                observer.end(&CallEnd::Refused(error.clone()));
+        Self::checked(operation, store, key).map_err(|error| {
+            if let Some(observer) = Observation::current() {
+                observer.report(&CallEvent::Ended(&CallEnd::Refused(error.clone())));
             }
             Box::new(error)
         })
     }
 
-    fn checked(
-        operation: Operation,
-        store: S,
-        key: RenderedKey,
-        observer: Option<&Arc<Observation>>,
-    ) -> Result<Arc<Self>, Error> {
+    fn checked(operation: Operation, store: S, key: RenderedKey) -> Result<Arc<Self>, Error> {
+        let observer = Observation::current();
         let runtime = runtime(operation.name())?;
-        let checked = operation.check()?;
-        let key = checked.record(key)?;
-        if let Some(observer) = observer {
-            observer.begins(&key, checked.policy.ttl);
+        let (key, fingerprint) = operation.record_of(key)?;
+        let policy = operation.policy;
+        if let Some(observer) = &observer {
+            observer.report(&CallEvent::Started { key: &key, ttl: policy.ttl });
         }
-        let (deadline, policy) = (context::deadline(), checked.policy);
+        let deadline = context::deadline();
         if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
             return Err(Error::NoTimeLeft { call: (&key).into() });
         }
@@ -89,37 +99,32 @@ impl<S: Store> Call<S> {
             idem.attempt = tracing::field::Empty,
             idem.outcome = tracing::field::Empty,
         );
-        Ok(Arc::new(Self {
-            store,
+        let details = Details {
             lease: until(deadline, policy.lease),
-            renewal_pause: renewal_pause(deadline, policy.lease),
             key,
             policy,
             deadline,
             enclosing: context::enclosing(),
-            fingerprint: checked.fingerprint,
+            fingerprint,
+            max_result_bytes: store.max_result_bytes().unwrap_or(usize::MAX),
             process: Process::current(),
             runtime,
             span,
-            observer: observer.cloned(),
-        }))
-    }
-
-    pub(crate) fn id(&self) -> CallId {
-        (&self.key).into()
+            observer,
+        };
+        Ok(Arc::new(Self { store, details }))
     }
 
     /// Whether this call is made in a body that holds the same key. It would wait for itself.
     pub(crate) fn is_reentrant(&self) -> bool {
-        let identity = || StoreIdentity::of(&self.store);
-        self.enclosing
-            .as_ref()
-            .is_some_and(|call| identity().is_some_and(|store| call.holds(&self.key, store)))
+        let enclosing = self.enclosing.as_ref().zip(StoreIdentity::of(&self.store));
+        enclosing.is_some_and(|(call, store)| call.holds(&self.key, store))
     }
+}
 
-    /// The largest encoded result that the store takes.
-    pub(crate) fn max_result_bytes(&self) -> usize {
-        self.store.max_result_bytes().unwrap_or(usize::MAX)
+impl Details {
+    pub(crate) fn id(&self) -> CallId {
+        (&self.key).into()
     }
 
     /// The length of a lease that starts now.
@@ -133,38 +138,29 @@ impl<S: Store> Call<S> {
         Claim::new(owner, lease, policy.ttl)
             .with_fingerprint(self.fingerprint)
             .with_on_crash(policy.on_crash)
-            .with_max_attempts(policy.attempts())
+            .with_max_attempts(policy.max_attempts.and_then(NonZeroU32::new))
             .with_recovers(policy.recovers)
     }
 
-    /// Whether the lease may be shorter than the operation's.
-    pub(crate) const fn has_deadline(&self) -> bool {
-        self.deadline.is_some()
-    }
-
-    /// Tells the observer how the call ended.
-    pub(crate) fn end(&self, end: &CallEnd) {
+    /// Tells the observer of the call.
+    pub(crate) fn tell(&self, event: &CallEvent<'_>) {
         if let Some(observer) = &self.observer {
-            observer.end(end);
+            observer.report(event);
         }
     }
 
-    /// The same, for an error that the caller gets.
+    /// Tells the observer that the caller gets this error.
     pub(crate) fn refuse(&self, error: Error) -> Error {
-        self.end(&CallEnd::Refused(error.clone()));
+        if let Some(observer) = &self.observer {
+            observer.report(&CallEvent::Ended(&CallEnd::Refused(error.clone())));
+        }
         error
     }
 
-    /// Tells the observer that this call was granted its key.
-    pub(crate) fn granted(&self, attempt: u32) {
+    /// Tells the observer how the caller got its result.
+    pub(crate) fn observe(&self, outcome: impl FnOnce() -> Outcome) {
         if let Some(observer) = &self.observer {
-            observer.granted(&self.key, attempt);
-        }
-    }
-
-    pub(crate) fn observe(&self, outcome: Outcome) {
-        if let Some(observer) = &self.observer {
-            observer.set(outcome);
+            observer.report(&CallEvent::Outcome(outcome()));
         }
     }
 
@@ -172,13 +168,13 @@ impl<S: Store> Call<S> {
     pub(crate) fn finish_behind(&self, kind: Work, work: impl Future<Output = ()> + Send + 'static) {
         let unfinished = background::finish(&self.process, &self.runtime, kind, work);
         if let (Some(observer), Some(unfinished)) = (&self.observer, unfinished) {
-            observer.left_behind(unfinished);
+            observer.report(&CallEvent::Background(BackgroundWork::of(unfinished)));
         }
     }
 
-    pub(crate) fn report(&self, event: Event<'_>, attempt: u32) {
-        if let Some(outcome) = event.outcome() {
-            self.span.record("idem.outcome", outcome);
+    pub(crate) fn report(&self, event: &Event<'_>, attempt: u32) {
+        if event.is_outcome {
+            self.span.record("idem.outcome", event.name);
         }
         // Also where the body, the background or the caller's transaction is polled outside of the span.
         self.span.in_scope(|| report::event(&self.key, event, attempt));
@@ -207,10 +203,4 @@ fn has_time(runtime: &Handle) -> bool {
 fn until(deadline: Option<Instant>, lease: Duration) -> Duration {
     let remaining = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
     remaining.map_or(lease, |remaining| lease.min(remaining).max(SHORTEST_LEASE))
-}
-
-/// The minimum time between two renewals. Renewals cannot extend a lease that a deadline cuts short; they only find out
-/// whether the lease is lost.
-fn renewal_pause(deadline: Option<Instant>, lease: Duration) -> Duration {
-    if until(deadline, lease) < lease { (lease / 3).min(Duration::from_secs(1)) } else { Duration::ZERO }
 }

@@ -1,17 +1,15 @@
 //! An operation: what the attribute's options set, and the way to call it without the attribute.
 
-mod pace;
-mod recover;
 mod rules;
 mod run;
 
-use std::any::{type_name, type_name_of_val};
+use std::any::type_name_of_val;
 use std::borrow::Cow;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use super::policy::SharedPolicy;
+use super::policy::{RetryAfter, SharedPolicy};
 use super::site::{self, Site};
 use crate::error::Error;
 use crate::fingerprint::{FingerprintError, fingerprint};
@@ -66,21 +64,12 @@ impl Operation {
         Self { scope, fingerprint: None, policy: SharedPolicy::without_settings(), rules: () }
     }
 
-    /// The operation of an annotated function without `self`. `inside` is a value whose type is defined in the function.
+    /// The operation of an annotated function. `receiver` is the compiler's name of the type of its `self`,
+    /// and `inside` a value whose type is defined in the function.
     #[doc(hidden)]
-    pub fn at<T>(site: &'static Site, inside: &T) -> Self {
-        Self::of_site(site, None, type_name_of_val(inside))
-    }
-
-    /// The operation of an annotated method of `R`. `inside` is a value whose type is defined in the method.
-    #[doc(hidden)]
-    pub fn at_method<R: ?Sized, T>(site: &'static Site, inside: &T) -> Self {
-        Self::of_site(site, Some(type_name::<R>()), type_name_of_val(inside))
-    }
-
-    fn of_site(site: &'static Site, receiver: Option<&'static str>, inside: &str) -> Self {
-        let (scope, policy) = (site.scope(receiver, inside), SharedPolicy::of(&site.policy));
-        Self { scope, fingerprint: None, policy, rules: () }
+    pub fn at<T>(site: &'static Site, receiver: Option<&'static str>, inside: &T) -> Self {
+        let scope = site.scope(receiver, type_name_of_val(inside));
+        Self { scope, fingerprint: None, policy: SharedPolicy::of(&site.policy, site.fault), rules: () }
     }
 }
 
@@ -146,6 +135,57 @@ impl<R> Operation<R> {
         self
     }
 
+    /// How long one attempt may take, `recover` included; no limit unless set. More than zero, at most 100 years.
+    ///
+    /// After that time the body is dropped, and the caller gets [`Error::TimedOut`](crate::Error::TimedOut). It is not
+    /// known what the body did, so this counts as a crash: the next run is `recovered`, or the key is in doubt under
+    /// [`OnCrash::InDoubt`](crate::OnCrash::InDoubt).
+    ///
+    /// A body can only be dropped where it awaits. If it blocks its thread, it continues until the next await; if it
+    /// returns before that, its result counts. Tasks that it spawned continue.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.policy.to_mut().timeout = Some(timeout);
+        self
+    }
+
+    /// When a key whose body failed is due again; at once unless set. Before that, a call gets
+    /// [`Error::NotDue`](crate::Error::NotDue), or waits if the operation has a [`wait`](Self::wait).
+    ///
+    /// It applies to errors that the body returns. After a crash, a dropped caller, a panic or a timeout, the key is
+    /// due at once or when the lease is over.
+    ///
+    /// ```
+    /// # use idem_runtime as idem;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// use std::time::Duration;
+    /// use idem::{Error, MemoryStore, Operation};
+    ///
+    /// #[derive(Debug)]
+    /// enum Failure {
+    ///     GatewayDown,
+    ///     Idem(Error),
+    /// }
+    ///
+    /// impl From<Error> for Failure {
+    ///     fn from(error: Error) -> Self {
+    ///         Self::Idem(error)
+    ///     }
+    /// }
+    ///
+    /// let store = MemoryStore::new();
+    /// let charge = Operation::new("payments.charge")
+    ///     .retry_after(Duration::from_secs(1)..Duration::from_secs(300));
+    /// let call = || charge.run(&store, "order-42", || async { Err::<(), _>(Failure::GatewayDown) });
+    /// assert!(matches!(call().await, Err(Failure::GatewayDown)));
+    /// assert!(matches!(call().await, Err(Failure::Idem(Error::NotDue { .. }))));
+    /// # }
+    /// ```
+    pub fn retry_after(mut self, retry_after: impl Into<RetryAfter>) -> Self {
+        self.policy.to_mut().retry_after = Some(retry_after.into());
+        self
+    }
+
     /// How long one operation of the store may take, retries included; 10 seconds unless set.
     pub fn store_timeout(mut self, timeout: Duration) -> Self {
         self.policy.to_mut().store_timeout = timeout;
@@ -191,7 +231,49 @@ impl<R> Operation<R> {
     /// # }
     /// ```
     pub fn record_key(&self, key: impl KeyPart) -> Result<RecordKey, Error> {
-        self.without_rules().record_of(rendered(&key))
+        self.record_of(rendered(&key)).map(|(key, _)| key)
+    }
+
+    /// Calls `recover` before the body if the previous run began and did not end: its worker died, its caller went
+    /// away, it panicked or timed out, or the key is in doubt. `recover` is also called if no attempts are left; then
+    /// no body runs.
+    ///
+    /// | `recover` returns | then |
+    /// |---|---|
+    /// | `Some(value)` | that is the result; the body does not run |
+    /// | `None` | nothing happened that counts; the body runs |
+    /// | an error | the key is in doubt, and the caller gets the error |
+    ///
+    /// `recover` runs under the claim of the new attempt, and the engine renews its lease. It may read the recorded
+    /// steps but not make new ones. It is not called after an error that the body returned, or after an operator's
+    /// release. If it panics or is dropped, the next call calls it again (under [`OnCrash::InDoubt`]: the key is in
+    /// doubt). An error of `recover` is not recorded.
+    ///
+    /// With [`OnCrash::InDoubt`], a call of an operation with `recover` gets a key in doubt and settles the doubt:
+    /// `None` means that the body may run. Without it, a key that `recover` left in doubt waits for an operator.
+    ///
+    /// [`OnCrash::InDoubt`]: crate::OnCrash::InDoubt
+    ///
+    /// ```
+    /// # use idem_runtime as idem;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), idem::Error> {
+    /// use idem::{Error, MemoryStore, Operation, Recovery};
+    ///
+    /// /// Whether the gateway knows a payment.
+    /// async fn find(_gateway_key: &str) -> Result<Option<u64>, Error> {
+    ///     Ok(None)
+    /// }
+    ///
+    /// let charge = Operation::new("payments.charge")
+    ///     .recover(|recovery: Recovery| async move { find(&recovery.downstream_key("gateway")).await });
+    /// let receipt = charge.run(&MemoryStore::new(), "order-42", || async { Ok::<_, Error>(7) }).await?;
+    /// assert_eq!(receipt, 7);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn recover<G>(self, recover: G) -> Operation<WithRecover<R, G>> {
+        self.recovering().map_rules(|rules| WithRecover { rules, recover })
     }
 
     /// Marks an operation whose body calls `recover` first.
@@ -207,48 +289,28 @@ impl<R> Operation<R> {
     ///
     /// [`Error::Configuration`] or [`Error::InvalidKey`], as each call would get.
     pub fn validate(&self) -> Result<(), Error> {
-        self.without_rules().check().map(drop)
-    }
-
-    /// The name of the record with this key.
-    pub(crate) fn record_of(self, key: RenderedKey) -> Result<RecordKey, Error> {
-        self.check()?.record(key)
+        self.check().map(drop)
     }
 
     pub(crate) fn name(&self) -> &str {
-        match &self.scope {
-            Ok(scope) => scope.as_str(),
-            Err(error) => match &**error {
-                Error::Configuration { operation, .. } | Error::InvalidKey { operation, .. } => operation,
-                _ => "(no scope)",
-            },
+        self.scope.as_ref().map_or("(no scope)", Scope::as_str)
+    }
+
+    /// The scope and the fingerprint, unless one of them or the policy cannot be used.
+    fn check(&self) -> Result<(&Scope, Option<Fingerprint>), Error> {
+        let scope = self.scope.as_ref().map_err(|error| (**error).clone())?;
+        let refuse = |detail: &str| Error::configuration(scope.as_str(), detail);
+        match (self.policy.fault(), self.fingerprint.transpose()) {
+            (Some(fault), _) => Err(refuse(fault)),
+            (None, fingerprint) => Ok((scope, fingerprint.map_err(|fault| refuse(&fault.to_string()))?)),
         }
     }
 
-    /// The scope, policy and fingerprint, unless one of them cannot be used.
-    pub(crate) fn check(self) -> Result<Checked, Error> {
-        let scope = self.scope.map_err(|error| *error)?;
-        if let Some(fault) = self.policy.fault() {
-            return Err(Error::configuration(scope.as_str(), fault));
-        }
-        let fingerprint = self.fingerprint.transpose();
-        let fingerprint =
-            fingerprint.map_err(|error| Error::configuration(scope.as_str(), error.to_string()))?;
-        Ok(Checked { scope, policy: self.policy, fingerprint })
-    }
-}
-
-/// The return value of [`Operation::check`].
-pub(crate) struct Checked {
-    pub(crate) scope: Scope,
-    pub(crate) policy: SharedPolicy,
-    pub(crate) fingerprint: Option<Fingerprint>,
-}
-
-impl Checked {
-    pub(crate) fn record(&self, key: RenderedKey) -> Result<RecordKey, Error> {
-        let key = key.map_err(|error| Error::key(self.scope.as_str(), error))?;
-        Ok(RecordKey::new(self.scope.clone(), key))
+    /// The name of the record with this key, and the fingerprint.
+    pub(crate) fn record_of(&self, key: RenderedKey) -> Result<(RecordKey, Option<Fingerprint>), Error> {
+        let (scope, fingerprint) = self.check()?;
+        let key = key.map_err(|error| Error::key(scope.as_str(), error))?;
+        Ok((RecordKey::new(scope.clone(), key), fingerprint))
     }
 }
 

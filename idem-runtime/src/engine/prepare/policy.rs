@@ -1,35 +1,33 @@
-//! The policy of an operation: the settings that do not depend on the types of its results, and their check.
+//! The policy of an operation: the settings that do not depend on the types of its results, their check, and
+//! when the next attempt is due.
 //!
 //! The policy of an annotated function is a constant of its [`Site`](super::site::Site) as far as its values are literals,
 //! so it is checked at compile time. A value that is computed makes a policy of one call, which is checked with the call.
 
-use std::num::NonZeroU32;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::retry_pace::{RetryAfter, is_longer};
 use idem_core::defaults::{self, LONGEST, SHORTEST_LEASE};
 use idem_core::protocol::OnCrash;
 
-/// The settings of an operation.
+/// The settings of an operation. The setters of [`Operation`](crate::Operation) say what they mean.
+#[allow(missing_docs, reason = "as above")]
 #[derive(Clone, Debug)]
 pub struct Policy {
-    pub(crate) ttl: Duration,
-    pub(crate) lease: Duration,
-    pub(crate) wait: Duration,
-    pub(crate) on_crash: OnCrash,
-    pub(crate) max_attempts: Option<u32>,
-    pub(crate) fail_open: bool,
-    pub(crate) store_timeout: Duration,
-    pub(crate) timeout: Option<Duration>,
-    pub(crate) retry_after: Option<RetryAfter>,
+    pub ttl: Duration,
+    pub lease: Duration,
+    pub wait: Duration,
+    pub on_crash: OnCrash,
+    pub max_attempts: Option<u32>,
+    pub fail_open: bool,
+    pub store_timeout: Duration,
+    pub timeout: Option<Duration>,
+    pub retry_after: Option<RetryAfter>,
     /// Whether `recover` runs first if an earlier run began and did not end.
-    pub(crate) recovers: bool,
+    pub recovers: bool,
 }
 
-/// The setters of constants. Those of [`Operation`](crate::Operation) say what they mean.
-#[allow(missing_docs, reason = "as above")]
 impl Policy {
     /// The policy of an operation with no settings.
     #[expect(clippy::new_without_default, reason = "generated code needs a constant")]
@@ -49,69 +47,8 @@ impl Policy {
         }
     }
 
-    #[must_use]
-    pub const fn ttl(self, ttl: Duration) -> Self {
-        Self { ttl, ..self }
-    }
-
-    #[must_use]
-    pub const fn lease(self, lease: Duration) -> Self {
-        Self { lease, ..self }
-    }
-
-    #[must_use]
-    pub const fn wait(self, wait: Duration) -> Self {
-        Self { wait, ..self }
-    }
-
-    #[must_use]
-    pub const fn on_crash(self, on_crash: OnCrash) -> Self {
-        Self { on_crash, ..self }
-    }
-
-    #[must_use]
-    pub const fn max_attempts(self, attempts: u32) -> Self {
-        Self { max_attempts: Some(attempts), ..self }
-    }
-
-    #[must_use]
-    pub const fn fail_open(self) -> Self {
-        Self { fail_open: true, ..self }
-    }
-
-    #[must_use]
-    pub const fn store_timeout(self, store_timeout: Duration) -> Self {
-        Self { store_timeout, ..self }
-    }
-
-    #[must_use]
-    pub const fn timeout(self, timeout: Duration) -> Self {
-        Self { timeout: Some(timeout), ..self }
-    }
-
-    /// The key of a body that failed is due after `shortest`, or after a random time that grows to `longest`.
-    #[must_use]
-    pub const fn retry_after(self, shortest: Duration, longest: Option<Duration>) -> Self {
-        Self { retry_after: Some(RetryAfter::new(shortest, longest)), ..self }
-    }
-
-    #[must_use]
-    pub const fn recovering(self) -> Self {
-        Self { recovers: true, ..self }
-    }
-
-    /// Whether calls of this operation may end a doubt about a key.
-    pub(crate) fn may_end_doubt(&self) -> bool {
-        self.recovers && self.on_crash == OnCrash::InDoubt
-    }
-
-    /// The limit of attempts. A limit of zero is a fault of the policy.
-    pub(crate) fn attempts(&self) -> Option<NonZeroU32> {
-        self.max_attempts.and_then(NonZeroU32::new)
-    }
-
     /// What is wrong with the settings, if anything.
-    pub(crate) const fn fault(&self) -> Option<&'static str> {
+    pub(super) const fn fault(&self) -> Option<&'static str> {
         if self.ttl.is_zero() || is_longer(self.ttl, LONGEST) {
             return Some("the ttl must be more than zero and at most 100 years");
         }
@@ -129,19 +66,15 @@ impl Policy {
         {
             return Some("the timeout must be more than zero and at most 100 years");
         }
-        if let Some(retry_after) = &self.retry_after
-            && let Some(fault) = retry_after.fault()
-        {
-            return Some(fault);
-        }
         if self.fail_open && matches!(self.on_crash, OnCrash::InDoubt) {
             return Some(
                 "`fail_open` cannot go with `on_crash = \"in_doubt\"`: one runs the body without a claim, the other promises \
                  that it never starts twice",
             );
         }
-        match self.max_attempts {
-            Some(0) => Some("`max_attempts` must be at least 1"),
+        match (self.max_attempts, &self.retry_after) {
+            (Some(0), _) => Some("`max_attempts` must be at least 1"),
+            (_, Some(retry_after)) => retry_after.fault(),
             _ => None,
         }
     }
@@ -150,44 +83,32 @@ impl Policy {
 /// The policy of an annotated function, or of an operation without one, with the values that were set at run time.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedPolicy {
-    checked: &'static CheckedPolicy,
+    site: &'static Policy,
+    /// What is wrong with the policy of the site.
+    fault: Option<&'static str>,
     /// With the values that were set at run time, if there are any.
     own: Option<Arc<Policy>>,
 }
 
-/// A policy that was checked when it was made.
-#[derive(Debug)]
-pub(crate) struct CheckedPolicy {
-    policy: Policy,
-    fault: Option<&'static str>,
-}
-
-impl CheckedPolicy {
-    pub(super) const fn new(policy: Policy) -> Self {
-        let fault = policy.fault();
-        Self { policy, fault }
-    }
-}
-
 impl SharedPolicy {
-    pub(super) const fn of(checked: &'static CheckedPolicy) -> Self {
-        Self { checked, own: None }
+    /// The policy of a site, whose fault is known.
+    pub(super) const fn of(site: &'static Policy, fault: Option<&'static str>) -> Self {
+        Self { site, fault, own: None }
     }
 
     /// The policy of an operation without a site.
     pub(super) const fn without_settings() -> Self {
-        static WITHOUT_SETTINGS: CheckedPolicy = CheckedPolicy::new(Policy::new());
-        Self::of(&WITHOUT_SETTINGS)
+        static WITHOUT_SETTINGS: Policy = Policy::new();
+        Self::of(&WITHOUT_SETTINGS, None)
     }
 
     /// The policy, to be changed.
     pub(crate) fn to_mut(&mut self) -> &mut Policy {
-        let checked = self.checked;
-        Arc::make_mut(self.own.get_or_insert_with(|| Arc::new(checked.policy.clone())))
+        Arc::make_mut(self.own.get_or_insert_with(|| Arc::new(self.site.clone())))
     }
 
     pub(super) fn fault(&self) -> Option<&'static str> {
-        self.own.as_deref().map_or(self.checked.fault, Policy::fault)
+        self.own.as_deref().map_or(self.fault, Policy::fault)
     }
 }
 
@@ -195,6 +116,80 @@ impl Deref for SharedPolicy {
     type Target = Policy;
 
     fn deref(&self) -> &Policy {
-        self.own.as_deref().unwrap_or(&self.checked.policy)
+        self.own.as_deref().unwrap_or(self.site)
     }
+}
+
+/// When a key whose body failed is due again: see [`Operation::retry_after`](crate::Operation::retry_after).
+///
+/// | made from | due after |
+/// |---|---|
+/// | a `Duration` | that time, after every attempt |
+/// | a range of two, `shortest..longest` | the shortest time after the first attempt, twice as long after each further one, up to the longest; the upper half of each at random |
+///
+/// ```
+/// # use idem_runtime as idem;
+/// use std::time::Duration;
+/// use idem::RetryAfter;
+///
+/// let (second, minute) = (Duration::from_secs(1), Duration::from_secs(60));
+/// assert_eq!(RetryAfter::from(second).delay(7), second);
+/// let backoff = RetryAfter::from(second..minute);
+/// assert_eq!(backoff.delay(1), second);
+/// assert!((2 * second..=4 * second).contains(&backoff.delay(3)));
+/// assert!((minute / 2..=minute).contains(&backoff.delay(100)));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryAfter {
+    shortest: Duration,
+    /// `None` for the same delay after every attempt.
+    longest: Option<Duration>,
+}
+
+impl RetryAfter {
+    /// The time `shortest` after every attempt, or a range.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn between(shortest: Duration, longest: Option<Duration>) -> Self {
+        Self { shortest, longest }
+    }
+
+    /// The delay after this attempt, from 1. With a range, each call returns another random value.
+    #[must_use]
+    pub fn delay(&self, attempt: u32) -> Duration {
+        let Some(longest) = self.longest else { return self.shortest };
+        let doubled = 2_u32.checked_pow(attempt.saturating_sub(1));
+        let upper =
+            doubled.and_then(|times| self.shortest.checked_mul(times)).unwrap_or(longest).min(longest);
+        let lower = self.shortest.max(upper / 2).min(upper);
+        lower + (upper - lower).mul_f64(fastrand::f64())
+    }
+
+    const fn fault(&self) -> Option<&'static str> {
+        let longest = match self.longest {
+            Some(longest) if is_longer(self.shortest, longest) => {
+                return Some("the range of `retry_after` must begin with the shorter time");
+            }
+            Some(longest) => longest,
+            None => self.shortest,
+        };
+        if is_longer(longest, LONGEST) { Some("`retry_after` must be at most 100 years") } else { None }
+    }
+}
+
+impl From<Duration> for RetryAfter {
+    fn from(always: Duration) -> Self {
+        Self { shortest: always, longest: None }
+    }
+}
+
+impl From<Range<Duration>> for RetryAfter {
+    fn from(range: Range<Duration>) -> Self {
+        Self { shortest: range.start, longest: Some(range.end) }
+    }
+}
+
+/// Comparison of durations in a constant.
+const fn is_longer(one: Duration, other: Duration) -> bool {
+    one.as_nanos() > other.as_nanos()
 }

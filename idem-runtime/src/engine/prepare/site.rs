@@ -7,9 +7,10 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::panic::Location;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
-use super::policy::{CheckedPolicy, Policy};
+use super::policy::Policy;
 use crate::error::Error;
 use idem_core::{KeyError, Scope};
 
@@ -19,26 +20,18 @@ pub struct Site {
     scope: Option<&'static str>,
     module: &'static str,
     function: &'static str,
-    file: &'static str,
-    line: u32,
-    column: u32,
+    location: &'static Location<'static>,
     /// Whether calls run under the scope; `false` for code that only names the records of a function.
     runs: bool,
-    pub(super) policy: CheckedPolicy,
-    /// The scope for the first type, which is usually the only one.
-    first: OnceLock<SiteScope>,
-    /// The scopes of a trait's method for further types.
-    others: Mutex<Vec<SiteScope>>,
+    pub(super) policy: Policy,
+    pub(super) fault: Option<&'static str>,
+    /// The scope for the first type, which is usually the only one, and the compiler's name of that type;
+    /// empty without a receiver. Further types of a trait's method make their scope at each call.
+    first: OnceLock<(&'static str, ScopeOfSite)>,
 }
 
-/// The scope of one function for one type.
-#[derive(Clone)]
-struct SiteScope {
-    /// The compiler's name of the receiver's type; empty without a receiver.
-    receiver: &'static str,
-    /// Or why there is none.
-    scope: Result<Scope, Box<Error>>,
-}
+/// The scope of a function for a type, or why there is none.
+type ScopeOfSite = Result<Scope, Box<Error>>;
 
 /// For each default scope of this process, the function and the type that have it.
 static DEFAULT_SCOPES: LazyLock<Mutex<HashMap<Arc<str>, Owner>>> = LazyLock::new(Mutex::default);
@@ -47,78 +40,35 @@ static DEFAULT_SCOPES: LazyLock<Mutex<HashMap<Arc<str>, Owner>>> = LazyLock::new
 type Owner = (&'static Site, &'static str);
 
 impl Site {
-    /// A function with a default scope.
+    /// A function. `scope` is what its attribute sets; `runs` is `false` for code that only names the records
+    /// of the function.
     #[must_use]
+    #[track_caller]
     pub const fn new(
-        module: &'static str,
-        function: &'static str,
-        file: &'static str,
-        line: u32,
-        column: u32,
-        policy: Policy,
-    ) -> Self {
-        Self::make(None, (module, function, file, line, column), true, policy)
-    }
-
-    /// A function whose attribute sets this scope.
-    #[must_use]
-    pub const fn scoped(scope: &'static str, policy: Policy) -> Self {
-        Self::make(Some(scope), ("", "", "", 0, 0), true, policy)
-    }
-
-    /// The place of code that only names the records of a function.
-    #[must_use]
-    pub const fn of_key(
-        module: &'static str,
-        function: &'static str,
-        file: &'static str,
-        line: u32,
-        column: u32,
-        policy: Policy,
-    ) -> Self {
-        Self::make(None, (module, function, file, line, column), false, policy)
-    }
-
-    const fn make(
         scope: Option<&'static str>,
-        (module, function, file, line, column): (&'static str, &'static str, &'static str, u32, u32),
+        module: &'static str,
+        function: &'static str,
         runs: bool,
         policy: Policy,
     ) -> Self {
-        let policy = CheckedPolicy::new(policy);
-        let first = OnceLock::new();
-        let others = Mutex::new(Vec::new());
-        Self { scope, module, function, file, line, column, runs, policy, first, others }
+        let (location, fault) = (Location::caller(), policy.fault());
+        Self { scope, module, function, location, runs, policy, fault, first: OnceLock::new() }
     }
 
     /// The scope for the type `receiver`, or of a function without `self`. `inside` is the compiler's name of a type in
     /// the function's body.
-    pub(super) fn scope(
-        &'static self,
-        receiver: Option<&'static str>,
-        inside: &str,
-    ) -> Result<Scope, Box<Error>> {
+    pub(super) fn scope(&'static self, receiver: Option<&'static str>, inside: &str) -> ScopeOfSite {
         let name = receiver.unwrap_or_default();
-        let first = self.first.get_or_init(|| self.find_scope(receiver, inside));
-        // The pointers are usually equal, but the compiler may keep two copies of a type's name.
-        if std::ptr::eq(first.receiver, name) || first.receiver == name || self.scope.is_some() {
-            return first.scope.clone();
-        }
-        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = others.iter().find(|other| other.receiver == name) {
-            return known.scope.clone();
-        }
-        let other = self.find_scope(receiver, inside);
-        others.push(other.clone());
-        other.scope
-    }
-
-    fn find_scope(&'static self, receiver: Option<&'static str>, inside: &str) -> SiteScope {
-        let scope = match self.scope {
-            Some(name) => checked(Scope::new(name)),
-            None => self.default_scope(receiver, inside),
+        let find = || match self.scope {
+            Some(name) => checked(Scope::new(name)).map_err(Box::new),
+            None => self.default_scope(receiver, inside).map_err(Box::new),
         };
-        SiteScope { receiver: receiver.unwrap_or_default(), scope: scope.map_err(Box::new) }
+        let (first, scope) = self.first.get_or_init(|| (name, find()));
+        // The pointers are usually equal, but the compiler may keep two copies of a type's name.
+        if std::ptr::eq(*first, name) || *first == name || self.scope.is_some() {
+            return scope.clone();
+        }
+        find()
     }
 
     /// Makes the default scope, and registers it unless another function has it.
@@ -126,10 +76,10 @@ impl Site {
         let Self { module, function, .. } = self;
         let owner = owner(inside);
         let named = match receiver {
-            Some(_) if owner.as_deref().is_some_and(is_generic) => Err(GENERIC_TRAIT),
+            Some(_) if owner.as_deref().is_some_and(is_generic) => Err(GENERIC),
             Some(receiver) => match bare(receiver) {
                 Some(ty) => Ok(format!("{module}::{ty}::{function}")),
-                None => Err(GENERIC_TYPE),
+                None => Err(GENERIC),
             },
             None if owner.as_deref().is_some_and(|owner| is_type(owner, module)) => Err(NO_RECEIVER),
             None => Ok(format!("{module}::{function}")),
@@ -153,13 +103,10 @@ impl Site {
         let mut scopes = DEFAULT_SCOPES.lock().unwrap_or_else(PoisonError::into_inner);
         let (first, its_receiver) = *scopes.entry(name.clone()).or_insert((self, receiver));
         drop(scopes);
-        if std::ptr::eq(first, self) && its_receiver == receiver {
-            return Ok(());
-        }
-        let two = if std::ptr::eq(first, self) {
-            format!("the types {its_receiver} and {receiver} have this default scope at {self}")
-        } else {
-            format!("two functions have this default scope, at {first} and at {self}")
+        let two = match std::ptr::eq(first, self) {
+            true if its_receiver == receiver => return Ok(()),
+            true => format!("the types {its_receiver} and {receiver} have this default scope at {self}"),
+            false => format!("two functions have this default scope, at {first} and at {self}"),
         };
         Err(format!(
             "{two}, and would answer each other's calls; give at least one of them a `scope = \"..\"` of its own"
@@ -173,10 +120,8 @@ pub(super) fn checked(scope: Result<Scope, KeyError>) -> Result<Scope, Error> {
     if scope.is_reserved() { Err(Error::key(scope.as_str(), KeyError::ReservedScope)) } else { Ok(scope) }
 }
 
-const GENERIC_TYPE: &str =
-    "is a method of a type with parameters, which must not be part of an operation's name";
-const GENERIC_TRAIT: &str =
-    "is a method of a trait or impl with parameters, which must not be part of an operation's name";
+const GENERIC: &str =
+    "is a method of a type, trait or impl with parameters, which must not be part of an operation's name";
 const NO_RECEIVER: &str =
     "is a function of a type or trait without `self`, so nothing but its `scope` tells the types apart";
 
@@ -259,13 +204,7 @@ fn without_lifetimes(name: &str) -> String {
 
 impl fmt::Display for Site {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}", self.file, self.line, self.column)
-    }
-}
-
-impl fmt::Debug for Site {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Site({self})")
+        fmt::Display::fmt(self.location, f)
     }
 }
 

@@ -6,36 +6,33 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::body::context::{CallEnd, Outcome};
-use crate::engine::claim::claimed::Claimed;
+use crate::engine::body::context::{CallEnd, CallEvent, Outcome};
+use crate::engine::claim::claimed::{AnyClaim as _, Claimed};
 use crate::engine::lease::Sent;
-use crate::engine::prepare::call::Call;
+use crate::engine::prepare::call::{Call, Details};
 use crate::engine::record::background::Work;
 use crate::engine::record::codec::Codec;
 use crate::engine::record::complete::not_stored;
-use crate::engine::record::encoding::Encoded;
+use crate::engine::record::encoding::Stored;
 use crate::engine::report::{Event, Stopwatch};
-use crate::engine::retry::{unanswered, within};
+use crate::engine::retry::answered;
 use crate::error::{Error, Loss, NotStored, StoreError};
 use idem_core::Store;
 use idem_core::protocol::{
-    Complete, CompleteAnswer, Grant, Owner, Record, Release, ReleaseCause, Replay, State, StoredResult,
-    Tombstone, Verdict,
+    Complete, CompleteAnswer, Grant, OnCrash, Owner, Record, Release, ReleaseCause, Replay, State,
+    StoredResult, Tombstone, Verdict,
 };
 
 /// One attempt.
 pub(crate) struct Attempt<S: Store> {
-    claimed: Arc<Claimed<S>>,
+    pub(crate) claimed: Arc<Claimed<S>>,
     stopwatch: Stopwatch,
     phase: Phase,
 }
 
+/// What must still happen, also if the attempt is dropped.
 enum Phase {
-    /// The body was not started.
-    Unused,
-    /// The body may run.
-    Running,
-    /// The body is done, without a result; this request releases the claim.
+    /// There is no result; this request releases the claim.
     Releasing(Release),
     /// The body is done; this result must be recorded.
     Recording(Complete),
@@ -57,23 +54,12 @@ impl<S: Store> Attempt<S> {
     pub(crate) fn new(call: &Arc<Call<S>>, owner: Owner, grant: Grant, sent: Sent) -> Self {
         call.span.record("idem.attempt", grant.attempt);
         let claimed = Claimed::new(call, owner, grant, sent);
-        Self { claimed, stopwatch: Stopwatch::start(), phase: Phase::Unused }
+        let phase = Phase::Releasing(claimed.release_request(ReleaseCause::Unused));
+        Self { claimed, stopwatch: Stopwatch::start(), phase }
     }
 
-    pub(crate) fn call(&self) -> &Call<S> {
+    fn call(&self) -> &Details {
         &self.claimed.call
-    }
-
-    pub(crate) fn claimed(&self) -> &Arc<Claimed<S>> {
-        &self.claimed
-    }
-
-    pub(crate) fn grant(&self) -> Grant {
-        self.claimed.grant
-    }
-
-    fn report(&self, event: Event<'_>) {
-        self.call().report(event, self.claimed.grant.attempt);
     }
 
     fn body_ended(&mut self) {
@@ -87,60 +73,57 @@ impl<S: Store> Attempt<S> {
     }
 
     fn observed(&self, outcome: Outcome) -> Outcome {
-        self.call().observe(outcome);
+        self.call().observe(|| outcome);
         outcome
     }
 
     /// From now on the body may have had its effect.
     pub(crate) fn start(&mut self) {
-        self.phase = Phase::Running;
+        self.phase = Phase::Releasing(self.claimed.release_request(ReleaseCause::Abandoned));
     }
 
-    /// Whether the cause of the release is already decided, by `recover` or by reading the steps before it. The body's
-    /// error then does not decide it.
-    fn is_decided(&self) -> bool {
-        self.claimed.log.cause().is_some()
-    }
-
-    /// `record_if` refuses the value. If `recover` found it, the next call must ask `recover` again, and no body has run.
-    fn not_kept(&self) {
-        if self.claimed.log.is_recovered() {
-            self.claimed.log.decide(ReleaseCause::Unused);
-        }
+    /// The body was not started after all.
+    pub(crate) fn unused(&mut self) {
+        self.phase = Phase::Releasing(self.claimed.release_request(ReleaseCause::Unused));
     }
 
     /// Whether the body's result is recorded; the attempt has it then.
     pub(crate) fn is_finished<R, T, E>(&mut self, codec: &Codec<R, T, E>, result: &R) -> bool {
-        if self.is_decided() {
+        let log = &self.claimed.log;
+        // The cause of the release is decided already, by `recover` or by reading the steps before it, and
+        // not by the body's error.
+        if log.cause().is_some() {
             return false;
         }
-        match codec.encode(self.call(), result) {
-            Some(encoded) => {
-                self.finished(&encoded);
-                codec.check(self.call(), self.grant().attempt, &encoded);
-                true
+        let Some((verdict, stored)) = codec.encode(self.call(), result) else {
+            // `record_if` refuses what `recover` found: the next call must ask `recover` again, and no body has run.
+            if codec.is_value(result) && log.is_recovered() {
+                log.decide(ReleaseCause::Unused);
             }
-            None => {
-                if codec.is_value(result) {
-                    self.not_kept();
-                }
-                false
-            }
-        }
+            return false;
+        };
+        self.finished(verdict, &stored);
+        codec.check(self.call(), self.claimed.grant.attempt, verdict, &stored);
+        true
+    }
+
+    /// How long the key is not due after this attempt, unless its error says so.
+    pub(crate) fn delay_by_policy(&self) -> Duration {
+        let retry_after = self.call().policy.retry_after;
+        retry_after.map(|pace| pace.delay(self.claimed.grant.attempt)).unwrap_or_default()
     }
 
     /// The body is done with a result that is not recorded, a value or an error. From now on the claim is released also if the
     /// call is dropped.
     pub(crate) fn not_recorded(&mut self, retry_after: Option<Duration>, is_value: bool) {
         let attempt = self.claimed.grant.attempt;
-        let by_policy = || self.call().policy.retry_after.map(|pace| pace.delay(attempt));
-        let retry_after = retry_after.or_else(by_policy).unwrap_or_default();
+        let retry_after = retry_after.unwrap_or_else(|| self.delay_by_policy());
         let cause = self.claimed.log.cause().unwrap_or(ReleaseCause::Failed);
         self.phase = Phase::Releasing(self.claimed.release_request(cause).with_retry_after(retry_after));
         let released = CallEnd::Released { attempt, retry_after };
         let ending = match (cause, self.claimed.log.refused()) {
             // No later call asks `recover` again, so an operator must decide.
-            (ReleaseCause::Doubtful, _) if !self.call().policy.may_end_doubt() => {
+            (ReleaseCause::Doubtful, _) if self.call().policy.on_crash != OnCrash::InDoubt => {
                 CallEnd::Refused(Error::InDoubt { call: self.call().id() })
             }
             (ReleaseCause::NothingHappened, _) => CallEnd::Refused(Error::Exhausted {
@@ -152,41 +135,31 @@ impl<S: Store> Attempt<S> {
         };
         if is_value {
             self.stopwatch.body_ran(&self.call().key);
-            self.call().observe(Outcome::NotKept { attempt });
+            self.call().observe(|| Outcome::NotKept { attempt });
         } else if !matches!(cause, ReleaseCause::Unused | ReleaseCause::NothingHappened) {
             self.body_ended();
         }
-        self.call().end(&ending);
-    }
-
-    /// The body was not started after all.
-    pub(crate) fn unused(&mut self) {
-        self.phase = Phase::Unused;
-    }
-
-    /// The body panicked.
-    pub(crate) async fn abandon(&mut self) {
-        self.phase = Phase::Releasing(self.claimed.release_request(ReleaseCause::Abandoned));
-        self.release().await;
+        self.call().tell(&CallEvent::Ended(&ending));
     }
 
     /// The body took longer than its timeout and was dropped.
     pub(crate) async fn time_out(&mut self, after: Duration) {
-        self.report(Event::TimedOut(after));
-        self.abandon().await;
+        self.claimed.report(&Event::TIMED_OUT.after(after));
+        self.release().await;
     }
 
-    /// Releases the claim of a body that is done without a result.
+    /// Releases the claim of a body that is done without a result, or did not end: it panicked or was
+    /// dropped.
     pub(crate) async fn release(&mut self) {
         let Phase::Releasing(request) = self.phase else { return };
         // Work outside the body learns of the end now, without waiting for the store.
         self.claimed.lease.end();
         // Recording the steps before it may take the rest of the lease.
         let patience = self.call().policy.store_timeout;
-        let released = within(patience, self.claimed.release(request, false)).await;
-        if let Err(error) = released.unwrap_or_else(|_| Err(unanswered("the release", patience))) {
+        let released = answered("the release", patience, self.claimed.release(request, false));
+        if let Err(error) = released.await {
             // The caller does not wait longer; the release is retried in the background.
-            self.report(Event::ReleaseFailed(&error));
+            self.claimed.report(&Event::RELEASE_FAILED.by(&error));
             self.claimed.release_behind(request);
         }
         self.phase = Phase::Over;
@@ -194,11 +167,11 @@ impl<S: Store> Attempt<S> {
 
     /// The body is done with this result, which [`record`](Self::record) records. From now on it is recorded also if the call is
     /// dropped, or an observer panics.
-    pub(crate) fn finished(&mut self, Encoded { verdict, stored }: &Encoded) {
-        self.phase = Phase::Recording(self.claimed.complete_request(*verdict, stored.result.clone()));
+    pub(crate) fn finished(&mut self, verdict: Verdict, stored: &Stored) {
+        self.phase = Phase::Recording(self.claimed.complete_request(verdict, stored.result.clone()));
         self.body_ended();
-        if *verdict == Verdict::Failed {
-            self.call().end(&CallEnd::Terminal);
+        if verdict == Verdict::Failed {
+            self.call().tell(&CallEvent::Ended(&CallEnd::Terminal));
         }
     }
 
@@ -239,9 +212,8 @@ impl<S: Store> Attempt<S> {
 
     /// What the caller gets instead of its result, which cannot be recorded: another call has the claim, or the record is gone.
     async fn superseded(&self) -> Recorded {
-        let record = self.claimed.look().await;
-        match &record {
-            Ok(Some(record)) => match self.replay(record) {
+        match self.claimed.look().await {
+            Ok(Some(record)) => match self.replay(&record) {
                 // `Exhausted` is not a result of another attempt.
                 Some(replay) if replay.result == StoredResult::Tombstone(Tombstone::Exhausted) => {
                     self.unrecorded()
@@ -249,13 +221,13 @@ impl<S: Store> Attempt<S> {
                 Some(replay) => Recorded::Superseded(replay),
                 // Another attempt is running and will have a result.
                 None if record.state == State::InFlight && record.fence != self.claimed.grant.fence => {
-                    Recorded::Lost(self.lost(&Ok(Some(record))))
+                    Recorded::Lost(self.lost(Loss::TakenOver))
                 }
                 // Released or in doubt: there is no other result.
                 None => self.unrecorded(),
             },
             Ok(None) => self.unrecorded(),
-            Err(_) => Recorded::Lost(self.lost(&Err(()))),
+            Err(_) => Recorded::Lost(self.lost(Loss::Unknown)),
         }
     }
 
@@ -279,28 +251,28 @@ impl<S: Store> Attempt<S> {
         Recorded::Kept(self.observed(Outcome::Unrecorded { attempt: self.claimed.grant.attempt }))
     }
 
-    /// The error for a lost claim, from the record that the store has now.
-    fn lost(&self, record: &Result<Option<&Record>, ()>) -> Error {
-        self.report(Event::LeaseLost);
-        let call = self.call().id();
-        self.call().refuse(match record.map(|record| record.map(|record| record.state)) {
-            Ok(Some(State::InDoubt)) => Error::InDoubt { call },
-            Ok(Some(State::InFlight)) => Error::LeaseLost { call, loss: Loss::TakenOver },
-            Ok(Some(_)) => Error::LeaseLost { call, loss: Loss::Released },
-            Ok(None) => Error::LeaseLost { call, loss: Loss::Forgotten },
-            Err(()) => Error::LeaseLost { call, loss: Loss::Unknown },
-        })
+    /// The error for a lost claim.
+    fn lost(&self, loss: Loss) -> Error {
+        self.claimed.report(&Event::LEASE_LOST);
+        self.call().refuse(Error::LeaseLost { call: self.call().id(), loss })
     }
 
     /// The lease was lost while the body ran. Returns the result of the call that took over, if there is one.
     pub(crate) async fn after_loss(&mut self) -> Result<Replay, Error> {
         self.phase = Phase::Over;
-        let read = self.claimed.look().await;
-        let record = read.as_ref().map(Option::as_ref).map_err(drop);
-        match record.ok().flatten().and_then(|record| self.replay(record)) {
-            Some(replay) => Ok(replay),
-            None => Err(self.lost(&record)),
-        }
+        Err(self.lost(match self.claimed.look().await {
+            Ok(Some(record)) => match (self.replay(&record), record.state) {
+                (Some(replay), _) => return Ok(replay),
+                (None, State::InDoubt) => {
+                    self.claimed.report(&Event::LEASE_LOST);
+                    return Err(self.call().refuse(Error::InDoubt { call: self.call().id() }));
+                }
+                (None, State::InFlight) => Loss::TakenOver,
+                (None, _) => Loss::Released,
+            },
+            Ok(None) => Loss::Forgotten,
+            Err(_) => Loss::Unknown,
+        }))
     }
 }
 
@@ -310,8 +282,6 @@ impl<S: Store> Drop for Attempt<S> {
         claimed.lease.end();
         match std::mem::replace(&mut self.phase, Phase::Over) {
             Phase::Over => {}
-            Phase::Unused => claimed.release_behind(claimed.release_request(ReleaseCause::Unused)),
-            Phase::Running => claimed.release_behind(claimed.release_request(ReleaseCause::Abandoned)),
             Phase::Releasing(request) => claimed.release_behind(request),
             Phase::Recording(request) => {
                 claimed.call.finish_behind(Work::Result, claimed.clone().complete_behind(request));

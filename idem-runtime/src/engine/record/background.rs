@@ -1,21 +1,34 @@
-//! Work that continues after its caller has gone away or has its value, and [`drain`], which waits for it.
+//! Work that continues after its caller has gone away or has its value, [`drain`], which waits for it, and
+//! the hook for results that are given up.
 //!
-//! Owns the counts of such work in this process, and the limits of the memory that it takes.
+//! Owns the counts of such work in this process, and the limits of its time and of the memory that it takes.
 
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::engine::process::Process;
-use crate::engine::record::late_recording::{MOST_BYTES, MOST_RESULTS};
 use crate::engine::report;
+use crate::error::{CallId, StoreError};
+use idem_core::protocol::{StoredResult, Verdict};
+
+/// How many results are kept in memory at a time; further results are given up at once.
+const MOST_RESULTS: usize = 1_000;
+
+/// How many bytes these results have together at most.
+const MOST_BYTES: usize = 64 * 1024 * 1024;
+
+/// How long recording of one result, or one release, is retried.
+pub(crate) const LONGEST: Duration = Duration::from_secs(60 * 60);
 
 /// Upper limit of the releases that wait for their store at a time. Each takes about a kilobyte.
 const MOST_RELEASES: usize = 10_000;
@@ -31,33 +44,39 @@ pub(crate) enum Work {
     Release,
 }
 
-/// Counts of the work that a process has in the background.
-#[derive(Default)]
+/// The work that a process has in the background: how much there is, and how much more may wait for its
+/// store.
 pub(crate) struct Background {
-    bodies: AtomicUsize,
-    results: AtomicUsize,
-    releases: AtomicUsize,
-    late_results: AtomicUsize,
-    late_bytes: AtomicUsize,
-    late_releases: AtomicUsize,
+    /// Of each kind of [`Work`].
+    counts: [AtomicUsize; 3],
+    late_results: Arc<Semaphore>,
+    late_bytes: Arc<Semaphore>,
+    late_releases: Arc<Semaphore>,
     ended: Notify,
 }
 
-impl Background {
-    const fn count(&self, work: Work) -> &AtomicUsize {
-        match work {
-            Work::Body => &self.bodies,
-            Work::Result => &self.results,
-            Work::Release => &self.releases,
+impl Default for Background {
+    fn default() -> Self {
+        Self {
+            counts: Default::default(),
+            late_results: Arc::new(Semaphore::new(MOST_RESULTS)),
+            late_bytes: Arc::new(Semaphore::new(MOST_BYTES)),
+            late_releases: Arc::new(Semaphore::new(MOST_RELEASES)),
+            ended: Notify::new(),
         }
+    }
+}
+
+impl Background {
+    /// A share of [`MOST_RELEASES`]; `None` if the limit is reached.
+    pub(crate) fn room_for_release(&self) -> Option<OwnedSemaphorePermit> {
+        self.late_releases.clone().try_acquire_owned().ok()
     }
 
     fn left(&self) -> Drained {
-        Drained {
-            bodies: self.bodies.load(Ordering::SeqCst),
-            results: self.results.load(Ordering::SeqCst),
-            releases: self.releases.load(Ordering::SeqCst),
-        }
+        let [bodies, results, releases] = [Work::Body, Work::Result, Work::Release]
+            .map(|work| self.counts[work as usize].load(Ordering::SeqCst));
+        Drained { bodies, results, releases }
     }
 }
 
@@ -70,15 +89,15 @@ pub(crate) struct Pending {
 
 impl Pending {
     pub(crate) fn new(process: &Process, work: Work) -> Self {
-        process.background().count(work).fetch_add(1, Ordering::SeqCst);
+        process.background.counts[work as usize].fetch_add(1, Ordering::SeqCst);
         Self { process: process.clone(), work }
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        let background = self.process.background();
-        if background.count(self.work).fetch_sub(1, Ordering::SeqCst) == 1 {
+        let background = &self.process.background;
+        if background.counts[self.work as usize].fetch_sub(1, Ordering::SeqCst) == 1 {
             background.ended.notify_waiters();
         }
     }
@@ -87,44 +106,25 @@ impl Drop for Pending {
 /// A share of the limits for results that wait for their store.
 pub(crate) struct LateRoom {
     bytes: usize,
-    pending: Pending,
+    _shares: [OwnedSemaphorePermit; 2],
+    _pending: Pending,
 }
 
 impl LateRoom {
     /// Takes a share of this many bytes; `None` if a limit is reached.
     pub(crate) fn take(process: &Process, bytes: usize) -> Option<Self> {
-        // Made before the counts rise, because dropping it lowers them again.
-        let room = Self { bytes, pending: Pending::new(process, Work::Result) };
-        let results = process.background().late_results.fetch_add(1, Ordering::SeqCst);
-        let before = process.background().late_bytes.fetch_add(bytes, Ordering::SeqCst);
+        let background = &process.background;
+        let share = u32::try_from(bytes).ok()?;
+        let result = background.late_results.clone().try_acquire_owned().ok()?;
+        let size = background.late_bytes.clone().try_acquire_many_owned(share).ok()?;
         report::late_results(1.0, bytes);
-        (results < MOST_RESULTS && before.saturating_add(bytes) <= MOST_BYTES).then_some(room)
+        Some(Self { bytes, _shares: [result, size], _pending: Pending::new(process, Work::Result) })
     }
 }
 
 impl Drop for LateRoom {
     fn drop(&mut self) {
-        let background = self.pending.process.background();
-        background.late_results.fetch_sub(1, Ordering::SeqCst);
-        background.late_bytes.fetch_sub(self.bytes, Ordering::SeqCst);
         report::late_results(-1.0, self.bytes);
-    }
-}
-
-/// A share of [`MOST_RELEASES`].
-pub(crate) struct ReleaseRoom(Process);
-
-impl ReleaseRoom {
-    /// Takes a share; `None` if the limit is reached.
-    pub(crate) fn take(process: &Process) -> Option<Self> {
-        let room = Self(process.clone());
-        (process.background().late_releases.fetch_add(1, Ordering::SeqCst) < MOST_RELEASES).then_some(room)
-    }
-}
-
-impl Drop for ReleaseRoom {
-    fn drop(&mut self) {
-        self.0.background().late_releases.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -180,7 +180,7 @@ impl Drained {
 /// ```
 pub async fn drain(patience: Duration) -> Drained {
     let process = Process::current();
-    let background = process.background();
+    let background = &process.background;
     let over = async {
         loop {
             let mut ended = pin!(background.ended.notified());
@@ -222,4 +222,87 @@ pub(crate) fn finish(
         }
     }
     Some(runtime.spawn(work))
+}
+
+/// A result that is not recorded and will not be: the argument of the hook of [`LateRecording::on_unrecorded`].
+///
+/// `Debug` shows only the length of the result.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Unrecorded {
+    /// Which call: the scope of the operation, and the digest of its key.
+    pub call: CallId,
+    /// Which attempt made it.
+    pub attempt: u32,
+    /// Whether it is a value or a terminal error.
+    pub verdict: Verdict,
+    /// The result as it would be in the store: JSON, or a response of the HTTP layer. Private data.
+    pub result: StoredResult,
+    /// How long the store would keep it.
+    pub ttl: Duration,
+    /// The last error of the store; `None` if the key was taken over, released or deleted meanwhile.
+    pub error: Option<StoreError>,
+}
+
+type Hook = Arc<dyn Fn(&Unrecorded) + Send + Sync>;
+
+/// Settings of this process for results that the store did not record in time: the engine retries in the background.
+///
+/// A caller gets the value of a body that succeeded, whatever the store does. But as long as the result is not
+/// recorded, another caller can run the body after the lease. So the engine keeps the result in memory and retries,
+/// with pauses that grow to a few seconds, for an hour: at most 1,000 results of 64 MiB together. See "When the store
+/// fails after the work" in `docs/attribute.md`.
+///
+/// ```
+/// # use idem_runtime as idem;
+/// use std::time::Duration;
+/// use idem::LateRecording;
+///
+/// LateRecording::new()
+///     .on_unrecorded(|lost| {
+///         // Put it where an operator finds it: a file, a queue, another database.
+///         eprintln!("not recorded: {} attempt {}", lost.call, lost.attempt);
+///     })
+///     .install();
+/// ```
+#[derive(Clone, Default)]
+#[must_use = "the settings are those of the process once they are `install`ed"]
+pub struct LateRecording {
+    hook: Option<Hook>,
+}
+
+impl LateRecording {
+    /// The settings of a process that installs none: no hook.
+    pub const fn new() -> Self {
+        Self { hook: None }
+    }
+
+    /// Calls `hook` with each result that is given up: because of those limits, because of a store error that a retry
+    /// does not help, because another call has the key, or because the runtime was shut down.
+    ///
+    /// The hook runs in a task of the runtime, or while the runtime drops its tasks. It must not block for long, so
+    /// send the result to a queue or a thread. A panic of the hook is caught. The event `unrecorded` is emitted first.
+    pub fn on_unrecorded(mut self, hook: impl Fn(&Unrecorded) + Send + Sync + 'static) -> Self {
+        self.hook = Some(Arc::new(hook));
+        self
+    }
+
+    /// Makes these the settings of this process, also for results that are already waiting.
+    pub fn install(self) {
+        let process = Process::current();
+        *process.late_recording.write().unwrap_or_else(PoisonError::into_inner) = self;
+    }
+
+    pub(crate) fn tell(&self, unrecorded: impl FnOnce() -> Unrecorded) {
+        if let Some(hook) = &self.hook {
+            // A panic of the hook must not reach the call.
+            let _ = catch_unwind(AssertUnwindSafe(|| hook(&unrecorded())));
+        }
+    }
+}
+
+impl fmt::Debug for LateRecording {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LateRecording").field("on_unrecorded", &self.hook.is_some()).finish()
+    }
 }

@@ -1,31 +1,45 @@
-//! The codec of an operation: which of its results are recorded, as which bytes, and how recorded bytes come back.
+//! The codec of an operation: which of its results are recorded, as which bytes, how recorded bytes come
+//! back, and which types may be results.
 //!
 //! It consists of function pointers, which its constructors take from the types of the results. So only the constructors
 //! need bounds on those types, and the code that uses a codec is not generic over a trait.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::engine::body::context::{CallEnd, CallEvent, Outcome};
 use crate::engine::body::steps::{Recovery, recovery};
-use crate::engine::prepare::call::Call;
-use crate::engine::record::encoding::{Encoded, NotDecoded, Stored, from_bytes, to_stored};
-use crate::engine::record::returns::Recordable;
+use crate::engine::prepare::call::Details;
+use crate::engine::record::encoding::{Stored, from_bytes, to_stored};
 use crate::engine::report::Event;
 use crate::error::Error;
-use idem_core::Store;
-use idem_core::protocol::{Replay, StoredResult, Verdict};
+use idem_core::protocol::{Replay, StoredResult, Tombstone, Verdict};
 
-/// How the results `R` of a function are recorded, which are a `Result<T, E>`.
+/// How the results `R` of a function are recorded, which are a `Result<T, E>`: made by [`codec`] and, for an
+/// [`Operation`](crate::Operation), by [`terminal`](crate::Operation::terminal),
+/// [`record_if`](crate::Operation::record_if) and [`retry_after_error`](crate::Operation::retry_after_error).
 pub struct Codec<R, T, E> {
     as_result: fn(&R) -> Result<&T, &E>,
     from_result: fn(Result<T, E>) -> R,
     from_error: fn(Error) -> E,
-    rules: ResultRules<T, E>,
+    encode: Encode<T>,
+    decode: Decode<T>,
+    /// Which errors are recorded, and how.
+    terminal: Option<(fn(&E) -> bool, Encode<E>, Decode<E>)>,
+    keeps: Option<fn(&T) -> bool>,
+    retry_after: Option<fn(&E, u32) -> Duration>,
 }
+
+type Encode<T> = fn(&T, usize) -> Stored;
+type Decode<T> = fn(&[u8]) -> Result<T, Arc<str>>;
+
+/// The rules of an operation with results of these types.
+pub type ResultRules<T, E> = Codec<Result<T, E>, T, E>;
 
 impl<R, T, E> Clone for Codec<R, T, E> {
     fn clone(&self) -> Self {
@@ -37,7 +51,7 @@ impl<R, T, E> Copy for Codec<R, T, E> {}
 
 impl<R, T, E> fmt::Debug for Codec<R, T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Codec").field(&self.rules).finish()
+        f.debug_struct("Codec").finish_non_exhaustive()
     }
 }
 
@@ -48,7 +62,18 @@ pub fn codec<R: Recordable>() -> Codec<R, R::Value, R::Error> {
         as_result: R::as_result,
         from_result: R::from_result,
         from_error: From::from,
-        rules: ResultRules::values(),
+        encode: to_stored,
+        decode: from_bytes,
+        terminal: None,
+        keeps: None,
+        retry_after: None,
+    }
+}
+
+impl<T: Serialize + DeserializeOwned, E: From<Error>> From<()> for ResultRules<T, E> {
+    /// Those of an operation without rules.
+    fn from((): ()) -> Self {
+        codec()
     }
 }
 
@@ -58,18 +83,18 @@ impl<R, T, E> Codec<R, T, E> {
     where
         E: Serialize + for<'de> Deserialize<'de>,
     {
-        Self { rules: self.rules.terminal(is_terminal), ..self }
+        Self { terminal: Some((is_terminal, to_stored, from_bytes)), ..self }
     }
 
     /// The same codec, and values for which `keeps` returns `false` are returned and not recorded.
     pub fn record_if(self, keeps: fn(&T) -> bool) -> Self {
-        Self { rules: self.rules.record_if(keeps), ..self }
+        Self { keeps: Some(keeps), ..self }
     }
 
     /// The same codec, with a function that returns how long the key is not due after an error, given the number of the
     /// attempt.
     pub fn retry_after(self, retry_after: fn(&E, u32) -> Duration) -> Self {
-        Self { rules: self.rules.retry_after(retry_after), ..self }
+        Self { retry_after: Some(retry_after), ..self }
     }
 
     /// The argument for `recover`, if it is due.
@@ -86,33 +111,48 @@ impl<R, T, E> Codec<R, T, E> {
         if let Some(result) = recovery::answer(call).await {
             return Some((self.from_result)(result));
         }
-        let refusal = recovery::confirm().await.err().or_else(recovery::past_the_limit);
-        refusal.map(|error| self.refusal(error))
+        recovery::refusal().await.map(|error| self.refusal(error))
     }
 
     /// What to record for this result; `None` to release the key instead.
-    pub(crate) fn encode<S: Store>(&self, call: &Call<S>, result: &R) -> Option<Encoded> {
-        self.rules.encode((self.as_result)(result), call.max_result_bytes())
+    pub(crate) fn encode(&self, call: &Details, result: &R) -> Option<(Verdict, Stored)> {
+        let max_bytes = call.max_result_bytes;
+        match ((self.as_result)(result), self.terminal) {
+            (Ok(value), _) if self.keeps.is_some_and(|keeps| !keeps(value)) => None,
+            (Ok(value), _) => Some((Verdict::Completed, (self.encode)(value, max_bytes))),
+            (Err(error), Some((is_terminal, encode, _))) if is_terminal(error) => {
+                Some((Verdict::Failed, encode(error, max_bytes)))
+            }
+            (Err(_), _) => None,
+        }
+    }
+
+    fn decode(&self, verdict: Verdict, bytes: &[u8]) -> Result<Result<T, E>, Arc<str>> {
+        match (verdict, self.terminal) {
+            (Verdict::Completed, _) => (self.decode)(bytes).map(Ok),
+            (Verdict::Failed, Some((.., decode))) => decode(bytes).map(Err),
+            (Verdict::Failed, None) => Err("it is a terminal error, and this operation keeps none".into()),
+        }
     }
 
     /// If a duplicate cannot get this result, reports that now and not when a duplicate comes.
-    pub(crate) fn check<S: Store>(&self, call: &Call<S>, attempt: u32, encoded: &Encoded) {
-        if let Some(fault) = &encoded.stored.fault {
-            call.report(Event::NotStored(fault), attempt);
+    pub(crate) fn check(&self, call: &Details, attempt: u32, verdict: Verdict, stored: &Stored) {
+        if let Some(fault) = &stored.fault {
+            call.report(&Event::NOT_STORED.because(fault), attempt);
         }
         // Decoding doubles the work, so it is checked in debug builds only.
-        if let (true, StoredResult::Value(bytes)) = (cfg!(debug_assertions), &encoded.stored.result)
+        if let (true, StoredResult::Value(bytes)) = (cfg!(debug_assertions), &stored.result)
             // The copy is dropped in there too, because that may panic.
             && let Ok(Some(fault)) =
-                catch_unwind(AssertUnwindSafe(|| self.rules.decode(encoded.verdict, bytes).err()))
+                catch_unwind(AssertUnwindSafe(|| self.decode(verdict, bytes).err()))
         {
-            call.report(Event::NotReplayable(fault.reason()), attempt);
+            call.report(&Event::NOT_REPLAYABLE.because(&fault), attempt);
         }
     }
 
     /// The recorded result, or the error that the caller gets instead.
-    pub(crate) fn replayed<S: Store>(&self, call: &Call<S>, replay: &Replay) -> R {
-        let decoded = call.replayed(replay, |verdict, bytes| self.rules.decode(verdict, bytes));
+    pub(crate) fn replayed(&self, call: &Details, replay: &Replay) -> R {
+        let decoded = call.replayed(replay, |verdict, bytes| self.decode(verdict, bytes));
         decoded.map_or_else(|error| self.refusal(error), self.from_result)
     }
 
@@ -127,7 +167,7 @@ impl<R, T, E> Codec<R, T, E> {
 
     /// How long a key that is released after this attempt is not due; `None` to use the operation's own setting.
     pub(crate) fn retry_delay(&self, result: &R, attempt: u32) -> Option<Duration> {
-        match ((self.as_result)(result), self.rules.retry_after) {
+        match ((self.as_result)(result), self.retry_after) {
             (Err(error), Some(retry_after)) => Some(retry_after(error, attempt)),
             // After a value that is not kept, the key is due at once.
             (Ok(_), _) => Some(Duration::ZERO),
@@ -137,121 +177,95 @@ impl<R, T, E> Codec<R, T, E> {
 
     /// Whether a value may be returned without being recorded, or an error decides when the key is due.
     pub(crate) const fn is_paced(&self) -> bool {
-        self.rules.keeps.is_some() || self.rules.retry_after.is_some()
+        self.keeps.is_some() || self.retry_after.is_some()
     }
 }
 
-impl<T, E: From<Error>> Codec<Result<T, E>, T, E> {
-    pub(crate) fn of_results(rules: ResultRules<T, E>) -> Self {
-        Self { as_result: Result::as_ref, from_result: |result| result, from_error: From::from, rules }
-    }
-}
-
-/// The rules of an operation with results of these types: made by [`Operation::terminal`], [`Operation::record_if`] and
-/// [`Operation::retry_after_error`].
-///
-/// [`Operation::terminal`]: crate::Operation::terminal
-/// [`Operation::record_if`]: crate::Operation::record_if
-/// [`Operation::retry_after_error`]: crate::Operation::retry_after_error
-pub struct ResultRules<T, E> {
-    value: Format<T>,
-    terminal: Option<Terminal<E>>,
-    keeps: Option<fn(&T) -> bool>,
-    retry_after: Option<fn(&E, u32) -> Duration>,
-}
-
-struct Terminal<E> {
-    is_terminal: fn(&E) -> bool,
-    error: Format<E>,
-}
-
-struct Format<T> {
-    encode: fn(&T, usize) -> Stored,
-    decode: fn(&[u8]) -> Result<T, NotDecoded>,
-}
-
-impl<T: Serialize + DeserializeOwned> Format<T> {
-    const fn json() -> Self {
-        Self { encode: to_stored, decode: from_bytes }
-    }
-}
-
-impl<T, E> ResultRules<T, E> {
-    /// Rules that keep every value and no error.
-    pub(crate) const fn values() -> Self
-    where
-        T: Serialize + DeserializeOwned,
-    {
-        Self { value: Format::json(), terminal: None, keeps: None, retry_after: None }
-    }
-
-    pub(crate) fn terminal(self, is_terminal: fn(&E) -> bool) -> Self
-    where
-        E: Serialize + for<'de> Deserialize<'de>,
-    {
-        Self { terminal: Some(Terminal { is_terminal, error: Format::json() }), ..self }
-    }
-
-    pub(crate) fn record_if(self, keeps: fn(&T) -> bool) -> Self {
-        Self { keeps: Some(keeps), ..self }
-    }
-
-    pub(crate) fn retry_after(self, retry_after: fn(&E, u32) -> Duration) -> Self {
-        Self { retry_after: Some(retry_after), ..self }
-    }
-
-    fn encode(&self, result: Result<&T, &E>, max_bytes: usize) -> Option<Encoded> {
-        match (result, &self.terminal) {
-            (Ok(value), _) if self.keeps.is_some_and(|keeps| !keeps(value)) => None,
-            (Ok(value), _) => Some(Encoded::new(Verdict::Completed, (self.value.encode)(value, max_bytes))),
-            (Err(error), Some(terminal)) if (terminal.is_terminal)(error) => {
-                Some(Encoded::new(Verdict::Failed, (terminal.error.encode)(error, max_bytes)))
+impl Details {
+    /// What `decode` makes of a recorded result, or the error that the caller gets instead.
+    pub(crate) fn replayed<T>(
+        &self,
+        replay: &Replay,
+        decode: impl FnOnce(Verdict, &[u8]) -> Result<T, Arc<str>>,
+    ) -> Result<T, Error> {
+        let (call, attempt) = (|| self.id(), replay.attempt);
+        let result = match &replay.result {
+            StoredResult::Value(bytes) => decode(replay.verdict, bytes).map_err(|reason| {
+                self.report(&Event::UNDECODABLE.because(&reason), attempt);
+                Error::Undecodable { call: call(), reason }
+            }),
+            StoredResult::Tombstone(Tombstone::Exhausted) => {
+                Err(Error::Exhausted { call: call(), attempts: attempt })
             }
-            (Err(_), _) => None,
-        }
-    }
-
-    fn decode(&self, verdict: Verdict, bytes: &[u8]) -> Result<Result<T, E>, NotDecoded> {
-        match (verdict, &self.terminal) {
-            (Verdict::Completed, _) => (self.value.decode)(bytes).map(Ok),
-            (Verdict::Failed, Some(terminal)) => (terminal.error.decode)(bytes).map(Err),
-            (Verdict::Failed, None) => {
-                Err(NotDecoded::because("it is a terminal error, and this operation keeps none"))
+            StoredResult::Tombstone(reason) => {
+                Err(Error::ResultNotStored { call: call(), reason: (*reason).into() })
             }
+        };
+        if matches!(result, Ok(_) | Err(Error::ResultNotStored { .. })) {
+            self.observe(|| Outcome::replayed(replay));
+            self.report(&Event::REPLAYED, attempt);
         }
+        if result.is_ok() && replay.verdict == Verdict::Failed {
+            self.tell(&CallEvent::Ended(&CallEnd::Terminal));
+        }
+        result.map_err(|error| self.refuse(error))
     }
 }
 
-impl<T, E> Clone for ResultRules<T, E> {
-    fn clone(&self) -> Self {
-        *self
+/// A return type whose value can be recorded and replayed.
+#[diagnostic::on_unimplemented(
+    message = "an idempotent function cannot return `{Self}`",
+    label = "this must be a `Result<T, E>` with `T: Serialize + DeserializeOwned` and `E: From<idem::Error>`"
+)]
+pub trait Recordable {
+    /// The value that is recorded.
+    type Value: Serialize + DeserializeOwned;
+    /// The error type, into which idem's own error is converted.
+    type Error: From<Error>;
+    /// It as a `Result`.
+    ///
+    /// # Errors
+    ///
+    /// The error of the body.
+    fn as_result(&self) -> Result<&Self::Value, &Self::Error>;
+    /// Makes it from a `Result`.
+    fn from_result(result: Result<Self::Value, Self::Error>) -> Self;
+}
+
+impl<T: RecordableValue, E: OwnError> Recordable for Result<T, E> {
+    type Value = T;
+    type Error = E;
+
+    fn as_result(&self) -> Result<&T, &E> {
+        self.as_ref()
+    }
+
+    fn from_result(result: Self) -> Self {
+        result
     }
 }
 
-impl<T, E> Copy for ResultRules<T, E> {}
+/// A value that can be recorded, with a message for each that cannot.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be recorded",
+    label = "the value `{Self}` must be `serde::Serialize` and `serde::Deserialize`",
+    note = "derive both for a type of your own: `#[derive(serde::Serialize, serde::Deserialize)]`; for another crate's type, look \
+            for its feature `serde`",
+    note = "a response, such as `axum::Json`, is not recorded: annotate the function that the handler calls, or use the HTTP layer"
+)]
+pub trait RecordableValue: Serialize + DeserializeOwned {}
 
-impl<E> Clone for Terminal<E> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
+#[diagnostic::do_not_recommend]
+impl<T: Serialize + DeserializeOwned> RecordableValue for T {}
 
-impl<E> Copy for Terminal<E> {}
+/// A function's own error, into which idem's error is converted, with a message for each that is none.
+#[diagnostic::on_unimplemented(
+    message = "the error `{Self}` cannot be made from `idem::Error`",
+    label = "the error `{Self}` must be `From<idem::Error>`",
+    note = "with thiserror, add a variant: `#[error(transparent)] Idem(#[from] idem::Error)`; otherwise write \
+            `impl From<idem::Error> for {Self}`"
+)]
+pub trait OwnError: From<Error> {}
 
-impl<T> Clone for Format<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Format<T> {}
-
-impl<T, E> fmt::Debug for ResultRules<T, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ResultRules")
-            .field("terminal", &self.terminal.is_some())
-            .field("record_if", &self.keeps.is_some())
-            .field("retry_after", &self.retry_after.is_some())
-            .finish()
-    }
-}
+#[diagnostic::do_not_recommend]
+impl<E: From<Error>> OwnError for E {}

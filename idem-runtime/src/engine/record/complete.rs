@@ -1,16 +1,20 @@
-//! Recording a result under a claim.
+//! Recording a result under a claim: while its caller waits, and after its caller has the value or has gone
+//! away, as long as no other call has taken over.
 //!
-//! Owns the request, its retries while the caller waits, and the tombstone of a result that is too large for the store. `late`
-//! goes on when the caller waits no longer.
+//! Owns the request, its retries and how long they continue, and the tombstone of a result that is too large
+//! for the store. A completion also counts after its lease, so the body need not run again after an outage
+//! that is longer than a lease.
 
-use tokio::time::Instant;
+use std::sync::Arc;
 
-use crate::engine::body::steps::Recorder as _;
-use crate::engine::claim::claimed::Claimed;
+use backon::BackoffBuilder;
+use tokio::time::{Instant, sleep};
+
+use crate::engine::claim::claimed::{AnyClaim as _, Claimed};
 use crate::engine::claim::waiters::Waiters;
-use crate::engine::record::encoding::NotEncoded;
+use crate::engine::record::background::{LONGEST, LateRoom, Unrecorded};
 use crate::engine::report::{Event, Stopwatch};
-use crate::engine::retry::retry_until;
+use crate::engine::retry::{LONGEST_PAUSE, late_backoff, retry_until};
 use crate::error::{NotStored, StoreError, StoreErrorKind};
 use idem_core::Store;
 use idem_core::protocol::{Complete, CompleteAnswer, StoredResult, Tombstone, Verdict};
@@ -26,7 +30,7 @@ impl<S: Store> Claimed<S> {
         let answer = self.complete_until(request, || Instant::now() + self.call.policy.store_timeout).await;
         // A tombstone was reported when it was made.
         if matches!((&answer, &request.result), (Ok(CompleteAnswer::Done), StoredResult::Value(_))) {
-            self.report(Event::Completed);
+            self.report(&Event::COMPLETED);
         }
         answer
     }
@@ -49,8 +53,7 @@ impl<S: Store> Claimed<S> {
             let tombstone = StoredResult::Tombstone(Tombstone::TooLarge);
             match &answer {
                 Err(error) if error.kind() == StoreErrorKind::TooLarge && request.result != tombstone => {
-                    let reason = NotEncoded::Refused(error.to_string());
-                    self.report(Event::NotStored(&reason));
+                    self.report(&Event::NOT_STORED.because(error));
                     request.result = tombstone;
                     continue;
                 }
@@ -58,6 +61,98 @@ impl<S: Store> Claimed<S> {
                 Ok(_) => Waiters::wake_in(&self.call.store, &self.call.key),
             }
             return answer;
+        }
+    }
+
+    /// Records a result whose caller has gone away.
+    pub(crate) fn complete_behind(self: Arc<Self>, request: Complete) -> impl Future<Output = ()> + Send {
+        // Made here, so that the result is reported also if its runtime was shut down before the first poll.
+        let mut late = Late { claimed: self, waiting: Some(request), _room: None };
+        async move {
+            let claimed = late.claimed.clone();
+            let Some(request) = &mut late.waiting else { return };
+            let answer = claimed.complete(request).await;
+            let Some(request) = late.waiting.take() else { return };
+            match answer {
+                Ok(CompleteAnswer::Done) => {}
+                Ok(_) => claimed.report_unrecorded(&request, None),
+                Err(error) => claimed.record_late(request, &error),
+            }
+        }
+    }
+
+    /// Continues to record a result after `error`, if a retry may help and the limits allow it. Gives the result up
+    /// otherwise.
+    pub(crate) fn record_late(self: &Arc<Self>, request: Complete, error: &StoreError) {
+        let bytes = match &request.result {
+            StoredResult::Value(bytes) => bytes.len(),
+            StoredResult::Tombstone(_) => 0,
+        };
+        let room = if error.is_transient() { LateRoom::take(&self.call.process, bytes) } else { None };
+        let Some(room) = room else {
+            return self.report_unrecorded(&request, Some(error));
+        };
+        self.report(&Event::NOT_YET_RECORDED.by(error));
+        let late = Late { claimed: self.clone(), waiting: Some(request), _room: Some(room) };
+        self.call.runtime.spawn(late.record());
+    }
+
+    /// Reports that this result is not recorded and will not be.
+    pub(crate) fn report_unrecorded(&self, request: &Complete, error: Option<&StoreError>) {
+        self.report(&error.map_or(Event::SUPERSEDED, |error| Event::UNRECORDED.by(error)));
+        self.call.process.late_recording().tell(|| Unrecorded {
+            call: self.call.id(),
+            attempt: self.grant.attempt,
+            verdict: request.verdict,
+            result: request.result.clone(),
+            ttl: request.ttl,
+            error: error.cloned(),
+        });
+    }
+}
+
+/// A result that waits to be recorded.
+struct Late<S: Store> {
+    claimed: Arc<Claimed<S>>,
+    /// `None` once it is recorded or given up.
+    waiting: Option<Complete>,
+    /// `None` as long as it is as if the caller still waited.
+    _room: Option<LateRoom>,
+}
+
+impl<S: Store> Late<S> {
+    async fn record(mut self) {
+        let claimed = self.claimed.clone();
+        let begin = Instant::now();
+        let mut pauses = late_backoff().build();
+        loop {
+            sleep(pauses.next().unwrap_or(LONGEST_PAUSE)).await;
+            // The request stays in `waiting` during the attempt, so that `drop` reports it if the runtime is shut down.
+            let Some(request) = &mut self.waiting else { return };
+            let answer = claimed.complete_until(request, Instant::now).await;
+            let is_over = begin.elapsed() >= LONGEST;
+            let last_error = match answer {
+                Ok(CompleteAnswer::Done) => {
+                    self.waiting = None;
+                    return claimed.report(&Event::RECORDED_LATE);
+                }
+                Ok(_) => None,
+                Err(error) if !error.is_transient() || is_over => Some(error),
+                Err(_) => continue,
+            };
+            if let Some(request) = self.waiting.take() {
+                claimed.report_unrecorded(&request, last_error.as_ref());
+            }
+            return;
+        }
+    }
+}
+
+impl<S: Store> Drop for Late<S> {
+    fn drop(&mut self) {
+        if let Some(request) = self.waiting.take() {
+            let ended = StoreError::outcome_unknown("its runtime was shut down first");
+            self.claimed.report_unrecorded(&request, Some(&ended));
         }
     }
 }

@@ -4,7 +4,6 @@
 //! The user's `Serialize` and `Deserialize` run here. A panic of them is caught, because
 //! the body has had its effect by then. No reason in this file ever holds a value.
 
-use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -14,83 +13,16 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use smallvec::SmallVec;
 
-use idem_core::protocol::{ResultFormat, StoredResult, Tombstone, Verdict};
+use idem_core::protocol::{ResultFormat, StoredResult, Tombstone};
 
 /// The longest short result, in bytes.
 const SHORT: usize = 128;
 
-/// The longest very short result, in bytes: a number, a flag, an identifier.
-const VERY_SHORT: usize = 32;
-
-/// What to record for a result.
-#[derive(Debug)]
-pub(crate) struct Encoded {
-    pub(crate) verdict: Verdict,
-    pub(crate) stored: Stored,
-}
-
-impl Encoded {
-    pub(crate) const fn new(verdict: Verdict, stored: Stored) -> Self {
-        Self { verdict, stored }
-    }
-}
-
-/// A value as it is recorded. If the value could not be recorded, a tombstone and the reason.
+/// A value as it is recorded. If the value could not be recorded, a tombstone and the reason in words.
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub(crate) result: StoredResult,
-    pub(crate) fault: Option<NotEncoded>,
-}
-
-impl From<StoredResult> for Stored {
-    fn from(result: StoredResult) -> Self {
-        Self { result, fault: None }
-    }
-}
-
-/// Why a value could not be recorded.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum NotEncoded {
-    /// Its encoding is longer than this number of bytes.
-    TooLarge(usize),
-    /// Its `Serialize` panicked.
-    Panicked,
-    /// Its `Serialize` failed, for this reason.
-    Refused(String),
-}
-
-impl fmt::Display for NotEncoded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLarge(most) => write!(f, "it takes more than {most} bytes"),
-            Self::Panicked => f.write_str("its `Serialize` panicked"),
-            Self::Refused(reason) => f.write_str(reason),
-        }
-    }
-}
-
-/// Why recorded bytes do not decode.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NotDecoded(Arc<str>);
-
-impl NotDecoded {
-    pub(crate) fn because(reason: &str) -> Self {
-        Self(reason.into())
-    }
-
-    /// Fails if these bytes are in another format.
-    pub(crate) fn unless_written_as(format: ResultFormat, bytes: &[u8]) -> Result<(), Self> {
-        match ResultFormat::of(bytes) {
-            // An empty value has no format; the decoder decides.
-            None => Ok(()),
-            Some(written) if written == format => Ok(()),
-            Some(written) => Err(Self(format!("expected {format}, found {written}").into())),
-        }
-    }
-
-    pub(crate) fn reason(&self) -> &Arc<str> {
-        &self.0
-    }
+    pub(crate) fault: Option<Arc<str>>,
 }
 
 /// A writer with a limit, so that the encoding of a result far above the limit stops early.
@@ -120,34 +52,31 @@ impl io::Write for Limited {
     }
 }
 
-/// The bytes of a result as they are kept: a very short one takes no more room than it needs, because a store in memory holds it for
-/// its whole ttl.
-fn kept(bytes: SmallVec<[u8; SHORT]>) -> Bytes {
-    if bytes.len() <= VERY_SHORT {
-        Bytes::from_owner(SmallVec::<[u8; VERY_SHORT]>::from_slice(&bytes))
-    } else {
-        Bytes::from_owner(bytes)
-    }
-}
-
 pub(crate) fn to_stored<T: Serialize>(value: &T, max_bytes: usize) -> Stored {
     let mut limited = Limited { bytes: SmallVec::new(), most: max_bytes, exceeded: false };
     let written = catch_unwind(AssertUnwindSafe(|| serde_json::to_writer(&mut limited, value)));
     let (tombstone, fault) = match written {
         // Also if a user's `Serialize` ignored the error and continued.
-        _ if limited.exceeded => (Tombstone::TooLarge, NotEncoded::TooLarge(max_bytes)),
-        Ok(Ok(())) => return StoredResult::Value(kept(limited.bytes)).into(),
-        Ok(Err(error)) => (Tombstone::NotEncodable, NotEncoded::Refused(encoding_fault(&error))),
-        Err(_) => (Tombstone::NotEncodable, NotEncoded::Panicked),
+        _ if limited.exceeded => {
+            (Tombstone::TooLarge, format!("it takes more than {max_bytes} bytes").into())
+        }
+        Ok(Ok(())) => {
+            return Stored { result: StoredResult::Value(Bytes::from_owner(limited.bytes)), fault: None };
+        }
+        Ok(Err(error)) => (Tombstone::NotEncodable, encoding_fault(&error).into()),
+        Err(_) => (Tombstone::NotEncodable, "its `Serialize` panicked".into()),
     };
     Stored { result: StoredResult::Tombstone(tombstone), fault: Some(fault) }
 }
 
-pub(crate) fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, NotDecoded> {
-    NotDecoded::unless_written_as(ResultFormat::Json, bytes)?;
+pub(crate) fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Arc<str>> {
+    // An empty value has no format; the decoder decides.
+    if let Some(written) = ResultFormat::of(bytes).filter(|written| *written != ResultFormat::Json) {
+        return Err(format!("expected {}, found {written}", ResultFormat::Json).into());
+    }
     match catch_unwind(AssertUnwindSafe(|| serde_json::from_slice(bytes))) {
-        Ok(decoded) => decoded.map_err(|error| NotDecoded(decoding_fault(&error).into())),
-        Err(_) => Err(NotDecoded::because("its `Deserialize` panicked")),
+        Ok(decoded) => decoded.map_err(|error| decoding_fault(&error).into()),
+        Err(_) => Err("its `Deserialize` panicked".into()),
     }
 }
 
@@ -161,11 +90,11 @@ const ENCODING_FAULTS: [&str; 6] = [
     "path contains invalid UTF-8 characters",
 ];
 
-fn encoding_fault(error: &serde_json::Error) -> String {
+fn encoding_fault(error: &serde_json::Error) -> &'static str {
     let text = error.to_string();
     let known = ENCODING_FAULTS.iter().find(|known| text.starts_with(**known));
     // Without the rest of the text, which may be a user's own.
-    known.map_or("its `Serialize` returned an error", |known| known).to_owned()
+    known.map_or("its `Serialize` returned an error", |known| known)
 }
 
 /// The reason and the position, without the value that was found there.
@@ -259,7 +188,7 @@ mod tests {
     }
 
     fn reason(json: &str) -> String {
-        from_bytes::<Receipt>(json.as_bytes()).unwrap_err().reason().to_string()
+        from_bytes::<Receipt>(json.as_bytes()).unwrap_err().to_string()
     }
 
     #[test]
@@ -281,7 +210,7 @@ mod tests {
 
     #[test]
     fn what_another_format_wrote_is_said_by_its_name() {
-        let reason = |bytes: &[u8]| from_bytes::<u64>(bytes).unwrap_err().reason().to_string();
+        let reason = |bytes: &[u8]| from_bytes::<u64>(bytes).unwrap_err().to_string();
         assert_eq!(reason(b"\x01\0\xc8"), "expected JSON, found a response of the HTTP layer");
         assert_eq!(
             reason(b"\x05secret"),
@@ -306,10 +235,7 @@ mod tests {
                 Err(serde::ser::Error::custom("secret"))
             }
         }
-        assert_eq!(
-            from_bytes::<Own>(b"1").unwrap_err().reason().as_ref(),
-            "its `Deserialize` returned an error"
-        );
+        assert_eq!(from_bytes::<Own>(b"1").unwrap_err().as_ref(), "its `Deserialize` returned an error");
         let fault = to_stored(&Own, 100).fault.unwrap();
         assert_eq!(fault.to_string(), "its `Serialize` returned an error");
         let fault = to_stored(&HashMap::from([((1_u8, 2_u8), 3)]), 100).fault.unwrap();
@@ -344,7 +270,7 @@ mod tests {
             "unknown field 4711",
         ] {
             let bytes = serde_json::to_vec(text).unwrap();
-            let reason = from_bytes::<Read>(&bytes).unwrap_err().reason().to_string();
+            let reason = from_bytes::<Read>(&bytes).unwrap_err().to_string();
             assert!(!reason.contains("4711"), "{reason}");
         }
     }
@@ -361,9 +287,9 @@ mod tests {
         let endless = Endless(std::cell::Cell::new(0));
         let stored = to_stored(&endless, 100);
         assert_eq!(stored.result, StoredResult::Tombstone(Tombstone::TooLarge));
-        assert_eq!(stored.fault, Some(NotEncoded::TooLarge(100)));
+        assert_eq!(stored.fault.as_deref(), Some("it takes more than 100 bytes"));
         assert!(endless.0.get() < 100, "{} were encoded", endless.0.get());
         assert_eq!(to_stored(&"a".repeat(98), 100).fault, None);
-        assert_eq!(to_stored(&"a".repeat(99), 100).fault, Some(NotEncoded::TooLarge(100)));
+        assert_eq!(to_stored(&"a".repeat(99), 100).fault.as_deref(), Some("it takes more than 100 bytes"));
     }
 }

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep};
 
-use crate::engine::body::steps::{Recorder as _, flush};
-use crate::engine::claim::claimed::Claimed;
+use crate::engine::body::steps::flush;
+use crate::engine::claim::claimed::{AnyClaim as _, Claimed};
 use crate::engine::claim::waiters::Waiters;
 use crate::engine::prepare::call::Call;
 use crate::engine::process::Process;
-use crate::engine::record::background::{ReleaseRoom, Work};
-use crate::engine::record::late_recording::LONGEST as LONGEST_RETRIES;
+use crate::engine::record::background::{LONGEST as LONGEST_RETRIES, Work};
 use crate::engine::report::Event;
-use crate::engine::retry::{LEAST_TIMEOUT, LONGEST_PAUSE, backoff, late_backoff, unanswered, within};
+use crate::engine::retry::{LEAST_TIMEOUT, LONGEST_PAUSE, answered, backoff, late_backoff};
 use crate::error::StoreError;
 use idem_core::Store;
 use idem_core::defaults::LONGEST;
@@ -37,12 +37,10 @@ impl<S: Store> Claimed<S> {
             if request.cause == ReleaseCause::Failed { request.retry_after } else { Duration::ZERO };
         let request = request.with_retry_after(retry_after.min(LONGEST));
         let patience = self.call.policy.store_timeout;
-        let answer = within(patience, self.call.store.release(&self.call.key, &request))
-            .await
-            .unwrap_or_else(|_| Err(unanswered("the release", patience)))?;
-        match answer {
-            ReleaseAnswer::Released => self.report(Event::Released),
-            ReleaseAnswer::InDoubt => self.report(Event::InDoubt),
+        let answer = answered("the release", patience, self.call.store.release(&self.call.key, &request));
+        match answer.await? {
+            ReleaseAnswer::Released => self.report(&Event::RELEASED),
+            ReleaseAnswer::InDoubt => self.report(&Event::IN_DOUBT),
             _ => {}
         }
         Waiters::wake_in(&self.call.store, &self.call.key);
@@ -75,7 +73,7 @@ impl<S: Store> Claimed<S> {
                 request.cause != ReleaseCause::Abandoned && patience.wait_after(&error).await
             };
             if !goes_on {
-                return self.report(Event::ReleaseFailed(&error));
+                return self.report(&Event::RELEASE_FAILED.by(&error));
             }
         }
     }
@@ -92,7 +90,7 @@ pub(crate) struct Patience {
     begin: Instant,
     pauses: ExponentialBackoff,
     process: Process,
-    room: Option<ReleaseRoom>,
+    room: Option<OwnedSemaphorePermit>,
 }
 
 impl Patience {
@@ -104,7 +102,7 @@ impl Patience {
     /// Waits until the next try after this error. Returns whether there is one.
     pub(crate) async fn wait_after(&mut self, error: &StoreError) -> bool {
         if self.room.is_none() {
-            self.room = ReleaseRoom::take(&self.process);
+            self.room = self.process.background.room_for_release();
         }
         if self.room.is_none() || !error.is_transient() || self.begin.elapsed() >= LONGEST_RETRIES {
             return false;

@@ -5,19 +5,19 @@
 //! continue.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use futures_util::FutureExt;
-use futures_util::future::Shared;
+use futures_util::future::{BoxFuture, Shared};
 
-use crate::engine::body::steps::Recorder;
+use crate::engine::claim::claimed::AnyClaim;
 use crate::engine::report::Event;
 use crate::error::{Error, StoreError};
 use idem_core::protocol::{RecordedStep, ReleaseCause};
 
 /// One request to the store.
-pub(crate) type Job = Pin<Box<dyn Future<Output = Result<Done, Failed>> + Send>>;
+pub(crate) type Job = BoxFuture<'static, Result<Done, Failed>>;
 
 /// The result of a job.
 #[derive(Clone)]
@@ -41,7 +41,8 @@ pub(crate) enum Failed {
 pub(crate) struct Log {
     /// Whether this is the first attempt, so that no earlier run has recorded steps.
     first: bool,
-    recovery_is_due: bool,
+    /// Whether `recover` must be called before the body.
+    recovery_is_due: AtomicBool,
     /// Set when a step or `recover` first needs it; most bodies have neither.
     state: OnceLock<Box<Mutex<State>>>,
 }
@@ -63,8 +64,6 @@ struct State {
     failed: bool,
     /// The names that this run has used.
     used: HashSet<Arc<str>>,
-    /// Whether `recover` must be called before the body.
-    recovery_is_due: bool,
     /// Why the claim must be released, if that is not because of the body's own error.
     cause: Option<ReleaseCause>,
     /// The error of the last refused step. A consumer needs it to settle the call's message.
@@ -74,13 +73,13 @@ struct State {
 impl Log {
     /// The log of an attempt. If `first`, no earlier run has recorded steps.
     pub(crate) const fn new(first: bool, recovery_is_due: bool) -> Self {
-        Self { first, recovery_is_due, state: OnceLock::new() }
+        Self { first, recovery_is_due: AtomicBool::new(recovery_is_due), state: OnceLock::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         lock(self.state.get_or_init(|| {
             let earlier = self.first.then(Arc::default);
-            Box::new(Mutex::new(State { earlier, recovery_is_due: self.recovery_is_due, ..State::default() }))
+            Box::new(Mutex::new(State { earlier, ..State::default() }))
         }))
     }
 
@@ -99,19 +98,19 @@ impl Log {
         is_free
     }
 
-    /// Frees the name of a step that returned no value to the body, so that the body may call it again.
-    pub(crate) fn free_name(&self, name: &str) {
-        self.state().used.remove(name);
-    }
-
     /// The recorded step of this name, if this run has not returned it yet.
     pub(crate) fn recorded(&self, name: &str) -> Option<RecordedStep> {
         self.state().kept.get(name).cloned()
     }
 
-    /// Notes that the body has got the value of this step.
-    pub(crate) fn returned(&self, name: &str) {
-        self.state().kept.remove(name);
+    /// The step of this name is over. If it `returned` no value to the body, the body may call it again.
+    pub(crate) fn leave_name(&self, name: &str, returned: bool) {
+        let mut state = self.state();
+        if returned {
+            state.kept.remove(name);
+        } else {
+            state.used.remove(name);
+        }
     }
 
     /// The steps that earlier runs recorded; empty until they are loaded.
@@ -126,7 +125,7 @@ impl Log {
 
     /// Returns whether `recover` is due, and notes that it is not due any more.
     pub(crate) fn take_recovery(&self) -> bool {
-        std::mem::take(&mut self.state().recovery_is_due)
+        self.recovery_is_due.swap(false, Ordering::Relaxed)
     }
 
     pub(crate) fn decide(&self, cause: ReleaseCause) {
@@ -174,17 +173,17 @@ impl Log {
     }
 
     /// The next request to the store on the way to `end` recorded steps; `None` if there is none.
-    fn job(&self, recorder: &dyn Recorder, end: usize) -> Option<Shared<Job>> {
+    fn job(&self, claim: &dyn AnyClaim, end: usize) -> Option<Shared<Job>> {
         let mut state = self.state();
         if state.earlier.is_some() && state.recorded >= end {
             return None;
         }
         if state.job.is_none() {
             let job = match (&state.earlier, state.waiting.front()) {
-                (None, _) => recorder.load(),
+                (None, _) => claim.load(),
                 // A call cannot have more than 2^32 steps.
                 (Some(_), Some(step)) => {
-                    recorder.record(u32::try_from(state.recorded).unwrap_or(u32::MAX), step.clone())
+                    claim.record(u32::try_from(state.recorded).unwrap_or(u32::MAX), step.clone())
                 }
                 (Some(_), None) => return None,
             };
@@ -194,7 +193,7 @@ impl Log {
     }
 
     /// Applies the result of a job, unless another waiter has already applied it.
-    fn take(&self, recorder: &dyn Recorder, job: &Shared<Job>, done: &Result<Done, Failed>) {
+    fn take(&self, claim: &dyn AnyClaim, job: &Shared<Job>, done: &Result<Done, Failed>) {
         let mut state = self.state();
         if !state.job.as_ref().is_some_and(|current| current.ptr_eq(job)) {
             return;
@@ -212,14 +211,14 @@ impl Log {
                 state.recorded += 1;
                 state.kept.insert(step.name.clone(), step.clone());
                 drop(state);
-                recorder.report(Event::StepRecorded(&step.name));
+                claim.report(&Event::STEP_RECORDED.of_step(&step.name));
             }
             Err(Failed::Store(error)) => {
                 let step = state.waiting.front().map(|step| step.name.clone());
                 drop(state);
-                recorder.report(match &step {
-                    Some(step) => Event::StepUnrecorded(step, error),
-                    None => Event::StepsUnread(error),
+                claim.report(&match &step {
+                    Some(step) => Event::STEP_UNRECORDED.of_step(step).by(error),
+                    None => Event::STEPS_UNREAD.by(error),
                 });
             }
             Err(Failed::Lost) => {}
@@ -232,12 +231,12 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 /// Loads the steps of earlier runs, and records all steps that have ended until now.
-pub(crate) async fn flush(recorder: &dyn Recorder) -> Result<(), Failed> {
-    let log = recorder.log();
+pub(crate) async fn flush(claim: &dyn AnyClaim) -> Result<(), Failed> {
+    let log = &claim.held().log;
     let end = log.end();
-    while let Some(job) = log.job(recorder, end) {
+    while let Some(job) = log.job(claim, end) {
         let done = job.clone().await;
-        log.take(recorder, &job, &done);
+        log.take(claim, &job, &done);
         done?;
     }
     Ok(())

@@ -1,61 +1,30 @@
 //! Recovery points: steps of a body whose results are recorded under its key and returned to a rerun.
 //!
-//! Owns what a step does. It knows the claim only through [`Recorder`], so that nothing here is compiled for each
+//! Owns what a step does. It knows the claim only as [`AnyClaim`], so that nothing here is compiled for each
 //! store, and little for each body.
 
 mod log;
 mod name;
-mod recording;
 pub(crate) mod recovery;
 
-use std::fmt;
 use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::engine::body::context::{Current, is_unguarded};
+use crate::engine::body::context::{Context, context, is_unguarded};
+use crate::engine::claim::claimed::{AnyClaim, confirm};
 use crate::engine::record::encoding::{Stored, from_bytes, to_stored};
 use crate::engine::report::Event;
-use crate::error::{CallId, Error, Loss, StepError, StoreError};
+use crate::error::{Error, Loss, StepError};
 use crate::fingerprint::{FingerprintError, fingerprint};
-use idem_core::protocol::{Fingerprint, Grant, RecordedStep, StoredResult};
+use idem_core::protocol::{Fingerprint, RecordedStep, StoredResult};
 
 pub(crate) use log::{Done, Failed, Job, Log, flush};
 pub use name::{MAX_STEP_NAME_BYTES, StepName};
 pub use recovery::Recovery;
-
-/// A claim that is being confirmed. It fails if the store does not answer in time.
-pub(crate) type Confirmed = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
-
-/// The claim that steps are recorded under, without the type of its store.
-pub(crate) trait Recorder: Send + Sync {
-    /// The steps of this attempt.
-    fn log(&self) -> &Log;
-    /// The call, for errors.
-    fn id(&self) -> CallId;
-    /// The grant of this attempt.
-    fn grant(&self) -> Grant;
-    /// The largest encoded value that is recorded.
-    fn max_bytes(&self) -> usize;
-    /// Reports an event.
-    fn report(&self, event: Event<'_>);
-    /// Whether the claim is known to be lost.
-    fn is_lost(&self) -> bool;
-    /// Whether the call is over, or its claim is known to be lost.
-    fn is_over(&self) -> bool;
-    /// Renews the claim, or finds out that it is lost; `None` if it is certainly held.
-    fn confirm(self: Arc<Self>) -> Option<Confirmed>;
-    /// Notes that the claim is lost, so that the body is dropped.
-    fn lose(&self);
-    /// Reads the steps of earlier runs. The returned job does not keep this claim alive.
-    fn load(&self) -> Job;
-    /// Records a step. The returned job does not keep this claim alive.
-    fn record(&self, position: u32, step: RecordedStep) -> Job;
-}
 
 /// Runs one step of an idempotent body and records its value under the key of the call before it returns. A later run
 /// of the body gets that value without running the step.
@@ -139,17 +108,12 @@ where
 /// charge.await
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[must_use = "a step does nothing until it is `run`"]
 pub struct Step {
-    name: Result<Arc<str>, name::NameFault>,
+    /// Or why it cannot be used.
+    name: Result<Arc<str>, Arc<str>>,
     input: Option<Result<Fingerprint, FingerprintError>>,
-}
-
-impl fmt::Debug for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Step").field("name", &self.name).finish_non_exhaustive()
-    }
 }
 
 impl Step {
@@ -183,50 +147,50 @@ impl Step {
             Begun::Unprotected => body().await,
             Begun::Run(turn) => {
                 // No step may begin inside this one; steps that the body runs beside it may.
-                let value = turn.current.within_step(async { body().await }).await?;
-                let stored = to_stored(&value, turn.recorder.max_bytes());
+                let value = turn.context.within_step(async { body().await }).await?;
+                let stored = to_stored(&value, turn.claim.call().max_result_bytes);
                 if let (true, StoredResult::Value(bytes)) = (cfg!(debug_assertions), &stored.result)
                     && let Err(fault) = from_bytes::<T>(bytes)
                 {
-                    turn.recorder.report(Event::StepNotReplayable(&turn.name, fault.reason()));
+                    turn.claim.report(&Event::STEP_NOT_REPLAYABLE.of_step(&turn.name).because(&fault));
                 }
                 Box::pin(turn.record(stored)).await?;
                 Ok(value)
             }
-            Begun::Replay(turn, result) => {
-                let value = match &result {
-                    StoredResult::Value(bytes) => from_bytes(bytes)
-                        .map_err(|fault| StepError::Undecodable { reason: fault.reason().clone() }),
-                    StoredResult::Tombstone(reason) => Err(StepError::NotStored((*reason).into())),
-                };
-                Ok(turn.replayed(value)?)
-            }
+            Begun::Replay(turn, result) => Ok(turn.replayed(decoded(&result))?),
         }
     }
 
     /// Decides what to do with the step.
     async fn begin(self) -> Result<Begun, Error> {
-        let current = Current::get();
-        let operation = current.as_ref().map_or("(no call)", |current| current.context.operation());
-        let name = self.name.map_err(|fault| Error::configuration(operation, fault.to_string()))?;
+        let context = context();
+        let operation = context.as_ref().map_or("(no call)", Context::operation);
+        let name = self.name.map_err(|fault| Error::configuration(operation, fault))?;
         let input = self.input.transpose();
         let input =
             input.map_err(|fault| Error::configuration(operation, format!("step {name:?}: {fault}")))?;
-        let Some(current) = current else {
-            return if is_unguarded() { Ok(Begun::Unprotected) } else { Err(outside(&name)) };
+        let Some(context) = context else {
+            return if is_unguarded() {
+                Ok(Begun::Unprotected)
+            } else {
+                let detail = format!(
+                    "step {name:?} did not run, because nothing would record it: make the step in the body of an \
+                     idempotent call, or carry the call into the task with `Context::scope`"
+                );
+                Err(Error::configuration("(no call)", detail))
+            };
         };
-        let Some(recorder) = current.recorder.clone() else {
+        let Some(claim) = context.claim().cloned() else {
             // A call that is protected and records no steps is one in a transaction.
-            if current.context.protected() {
-                let call = current.context.id();
-                return Err(Error::Step { call, step: name, source: StepError::Unprotected });
+            if context.protected() {
+                return Err(Error::Step { call: context.id(), step: name, source: StepError::Unprotected });
             }
             return Ok(Begun::Unprotected);
         };
-        let turn = Turn::take(recorder, current, name, input)?;
+        let turn = Turn::take(claim, context, name, input)?;
         turn.flushed().await?;
         turn.held().await?;
-        match turn.recorder.log().recorded(&turn.name) {
+        match turn.claim.held().log.recorded(&turn.name) {
             None => Ok(Begun::Run(turn)),
             Some(step) if matches!((step.input, input), (Some(old), Some(new)) if old != new) => {
                 Err(turn.refused(StepError::InputChanged))
@@ -248,127 +212,109 @@ enum Begun {
 
 /// A name that one run of a body uses. It is free again if the step returns no value.
 struct Turn {
-    recorder: Arc<dyn Recorder>,
-    current: Current,
+    claim: Arc<dyn AnyClaim>,
+    context: Context,
     name: Arc<str>,
     input: Option<Fingerprint>,
+    has_name: bool,
     returned: bool,
-}
-
-impl fmt::Debug for Turn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Turn").field("name", &self.name).finish_non_exhaustive()
-    }
 }
 
 impl Turn {
     fn take(
-        recorder: Arc<dyn Recorder>,
-        current: Current,
+        claim: Arc<dyn AnyClaim>,
+        context: Context,
         name: Arc<str>,
         input: Option<Fingerprint>,
     ) -> Result<Self, Error> {
-        let fault = if current.context.is_within_step() {
-            Some(StepError::Nested)
-        } else if recorder.log().take_name(&name) {
-            None
-        } else {
-            Some(StepError::Repeated)
-        };
-        match fault {
-            Some(fault) => Err(refused(&*recorder, &name, fault)),
-            None => Ok(Self { recorder, current, name, input, returned: false }),
+        let mut turn = Self { claim, context, name, input, has_name: false, returned: false };
+        if turn.context.within_step {
+            return Err(turn.refused(StepError::Nested));
         }
+        if !turn.claim.held().log.take_name(&turn.name) {
+            return Err(turn.refused(StepError::Repeated));
+        }
+        turn.has_name = true;
+        Ok(turn)
     }
 
     /// Returns when the closure may run: the call is not over, and its claim is certainly held. Otherwise another run may have made
     /// this step: a task that the call carried has outlived it, or its worker stood still, or could not reach the store.
     async fn held(&self) -> Result<(), Error> {
-        if let Some(confirmed) = self.recorder.clone().confirm() {
-            confirmed.await.map_err(|error| failed(&*self.recorder, &self.name, StepError::Store(error)))?;
+        confirm(&self.claim).await.map_err(|error| self.failed(StepError::Store(error)))?;
+        let lease = &self.claim.held().lease;
+        if lease.is_lost() {
+            return Err(lost(&*self.claim).await);
         }
-        if self.recorder.is_lost() {
-            return Err(lost(&*self.recorder).await);
-        }
-        if self.recorder.is_over() {
-            return Err(Error::LeaseLost { call: self.recorder.id(), loss: Loss::Unknown });
+        if lease.is_over() {
+            return Err(Error::LeaseLost { call: self.claim.call().id(), loss: Loss::Unknown });
         }
         Ok(())
     }
 
     /// Loads the steps of earlier runs, and records the steps that have ended.
     async fn flushed(&self) -> Result<(), Error> {
-        if self.recorder.is_lost() {
-            return Err(lost(&*self.recorder).await);
+        if self.claim.held().lease.is_lost() {
+            return Err(lost(&*self.claim).await);
         }
-        match flush(&*self.recorder).await {
+        match flush(&*self.claim).await {
             Ok(()) => Ok(()),
-            Err(Failed::Lost) => Err(lost(&*self.recorder).await),
-            Err(Failed::Store(error)) => Err(failed(&*self.recorder, &self.name, StepError::Store(error))),
+            Err(Failed::Lost) => Err(lost(&*self.claim).await),
+            Err(Failed::Store(error)) => Err(self.failed(StepError::Store(error))),
         }
     }
 
     /// The step has ended. Returns when it is recorded, so that the body gets its value.
     async fn record(mut self, stored: Stored) -> Result<(), Error> {
         if let Some(fault) = &stored.fault {
-            self.recorder.report(Event::StepNotStored(&self.name, fault));
+            self.claim.report(&Event::STEP_NOT_STORED.of_step(&self.name).because(fault));
         }
         let step = RecordedStep::new(self.name.as_ref().into(), self.input, stored.result);
-        self.recorder.log().add(step);
+        self.claim.held().log.add(step);
         self.flushed().await?;
-        self.returned();
+        self.returned = true;
         Ok(())
     }
 
     fn replayed<T>(mut self, value: Result<T, StepError>) -> Result<T, Error> {
         let value = value.map_err(|fault| self.refused(fault))?;
-        self.recorder.report(Event::StepReplayed(&self.name));
-        self.returned();
+        self.claim.report(&Event::STEP_REPLAYED.of_step(&self.name));
+        self.returned = true;
         Ok(value)
     }
 
-    fn returned(&mut self) {
-        self.returned = true;
-        self.recorder.log().returned(&self.name);
+    fn failed(&self, source: StepError) -> Error {
+        Error::Step { call: self.claim.call().id(), step: self.name.clone(), source }
     }
 
-    fn refused(&self, fault: StepError) -> Error {
-        refused(&*self.recorder, &self.name, fault)
+    /// The error of a step that another call would get again.
+    fn refused(&self, source: StepError) -> Error {
+        let error = self.failed(source);
+        self.claim.held().log.refuse(&error);
+        error
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        if !self.returned {
-            self.recorder.log().free_name(&self.name);
+        if self.has_name {
+            self.claim.held().log.leave_name(&self.name, self.returned);
         }
     }
 }
 
-/// The error of a step that is outside of any call.
-fn outside(name: &str) -> Error {
-    let detail = format!(
-        "step {name:?} did not run, because nothing would record it: make the step in the body of an idempotent call, \
-         or carry the call into the task with `Context::scope`"
-    );
-    Error::configuration("(no call)", detail)
-}
-
-fn failed(recorder: &dyn Recorder, name: &Arc<str>, source: StepError) -> Error {
-    Error::Step { call: recorder.id(), step: name.clone(), source }
-}
-
-/// As [`failed`], for an error that another call would get again.
-fn refused(recorder: &dyn Recorder, name: &Arc<str>, source: StepError) -> Error {
-    let error = failed(recorder, name, source);
-    recorder.log().refuse(&error);
-    error
+/// The recorded value of a step.
+fn decoded<T: DeserializeOwned>(result: &StoredResult) -> Result<T, StepError> {
+    match result {
+        StoredResult::Value(bytes) => from_bytes(bytes).map_err(|reason| StepError::Undecodable { reason }),
+        StoredResult::Tombstone(reason) => Err(StepError::NotStored((*reason).into())),
+    }
 }
 
 /// The claim is lost. Yields once, because the body is dropped when it yields. Only a body that polls this again itself
 /// gets the error.
-async fn lost(recorder: &dyn Recorder) -> Error {
-    recorder.lose();
+async fn lost(claim: &dyn AnyClaim) -> Error {
+    claim.held().lease.lose();
     let mut yielded = false;
     poll_fn(|cx| {
         if std::mem::replace(&mut yielded, true) {
@@ -378,5 +324,5 @@ async fn lost(recorder: &dyn Recorder) -> Error {
         Poll::Pending
     })
     .await;
-    Error::LeaseLost { call: recorder.id(), loss: Loss::Unknown }
+    Error::LeaseLost { call: claim.call().id(), loss: Loss::Unknown }
 }

@@ -48,20 +48,14 @@ macro_rules! indices {
 
 indices!(u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize);
 
-/// Why a name cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NameFault {
-    #[error("a step has an empty name; give it one that stays the same from run to run")]
-    Empty,
-    #[error("a step has a name of {0} bytes, and {MAX_STEP_NAME_BYTES} is the most")]
-    TooLong(usize),
-}
-
-pub(crate) fn checked(name: impl StepName) -> Result<Arc<str>, NameFault> {
+/// The name, or why it cannot be used.
+pub(crate) fn checked(name: impl StepName) -> Result<Arc<str>, Arc<str>> {
     let name = name.into_name();
     match name.len() {
-        0 => Err(NameFault::Empty),
-        length if length > MAX_STEP_NAME_BYTES => Err(NameFault::TooLong(length)),
+        0 => Err("a step has an empty name; give it one that stays the same from run to run".into()),
+        length if length > MAX_STEP_NAME_BYTES => {
+            Err(format!("a step has a name of {length} bytes, and {MAX_STEP_NAME_BYTES} is the most").into())
+        }
         _ => Ok(name.into()),
     }
 }

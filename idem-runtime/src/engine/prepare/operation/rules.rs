@@ -2,7 +2,7 @@
 //! again after an error, and what `recover` does.
 
 use std::fmt;
-use std::future::Ready;
+use std::future::{Ready, ready};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -10,46 +10,55 @@ use serde::de::DeserializeOwned;
 
 use super::Operation;
 use crate::engine::body::steps::Recovery;
-use crate::engine::record::codec::ResultRules;
+use crate::engine::record::codec::{ResultRules, codec};
+use crate::error::Error;
 
 /// The rules of an operation for results of these types. An operation without rules, [`Operation<()>`](Operation), has
 /// rules for all types that serialize.
-pub trait RulesFor<T, E> {
-    /// What `recover` does.
+pub trait RulesFor<T, E>: Clone {
+    /// Whether there is a `recover` function.
     #[doc(hidden)]
-    type Recover: Recovers<T, E>;
-    /// A copy of the rules and of `recover`, for one call.
+    const RECOVERS: bool = false;
+    /// The future of `recover`.
     #[doc(hidden)]
-    fn parts(&self) -> (ResultRules<T, E>, Self::Recover);
+    type Recovering: Future<Output = Result<Option<T>, E>>;
+    /// The codec of the results.
+    #[doc(hidden)]
+    fn codec(&self) -> ResultRules<T, E>;
+    /// Calls `recover`.
+    #[doc(hidden)]
+    fn recover(&self, recovery: Recovery) -> Self::Recovering;
 }
 
-impl<T: Serialize + DeserializeOwned, E> RulesFor<T, E> for () {
-    type Recover = NeverRecovers;
+impl<T: Serialize + DeserializeOwned, E: From<Error>> RulesFor<T, E> for () {
+    type Recovering = Ready<Result<Option<T>, E>>;
 
-    fn parts(&self) -> (ResultRules<T, E>, NeverRecovers) {
-        (ResultRules::values(), NeverRecovers)
+    fn codec(&self) -> ResultRules<T, E> {
+        codec()
+    }
+
+    fn recover(&self, _: Recovery) -> Self::Recovering {
+        ready(Ok(None))
     }
 }
 
 impl<T, E> RulesFor<T, E> for ResultRules<T, E> {
-    type Recover = NeverRecovers;
+    type Recovering = Ready<Result<Option<T>, E>>;
 
-    fn parts(&self) -> (Self, NeverRecovers) {
-        (*self, NeverRecovers)
+    fn codec(&self) -> Self {
+        *self
+    }
+
+    fn recover(&self, _: Recovery) -> Self::Recovering {
+        ready(Ok(None))
     }
 }
 
 /// The rules of an operation with a `recover` function: made by [`Operation::recover`].
 #[derive(Clone)]
 pub struct WithRecover<R, G> {
-    rules: R,
-    recover: G,
-}
-
-impl<R, G> WithRecover<R, G> {
-    pub(crate) const fn new(rules: R, recover: G) -> Self {
-        Self { rules, recover }
-    }
+    pub(super) rules: R,
+    pub(super) recover: G,
 }
 
 impl<R: fmt::Debug, G> fmt::Debug for WithRecover<R, G> {
@@ -64,74 +73,26 @@ where
     G: Fn(Recovery) -> Q + Clone,
     Q: Future<Output = Result<Option<T>, E>>,
 {
-    type Recover = By<G>;
-
-    fn parts(&self) -> (ResultRules<T, E>, By<G>) {
-        (self.rules.parts().0, By(self.recover.clone()))
-    }
-}
-
-/// How an operation finds out what an earlier run did.
-#[doc(hidden)]
-pub trait Recovers<T, E> {
-    /// Whether it does.
-    const EVER: bool;
-    /// The future of `recover`.
-    type Recovering: Future<Output = Result<Option<T>, E>>;
-    /// Calls `recover`.
-    fn recover(&self, recovery: Recovery) -> Self::Recovering;
-}
-
-/// Without a `recover` function.
-#[doc(hidden)]
-#[derive(Clone, Copy, Debug)]
-pub struct NeverRecovers;
-
-impl<T, E> Recovers<T, E> for NeverRecovers {
-    const EVER: bool = false;
-    type Recovering = Ready<Result<Option<T>, E>>;
-
-    fn recover(&self, _: Recovery) -> Self::Recovering {
-        std::future::ready(Ok(None))
-    }
-}
-
-/// By this function.
-#[doc(hidden)]
-#[derive(Clone)]
-pub struct By<G>(G);
-
-impl<G> fmt::Debug for By<G> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("By").finish_non_exhaustive()
-    }
-}
-
-impl<T, E, G, Q> Recovers<T, E> for By<G>
-where
-    G: Fn(Recovery) -> Q,
-    Q: Future<Output = Result<Option<T>, E>>,
-{
-    const EVER: bool = true;
+    const RECOVERS: bool = true;
     type Recovering = Q;
 
+    fn codec(&self) -> ResultRules<T, E> {
+        self.rules.codec()
+    }
+
     fn recover(&self, recovery: Recovery) -> Q {
-        (self.0)(recovery)
+        (self.recover)(recovery)
     }
 }
 
-impl Operation {
-    fn typed<T: Serialize + DeserializeOwned, E>(self) -> Operation<ResultRules<T, E>> {
-        self.map_rules(|()| ResultRules::values())
-    }
-
+impl<R> Operation<R> {
     /// Records and replays errors for which `is_terminal` returns `true`; without it, every error releases the key.
     pub fn terminal<T, E>(self, is_terminal: fn(&E) -> bool) -> Operation<ResultRules<T, E>>
     where
-        T: Serialize + DeserializeOwned,
+        R: Into<ResultRules<T, E>>,
         E: Serialize + DeserializeOwned,
     {
-        self.typed().terminal(is_terminal)
+        self.map_rules(|rules| rules.into().terminal(is_terminal))
     }
 
     /// Returns values for which `keeps` returns `false` without recording them: the key is released, and the next call
@@ -156,41 +117,20 @@ impl Operation {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn record_if<T: Serialize + DeserializeOwned, E>(
-        self,
-        keeps: fn(&T) -> bool,
-    ) -> Operation<ResultRules<T, E>> {
-        self.typed().record_if(keeps)
+    pub fn record_if<T, E>(self, keeps: fn(&T) -> bool) -> Operation<ResultRules<T, E>>
+    where
+        R: Into<ResultRules<T, E>>,
+    {
+        self.map_rules(|rules| rules.into().record_if(keeps))
     }
 
     /// When a key whose body failed is due again, given its error and the number of the attempt, from 1. It takes
     /// precedence over [`retry_after`](Self::retry_after), which is for a time that does not depend on the error, and is
     /// not called for errors that are [`terminal`](Self::terminal).
-    pub fn retry_after_error<T: Serialize + DeserializeOwned, E>(
-        self,
-        retry_after: fn(&E, u32) -> Duration,
-    ) -> Operation<ResultRules<T, E>> {
-        self.typed().retry_after_error(retry_after)
-    }
-}
-
-/// More rules for an operation that has some.
-impl<T, E> Operation<ResultRules<T, E>> {
-    /// As [`terminal`](Operation::terminal) of an operation without rules.
-    pub fn terminal(self, is_terminal: fn(&E) -> bool) -> Self
+    pub fn retry_after_error<T, E>(self, retry_after: fn(&E, u32) -> Duration) -> Operation<ResultRules<T, E>>
     where
-        E: Serialize + DeserializeOwned,
+        R: Into<ResultRules<T, E>>,
     {
-        self.map_rules(|rules| rules.terminal(is_terminal))
-    }
-
-    /// As [`record_if`](Operation::record_if) of an operation without rules.
-    pub fn record_if(self, keeps: fn(&T) -> bool) -> Self {
-        self.map_rules(|rules| rules.record_if(keeps))
-    }
-
-    /// As [`retry_after_error`](Operation::retry_after_error) of an operation without rules.
-    pub fn retry_after_error(self, retry_after: fn(&E, u32) -> Duration) -> Self {
-        self.map_rules(|rules| rules.retry_after(retry_after))
+        self.map_rules(|rules| rules.into().retry_after(retry_after))
     }
 }

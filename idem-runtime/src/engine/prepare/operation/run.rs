@@ -4,11 +4,11 @@
 
 use std::pin::pin;
 
-use super::rules::{Recovers, RulesFor};
-use super::{Operation, RenderedKey, rendered};
+use super::rules::RulesFor;
+use super::{Operation, rendered};
 use crate::engine;
 use crate::engine::prepare::call::Call;
-use crate::engine::record::codec::{Codec, ResultRules};
+use crate::engine::record::codec::ResultRules;
 use crate::error::Error;
 use idem_core::transaction::{Carries, RecordsIn, TransactionStore};
 use idem_core::{KeyPart, Store};
@@ -49,7 +49,13 @@ impl<R> Operation<R> {
         B: Future<Output = Result<T, E>>,
         E: From<Error>,
     {
-        call(self.without_rules(), self.rules.parts(), store.clone(), rendered(&key), body)
+        let (operation, rules) = (self.without_rules(), self.rules.clone());
+        let (store, key) = (store.clone(), rendered(&key));
+        async move {
+            let codec = rules.codec();
+            let body = pin!(Some(recovered_or_run(&codec, &rules, body)));
+            engine::run(Call::new(operation, store, key), codec, body).await
+        }
     }
 
     /// As [`run`](Self::run), in a separate task that continues when the caller goes away: the body runs to its end,
@@ -99,8 +105,7 @@ impl<R> Operation<R> {
         body: F,
     ) -> impl Future<Output = Result<T, E>> + use<R, S, K, F, B, T, E>
     where
-        R: RulesFor<T, E, Recover: Send + Sync + 'static>,
-        <R::Recover as Recovers<T, E>>::Recovering: Send + 'static,
+        R: RulesFor<T, E, Recovering: Send> + Send + Sync + 'static,
         S: Store,
         K: KeyPart,
         F: FnOnce() -> B + Send + 'static,
@@ -108,11 +113,11 @@ impl<R> Operation<R> {
         T: Send + 'static,
         E: From<Error> + Send + 'static,
     {
-        let (operation, store, key) = (self.without_rules(), store.clone(), rendered(&key));
-        let (rules, recover) = self.rules.parts();
+        let (operation, rules) = (self.without_rules(), self.rules.clone());
+        let (store, key) = (store.clone(), rendered(&key));
         async move {
-            let (call, codec) = (Call::new(operation, store, key), Codec::of_results(rules));
-            let body = async move { recovered_or_run(&codec, &recover, body).await };
+            let (call, codec) = (Call::new(operation, store, key), rules.codec());
+            let body = async move { recovered_or_run(&codec, &rules, body).await };
             engine::run_detached(call, codec, body).await
         }
     }
@@ -156,90 +161,43 @@ impl<R> Operation<R> {
         E: From<Error>,
     {
         let (operation, store, key) = (self.without_rules(), store.clone().itself(), rendered(&key));
-        let (rules, _) = self.rules.parts();
-        in_transaction(operation, Codec::of_results(rules), store, transaction, key, body)
+        let codec = self.rules.codec();
+        async move {
+            let call = Call::new(operation, store, key);
+            let entered = Box::pin(engine::enter_transaction(Some(call), codec, transaction));
+            let mut entered = match entered.await {
+                Ok(entered) => entered,
+                Err(result) => return result,
+            };
+            let running = entered.running();
+            let ended = {
+                let body = pin!(Some(body(entered.carrier())));
+                running.drive(body).await
+            };
+            entered.leave(running, ended).await
+        }
     }
-}
-
-/// The key is already rendered, so the future of `run` does not borrow the key value or the operation.
-async fn call<S, G, F, B, T, E>(
-    operation: Operation,
-    (rules, recover): (ResultRules<T, E>, G),
-    store: S,
-    key: RenderedKey,
-    body: F,
-) -> Result<T, E>
-where
-    S: Store,
-    G: Recovers<T, E>,
-    F: FnOnce() -> B,
-    B: Future<Output = Result<T, E>>,
-    E: From<Error>,
-{
-    let codec = Codec::of_results(rules);
-    let body = pin!(Some(recovered_or_run(&codec, &recover, body)));
-    engine::run(Call::new(operation, store, key), codec, body).await
 }
 
 /// Runs the body, and before it `recover` if the operation has one and it is due.
-async fn recovered_or_run<G, F, B, T, E>(
-    codec: &Codec<Result<T, E>, T, E>,
-    recover: &G,
-    body: F,
-) -> Result<T, E>
+async fn recovered_or_run<R, F, B, T, E>(codec: &ResultRules<T, E>, rules: &R, body: F) -> Result<T, E>
 where
-    G: Recovers<T, E>,
+    R: RulesFor<T, E>,
     F: FnOnce() -> B,
     B: Future<Output = Result<T, E>>,
 {
-    // Boxed, because few operations recover, and every call has room for this future.
-    if G::EVER
-        && let Some(ended) = Box::pin(recovered(codec, recover)).await
-    {
-        return ended;
+    if R::RECOVERS {
+        // Boxed, because few operations recover, and every call has room for this future.
+        let recovered = Box::pin(async {
+            match codec.begin_recovery().await {
+                Ok(Some(recovery)) => codec.recover(rules.recover(recovery)).await,
+                Ok(None) => None,
+                Err(refusal) => Some(refusal),
+            }
+        });
+        if let Some(ended) = recovered.await {
+            return ended;
+        }
     }
     body().await
-}
-
-/// The result of the call if its body must not run.
-async fn recovered<G, T, E>(codec: &Codec<Result<T, E>, T, E>, recover: &G) -> Option<Result<T, E>>
-where
-    G: Recovers<T, E>,
-{
-    match codec.begin_recovery().await {
-        Ok(Some(recovery)) => codec.recover(recover.recover(recovery)).await,
-        Ok(None) => None,
-        Err(refusal) => Some(refusal),
-    }
-}
-
-async fn in_transaction<S, P, V, F, T, E>(
-    operation: Operation,
-    codec: Codec<Result<T, E>, T, E>,
-    store: S,
-    transaction: &mut P,
-    key: RenderedKey,
-    body: F,
-) -> Result<T, E>
-where
-    S: RecordsIn<P::Connection>,
-    P: Carries<S, V>,
-    F: AsyncFnOnce(&mut P) -> Result<T, E>,
-{
-    if codec.is_paced() {
-        let detail = "neither `record_if` nor `retry_after` can go with a transaction: what is not recorded is \
-                      rolled back and leaves no trace";
-        return codec.refusal(Error::configuration(operation.name(), detail));
-    }
-    let call = Call::new(operation, store, key);
-    let mut entered = match Box::pin(engine::enter_transaction(Some(call), codec, transaction)).await {
-        Ok(entered) => entered,
-        Err(result) => return result,
-    };
-    let running = entered.running();
-    let ended = {
-        let body = pin!(Some(body(entered.carrier())));
-        running.drive(body).await
-    };
-    entered.leave(running, ended).await
 }
