@@ -34,24 +34,6 @@ async fn ten_that_start_at_once_make_one_table_and_all_can_use_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_layout_whose_maker_died_in_the_middle_is_completed() {
-    let server = MariaDb::start();
-    for statement in [
-        "drop table idem_records_steps; update idem_records_meta set value = 0 where name = 'schema_version'",
-        "drop table idem_records; update idem_records_meta set value = 0 where name = 'schema_version'",
-        "drop table idem_records, idem_records_steps; update idem_records_meta set value = 0 where name = 'schema_version'",
-    ] {
-        drop(MySqlStore::connect(&server.url()).await.unwrap());
-        run(&server, statement);
-        let error = MySqlStore::builder(&server.url()).must_exist().connect().await.unwrap_err();
-        assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
-        let store = MySqlStore::connect(&server.url()).await.unwrap();
-        store.forget(&crate::support::key("order")).await.unwrap();
-        grant(&store, "order").await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_tool_makes_nothing() {
     let server = MariaDb::start();
     let error = MySqlStore::builder(&server.url()).must_exist().connect().await.unwrap_err();

@@ -182,18 +182,6 @@ async fn a_result_may_be_as_large_as_half_of_the_servers_messages_and_no_larger(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_result_of_16_mib_and_the_least_that_a_larger_message_takes() {
-    let server = MariaDb::with(&["--max-allowed-packet=64M", "--innodb-flush-log-at-trx-commit=2"]);
-    let builder = builder(&server.url()).operation_timeout(Duration::from_secs(60));
-    let store = builder.connect().await.unwrap();
-    assert_eq!(store.max_result_bytes(), Some(16 << 20));
-    let result: Vec<u8> = (0..16_usize << 20).map(|place| (place % 251) as u8).collect();
-    let held = grant(&store, "large").await;
-    store.complete(&key("large"), &completion(held, result.clone())).await.unwrap();
-    assert!(replayed(&store, "large").await == Some(result));
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_server_whose_messages_are_too_small_is_refused() {
     let server = MariaDb::with(&["--max-allowed-packet=64K", "--innodb-flush-log-at-trx-commit=2"]);
     let error = MySqlStore::connect(&server.url()).await.unwrap_err();

@@ -7,11 +7,10 @@ use proptest::prelude::*;
 
 use super::{claim_request, folder, key, open};
 use crate::reader::Readers;
-use crate::{batch, clock, find, rows};
+use crate::{batch, clock};
 use idem_core::protocol::{
     self, Fence, Fingerprint, OnCrash, Owner, Record, RecordedStep, State, StoredResult, Timestamp, Tombstone,
 };
-use idem_core::{Key, RecordKey, Scope};
 
 /// Any instant that SQLite can store.
 fn instant() -> impl Strategy<Value = Timestamp> {
@@ -62,38 +61,6 @@ prop_compose! {
     }
 }
 
-fn find(session: &mut batch::Session<'_>, key: &RecordKey) -> Option<find::StoredRecord> {
-    session.find(key).ok().unwrap()
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
-    #[test]
-    fn any_record_under_any_key_comes_back_as_it_was(
-        records in prop::collection::vec(("[^ ]{1,20}", ".{1,20}", record()), 1..20)
-    ) {
-        let folder = folder();
-        let (_, connection) = open(&folder);
-        let mut session = batch::Session::prepare(&connection).unwrap();
-        let mut expected = std::collections::HashMap::new();
-        for (scope, name, record) in records {
-            prop_assume!(!scope.trim().is_empty());
-            let key = RecordKey::new(Scope::new(scope).unwrap(), Key::new(name).unwrap());
-            if let Some(old) = find(&mut session, &key) {
-                // No transition replaces steps by other steps, so they are removed first.
-                session.put(&key, Some(&old), &record.clone().with_steps(Vec::new())).unwrap();
-            }
-            let old = find(&mut session, &key);
-            session.put(&key, old.as_ref(), &record).unwrap();
-            expected.insert(key, record);
-        }
-        for (key, record) in expected {
-            prop_assert_eq!(find(&mut session, &key).map(|found| found.record), Some(record));
-        }
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -120,31 +87,4 @@ proptest! {
             prop_assert_eq!(answered(&reading), answered(&record));
         }
     }
-}
-
-#[test]
-fn what_is_beyond_the_integers_of_sqlite_is_the_last_of_them() {
-    let folder = folder();
-    let (_, connection) = open(&folder);
-    let mut session = batch::Session::prepare(&connection).unwrap();
-    let last = i64::MAX.unsigned_abs();
-    assert_eq!(rows::integer(u64::MAX), i64::MAX);
-    let record = Record::new(State::Released, Owner::NOBODY, Fence::new(1))
-        .with_attempt(u32::MAX)
-        .with_recovered(true)
-        .with_on_crash(OnCrash::Rerun)
-        .with_lease_until(Timestamp::from_micros(u64::MAX))
-        .with_retry_at(Timestamp::from_micros(u64::MAX))
-        .with_ttl(Duration::MAX)
-        .with_fingerprint(None)
-        .with_result(None)
-        .with_steps(Vec::new())
-        .with_created_at(Timestamp::from_micros(0))
-        .with_completed_at(None)
-        .with_expires_at(Some(Timestamp::from_micros(u64::MAX)));
-    session.put(&key("a"), None, &record).unwrap();
-    let found = find(&mut session, &key("a")).unwrap().record;
-    assert_eq!(found.lease_until, Timestamp::from_micros(last));
-    assert_eq!(found.expires_at, Some(Timestamp::from_micros(last)));
-    assert_eq!(found.ttl, Duration::from_micros(last));
 }
