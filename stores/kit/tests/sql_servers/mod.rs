@@ -1,5 +1,5 @@
-//! What the tests of stores of SQL servers share: calls by the names of their keys, and what any such store must withstand. The tests of
-//! each store include it.
+//! What the tests of stores of SQL servers share: calls by the names of their keys, and what any such store
+//! must withstand. The tests of each store include it.
 
 #![allow(dead_code, reason = "each store uses some of it")]
 
@@ -9,6 +9,7 @@ use idem_core::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, Owner, Replay, StoredResult, Verdict,
 };
 use idem_core::{Key, RecordKey, Scope, Store, StoreErrorKind};
+use idem_test_servers::meter::Meter;
 use idem_test_servers::until;
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
@@ -67,8 +68,8 @@ pub(crate) async fn replayed(store: &impl Store, name: &str) -> Option<Vec<u8>> 
     }
 }
 
-/// Eight callers claim and complete the same sixty keys, while the server is killed three times, each as soon as `commits` tells that it has
-/// committed something more.
+/// Eight callers claim and complete the same sixty keys, while the server is killed three times, each as soon
+/// as `commits` tells that it has committed something more.
 pub(crate) async fn no_grant_is_given_twice<T>(
     store: impl Store,
     server: &mut T,
@@ -115,7 +116,8 @@ pub(crate) async fn no_grant_is_given_twice<T>(
     assert_eq!((granted.len(), count), (60, 60));
 }
 
-/// The server of a store with the operation timeout [`TIME`] stops, which `server` does, and goes on after an operation's time is over.
+/// The server of a store with the operation timeout [`TIME`] stops, which `server` does, and goes on after an
+/// operation's time is over.
 pub(crate) async fn a_hanging_server_leaves_the_outcome_unknown(
     store: &impl Store,
     mut server: impl FnMut(bool),
@@ -158,7 +160,8 @@ pub(crate) async fn purged_by_three(store: &impl Store, limit: usize) -> usize {
     purged
 }
 
-/// Checks that the row of the key `order 4711`, whose `store` remembers nothing of it, is an error that shows the key's digest alone.
+/// Checks that the row of the key `order 4711`, whose `store` remembers nothing of it, is an error that shows
+/// the key's digest alone.
 pub(crate) async fn is_no_record(store: &impl Store, change: &str) {
     for error in [store.get(&key("order 4711")).await.map(drop), claimed(store, "order 4711").await.map(drop)]
     {
@@ -171,8 +174,26 @@ pub(crate) async fn is_no_record(store: &impl Store, change: &str) {
 }
 
 /// Reads the results of these orders, each of which the store claims as a duplicate.
-pub(crate) async fn are_replayed(store: &impl Store, orders: std::ops::Range<u32>) {
+async fn are_replayed(store: &impl Store, orders: std::ops::Range<u32>) {
     for number in orders {
         assert!(replayed(store, &format!("order {number}")).await.is_some(), "{number}");
     }
+}
+
+/// Checks that a claim, a completion and a replay are one exchange each, through the meter. `other` is a
+/// store of another process.
+pub(crate) async fn each_is_one_exchange(meter: &Meter, store: &impl Store, other: &impl Store) {
+    let before = meter.now();
+    for number in 0..20 {
+        record(store, &format!("order {number}"), "done").await;
+    }
+    let fresh = meter.since(before, 20).round_trips;
+    let before = meter.now();
+    are_replayed(store, 0..20).await;
+    assert_eq!((fresh, meter.since(before, 20).round_trips), (2.0, 1.0));
+    // The other finds out that what it has not seen mostly has a result.
+    are_replayed(other, 0..10).await;
+    let before = meter.now();
+    are_replayed(other, 10..20).await;
+    assert_eq!(meter.since(before, 10).round_trips, 1.0);
 }

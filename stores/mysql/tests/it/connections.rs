@@ -2,7 +2,6 @@
 
 use idem_mysql::MySqlStore;
 use idem_runtime::Store;
-use idem_runtime::protocol::{Release, ReleaseCause};
 use idem_test_servers::MariaDb;
 use idem_test_servers::meter::Meter;
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
@@ -84,25 +83,10 @@ async fn of_one_caller_a_claim_a_completion_and_a_replay_are_one_exchange_each()
     let meter = Meter::before(port).await.unwrap();
     let url = server.url().replace(&port.to_string(), &meter.port.to_string());
     let open = || builder(&url).table("exchanges").connections(1).connect();
-    let store = open().await.unwrap();
+    let [store, other] = [open().await.unwrap(), open().await.unwrap()];
     warm(&store, &meter).await;
-    let before = meter.now();
-    for number in 0..20 {
-        record(&store, &format!("order {number}"), "done").await;
-    }
-    let fresh = meter.since(before, 20).round_trips;
-    let before = meter.now();
-    are_replayed(&store, 0..20).await;
-    let replay = meter.since(before, 20).round_trips;
-    assert_eq!((fresh, replay), (2.0, 1.0));
-
-    // Another process, which finds out that what it has not seen mostly has a result.
-    let other = open().await.unwrap();
     warm(&other, &meter).await;
-    are_replayed(&other, 0..10).await;
-    let before = meter.now();
-    are_replayed(&other, 10..20).await;
-    assert_eq!(meter.since(before, 10).round_trips, 1.0);
+    each_is_one_exchange(&meter, &store, &other).await;
 }
 
 fn change_password(server: &MariaDb) {
@@ -123,24 +107,4 @@ async fn a_password_that_the_pool_has_learned_is_the_stores_too() {
     change_password(&server);
     pool.set_connect_options(options(&server, "second"));
     grant(&store, "after").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_one_exchange_does_not_settle_is_not_tried_so_again() {
-    let mut server = MariaDb::start();
-    let port = server.server().port();
-    let meter = Meter::before(port).await.unwrap();
-    let store = store(&server.url().replace(&port.to_string(), &meter.port.to_string())).await;
-    warm(&store, &meter).await;
-    for number in 0..10 {
-        let name = format!("order {number}");
-        let (owner, held) = grant(&store, &name).await;
-        store.release(&key(&name), &Release::new(owner, held.fence, ReleaseCause::Failed)).await.unwrap();
-    }
-    let before = meter.now();
-    for number in 0..10 {
-        grant(&store, &format!("order {number}")).await;
-    }
-    // The insertion, and the two of the long way.
-    assert_eq!(meter.since(before, 10).round_trips, 3.0);
 }

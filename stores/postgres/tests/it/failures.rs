@@ -99,30 +99,6 @@ async fn without_a_free_connection_slot_callers_get_through_as_soon_as_there_is_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ten_that_start_at_once_make_one_table_and_all_can_use_it() {
-    let server = Postgres::start();
-    for table in ["one", "two", "three"] {
-        let starting: Vec<_> = (0..10)
-            .map(|_| {
-                let url = server.url();
-                tokio::spawn(async move {
-                    let builder = PostgresStore::builder(&url).schema("made_here").table(table);
-                    builder.operation_timeout(PATIENCE).connect().await
-                })
-            })
-            .collect();
-        let mut stores = Vec::new();
-        for store in starting {
-            stores.push(store.await.unwrap().unwrap());
-        }
-        let (owner, held) = grant(&stores[0], "order").await;
-        stores[9].complete(&key("order"), &completion((owner, held), "done")).await.unwrap();
-        assert!(replayed(&stores[4], "order").await.is_some());
-    }
-    assert_eq!(server.sql("select count(*) from made_here.one_meta where name = 'schema_version'"), "1");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_work_is_a_configuration_error_that_says_so() {
     let server = Postgres::start();
     let url = server.url();

@@ -3,14 +3,11 @@
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use idem_outbox::{Outbox, Relay};
 use idem_postgres::PostgresStore;
 use idem_runtime::StoreErrorKind;
 use idem_runtime::protocol::ClaimAnswer;
 use idem_test_servers::{MovingName, Postgres, free_port, until};
-use sqlx::PgPool;
 
-use crate::outbox_support::{Broker, Running, Then};
 use crate::support::{PATIENCE, claimed, complete, grant};
 
 /// `HOST:PORT` of a server.
@@ -133,24 +130,6 @@ async fn no_other_server_is_asked_about_a_user_that_the_first_does_not_know() {
     let text = error.to_string();
     assert_eq!(error.kind(), StoreErrorKind::Configuration, "{text}");
     assert!(text.contains("28000") && !text.contains("secret"), "{text}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_relay_publishes_from_the_server_of_its_url_that_takes_writes() {
-    let servers = [Postgres::start(), Postgres::start()];
-    for server in &servers {
-        drop(Outbox::connect(&server.url()).await.unwrap());
-    }
-    read_only(&servers[0], true);
-    let outbox = Outbox::connect(&url_of(&servers, "target_session_attrs=read-write")).await.unwrap();
-    let pool = PgPool::connect(&servers[1].url()).await.unwrap();
-    let broker = Broker::new(|_| Then::Take);
-    let relay = Running::start(Relay::new(outbox.clone(), broker.clone()).topics(1));
-    let mut tx = pool.begin().await.unwrap();
-    outbox.enqueue(&mut tx, "orders", "1").await.unwrap();
-    tx.commit().await.unwrap();
-    tokio::time::timeout(PATIENCE, broker.until_taken(1)).await.unwrap();
-    relay.stop().await;
 }
 
 /// Two servers and a name that leads to the first, in a process of their own.

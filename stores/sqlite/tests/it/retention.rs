@@ -78,28 +78,3 @@ async fn expired_records_leave_by_themselves_while_nothing_is_asked() {
     eventually("expired records are gone", || count(&path, "key <> 'live'") == 0).await;
     assert_eq!(replayed(&store, &key("live")).await, b"x");
 }
-
-#[tokio::test]
-async fn expired_records_leave_with_a_stream_of_ever_new_keys() {
-    let folder = folder();
-    let path = folder.path().join("idem.db");
-    let store = SqliteStore::open(&path).unwrap();
-    let short = Duration::from_millis(1);
-    let claims = (0..3_000).map(|i| {
-        let store = store.clone();
-        async move {
-            let request = claim_request().with_lease(short).with_ttl(short);
-            store.claim(&key(&format!("{i}")), &request).await.unwrap();
-        }
-    });
-    futures_util::future::join_all(claims).await;
-    // Now a few operations at a time, with no idle second between them.
-    let mut i = 0;
-    let started = Instant::now();
-    while count(&path, "true") > 100 {
-        assert!(started.elapsed() < Duration::from_secs(20), "{} left", count(&path, "true"));
-        let request = claim_request().with_lease(short).with_ttl(short);
-        store.claim(&key(&format!("more/{i}")), &request).await.unwrap();
-        i += 1;
-    }
-}

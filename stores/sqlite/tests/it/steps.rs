@@ -59,7 +59,7 @@ async fn a_step_that_cannot_be_read_is_an_error_that_names_no_value() {
     let (owner, grant) = granted(&store, &key("secret-key")).await;
     let request = recording(owner, grant.fence, 0, "reserve", b"secret-value");
     store.record_step(&key("secret-key"), &request).await.unwrap();
-    for change in ["UPDATE idem_steps SET tombstone = 'none'", "DELETE FROM idem_steps"] {
+    for change in ["UPDATE idem_steps SET step = x'ff'", "DELETE FROM idem_steps"] {
         sqlite(&path).execute(change, ()).unwrap();
         let error = store.get(&key("secret-key")).await.unwrap_err();
         let said = format!("{error} {error:?}");
