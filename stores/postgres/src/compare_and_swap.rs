@@ -82,8 +82,8 @@ impl<'t> Batch<'t> {
         for place in self.open() {
             self.answer(place, &Err(raced()));
         }
-        let applied = |answer| group_commit::Answer::Applied(answer);
-        self.answers.into_iter().map(|answer| answer.map(|answer| answer.map(applied))).collect()
+        let applied = |answer: Result<_, _>| answer.map(group_commit::Answer::Applied);
+        self.answers.into_iter().map(|answer| answer.map(applied)).collect()
     }
 
     /// Reads the records, answers the requests that write nothing over them, and writes what the first of the

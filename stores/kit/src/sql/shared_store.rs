@@ -10,14 +10,14 @@ use idem_core::listing::{List, Page};
 use idem_core::protocol::{self, Claim, Record, Request};
 use idem_core::{RecordKey, StoreError, Waiters};
 
-use super::connector::{Connector, Opener};
+use super::connector::{Connector, Opener, Session};
 use crate::group_commit::{Answer, Failure, Op, Operation, Queues, Server};
 use crate::hints::Hints;
 use crate::own_runtime::apart;
 use crate::purging::Purging;
 
 /// What a server does beside the requests, on a connection of its own, so that no other operation waits.
-pub trait Housekeeping: Server {
+pub trait Housekeeping: Server<Session: Session> {
     /// How it opens connections.
     type Opener: Opener<Session = Self::Session>;
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use idem_postgres::PostgresStore;
-use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, Owner, Renew, RenewAnswer};
+use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, Owner};
 use idem_runtime::{Store, StoreErrorKind};
 use idem_test_servers::{Postgres, until};
 
