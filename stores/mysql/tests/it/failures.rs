@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use idem_mysql::MySqlStore;
-use idem_runtime::protocol::{CompleteAnswer, Owner};
+use idem_runtime::protocol::CompleteAnswer;
 use idem_runtime::{Store, StoreErrorKind};
 use idem_test_servers::{MariaDb, until};
 use sqlx::Executor as _;

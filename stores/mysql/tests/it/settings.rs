@@ -1,7 +1,5 @@
 //! Settings of the server and of sessions: those that must not matter, and those that limit the store.
 
-use std::time::Duration;
-
 use idem_mysql::MySqlStore;
 use idem_runtime::inspection::Standing;
 use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, Owner, StoredResult};

@@ -5,11 +5,10 @@ use std::time::{Duration, Instant};
 use idem_outbox::Outbox;
 use idem_postgres::PostgresStore;
 use idem_runtime::protocol::ClaimAnswer;
-use idem_runtime::{Store as _, StoreError, StoreErrorKind};
+use idem_runtime::{StoreError, StoreErrorKind};
 use idem_test_servers::Postgres;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
-use crate::hosts::read_only;
 use crate::outbox_support::{Bed, Broker, Log, Running, wait};
 use crate::support::proxy::Proxy;
 use crate::support::*;

@@ -34,7 +34,7 @@ async fn two() -> [Postgres; 2] {
 }
 
 /// Returns once every session of the server is about to see it.
-pub(crate) fn read_only(server: &Postgres, only: bool) {
+fn read_only(server: &Postgres, only: bool) {
     server.read_only(only);
     let expected = if only { "on" } else { "off" };
     until("the server has read its settings", || {

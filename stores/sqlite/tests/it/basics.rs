@@ -2,7 +2,7 @@
 
 use crate::support;
 
-use idem_runtime::protocol::{CompleteAnswer, Fence, Owner, ReleaseCause, State};
+use idem_runtime::protocol::{Fence, Owner, ReleaseCause};
 use idem_runtime::{Store, StoreErrorKind};
 use idem_sqlite::SqliteStore;
 

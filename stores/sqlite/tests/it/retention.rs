@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use idem_runtime::Store;
-use idem_runtime::protocol::{OnCrash, ReleaseCause, State};
+use idem_runtime::protocol::{OnCrash, State};
 use idem_sqlite::SqliteStore;
 
 use support::*;
@@ -14,10 +14,6 @@ use support::*;
 fn count(path: &Path, filter: &str) -> i64 {
     let count = format!("SELECT count(*) FROM idem_records WHERE {filter}");
     sqlite(path).query_row(&count, (), |row| row.get(0)).unwrap()
-}
-
-fn change(path: &Path, sql: &str) -> usize {
-    sqlite(path).execute(sql, ()).unwrap()
 }
 
 /// Polls a condition for a bounded time.

@@ -5,9 +5,7 @@ use crate::support;
 use std::path::Path;
 
 use idem_runtime::Store;
-use idem_runtime::protocol::{
-    CompleteAnswer, RecordStepAnswer, ReleaseAnswer, ReleaseCause, RenewAnswer, Resolution, ResolveAnswer,
-};
+use idem_runtime::protocol::{CompleteAnswer, RecordStepAnswer};
 use idem_sqlite::SqliteStore;
 
 use support::*;

@@ -1,4 +1,4 @@
-//! A proxy that counts the traffic to a server, and may lead to another one later.
+//! A proxy that counts or cuts the traffic to a server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
@@ -19,6 +19,8 @@ struct Line {
     exchanges: AtomicU64,
     /// Bytes that the server sent.
     received: AtomicU64,
+    /// Whether the next bytes of a client end its connection.
+    cut: AtomicBool,
     /// The port to which new connections lead.
     server: AtomicU16,
 }
@@ -69,9 +71,18 @@ impl Proxy {
         self.line.received.load(Ordering::SeqCst)
     }
 
+    /// From now on a client that sends something loses its connection, until [`mend`](Self::mend).
+    pub(crate) fn cut(&self) {
+        self.line.cut.store(true, Ordering::SeqCst);
+    }
+
     /// From now on new connections lead to the server of this URL.
     pub(crate) fn lead_to(&self, url: &str) {
         self.line.server.store(port_of(url), Ordering::SeqCst);
+    }
+
+    pub(crate) fn mend(&self) {
+        self.line.cut.store(false, Ordering::SeqCst);
     }
 }
 
@@ -85,6 +96,9 @@ async fn pass(
     let mut buffer = vec![0; 1 << 16];
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
         if client {
+            if line.cut.load(Ordering::SeqCst) {
+                return;
+            }
             // The server does not answer `Terminate` (`X`), so it does not count.
             if !spoke.swap(true, Ordering::SeqCst) && buffer[0] != b'X' {
                 line.exchanges.fetch_add(1, Ordering::SeqCst);
