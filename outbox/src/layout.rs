@@ -1,15 +1,12 @@
 //! The outbox's tables and view, and their names.
 
-use idem_store_kit::sql::Identifier;
-
 use idem_core::framed_digest;
-use idem_postgres::db::schema::{Layout, Named, Version};
+use idem_postgres::db::schema::{Named, Tables, Version};
 
 /// The outbox's objects, as statements name them.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
-    schema: Identifier,
-    table: Identifier,
+    tables: Tables,
     pub(super) messages: String,
     pub(super) topics: String,
     /// The channel of the `NOTIFY` for a new message.
@@ -17,28 +14,20 @@ pub(super) struct Names {
 }
 
 impl Named for Names {
-    fn named(schema: &Identifier, table: &Identifier) -> Self {
-        let messages = in_schema(schema, table);
+    fn of(tables: &Tables) -> Self {
+        let messages = tables.named("");
         let digest = framed_digest(&[&messages]);
         let hex: String = digest[..8].iter().map(|byte| format!("{byte:02x}")).collect();
         Self {
-            schema: schema.clone(),
-            table: table.clone(),
-            topics: in_schema(schema, &table.with("_topics")),
+            tables: tables.clone(),
+            topics: tables.named("_topics"),
             messages,
             channel: format!("idem_outbox_{hex}"),
         }
     }
 
-    fn layout(&self) -> Layout {
-        let meta_name = self.table.with("_meta");
-        Layout {
-            schema: self.schema.clone(),
-            meta: in_schema(&self.schema, &meta_name),
-            meta_name,
-            table: self.messages.clone(),
-            versions: vec![Version { statements: create(self), indexes: Vec::new() }],
-        }
+    fn versions(&self) -> Vec<Version> {
+        vec![Version { statements: create(self), indexes: Vec::new() }]
     }
 }
 
@@ -52,16 +41,11 @@ impl Names {
     }
 }
 
-fn in_schema(schema: &Identifier, name: &Identifier) -> String {
-    format!("{}.{}", schema.quoted('"'), name.quoted('"'))
-}
-
 /// The statements that create the first layout.
 fn create(names: &Names) -> String {
-    let Names { messages, topics, schema, table, .. } = names;
-    let in_schema = |suffix: &str| in_schema(schema, &table.with(suffix));
-    let index = |suffix: &str| table.with(suffix).quoted('"');
-    let (meta, readable) = (in_schema("_meta"), in_schema("_readable"));
+    let Names { messages, topics, tables, .. } = names;
+    let index = |suffix: &str| tables.table.with(suffix).quoted('"');
+    let (meta, readable) = (tables.named("_meta"), tables.named("_readable"));
     let (pending, aside, expiry) = (index("_pending"), index("_aside"), index("_expiry"));
     let date = |column: &str| format!("to_timestamp({column} / 1000000.0) AS {column}");
     let (enqueued_at, set_aside_at) = (date("enqueued_at"), date("set_aside_at"));

@@ -122,6 +122,55 @@ pub fn array<const N: usize>(bytes: &[u8], column: &'static str) -> Result<[u8; 
     bytes.try_into().map_err(|_| Unreadable(column))
 }
 
+/// The columns of a record but for its steps, in the order of the places that [`Columns::read`] asks for.
+pub const NAMES: [&str; 15] = [
+    "state",
+    "owner",
+    "fence",
+    "attempt",
+    "recovered",
+    "on_crash",
+    "lease_until",
+    "retry_at",
+    "ttl",
+    "fingerprint",
+    "tombstone",
+    "created_at",
+    "completed_at",
+    "expires_at",
+    "result",
+];
+
+impl<'r> Columns<'r> {
+    /// Reads the columns, each a number or bytes, by their places in [`NAMES`].
+    ///
+    /// # Errors
+    ///
+    /// The first of the functions.
+    pub fn read<E>(
+        number: impl Fn(usize) -> std::result::Result<Option<u64>, E>,
+        bytes: impl Fn(usize) -> std::result::Result<Option<&'r [u8]>, E>,
+    ) -> std::result::Result<Self, E> {
+        Ok(Self {
+            state: number(0)?,
+            owner: bytes(1)?,
+            fence: number(2)?,
+            attempt: number(3)?,
+            recovered: number(4)?,
+            on_crash: number(5)?,
+            lease_until: number(6)?,
+            retry_at: number(7)?,
+            ttl: number(8)?,
+            fingerprint: bytes(9)?,
+            tombstone: number(10)?,
+            created_at: number(11)?,
+            completed_at: number(12)?,
+            expires_at: number(13)?,
+            result: bytes(14)?,
+        })
+    }
+}
+
 impl Columns<'_> {
     /// Those of a record of nobody, with zero in each column that must have a number.
     pub const BLANK: Self = Self {

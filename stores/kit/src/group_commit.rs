@@ -16,6 +16,6 @@ mod watch;
 mod worker;
 
 pub use self::backlog::{Class, Keys, Kind};
-pub use self::operation::{Answer, Answers, Op, Operation, Seen, Ticket, unanswered};
+pub use self::operation::{Answer, Answers, Op, Operation, Seen, Ticket};
 pub use self::queue::Queues;
 pub use self::server::{Failure, Server};

@@ -14,6 +14,7 @@ pub mod hints;
 pub mod limits;
 pub mod network;
 pub mod own_runtime;
+pub mod purging;
 pub mod retry;
 #[cfg(feature = "sql")]
 #[cfg_attr(docsrs, doc(cfg(feature = "sql")))]

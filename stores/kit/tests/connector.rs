@@ -44,6 +44,14 @@ impl Opener for Servers {
         if *self.down.lock().unwrap() == server {
             return Err(StoreError::unavailable("it is down").into());
         }
+        match &*server {
+            "forged" => {
+                let error = StoreError::configuration("its certificate is wrong");
+                return Err(Refusal { error, is_of_this_server: true });
+            }
+            "strict" => return Err(StoreError::configuration("no such user").into()),
+            _ => {}
+        }
         self.open.fetch_add(1, Ordering::Relaxed);
         Ok(Line { server, usage: Use::new(host.clone()), open: self.open.clone() })
     }
@@ -84,6 +92,14 @@ async fn a_connection_goes_to_the_next_server_and_is_closed_when_the_store_has_l
     let mut broken = connector.connect().await.unwrap();
     broken.usage.begin();
     assert!(connector.kept(broken).await.is_none(), "a future was dropped in the middle of a statement");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_certificate_is_one_servers_and_a_user_is_not() {
+    for (first, is_passed_over) in [("forged", true), ("strict", false)] {
+        let session = connector(&Servers::default(), &[first, "two"]).connect().await;
+        assert_eq!(session.is_ok_and(|session| session.server == "two"), is_passed_over, "{first}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,10 +3,8 @@
 use std::collections::HashMap;
 
 use super::rows::{self, NOW, column};
-use crate::db::connector::Connector;
-use crate::db::failure::Stage;
+use crate::db::failure::{Failure, Stage};
 use crate::db::session::{Answers, Server, Session};
-use idem_core::StoreError;
 use idem_core::inspection::{Inspection, Standing};
 
 /// Each setting, its safe values, and the loss with another value.
@@ -29,20 +27,15 @@ const SETTINGS: [(&str, &[&str], &str); 4] = [
     ),
 ];
 
-/// Checks the server, on a connection of its own.
-pub(super) async fn look(connector: &Connector) -> Result<Inspection, StoreError> {
-    let looking = |mut session: Session| async move {
-        let text = format!(
-            "SELECT {NOW}; SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only', 'log_bin', \
-             'wsrep_on', 'max_allowed_packet', 'innodb_flush_log_at_trx_commit', 'innodb_doublewrite', \
-             'binlog_format', 'sync_binlog')"
-        );
-        let response = session.run(text, Stage::Open).await;
-        (response.map(|response| read(session.server(), &response)), session)
-    };
-    let mut inspection = connector.apart(looking).await?;
-    connector.find_encryption(&mut inspection).await?;
-    Ok(inspection)
+/// Checks the server.
+pub(super) async fn look(session: &mut Session) -> Result<Inspection, Failure> {
+    let text = format!(
+        "SELECT {NOW}; SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only', 'log_bin', \
+         'wsrep_on', 'max_allowed_packet', 'innodb_flush_log_at_trx_commit', 'innodb_doublewrite', \
+         'binlog_format', 'sync_binlog')"
+    );
+    let response = session.run(text, Stage::Open).await?;
+    Ok(read(session.server(), &response))
 }
 
 fn read(server: &Server, response: &Answers) -> Inspection {

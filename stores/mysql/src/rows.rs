@@ -1,7 +1,7 @@
 //! Translates a record to the columns of a row, and back. Contains no rule of the protocol.
 
 use idem_core::protocol::{Record, RecordedStep, Timestamp};
-use idem_store_kit::columns::{Columns, Unreadable, micros, number_of, parts};
+use idem_store_kit::columns::{Columns, NAMES, Unreadable, micros, number_of, parts};
 use idem_store_kit::step_bytes;
 use sqlx::mysql::{MySql, MySqlRow};
 use sqlx::{Decode, Row as _};
@@ -28,9 +28,9 @@ pub(super) const COLUMNS: [&str; 15] = [
 /// What [`read`] expects of a row, but for the result: all in one column, as each column of an answer costs the server and the
 /// driver more than its value. `-` is none: to some SQL modes an empty string is NULL. After it comes the result, or nothing where it is
 /// not wanted.
-pub(super) const RECORD: &str = "CAST(CONVERT(CONCAT_WS(',', HEX(owner), IFNULL(HEX(fingerprint), '-'), state, fence, attempt, recovered, \
-     on_crash, lease_until, retry_at, ttl, IFNULL(tombstone, '-'), created_at, IFNULL(completed_at, '-'), IFNULL(expires_at, '-'), \
-     steps, IFNULL(OCTET_LENGTH(result), '-')) USING ascii) AS BINARY) r";
+pub(super) const RECORD: &str = "CAST(CONVERT(CONCAT_WS(',', state, HEX(owner), fence, attempt, recovered, on_crash, \
+     lease_until, retry_at, ttl, IFNULL(HEX(fingerprint), '-'), IFNULL(tombstone, '-'), created_at, IFNULL(completed_at, '-'), \
+     IFNULL(expires_at, '-'), IFNULL(OCTET_LENGTH(result), '-'), steps) USING ascii) AS BINARY) r";
 /// How many columns [`read`] expects.
 pub(super) const WIDTH: usize = 2;
 
@@ -77,27 +77,6 @@ pub(super) fn now(row: Option<&MySqlRow>, index: usize) -> Result<Timestamp> {
     column(row.ok_or(Unreadable("now"))?, index, "now").map(Timestamp::from_micros)
 }
 
-/// The words of [`RECORD`], in their order.
-struct Words<'r>(&'r [u8]);
-
-impl<'r> Words<'r> {
-    fn next(&mut self, name: &'static str) -> Result<Option<&'r [u8]>> {
-        let mut parts = self.0.splitn(2, |byte| *byte == b',');
-        let word = parts.next().filter(|word| !word.is_empty()).ok_or(Unreadable(name))?;
-        self.0 = parts.next().unwrap_or_default();
-        Ok(Some(word).filter(|word| *word != b"-"))
-    }
-
-    fn number(&mut self, name: &'static str) -> Result<Option<u64>> {
-        let parse = |word| str::from_utf8(word).ok()?.parse().ok();
-        self.next(name)?.map(|word| parse(word).ok_or(Unreadable(name))).transpose()
-    }
-
-    fn bytes<const N: usize>(&mut self, name: &'static str) -> Result<Option<[u8; N]>> {
-        self.next(name)?.map(|digits| bytes_of(digits, name)).transpose()
-    }
-}
-
 /// The bytes that these hexadecimal digits mean.
 fn bytes_of<const N: usize>(digits: &[u8], name: &'static str) -> Result<[u8; N]> {
     let (mut bytes, (pairs, rest)) = ([0; N], digits.as_chunks::<2>());
@@ -114,31 +93,28 @@ fn bytes_of<const N: usize>(digits: &[u8], name: &'static str) -> Result<[u8; N]
 
 /// The record in the columns of [`RECORD`] that begin at `first`.
 pub(super) fn read(row: &MySqlRow, first: usize) -> Result<Row> {
-    let mut words = Words(column(row, first, "state")?);
+    let words: Vec<&[u8]> = column::<&[u8]>(row, first, "state")?.split(|byte| *byte == b',').collect();
     let value = column::<Option<&[u8]>>(row, first + 1, "result")?;
-    let (owner, fingerprint) = (words.bytes::<16>("owner")?, words.bytes::<32>("fingerprint")?);
-    let mut columns = Columns {
-        owner: owner.as_ref().map(|owner| &owner[..]),
-        fingerprint: fingerprint.as_ref().map(|print| &print[..]),
-        state: words.number("state")?,
-        fence: words.number("fence")?,
-        attempt: words.number("attempt")?,
-        recovered: words.number("recovered")?,
-        on_crash: words.number("on_crash")?,
-        lease_until: words.number("lease_until")?,
-        retry_at: words.number("retry_at")?,
-        ttl: words.number("ttl")?,
-        tombstone: words.number("tombstone")?,
-        created_at: words.number("created_at")?,
-        completed_at: words.number("completed_at")?,
-        expires_at: words.number("expires_at")?,
-        result: None,
+    let word = |index: usize, name| match words.get(index) {
+        None | Some(&b"") => Err(Unreadable(name)),
+        Some(&word) => Ok(Some(word).filter(|word| *word != b"-")),
     };
-    let steps = words.number("steps")?.and_then(|steps| usize::try_from(steps).ok());
-    let result_bytes = words.number("result")?;
-    columns.result = result_bytes.map(|_| value.unwrap_or_default());
+    let number = |index, name| {
+        let parse = |word| str::from_utf8(word).ok()?.parse().ok();
+        word(index, name)?.map(|word| parse(word).ok_or(Unreadable(name))).transpose()
+    };
+    let owner = word(1, "owner")?.map(|digits| bytes_of::<16>(digits, "owner")).transpose()?;
+    let print = word(9, "fingerprint")?.map(|digits| bytes_of::<32>(digits, "fingerprint")).transpose()?;
+    let (result_bytes, steps) = (number(14, "result")?, number(15, "steps")?);
+    let bytes = |index| match index {
+        1 => Ok(owner.as_ref().map(|owner| &owner[..])),
+        9 => Ok(print.as_ref().map(|print| &print[..])),
+        _ => Ok(result_bytes.map(|_| value.unwrap_or_default())),
+    };
+    let record = Columns::read(|index| number(index, NAMES[index]), bytes)?.record()?;
+    let steps = steps.and_then(|steps| usize::try_from(steps).ok()).ok_or(Unreadable("steps"))?;
     let is_large = result_bytes.is_some_and(|length| length > 0) && value.is_none();
-    Ok(Row { record: columns.record()?, steps: steps.ok_or(Unreadable("steps"))?, is_large, result_bytes })
+    Ok(Row { record, steps, is_large, result_bytes })
 }
 
 /// The step in a column of one.

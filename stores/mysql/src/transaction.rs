@@ -4,8 +4,6 @@
 //! the transaction ends. A duplicate finds the lock held. A rollback leaves nothing behind. The record is written when the body
 //! has ended.
 
-use std::sync::atomic::Ordering;
-
 use sqlx::mysql::{MySqlConnection, MySqlTransactionManager};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, MySqlPool, MySqlTransaction};
 use sqlx_core::transaction::TransactionManager as _;
@@ -16,13 +14,11 @@ use super::change;
 use super::rows::{column, now};
 use super::setting::Setting;
 use crate::db::failure::{self, Stage};
-use crate::db::session::Session;
 use idem_core::protocol::{self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Record};
 use idem_core::transaction::{RecordsIn, Taken, Taking, TransactionPool, TransactionStore};
 use idem_core::{RecordKey, StoreError};
 use idem_store_kit::columns::Unreadable;
 use idem_store_kit::group_commit::{Answer, Op, Seen};
-use idem_store_kit::own_runtime::apart;
 use idem_store_kit::sql;
 
 /// How often the claim is tried again because another transaction changed the record first.
@@ -137,22 +133,8 @@ impl TransactionStore for MySqlStore {
         self
     }
 
-    /// Marks in the table that callers use transactions, so that all processes answer a claim of a locked record with `Busy`.
     async fn announce(&self) -> Result<(), StoreError> {
-        let queues = self.0.queues();
-        if queues.server().has_transactions.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        let marking = async move {
-            let Setting { connector, statements, has_transactions, .. } = queues.server();
-            let marking = |mut session: Session| async move {
-                (session.run(statements.announce(), Stage::Committing).await.map(drop), session)
-            };
-            connector.apart(marking).await?;
-            has_transactions.store(true, Ordering::Relaxed);
-            Ok(())
-        };
-        apart(marking).await
+        self.0.announce().await
     }
 }
 

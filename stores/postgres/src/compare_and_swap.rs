@@ -1,7 +1,7 @@
-//! Reads rows, decides by the protocol's functions, and writes the new record if the row has not changed
-//! meanwhile.
+//! Answers requests by the records of their keys: reads the rows, decides by the protocol's functions, and
+//! writes the new records over rows that have not changed meanwhile.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use sqlx::postgres::PgRow;
 
@@ -9,27 +9,195 @@ use super::rows;
 use super::statements::Statements;
 use crate::db::failure::{Failure, raced};
 use crate::db::session::{Session, statement};
-use idem_core::RecordKey;
-use idem_core::protocol::{self, Fence, Record, Timestamp, Transition};
+use idem_core::protocol::{self, Fence, Record, Request, State, Timestamp, Transition};
+use idem_core::{RecordKey, StoreError};
 use idem_store_kit::columns::Unreadable;
-use idem_store_kit::group_commit::{Answer, Answers, Op, Ticket, unanswered};
-use idem_store_kit::sql::name;
+use idem_store_kit::group_commit::{self, Op, Ticket};
+use idem_store_kit::sql::{HELD, name};
 
 /// How often an operation is tried when others change its record meanwhile.
 pub(super) const ROUNDS: usize = 8;
 
-/// A record that replaces another.
-pub(super) struct Swap<'k> {
-    pub(super) key: &'k RecordKey,
-    pub(super) old: Record,
-    pub(super) new: Record,
+/// How many advisory locks a statement takes at most: the server's table of them is small, and every
+/// program's.
+const LOCKS: usize = 64;
+
+/// How many keys a statement has at most, if each needs its advisory lock or none does.
+pub(super) const fn most_keys(with_locks: bool) -> usize {
+    if with_locks { LOCKS } else { usize::MAX }
+}
+
+/// The requests of one key that have no answer yet, by their places in the batch.
+pub(super) struct Group<'t> {
+    pub(super) key: &'t RecordKey,
+    pub(super) requests: Vec<(usize, &'t Request)>,
+    /// Whether the record was too large to be read with the others: the requests are repeated.
+    is_left: bool,
+}
+
+/// The requests of a batch.
+pub(super) struct Batch<'t> {
+    pub(super) statements: &'t Statements,
+    /// In the order of their keys, so that two batches cannot deadlock.
+    pub(super) groups: Vec<Group<'t>>,
+    answers: Vec<Option<Result<protocol::Answer, StoreError>>>,
+}
+
+impl<'t> Batch<'t> {
+    pub(super) fn new(statements: &'t Statements, tickets: &'t [Ticket]) -> Self {
+        let mut groups: BTreeMap<_, Group<'t>> = BTreeMap::new();
+        for (place, ticket) in tickets.iter().enumerate() {
+            let key = &ticket.operation.key;
+            if let Op::Apply(request) = &ticket.operation.op {
+                let group = groups.entry(name(key));
+                let group = group.or_insert_with(|| Group { key, requests: Vec::new(), is_left: false });
+                group.requests.push((place, request));
+            }
+        }
+        let answers = tickets.iter().map(|_| None).collect();
+        Self { statements, groups: groups.into_values().collect(), answers }
+    }
+
+    /// The places of the groups that wait for an answer.
+    pub(super) fn open(&self) -> Vec<usize> {
+        let is_open = |group: &Group<'_>| !group.requests.is_empty() && !group.is_left;
+        (0..self.groups.len()).filter(|&place| is_open(&self.groups[place])).collect()
+    }
+
     /// The key's number among the server's advisory locks, if it needs its lock.
-    pub(super) lock: Option<i64>,
+    pub(super) fn lock(&self, key: &RecordKey, with_locks: bool) -> Option<i64> {
+        with_locks.then(|| self.statements.lock_number(key))
+    }
+
+    /// Answers all requests by the records.
+    pub(super) async fn settle(mut self, session: &mut Session) -> Result<group_commit::Answers, Failure> {
+        for _ in 0..ROUNDS {
+            self.replace(session, false, None).await?;
+        }
+        Ok(self.end())
+    }
+
+    /// The answers. A request whose record others changed each time has an error.
+    pub(super) fn end(mut self) -> group_commit::Answers {
+        for place in self.open() {
+            self.answer(place, &Err(raced()));
+        }
+        let applied = |answer: Result<_, _>| answer.map(group_commit::Answer::Applied);
+        self.answers.into_iter().map(|answer| answer.map(applied)).collect()
+    }
+
+    /// Reads the records, answers the requests that write nothing over them, and writes what the first of the
+    /// others makes of each. A step is not written so. `read_only`: the error of a server that takes no
+    /// writes, where only results count.
+    pub(super) async fn replace(
+        &mut self,
+        session: &mut Session,
+        with_locks: bool,
+        read_only: Option<&StoreError>,
+    ) -> Result<(), Failure> {
+        let open = self.open();
+        if open.is_empty() {
+            return Ok(());
+        }
+        let keys: Vec<&RecordKey> = open.iter().map(|&place| self.groups[place].key).collect();
+        let (mut swaps, mut swapping) = (Vec::new(), Vec::new());
+        for (place, found) in open.into_iter().zip(read(session, self.statements, &keys).await?) {
+            let (key, record, now) = match (self.groups[place].key, found) {
+                (_, None) => {
+                    self.groups[place].is_left = true;
+                    continue;
+                }
+                (key, Some(Err(unreadable))) => {
+                    self.answer(place, &Err(unreadable.error(key)));
+                    continue;
+                }
+                (key, Some(Ok((record, now)))) => (key, record, now),
+            };
+            let has_result = record.as_ref().is_some_and(|record| {
+                matches!(record.state, State::Completed | State::Failed) && protocol::is_live(record, now)
+            });
+            if let Some(error) = read_only.filter(|_| !has_result) {
+                self.answer(place, &Err(error.clone()));
+                continue;
+            }
+            let Some((new, answer)) = self.judge(place, record.as_ref(), now) else { continue };
+            match record {
+                Some(_) if matches!(answer, protocol::Answer::RecordStep(_)) => {}
+                Some(old) => {
+                    swaps.push(Swap { key, old, new, lock: self.lock(key, with_locks) });
+                    swapping.push((place, answer, now));
+                }
+                // It could not be inserted.
+                None if with_locks => self.answer(place, &Ok(HELD.into())),
+                None => {}
+            }
+        }
+        let most = most_keys(with_locks);
+        for (swaps, swapping) in swaps.chunks(most).zip(swapping.chunks(most)) {
+            let swapped = swap(session, self.statements, swaps).await?;
+            for ((Swap { new, .. }, (place, answer, now)), swapped) in swaps.iter().zip(swapping).zip(swapped)
+            {
+                match swapped {
+                    Swapped::Written => {
+                        self.answer_first(*place, answer.clone());
+                        self.judge(*place, Some(new), *now);
+                    }
+                    Swapped::Held => self.answer(*place, &Ok(HELD.into())),
+                    Swapped::Changed => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers the requests of one key that write nothing over this record. Returns what the first of the
+    /// others would write, and its answer then.
+    pub(super) fn judge(
+        &mut self,
+        place: usize,
+        record: Option<&Record>,
+        now: Timestamp,
+    ) -> Option<(Record, protocol::Answer)> {
+        let mut first = None;
+        let answers = &mut self.answers;
+        self.groups[place].requests.retain(|(index, request)| {
+            let Transition { write, answer, .. } = protocol::apply(record, Fence::default(), request, now);
+            let Some(new) = write else {
+                answers[*index] = Some(Ok(answer));
+                return false;
+            };
+            first.get_or_insert((new, answer));
+            true
+        });
+        first
+    }
+
+    /// Gives the first request of a key, which was written, this answer.
+    pub(super) fn answer_first(&mut self, place: usize, answer: protocol::Answer) {
+        let (index, _) = self.groups[place].requests.remove(0);
+        self.answers[index] = Some(Ok(answer));
+    }
+
+    /// Gives all requests of one key this answer.
+    fn answer(&mut self, place: usize, answer: &Result<protocol::Answer, StoreError>) {
+        for (index, _) in self.groups[place].requests.drain(..) {
+            self.answers[index] = Some(answer.clone());
+        }
+    }
+}
+
+/// A record that replaces another.
+struct Swap<'k> {
+    key: &'k RecordKey,
+    old: Record,
+    new: Record,
+    /// The key's number among the server's advisory locks, if it needs its lock.
+    lock: Option<i64>,
 }
 
 /// What became of a [`Swap`].
-#[derive(Clone, Copy, PartialEq)]
-pub(super) enum Swapped {
+#[derive(Clone, Copy)]
+enum Swapped {
     Written,
     /// The record is another by now.
     Changed,
@@ -38,7 +206,7 @@ pub(super) enum Swapped {
 }
 
 /// The record in a row, and the time when it was read.
-pub(super) type Found = Result<(Option<Record>, Timestamp), Unreadable>;
+type Found = Result<(Option<Record>, Timestamp), Unreadable>;
 
 /// The place in the batch that a row is about.
 pub(super) fn number_of(row: &PgRow, index: usize) -> Result<usize, Unreadable> {
@@ -60,32 +228,8 @@ pub(super) fn each<'r, R, T>(rows: &'r [R], of: impl Fn(&'r R) -> T) -> Vec<T> {
     rows.iter().map(of).collect()
 }
 
-/// Reads the records of all these keys.
-pub(super) async fn read_all(
-    session: &mut Session,
-    statements: &Statements,
-    keys: &[&RecordKey],
-) -> Result<Vec<Found>, Failure> {
-    let mut found: Vec<Option<Found>> = keys.iter().map(|_| None).collect();
-    loop {
-        let open: Vec<usize> = (0..keys.len()).filter(|&place| found[place].is_none()).collect();
-        if open.is_empty() {
-            return Ok(found.into_iter().flatten().collect());
-        }
-        let asked: Vec<&RecordKey> = open.iter().map(|&place| keys[place]).collect();
-        let mut progress = false;
-        for (place, read) in open.into_iter().zip(read(session, statements, &asked).await?) {
-            progress |= read.is_some();
-            found[place] = read;
-        }
-        if !progress {
-            return Err(Failure::Refused(unanswered()));
-        }
-    }
-}
-
 /// Reads the records of as many of these keys as one statement may: the first, and those of the others that are small.
-pub(super) async fn read(
+async fn read(
     session: &mut Session,
     statements: &Statements,
     keys: &[&RecordKey],
@@ -118,7 +262,7 @@ pub(super) async fn read(
 }
 
 /// Writes each new record if the old one is unchanged. The keys are always in their order, so that two batches cannot deadlock.
-pub(super) async fn swap(
+async fn swap(
     session: &mut Session,
     statements: &Statements,
     swaps: &[Swap<'_>],
@@ -167,61 +311,12 @@ pub(super) async fn swap(
     Ok(done)
 }
 
-/// Answers operations by reading, deciding and writing. No key occurs twice.
-pub(super) async fn apply(
-    session: &mut Session,
-    statements: &Statements,
-    tickets: &[&Ticket],
-) -> Result<Answers, Failure> {
-    let mut answers: Answers = tickets.iter().map(|_| None).collect();
-    for _ in 0..ROUNDS {
-        let mut open: Vec<usize> = (0..tickets.len()).filter(|&place| answers[place].is_none()).collect();
-        if open.is_empty() {
-            break;
-        }
-        open.sort_by_key(|&place| name(&tickets[place].operation.key));
-        let keys: Vec<_> = open.iter().map(|&place| &tickets[place].operation.key).collect();
-        let found = read_all(session, statements, &keys).await?;
-        let (mut swaps, mut swapped) = (Vec::new(), Vec::new());
-        for (place, found) in open.into_iter().zip(found) {
-            let asked = &tickets[place].operation;
-            let (record, now) = match found {
-                Ok(found) => found,
-                Err(unreadable) => {
-                    answers[place] = Some(Err(unreadable.error(&asked.key)));
-                    continue;
-                }
-            };
-            let Op::Apply(request) = &asked.op else { continue };
-            let Transition { write, answer, .. } =
-                protocol::apply(record.as_ref(), Fence::default(), request, now);
-            let answer = Answer::Applied(answer);
-            match (write, record) {
-                (None, _) => answers[place] = Some(Ok(answer)),
-                (Some(new), Some(old)) => {
-                    swaps.push(Swap { key: &asked.key, old, new, lock: None });
-                    swapped.push((place, answer));
-                }
-                // Only a claim writes where there is no record.
-                (Some(_), None) => {}
-            }
-        }
-        let done = swap(session, statements, &swaps).await?;
-        for ((place, answer), done) in swapped.into_iter().zip(done) {
-            if done == Swapped::Written {
-                answers[place] = Some(Ok(answer));
-            }
-        }
-    }
-    Ok(answers.into_iter().map(|answer| answer.or_else(|| Some(Err(raced())))).collect())
-}
-
 /// Answers reads.
 pub(super) async fn get(
     session: &mut Session,
     statements: &Statements,
     tickets: &[Ticket],
-) -> Result<Answers, Failure> {
+) -> Result<group_commit::Answers, Failure> {
     let mut keys: Vec<_> = tickets.iter().map(|ticket| &ticket.operation.key).collect();
     keys.sort_by_key(|key| name(key));
     keys.dedup();
@@ -230,7 +325,7 @@ pub(super) async fn get(
     let answers = tickets.iter().map(|ticket| match records.get(&ticket.operation.key)?.clone()? {
         Ok((record, now)) => {
             let live = record.filter(|record| protocol::is_live(record, now));
-            Some(Ok(Answer::Found(live.map(Box::new))))
+            Some(Ok(group_commit::Answer::Found(live.map(Box::new))))
         }
         Err(unreadable) => Some(Err(unreadable.error(&ticket.operation.key))),
     });

@@ -1,12 +1,10 @@
 //! Checks a server and its settings.
 
-use std::sync::Arc;
-
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 
 use crate::db::NOW;
-use crate::db::connector::Connector;
+use crate::db::failure::Failure;
 use crate::db::session::{Session, statement};
 use idem_core::StoreError;
 use idem_core::inspection::{Inspection, Standing};
@@ -22,21 +20,18 @@ const SETTINGS: [(&str, &str); 3] = [
     ),
 ];
 
-/// Checks the server, on a connection of its own.
-pub(super) async fn look(connector: &Connector) -> Result<Inspection, StoreError> {
-    let text: Arc<str> = format!(
+/// Checks the server.
+pub(super) async fn look(session: &mut Session) -> Result<Inspection, Failure> {
+    let text = format!(
         "SELECT current_setting('server_version'), pg_is_in_recovery(), {NOW}, current_setting('fsync'), \
          current_setting('full_page_writes'), current_setting('synchronous_commit')"
-    )
-    .into();
-    let text = &text;
-    let looking = |mut session: Session| async move { (session.fetch_all(statement(text)).await, session) };
-    let found = connector.apart(looking).await?;
-    let mut inspection = found.first().and_then(read).ok_or_else(|| {
-        StoreError::configuration("the server did not return its version; check its version and settings")
-    })?;
-    connector.find_encryption(&mut inspection).await?;
-    Ok(inspection)
+    );
+    let rows = session.fetch_all(statement(&text.into())).await?;
+    rows.first().and_then(read).ok_or_else(|| {
+        Failure::Refused(StoreError::configuration(
+            "the server did not return its version; check its version and settings",
+        ))
+    })
 }
 
 fn read(row: &PgRow) -> Option<Inspection> {

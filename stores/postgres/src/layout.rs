@@ -2,7 +2,7 @@
 
 use idem_store_kit::sql::Identifier;
 
-use crate::db::schema::{Index, Layout, Named, Version};
+use crate::db::schema::{Index, Named, Tables, Version};
 
 /// How full new records make a page, in percent. The rest is room for their later versions.
 const FILLFACTOR: u32 = 70;
@@ -10,36 +10,25 @@ const FILLFACTOR: u32 = 70;
 /// The store's objects, as statements name them.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
-    pub(super) schema: Identifier,
     pub(super) records: String,
     pub(super) meta: String,
-    pub(super) meta_name: Identifier,
     pub(super) readable: String,
     /// The index by which expired records are found.
     purge_index: Identifier,
 }
 
 impl Named for Names {
-    fn named(schema: &Identifier, table: &Identifier) -> Self {
-        let in_schema = |suffix: &str| format!("{}.{}", schema.quoted('"'), table.with(suffix).quoted('"'));
+    fn of(tables: &Tables) -> Self {
         Self {
-            schema: schema.clone(),
-            meta_name: table.with("_meta"),
-            records: in_schema(""),
-            meta: in_schema("_meta"),
-            readable: in_schema("_readable"),
-            purge_index: table.with("_purge"),
+            records: tables.named(""),
+            meta: tables.named("_meta"),
+            readable: tables.named("_readable"),
+            purge_index: tables.table.with("_purge"),
         }
     }
 
-    fn layout(&self) -> Layout {
-        Layout {
-            schema: self.schema.clone(),
-            meta_name: self.meta_name.clone(),
-            meta: self.meta.clone(),
-            table: self.records.clone(),
-            versions: vec![first(self)],
-        }
+    fn versions(&self) -> Vec<Version> {
+        vec![first(self)]
     }
 }
 

@@ -3,31 +3,13 @@
 use std::time::Duration;
 
 use idem_core::protocol::{Fingerprint, Record, RecordedStep, State, StoredResult, Timestamp, Verdict};
+pub(super) use idem_store_kit::columns::NAMES as COLUMNS;
 use idem_store_kit::columns::{self, Columns, Unreadable, Word, number_of};
 use idem_store_kit::step_bytes;
 use sqlx::postgres::{PgRow, Postgres};
 use sqlx::{Decode, Row as _, Type};
 
 use crate::driver::Row;
-
-/// The columns of a record but for its steps, in the order [`read`] expects.
-pub(super) const COLUMNS: [&str; 15] = [
-    "state",
-    "owner",
-    "fence",
-    "attempt",
-    "recovered",
-    "on_crash",
-    "lease_until",
-    "retry_at",
-    "ttl",
-    "fingerprint",
-    "tombstone",
-    "created_at",
-    "completed_at",
-    "expires_at",
-    "result",
-];
 
 /// The longest lease or lifetime in a row, in microseconds: some 73,000 years. A time plus two of them still fits into the server's
 /// largest integer.
@@ -46,25 +28,7 @@ where
 /// The record in the [`COLUMNS`] that begin at `first`, without its steps.
 pub(super) fn read(row: &impl Row, first: usize) -> Result<Record> {
     let number = |index: usize| optional(row, first + index, COLUMNS[index]);
-    let bytes = |index: usize| row.column(first + index);
-    let columns = Columns {
-        state: number(0)?,
-        owner: bytes(1),
-        fence: number(2)?,
-        attempt: number(3)?,
-        recovered: number(4)?,
-        on_crash: number(5)?,
-        lease_until: number(6)?,
-        retry_at: number(7)?,
-        ttl: number(8)?,
-        fingerprint: bytes(9),
-        tombstone: number(10)?,
-        created_at: number(11)?,
-        completed_at: number(12)?,
-        expires_at: number(13)?,
-        result: bytes(14),
-    };
-    columns.record()
+    Columns::read(number, |index| Ok(row.column(first + index)))?.record()
 }
 
 /// The steps in a column of them.

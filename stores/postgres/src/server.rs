@@ -13,10 +13,11 @@ use idem_store_kit::group_commit::{
 };
 use idem_store_kit::sql::{Session as _, name};
 
+use crate::compare_and_swap::{self, Batch};
 use crate::db::connector::Connector;
 use crate::db::session::{Session, statement};
 use crate::statements::Statements;
-use crate::{claims, compare_and_swap, held_claims};
+use crate::{claims, held_claims};
 
 /// The settings of a store.
 pub(crate) struct Setting {
@@ -126,9 +127,7 @@ impl Server for Setting {
             RENEWALS => held_claims::renew(session, statements, tickets).await,
             RECORDINGS => held_claims::record_step(session, statements, tickets).await,
             COMPLETIONS => held_claims::complete(session, statements, tickets).await,
-            COMPARE_AND_SWAP => {
-                compare_and_swap::apply(session, statements, &tickets.iter().collect::<Vec<_>>()).await
-            }
+            COMPARE_AND_SWAP => Batch::new(statements, tickets).settle(session).await,
             READS => compare_and_swap::get(session, statements, tickets).await,
             _ => forget(session, statements, tickets).await,
         };

@@ -43,7 +43,6 @@ pub(super) struct Statements {
     pub(super) set_transactions: Arc<str>,
     pub(super) insert: Arc<str>,
     pub(super) replace: Arc<str>,
-    pub(super) replace_expired: Arc<str>,
     pub(super) list: Arc<str>,
     pub(super) list_scope: Arc<str>,
     table: String,
@@ -71,8 +70,7 @@ impl Statements {
             )
             .into(),
             insert: insert(names, "DO NOTHING").into(),
-            replace: replace(names).into(),
-            replace_expired: insert(names, &replaced_expired()).into(),
+            replace: insert(names, &replaced()).into(),
             list: list(names, "(scope, key) > ($1, $2)").into(),
             list_scope: list(names, "scope = $1 AND key > $2").into(),
             table: names.records.clone(),
@@ -290,30 +288,14 @@ fn insert(names: &Names, otherwise: &str) -> String {
     )
 }
 
-/// As `swap`, of one row, and of a result only: parameters as `insert` has them, and then those of the row that was read.
-fn replace(names: &Names) -> String {
-    let (records, is_seen) = (&names.records, is_seen());
-    let set: Vec<String> =
-        COLUMNS.iter().enumerate().map(|(index, column)| format!("{column} = ${}", index + 3)).collect();
-    let set = set.join(", ");
-    format!(
-        "UPDATE {records} r SET {set}, purge_at = least(r.purge_at, {ENDS}), steps = NULL \
-         WHERE r.scope = $1 AND r.key = $2 AND {is_seen} AND {BEGUN} = ${BEGUN_GIVEN} RETURNING 1"
-    )
-}
-
-/// As `replace`, of a row that was over when it was read: nobody misses it if it was purged since.
-fn replaced_expired() -> String {
-    let (set, is_seen) =
-        (COLUMNS.map(|column| format!("{column} = excluded.{column}")).join(", "), is_seen());
-    format!("DO UPDATE SET {set}, purge_at = excluded.purge_at, steps = NULL WHERE {is_seen}")
-}
-
-/// The condition that a row is the one that was read, by the parameters after `BEGUN_GIVEN`.
-fn is_seen() -> String {
+/// What `insert` does where there is a row: replaces the one that was read, by the parameters after
+/// `BEGUN_GIVEN`. If that one is gone since, purged or forgotten, the record is inserted.
+fn replaced() -> String {
+    let set = COLUMNS.map(|column| format!("{column} = excluded.{column}")).join(", ");
     let [state, owner, fence, until, ends] = [1, 2, 3, 4, 5].map(|index| BEGUN_GIVEN + index);
     format!(
-        "r.state = ${state} AND r.owner = ${owner} AND r.fence = ${fence} AND r.lease_until = ${until} \
+        "DO UPDATE SET {set}, purge_at = excluded.purge_at, steps = NULL \
+         WHERE r.state = ${state} AND r.owner = ${owner} AND r.fence = ${fence} AND r.lease_until = ${until} \
          AND r.expires_at IS NOT DISTINCT FROM ${ends}"
     )
 }

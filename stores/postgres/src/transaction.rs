@@ -3,15 +3,11 @@
 //! An advisory lock of the transaction claims the key: a duplicate finds it held at once. The record is written when the body has
 //! ended. Nobody can see the claim before that, so no record is written for it.
 
-use std::sync::atomic::Ordering;
-
 use tokio::time::Instant;
 
 use super::PostgresStore;
 use super::rows;
-use super::server::Setting;
 use super::statements::Statements;
-use crate::db::session::{Session, statement};
 use crate::driver::{DriverTransaction, END_SESSION, Parameter, Query, Row};
 use idem_core::RecordKey;
 use idem_core::StoreError;
@@ -21,7 +17,6 @@ use idem_core::protocol::{
 use idem_core::transaction::{RecordsIn, Taken, Taking, TransactionStore};
 use idem_store_kit::columns::Unreadable;
 use idem_store_kit::group_commit::Seen;
-use idem_store_kit::own_runtime::apart;
 use idem_store_kit::sql::{HELD, recorded, taken};
 
 /// A statement that the server refuses. Its text explains why in the server's log and in `pg_stat_activity`.
@@ -113,23 +108,8 @@ impl TransactionStore for PostgresStore {
         self
     }
 
-    /// Marks in the table that callers use transactions: from then on all processes take a lock for each claim, and so find a key
-    /// that a transaction has.
     async fn announce(&self) -> Result<(), StoreError> {
-        let queues = self.0.queues();
-        if queues.server().statements.with_transactions.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        let marking = async move {
-            let Setting { connector, statements, .. } = queues.server();
-            let marking = |mut session: Session| async move {
-                (session.fetch_all(statement(&statements.set_transactions)).await, session)
-            };
-            connector.apart(marking).await?;
-            statements.with_transactions.store(true, Ordering::Relaxed);
-            Ok(())
-        };
-        apart(marking).await
+        self.0.announce().await
     }
 }
 
@@ -190,16 +170,12 @@ impl<C: DriverTransaction> RecordsIn<C> for PostgresStore {
             return Ok(CompleteAnswer::Lost);
         };
         let statements = self.statements();
-        let replace = |old: &Record| match protocol::is_live(old, taken.at) {
-            true => &statements.replace,
-            false => &statements.replace_expired,
-        };
         let mut parameters = parameters(key, &record, taken.begun);
         let text = match &taken.old {
             None => &statements.insert,
             Some(old) => {
                 parameters.extend(read_before(old));
-                replace(old)
+                &statements.replace
             }
         };
         let given = tx.query(self.query(text, &parameters)).await?;

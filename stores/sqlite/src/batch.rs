@@ -11,10 +11,11 @@ use super::clock::now;
 use super::find::{FIND, FIND_STEP, FIND_STEPS, StoredRecord, find, name};
 use super::held::Held;
 use super::queue::{Answer, Op, Outcome, Purged};
-use super::rows::{self, COLUMNS, STEP_COLUMNS, for_key};
+use super::rows::{self, COLUMNS, for_key};
 use idem_core::RecordKey;
-use idem_core::protocol::{self, Fence, Record, RecordedStep, Request, StoredResult, Timestamp, Transition};
+use idem_core::protocol::{self, Fence, Record, RecordedStep, Request, StoredResult, Transition};
 use idem_store_kit::columns::Unreadable;
+use idem_store_kit::step_bytes;
 
 /// When a purge looks at a new record: at the earliest end that it can have.
 const PURGE_AT: &str = "min(?12 + ?9, 9223372036854775807)";
@@ -39,7 +40,6 @@ pub(super) struct Session<'c> {
     purge: Statement<'c>,
     put_off: Statement<'c>,
     bring_forward: Statement<'c>,
-    next_purge: Statement<'c>,
     held: Held<'c>,
 }
 
@@ -53,9 +53,7 @@ impl<'c> Session<'c> {
         // If a statement fails, the whole transaction ends. `OR FAIL` tells SQLite so: it need not keep a copy of every
         // changed page to undo the single statement.
         let update = format!("UPDATE OR FAIL idem_records SET ({COLUMNS}) = {values}) WHERE rowid = ?17");
-        let put_step = format!(
-            "INSERT INTO idem_steps (scope, key, position, {STEP_COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"
-        );
+        let put_step = "INSERT INTO idem_steps (scope, key, position, step) VALUES (?1, ?2, ?3, ?4)";
         Ok(Self {
             connection,
             find: connection.prepare(&FIND)?,
@@ -63,7 +61,7 @@ impl<'c> Session<'c> {
             find_step: connection.prepare(&FIND_STEP)?,
             insert: connection.prepare(&insert)?,
             update: connection.prepare(&update)?,
-            put_step: connection.prepare(&put_step)?,
+            put_step: connection.prepare(put_step)?,
             forget: connection
                 .prepare("DELETE FROM idem_records WHERE scope = ?1 AND key = ?2 RETURNING expires_at")?,
             purge: connection
@@ -74,7 +72,6 @@ impl<'c> Session<'c> {
             ))?,
             bring_forward: connection
                 .prepare("UPDATE idem_records SET purge_at = min(purge_at, ?2) WHERE rowid = ?1")?,
-            next_purge: connection.prepare("SELECT purge_at FROM idem_records ORDER BY purge_at LIMIT 1")?,
             held: Held::new(connection)?,
         })
     }
@@ -95,15 +92,6 @@ impl<'c> Session<'c> {
     /// Ends a transaction that failed, and returns whether it has ended.
     pub(super) fn roll_back(&self) -> bool {
         self.connection.is_autocommit() || self.connection.execute_batch("ROLLBACK").is_ok()
-    }
-
-    /// When the next record is to be looked at by a purge, if there is one.
-    pub(super) fn next_purge(&mut self) -> rusqlite::Result<Option<Timestamp>> {
-        let mut rows = self.next_purge.query(())?;
-        Ok(match rows.next()? {
-            Some(row) => Some(Timestamp::from_micros(u64::try_from(row.get::<_, i64>(0)?).unwrap_or(0))),
-            None => None,
-        })
     }
 
     /// Executes one operation. The outer error is SQLite's: the transaction may be half done.
@@ -172,7 +160,9 @@ impl<'c> Session<'c> {
         self.held.put(key, record, row);
         let had = old.map_or(0, |old| old.record.steps.len());
         for (position, step) in record.steps.iter().enumerate().skip(had) {
-            rows::write_step(&mut self.put_step, key, position, step)?;
+            let [scope, name] = name(key);
+            let position = rows::number_of_steps(position);
+            self.put_step.execute(params![scope, name, position, step_bytes::encode(step)])?;
         }
         Ok(())
     }

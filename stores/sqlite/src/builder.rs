@@ -11,9 +11,10 @@ use super::queue::Queue;
 use super::reader::Readers;
 use super::schema::{self, Opening, Purpose};
 use super::writer::Writer;
-use super::{Inner, SqliteStore};
+use super::{Inner, PURGE_EVERY, SqliteStore, purged};
 use idem_core::{StoreError, Waiters};
 use idem_store_kit::limits;
+use idem_store_kit::purging::Purging;
 
 /// Upper limit of `max_result_bytes`: a row in SQLite has at most 1,000,000,000 bytes, and is larger than its result.
 const LARGEST_MAX_RESULT_BYTES: usize = 1_000_000_000 - 16 * 1024;
@@ -37,8 +38,8 @@ impl SqliteStoreBuilder {
         }
     }
 
-    /// Opens only an existing file with the current layout: nothing is created or migrated, and a missing file or an
-    /// older layout is refused. For tools that examine a file of another program.
+    /// Opens only an existing file with the current layout: nothing is created, migrated or purged, and a
+    /// missing file or an older layout is refused. For tools that examine a file of another program.
     pub const fn must_exist(mut self) -> Self {
         self.must_exist = true;
         self
@@ -94,12 +95,16 @@ impl SqliteStoreBuilder {
         let thread = thread.spawn(move || writer.run(connection)).map_err(|error| {
             StoreError::unavailable("the system has no thread left for the store").with_source(error)
         })?;
+        let patience = self.busy_timeout;
+        let purge = move |queue: Arc<Queue>, limit| async move { purged(&queue, patience, limit).await };
+        let purging = Purging::start(&queue, (!self.must_exist).then_some(PURGE_EVERY), purge);
         let inner = Inner {
             queue,
             readers: Readers::new(file),
             busy_timeout: self.busy_timeout,
             max_result_bytes: self.max_result_bytes,
             waiters: Waiters::default(),
+            purging,
             thread: Some(thread),
         };
         Ok(SqliteStore(Arc::new(inner)))

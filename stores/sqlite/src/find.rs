@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use rusqlite::Statement;
 
-use super::rows::{self, COLUMNS, REPLAY_COLUMNS, RowError, STEP_COLUMNS};
+use super::rows::{self, COLUMNS, REPLAY_COLUMNS, RowError};
 use idem_core::RecordKey;
 use idem_core::protocol::Record;
 use idem_store_kit::columns::Unreadable;
@@ -19,11 +19,11 @@ pub(super) static FIND_REPLAY: LazyLock<String> = LazyLock::new(|| by_key("idem_
 
 /// Finds the steps of a record.
 pub(super) static FIND_STEPS: LazyLock<String> =
-    LazyLock::new(|| by_key("idem_steps", STEP_COLUMNS) + " ORDER BY position");
+    LazyLock::new(|| by_key("idem_steps", "step") + " ORDER BY position");
 
 /// Finds one step of a record.
 pub(super) static FIND_STEP: LazyLock<String> =
-    LazyLock::new(|| by_key("idem_steps", STEP_COLUMNS) + " AND position = ?3");
+    LazyLock::new(|| by_key("idem_steps", "step") + " AND position = ?3");
 
 fn by_key(table: &str, columns: &str) -> String {
     format!("SELECT {columns} FROM {table} WHERE scope = ?1 AND key = ?2")

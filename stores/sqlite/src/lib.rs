@@ -39,9 +39,12 @@ use idem_core::listing::{List, Page};
 use idem_core::protocol::{self, Fence, Record, Request};
 use idem_core::{Store, Waiters};
 use idem_store_kit::own_runtime::entered;
+use idem_store_kit::purging::Purging;
 
-/// How many records a transaction of [`Store::purge`] deletes.
+/// How many records a transaction of a purge deletes.
 const PURGE_BATCH: usize = 512;
+/// How often expired records are deleted, about.
+const PURGE_EVERY: Duration = Duration::from_secs(5);
 
 /// Keeps records in one SQLite file. Any number of processes of one host may share it.
 ///
@@ -86,6 +89,7 @@ struct Inner {
     busy_timeout: Duration,
     max_result_bytes: usize,
     waiters: Waiters,
+    purging: Option<Purging>,
     /// The writer's. `None` only during the drop.
     thread: Option<JoinHandle<()>>,
 }
@@ -160,16 +164,8 @@ impl Store for SqliteStore {
     }
 
     async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
-        let mut purged = 0;
-        while purged < limit {
-            let most = PURGE_BATCH.min(limit - purged);
-            let Answer::Purged(now) = self.write(Op::Purge(most)).await? else { return Err(ended()) };
-            purged += now.count;
-            if now.all {
-                break;
-            }
-        }
-        Ok(purged)
+        let (queue, patience) = (self.0.queue.clone(), self.0.busy_timeout);
+        entered(Box::pin(async move { purged(&queue, patience, limit).await })).await
     }
 
     async fn list(&self, request: &List) -> Result<Page, StoreError> {
@@ -189,6 +185,20 @@ impl Store for SqliteStore {
     }
 }
 
+/// Deletes at most `limit` records whose time is over. Returns how many.
+async fn purged(queue: &Queue, patience: Duration, limit: usize) -> Result<usize, StoreError> {
+    let mut purged = 0;
+    while purged < limit {
+        let most = PURGE_BATCH.min(limit - purged);
+        let Answer::Purged(now) = queue.run(Op::Purge(most), patience).await? else { return Err(ended()) };
+        purged += now.count;
+        if now.all {
+            break;
+        }
+    }
+    Ok(purged)
+}
+
 impl fmt::Debug for SqliteStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("SqliteStore").field(&self.0.readers.path()).finish()
@@ -197,6 +207,7 @@ impl fmt::Debug for SqliteStore {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        self.purging = None;
         // Before the writer, which so is the last to close the file.
         self.readers.close();
         self.queue.close();

@@ -82,16 +82,6 @@ impl Ticket {
     }
 }
 
-/// Why the writer woke up.
-pub(super) enum Wake {
-    /// Operations wait. The first one must be answered by this instant.
-    Work(Instant),
-    /// Nothing came until the given time.
-    Idle,
-    /// The store is dropped, and nothing is left to do.
-    Closed,
-}
-
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Ticket>,
@@ -160,24 +150,19 @@ impl Queue {
         }
     }
 
-    /// Waits for work, at most until `idle_until`.
-    pub(super) fn wait(&self, idle_until: Option<Instant>) -> Wake {
+    /// Waits for work. Returns by when the first operation must be answered; nothing if the store is dropped,
+    /// and nothing is left to do.
+    pub(super) fn wait(&self) -> Option<Instant> {
         let mut state = self.lock();
         loop {
             while state.waiting.front().is_some_and(Ticket::is_pointless) {
                 state.waiting.pop_front();
             }
-            if let Some(first) = state.waiting.front() {
-                return Wake::Work(first.deadline);
+            match state.waiting.front() {
+                Some(first) => return Some(first.deadline),
+                None if state.closed => return None,
+                None => state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner),
             }
-            if state.closed {
-                return Wake::Closed;
-            }
-            state = match idle_until.map(|end| end.saturating_duration_since(Instant::now())) {
-                None => self.work.wait(state).unwrap_or_else(PoisonError::into_inner),
-                Some(Duration::ZERO) => return Wake::Idle,
-                Some(left) => self.work.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
-            };
         }
     }
 

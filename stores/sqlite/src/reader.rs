@@ -1,8 +1,7 @@
 //! The read connections, so that reads never wait for the writer.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rusqlite::Connection;
 
@@ -21,18 +20,22 @@ pub(super) struct Reader {
     identity: Identity,
 }
 
+/// How many connections that nobody reads on stay open.
+const MOST_IDLE: usize = 16;
+
 /// A small pool of read connections, opened on demand.
 pub(super) struct Readers {
     file: Arc<DatabaseFile>,
-    slots: Vec<Mutex<Option<Reader>>>,
-    next: AtomicUsize,
+    idle: Mutex<Vec<Reader>>,
 }
 
 impl Readers {
-    /// A pool with about as many connections as threads can read at once.
     pub(super) fn new(file: Arc<DatabaseFile>) -> Self {
-        let count = std::thread::available_parallelism().map_or(4, |threads| threads.get().clamp(2, 16));
-        Self { file, slots: (0..count).map(|_| Mutex::new(None)).collect(), next: AtomicUsize::new(0) }
+        Self { file, idle: Mutex::default() }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Reader>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -40,29 +43,32 @@ impl Readers {
     }
 
     /// Closes all connections.
-    pub(super) fn close(&mut self) {
-        self.slots.clear();
+    pub(super) fn close(&self) {
+        self.idle().clear();
     }
 
-    /// Reads on a free connection, without waiting for a lock. After an error, the writer may know better.
+    /// Reads on a connection that nobody else reads on, without waiting for a lock. After an error, the
+    /// writer may know better.
     pub(super) fn read<T>(&self, read: impl FnOnce(&Reader) -> rusqlite::Result<T>) -> Result<T, StoreError> {
         let path = self.file.path();
-        let gone = || failure::gone(path);
-        let identity = self.file.opened_lately().ok_or_else(gone)?;
-        let mut slot = self.slot().ok_or_else(gone)?;
-        if let Some(stale) = slot.take_if(|reader| reader.identity != identity) {
-            schema::abandon(stale.connection);
-        }
-        let reader: &Reader = match slot.as_ref() {
-            Some(reader) => reader,
-            None => slot.insert(self.open(identity)?),
-        };
-        read(reader).map_err(|error| {
-            if !failure::is_busy(&error) {
-                *slot = None;
+        let identity = self.file.opened_lately().ok_or_else(|| failure::gone(path))?;
+        let idle = self.idle().pop();
+        let reader = match idle {
+            Some(reader) if reader.identity == identity => reader,
+            Some(stale) => {
+                schema::abandon(stale.connection);
+                self.open(identity)?
             }
-            failure::not_applied(path, error)
-        })
+            None => self.open(identity)?,
+        };
+        let result = read(&reader);
+        if result.as_ref().err().is_none_or(failure::is_busy) {
+            let mut idle = self.idle();
+            if idle.len() < MOST_IDLE {
+                idle.push(reader);
+            }
+        }
+        result.map_err(|error| failure::not_applied(path, error))
     }
 
     fn open(&self, identity: Identity) -> Result<Reader, StoreError> {
@@ -74,21 +80,6 @@ impl Readers {
             return Err(failure::gone(path));
         }
         Ok(Reader { connection, identity })
-    }
-
-    /// A free connection, or one that will soon be free, because a read takes microseconds.
-    fn slot(&self) -> Option<MutexGuard<'_, Option<Reader>>> {
-        let first = self.next.fetch_add(1, Ordering::Relaxed);
-        let (before, after) = self.slots.split_at(first % self.slots.len().max(1));
-        for slot in after.iter().chain(before) {
-            match slot.try_lock() {
-                Ok(slot) => return Some(slot),
-                Err(TryLockError::Poisoned(slot)) => return Some(slot.into_inner()),
-                Err(TryLockError::WouldBlock) => {}
-            }
-        }
-        let slot = after.first()?;
-        Some(slot.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

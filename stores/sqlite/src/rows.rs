@@ -1,18 +1,17 @@
 //! A record as a row, and back. There are no rules and no SQL statements here.
 
+use bytes::Bytes;
 use rusqlite::types::ValueRef;
-use rusqlite::{Row, Statement, ToSql, params, params_from_iter};
+use rusqlite::{Row, Statement, ToSql, params_from_iter};
 
-use idem_core::protocol::{
-    Fingerprint, OnCrash, Owner, Record, RecordedStep, State, StoredResult, Timestamp, Tombstone,
-};
+use idem_core::protocol::{Fingerprint, OnCrash, Owner, Record, RecordedStep, State, Timestamp, Tombstone};
 use idem_core::{RecordKey, StoreError};
-use idem_store_kit::columns::{Columns, Unreadable, Word, array, micros, number_of, parts, stored};
+use idem_store_kit::columns::{Columns, NAMES, Unreadable, Word, micros, number_of, parts};
+use idem_store_kit::step_bytes;
 
-/// The columns of a record in the order that [`read`] expects. The result is last, so that SQLite finds the others
-/// without reading through it.
+/// The columns of a record in the order that [`read`] expects.
 pub(super) const COLUMNS: &str = "state, owner, fence, attempt, recovered, on_crash, lease_until, retry_at, \
-     ttl, fingerprint, tombstone, created_at, completed_at, expires_at, steps, result";
+     ttl, fingerprint, tombstone, created_at, completed_at, expires_at, result, steps";
 
 /// The number of these columns.
 pub(super) const NUMBER_OF_COLUMNS: usize = 16;
@@ -20,9 +19,6 @@ pub(super) const NUMBER_OF_COLUMNS: usize = 16;
 /// The columns that a claim needs from a record with a result, in the order that [`read_replay`] expects.
 pub(super) const REPLAY_COLUMNS: &str =
     "state, attempt, fingerprint, tombstone, completed_at, expires_at, result";
-
-/// The columns of a step, in the order that [`read_step`] expects.
-pub(super) const STEP_COLUMNS: &str = "name, input, tombstone, result";
 
 /// Why a row is not a valid record.
 #[derive(Debug)]
@@ -59,98 +55,76 @@ pub(super) fn for_key<T>(
     }
 }
 
-/// One column of a row.
-struct Column<'r> {
+/// The value of a column, if it is one that `read` takes.
+fn value<'r, T>(
+    row: &'r Row<'_>,
+    index: usize,
     name: &'static str,
-    value: ValueRef<'r>,
+    read: impl FnOnce(ValueRef<'r>) -> Option<T>,
+) -> Result<T> {
+    read(row.get_ref(index)?).ok_or_else(|| Unreadable(name).into())
 }
 
-impl<'r> Column<'r> {
-    fn of(row: &'r Row<'_>, index: usize, name: &'static str) -> Result<Self> {
-        Ok(Self { name, value: row.get_ref(index)? })
-    }
+fn number(row: &Row<'_>, index: usize, name: &'static str) -> Result<Option<u64>> {
+    value(row, index, name, |value| value.as_i64_or_null().ok()?.map(u64::try_from).transpose().ok())
+}
 
-    fn valid<T>(&self, value: Option<T>) -> Result<T> {
-        value.ok_or_else(|| Unreadable(self.name).into())
-    }
+fn bytes<'r>(row: &'r Row<'_>, index: usize, name: &'static str) -> Result<Option<&'r [u8]>> {
+    value(row, index, name, |value| value.as_blob_or_null().ok())
+}
 
-    fn number(&self) -> Result<Option<u64>> {
-        let number = self.value.as_i64_or_null().ok();
-        self.valid(number.and_then(|number| number.map(u64::try_from).transpose().ok()))
-    }
-
-    fn bytes(&self) -> Result<Option<&'r [u8]>> {
-        self.valid(self.value.as_blob_or_null().ok())
-    }
-
-    fn text(&self) -> Result<&'r str> {
-        self.valid(self.value.as_str().ok())
-    }
-
-    /// The number of a word.
-    fn word<W: Word>(&self, meaning: impl FnOnce(&str) -> Option<W>) -> Result<Option<u64>> {
-        let Some(text) = self.valid(self.value.as_str_or_null().ok())? else { return Ok(None) };
-        self.valid(meaning(text).map(|word| Some(number_of(word).into())))
-    }
+/// The number of the word in a column.
+fn word<W: Word>(
+    row: &Row<'_>,
+    index: usize,
+    name: &'static str,
+    meaning: fn(&str) -> Option<W>,
+) -> Result<Option<u64>> {
+    value(row, index, name, |value| match value.as_str_or_null().ok()? {
+        None => Some(None),
+        Some(text) => meaning(text).map(|word| Some(number_of(word).into())),
+    })
 }
 
 /// The record, without its steps, in a row that begins with [`COLUMNS`], and the number of its steps.
 pub(super) fn read(row: &Row<'_>) -> Result<(Record, u64)> {
-    let column = |index, name| Column::of(row, index, name);
-    let columns = Columns {
-        state: column(0, "state")?.word(State::from_word)?,
-        owner: column(1, "owner")?.bytes()?,
-        fence: column(2, "fence")?.number()?,
-        attempt: column(3, "attempt")?.number()?,
-        recovered: column(4, "recovered")?.number()?,
-        on_crash: column(5, "on_crash")?.word(OnCrash::from_word)?,
-        lease_until: column(6, "lease_until")?.number()?,
-        retry_at: column(7, "retry_at")?.number()?,
-        ttl: column(8, "ttl")?.number()?,
-        fingerprint: column(9, "fingerprint")?.bytes()?,
-        tombstone: column(10, "tombstone")?.word(Tombstone::from_word)?,
-        created_at: column(11, "created_at")?.number()?,
-        completed_at: column(12, "completed_at")?.number()?,
-        expires_at: column(13, "expires_at")?.number()?,
-        result: column(15, "result")?.bytes()?,
+    let number_or_word = |index: usize| match NAMES[index] {
+        "state" => word(row, index, "state", State::from_word),
+        "on_crash" => word(row, index, "on_crash", OnCrash::from_word),
+        "tombstone" => word(row, index, "tombstone", Tombstone::from_word),
+        name => number(row, index, name),
     };
-    let steps = column(14, "steps")?.number()?.ok_or(Unreadable("steps"))?;
+    let columns = Columns::read(number_or_word, |index| bytes(row, index, NAMES[index]))?;
+    let steps = number(row, NAMES.len(), "steps")?.ok_or(Unreadable("steps"))?;
     Ok((columns.record()?, steps))
 }
 
 /// The record in a row of [`REPLAY_COLUMNS`], if it has a result. The other columns are left out, because no claim on
 /// such a record needs them: most repeated calls end here, and each column takes time.
 pub(super) fn read_replay(row: &Row<'_>) -> Result<Option<Record>> {
-    let column = |index, name| Column::of(row, index, name);
-    let state = column(0, "state")?;
-    if !matches!(State::from_word(state.text()?), Some(State::Completed | State::Failed)) {
+    let state = word(row, 0, "state", State::from_word)?;
+    let terminal = [State::Completed, State::Failed].map(|state| Some(u64::from(number_of(state))));
+    if !terminal.contains(&state) {
         return Ok(None);
     }
     let columns = Columns {
-        state: state.word(State::from_word)?,
-        attempt: column(1, "attempt")?.number()?,
-        fingerprint: column(2, "fingerprint")?.bytes()?,
-        tombstone: column(3, "tombstone")?.word(Tombstone::from_word)?,
-        completed_at: column(4, "completed_at")?.number()?,
-        expires_at: column(5, "expires_at")?.number()?,
-        result: column(6, "result")?.bytes()?,
+        state,
+        attempt: number(row, 1, "attempt")?,
+        fingerprint: bytes(row, 2, "fingerprint")?,
+        tombstone: word(row, 3, "tombstone", Tombstone::from_word)?,
+        completed_at: number(row, 4, "completed_at")?,
+        expires_at: number(row, 5, "expires_at")?,
+        result: bytes(row, 6, "result")?,
         owner: Some(Owner::NOBODY.as_bytes()),
         ..Columns::BLANK
     };
     Ok(Some(columns.record()?))
 }
 
-/// The step in a row of [`STEP_COLUMNS`].
+/// The step in a row of one.
 pub(super) fn read_step(row: &Row<'_>) -> Result<RecordedStep> {
-    let column = |index, name| Column::of(row, index, name);
-    let input = column(1, "input of a step")?.bytes()?.map(|input| array(input, "input of a step"));
-    let tombstone = column(2, "tombstone of a step")?.word(Tombstone::from_word)?;
-    let result = stored(tombstone, column(3, "result of a step")?.bytes()?)?;
-    Ok(RecordedStep::new(
-        column(0, "name of a step")?.text()?.to_owned(),
-        input.transpose()?.map(Fingerprint::from_bytes),
-        result.ok_or(Unreadable("result of a step"))?,
-    ))
+    let step = bytes(row, 0, "steps")?.map(Bytes::copy_from_slice);
+    Ok(step.and_then(step_bytes::decode).ok_or(Unreadable("steps"))?)
 }
 
 /// Runs a statement whose parameters are [`COLUMNS`] and these others, and returns whether it wrote the row.
@@ -159,7 +133,7 @@ pub(super) fn write(
     record: &Record,
     others: &[&dyn ToSql],
 ) -> rusqlite::Result<bool> {
-    let (tombstone, result) = result_columns(record.result.as_ref());
+    let (tombstone, result) = parts(record.result.as_ref());
     let columns: [&dyn ToSql; NUMBER_OF_COLUMNS] = [
         &record.state.as_str(),
         record.owner.as_bytes(),
@@ -171,40 +145,14 @@ pub(super) fn write(
         &instant(record.retry_at),
         &integer(micros(record.ttl)),
         &record.fingerprint.as_ref().map(Fingerprint::as_bytes),
-        &tombstone,
+        &tombstone.map(|reason| reason.as_str()),
         &instant(record.created_at),
         &record.completed_at.map(instant),
         &record.expires_at.map(instant),
-        &number_of_steps(record.steps.len()),
         &result,
+        &number_of_steps(record.steps.len()),
     ];
     Ok(statement.execute(params_from_iter(columns.iter().chain(others)))? > 0)
-}
-
-/// Runs a statement whose parameters are scope, key, position and then [`STEP_COLUMNS`].
-pub(super) fn write_step(
-    statement: &mut Statement<'_>,
-    key: &RecordKey,
-    position: usize,
-    step: &RecordedStep,
-) -> rusqlite::Result<()> {
-    let (tombstone, result) = result_columns(Some(&step.result));
-    let parameters = params![
-        key.scope().as_str(),
-        key.key().as_str(),
-        number_of_steps(position),
-        step.name,
-        step.input.as_ref().map(Fingerprint::as_bytes),
-        tombstone,
-        result,
-    ];
-    statement.execute(parameters).map(drop)
-}
-
-/// The values of the columns `tombstone` and `result` for a result.
-fn result_columns(result: Option<&StoredResult>) -> (Option<&'static str>, Option<&[u8]>) {
-    let (tombstone, bytes) = parts(result);
-    (tombstone.map(|reason| reason.as_str()), bytes)
 }
 
 pub(super) fn number_of_steps(steps: usize) -> i64 {

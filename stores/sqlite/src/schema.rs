@@ -49,10 +49,7 @@ pub(super) const LAYOUT: &[&str] = &["
         scope     TEXT    NOT NULL,
         key       TEXT    NOT NULL,
         position  INTEGER NOT NULL, -- from 0, in the order they were recorded
-        name      TEXT    NOT NULL,
-        input     BLOB,
-        tombstone TEXT,             -- why there is no result: too_large, not_encodable
-        result    BLOB,
+        step      BLOB    NOT NULL,
         UNIQUE (scope, key, position)
     ) STRICT;
     -- Steps go with their record, and all at once when it has a result or begins anew.

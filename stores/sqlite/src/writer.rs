@@ -9,10 +9,9 @@ use rusqlite::Connection;
 
 pub(super) use self::pace::Pace;
 use super::batch::Session;
-use super::clock;
 use super::failure::{self, Reach};
 use super::file::DatabaseFile;
-use super::queue::{Outcome, Queue, Ticket, Wake};
+use super::queue::{Op, Outcome, Queue, Ticket};
 use super::schema::{self, Opening, Purpose};
 use idem_core::{StoreError, StoreErrorKind};
 
@@ -20,12 +19,6 @@ use idem_core::{StoreError, StoreErrorKind};
 const BATCH: usize = 512;
 /// Approximate upper limit of the bytes of results in one transaction.
 const BATCH_BYTES: usize = 16 * 1024 * 1024;
-/// How many expired records a transaction deletes beside operations, in addition to one for each of them.
-const PURGE: usize = 64;
-/// How long to wait before looking for expired records again, if none were left.
-const PURGE_EVERY: Duration = Duration::from_secs(1);
-/// The longest time without looking for expired records, because the system's clock may have been set.
-const PURGE_AT_LEAST: Duration = Duration::from_secs(60);
 
 /// The state of the thread.
 pub(super) struct Writer {
@@ -34,20 +27,7 @@ pub(super) struct Writer {
     busy_timeout: Duration,
     /// What the file is opened for, if it must be opened again.
     purpose: Purpose,
-    /// When to look for expired records again.
-    purge_at: Instant,
     pace: Pace,
-}
-
-/// Where a transaction failed.
-#[derive(Clone, Copy)]
-enum Cause {
-    /// At this one of its operations: the others are retried without it.
-    Operation(usize),
-    /// At the deletion of expired records: the operations are retried without it.
-    Purge,
-    /// At its commit.
-    Commit,
 }
 
 impl Writer {
@@ -57,7 +37,7 @@ impl Writer {
         busy_timeout: Duration,
         purpose: Purpose,
     ) -> Self {
-        Self { queue, file, busy_timeout, purpose, purge_at: Instant::now(), pace: Pace::default() }
+        Self { queue, file, busy_timeout, purpose, pace: Pace::default() }
     }
 
     /// Serves the queue until it is closed and empty.
@@ -81,13 +61,9 @@ impl Writer {
     /// Opens the file that is at the path when there is work; `None` if there will be none.
     fn reopened(&self) -> Option<Connection> {
         loop {
-            match self.queue.wait(None) {
-                Wake::Work(until) => match self.reopen(until) {
-                    Ok(connection) => return Some(connection),
-                    Err(error) => self.queue.fail_all(&error),
-                },
-                Wake::Idle => {}
-                Wake::Closed => return None,
+            match self.reopen(self.queue.wait()?) {
+                Ok(connection) => return Some(connection),
+                Err(error) => self.queue.fail_all(&error),
             }
         }
     }
@@ -116,27 +92,16 @@ impl Writer {
                 return self.queue.fail_all(&error);
             }
         };
-        loop {
-            let is_usable = match self.queue.wait(Some(self.purge_at)) {
-                Wake::Work(until) => self.work(&mut session, until),
-                // Nobody waits for a purge, so it does not wait for locks.
-                Wake::Idle => !self.has_expired(&mut session) || self.work(&mut session, Instant::now()),
-                Wake::Closed => return,
-            };
-            if !is_usable {
+        while let Some(until) = self.queue.wait() {
+            if !self.work(&mut session, until) {
                 return;
             }
         }
     }
 
-    /// Runs one transaction for the waiting operations, and deletes expired records in it if that is due. Returns whether
-    /// the connection can be used again.
+    /// Runs one transaction for the waiting operations. Returns whether the connection can be used again.
     fn work(&mut self, session: &mut Session<'_>, until: Instant) -> bool {
         self.queue.gather(self.pace.expected.min(BATCH), Instant::now() + self.pace.patience);
-        let purges = self.purge_at <= Instant::now();
-        if purges {
-            self.purge_at = Instant::now() + PURGE_EVERY;
-        }
         match self.file.now() {
             Some(identity) if identity == self.file.opened() => {}
             Some(_) => return false,
@@ -155,15 +120,12 @@ impl Writer {
         for ticket in &batch {
             match session.apply(&ticket.op) {
                 Ok(outcome) => outcomes.push(outcome),
-                Err(error) => return self.failed(session, batch, Cause::Operation(outcomes.len()), error),
+                Err(error) => return self.failed(session, batch, Some(outcomes.len()), error),
             }
-        }
-        if purges && let Err(error) = self.purge(session, batch.len()) {
-            return self.failed(session, batch, Cause::Purge, error);
         }
         let committing = Instant::now();
         if let Err(error) = session.commit() {
-            return self.failed(session, batch, Cause::Commit, error);
+            return self.failed(session, batch, None, error);
         }
         let took = committing.elapsed();
         if !self.is_in_place() {
@@ -174,34 +136,12 @@ impl Writer {
             ));
             outcomes.iter_mut().for_each(|outcome| *outcome = Err(error.clone()));
         }
-        // Something was written, so something may expire.
-        self.purge_at = self.purge_at.min(Instant::now() + PURGE_EVERY);
         let waiting = self.queue.finish();
         self.pace = Pace::after(took, batch.len() + waiting);
         for (ticket, outcome) in batch.into_iter().zip(outcomes) {
             ticket.answer(outcome);
         }
         true
-    }
-
-    /// Deletes expired records in a transaction with this many operations.
-    fn purge(&mut self, session: &mut Session<'_>, operations: usize) -> rusqlite::Result<()> {
-        let limit = if operations == 0 { BATCH } else { PURGE + operations };
-        if !session.purge(limit)?.all {
-            // The next transaction goes on: else a stream of ever new keys would outrun the purge.
-            self.purge_at = Instant::now();
-        }
-        Ok(())
-    }
-
-    /// Whether a record is due for a purge.
-    fn has_expired(&mut self, session: &mut Session<'_>) -> bool {
-        let due = session.next_purge().ok().flatten();
-        let pause = due.map_or(PURGE_AT_LEAST, |due| due.since(clock::now()));
-        if !pause.is_zero() {
-            self.purge_at = Instant::now() + pause.clamp(PURGE_EVERY, PURGE_AT_LEAST);
-        }
-        pause.is_zero()
     }
 
     /// Handles a transaction that could not begin. Returns whether the connection can be used again.
@@ -216,29 +156,30 @@ impl Writer {
         reach != Reach::Connection && session.connection.is_autocommit()
     }
 
-    /// Handles a transaction that failed. Returns whether the connection can be used again.
+    /// Handles a transaction that failed, at this one of its operations, or at its commit. Returns whether
+    /// the connection can be used again.
     fn failed(
         &self,
         session: &Session<'_>,
         mut batch: Vec<Ticket>,
-        cause: Cause,
+        culprit: Option<usize>,
         error: rusqlite::Error,
     ) -> bool {
         let (reach, is_rolled_back) = (failure::reach(&error), session.roll_back());
         let is_not_applied =
-            !matches!(cause, Cause::Commit) || is_rolled_back && failure::is_certainly_not_committed(&error);
+            culprit.is_some() || is_rolled_back && failure::is_certainly_not_committed(&error);
         let error = if is_not_applied {
             failure::not_applied_on(session.connection, self.file.path(), error)
         } else {
             failure::outcome_unknown(self.file.path(), error)
         };
-        match cause {
-            Cause::Operation(culprit) if reach == Reach::Operation => {
+        match culprit {
+            // The others are retried without it.
+            Some(culprit) if reach == Reach::Operation || matches!(batch[culprit].op, Op::Purge(_)) => {
                 let ticket = batch.remove(culprit);
                 self.queue.put_back(batch);
                 ticket.answer(Err(error));
             }
-            Cause::Purge => self.queue.put_back(batch),
             _ => {
                 self.queue.finish();
                 for ticket in batch {

@@ -153,8 +153,7 @@ impl Waiting {
 pub type Answers = Vec<Option<Result<Answer, StoreError>>>;
 
 /// The error of an answer that is missing.
-#[must_use]
-pub fn unanswered() -> StoreError {
+pub(super) fn unanswered() -> StoreError {
     StoreError::outcome_unknown("the server answered fewer operations than the statement carried")
 }
 

@@ -2,6 +2,7 @@
 //! remembers their keys.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use idem_core::inspection::Inspection;
@@ -9,21 +10,52 @@ use idem_core::listing::{List, Page};
 use idem_core::protocol::{self, Claim, Record, Request};
 use idem_core::{RecordKey, StoreError, Waiters};
 
-use super::purging::Purging;
-use crate::group_commit::{Answer, Op, Operation, Queues, Server};
+use super::connector::{Connector, Opener, Session};
+use crate::group_commit::{Answer, Failure, Op, Operation, Queues, Server};
 use crate::hints::Hints;
 use crate::own_runtime::apart;
+use crate::purging::Purging;
 
 /// What a server does beside the requests, on a connection of its own, so that no other operation waits.
-pub trait Housekeeping: Server {
-    /// Deletes at most `limit` expired records.
-    fn purge(&self, limit: usize) -> impl Future<Output = Result<usize, StoreError>> + Send;
+pub trait Housekeeping: Server<Session: Session> {
+    /// How it opens connections.
+    type Opener: Opener<Session = Self::Session>;
 
-    /// Reads a page of records.
-    fn list(&self, request: &List) -> impl Future<Output = Result<Page, StoreError>> + Send;
+    /// How many records a batch of a purge looks at: few, so that it is short.
+    const PURGE_BATCH: usize;
+
+    /// What opens connections.
+    fn connector(&self) -> &Connector<Self::Opener>;
+
+    /// Looks at no more than `most` records that are due. Returns how many, and how many of them were expired
+    /// and are deleted.
+    fn purge(
+        &self,
+        session: &mut Self::Session,
+        most: usize,
+    ) -> impl Future<Output = Result<(usize, usize), Failure>> + Send;
+
+    /// Reads a page of records, in the order of the primary key.
+    fn list(
+        &self,
+        session: &mut Self::Session,
+        request: &List,
+    ) -> impl Future<Output = Result<Page, Failure>> + Send;
 
     /// Checks the server and its settings.
-    fn inspect(&self) -> impl Future<Output = Result<Inspection, StoreError>> + Send;
+    fn inspect(
+        &self,
+        session: &mut Self::Session,
+    ) -> impl Future<Output = Result<Inspection, Failure>> + Send;
+
+    /// Whether this process has seen the mark in the table that callers use transactions.
+    fn has_transactions(&self) -> &AtomicBool;
+
+    /// Marks in the table that callers use transactions.
+    fn mark_transactions(
+        &self,
+        session: &mut Self::Session,
+    ) -> impl Future<Output = Result<(), Failure>> + Send;
 }
 
 /// What all handles of a store share: [`store_by!`](crate::store_by) makes a store of it.
@@ -48,7 +80,7 @@ impl<S: Housekeeping> SharedStore<S> {
         purge_every: Option<Duration>,
     ) -> Arc<Self> {
         let queues = Arc::new(Queues::new(server));
-        let purge = |queues: Arc<Queues<S>>, limit| async move { queues.server().purge(limit).await };
+        let purge = |queues: Arc<Queues<S>>, limit| async move { purged(queues.server(), limit).await };
         let purging = Purging::start(&queues, purge_every, purge);
         let (results, waiters) = (Hints::default(), Waiters::default());
         Arc::new(Self { queues, place, max_result_bytes, results, waiters, _purging: purging })
@@ -61,8 +93,7 @@ impl<S: Housekeeping> SharedStore<S> {
     }
 
     /// What leads to the server, for work that outlives a call.
-    #[must_use]
-    pub fn queues(&self) -> Arc<Queues<S>> {
+    fn queues(&self) -> Arc<Queues<S>> {
         self.queues.clone()
     }
 
@@ -144,19 +175,52 @@ impl<S: Housekeeping> SharedStore<S> {
     #[doc(hidden)]
     pub async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
         let queues = self.queues();
-        apart(async move { queues.server().purge(limit).await }).await
+        apart(async move { purged(queues.server(), limit).await }).await
     }
 
     #[doc(hidden)]
     pub async fn list(&self, request: &List) -> Result<Page, StoreError> {
         let (queues, request) = (self.queues(), request.clone());
-        apart(async move { queues.server().list(&request).await }).await
+        let listing = async move {
+            let (server, request) = (queues.server(), &request);
+            let page = |mut session| async move { (server.list(&mut session, request).await, session) };
+            server.connector().apart(page).await
+        };
+        apart(listing).await
     }
 
     #[doc(hidden)]
     pub async fn inspect(&self) -> Result<Inspection, StoreError> {
         let queues = self.queues();
-        apart(async move { queues.server().inspect().await }).await
+        let inspecting = async move {
+            let server = queues.server();
+            let look = |mut session| async move { (server.inspect(&mut session).await, session) };
+            let mut inspection = server.connector().apart(look).await?;
+            server.connector().find_encryption(&mut inspection).await?;
+            Ok(inspection)
+        };
+        apart(inspecting).await
+    }
+
+    /// Marks in the table that callers use transactions, so that all processes find a key that a transaction
+    /// has.
+    ///
+    /// # Errors
+    ///
+    /// Those of the server.
+    pub async fn announce(&self) -> Result<(), StoreError> {
+        if self.server().has_transactions().load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let queues = self.queues();
+        let marking = async move {
+            let server = queues.server();
+            let mark = |mut session| async move { (server.mark_transactions(&mut session).await, session) };
+            server.connector().apart(mark).await?;
+            server.has_transactions().store(true, Ordering::Relaxed);
+            Ok(())
+        };
+        apart(marking).await
     }
 
     #[doc(hidden)]
@@ -168,4 +232,10 @@ impl<S: Housekeeping> SharedStore<S> {
     pub const fn waiters(&self) -> &Waiters {
         &self.waiters
     }
+}
+
+/// Deletes at most `limit` expired records. Returns how many.
+async fn purged<S: Housekeeping>(server: &S, limit: usize) -> Result<usize, StoreError> {
+    let batch = |mut session, most| async move { (server.purge(&mut session, most).await, session) };
+    server.connector().purge(limit, S::PURGE_BATCH, batch).await
 }

@@ -15,7 +15,7 @@ use crate::layout::{COMMENT, Names};
 use crate::rows::column;
 use idem_core::StoreError;
 use idem_store_kit::retry::retried_with_cause;
-use idem_store_kit::sql::Session as _;
+use idem_store_kit::sql::{Session as _, foreign, too_new};
 
 /// The smallest `max_allowed_packet` that carries a record and its name.
 const SMALLEST_PACKET: usize = 256 << 10;
@@ -65,7 +65,7 @@ async fn find(
     check(session.server())?;
     let version = version(session, names).await?;
     match version.map(|version| version.cmp(&newest)) {
-        Some(Ordering::Greater) => return Err(too_new(names, newest)),
+        Some(Ordering::Greater) => return Err(too_new(&names.records, version.unwrap_or_default(), newest)),
         Some(Ordering::Less) | None if must_exist => {
             return Err(StoreError::configuration(format!(
                 "there is no table {} of idem with layout {newest}; name another database or table",
@@ -162,19 +162,6 @@ async fn refuse_foreign(session: &mut Session, names: &Names) -> Result<(), Stor
     }
 }
 
-fn foreign(table: &str) -> StoreError {
-    StoreError::configuration(format!(
-        "the table {table} is not idem's: it names no version of its layout; choose another name with `table`"
-    ))
-}
-
-fn too_new(names: &Names, newest: usize) -> StoreError {
-    StoreError::configuration(format!(
-        "the table {} has a newer layout than {newest}, the newest that this version of idem knows; use a newer idem",
-        names.records
-    ))
-}
-
 #[cfg(test)]
 mod tests {
     use idem_test_servers::MariaDb;
@@ -203,7 +190,8 @@ mod tests {
         let keys = || {
             server.sql("select group_concat(distinct index_name order by index_name) from information_schema.statistics where table_name = 'records'")
         };
-        prepared(&server, &first, false).await.unwrap();
+        let all = futures_util::future::join_all((0..4).map(|_| prepared(&server, &first, false))).await;
+        assert!(all.iter().all(Result::is_ok), "{all:?}");
         assert_eq!((version(), keys()), ("1".to_owned(), "due,PRIMARY".to_owned()));
         for halfway in 0..=3 {
             for statement in &next[1][..halfway] {

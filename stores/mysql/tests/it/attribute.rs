@@ -222,38 +222,27 @@ async fn a_key_that_another_transaction_takes_first_is_in_flight_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_fails_leaves_no_effect_though_the_caller_commits() {
+async fn a_body_that_fails_panics_or_is_dropped_leaves_no_effect_though_the_caller_commits() {
     let bank = Bank::open().await;
-    let (given, committed) = bank.called("1", Then::Fail).await;
-    assert!(matches!(given, Err(Failure::Transient)) && committed.is_ok(), "{given:?}");
-    assert_eq!(bank.effects("1"), "0");
-    assert_eq!(bank.called("1", Then::Return).await.0.unwrap(), "paid 1");
-    // A terminal error is recorded.
-    for _ in 0..2 {
-        let (given, committed) = bank.called("2", Then::FailForGood).await;
-        assert!(matches!(given, Err(Failure::Final)) && committed.is_ok(), "{given:?}");
-        assert_eq!(bank.effects("2"), "0");
-    }
-    assert!(matches!(bank.called("2", Then::Return).await.0, Err(Failure::Final)));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_panics_or_is_dropped_leaves_no_effect_though_the_caller_commits() {
-    let bank = Bank::open().await;
-    let mut tx = bank.pool.begin().await.unwrap();
-    let panicked = AssertUnwindSafe(pay(&bank, &mut tx, "1", Then::Panic)).catch_unwind().await;
-    assert!(panicked.is_err());
-    // Longer than all that comes before the body waits, on a busy machine too.
-    let time = Duration::from_secs(3);
-    let dropped = tokio::time::timeout(time, pay(&bank, &mut tx, "2", Then::Wait)).await;
-    assert!(dropped.is_err());
-    // Later writes of the caller are committed as usual.
-    tx.execute("INSERT INTO effects VALUES ('after')").await.unwrap();
-    tx.commit().await.unwrap();
-    assert_eq!([bank.effects("1"), bank.effects("2"), bank.effects("after")], ["0", "0", "1"]);
-    for id in ["1", "2"] {
-        assert_eq!(bank.called(id, Then::Return).await.0.unwrap(), format!("paid {id}"));
-        assert_eq!(bank.effects(id), "1");
+    for (id, then) in
+        [("fails", Then::Fail), ("panics", Then::Panic), ("waits", Then::Wait), ("final", Then::FailForGood)]
+    {
+        let mut tx = bank.pool.begin().await.unwrap();
+        // Longer than all that comes before the body waits, on a busy machine too.
+        let time = Duration::from_secs(3);
+        let called =
+            tokio::time::timeout(time, AssertUnwindSafe(pay(&bank, &mut tx, id, then)).catch_unwind());
+        let called = called.await;
+        assert!(!matches!(called, Ok(Ok(Ok(_)))), "{id}");
+        // Later writes of the caller are committed as usual.
+        tx.execute("INSERT INTO effects VALUES ('after')").await.unwrap();
+        tx.commit().await.unwrap();
+        assert_eq!([bank.effects(id), bank.effects("after")], ["0", "1"], "{id}");
+        run(&bank.server, "delete from effects");
+        // A terminal error is recorded.
+        let (again, _) = bank.called(id, Then::Return).await;
+        assert_eq!(matches!(again, Err(Failure::Final)), then == Then::FailForGood, "{id}: {again:?}");
+        assert_eq!(bank.effects(id), if then == Then::FailForGood { "0" } else { "1" }, "{id}");
     }
 }
 

@@ -1,18 +1,12 @@
-//! Connections of the store: passwords that change, shared sessions, number of exchanges, age.
-
-use std::time::{Duration, Instant};
+//! Connections of the store: passwords that change, shared sessions, number of exchanges.
 
 use idem_mysql::MySqlStore;
 use idem_runtime::Store;
-use idem_runtime::protocol::{Release, ReleaseCause};
+use idem_test_servers::MariaDb;
 use idem_test_servers::meter::Meter;
-use idem_test_servers::{MariaDb, MovingName};
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 
-use crate::support::{builder, completion, grant, key, record, replayed, run, store};
-
-/// How long the tests wait for a condition.
-const PATIENCE: Duration = Duration::from_secs(20);
+use crate::support::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_set_in_a_session_and_few_statements_stay_prepared() {
@@ -89,50 +83,10 @@ async fn of_one_caller_a_claim_a_completion_and_a_replay_are_one_exchange_each()
     let meter = Meter::before(port).await.unwrap();
     let url = server.url().replace(&port.to_string(), &meter.port.to_string());
     let open = || builder(&url).table("exchanges").connections(1).connect();
-    let store = open().await.unwrap();
+    let [store, other] = [open().await.unwrap(), open().await.unwrap()];
     warm(&store, &meter).await;
-    let before = meter.now();
-    for number in 0..20 {
-        record(&store, &format!("order {number}"), "done").await;
-    }
-    let fresh = meter.since(before, 20).round_trips;
-    let before = meter.now();
-    for number in 0..20 {
-        assert!(replayed(&store, &format!("order {number}")).await.is_some());
-    }
-    let replay = meter.since(before, 20).round_trips;
-    assert_eq!((fresh, replay), (2.0, 1.0));
-
-    // Another process, which finds out that what it has not seen mostly has a result.
-    let other = open().await.unwrap();
     warm(&other, &meter).await;
-    for number in 0..10 {
-        assert!(replayed(&other, &format!("order {number}")).await.is_some());
-    }
-    let before = meter.now();
-    for number in 10..20 {
-        assert!(replayed(&other, &format!("order {number}")).await.is_some());
-    }
-    assert_eq!(meter.since(before, 10).round_trips, 1.0);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_connection_that_is_too_old_is_replaced() {
-    let server = MariaDb::start();
-    let age = Duration::from_millis(100);
-    let store = builder(&server.url()).connections(1).max_connection_age(age).connect().await.unwrap();
-    let session = || {
-        server.sql("select group_concat(id) from information_schema.processlist where id <> connection_id() and user = 'root'")
-    };
-    grant(&store, "first").await;
-    let first = session();
-    let begin = Instant::now();
-    let mut number = 0;
-    while session() == first || session() == "NULL" {
-        assert!(begin.elapsed() < PATIENCE, "the session {first} stays");
-        number += 1;
-        grant(&store, &format!("order {number}")).await;
-    }
+    each_is_one_exchange(&meter, &store, &other).await;
 }
 
 fn change_password(server: &MariaDb) {
@@ -153,79 +107,4 @@ async fn a_password_that_the_pool_has_learned_is_the_stores_too() {
     change_password(&server);
     pool.set_connect_options(options(&server, "second"));
     grant(&store, "after").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_function_completes_the_options_of_each_connection() {
-    let server = MariaDb::start();
-    run(&server, "create user service identified by 'first'; grant all on idem.* to service");
-    let password = std::sync::Arc::new(std::sync::Mutex::new("first"));
-    let current = password.clone();
-    let store = MySqlStore::builder(&server.url().replace("root@", "service@"))
-        .connect_options_with(move |options| {
-            let password = *current.lock().unwrap();
-            async move { Ok::<_, std::io::Error>(options.password(password)) }
-        })
-        .connect()
-        .await
-        .unwrap();
-    let held = grant(&store, "before").await;
-    change_password(&server);
-    *password.lock().unwrap() = "second";
-    grant(&store, "after").await;
-    store.complete(&key("before"), &completion(held, "done")).await.unwrap();
-}
-
-#[test]
-fn a_name_that_leads_to_another_server_is_followed() {
-    let test = "connections::a_name_that_leads_to_another_server_is_followed";
-    MovingName::in_process_of(test, || {
-        tokio::runtime::Runtime::new().unwrap().block_on(async {
-            let mut servers = [MariaDb::start(), MariaDb::start()];
-            for server in &servers {
-                drop(MySqlStore::connect(&server.url()).await.unwrap());
-            }
-            let name = MovingName::of(servers.each_mut().map(|server| server.server().port()));
-            let url = format!("mysql://root@{}/idem", name.address());
-            let records = |server: &MariaDb| server.sql("select count(*) from idem_records");
-            // While the first server takes writes, when the connections are old.
-            let aged = MySqlStore::builder(&url).max_connection_age(Duration::from_millis(100));
-            let aged = aged.connect().await.unwrap();
-            let stays = MySqlStore::connect(&url).await.unwrap();
-            grant(&aged, "first").await;
-            grant(&stays, "second").await;
-            assert_eq!(records(&servers[0]), "2");
-            name.lead_to(1);
-            let (begin, mut number) = (Instant::now(), 0);
-            while records(&servers[1]) == "0" {
-                assert!(begin.elapsed() < PATIENCE, "the store stays on the first server");
-                number += 1;
-                grant(&aged, &format!("order {number}")).await;
-            }
-            // Where it is gone, at once.
-            servers[0].server().kill();
-            grant(&stays, "third").await;
-            assert_eq!(servers[1].sql("select count(*) from idem_records where `key` = 'third'"), "1");
-        });
-    });
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_one_exchange_does_not_settle_is_not_tried_so_again() {
-    let mut server = MariaDb::start();
-    let port = server.server().port();
-    let meter = Meter::before(port).await.unwrap();
-    let store = store(&server.url().replace(&port.to_string(), &meter.port.to_string())).await;
-    warm(&store, &meter).await;
-    for number in 0..10 {
-        let name = format!("order {number}");
-        let (owner, held) = grant(&store, &name).await;
-        store.release(&key(&name), &Release::new(owner, held.fence, ReleaseCause::Failed)).await.unwrap();
-    }
-    let before = meter.now();
-    for number in 0..10 {
-        grant(&store, &format!("order {number}")).await;
-    }
-    // The insertion, and the two of the long way.
-    assert_eq!(meter.since(before, 10).round_trips, 3.0);
 }

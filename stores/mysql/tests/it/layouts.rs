@@ -1,4 +1,4 @@
-//! Creates the tables: from many processes at once, from a half-done state, and beside tables of other programs.
+//! Tables of other programs, settings that cannot work, and users without rights.
 
 use std::time::Duration;
 
@@ -7,59 +7,6 @@ use idem_runtime::{Store, StoreErrorKind};
 use idem_test_servers::MariaDb;
 
 use crate::support::{grant, run};
-
-#[tokio::test(flavor = "multi_thread")]
-async fn ten_that_start_at_once_make_one_table_and_all_can_use_it() {
-    let server = MariaDb::start();
-    for table in ["one", "two", "three"] {
-        let starting: Vec<_> = (0..10)
-            .map(|_| {
-                let url = server.url();
-                tokio::spawn(async move {
-                    let builder = MySqlStore::builder(&url).table(table);
-                    builder.operation_timeout(Duration::from_secs(20)).connect().await
-                })
-            })
-            .collect();
-        let mut stores = Vec::new();
-        for store in starting {
-            stores.push(store.await.unwrap().unwrap());
-        }
-        for (number, store) in stores.iter().enumerate() {
-            grant(store, &format!("order {number}")).await;
-        }
-        assert_eq!(server.sql(&format!("select count(*) from {table}")), "10");
-        assert_eq!(server.sql(&format!("select value from {table}_meta where name = 'schema_version'")), "1");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_layout_whose_maker_died_in_the_middle_is_completed() {
-    let server = MariaDb::start();
-    for statement in [
-        "drop table idem_records_steps; update idem_records_meta set value = 0 where name = 'schema_version'",
-        "drop table idem_records; update idem_records_meta set value = 0 where name = 'schema_version'",
-        "drop table idem_records, idem_records_steps; update idem_records_meta set value = 0 where name = 'schema_version'",
-    ] {
-        drop(MySqlStore::connect(&server.url()).await.unwrap());
-        run(&server, statement);
-        let error = MySqlStore::builder(&server.url()).must_exist().connect().await.unwrap_err();
-        assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
-        let store = MySqlStore::connect(&server.url()).await.unwrap();
-        store.forget(&crate::support::key("order")).await.unwrap();
-        grant(&store, "order").await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_tool_makes_nothing() {
-    let server = MariaDb::start();
-    let error = MySqlStore::builder(&server.url()).must_exist().connect().await.unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
-    assert_eq!(server.sql("show tables"), "");
-    drop(MySqlStore::connect(&server.url()).await.unwrap());
-    MySqlStore::builder(&server.url()).must_exist().connect().await.unwrap();
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_work_is_a_configuration_error_that_says_so() {
@@ -80,6 +27,7 @@ async fn what_cannot_work_is_a_configuration_error_that_says_so() {
         (MySqlStore::builder(&url).table("foreign_table"), "not idem's"),
         (MySqlStore::builder(&url).table("odd"), "not idem's"),
         (MySqlStore::builder(&url).table("newer"), "newer idem"),
+        (MySqlStore::builder(&url).table("absent").must_exist(), "there is no table"),
         (MySqlStore::builder(&url).table("a b"), "letters"),
         (MySqlStore::builder(&with_user(&format!("nobody:{SECRET}"))), "1045"),
         (MySqlStore::builder(&with_user("reader")), "1142"),
@@ -97,6 +45,7 @@ async fn what_cannot_work_is_a_configuration_error_that_says_so() {
         assert!(said.contains(expected) && !said.contains(SECRET), "{expected}: {said}");
     }
     assert_eq!(server.sql("select count(*) from foreign_table"), "0");
+    assert_eq!(server.sql("show tables like 'absent%'"), "");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,16 +3,16 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 
 mod attribute;
-mod callers;
 mod conformance;
 mod connections;
 mod contention;
 mod encryption;
 mod failures;
 mod layouts;
-mod listing;
 mod purge;
 mod settings;
+#[path = "../../../kit/tests/sql_servers/mod.rs"]
+mod sql_servers;
 mod support;
 mod together;
 mod transaction;

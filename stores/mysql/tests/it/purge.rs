@@ -5,10 +5,12 @@ use std::time::{Duration, Instant};
 use idem_mysql::MySqlStore;
 use idem_runtime::Store;
 use idem_runtime::protocol::{Claim, OnCrash, Owner, RecordStep, RecordedStep, Renew, StoredResult};
-use idem_test_servers::{MariaDb, until};
+use idem_test_servers::MariaDb;
 use sqlx::{Executor as _, MySqlPool};
 
-use crate::support::{HOUR, both_ways, claim as claim_of, completion, grant, key, new_table, run};
+use crate::support::{
+    HOUR, both_ways, claim as claim_of, completion, grant, key, new_table, purged_by_three, run,
+};
 
 fn claim() -> Claim {
     let (lease, ttl) = (Duration::from_secs(60), Duration::from_secs(60));
@@ -48,24 +50,7 @@ async fn several_purges_at_once_delete_each_expired_record_once_and_no_live_one(
     let store = filled(&server, count).await;
     let live = left(&server).1;
     let begin = Instant::now();
-    let purging: Vec<_> = (0..3)
-        .map(|_| {
-            let store = store.clone();
-            tokio::spawn(async move {
-                let mut purged = 0;
-                loop {
-                    match store.purge(1_000).await.unwrap() {
-                        0 => return purged,
-                        some => purged += some,
-                    }
-                }
-            })
-        })
-        .collect();
-    let mut purged = 0;
-    for each in purging {
-        purged += each.await.unwrap();
-    }
+    let purged = purged_by_three(&store, 1_000).await;
     println!("{purged} of {count} in {:?}", begin.elapsed());
     assert_eq!((purged, left(&server)), (count / 2, (0, live)));
 }
@@ -76,7 +61,7 @@ async fn what_a_transaction_holds_is_left_for_later_and_nobody_waits_for_it() {
     let store = filled(&server, 100).await;
     let pool = MySqlPool::connect(&server.url()).await.unwrap();
     let mut holding = pool.begin().await.unwrap();
-    let held = "SELECT * FROM purged WHERE scope = 'mysql' AND `key` IN ('order 2', 'order 4') FOR UPDATE";
+    let held = "SELECT * FROM purged WHERE scope = 'orders' AND `key` IN ('order 2', 'order 4') FOR UPDATE";
     holding.execute(held).await.unwrap();
     assert_eq!(store.purge(usize::MAX).await.unwrap(), 48);
     holding.rollback().await.unwrap();
@@ -103,26 +88,6 @@ async fn the_steps_of_a_record_go_with_it() {
     assert!(store.forget(&key("forgotten")).await.unwrap());
     assert_eq!(server.sql("select distinct `key` from stepped_steps"), "0x6B657074");
     assert_eq!(store.get(&key("kept")).await.unwrap().unwrap().steps.len(), 3);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_purge_looks_at_the_expired_only() {
-    let server = MariaDb::start();
-    let store = filled(&server, 3_000).await;
-    assert_eq!(store.purge(usize::MAX).await.unwrap(), 1_500);
-    let reads = || {
-        let count = server.sql(
-            "select sum(variable_value) from information_schema.global_status \
-             where variable_name in ('HANDLER_READ_RND_NEXT', 'HANDLER_READ_NEXT')",
-        );
-        count.parse::<f64>().unwrap()
-    };
-    let before = reads();
-    for _ in 0..20 {
-        assert_eq!(store.purge(usize::MAX).await.unwrap(), 0);
-    }
-    // The query for the status itself reads some 600 rows.
-    assert!(reads() - before < 1_500.0, "{}", reads() - before);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -201,38 +166,4 @@ async fn a_purge_looks_once_at_what_lives_longer_than_its_claim_said() {
         assert_eq!(store.purge(usize::MAX).await.unwrap(), 1);
         assert_eq!(server.sql(&format!("select count(*) from {table} where purge_at = 1")), "0");
     }
-}
-
-#[tokio::test]
-async fn a_store_purges_by_itself_unless_that_is_off_and_ends_with_its_last_handle() {
-    const OFTEN: Duration = Duration::from_millis(20);
-    let server = MariaDb::start();
-    let builder = |table: &str| MySqlStore::builder(&server.url()).table(table);
-    run(&server, "create user service; grant all on idem.* to service");
-    let store = MySqlStore::builder(&server.url().replace("root@", "service@")).table("own");
-    let store = store.purge_every(OFTEN).connect().await.unwrap();
-    let other = builder("other").purge_every(OFTEN).connect().await.unwrap();
-    let off = builder("off").purge_every(None).connect().await.unwrap();
-    let only_looks = builder("off").purge_every(OFTEN).must_exist().connect().await.unwrap();
-    for (table, store) in [("own", &store), ("other", &other), ("off", &off)] {
-        store.claim(&key("model"), &claim()).await.unwrap();
-        run(&server, &format!("create table expired_{table} as select * from {table}"));
-        run(&server, &format!("update expired_{table} set `key` = 'expired', expires_at = 1, purge_at = 1"));
-    }
-    let expire = |table: &str| run(&server, &format!("insert into {table} select * from expired_{table}"));
-    let records = |table: &str| server.sql(&format!("select count(*) from {table}"));
-    expire("off");
-    expire("own");
-    until("the expired record is deleted, and not the live one", || records("own") == "1");
-    drop(store);
-    let sessions = "select count(*) from information_schema.processlist where user = 'service'";
-    until("a purge that had begun is over", || server.sql(sessions) == "0");
-    expire("own");
-    // Purges of another store are the clock for what must not happen.
-    for _ in 0..5 {
-        expire("other");
-        until("the other store's record is deleted", || records("other") == "1");
-    }
-    assert_eq!((records("own").as_str(), records("off").as_str()), ("2", "2"));
-    drop((off, only_looks));
 }

@@ -1,7 +1,5 @@
 //! Settings of the server and of sessions: those that must not matter, and those that limit the store.
 
-use std::time::Duration;
-
 use idem_mysql::MySqlStore;
 use idem_runtime::inspection::Standing;
 use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, Owner, StoredResult};
@@ -179,18 +177,6 @@ async fn a_result_may_be_as_large_as_half_of_the_servers_messages_and_no_larger(
     assert_eq!(replayed(&store, "large").await, Some(vec![7; most]));
     let fresh = builder(&server.url()).max_result_bytes(1 << 20).connect().await.unwrap();
     assert_eq!(fresh.max_result_bytes(), Some(1 << 20));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_result_of_16_mib_and_the_least_that_a_larger_message_takes() {
-    let server = MariaDb::with(&["--max-allowed-packet=64M", "--innodb-flush-log-at-trx-commit=2"]);
-    let builder = builder(&server.url()).operation_timeout(Duration::from_secs(60));
-    let store = builder.connect().await.unwrap();
-    assert_eq!(store.max_result_bytes(), Some(16 << 20));
-    let result: Vec<u8> = (0..16_usize << 20).map(|place| (place % 251) as u8).collect();
-    let held = grant(&store, "large").await;
-    store.complete(&key("large"), &completion(held, result.clone())).await.unwrap();
-    assert!(replayed(&store, "large").await == Some(result));
 }
 
 #[tokio::test(flavor = "multi_thread")]

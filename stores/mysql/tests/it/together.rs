@@ -1,12 +1,10 @@
 //! Operations that wait at the same moment: what they share, and that each gets its own answer.
 
 use futures_util::future::join_all;
-use idem_runtime::Store as _;
-use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, Grant, Owner};
 use idem_test_servers::MariaDb;
 use idem_test_servers::meter::Meter;
 
-use crate::support::{both_ways, builder, claim, completion, grant, key, new_table, record, replayed};
+use crate::support::{both_ways, builder, grant, record, replayed};
 
 /// How many statements of this kind the server has run.
 fn count(server: &MariaDb, kind: &str) -> u32 {
@@ -32,59 +30,6 @@ async fn claims_and_completions_that_wait_together_share_statements() {
         assert!(results.iter().zip(&names).all(|(result, name)| result.as_deref() == Some(name.as_bytes())));
         let statements = count(&server, "SELECT") - before;
         assert!(statements < 32, "{statements} reads of 64 results");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn in_a_batch_each_gets_its_own_answer() {
-    let server = MariaDb::start();
-    for url in both_ways(&server) {
-        let table = new_table();
-        let open = || builder(&url).table(&table);
-        let other = open().connect().await.unwrap();
-        for number in 0..8 {
-            grant(&other, &format!("held {number}")).await;
-            record(&other, &format!("done {number}"), "by another").await;
-        }
-        let store = open().connect().await.unwrap();
-        let ask = |name: String| {
-            let store = &store;
-            async move {
-                let owner = Owner::random();
-                (owner, store.claim(&key(&name), &claim(owner)).await.unwrap())
-            }
-        };
-        let asked = (0..8).flat_map(|number| {
-            // The new ones twice: one of both gets it.
-            ["new", "held", "new", "done"].map(|kind| ask(format!("{kind} {number}")))
-        });
-        let mut granted: Vec<(usize, (Owner, Grant))> = Vec::new();
-        for (place, (owner, answer)) in join_all(asked).await.into_iter().enumerate() {
-            match (place % 4, answer) {
-                (0 | 2, ClaimAnswer::Granted(grant)) => granted.push((place / 4, (owner, grant))),
-                (0..=2, ClaimAnswer::Busy { .. }) | (3, ClaimAnswer::Replay(_)) => {}
-                other => panic!("{other:?}"),
-            }
-        }
-        let numbers: Vec<_> = granted.iter().map(|(number, _)| *number).collect();
-        assert_eq!(numbers, (0..8).collect::<Vec<_>>(), "each once");
-        // The owner of the fourth tries to complete the fifth.
-        let mut held: Vec<_> = granted.into_iter().map(|(_, held)| held).collect();
-        held[4] = held[3];
-        let completing = held.into_iter().enumerate().map(|(number, held)| {
-            let store = &store;
-            async move {
-                let (key, request) =
-                    (key(&format!("new {number}")), completion(held, format!("by {number}")));
-                store.complete(&key, &request).await.unwrap()
-            }
-        });
-        let done = join_all(completing).await;
-        for (number, done) in done.into_iter().enumerate() {
-            assert_eq!(done == CompleteAnswer::Done, number != 4, "{number}");
-            let result = (number != 4).then(|| format!("by {number}").into_bytes());
-            assert_eq!(replayed(&other, &format!("new {number}")).await, result);
-        }
     }
 }
 

@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 
 use idem_core::transaction::{RecordsIn as _, Taken, Taking};
 use idem_mysql::MySqlStore;
+use idem_runtime::Store;
 use idem_runtime::protocol::{
     ClaimAnswer, Complete, CompleteAnswer, Owner, Release, ReleaseAnswer, ReleaseCause, StoredResult, Verdict,
 };
-use idem_runtime::{Store, StoreErrorKind};
 use idem_test_servers::MariaDb;
 use sqlx::{Connection as _, Executor as _, MySqlConnection};
 
-use crate::support::{HOUR, claim, grant, key, record, replayed, run};
+use crate::support::{HOUR, claim, grant, key, record, run};
 
 struct Bed {
     server: MariaDb,
@@ -49,42 +49,6 @@ fn completion(owner: Owner, taken: &Taken, result: Vec<u8>) -> Complete {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_record_is_there_if_the_transaction_commits_and_else_nothing_is() {
-    let bed = bed().await;
-    for (name, large, commits) in
-        [("small", false, true), ("large", true, true), ("undone", false, false), ("undone", true, false)]
-    {
-        let result = if large { vec![7; 200_000] } else { b"done".to_vec() };
-        let mut connection = connection(&bed).await;
-        let mut tx = connection.begin().await.unwrap();
-        let (owner, taking) = take(&bed.store, &mut tx, name).await;
-        let taken = taken(taking);
-        let mut mark = MySqlStore::mark(&mut *tx).await.unwrap();
-        tx.execute("INSERT INTO effects VALUES (1)").await.unwrap();
-        let completion = completion(owner, &taken, result.clone());
-        let recorded = bed.store.record(&mut *tx, &key(name), &taken, &completion).await.unwrap();
-        assert_eq!(recorded, CompleteAnswer::Done);
-        MySqlStore::keep(&mut *tx, &mut mark).await.unwrap();
-        assert!(bed.other.get(&key(name)).await.unwrap().is_none(), "{name} is seen before the commit");
-        if commits {
-            tx.commit().await.unwrap();
-        } else {
-            tx.rollback().await.unwrap();
-        }
-        assert_eq!(replayed_or_none(&bed.other, name).await, commits.then_some(result));
-        assert_eq!(bed.server.sql("select count(*) from effects"), if commits { "1" } else { "0" });
-        run(&bed.server, "delete from effects");
-    }
-}
-
-async fn replayed_or_none(store: &MySqlStore, name: &str) -> Option<Vec<u8>> {
-    match store.get(&key(name)).await.unwrap() {
-        Some(_) => replayed(store, name).await,
-        None => None,
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn others_find_the_key_of_a_transaction_busy_at_once_and_those_beside_it_free() {
     let bed = bed().await;
     record(&bed.store, "expired", "old").await;
@@ -114,32 +78,6 @@ async fn others_find_the_key_of_a_transaction_busy_at_once_and_those_beside_it_f
         tx.rollback().await.unwrap();
         taken(take(&bed.other, &mut another.begin().await.unwrap(), name).await.1);
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_a_body_wrote_is_undone_to_the_mark_and_the_key_stays_taken() {
-    let bed = bed().await;
-    let mut connection = connection(&bed).await;
-    let mut tx = connection.begin().await.unwrap();
-    tx.execute("INSERT INTO effects VALUES (1)").await.unwrap();
-    let (owner, taking) = take(&bed.store, &mut tx, "order").await;
-    let taken = taken(taking);
-    let mut mark = MySqlStore::mark(&mut *tx).await.unwrap();
-    tx.execute("INSERT INTO effects VALUES (2)").await.unwrap();
-    MySqlStore::undo(&mut *tx, &mut mark).await.unwrap();
-    let mut mark = MySqlStore::mark(&mut *tx).await.unwrap();
-    tx.execute("INSERT INTO effects VALUES (3)").await.unwrap();
-    MySqlStore::undo_first(&mut *tx, &mut mark);
-    let mut mark = MySqlStore::mark(&mut *tx).await.unwrap();
-    let answer = bed.other.claim(&key("order"), &claim(Owner::random())).await.unwrap();
-    assert!(matches!(answer, ClaimAnswer::Busy { .. }), "{answer:?}");
-    let completion = completion(owner, &taken, b"failed".to_vec());
-    let recorded = bed.store.record(&mut *tx, &key("order"), &taken, &completion).await.unwrap();
-    assert_eq!(recorded, CompleteAnswer::Done);
-    MySqlStore::keep(&mut *tx, &mut mark).await.unwrap();
-    tx.commit().await.unwrap();
-    assert_eq!(bed.server.sql("select group_concat(id) from effects"), "1");
-    assert_eq!(replayed(&bed.other, "order").await, Some(b"failed".to_vec()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -196,23 +134,6 @@ async fn one_of_many_transactions_at_every_isolation_level_has_its_effect() {
         assert_eq!(done, 10, "{level}");
         assert_eq!(bed.server.sql("select count(*) from effects"), "10", "{level}");
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_result_that_is_too_large_is_refused_and_the_transaction_goes_on() {
-    let bed = bed().await;
-    let store = MySqlStore::builder(&bed.server.url()).max_result_bytes(100).connect().await.unwrap();
-    let mut connection = connection(&bed).await;
-    let mut tx = connection.begin().await.unwrap();
-    let (owner, taking) = take(&store, &mut tx, "order").await;
-    let taken = taken(taking);
-    let large = completion(owner, &taken, vec![7; 101]);
-    let error = store.record(&mut *tx, &key("order"), &taken, &large).await.unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::TooLarge);
-    let small = completion(owner, &taken, vec![7; 100]);
-    assert_eq!(store.record(&mut *tx, &key("order"), &taken, &small).await.unwrap(), CompleteAnswer::Done);
-    tx.commit().await.unwrap();
-    assert_eq!(replayed(&store, "order").await, Some(vec![7; 100]));
 }
 
 /// Leaves a released record of this key.

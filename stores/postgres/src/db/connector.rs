@@ -219,19 +219,4 @@ mod tests {
             assert_eq!(warning("postgres://a@db.example/b"), "", "once is enough");
         });
     }
-
-    #[test]
-    fn a_server_on_this_machine_is_told_from_one_on_another() {
-        for (url, expected) in [
-            ("postgres://a@localhost/b", true),
-            ("postgres://a@127.0.0.1/b", true),
-            ("postgres://a@[::1]/b", true),
-            ("postgres://a@%2Frun%2Fpostgresql/b", true),
-            ("postgres://a@db.example/b", false),
-            ("postgres://a@10.0.0.7/b", false),
-        ] {
-            let options = PgConnectOptions::from_str(url).unwrap();
-            assert_eq!(encryption(&options) == Encryption::Local, expected, "{url}");
-        }
-    }
 }

@@ -16,7 +16,7 @@ use super::failure;
 use super::session::{Session, Statement};
 use idem_core::StoreError;
 use idem_store_kit::retry::retried_with_cause;
-use idem_store_kit::sql::{Identifier, Session as _};
+use idem_store_kit::sql::{Identifier, Session as _, foreign, too_new};
 
 /// The advisory lock of migrations, for all names of tables: "idem" in ASCII, twice.
 const LOCK: i64 = 0x6964_656d_6964_656d;
@@ -33,19 +33,21 @@ const STATEMENTS: &str = "statements";
 /// How long to wait before looking again whether another process has migrated.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Tables that belong together, and the meta table with their version.
-#[derive(Debug)]
-pub struct Layout {
+/// The names of tables that belong together, and of the meta table with their version.
+#[derive(Clone, Debug)]
+pub struct Tables {
     /// The schema of the tables.
     pub schema: Identifier,
-    /// The meta table, without its schema and as statements name it.
-    pub meta_name: Identifier,
-    /// The meta table as statements name it.
-    pub meta: String,
-    /// The main table, for errors.
-    pub table: String,
-    /// The first version, and what makes each later one of the one before.
-    pub versions: Vec<Version>,
+    /// The main table, whose name is the prefix of all.
+    pub table: Identifier,
+}
+
+impl Tables {
+    /// The object with this suffix, as statements name it.
+    #[must_use]
+    pub fn named(&self, suffix: &str) -> String {
+        format!("{}.{}", self.schema.quoted('"'), self.table.with(suffix).quoted('"'))
+    }
 }
 
 /// What makes a version of a layout.
@@ -69,10 +71,32 @@ pub struct Index {
     pub columns: String,
 }
 
+/// Names of objects, and what makes them.
+pub trait Named: Sized {
+    /// The names of these tables and of what belongs to them.
+    fn of(tables: &Tables) -> Self;
+    /// The first version of the layout, and what makes each later one of the one before.
+    fn versions(&self) -> Vec<Version>;
+}
+
+/// The layout of tables.
+struct Layout {
+    tables: Tables,
+    versions: Vec<Version>,
+}
+
 impl Layout {
     /// The version that this code reads and writes.
     fn version(&self) -> i64 {
         i64::try_from(self.versions.len()).unwrap_or(i64::MAX)
+    }
+
+    fn table(&self) -> String {
+        self.tables.named("")
+    }
+
+    fn meta(&self) -> String {
+        self.tables.named("_meta")
     }
 
     /// The statement that says how far the layout is: at which version, or at which version's statements.
@@ -80,17 +104,9 @@ impl Layout {
         format!(
             "INSERT INTO {} (name, value) VALUES ('{name}', {number}) \
              ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-            self.meta
+            self.meta()
         )
     }
-}
-
-/// Names of objects, and the layout that makes them.
-pub trait Named: Sized {
-    /// The names in this schema, with the table's name as their prefix.
-    fn named(schema: &Identifier, table: &Identifier) -> Self;
-    /// The layout of the tables.
-    fn layout(&self) -> Layout;
 }
 
 /// The result of one exchange with the database.
@@ -119,15 +135,15 @@ pub(super) async fn prepare<N: Named>(
     schema: Option<&Identifier>,
     table: &Identifier,
     must_exist: bool,
-) -> Result<N, StoreError> {
+) -> Result<(N, Tables), StoreError> {
     loop {
-        let advancing = || advance(connector, schema, table, must_exist);
-        let (names, state, lock): (N, _, _) = retried_with_cause(connector.timeout(), advancing).await?;
+        let advancing = || advance::<N>(connector, schema, table, must_exist);
+        let (layout, state, lock) = retried_with_cause(connector.timeout(), advancing).await?;
         match state {
-            State::Ready => return Ok(names),
+            State::Ready => return Ok((N::of(&layout.tables), layout.tables)),
             State::Continues => sleep(PAUSE).await,
             State::LacksIndexes(version) => {
-                let built = build_indexes(connector, &names.layout(), version).await;
+                let built = build_indexes(connector, &layout, version).await;
                 if let Some(lock) = lock {
                     lock.close(connector.timeout()).await;
                 }
@@ -143,7 +159,7 @@ async fn advance<N: Named>(
     schema: Option<&Identifier>,
     table: &Identifier,
     must_exist: bool,
-) -> Result<(N, State, Option<Session>), StoreError> {
+) -> Result<(Layout, State, Option<Session>), StoreError> {
     let mut session = connector.connect().await?;
     let advanced = async {
         let found = find(session.connection(), schema, table).await?;
@@ -152,19 +168,22 @@ async fn advance<N: Named>(
                 "no schema of the connection's search_path exists; name one with `schema`",
             )
         })?;
-        let names = N::named(&schema, table);
-        let layout = names.layout();
+        let tables = Tables { schema, table: table.clone() };
+        let versions = N::of(&tables).versions();
+        let layout = Layout { tables, versions };
         // First without a lock: a user without the right to create tables can use those that exist.
-        let state = match (found.version(&schema, &layout)?, must_exist) {
+        let state = match (found.version(&layout)?, must_exist) {
             (Some(version), _) if version == layout.version() => State::Ready,
-            (Some(newer), _) if newer > layout.version() => return Err(too_new(&layout, newer)),
+            (Some(newer), _) if newer > layout.version() => {
+                return Err(too_new(&layout.table(), newer, layout.version()));
+            }
             (older, true) => return Err(found.refused(&layout, older)),
             (older, false) => {
                 found.warn_of_another(older, &layout);
                 migrate(session.connection(), &layout).await?
             }
         };
-        Ok((names, state))
+        Ok((layout, state))
     };
     let advanced = advanced.await;
     if advanced.as_ref().is_err_and(StoreError::is_transient) {
@@ -172,10 +191,10 @@ async fn advance<N: Named>(
         session.leave();
     }
     match advanced {
-        Ok((names, state @ State::LacksIndexes(_))) => Ok((names, state, Some(session))),
+        Ok((layout, state @ State::LacksIndexes(_))) => Ok((layout, state, Some(session))),
         advanced => {
             session.close(connector.timeout()).await;
-            advanced.map(|(names, state)| (names, state, None))
+            advanced.map(|(layout, state)| (layout, state, None))
         }
     }
 }
@@ -221,11 +240,11 @@ async fn find(
 
 impl Found {
     /// The version of the layout in this schema.
-    fn version(&self, schema: &Identifier, layout: &Layout) -> Result<Option<i64>, StoreError> {
+    fn version(&self, layout: &Layout) -> Result<Option<i64>, StoreError> {
         match &self.meta {
-            Some((there, version)) if there == schema.as_str() => {
+            Some((there, version)) if there == layout.tables.schema.as_str() => {
                 let version = version.as_deref().and_then(|version| version.parse().ok());
-                version.ok_or_else(|| foreign(layout)).map(Some)
+                version.ok_or_else(|| foreign(&layout.meta())).map(Some)
             }
             _ => Ok(None),
         }
@@ -238,7 +257,7 @@ impl Found {
     }
 
     fn refused(&self, layout: &Layout, older: Option<i64>) -> StoreError {
-        let (table, ours) = (&layout.table, layout.version());
+        let (table, ours) = (layout.table(), layout.version());
         StoreError::configuration(match (older, self.elsewhere()) {
             (Some(older), _) => format!(
                 "the table {table} has layout {older}, and this version of idem reads {ours}; it was left as it is: \
@@ -259,7 +278,7 @@ impl Found {
             tracing::warn!(
                 target: "idem",
                 event = "second_table",
-                table = layout.table.as_str(),
+                table = layout.table(),
                 schema,
                 "a table of the same name exists in another schema of the search path: if other processes use that \
                  one, name the schema; duplicates between two tables are not found"
@@ -272,14 +291,6 @@ fn failed(error: &sqlx::Error) -> StoreError {
     failure::of_statement(error).error()
 }
 
-fn too_new(layout: &Layout, version: i64) -> StoreError {
-    StoreError::configuration(format!(
-        "the table {} has layout {version}, and this version of idem knows up to {}; use a newer idem",
-        layout.table,
-        layout.version()
-    ))
-}
-
 /// The version of the present layout.
 async fn version(connection: &mut PgConnection, layout: &Layout) -> Result<Option<i64>, StoreError> {
     // Reads the catalogue, because `to_regclass` may return a result from before another process migrated.
@@ -287,12 +298,12 @@ async fn version(connection: &mut PgConnection, layout: &Layout) -> Result<Optio
         "SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
          WHERE n.nspname = $1 AND c.relname = $2)",
     )
-    .bind(layout.schema.as_str().to_owned())
-    .bind(layout.meta_name.as_str().to_owned());
+    .bind(layout.tables.schema.as_str().to_owned())
+    .bind(layout.tables.table.with("_meta").as_str().to_owned());
     if value(connection, is_there).await? != Some(true) {
         return Ok(None);
     }
-    number(connection, layout, VERSION).await?.ok_or_else(|| foreign(layout)).map(Some)
+    number(connection, layout, VERSION).await?.ok_or_else(|| foreign(&layout.meta())).map(Some)
 }
 
 /// A row of the meta table.
@@ -301,7 +312,7 @@ async fn number(
     layout: &Layout,
     name: &str,
 ) -> Result<Option<i64>, StoreError> {
-    let text = format!("SELECT value FROM {} WHERE name = '{name}'", layout.meta);
+    let text = format!("SELECT value FROM {} WHERE name = '{name}'", layout.meta());
     value(connection, sqlx::query(AssertSqlSafe(text))).await
 }
 
@@ -314,13 +325,6 @@ where
     Ok(rows.first().and_then(|row| row.try_get(0).ok()))
 }
 
-fn foreign(layout: &Layout) -> StoreError {
-    StoreError::configuration(format!(
-        "the table {} is not idem's: it names no version of its layout; choose another name with `table`",
-        layout.meta
-    ))
-}
-
 /// Creates the layout, or runs the statements of the next version. Uses no named statements, because a pooler may give the session to
 /// another client.
 async fn migrate(connection: &mut PgConnection, layout: &Layout) -> Result<State, StoreError> {
@@ -328,7 +332,7 @@ async fn migrate(connection: &mut PgConnection, layout: &Layout) -> Result<State
         return Ok(State::Continues);
     }
     let Some(older) = version(connection, layout).await? else {
-        create_schema(connection, &layout.schema).await?;
+        create_schema(connection, &layout.tables.schema).await?;
         for version in &layout.versions {
             execute(connection, version.statements.clone()).await?;
             for Index { name, table, columns } in &version.indexes {
@@ -382,7 +386,7 @@ async fn build_indexes(connector: &Connector, layout: &Layout, version: usize) -
             tracing::info!(
                 target: "idem",
                 event = "building_index",
-                table = layout.table.as_str(),
+                table = layout.table(),
                 index = index.name.as_str(),
                 "the layout is migrated: this process waits for an index, and those that run do not"
             );
@@ -404,7 +408,7 @@ async fn build(connection: &mut PgConnection, layout: &Layout, index: &Index) ->
         "SELECT i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid \
          JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2",
     )
-    .bind(layout.schema.as_str().to_owned())
+    .bind(layout.tables.schema.as_str().to_owned())
     .bind(name.as_str().to_owned());
     let valid = value(connection, valid).await?;
     execute(connection, "COMMIT".to_owned()).await?;
@@ -412,8 +416,11 @@ async fn build(connection: &mut PgConnection, layout: &Layout, index: &Index) ->
     match valid {
         Some(true) => return Ok(()),
         Some(false) => {
-            execute(connection, format!("DROP INDEX CONCURRENTLY {}.{name}", layout.schema.quoted('"')))
-                .await?;
+            execute(
+                connection,
+                format!("DROP INDEX CONCURRENTLY {}.{name}", layout.tables.schema.quoted('"')),
+            )
+            .await?;
         }
         None => {}
     }

@@ -63,8 +63,9 @@ impl Settings {
         let table = Identifier::table(&common.table)?;
         let connector =
             connector(common.source?, common.operation_timeout, lock_timeout, common.max_connection_age);
-        let names: N = schema::prepare(&connector, schema.as_ref(), &table, common.must_exist).await?;
-        let place = format!("{} table {}", connector.place(), names.layout().table);
+        let (names, tables) =
+            schema::prepare::<N>(&connector, schema.as_ref(), &table, common.must_exist).await?;
+        let place = format!("{} table {}", connector.place(), tables.named(""));
         Ok(Prepared { connector, names, place })
     }
 }

@@ -63,8 +63,8 @@ impl DriverTransaction for AsyncPgConnection {
     }
 
     async fn query(&mut self, query: Query<'_>) -> Result<Vec<Sent>, StoreError> {
-        let mut bound = diesel::sql_query(query.text()).into_boxed::<Pg>();
-        for parameter in query.parameters() {
+        let mut bound = diesel::sql_query(query.text).into_boxed::<Pg>();
+        for parameter in query.parameters {
             bound = match *parameter {
                 Parameter::Boolean(value) => bound.bind::<Bool, _>(value),
                 Parameter::SmallInt(value) => bound.bind::<Nullable<SmallInt>, _>(value),

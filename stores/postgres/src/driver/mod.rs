@@ -106,10 +106,15 @@ pub trait Row {
 
 /// One statement with its parameters.
 #[derive(Clone, Copy)]
+#[non_exhaustive]
 pub struct Query<'a> {
-    text: &'a str,
-    parameters: &'a [Parameter<'a>],
-    is_pooled: bool,
+    /// The statement, with `$1` for the first parameter.
+    pub text: &'a str,
+    /// Its parameters.
+    pub parameters: &'a [Parameter<'a>],
+    /// Whether the session may be another client's after the transaction: then the statement must have no
+    /// name on the server.
+    pub is_pooled: bool,
 }
 
 impl<'a> Query<'a> {
@@ -118,24 +123,6 @@ impl<'a> Query<'a> {
     #[must_use]
     pub const fn new(text: &'a str, parameters: &'a [Parameter<'a>], is_pooled: bool) -> Self {
         Self { text, parameters, is_pooled }
-    }
-
-    /// The statement, with `$1` for the first parameter.
-    #[must_use]
-    pub const fn text(&self) -> &'a str {
-        self.text
-    }
-
-    /// Its parameters.
-    #[must_use]
-    pub const fn parameters(&self) -> &'a [Parameter<'a>] {
-        self.parameters
-    }
-
-    /// Whether the session may be another client's after the transaction: then the statement must have no name on the server.
-    #[must_use]
-    pub const fn is_pooled(&self) -> bool {
-        self.is_pooled
     }
 }
 

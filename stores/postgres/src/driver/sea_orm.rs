@@ -35,42 +35,9 @@ fn value(parameter: &Parameter<'_>) -> Value {
     }
 }
 
-async fn query(tx: &DatabaseTransaction, query: Query<'_>) -> Result<Vec<QueryResult>, StoreError> {
-    let values = query.parameters().iter().map(value);
-    let statement = Statement::from_sql_and_values(DbBackend::Postgres, query.text(), values);
-    tx.query_all_raw(statement).await.map_err(|error| failed(&error))
-}
-
-async fn execute(tx: &DatabaseTransaction, statement: &str) -> Result<(), StoreError> {
-    tx.execute_unprepared(statement).await.map(drop).map_err(|error| failed(&error))
-}
-
 /// A nested transaction, and a savepoint in it. If the first is dropped, the connection rolls back to its beginning before the next
 /// statement. A nested `begin` of the body that fails or is dropped rolls back more than it began; then the second is gone.
 type Savepoint = Option<(DatabaseTransaction, SavepointName)>;
-
-async fn set_savepoint(tx: &DatabaseTransaction) -> Result<Savepoint, StoreError> {
-    let nested = tx.begin().await.map_err(|error| failed(&error))?;
-    let name = SavepointName::unique();
-    execute(&nested, &name.set()).await?;
-    Ok(Some((nested, name)))
-}
-
-async fn roll_back_to(mut tx: &DatabaseTransaction, savepoint: &mut Savepoint) -> Result<(), StoreError> {
-    let Some((nested, name)) = savepoint.take() else { return Ok(()) };
-    if execute(tx, &name.roll_back()).await.is_err() {
-        return displaced(&mut tx).await;
-    }
-    nested.rollback().await.map_err(|error| failed(&error))
-}
-
-async fn release(mut tx: &DatabaseTransaction, savepoint: &mut Savepoint) -> Result<(), StoreError> {
-    let Some((nested, name)) = savepoint.take() else { return Ok(()) };
-    if execute(tx, &name.release()).await.is_err() {
-        return displaced(&mut tx).await;
-    }
-    nested.commit().await.map_err(|error| failed(&error))
-}
 
 macro_rules! transaction {
     ($type:ty) => {
@@ -82,20 +49,29 @@ macro_rules! transaction {
                 self.get_database_backend() == DbBackend::Postgres
             }
 
-            async fn query(&mut self, asked: Query<'_>) -> Result<Vec<QueryResult>, StoreError> {
-                query(self, asked).await
+            async fn query(&mut self, query: Query<'_>) -> Result<Vec<QueryResult>, StoreError> {
+                let values = query.parameters.iter().map(value);
+                let statement = Statement::from_sql_and_values(DbBackend::Postgres, query.text, values);
+                self.query_all_raw(statement).await.map_err(|error| failed(&error))
             }
 
             async fn execute(&mut self, statement: &str) -> Result<(), StoreError> {
-                execute(self, statement).await
+                self.execute_unprepared(statement).await.map(drop).map_err(|error| failed(&error))
             }
 
             async fn set_savepoint(&mut self) -> Result<Savepoint, StoreError> {
-                set_savepoint(self).await
+                let mut nested = self.begin().await.map_err(|error| failed(&error))?;
+                let name = SavepointName::unique();
+                DriverTransaction::execute(&mut nested, &name.set()).await?;
+                Ok(Some((nested, name)))
             }
 
             async fn roll_back_to(&mut self, savepoint: &mut Savepoint) -> Result<(), StoreError> {
-                roll_back_to(self, savepoint).await
+                let Some((nested, name)) = savepoint.take() else { return Ok(()) };
+                if DriverTransaction::execute(self, &name.roll_back()).await.is_err() {
+                    return displaced(self).await;
+                }
+                nested.rollback().await.map_err(|error| failed(&error))
             }
 
             fn roll_back_first(&mut self, savepoint: &mut Savepoint) {
@@ -103,7 +79,11 @@ macro_rules! transaction {
             }
 
             async fn release(&mut self, savepoint: &mut Savepoint) -> Result<(), StoreError> {
-                release(self, savepoint).await
+                let Some((nested, name)) = savepoint.take() else { return Ok(()) };
+                if DriverTransaction::execute(self, &name.release()).await.is_err() {
+                    return displaced(self).await;
+                }
+                nested.commit().await.map_err(|error| failed(&error))
             }
         }
     };

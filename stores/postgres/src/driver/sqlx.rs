@@ -63,8 +63,8 @@ impl DriverTransaction for PgConnection {
     }
 
     async fn query(&mut self, query: Query<'_>) -> Result<Vec<PgRow>, StoreError> {
-        let mut bound = ::sqlx::query(AssertSqlSafe(query.text())).persistent(!query.is_pooled());
-        for parameter in query.parameters() {
+        let mut bound = ::sqlx::query(AssertSqlSafe(query.text)).persistent(!query.is_pooled);
+        for parameter in query.parameters {
             bound = match *parameter {
                 Parameter::Boolean(value) => bound.bind(value),
                 Parameter::SmallInt(value) => bound.bind(value),

@@ -57,8 +57,8 @@ impl DriverTransaction for Transaction<'_> {
 
     // With the types of its parameters, a statement needs no name and no exchange to prepare it, so it works through a pooler.
     async fn query(&mut self, query: Query<'_>) -> Result<Vec<PgRow>, StoreError> {
-        let parameters: Vec<_> = query.parameters().iter().map(typed).collect();
-        self.query_typed(query.text(), &parameters).await.map_err(|error| failed(&error))
+        let parameters: Vec<_> = query.parameters.iter().map(typed).collect();
+        self.query_typed(query.text, &parameters).await.map_err(|error| failed(&error))
     }
 
     async fn execute(&mut self, statement: &str) -> Result<(), StoreError> {

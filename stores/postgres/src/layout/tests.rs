@@ -18,18 +18,16 @@ use crate::db::source::Source;
 struct Next(Names);
 
 impl Named for Next {
-    fn named(schema: &Identifier, table: &Identifier) -> Self {
-        Self(Names::named(schema, table))
+    fn of(tables: &Tables) -> Self {
+        Self(Names::of(tables))
     }
 
-    fn layout(&self) -> Layout {
-        let mut layout = self.0.layout();
+    fn versions(&self) -> Vec<Version> {
         let table = self.0.records.clone();
         let statements = format!("ALTER TABLE {table} ADD COLUMN tenant bytea");
         let name = Identifier::existing("fleet_tenant");
         let index = Index { name, table, columns: "tenant, created_at".into() };
-        layout.versions.push(Version { statements, indexes: vec![index] });
-        layout
+        self.0.versions().into_iter().chain([Version { statements, indexes: vec![index] }]).collect()
     }
 }
 
@@ -81,7 +79,7 @@ const INDEX: &str = "select coalesce((select indisvalid::text from pg_index wher
 #[test]
 fn names_are_quoted() {
     let schema = Identifier::existing("od\"d");
-    let names = Names::named(&schema, &Identifier::table("Mixed").unwrap());
+    let names = Names::of(&Tables { schema, table: Identifier::table("Mixed").unwrap() });
     assert_eq!(names.records, "\"od\"\"d\".\"Mixed\"");
     assert_eq!(names.meta, "\"od\"\"d\".\"Mixed_meta\"");
 }
@@ -89,15 +87,19 @@ fn names_are_quoted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_that_migrate_at_once_build_one_index_and_keep_the_records() {
     let server = Postgres::start();
-    let store = connect(&server).await;
-    assert!(matches!(claim(&store, "before").await, ClaimAnswer::Granted(_)));
+    // They make the table at once, too.
+    let builder = PostgresStore::builder(&server.url()).table("fleet");
+    let connecting = (0..10).map(|_| builder.clone().operation_timeout(Duration::from_secs(20)).connect());
+    let stores = futures_util::future::try_join_all(connecting).await.unwrap();
+    let store = &stores[0];
+    assert!(matches!(claim(store, "before").await, ClaimAnswer::Granted(_)));
     let starting: Vec<_> = (0..10).map(|_| migrating(&server)).collect();
     for each in starting {
         each.await.unwrap().unwrap();
     }
     assert_eq!((server.sql(VERSION).as_str(), server.sql(INDEX).as_str()), ("2", "true"));
-    assert!(matches!(claim(&store, "before").await, ClaimAnswer::Busy { .. }));
-    assert!(matches!(claim(&store, "after").await, ClaimAnswer::Granted(_)), "the version before goes on");
+    assert!(matches!(claim(store, "before").await, ClaimAnswer::Busy { .. }));
+    assert!(matches!(claim(store, "after").await, ClaimAnswer::Granted(_)), "the version before goes on");
     // It does not start any more, as it does not know what the next one needs.
     let error = PostgresStore::builder(&server.url()).table("fleet").connect().await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Configuration);

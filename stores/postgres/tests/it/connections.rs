@@ -4,46 +4,14 @@ use std::time::{Duration, Instant};
 
 use idem_outbox::Outbox;
 use idem_postgres::PostgresStore;
-use idem_runtime::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, Owner, StoredResult, Verdict,
-};
-use idem_runtime::{Key, RecordKey, Scope, Store, StoreError, StoreErrorKind};
+use idem_runtime::protocol::ClaimAnswer;
+use idem_runtime::{StoreError, StoreErrorKind};
 use idem_test_servers::Postgres;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
-use crate::hosts::read_only;
 use crate::outbox_support::{Bed, Broker, Log, Running, wait};
 use crate::support::proxy::Proxy;
-use crate::support::{builder, new_table};
-
-const HOUR: Duration = Duration::from_secs(3_600);
-/// How long the tests wait for a condition.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-pub(crate) fn key(name: &str) -> RecordKey {
-    RecordKey::new(Scope::new("connections").unwrap(), Key::new(name).unwrap())
-}
-
-pub(crate) async fn claim(
-    store: &PostgresStore,
-    name: &str,
-) -> Result<ClaimAnswer, idem_runtime::StoreError> {
-    store.claim(&key(name), &Claim::new(Owner::random(), HOUR, HOUR)).await
-}
-
-pub(crate) async fn grant(store: &PostgresStore, name: &str) -> (Owner, Grant) {
-    let owner = Owner::random();
-    match store.claim(&key(name), &Claim::new(owner, HOUR, HOUR)).await.unwrap() {
-        ClaimAnswer::Granted(grant) => (owner, grant),
-        other => panic!("{other:?}"),
-    }
-}
-
-pub(crate) async fn complete(store: &PostgresStore, name: &str, (owner, grant): (Owner, Grant)) {
-    let result = StoredResult::Value(b"done".to_vec().into());
-    let request = Complete::new(owner, grant.fence, Verdict::Completed, result, HOUR);
-    assert_eq!(store.complete(&key(name), &request).await.unwrap(), CompleteAnswer::Done);
-}
+use crate::support::*;
 
 const READ_ONLY: &str = "alter database postgres set default_transaction_read_only = on";
 /// Makes the server writable, for new sessions only.
@@ -60,7 +28,7 @@ async fn is_refused(store: &PostgresStore, name: &str) {
     let mut errors = Vec::new();
     while !errors.iter().any(|error: &StoreError| error.to_string().contains("25006")) {
         assert!(errors.len() < 10, "{errors:?}");
-        errors.push(claim(store, name).await.unwrap_err());
+        errors.push(claimed(store, name).await.unwrap_err());
     }
     assert_eq!(errors.last().unwrap().kind(), StoreErrorKind::Unavailable);
 }
@@ -77,7 +45,7 @@ async fn a_server_that_takes_no_writes_replays_results_and_is_left_as_soon_as_an
     administer(&server, READ_ONLY);
     // A new process.
     let store = open().operation_timeout(Duration::from_secs(3)).connect().await.unwrap();
-    let answers = [claim(&store, "done").await, claim(&store, "done").await];
+    let answers = [claimed(&store, "done").await, claimed(&store, "done").await];
     assert!(answers.iter().all(|answer| matches!(answer, Ok(ClaimAnswer::Replay(_)))), "{answers:?}");
     for name in ["in flight", "absent"] {
         is_refused(&store, name).await;
@@ -106,32 +74,6 @@ async fn a_relay_leaves_a_server_that_takes_no_writes_as_soon_as_another_answers
     let taken = tokio::time::timeout(Duration::from_secs(5), broker.until_taken(1)).await;
     taken.expect("the session that takes no writes is left");
     relay.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_connection_that_is_too_old_is_replaced() {
-    let server = Postgres::start();
-    let store = builder(&server.url())
-        .connections(1)
-        .max_connection_age(Duration::from_millis(100))
-        .connect()
-        .await
-        .unwrap();
-    let session = || {
-        server.sql(
-            "select string_agg(pid::text, ',') from pg_stat_activity \
-             where pid <> pg_backend_pid() and backend_type = 'client backend'",
-        )
-    };
-    grant(&store, "first").await;
-    let first = session();
-    let begin = Instant::now();
-    let mut number = 0;
-    while session() == first || session().is_empty() {
-        assert!(begin.elapsed() < PATIENCE, "the session {first} stays");
-        number += 1;
-        grant(&store, &format!("order {number}")).await;
-    }
 }
 
 /// Makes the server require a password for a role.
@@ -189,36 +131,6 @@ async fn a_function_completes_the_options_of_each_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_function_that_takes_the_hosts_in_turns_finds_the_one_that_takes_writes() {
-    let mut servers = [Postgres::start(), Postgres::start()];
-    for server in &servers {
-        drop(PostgresStore::connect(&server.url()).await.unwrap());
-    }
-    let ports = servers.each_mut().map(|server| server.server().port());
-    let turn = std::sync::atomic::AtomicUsize::new(0);
-    let store = PostgresStore::builder(&servers[0].url())
-        .connect_options_with(move |options| {
-            let port = ports[turn.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % ports.len()];
-            async move { Ok::<_, std::io::Error>(options.host("127.0.0.1").port(port)) }
-        })
-        .connect()
-        .await
-        .unwrap();
-    for (round, primary) in [0, 1, 0].into_iter().enumerate() {
-        read_only(&servers[1 - primary], true);
-        read_only(&servers[primary], false);
-        let name = format!("order {round}");
-        let held = grant(&store, &name).await;
-        complete(&store, &name, held).await;
-        let found = format!("select count(*) from idem_records_readable where key = '{name}'");
-        assert_eq!(servers[primary].sql(&found), "1", "{name}");
-    }
-    // A server that is down is skipped too.
-    servers[1].server().kill();
-    grant(&store, "last").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_cold_start_and_its_first_call_are_nine_exchanges() {
     let server = Postgres::start();
     let table = new_table();
@@ -255,7 +167,7 @@ async fn a_table_that_was_dropped_is_an_error_that_says_what_to_do() {
     let server = Postgres::start();
     let store = PostgresStore::builder(&server.url()).table("gone").connect().await.unwrap();
     let _ = server.sql("drop table gone cascade");
-    let error = claim(&store, "order").await.unwrap_err();
+    let error = claimed(&store, "order").await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
     let text = error.to_string();
     assert!(text.contains("42P01") && text.contains("restore it") && !text.contains("password"), "{text}");
@@ -268,11 +180,8 @@ async fn a_paused_clock_delays_nothing() {
     let begin = Instant::now();
     for number in 0..20 {
         let name = format!("order {number}");
-        let (owner, held) = grant(&store, &name).await;
-        let result = StoredResult::Value("done".into());
-        let done = Complete::new(owner, held.fence, Verdict::Completed, result, HOUR);
-        store.complete(&key(&name), &done).await.unwrap();
-        assert!(matches!(claim(&store, &name).await, Ok(ClaimAnswer::Replay(_))));
+        record(&store, &name, "done").await;
+        assert!(matches!(claimed(&store, &name).await, Ok(ClaimAnswer::Replay(_))));
     }
     assert!(begin.elapsed() < PATIENCE, "{:?}", begin.elapsed());
 }

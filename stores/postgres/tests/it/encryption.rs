@@ -3,15 +3,15 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::Path;
+use std::thread;
 use std::time::Duration;
-use std::{fs, thread};
 
 use idem_core::inspection::Standing;
 use idem_postgres::PostgresStore;
 use idem_runtime::{Store as _, StoreErrorKind};
 use idem_test_servers::Postgres;
 
-use crate::connections::grant;
+use crate::support::grant;
 
 /// What the library that is in use says of a certificate that it refuses.
 const REFUSED: &str =
@@ -41,21 +41,6 @@ async fn the_servers_certificate_is_checked_and_what_does_not_fit_is_a_configura
         let error = PostgresStore::connect(&wrong).await.unwrap_err();
         assert_eq!(error.kind(), StoreErrorKind::Configuration, "{what}: {error}");
         assert!(error.to_string().contains(REFUSED), "{what}: {error}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn of_a_file_with_several_certificates_native_tls_takes_the_first_alone() {
-    let (server, other) = (Postgres::with_tls(), Postgres::with_tls());
-    let [own, others] = [server.certificate(), other.certificate()].map(|path| fs::read(path).unwrap());
-    for (name, bundle, accepted) in [
-        ("first.pem", [&own[..], &others].concat(), true),
-        ("last.pem", [&others[..], &own].concat(), cfg!(not(feature = "native-tls"))),
-    ] {
-        let file = server.certificate().with_file_name(name);
-        fs::write(&file, bundle).unwrap();
-        let opened = PostgresStore::connect(&url(&server, "localhost", &file, "verify-full")).await;
-        assert_eq!(opened.is_ok(), accepted, "{name}: {:?}", opened.err());
     }
 }
 
@@ -116,27 +101,4 @@ async fn the_doctor_hears_of_connections_to_another_machine_that_may_not_be_encr
         assert_eq!(finding.standing, standing, "{finding:?}");
         assert!(finding.text.contains(text), "{finding:?}");
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_of_several_whose_certificate_does_not_fit_is_passed_over() {
-    let servers = [Postgres::with_tls(), Postgres::with_tls(), Postgres::with_tls()];
-    let ports = [0, 1].map(|index: usize| {
-        let url = servers[index].url();
-        url.rsplit(':').next().unwrap().split('/').next().unwrap().to_owned()
-    });
-    let connect = async |authority: &Postgres| {
-        let url = format!(
-            "postgres://postgres@localhost:{},localhost:{}/postgres?sslmode=verify-full&sslrootcert={}",
-            ports[0],
-            ports[1],
-            authority.certificate().display()
-        );
-        PostgresStore::builder(&url).operation_timeout(Duration::from_secs(10)).connect().await
-    };
-    let store = connect(&servers[1]).await.unwrap();
-    grant(&store, "order").await;
-    let error = connect(&servers[2]).await.unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
-    assert_eq!(error.to_string().matches(REFUSED).count(), 2, "{error}");
 }

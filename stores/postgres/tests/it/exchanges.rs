@@ -1,19 +1,9 @@
 //! How often one caller waits for the server.
 
-use idem_postgres::PostgresStore;
-use idem_runtime::protocol::ClaimAnswer;
 use idem_test_servers::Postgres;
 use idem_test_servers::meter::Meter;
 
-use crate::connections::{claim, complete, grant};
-use crate::support::{builder, new_table};
-
-async fn replay(store: &PostgresStore, numbers: std::ops::Range<u32>) {
-    for number in numbers {
-        let answer = claim(store, &format!("order {number}")).await.unwrap();
-        assert!(matches!(answer, ClaimAnswer::Replay(_)), "{answer:?}");
-    }
-}
+use crate::support::{builder, each_is_one_exchange, new_table, record, replayed};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_one_caller_a_claim_a_completion_and_a_replay_are_one_exchange_each() {
@@ -22,27 +12,11 @@ async fn of_one_caller_a_claim_a_completion_and_a_replay_are_one_exchange_each()
     let meter = Meter::before(port).await.unwrap();
     let (url, table) = (server.url().replace(&port.to_string(), &meter.port.to_string()), new_table());
     let open = async || builder(&url).table(&table).connections(1).connect().await.unwrap();
-    let store = open().await;
+    let [store, other] = [open().await, open().await];
     // The first use of a statement prepares it.
-    for number in 0..2 {
-        let name = format!("warm {number}");
-        complete(&store, &name, grant(&store, &name).await).await;
-        claim(&store, &name).await.unwrap();
+    for name in ["first", "second"] {
+        record(&store, name, "done").await;
+        replayed(&store, name).await;
     }
-    let before = meter.now();
-    for number in 0..20 {
-        let name = format!("order {number}");
-        complete(&store, &name, grant(&store, &name).await).await;
-    }
-    let fresh = meter.since(before, 20).round_trips;
-    let before = meter.now();
-    replay(&store, 0..20).await;
-    assert_eq!((fresh, meter.since(before, 20).round_trips), (2.0, 1.0));
-
-    // Another process, which finds out that what it has not seen mostly has a result.
-    let other = open().await;
-    replay(&other, 0..10).await;
-    let before = meter.now();
-    replay(&other, 10..20).await;
-    assert_eq!(meter.since(before, 10).round_trips, 1.0);
+    each_is_one_exchange(&meter, &store, &other).await;
 }

@@ -3,84 +3,22 @@
 use std::time::{Duration, Instant};
 
 use idem_postgres::PostgresStore;
-use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, Owner, Renew, RenewAnswer};
+use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, Owner};
 use idem_runtime::{Store, StoreErrorKind};
 use idem_test_servers::{Postgres, until};
 
-use crate::support::calls::{HOUR, claim, completion, grant, is_replayed, key, run};
-use crate::support::{builder, connected, new_table, store};
-
-/// The operation timeout of stores that wait for its end.
-const TIME: Duration = Duration::from_secs(2);
-/// Less than the default timeout, and as long as a busy machine may stop a thread on top of that one.
-const BOUND: Duration = Duration::from_secs(5);
-/// How long the tests wait for what must come to pass.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_was_acknowledged_survives_a_killed_server_and_the_store_finds_it_again() {
-    let mut server = Postgres::start();
-    let store = store(&server.url()).await;
-    let (owner, held) = grant(&store, "order").await;
-    let (other, done) = grant(&store, "done").await;
-    store.complete(&key("done"), &completion(other, done, b"kept")).await.unwrap();
-    server.server().kill();
-    server.restart();
-    assert!(is_replayed(&store, "done").await);
-    let renewal = Renew::new(owner, held.fence, HOUR);
-    assert_eq!(store.renew(&key("order"), &renewal).await.unwrap(), RenewAnswer::Held);
-    let done = store.complete(&key("order"), &completion(owner, held, b"late")).await;
-    assert_eq!(done.unwrap(), CompleteAnswer::Done);
-}
+use crate::support::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_grant_is_given_twice_while_the_server_is_killed_again_and_again() {
     let mut server = Postgres::start();
-    let url = server.url();
-    let one = builder(&url).operation_timeout(Duration::from_secs(20));
-    let store = one.connect().await.unwrap();
-    let callers: Vec<_> = (0..8)
-        .map(|_| {
-            let store = store.clone();
-            tokio::spawn(async move {
-                let mut granted = Vec::new();
-                for number in 0..60 {
-                    let owner = Owner::random();
-                    let name = format!("order {number}");
-                    // The same owner repeats the claim until its outcome is known.
-                    let answer = loop {
-                        match store.claim(&key(&name), &claim(owner)).await {
-                            Ok(answer) => break answer,
-                            Err(error) => assert!(error.is_transient(), "{error}"),
-                        }
-                    };
-                    if let ClaimAnswer::Granted(grant) = answer {
-                        granted.push(name.clone());
-                        while store.complete(&key(&name), &completion(owner, grant, b"once")).await.is_err() {
-                        }
-                    }
-                }
-                granted
-            })
-        })
-        .collect();
-    for _ in 0..3 {
-        // Kills the server during the work, as soon as it has committed something more.
-        let before = server.sql("select coalesce(sum(xact_commit), 0) from pg_stat_database");
-        until("it works", || {
-            server.sql("select coalesce(sum(xact_commit), 0) from pg_stat_database") != before
-        });
+    let store = builder(&server.url()).operation_timeout(PATIENCE).connect().await.unwrap();
+    let commits = |server: &Postgres| server.sql("select sum(xact_commit) from pg_stat_database");
+    no_grant_is_given_twice(store, &mut server, commits, |server: &mut Postgres| {
         server.server().kill();
         server.restart();
-    }
-    let mut granted = Vec::new();
-    for caller in callers {
-        granted.extend(caller.await.unwrap());
-    }
-    granted.sort();
-    let count = granted.len();
-    granted.dedup();
-    assert_eq!((granted.len(), count), (60, 60));
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -95,7 +33,7 @@ async fn a_terminated_backend_is_not_noticed_by_the_caller() {
             "select count(pg_terminate_backend(pid)) from pg_stat_activity \
              where pid <> pg_backend_pid() and backend_type = 'client backend'",
         );
-        let done = store.complete(&key(&name), &completion(owner, held, b"done")).await;
+        let done = store.complete(&key(&name), &completion((owner, held), "done")).await;
         assert_eq!(done.unwrap(), CompleteAnswer::Done);
     }
 }
@@ -110,7 +48,7 @@ async fn a_server_that_is_gone_is_unavailable_within_the_operation_timeout() {
     while kinds.last() != Some(&StoreErrorKind::Unavailable) {
         assert!(kinds.len() < 5, "{kinds:?}");
         let begin = Instant::now();
-        let error = store.claim(&key("order"), &claim(Owner::random())).await.unwrap_err();
+        let error = claimed(&store, "order").await.unwrap_err();
         assert!(begin.elapsed() < BOUND, "{:?}", begin.elapsed());
         kinds.push(error.kind());
     }
@@ -120,7 +58,7 @@ async fn a_server_that_is_gone_is_unavailable_within_the_operation_timeout() {
 async fn a_server_that_hangs_leaves_the_outcome_unknown_within_bounds() {
     let mut server = Postgres::start();
     let store = connected(&builder(&server.url()).operation_timeout(TIME)).await;
-    while store.claim(&key("warm"), &claim(Owner::random())).await.is_err() {}
+    while claimed(&store, "warm").await.is_err() {}
     let backend = server.sql(
         "select pid from pg_stat_activity where pid <> pg_backend_pid() and backend_type = 'client backend'",
     );
@@ -130,24 +68,12 @@ async fn a_server_that_hangs_leaves_the_outcome_unknown_within_bounds() {
             let _ = std::process::Command::new("kill").args([signal, pid]).status().unwrap();
         }
     };
-    stop("-STOP");
-    server.server().signal("-STOP");
-    let begin = Instant::now();
-    let owner = Owner::random();
-    let error = store.claim(&key("order"), &claim(owner)).await.unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::OutcomeUnknown, "{error}");
-    assert!(begin.elapsed() < BOUND, "{:?}", begin.elapsed());
-    server.server().signal("-CONT");
-    stop("-CONT");
-    // A repeated claim finds out the outcome, as soon as the server has caught up.
-    let begin = Instant::now();
-    let answer = loop {
-        match store.claim(&key("order"), &claim(owner)).await {
-            Ok(answer) => break answer,
-            Err(error) => assert!(error.is_transient() && begin.elapsed() < PATIENCE, "{error}"),
-        }
-    };
-    assert!(matches!(answer, ClaimAnswer::Granted(_)), "{answer:?}");
+    a_hanging_server_leaves_the_outcome_unknown(&store, |goes| {
+        let signal = if goes { "-CONT" } else { "-STOP" };
+        stop(signal);
+        server.server().signal(signal);
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -170,30 +96,6 @@ async fn without_a_free_connection_slot_callers_get_through_as_soon_as_there_is_
         connection.close().await.unwrap();
     }
     waiting.await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn ten_that_start_at_once_make_one_table_and_all_can_use_it() {
-    let server = Postgres::start();
-    for table in ["one", "two", "three"] {
-        let starting: Vec<_> = (0..10)
-            .map(|_| {
-                let url = server.url();
-                tokio::spawn(async move {
-                    let builder = PostgresStore::builder(&url).schema("made_here").table(table);
-                    builder.operation_timeout(PATIENCE).connect().await
-                })
-            })
-            .collect();
-        let mut stores = Vec::new();
-        for store in starting {
-            stores.push(store.await.unwrap().unwrap());
-        }
-        let (owner, held) = grant(&stores[0], "order").await;
-        stores[9].complete(&key("order"), &completion(owner, held, b"done")).await.unwrap();
-        assert!(is_replayed(&stores[4], "order").await);
-    }
-    assert_eq!(server.sql("select count(*) from made_here.one_meta where name = 'schema_version'"), "1");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -228,45 +130,15 @@ async fn what_cannot_work_is_a_configuration_error_that_says_so() {
 async fn a_row_that_is_no_record_is_reported_by_its_digest_and_never_run_over() {
     let server = Postgres::start();
     let store = PostgresStore::builder(&server.url()).table("spoilt").connect().await.unwrap();
-    let (owner, held) = grant(&store, "order 4711").await;
-    store.complete(&key("order 4711"), &completion(owner, held, b"secret")).await.unwrap();
+    record(&store, "order 4711", "secret").await;
+    run(&server, "create table kept as select * from spoilt");
     for change in ["state = 77", "result = null", "owner = 'short'", "attempt = -1", "fingerprint = 'x'"] {
-        run(&server, "create table if not exists kept as select * from spoilt");
         run(&server, &format!("update spoilt set {change}"));
-        let error = store.claim(&key("order 4711"), &claim(Owner::random())).await.unwrap_err();
-        assert_eq!(error.kind(), StoreErrorKind::CorruptRecord, "{change}: {error}");
-        let said = format!("{error} {error:?}");
-        assert!(said.contains(&key("order 4711").digest().to_string()) && !said.contains("4711"), "{said}");
+        is_no_record(&store, change).await;
         run(&server, "delete from spoilt");
         run(&server, "insert into spoilt select * from kept");
     }
-    assert!(is_replayed(&store, "order 4711").await);
-}
-
-#[test]
-fn a_lease_is_renewed_and_a_result_recorded_while_the_callers_runtime_is_blocked_or_gone() {
-    let server = Postgres::start();
-    let url = server.url();
-    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let first = runtime();
-    let (store, owner, held) = first.block_on(async {
-        let store = store(&url).await;
-        let (owner, held) = grant(&store, "order").await;
-        (store, owner, held)
-    });
-    // Nothing drives the first runtime any more. Another thread renews, as the engine's renewal thread does.
-    let renewal = Renew::new(owner, held.fence, HOUR);
-    let renewed = std::thread::scope(|scope| {
-        let renewing = scope.spawn(|| runtime().block_on(store.renew(&key("order"), &renewal)));
-        renewing.join().unwrap()
-    });
-    assert_eq!(renewed.unwrap(), RenewAnswer::Held);
-    drop(first);
-    runtime().block_on(async {
-        let done = store.complete(&key("order"), &completion(owner, held, b"done")).await.unwrap();
-        assert_eq!(done, CompleteAnswer::Done);
-        assert!(is_replayed(&store, "order").await);
-    });
+    assert!(replayed(&store, "order 4711").await.is_some());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -277,16 +149,16 @@ async fn a_replay_and_a_busy_answer_write_nothing_by_the_servers_own_counters() 
     for number in 0..50 {
         let name = format!("order {number}");
         let (owner, held) = grant(&store, &name).await;
-        store.complete(&key(&name), &completion(owner, held, b"done")).await.unwrap();
+        store.complete(&key(&name), &completion((owner, held), "done")).await.unwrap();
     }
     let (_, busy) = grant(&store, "busy").await;
     assert!(!busy.lease_left.is_zero());
     let replays = || async {
         for round in 0..4 {
             for number in 0..50 {
-                assert!(is_replayed(&store, &format!("order {number}")).await, "{round}");
+                assert!(replayed(&store, &format!("order {number}")).await.is_some(), "{round}");
             }
-            let answer = store.claim(&key("busy"), &claim(Owner::random())).await.unwrap();
+            let answer = claimed(&store, "busy").await.unwrap();
             assert!(matches!(answer, ClaimAnswer::Busy { .. }));
         }
     };
@@ -324,7 +196,7 @@ async fn while_no_commit_ends_sessions_stay_within_their_bound_and_results_are_r
     let open = || PostgresStore::builder(&server.url()).table(&table);
     let patient = open().connect().await.unwrap();
     let (owner, held) = grant(&patient, "done before").await;
-    patient.complete(&done, &completion(owner, held, b"kept")).await.unwrap();
+    patient.complete(&done, &completion((owner, held), "kept")).await.unwrap();
     drop(patient);
     let store = connected(&open().connections(3).operation_timeout(time)).await;
     while store.claim(&done, &claim(Owner::random())).await.is_err() {}
@@ -365,7 +237,7 @@ async fn while_no_commit_ends_sessions_stay_within_their_bound_and_results_are_r
     let _ = server.sql("alter system reset synchronous_standby_names");
     let _ = server.sql("select pg_reload_conf()");
     let begin = Instant::now();
-    while let Err(error) = store.claim(&key("afterwards"), &claim(Owner::random())).await {
+    while let Err(error) = claimed(&store, "afterwards").await {
         assert!(begin.elapsed() < PATIENCE, "{error}");
     }
 }

@@ -3,41 +3,16 @@
 use std::time::Duration;
 
 use idem_postgres::PostgresStore;
-use idem_runtime::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, Owner, Renew, RenewAnswer, StoredResult, Verdict,
-};
-use idem_runtime::{Key, OnCrash, RecordKey, Scope, Store as _, StoreErrorKind};
+use idem_runtime::protocol::{CompleteAnswer, Renew, RenewAnswer};
+use idem_runtime::{Store as _, StoreErrorKind};
 use idem_test_servers::Postgres;
 
+use crate::support::{HOUR, completion, grant, key, replayed};
+
 const MIB: usize = 1 << 20;
-const HOUR: Duration = Duration::from_secs(3_600);
-
-fn key(number: usize) -> RecordKey {
-    RecordKey::new(Scope::new("full").unwrap(), Key::new(format!("order {number}")).unwrap())
-}
-
-async fn claim(store: &PostgresStore, number: usize, owner: Owner) -> ClaimAnswer {
-    let on_crash = OnCrash::Rerun;
-    let request = Claim::new(owner, HOUR, HOUR).with_on_crash(on_crash);
-    store.claim(&key(number), &request).await.unwrap()
-}
-
-async fn grant(store: &PostgresStore, number: usize) -> (Owner, Grant) {
-    let owner = Owner::random();
-    let ClaimAnswer::Granted(grant) = claim(store, number, owner).await else { panic!("{number}") };
-    (owner, grant)
-}
-
 /// A result that cannot be compressed.
 fn result() -> Vec<u8> {
     (0..MIB / 8).flat_map(|_| rand::random::<u64>().to_le_bytes()).collect()
-}
-
-async fn is_replayed(store: &PostgresStore, number: usize, result: &[u8]) -> bool {
-    match claim(store, number, Owner::random()).await {
-        ClaimAnswer::Replay(replay) => replay.result == StoredResult::Value(result.to_vec().into()),
-        _ => false,
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -48,15 +23,13 @@ async fn a_full_disk_is_an_error_that_loses_nothing_and_passes_when_there_is_roo
     server.limit_files(Some(16 << 20));
     let mut kept = Vec::new();
     let (refused, result) = loop {
-        let (owner, grant) = grant(&store, kept.len()).await;
-        let value = result();
-        let result = StoredResult::Value(value.clone().into());
-        let completion = Complete::new(owner, grant.fence, Verdict::Completed, result, HOUR);
-        let mut answer = store.complete(&key(kept.len()), &completion).await;
+        let (name, value) = (format!("order {}", kept.len()), result());
+        let completion = completion(grant(&store, &name).await, value.clone());
+        let mut answer = store.complete(&key(&name), &completion).await;
         for _ in 0..10 {
             // The time may end in the middle of a try. Most tries end before.
             if answer.as_ref().is_err_and(|error| error.is_outcome_unknown()) {
-                answer = store.complete(&key(kept.len()), &completion).await;
+                answer = store.complete(&key(&name), &completion).await;
             }
         }
         match answer {
@@ -73,21 +46,23 @@ async fn a_full_disk_is_an_error_that_loses_nothing_and_passes_when_there_is_roo
     assert!(kept.len() > 5, "{}", kept.len());
     // Acknowledged results are recorded, and refused ones left the claim with its owner.
     for (number, value) in kept.iter().enumerate() {
-        assert!(is_replayed(&store, number, value).await, "{number}");
+        assert!(replayed(&store, &format!("order {number}")).await.as_ref() == Some(value), "{number}");
     }
+    let last = key(&format!("order {}", kept.len()));
     let renewal = Renew::new(refused.owner, refused.fence, HOUR);
-    assert_eq!(store.renew(&key(kept.len()), &renewal).await.unwrap(), RenewAnswer::Held);
+    assert_eq!(store.renew(&last, &renewal).await.unwrap(), RenewAnswer::Held);
     server.limit_files(None);
-    assert_eq!(store.complete(&key(kept.len()), &refused).await.unwrap(), CompleteAnswer::Done);
+    assert_eq!(store.complete(&last, &refused).await.unwrap(), CompleteAnswer::Done);
     kept.push(result);
     // The disk is full again, and the server is killed.
     server.limit_files(Some(16 << 20));
-    let (owner, held) = grant(&store, kept.len()).await;
+    let name = format!("order {}", kept.len());
+    let (owner, held) = grant(&store, &name).await;
     server.server().kill();
     server.restart();
     for (number, value) in kept.iter().enumerate() {
-        assert!(is_replayed(&store, number, value).await, "{number}");
+        assert!(replayed(&store, &format!("order {number}")).await.as_ref() == Some(value), "{number}");
     }
     let renewal = Renew::new(owner, held.fence, HOUR);
-    assert_eq!(store.renew(&key(kept.len()), &renewal).await.unwrap(), RenewAnswer::Held);
+    assert_eq!(store.renew(&key(&name), &renewal).await.unwrap(), RenewAnswer::Held);
 }

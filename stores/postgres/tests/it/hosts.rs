@@ -1,23 +1,14 @@
 //! Several servers in one URL, `target_session_attrs`, and names that lead to another server.
 
 use std::net::TcpListener;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
-use idem_outbox::{Outbox, Relay};
 use idem_postgres::PostgresStore;
-use idem_runtime::listing::List;
+use idem_runtime::StoreErrorKind;
 use idem_runtime::protocol::ClaimAnswer;
-use idem_runtime::{Store as _, StoreErrorKind};
 use idem_test_servers::{MovingName, Postgres, free_port, until};
-use sqlx::PgPool;
 
-use crate::connections::{claim, complete, grant, key};
-use crate::outbox_support::{Broker, Running, Then};
-
-/// How long the tests wait for what must come to pass.
-const PATIENCE: Duration = Duration::from_secs(20);
+use crate::support::{PATIENCE, claimed, complete, grant};
 
 /// `HOST:PORT` of a server.
 fn address(server: &Postgres) -> String {
@@ -43,7 +34,7 @@ async fn two() -> [Postgres; 2] {
 }
 
 /// Returns once every session of the server is about to see it.
-pub(crate) fn read_only(server: &Postgres, only: bool) {
+fn read_only(server: &Postgres, only: bool) {
     server.read_only(only);
     let expected = if only { "on" } else { "off" };
     until("the server has read its settings", || {
@@ -99,25 +90,8 @@ async fn a_promoted_standby_is_found_and_a_standby_is_not_used() {
         assert_eq!(standby.sql("select pg_promote()"), "t");
         grant(&store, "after").await;
         assert!(has(&standby, "after"));
-        assert!(matches!(claim(&store, "before").await, Ok(ClaimAnswer::Busy { .. })));
+        assert!(matches!(claimed(&store, "before").await, Ok(ClaimAnswer::Busy { .. })));
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_takes_no_writes_answers_replays_unless_the_url_asks_for_another() {
-    let servers = two().await;
-    let first = PostgresStore::connect(&servers[0].url()).await.unwrap();
-    let held = grant(&first, "done").await;
-    complete(&first, "done", held).await;
-    read_only(&servers[0], true);
-    let any = PostgresStore::connect(&url_of(&servers, "target_session_attrs=any")).await.unwrap();
-    assert!(matches!(claim(&any, "done").await, Ok(ClaimAnswer::Replay(_))));
-    let writable =
-        PostgresStore::connect(&url_of(&servers, "target_session_attrs=read-write")).await.unwrap();
-    assert!(matches!(claim(&writable, "done").await, Ok(ClaimAnswer::Granted(_))));
-    // By default, as this server is a primary that is set to be read-only.
-    let primary = PostgresStore::connect(&url_of(&servers, "target_session_attrs=primary")).await.unwrap();
-    assert!(matches!(claim(&primary, "done").await, Ok(ClaimAnswer::Replay(_))));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -156,46 +130,6 @@ async fn no_other_server_is_asked_about_a_user_that_the_first_does_not_know() {
     let text = error.to_string();
     assert_eq!(error.kind(), StoreErrorKind::Configuration, "{text}");
     assert!(text.contains("28000") && !text.contains("secret"), "{text}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_function_completes_the_options_of_each_server() {
-    let servers = two().await;
-    read_only(&servers[0], true);
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    let asked = seen.clone();
-    let store = PostgresStore::builder(&url_of(&servers, "target_session_attrs=read-write"))
-        .connect_options_with(move |options| {
-            asked.lock().unwrap().push(format!("{}:{}", options.get_host(), options.get_port()));
-            async move { Ok::<_, std::convert::Infallible>(options) }
-        })
-        .connect()
-        .await
-        .unwrap();
-    grant(&store, "order").await;
-    let mut seen = seen.lock().unwrap().clone();
-    seen.dedup();
-    assert_eq!(seen, servers.each_ref().map(address));
-    let shown = format!("{store:?}");
-    assert!(servers.iter().all(|server| shown.contains(&address(server))), "{shown}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_relay_publishes_from_the_server_of_its_url_that_takes_writes() {
-    let servers = [Postgres::start(), Postgres::start()];
-    for server in &servers {
-        drop(Outbox::connect(&server.url()).await.unwrap());
-    }
-    read_only(&servers[0], true);
-    let outbox = Outbox::connect(&url_of(&servers, "target_session_attrs=read-write")).await.unwrap();
-    let pool = PgPool::connect(&servers[1].url()).await.unwrap();
-    let broker = Broker::new(|_| Then::Take);
-    let relay = Running::start(Relay::new(outbox.clone(), broker.clone()).topics(1));
-    let mut tx = pool.begin().await.unwrap();
-    outbox.enqueue(&mut tx, "orders", "1").await.unwrap();
-    tx.commit().await.unwrap();
-    tokio::time::timeout(PATIENCE, broker.until_taken(1)).await.unwrap();
-    relay.stop().await;
 }
 
 /// Two servers and a name that leads to the first, in a process of their own.
@@ -246,53 +180,4 @@ fn a_name_that_leads_to_another_server_is_followed_at_once_where_the_first_is_go
         grant(&store, "third").await;
         assert!(has(&servers[0], "third"));
     });
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn no_read_stays_on_a_server_that_the_store_has_left() {
-    let servers = two().await;
-    read_only(&servers[0], true);
-    let store = PostgresStore::builder(&url_of(&servers, "")).connections(2).connect().await.unwrap();
-    let order = key("order");
-    let reads = || join_all((0..64).map(|_| store.get(&order)));
-    let deadline = Instant::now() + PATIENCE;
-    let open = "select count(*) from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid()";
-    while servers[0].sql(open) != "2" {
-        assert!(Instant::now() < deadline, "the store opened no second connection");
-        reads().await;
-    }
-    // One connection finds that the server takes no writes.
-    grant(&store, "order").await;
-    for _ in 0..20 {
-        let found = reads().await;
-        assert!(found.iter().all(|found| found.as_ref().is_ok_and(Option::is_some)));
-    }
-}
-
-/// A walk that stops in the middle, as `idem console` does, and a page of one record, as the cache asks for to read the clock.
-#[tokio::test(flavor = "multi_thread")]
-async fn no_page_is_read_on_a_server_that_the_store_has_left_or_on_an_old_connection() {
-    for limit in [1, 10] {
-        let servers = two().await;
-        let connect = |age| PostgresStore::builder(&url_of(&servers, "")).max_connection_age(age).connect();
-        let store = connect(PATIENCE).await.unwrap();
-        for number in 0..30 {
-            grant(&store, &format!("order {number}")).await;
-        }
-        let list = List::default().with_limit(limit);
-        let page = store.list(&list).await.unwrap();
-        assert_eq!(page.records.len(), limit);
-        read_only(&servers[0], true);
-        grant(&store, "moves the store").await;
-        let page = store.list(&list).await.unwrap();
-        assert_eq!(page.records.len(), 1, "the page is of the server that takes writes");
-        let old = connect(Duration::ZERO).await.unwrap();
-        old.list(&list).await.unwrap();
-        let session = "select coalesce(string_agg(pid::text, ','), '') from pg_stat_activity \
-                       where query like '%octet_length(result)%' and pid <> pg_backend_pid()";
-        let before = servers[1].sql(session);
-        old.list(&list).await.unwrap();
-        let after = servers[1].sql(session);
-        assert!(before.is_empty() || before != after, "the session {before} stays");
-    }
 }

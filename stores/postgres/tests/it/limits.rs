@@ -5,38 +5,20 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use idem_core::transaction::{RecordsIn as _, Taking};
 use idem_postgres::PostgresStore;
+use idem_runtime::Store;
 use idem_runtime::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, OnCrash, Owner, Release, ReleaseCause, State, StoredResult,
     Verdict,
 };
-use idem_runtime::{Key, RecordKey, Scope, Store};
 use idem_test_servers::Postgres;
 use sqlx::{Connection as _, Executor as _, PgConnection};
 
 use crate::outbox_support::{Bed, Broker, Running, wait_for_sql};
 use crate::support::proxy::Proxy;
-use crate::support::{builder, new_table};
+use crate::support::*;
 
-const HOUR: Duration = Duration::from_secs(3_600);
 /// Longer than many operations at once take on a busy machine.
 const MINUTE: Duration = Duration::from_secs(60);
-
-fn key(name: &str) -> RecordKey {
-    RecordKey::new(Scope::new("limits").unwrap(), Key::new(name).unwrap())
-}
-
-async fn claim(store: &PostgresStore, name: &str) -> Result<ClaimAnswer, idem_runtime::StoreError> {
-    store.claim(&key(name), &Claim::new(Owner::random(), HOUR, HOUR)).await
-}
-
-async fn record(store: &PostgresStore, name: &str, result: Vec<u8>) {
-    let owner = Owner::random();
-    let answer = store.claim(&key(name), &Claim::new(owner, HOUR, HOUR)).await.unwrap();
-    let ClaimAnswer::Granted(grant) = answer else { panic!("{answer:?}") };
-    let result = StoredResult::Value(result.into());
-    let request = Complete::new(owner, grant.fence, Verdict::Completed, result, HOUR);
-    assert_eq!(store.complete(&key(name), &request).await.unwrap(), CompleteAnswer::Done);
-}
 
 /// Bytes that do not compress.
 fn noise(count: usize) -> Vec<u8> {
@@ -74,7 +56,7 @@ async fn many_claims_at_once_leave_other_programs_the_servers_table_of_locks() {
     }
     count_locks(&server, &table);
     let claims = stores.iter().enumerate().flat_map(|(process, store)| {
-        (0..600).map(move |number| async move { claim(store, &format!("{process}/{number}")).await })
+        (0..600).map(move |number| async move { claimed(store, &format!("{process}/{number}")).await })
     });
     for answer in join_all(claims).await {
         assert!(matches!(answer, Ok(ClaimAnswer::Granted(_))), "{answer:?}");
@@ -100,20 +82,20 @@ async fn a_claim_finds_the_key_of_a_transaction_and_takes_few_locks_at_a_time() 
     let again = Claim::new(Owner::random(), HOUR, HOUR);
     let taking = store.take(&mut *tx, &key("released"), &again).await.unwrap();
     assert!(matches!(taking, Taking::Taken(_)), "{taking:?}");
-    let answer = claim(&open().await.unwrap(), "released").await.unwrap();
+    let answer = claimed(&open().await.unwrap(), "released").await.unwrap();
     assert!(matches!(answer, ClaimAnswer::Busy { .. }), "{answer:?}");
     let record = store.get(&key("released")).await.unwrap().unwrap();
     assert_eq!(record.state, State::Released, "and leaves the record as it was");
     // A process that knows of no transaction yet.
     let stranger = open().await.unwrap();
-    let answer = claim(&stranger, "taken").await.unwrap();
+    let answer = claimed(&stranger, "taken").await.unwrap();
     assert!(matches!(answer, ClaimAnswer::Busy { .. }), "{answer:?}");
     // Another process, with many claims in one batch.
     count_locks(&server, &table);
     let claims = (0..300).map(|number| {
         let (other, name) =
             (&other, if number == 150 { "taken".to_owned() } else { format!("order {number}") });
-        async move { claim(other, &name).await.unwrap() }
+        async move { claimed(other, &name).await.unwrap() }
     });
     let answers = join_all(claims).await;
     for (number, answer) in answers.into_iter().enumerate() {
@@ -122,7 +104,7 @@ async fn a_claim_finds_the_key_of_a_transaction_and_takes_few_locks_at_a_time() 
     let max_locks: u32 = server.sql("select max(locks) from seen").parse().unwrap();
     assert!((1..=64).contains(&max_locks), "{max_locks} locks at a time");
     tx.rollback().await.unwrap();
-    assert!(matches!(claim(&other, "taken").await.unwrap(), ClaimAnswer::Granted(_)));
+    assert!(matches!(claimed(&other, "taken").await.unwrap(), ClaimAnswer::Granted(_)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -163,7 +145,7 @@ async fn the_fence_of_a_claim_behind_one_that_waited_is_of_the_moment_at_which_i
     let open = || builder.clone().lock_timeout(MINUTE).connect();
     let maker = open().await.unwrap();
     for name in ["first", "second"] {
-        claim(&maker, name).await.unwrap();
+        claimed(&maker, name).await.unwrap();
     }
     let _ = server.sql("create table kept as select * from slow where key = 'first'; delete from slow");
     // Once with the statement for keys that the process knows, and once with that for others.
@@ -172,7 +154,9 @@ async fn the_fence_of_a_claim_behind_one_that_waited_is_of_the_moment_at_which_i
         let mut uncommitted = other.begin().await.unwrap();
         uncommitted.execute("INSERT INTO slow SELECT * FROM kept").await.unwrap();
         let waiting =
-            tokio::spawn(async move { join_all(["first", "second"].map(|name| claim(&store, name))).await });
+            tokio::spawn(
+                async move { join_all(["first", "second"].map(|name| claimed(&store, name))).await },
+            );
         let waits =
             "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%slow%'";
         wait_for_sql(&server, waits, "1").await;
@@ -193,7 +177,7 @@ async fn a_hot_result_travels_once_a_batch() {
     let store = builder(&proxy.url()).connections(1).connect().await.unwrap();
     record(&store, "hot", noise(1 << 20)).await;
     let before = proxy.received();
-    let answers = join_all((0..200).map(|_| claim(&store, "hot"))).await;
+    let answers = join_all((0..200).map(|_| claimed(&store, "hot"))).await;
     assert!(answers.iter().all(|answer| matches!(answer, Ok(ClaimAnswer::Replay(_)))));
     let received = (proxy.received() - before) >> 20;
     assert!(received <= 12, "{received} MiB for 200 replays of one result of 1 MiB");
@@ -216,7 +200,7 @@ async fn large_results_are_read_a_few_at_a_time_and_hold_up_no_other_call_for_lo
     for round in [&fresh, &store] {
         let before = proxy.exchanges();
         let answers =
-            join_all((0..40).map(|number| async move { claim(round, &format!("large {number}")).await }))
+            join_all((0..40).map(|number| async move { claimed(round, &format!("large {number}")).await }))
                 .await;
         assert!(answers.iter().all(|answer| matches!(answer, Ok(ClaimAnswer::Replay(_)))), "{answers:?}");
         // Each result is larger than a statement may carry, so each comes alone.
@@ -272,7 +256,7 @@ async fn a_transaction_records_though_the_expired_record_before_it_was_purged_me
         let recorded = store.record(&mut *tx, &key("job"), &taken, &request).await.unwrap();
         assert_eq!(recorded, CompleteAnswer::Done);
         tx.commit().await.unwrap();
-        assert!(matches!(claim(&store, "job").await.unwrap(), ClaimAnswer::Replay(_)));
+        assert!(matches!(claimed(&store, "job").await.unwrap(), ClaimAnswer::Replay(_)));
         let _ = server.sql("delete from daily");
     }
 }

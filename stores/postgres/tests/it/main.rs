@@ -16,4 +16,6 @@ mod limits;
 mod outbox_support;
 mod poolers;
 mod purge;
+#[path = "../../../kit/tests/sql_servers/mod.rs"]
+mod sql_servers;
 mod support;

@@ -6,16 +6,15 @@ use idem_macros::idempotent;
 use idem_outbox::{Outbox, Relay};
 use idem_postgres::PostgresStore;
 use idem_runtime::Store as _;
-use idem_runtime::protocol::ClaimAnswer;
 use idem_test_servers::{PgBouncer, Postgres};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPoolOptions, PgRow};
 use sqlx::{
     AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, PgPool, Row as _, Transaction,
 };
 
-use crate::connections::{claim, complete, grant};
 use crate::outbox_support::{Broker, Running, Then};
 use crate::support::proxy::Proxy;
+use crate::support::{grant, record, replayed};
 
 /// How many sessions the pooler has on the server.
 const SESSIONS: usize = 3;
@@ -93,9 +92,8 @@ async fn works_through(settings: &str) {
     let store = PostgresStore::builder(&pooler.url()).connections(1).connect().await.unwrap();
     for number in 0..10 {
         let name = format!("order {number}");
-        let held = grant(&store, &name).await;
-        complete(&store, &name, held).await;
-        assert!(matches!(claim(&store, &name).await, Ok(ClaimAnswer::Replay(_))));
+        record(&store, &name, "done").await;
+        assert!(replayed(&store, &name).await.is_some());
     }
     assert_eq!(store.purge(10).await.unwrap(), 0);
     drop(store);
@@ -150,7 +148,7 @@ async fn a_pooler_that_comes_in_front_of_a_running_process_is_found_out() {
     // Which session of the pooler a statement gets changes from call to call.
     let calls = (0..100).map(|number| {
         let (store, name) = (&store, format!("order {number}"));
-        async move { complete(store, &name, grant(store, &name).await).await }
+        async move { record(store, &name, "done").await }
     });
     futures_util::future::join_all(calls).await;
     let log = server.server().log();
@@ -215,22 +213,4 @@ async fn a_users_own_pool_of_sqlx_goes_through_a_pooler_as_the_page_says() {
         pool.close().await;
     }
     assert_eq!(differences(&direct, &others_find(&pooler.url()).await), [""; 0]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn statements_that_sqlx_names_meet_those_of_another_client_though_it_caches_none() {
-    let server = Postgres::start();
-    let pooler = PgBouncer::start(&server, "transaction", "default_pool_size=1");
-    let options = pooler.url().parse::<PgConnectOptions>().unwrap();
-    let options = options.extra_float_digits(None).statement_cache_capacity(0);
-    let named = async || {
-        let mut client = options.connect().await?;
-        let mut tx = client.begin().await?;
-        sqlx::query("SELECT $1").bind(1_i64).execute(&mut *tx).await?;
-        tx.commit().await
-    };
-    named().await.unwrap();
-    let error = named().await.unwrap_err();
-    let code = error.as_database_error().and_then(|error| error.code().map(|code| code.into_owned()));
-    assert_eq!(code.as_deref(), Some("42P05"), "{error}");
 }

@@ -3,13 +3,11 @@
 use std::time::{Duration, Instant};
 
 use idem_postgres::PostgresStore;
+use idem_runtime::Store;
 use idem_runtime::protocol::{Claim, ClaimAnswer, Complete, OnCrash, Owner, Renew, StoredResult, Verdict};
-use idem_runtime::{Key, RecordKey, Scope, Store};
 use idem_test_servers::{Postgres, until};
 
-fn key(name: &str) -> RecordKey {
-    RecordKey::new(Scope::new("purge").unwrap(), Key::new(name).unwrap())
-}
+use crate::support::{key, purged_by_three, run};
 
 fn claim() -> Claim {
     let (lease, ttl) = (Duration::from_secs(60), Duration::from_secs(60));
@@ -39,10 +37,6 @@ async fn filled(server: &Postgres, count: usize) -> PostgresStore {
     store
 }
 
-fn run(server: &Postgres, statement: &str) {
-    let _ = server.sql(statement);
-}
-
 fn left(server: &Postgres) -> (usize, usize) {
     let count = |of: &str| server.sql(&format!("select count(*) from purged where {of}")).parse().unwrap();
     (count("expires_at < created_at"), count("expires_at is null or expires_at > created_at"))
@@ -54,30 +48,9 @@ async fn several_purges_at_once_delete_each_expired_record_once_and_no_live_one(
     let store = filled(&server, count).await;
     let live = left(&server).1;
     let begin = Instant::now();
-    let purging: Vec<_> = (0..3)
-        .map(|_| {
-            let store = store.clone();
-            tokio::spawn(async move {
-                let mut purged = 0;
-                loop {
-                    match store.purge(7_000).await.unwrap() {
-                        0 => return purged,
-                        some => purged += some,
-                    }
-                }
-            })
-        })
-        .collect();
-    let mut purged = 0;
-    for each in purging {
-        purged += each.await.unwrap();
-    }
+    let purged = purged_by_three(&store, 7_000).await;
     println!("{purged} of {count} in {:?}", begin.elapsed());
     assert_eq!((purged, left(&server)), (count / 2, (0, live)));
-    let highest = server.sql("select max(fence) from purged").parse::<u64>().unwrap();
-    let ClaimAnswer::Granted(grant) = store.claim(&key("order 2"), &claim()).await.unwrap() else { panic!() };
-    assert_eq!(grant.attempt, 1);
-    assert!(grant.fence.get() > highest, "a fence rises after its record is gone: {grant:?}, {highest}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

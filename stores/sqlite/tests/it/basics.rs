@@ -2,35 +2,11 @@
 
 use crate::support;
 
-use idem_runtime::protocol::{CompleteAnswer, Fence, Owner, ReleaseCause, State};
+use idem_runtime::protocol::{Fence, Owner, ReleaseCause};
 use idem_runtime::{Store, StoreErrorKind};
 use idem_sqlite::SqliteStore;
 
 use support::*;
-
-#[tokio::test]
-async fn a_completed_key_replays_its_bytes_after_the_file_is_opened_again() {
-    let folder = folder();
-    let path = folder.path().join("idem.db");
-    let key = key("a");
-    let store = SqliteStore::open(&path).unwrap();
-    let (owner, grant) = granted(&store, &key).await;
-    assert_eq!(grant.attempt, 1);
-    assert!(!grant.recovered);
-    let bytes = b"{\"receipt\":\0\xff}".as_slice();
-    assert_eq!(
-        store.complete(&key, &completion(owner, grant.fence, bytes)).await.unwrap(),
-        CompleteAnswer::Done
-    );
-    let before = store.get(&key).await.unwrap().unwrap();
-    assert_eq!(before.state, State::Completed);
-    drop(store);
-
-    assert!(!path.with_file_name("idem.db-wal").exists(), "the last one to leave tidies up");
-    let store = SqliteStore::open(&path).unwrap();
-    assert_eq!(store.get(&key).await.unwrap().unwrap(), before);
-    assert_eq!(replayed(&store, &key).await, bytes);
-}
 
 #[tokio::test]
 async fn debug_shows_the_path_and_nothing_else() {

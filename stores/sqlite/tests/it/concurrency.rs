@@ -123,29 +123,6 @@ async fn what_was_asked_is_done_before_the_last_handle_is_gone() {
 }
 
 #[test]
-fn a_runtime_that_ends_with_operations_under_way_takes_nothing_with_it() {
-    let folder = folder();
-    let path = folder.path().join("idem.db");
-    for round in 0..20 {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
-        let store = SqliteStore::open(&path).unwrap();
-        for i in 0..50 {
-            let store = store.clone();
-            runtime.spawn(async move {
-                let key = key(&format!("{round}/{i}"));
-                if let Ok(ClaimAnswer::Granted(_)) = store.claim(&key, &claim_request()).await {
-                    std::future::pending::<()>().await;
-                }
-            });
-        }
-        // The handles are dropped with the tasks, on any thread.
-        drop(store);
-        runtime.shutdown_background();
-    }
-    assert_eq!(integrity(&path), "ok");
-}
-
-#[test]
 fn the_last_handle_may_be_dropped_by_the_thread_that_answers() {
     type Call = Pin<Box<dyn Future<Output = ()> + Send>>;
     /// A task that is dropped instead of run, as by a runtime that has ended.

@@ -13,12 +13,7 @@ fn a_file_that_must_exist_is_not_made() {
     assert_eq!(error.kind(), StoreErrorKind::Configuration);
     assert!(error.to_string().contains("there is no file"), "{error}");
     assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none());
-}
-
-#[test]
-fn an_empty_file_is_not_made_into_a_store() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("idem.db");
+    // Nor is an empty one made into a store.
     std::fs::write(&path, b"").unwrap();
     let error = SqliteStore::builder(&path).must_exist().open().unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Configuration);

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use idem_runtime::Store;
-use idem_runtime::protocol::{OnCrash, ReleaseCause, State};
+use idem_runtime::protocol::{OnCrash, State};
 use idem_sqlite::SqliteStore;
 
 use support::*;
@@ -14,10 +14,6 @@ use support::*;
 fn count(path: &Path, filter: &str) -> i64 {
     let count = format!("SELECT count(*) FROM idem_records WHERE {filter}");
     sqlite(path).query_row(&count, (), |row| row.get(0)).unwrap()
-}
-
-fn change(path: &Path, sql: &str) -> usize {
-    sqlite(path).execute(sql, ()).unwrap()
 }
 
 /// Polls a condition for a bounded time.
@@ -77,72 +73,4 @@ async fn expired_records_leave_by_themselves_while_nothing_is_asked() {
     complete(&store, &key("live"), b"x").await;
     eventually("expired records are gone", || count(&path, "key <> 'live'") == 0).await;
     assert_eq!(replayed(&store, &key("live")).await, b"x");
-}
-
-#[tokio::test]
-async fn expired_records_leave_with_a_stream_of_ever_new_keys() {
-    let folder = folder();
-    let path = folder.path().join("idem.db");
-    let store = SqliteStore::open(&path).unwrap();
-    let short = Duration::from_millis(1);
-    let claims = (0..3_000).map(|i| {
-        let store = store.clone();
-        async move {
-            let request = claim_request().with_lease(short).with_ttl(short);
-            store.claim(&key(&format!("{i}")), &request).await.unwrap();
-        }
-    });
-    futures_util::future::join_all(claims).await;
-    // Now a few operations at a time, with no idle second between them.
-    let mut i = 0;
-    let started = Instant::now();
-    while count(&path, "true") > 100 {
-        assert!(started.elapsed() < Duration::from_secs(20), "{} left", count(&path, "true"));
-        let request = claim_request().with_lease(short).with_ttl(short);
-        store.claim(&key(&format!("more/{i}")), &request).await.unwrap();
-        i += 1;
-    }
-}
-
-#[tokio::test]
-async fn a_fence_rises_after_the_file_is_opened_again_and_over_one_ahead_of_the_clock() {
-    let folder = folder();
-    let path = folder.path().join("idem.db");
-    let store = SqliteStore::open(&path).unwrap();
-    let key = key("a");
-
-    let (_, last) = granted(&store, &key).await;
-    change(&path, "UPDATE idem_records SET expires_at = 1, purge_at = 1");
-    // Unless the store did it by itself meanwhile.
-    store.purge(10).await.unwrap();
-    assert_eq!(count(&path, "true"), 0);
-    drop(store);
-    let store = SqliteStore::open(&path).unwrap();
-    let (_, next) = granted(&store, &key).await;
-    assert!(next.fence > last.fence, "{next:?} after {last:?}");
-
-    // As where the clock was set back since the record was written.
-    let ahead: i64 = 4_000_000_000_000_000;
-    change(&path, &format!("UPDATE idem_records SET fence = {ahead}, expires_at = 1"));
-    let (_, grant) = granted(&store, &key).await;
-    assert_eq!(i64::try_from(grant.fence.get()).unwrap(), ahead + 1);
-}
-
-#[tokio::test]
-async fn a_claim_committed_together_with_a_forget_before_it_has_a_higher_fence() {
-    let folder = folder();
-    let path = folder.path().join("idem.db");
-    let store = SqliteStore::open(&path).unwrap();
-    let key = key("a");
-    let (owner, before) = granted(&store, &key).await;
-    let release = release_request(owner, before.fence, ReleaseCause::Failed);
-    store.release(&key, &release).await.unwrap();
-    let locked = sqlite(&path);
-    locked.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let (forgotten, (_, grant), ()) = tokio::join!(store.forget(&key), granted(&store, &key), async {
-        locked.execute_batch("ROLLBACK").unwrap();
-    });
-    assert!(forgotten.unwrap());
-    assert!(grant.fence > before.fence);
-    assert_eq!(grant.attempt, 1);
 }

@@ -5,9 +5,7 @@ use crate::support;
 use std::path::Path;
 
 use idem_runtime::Store;
-use idem_runtime::protocol::{
-    CompleteAnswer, RecordStepAnswer, ReleaseAnswer, ReleaseCause, RenewAnswer, Resolution, ResolveAnswer,
-};
+use idem_runtime::protocol::{CompleteAnswer, RecordStepAnswer};
 use idem_sqlite::SqliteStore;
 
 use support::*;
@@ -59,59 +57,11 @@ async fn a_step_that_cannot_be_read_is_an_error_that_names_no_value() {
     let (owner, grant) = granted(&store, &key("secret-key")).await;
     let request = recording(owner, grant.fence, 0, "reserve", b"secret-value");
     store.record_step(&key("secret-key"), &request).await.unwrap();
-    for change in ["UPDATE idem_steps SET tombstone = 'none'", "DELETE FROM idem_steps"] {
+    for change in ["UPDATE idem_steps SET step = x'ff'", "DELETE FROM idem_steps"] {
         sqlite(&path).execute(change, ()).unwrap();
         let error = store.get(&key("secret-key")).await.unwrap_err();
         let said = format!("{error} {error:?}");
         assert!(said.contains("step") && !said.contains("secret"), "{said}");
     }
     assert!(store.forget(&key("secret-key")).await.unwrap());
-}
-
-#[tokio::test]
-async fn no_step_is_read_by_what_needs_none() {
-    let folder = folder();
-    let path = folder.path().join("idem.db");
-    let store = SqliteStore::open(&path).unwrap();
-    for end in ["complete", "release", "give up"] {
-        let key = key(end);
-        let (owner, grant) = granted(&store, &key).await;
-        let step = |position| recording(owner, grant.fence, position, "a step", b"value");
-        for position in 0..3 {
-            assert_eq!(store.record_step(&key, &step(position)).await.unwrap(), RecordStepAnswer::Recorded);
-        }
-        // A damaged step shows which operations read it.
-        let damage = "UPDATE idem_steps SET tombstone = 'none' WHERE key = ?1 AND position <> 2";
-        sqlite(&path).execute(damage, [end]).unwrap();
-        assert_eq!(store.renew(&key, &renewal(owner, grant.fence)).await.unwrap(), RenewAnswer::Held);
-        for (position, answer) in
-            [(3, RecordStepAnswer::Recorded), (2, RecordStepAnswer::Recorded), (5, RecordStepAnswer::Lost)]
-        {
-            assert_eq!(store.record_step(&key, &step(position)).await.unwrap(), answer);
-        }
-        let other = recording(owner, grant.fence, 2, "another step", b"value");
-        assert_eq!(store.record_step(&key, &other).await.unwrap(), RecordStepAnswer::Lost);
-        let left = match end {
-            "complete" => {
-                let complete = completion(owner, grant.fence, b"r");
-                assert_eq!(store.complete(&key, &complete).await.unwrap(), CompleteAnswer::Done);
-                assert_eq!(replayed(&store, &key).await, b"r");
-                0
-            }
-            "release" => {
-                let release = release_request(owner, grant.fence, ReleaseCause::Failed);
-                assert_eq!(store.release(&key, &release).await.unwrap(), ReleaseAnswer::Released);
-                4
-            }
-            _ => {
-                let release = release_request(owner, grant.fence, ReleaseCause::Doubtful);
-                assert_eq!(store.release(&key, &release).await.unwrap(), ReleaseAnswer::InDoubt);
-                assert_eq!(store.resolve(&key, &Resolution::Release).await.unwrap(), ResolveAnswer::Resolved);
-                4
-            }
-        };
-        let count = "SELECT count(*) FROM idem_steps WHERE key = ?1";
-        let kept: i64 = sqlite(&path).query_row(count, [end], |row| row.get(0)).unwrap();
-        assert_eq!(kept, left, "{end}");
-    }
 }

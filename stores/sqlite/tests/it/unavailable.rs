@@ -138,27 +138,3 @@ async fn a_purge_that_fails_does_not_stop_anything_else() {
     let count = "SELECT count(*) FROM idem_records WHERE key = 'over'";
     assert_eq!(sqlite(&path).query_row(count, (), |row| row.get::<_, i64>(0)).unwrap(), 0);
 }
-
-#[tokio::test]
-async fn tables_that_vanish_or_refuse_are_errors_in_time() {
-    let folder = folder();
-    let path = folder.path().join("idem.db");
-    let store = impatient(&path);
-    complete(&store, &key("a"), b"x").await;
-    sqlite(&path)
-        .execute_batch("CREATE TRIGGER t BEFORE DELETE ON idem_records BEGIN SELECT raise(ABORT, 'no'); END")
-        .unwrap();
-    let started = Instant::now();
-    assert_eq!(store.forget(&key("a")).await.unwrap_err().kind(), StoreErrorKind::Unavailable);
-    assert_eq!(replayed(&store, &key("a")).await, b"x");
-    sqlite(&path).execute_batch("DROP TABLE idem_steps").unwrap();
-    let (owner, grant) = granted(&store, &key("new")).await;
-    let step = recording(owner, grant.fence, 0, "reserve", b"r-1");
-    let error = store.record_step(&key("new"), &step).await.unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::Unavailable);
-    assert_eq!(replayed(&store, &key("a")).await, b"x");
-    sqlite(&path).execute_batch("DROP TABLE idem_records").unwrap();
-    all_operations_are_unavailable(&store).await;
-    assert_eq!(store.get(&key("a")).await.unwrap_err().kind(), StoreErrorKind::Unavailable);
-    assert!(started.elapsed() < 3 * BOUND);
-}

@@ -6,12 +6,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use idem_mysql::{MySqlStore, MySqlStoreBuilder};
-use idem_runtime::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, Owner, Replay, StoredResult, Verdict,
-};
-use idem_runtime::{Key, RecordKey, Scope, Store as _};
 use idem_test_servers::MariaDb;
 use idem_testing::conformance::{Profile, Subject};
+
+pub(crate) use crate::sql_servers::*;
 
 /// Large enough for the kit's results, small enough for a test of the limit.
 const MAX_RESULT_BYTES: usize = 1 << 20;
@@ -70,44 +68,6 @@ pub(crate) async fn connected(builder: &MySqlStoreBuilder) -> MySqlStore {
 /// The builder of [`store`].
 pub(crate) fn builder(url: &str) -> MySqlStoreBuilder {
     MySqlStore::builder(url).table(new_table())
-}
-
-pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
-
-pub(crate) fn key(name: &str) -> RecordKey {
-    RecordKey::new(Scope::new("mysql").unwrap(), Key::new(name).unwrap())
-}
-
-pub(crate) fn claim(owner: Owner) -> Claim {
-    Claim::new(owner, HOUR, HOUR)
-}
-
-pub(crate) async fn grant(store: &MySqlStore, name: &str) -> (Owner, Grant) {
-    let owner = Owner::random();
-    match store.claim(&key(name), &claim(owner)).await.unwrap() {
-        ClaimAnswer::Granted(grant) => (owner, grant),
-        other => panic!("{other:?}"),
-    }
-}
-
-pub(crate) fn completion((owner, grant): (Owner, Grant), result: impl Into<Vec<u8>>) -> Complete {
-    let result = StoredResult::Value(result.into().into());
-    Complete::new(owner, grant.fence, Verdict::Completed, result, HOUR)
-}
-
-/// Claims and completes.
-pub(crate) async fn record(store: &MySqlStore, name: &str, result: impl Into<Vec<u8>>) {
-    let held = grant(store, name).await;
-    let done = store.complete(&key(name), &completion(held, result)).await.unwrap();
-    assert_eq!(done, CompleteAnswer::Done);
-}
-
-/// The result that a duplicate gets.
-pub(crate) async fn replayed(store: &MySqlStore, name: &str) -> Option<Vec<u8>> {
-    match store.claim(&key(name), &claim(Owner::random())).await.unwrap() {
-        ClaimAnswer::Replay(Replay { result: StoredResult::Value(bytes), .. }) => Some(bytes.to_vec()),
-        _ => None,
-    }
 }
 
 pub(crate) fn run(server: &MariaDb, statement: &str) {

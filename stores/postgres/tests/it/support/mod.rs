@@ -2,13 +2,15 @@
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
-pub(crate) mod calls;
 pub(crate) mod proxy;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use idem_postgres::{PostgresStore, PostgresStoreBuilder};
+use idem_test_servers::Postgres;
 use idem_testing::conformance::{Profile, Subject};
+
+pub(crate) use crate::sql_servers::*;
 
 /// Large enough for the kit's results, small enough for a test of the limit.
 const MAX_RESULT_BYTES: usize = 1 << 20;
@@ -48,4 +50,9 @@ pub(crate) async fn connected(builder: &PostgresStoreBuilder) -> PostgresStore {
 /// The builder of [`store`].
 pub(crate) fn builder(url: &str) -> PostgresStoreBuilder {
     PostgresStore::builder(url).table(new_table())
+}
+
+/// Runs a statement on the server.
+pub(crate) fn run(server: &Postgres, statement: &str) {
+    let _ = server.sql(statement);
 }

@@ -10,20 +10,6 @@ use super::{all_operations_are_unavailable, impatient};
 use crate::support::*;
 
 #[tokio::test]
-async fn a_folder_that_is_removed_is_not_created_again() {
-    let folder = folder();
-    let inner = folder.path().join("inner");
-    fs::create_dir(&inner).unwrap();
-    let store = impatient(&inner.join("idem.db"));
-    complete(&store, &key("a"), b"x").await;
-    fs::remove_dir_all(&inner).unwrap();
-    all_operations_are_unavailable(&store).await;
-    assert_eq!(store.get(&key("a")).await.unwrap_err().kind(), StoreErrorKind::Unavailable);
-    drop(store);
-    assert!(!inner.exists());
-}
-
-#[tokio::test]
 async fn a_folder_that_comes_back_brings_everything_back() {
     let folder = folder();
     let (here, away) = (folder.path().join("here"), folder.path().join("away"));

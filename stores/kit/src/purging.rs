@@ -1,4 +1,5 @@
-//! Purges expired records in the background, in the stores' own runtime: no test pauses its clock, and it outlives the caller's.
+//! Purges expired records in the background, in the stores' own runtime: no test pauses its clock, and it
+//! outlives the caller's.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -18,12 +19,14 @@ const SOONER: u32 = 20;
 
 /// Purges a store from time to time until it is dropped.
 #[derive(Debug)]
-pub(super) struct Purging(AbortHandle);
+pub struct Purging(AbortHandle);
 
 impl Purging {
-    /// Calls `purge` with `target` and a limit about every `every`, at random times, so that the processes of a fleet take turns. Keeps
-    /// `target` only while it purges. The event `purge_failed` reports an error, and the next purge tries again.
-    pub(super) fn start<T, F>(
+    /// Calls `purge` with `target` and a limit about every `every`, at random times, so that the processes of
+    /// a fleet take turns. Keeps `target` only while it purges. The event `purge_failed` reports an error,
+    /// and the next purge tries again.
+    #[must_use]
+    pub fn start<T, F>(
         target: &Arc<T>,
         every: Option<Duration>,
         purge: impl Fn(Arc<T>, usize) -> F + Send + 'static,
@@ -62,7 +65,8 @@ impl Drop for Purging {
     }
 }
 
-/// The time until the next purge: from half of `every` to one and a half, and less if the last purge was not enough.
+/// The time until the next purge: from half of `every` to one and a half, and less if the last purge was not
+/// enough.
 fn pause(every: Duration, is_enough: bool, random: u64) -> Duration {
     let every = if is_enough { every } else { every / SOONER };
     let percent = u32::try_from(50 + random % 100).unwrap_or(100);

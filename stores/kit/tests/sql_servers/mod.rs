@@ -1,0 +1,199 @@
+//! What the tests of stores of SQL servers share: calls by the names of their keys, and what any such store
+//! must withstand. The tests of each store include it.
+
+#![allow(dead_code, reason = "each store uses some of it")]
+
+use std::time::{Duration, Instant};
+
+use idem_core::protocol::{
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, Owner, Replay, StoredResult, Verdict,
+};
+use idem_core::{Key, RecordKey, Scope, Store, StoreErrorKind};
+use idem_test_servers::meter::Meter;
+use idem_test_servers::until;
+
+pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
+/// The operation timeout of stores that wait for its end.
+pub(crate) const TIME: Duration = Duration::from_secs(2);
+/// Less than the default timeout, and as long as a busy machine may stop a thread on top of that one.
+pub(crate) const BOUND: Duration = Duration::from_secs(5);
+/// How long the tests wait for what must come to pass.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) type Held = (Owner, Grant);
+
+pub(crate) fn key(name: &str) -> RecordKey {
+    RecordKey::new(Scope::new("orders").unwrap(), Key::new(name).unwrap())
+}
+
+pub(crate) fn claim(owner: Owner) -> Claim {
+    Claim::new(owner, HOUR, HOUR)
+}
+
+/// The answer to a claim of a new owner.
+pub(crate) async fn claimed(store: &impl Store, name: &str) -> Result<ClaimAnswer, idem_core::StoreError> {
+    store.claim(&key(name), &claim(Owner::random())).await
+}
+
+pub(crate) async fn grant(store: &impl Store, name: &str) -> Held {
+    let owner = Owner::random();
+    match store.claim(&key(name), &claim(owner)).await.unwrap() {
+        ClaimAnswer::Granted(grant) => (owner, grant),
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(crate) fn completion((owner, grant): Held, result: impl Into<Vec<u8>>) -> Complete {
+    let result = StoredResult::Value(result.into().into());
+    Complete::new(owner, grant.fence, Verdict::Completed, result, HOUR)
+}
+
+pub(crate) async fn complete(store: &impl Store, name: &str, held: Held) {
+    let done = store.complete(&key(name), &completion(held, "done")).await.unwrap();
+    assert_eq!(done, CompleteAnswer::Done);
+}
+
+/// Claims and completes.
+pub(crate) async fn record(store: &impl Store, name: &str, result: impl Into<Vec<u8>>) {
+    let held = grant(store, name).await;
+    let done = store.complete(&key(name), &completion(held, result)).await.unwrap();
+    assert_eq!(done, CompleteAnswer::Done);
+}
+
+/// The result that a duplicate gets.
+pub(crate) async fn replayed(store: &impl Store, name: &str) -> Option<Vec<u8>> {
+    match claimed(store, name).await.unwrap() {
+        ClaimAnswer::Replay(Replay { result: StoredResult::Value(bytes), .. }) => Some(bytes.to_vec()),
+        _ => None,
+    }
+}
+
+/// Eight callers claim and complete the same sixty keys, while the server is killed three times, each as soon
+/// as `commits` tells that it has committed something more.
+pub(crate) async fn no_grant_is_given_twice<T>(
+    store: impl Store,
+    server: &mut T,
+    commits: impl Fn(&T) -> String,
+    restart: impl Fn(&mut T),
+) {
+    let callers: Vec<_> = (0..8)
+        .map(|_| {
+            let store = store.clone();
+            tokio::spawn(async move {
+                let mut granted = Vec::new();
+                for number in 0..60 {
+                    let (owner, name) = (Owner::random(), format!("order {number}"));
+                    // The same owner repeats the claim until its outcome is known.
+                    let answer = loop {
+                        match store.claim(&key(&name), &claim(owner)).await {
+                            Ok(answer) => break answer,
+                            Err(error) => assert!(error.is_transient(), "{error}"),
+                        }
+                    };
+                    if let ClaimAnswer::Granted(grant) = answer {
+                        granted.push(name.clone());
+                        let done = completion((owner, grant), "once");
+                        while store.complete(&key(&name), &done).await.is_err() {}
+                    }
+                }
+                granted
+            })
+        })
+        .collect();
+    for _ in 0..3 {
+        let before = commits(server);
+        let is_over = || callers.iter().all(|caller| caller.is_finished());
+        until("it works", || is_over() || commits(server) != before);
+        restart(server);
+    }
+    let mut granted = Vec::new();
+    for caller in callers {
+        granted.extend(caller.await.unwrap());
+    }
+    granted.sort();
+    let count = granted.len();
+    granted.dedup();
+    assert_eq!((granted.len(), count), (60, 60));
+}
+
+/// The server of a store with the operation timeout [`TIME`] stops, which `server` does, and goes on after an
+/// operation's time is over.
+pub(crate) async fn a_hanging_server_leaves_the_outcome_unknown(
+    store: &impl Store,
+    mut server: impl FnMut(bool),
+) {
+    server(false);
+    let (begin, owner) = (Instant::now(), Owner::random());
+    let error = store.claim(&key("order"), &claim(owner)).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::OutcomeUnknown, "{error}");
+    assert!(begin.elapsed() < BOUND, "{:?}", begin.elapsed());
+    server(true);
+    // A repeated claim finds out the outcome, as soon as the server has caught up.
+    let begin = Instant::now();
+    let answer = loop {
+        match store.claim(&key("order"), &claim(owner)).await {
+            Ok(answer) => break answer,
+            Err(error) => assert!(error.is_transient() && begin.elapsed() < PATIENCE, "{error}"),
+        }
+    };
+    assert!(matches!(answer, ClaimAnswer::Granted(_)), "{answer:?}");
+}
+
+/// Purges by three at once, until nothing is left to purge. Returns how many records they have deleted.
+pub(crate) async fn purged_by_three(store: &impl Store, limit: usize) -> usize {
+    let purging = [(); 3].map(|()| {
+        let store = store.clone();
+        tokio::spawn(async move {
+            let mut purged = 0;
+            loop {
+                match store.purge(limit).await.unwrap() {
+                    0 => return purged,
+                    some => purged += some,
+                }
+            }
+        })
+    });
+    let mut purged = 0;
+    for each in purging {
+        purged += each.await.unwrap();
+    }
+    purged
+}
+
+/// Checks that the row of the key `order 4711`, whose `store` remembers nothing of it, is an error that shows
+/// the key's digest alone.
+pub(crate) async fn is_no_record(store: &impl Store, change: &str) {
+    for error in [store.get(&key("order 4711")).await.map(drop), claimed(store, "order 4711").await.map(drop)]
+    {
+        let error = error.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::CorruptRecord, "{change}: {error}");
+        let text = format!("{error:?} {error}");
+        let digest = key("order 4711").digest().to_string();
+        assert!(text.contains(&digest) && !text.contains("order 4711"), "{text}");
+    }
+}
+
+/// Reads the results of these orders, each of which the store claims as a duplicate.
+async fn are_replayed(store: &impl Store, orders: std::ops::Range<u32>) {
+    for number in orders {
+        assert!(replayed(store, &format!("order {number}")).await.is_some(), "{number}");
+    }
+}
+
+/// Checks that a claim, a completion and a replay are one exchange each, through the meter. `other` is a
+/// store of another process.
+pub(crate) async fn each_is_one_exchange(meter: &Meter, store: &impl Store, other: &impl Store) {
+    let before = meter.now();
+    for number in 0..20 {
+        record(store, &format!("order {number}"), "done").await;
+    }
+    let fresh = meter.since(before, 20).round_trips;
+    let before = meter.now();
+    are_replayed(store, 0..20).await;
+    assert_eq!((fresh, meter.since(before, 20).round_trips), (2.0, 1.0));
+    // The other finds out that what it has not seen mostly has a result.
+    are_replayed(other, 0..10).await;
+    let before = meter.now();
+    are_replayed(other, 10..20).await;
+    assert_eq!(meter.since(before, 10).round_trips, 1.0);
+}
