@@ -24,7 +24,7 @@ async fn charge(app: &App, order: &Order) -> Result<Receipt, ChargeError> {
             ::core::file!(),
             ::core::line!(),
             ::core::column!(),
-            __idem::Policy::new().ttl(::core::time::Duration::from_millis(86_400_000)),
+            __idem::Policy::new().ttl(::core::time::Duration::from_millis(86400000)),
         );
         __idem::Operation::at(&SITE, &|| ())
     };

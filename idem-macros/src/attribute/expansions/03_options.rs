@@ -27,7 +27,7 @@ async fn charge(app: &App, id: u64, order: &Order) -> Result<Receipt, ChargeErro
             ::core::line!(),
             ::core::column!(),
             __idem::Policy::new()
-                .wait(::core::time::Duration::from_millis(5_000))
+                .wait(::core::time::Duration::from_millis(5000))
                 .on_crash(__idem::OnCrash::InDoubt)
                 .max_attempts(5),
         );

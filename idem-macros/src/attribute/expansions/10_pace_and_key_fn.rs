@@ -25,12 +25,12 @@ pub async fn charge(store: &Pool, id: u64) -> Result<Receipt, ChargeError> {
             ::core::line!(),
             ::core::column!(),
             __idem::Policy::new()
-                .timeout(::core::time::Duration::from_millis(120_000))
-                .store_timeout(::core::time::Duration::from_millis(2_000))
+                .timeout(::core::time::Duration::from_millis(120000))
+                .store_timeout(::core::time::Duration::from_millis(2000))
                 .retry_after(
-                    ::core::time::Duration::from_millis(1_000),
+                    ::core::time::Duration::from_millis(1000),
                     ::core::option::Option::Some(
-                        ::core::time::Duration::from_millis(300_000),
+                        ::core::time::Duration::from_millis(300000),
                     ),
                 ),
         );
