@@ -111,7 +111,7 @@ mod tests {
     fn a_fault_in_one_option_does_not_hide_the_others() {
         let (options, faults) =
             parse("key =, store app, ttl = 1 2, tll = \"1h\", detach, detach, \"x\", wait = 1 +, lease = x");
-        assert_eq!(faults.len(), 8, "{faults:#?}");
+        assert_eq!(faults.len(), 7, "{faults:#?}");
         assert!(options.detach.is_present() && options.lease.is_some());
         assert!(options.named("key").is_some());
     }
