@@ -128,8 +128,7 @@ pub fn catalogue() -> Catalogue {
                 catalogue.operations.push(registered.operation(inside, is_method));
             }
             What::KeyPart => {
-                let fields =
-                    registered.facts.iter().map(|(name, fact)| ((*name).to_owned(), (*fact).to_owned()));
+                let fields = registered.facts.iter().map(|(name, fact)| format!("{name}: {fact}"));
                 catalogue.key_parts.push(CatalogueKeyPart {
                     path: format!("{}::{}", registered.module, registered.name),
                     fields: fields.collect(),

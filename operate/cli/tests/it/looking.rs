@@ -253,14 +253,14 @@ async fn operations_that_no_catalogue_claims_are_listed() {
         std::fs::write(&file, text).unwrap();
         file.to_str().unwrap().to_owned()
     };
-    let charge = file("shop.catalogue", &format!("operation {SCOPE}\n  path shop::charge\n"));
-    let refund = file("refunds.catalogue", "operation shop.refund\n");
+    let charge = file("shop.catalogue", &format!(r#"{{"operations": [{{"scope": "{SCOPE}"}}]}}"#));
+    let refund = file("refunds.catalogue", r#"{"operations": [{"scope": "shop.refund"}]}"#);
     let unclaimed = shop.idem.run(&["--json", "scopes", "--catalogue", &charge]).ended(0).one();
     assert_eq!(unclaimed, serde_json::json!({ "scope": "shop.refund", "records": 2 }));
     shop.idem.run(&["scopes", "--catalogue", &charge, "--catalogue", &refund]).ended(1);
 
-    let broken = file("broken.catalogue", "operation a\n  tll 3\n");
+    let broken = file("broken.catalogue", r#"{"operations": [{"tll": 3}]}"#);
     let refused = shop.idem.run(&["scopes", "--catalogue", &broken]).ended(2);
-    assert!(refused.err.contains("line 2 is no part of a catalogue"), "{refused:?}");
+    assert!(refused.err.contains("it is no catalogue: unknown field `tll`"), "{refused:?}");
     shop.idem.run(&["scopes", "--catalogue", "nowhere"]).ended(2);
 }
