@@ -198,9 +198,7 @@ macro_rules! refused {
 }
 
 mod refused {
-    use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
-    use std::ffi::{OsStr, OsString};
-    use std::path::{Path, PathBuf};
+    use std::collections::{HashMap, HashSet};
     use std::time::{Duration, Instant, SystemTime};
 
     use super::{Key, KeyBuilder, KeyPart};
@@ -229,11 +227,6 @@ mod refused {
              before the call"
         ):
             [T] Option<T>;
-        IsValue(
-            "this may be an error",
-            "all calls without a value would share one key: take the value out before the call"
-        ):
-            [T, E] Result<T, E>;
         HasFixedLength(
             "a collection has no fixed number of values",
             "two different collections could give the same key: use an identifier of what it stands for"
@@ -241,9 +234,6 @@ mod refused {
             [T] Vec<T>;
             [T] [T];
             [T, const N: usize] [T; N];
-            [T] VecDeque<T>;
-            [T] BTreeSet<T>;
-            [K, V] BTreeMap<K, V>;
             [T, S] HashSet<T, S>;
             [K, V, S] HashMap<K, V, S>;
         IsNoTime(
@@ -254,14 +244,6 @@ mod refused {
             [] Duration;
             [] Instant;
             [] SystemTime;
-        IsText(
-            "this may hold bytes that are no text",
-            "two of them could be shown as the same text: use a string"
-        ):
-            [] Path;
-            [] PathBuf;
-            [] OsStr;
-            [] OsString;
     }
 }
 

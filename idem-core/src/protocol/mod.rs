@@ -65,6 +65,8 @@ mod words;
 #[cfg(test)]
 mod rows;
 
+pub(crate) use build::setters;
+
 pub use apply::{Answer, Request, apply};
 pub use format::ResultFormat;
 pub use record::{
