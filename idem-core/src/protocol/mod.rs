@@ -79,6 +79,5 @@ pub use request::{
 };
 pub use resolve::resolve;
 pub use transition::{
-    Transition, claim, complete, granted, is_endless, is_live, may_settle, record_step, recorded_answer,
-    release, renew,
+    Transition, claim, complete, granted, is_endless, is_live, record_step, recorded_answer, release, renew,
 };

@@ -6,7 +6,7 @@
 use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
 use quote::quote;
 use syn::ext::IdentExt as _;
-use syn::parse::{Parse, ParseStream};
+use syn::parse::{Parse, ParseStream, Parser};
 use syn::visit::{self, Visit};
 use syn::{
     Attribute, FnArg, GenericArgument, PatType, PathArguments, Signature, Token, Type, TypeParamBound,
@@ -158,18 +158,12 @@ impl Body {
 
 /// `#![..]` belongs to the function, so it must stay before the code that is put around the body.
 fn split_inner_attributes(body: TokenStream) -> (TokenStream, TokenStream) {
-    let is =
-        |token: Option<&TokenTree>, c| matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == c);
-    let tokens: Vec<TokenTree> = body.into_iter().collect();
-    let mut end = 0;
-    while is(tokens.get(end), '#')
-        && is(tokens.get(end + 1), '!')
-        && matches!(tokens.get(end + 2), Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Bracket)
-    {
-        end += 3;
+    let split =
+        |input: ParseStream<'_>| Ok((input.call(Attribute::parse_inner)?, input.parse::<TokenStream>()?));
+    match split.parse2(body.clone()) {
+        Ok((attributes, code)) => (quote!(#(#attributes)*), code),
+        Err(_) => (TokenStream::new(), body),
     }
-    let mut tokens = tokens.into_iter();
-    (tokens.by_ref().take(end).collect(), tokens.collect())
 }
 
 /// `.. Box::pin(async move { code })`, taken apart.
