@@ -158,8 +158,9 @@ impl Body {
 
 /// `#![..]` belongs to the function, so it must stay before the code that is put around the body.
 fn split_inner_attributes(body: TokenStream) -> (TokenStream, TokenStream) {
-    let split =
-        |input: ParseStream<'_>| Ok((input.call(Attribute::parse_inner)?, input.parse::<TokenStream>()?));
+    let split = |input: ParseStream<'_>| -> syn::Result<(Vec<Attribute>, TokenStream)> {
+        Ok((input.call(Attribute::parse_inner)?, input.parse()?))
+    };
     match split.parse2(body.clone()) {
         Ok((attributes, code)) => (quote!(#(#attributes)*), code),
         Err(_) => (TokenStream::new(), body),
