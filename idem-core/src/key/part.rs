@@ -46,12 +46,6 @@ pub trait KeyPart {
     /// between two values. A type must always add the same number of values, or its first values must determine the
     /// number, as the variant of an enum does.
     fn render(&self, key: &mut KeyBuilder);
-
-    /// The whole key, if this value is a [`Key`]: it is used as it is, not encoded again.
-    #[doc(hidden)]
-    fn whole_key(&self) -> Option<&Key> {
-        None
-    }
 }
 
 /// Every [`KeyPart`], as the bound of functions. rustc lists the impls of the trait that a function asks for. The only one of
@@ -68,13 +62,7 @@ pub trait AnyPart {
 
 impl<T: KeyPart + ?Sized> AnyPart for T {
     fn add_to(&self, key: &mut KeyBuilder) {
-        match self.whole_key() {
-            Some(whole) if key.text.is_empty() => {
-                key.text.push_str(whole.as_str());
-                key.is_whole = true;
-            }
-            _ => self.render(key),
-        }
+        self.render(key);
     }
 }
 
@@ -128,11 +116,7 @@ impl KeyPart for String {
 /// As a part of another key, a key is encoded like any text. As the only value, it is used as it is.
 impl KeyPart for Key {
     fn render(&self, key: &mut KeyBuilder) {
-        key.value(self.as_str());
-    }
-
-    fn whole_key(&self) -> Option<&Key> {
-        Some(self)
+        key.whole(self.as_str());
     }
 }
 
@@ -141,10 +125,6 @@ macro_rules! pointers {
         impl<T: KeyPart + ?Sized> KeyPart for $ty {
             fn render(&self, key: &mut KeyBuilder) {
                 (**self).render(key);
-            }
-
-            fn whole_key(&self) -> Option<&Key> {
-                (**self).whole_key()
             }
         }
     )*};
@@ -155,10 +135,6 @@ pointers!(&T &mut T Box<T> Arc<T> Rc<T>);
 impl<T: KeyPart + ToOwned + ?Sized> KeyPart for Cow<'_, T> {
     fn render(&self, key: &mut KeyBuilder) {
         (**self).render(key);
-    }
-
-    fn whole_key(&self) -> Option<&Key> {
-        (**self).whole_key()
     }
 }
 
