@@ -5,7 +5,7 @@ use std::fmt;
 use super::{Error, StepError};
 
 macro_rules! kinds {
-    ($($(#[doc = $doc:literal])* $kind:ident = $word:literal for $error:pat;)*) => {
+    ($($(#[doc = $doc:literal])* $kind:ident = $word:literal for $error:pat,)*) => {
         /// What kind of error an [`Error`] is: [`Error::kind`].
         ///
         /// Its name, from [`as_str`](Self::as_str) or `Display`, is stable: metrics and programs may store it.
@@ -58,49 +58,49 @@ macro_rules! kinds {
 
 kinds! {
     /// [`Error::InFlight`].
-    InFlight = "in_flight" for Self::InFlight { .. };
+    InFlight = "in_flight" for Self::InFlight { .. },
     /// [`Error::NotDue`].
-    NotDue = "not_due" for Self::NotDue { .. };
+    NotDue = "not_due" for Self::NotDue { .. },
     /// [`Error::Mismatch`].
-    Mismatch = "mismatch" for Self::Mismatch { .. };
+    Mismatch = "mismatch" for Self::Mismatch { .. },
     /// [`Error::InDoubt`].
-    InDoubt = "in_doubt" for Self::InDoubt { .. };
+    InDoubt = "in_doubt" for Self::InDoubt { .. },
     /// [`Error::Exhausted`].
-    Exhausted = "exhausted" for Self::Exhausted { .. };
+    Exhausted = "exhausted" for Self::Exhausted { .. },
     /// [`Error::LeaseLost`].
-    LeaseLost = "lease_lost" for Self::LeaseLost { .. };
+    LeaseLost = "lease_lost" for Self::LeaseLost { .. },
     /// [`Error::TimedOut`].
-    TimedOut = "timed_out" for Self::TimedOut { .. };
+    TimedOut = "timed_out" for Self::TimedOut { .. },
     /// [`Error::NoTimeLeft`].
-    NoTimeLeft = "no_time_left" for Self::NoTimeLeft { .. };
+    NoTimeLeft = "no_time_left" for Self::NoTimeLeft { .. },
     /// [`Error::ResultNotStored`].
-    ResultNotStored = "result_not_stored" for Self::ResultNotStored { .. };
+    ResultNotStored = "result_not_stored" for Self::ResultNotStored { .. },
     /// [`Error::Undecodable`].
-    Undecodable = "undecodable" for Self::Undecodable { .. };
+    Undecodable = "undecodable" for Self::Undecodable { .. },
     /// [`Error::MissingKey`].
-    MissingKey = "missing_key" for Self::MissingKey { .. };
+    MissingKey = "missing_key" for Self::MissingKey { .. },
     /// [`Error::InvalidKey`].
-    InvalidKey = "invalid_key" for Self::InvalidKey { .. };
+    InvalidKey = "invalid_key" for Self::InvalidKey { .. },
     /// [`Error::Configuration`].
-    Configuration = "configuration" for Self::Configuration { .. };
+    Configuration = "configuration" for Self::Configuration { .. },
     /// [`Error::NotRecorded`].
-    NotRecorded = "not_recorded" for Self::NotRecorded { .. };
+    NotRecorded = "not_recorded" for Self::NotRecorded { .. },
     /// [`Error::Store`].
-    Store = "store" for Self::Store { .. };
+    Store = "store" for Self::Store { .. },
     /// [`StepError::Repeated`].
-    StepRepeated = "step_repeated" for Self::Step { source: StepError::Repeated, .. };
+    StepRepeated = "step_repeated" for Self::Step { source: StepError::Repeated, .. },
     /// [`StepError::Nested`].
-    StepNested = "step_nested" for Self::Step { source: StepError::Nested, .. };
+    StepNested = "step_nested" for Self::Step { source: StepError::Nested, .. },
     /// [`StepError::Unprotected`].
-    StepUnprotected = "step_unprotected" for Self::Step { source: StepError::Unprotected, .. };
+    StepUnprotected = "step_unprotected" for Self::Step { source: StepError::Unprotected, .. },
     /// [`StepError::InputChanged`].
-    StepInputChanged = "step_input_changed" for Self::Step { source: StepError::InputChanged, .. };
+    StepInputChanged = "step_input_changed" for Self::Step { source: StepError::InputChanged, .. },
     /// [`StepError::Undecodable`].
-    StepUndecodable = "step_undecodable" for Self::Step { source: StepError::Undecodable { .. }, .. };
+    StepUndecodable = "step_undecodable" for Self::Step { source: StepError::Undecodable { .. }, .. },
     /// [`StepError::NotStored`].
-    StepNotStored = "step_not_stored" for Self::Step { source: StepError::NotStored(_), .. };
+    StepNotStored = "step_not_stored" for Self::Step { source: StepError::NotStored(_), .. },
     /// [`StepError::Store`].
-    StepStore = "step_store" for Self::Step { source: StepError::Store(_), .. };
+    StepStore = "step_store" for Self::Step { source: StepError::Store(_), .. },
 }
 
 impl fmt::Display for ErrorKind {
