@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::protocol::Timestamp;
+use crate::protocol::{Timestamp, setters};
 
 /// What a store found out about its server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,18 +42,17 @@ pub enum Standing {
     Broken,
 }
 
+setters! {
+    Inspection {
+        with_now now: Option<Timestamp>,
+    }
+}
+
 impl Inspection {
     /// An inspection of this server, without checks yet.
     #[must_use]
     pub fn of(server: impl Into<String>) -> Self {
         Self { server: server.into(), ..Self::default() }
-    }
-
-    /// The same, with the server's clock.
-    #[must_use]
-    pub fn with_now(mut self, now: Option<Timestamp>) -> Self {
-        self.now = now;
-        self
     }
 
     /// Adds a check.

@@ -5,6 +5,7 @@
 use std::fmt;
 
 use crate::key::{RecordKey, Scope};
+use crate::protocol::setters;
 use crate::protocol::{Record, State, StoredResult, Timestamp, Tombstone};
 
 /// Upper limit of the records that one page reads.
@@ -40,35 +41,16 @@ impl Default for List {
     }
 }
 
+setters! {
+    List {
+        with_states states: Vec<State>,
+        with_scope scope: Option<Scope>,
+        with_after after: Option<Cursor>,
+        with_limit limit: usize,
+    }
+}
+
 impl List {
-    /// The same request, for these states only; for any state if the list is empty.
-    #[must_use]
-    pub fn with_states(mut self, states: Vec<State>) -> Self {
-        self.states = states;
-        self
-    }
-
-    /// The same request, for this scope only.
-    #[must_use]
-    pub fn with_scope(mut self, scope: Option<Scope>) -> Self {
-        self.scope = scope;
-        self
-    }
-
-    /// The same request, from where a previous page ended.
-    #[must_use]
-    pub fn with_after(mut self, after: Option<Cursor>) -> Self {
-        self.after = after;
-        self
-    }
-
-    /// The same request, with about this many records to read.
-    #[must_use]
-    pub const fn with_limit(mut self, limit: usize) -> Self {
-        self.limit = limit;
-        self
-    }
-
     /// Whether the request includes records in this state.
     #[must_use]
     pub fn takes(&self, state: State) -> bool {

@@ -6,80 +6,26 @@ use std::fmt::Display;
 
 use proc_macro2::{Span, TokenStream};
 use quote::ToTokens;
-
-/// One fault: its message and its location.
-#[derive(Clone, Debug)]
-pub(crate) enum Fault {
-    /// A fault at these tokens.
-    At(TokenStream, String),
-    /// A fault of the whole attribute.
-    Whole(String),
-    /// A fault that a parser found.
-    Parsed(syn::Error),
-}
-
-impl Fault {
-    /// A fault at all of `tokens`.
-    pub(crate) fn at(tokens: &impl ToTokens, message: impl Display) -> Self {
-        Self::At(tokens.to_token_stream(), message.to_string())
-    }
-
-    pub(crate) fn to_error(&self) -> syn::Error {
-        match self {
-            Self::At(tokens, message) => syn::Error::new_spanned(tokens, message),
-            Self::Whole(message) => syn::Error::new(Span::call_site(), message),
-            Self::Parsed(error) => error.clone(),
-        }
-    }
-}
-
-/// darling's words in the manner of rustc.
-impl From<darling::Error> for Fault {
-    fn from(error: darling::Error) -> Self {
-        let error = syn::Error::from(error);
-        let mut message = error.to_string();
-        for (words, ours) in [
-            ("Unknown field: ", "unknown option "),
-            (". Did you mean ", "\nhelp: did you mean "),
-            (". Available values: ", "\nhelp: the options are "),
-            ("Duplicate field ", "given twice: "),
-            ("Unexpected meta-item format `word`", "missing the value\nhelp: write `= ..` after the name"),
-        ] {
-            message = message.replace(words, ours);
-        }
-        Self::Parsed(syn::Error::new(error.span(), message))
-    }
-}
-
-impl From<syn::Error> for Fault {
-    fn from(error: syn::Error) -> Self {
-        Self::Parsed(error)
-    }
-}
+use syn::Error;
 
 /// The faults found in one use of a macro, reported all together.
 #[derive(Debug, Default)]
-pub(crate) struct Faults(Vec<Fault>);
+pub(crate) struct Faults(Vec<Error>);
 
 impl Faults {
-    /// Adds a fault of which only the location is known.
-    pub(crate) fn push(&mut self, span: Span, message: impl Display) {
-        self.0.push(Fault::Parsed(syn::Error::new(span, message)));
-    }
-
     /// Adds a fault at all of `tokens`.
-    pub(crate) fn push_at(&mut self, tokens: &impl ToTokens, message: impl Display) {
-        self.0.push(Fault::at(tokens, message));
+    pub(crate) fn push(&mut self, tokens: &impl ToTokens, message: impl Display) {
+        self.0.push(Error::new_spanned(tokens, message));
     }
 
     /// Adds a fault of the whole attribute.
     pub(crate) fn push_whole(&mut self, message: impl Display) {
-        self.0.push(Fault::Whole(message.to_string()));
+        self.0.push(Error::new(Span::call_site(), message));
     }
 
-    /// Adds the fault of a result, if it is an error, and returns the value otherwise.
-    pub(crate) fn take<T, F: Into<Fault>>(&mut self, result: Result<T, F>) -> Option<T> {
-        result.map_err(|fault| self.0.push(fault.into())).ok()
+    /// Adds the faults of a result, if it is an error, and returns the value otherwise.
+    pub(crate) fn take<T>(&mut self, result: Result<T, impl IntoIterator<Item = Error>>) -> Option<T> {
+        result.map_err(|faults| self.0.extend(faults)).ok()
     }
 
     /// Whether there are no faults.
@@ -89,30 +35,43 @@ impl Faults {
 
     /// One `compile_error!` for each fault.
     pub(crate) fn to_tokens(&self) -> TokenStream {
-        self.0.iter().map(|fault| fault.to_error().to_compile_error()).collect()
+        self.0.iter().map(Error::to_compile_error).collect()
     }
 
     #[cfg(test)]
     pub(crate) fn messages(&self) -> Vec<String> {
-        self.0.iter().map(|fault| fault.to_error().to_string()).collect()
+        self.0.iter().map(ToString::to_string).collect()
     }
 
-    /// Each fault with its message and the tokens at which it is shown.
+    /// Each fault with its message and the source at which it is shown.
     #[cfg(test)]
     pub(crate) fn shown(&self) -> String {
-        let shown = |fault: &Fault| match fault {
-            Fault::At(tokens, message) => format!("error: {message}\n  --> {tokens}\n"),
-            Fault::Whole(message) => format!("error: {message}\n  --> the attribute\n"),
-            Fault::Parsed(error) => format!("error: {error}\n  --> unknown\n"),
+        let shown = |fault: &Error| {
+            let place = fault.span().source_text().unwrap_or_else(|| "the attribute".to_owned());
+            format!("error: {fault}\n  --> {place}\n")
         };
         self.0.iter().map(shown).collect()
     }
 }
 
-impl<F: Into<Fault>> Extend<F> for Faults {
-    fn extend<I: IntoIterator<Item = F>>(&mut self, faults: I) {
-        self.0.extend(faults.into_iter().map(Into::into));
-    }
+/// darling's faults, in the manner of rustc.
+pub(crate) fn of_darling(faults: darling::Error) -> impl Iterator<Item = Error> {
+    Error::from(faults).into_iter().map(|fault| {
+        let mut message = fault.to_string();
+        for (words, ours) in [
+            ("Unknown field: ", "unknown option "),
+            ("Unknown value: ", "unknown value "),
+            (". Did you mean ", "\nhelp: did you mean "),
+            (". Available values: ", "\nhelp: must be one of "),
+            ("Duplicate field ", "given twice: "),
+            ("Unexpected type ", "expected text in quotes, found "),
+            ("Unexpected meta-item format `word`", "missing the value\nhelp: write `= ..` after the name"),
+            ("Unexpected meta-item format `list`", "missing the value\nhelp: write `= ..` after the name"),
+        ] {
+            message = message.replace(words, ours);
+        }
+        Error::new(fault.span(), message)
+    })
 }
 
 /// The name in `known` that `name` probably means.

@@ -8,7 +8,7 @@ use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::{ItemFn, parse_quote};
 
-use crate::diagnostics::Fault;
+use crate::diagnostics::{Faults, of_darling};
 use crate::runtime_path::RuntimePath;
 
 /// The options of a test.
@@ -21,33 +21,33 @@ struct Options {
 
 /// The test, or the unchanged function with its fault.
 pub(crate) fn expand(attribute: TokenStream, item: &TokenStream) -> TokenStream {
-    match test(attribute, item) {
-        Ok(test) => test,
-        Err(fault) => {
-            let fault = fault.to_error().to_compile_error();
-            quote!(#[allow(dead_code)] #item #fault)
-        }
-    }
+    let mut faults = Faults::default();
+    test(attribute, item, &mut faults).unwrap_or_else(|| {
+        let faults = faults.to_tokens();
+        quote!(#[allow(dead_code)] #item #faults)
+    })
 }
 
-fn test(attribute: TokenStream, item: &TokenStream) -> Result<TokenStream, Fault> {
-    let tools = match Options::from_list(&NestedMeta::parse_meta_list(attribute)?)?.tools {
+fn test(attribute: TokenStream, item: &TokenStream, faults: &mut Faults) -> Option<TokenStream> {
+    let options = faults.take(NestedMeta::parse_meta_list(attribute))?;
+    let tools = match faults.take(Options::from_list(&options).map_err(of_darling))?.tools {
         Some(RuntimePath(path)) => path,
         None => parse_quote!(::idem::testing),
     };
-    let mut function: ItemFn = syn::parse2(item.clone())?;
+    let mut function: ItemFn = faults.take(syn::parse2(item.clone()))?;
     let signature = &function.sig;
     if signature.asyncness.is_none() || signature.inputs.len() != 1 || !signature.generics.params.is_empty() {
-        return Err(Fault::at(
+        faults.push(
             signature,
             "expected a test with one argument\nhelp: write `async fn name(trial: idem::testing::Trial) { .. }`",
-        ));
+        );
+        return None;
     }
     let attributes = std::mem::take(&mut function.attrs);
     let name = &function.sig.ident;
     let text = name.to_string();
     let span = Span::mixed_site();
-    Ok(quote_spanned! {span=>
+    Some(quote_spanned! {span=>
         #(#attributes)*
         #[::core::prelude::v1::test]
         fn #name() {
@@ -101,7 +101,7 @@ mod tests {
                 quote!(
                     async fn once(trial: Trial) {}
                 ),
-                "unknown option `times`\\nhelp: the options are `crate`",
+                "unknown option `times`\\nhelp: must be one of `crate`",
             ),
             (
                 quote!(crate = tools),

@@ -2,80 +2,55 @@
 //!
 //! Owns the white space. Knows nothing about the meaning of the tokens.
 
-use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 /// `tokens` with one space after commas and colons and between words, and no other white space.
 pub(crate) fn source(tokens: impl quote::ToTokens) -> String {
-    let mut text = Text::default();
-    text.add(tokens.to_token_stream());
-    text.shown
+    let mut text = String::new();
+    add(&mut text, tokens.to_token_stream());
+    text.truncate(text.trim_end().len());
+    text
 }
 
-#[derive(Default)]
-struct Text {
-    shown: String,
-    after_word: bool,
-}
-
-impl Text {
-    fn add(&mut self, tokens: TokenStream) {
-        for token in tokens {
-            match token {
-                TokenTree::Group(group) => self.add_group(&group),
-                TokenTree::Punct(punct) => self.add_sign(punct.as_char()),
-                word => self.add_word(&word.to_string()),
+fn add(text: &mut String, tokens: TokenStream) {
+    let mut tokens = tokens.into_iter().peekable();
+    while let Some(token) = tokens.next() {
+        match token {
+            TokenTree::Group(group) => {
+                let (begin, end) = match group.delimiter() {
+                    Delimiter::Parenthesis => ("(", ")"),
+                    Delimiter::Bracket => ("[", "]"),
+                    Delimiter::Brace => ("{", "}"),
+                    Delimiter::None => ("", ""),
+                };
+                text.push_str(begin);
+                let start = text.len();
+                add(text, group.stream());
+                // A tuple of one needs its comma.
+                let is_tuple_of_one = text[start..].matches(',').count() == 1;
+                text.truncate(text.trim_end_matches(if is_tuple_of_one { " " } else { ", " }).len());
+                text.push_str(end);
+            }
+            TokenTree::Punct(punct) => {
+                let sign = punct.as_char();
+                // Whether there is a trailing comma depends on the line breaks.
+                if sign == '>' {
+                    text.truncate(text.trim_end_matches(", ").len());
+                }
+                text.push(sign);
+                let is_path = text.ends_with("::")
+                    || matches!(tokens.peek(), Some(TokenTree::Punct(next)) if next.as_char() == ':');
+                if matches!(sign, ',' | ';') || (sign == ':' && !is_path) {
+                    text.push(' ');
+                }
+            }
+            word => {
+                if text.ends_with(|c: char| c.is_alphanumeric() || matches!(c, '_' | '"')) {
+                    text.push(' ');
+                }
+                text.push_str(&word.to_string());
             }
         }
-    }
-
-    fn add_word(&mut self, word: &str) {
-        if self.after_word || self.shown.ends_with([',', ';']) || self.is_after_colon() {
-            self.shown.push(' ');
-        }
-        self.shown.push_str(word);
-        self.after_word = true;
-    }
-
-    fn add_sign(&mut self, sign: char) {
-        // Whether there is a trailing comma depends on the line breaks.
-        if sign == '>' && self.shown.ends_with(',') {
-            self.shown.pop();
-        } else if self.shown.ends_with([',', ';'])
-            || (self.is_after_colon() && sign != ':')
-            || (self.after_word && sign == '\'')
-        {
-            self.shown.push(' ');
-        }
-        self.shown.push(sign);
-        self.after_word = false;
-    }
-
-    fn add_group(&mut self, group: &Group) {
-        let (begin, end) = match group.delimiter() {
-            Delimiter::Parenthesis => ("(", ")"),
-            Delimiter::Bracket => ("[", "]"),
-            Delimiter::Brace => ("{", "}"),
-            Delimiter::None => return self.add(group.stream()),
-        };
-        if self.shown.ends_with([',', ';']) || self.is_after_colon() {
-            self.shown.push(' ');
-        }
-        self.shown.push_str(begin);
-        let start = self.shown.len();
-        self.after_word = false;
-        self.add(group.stream());
-        // A tuple of one needs its comma.
-        let inside = &self.shown[start..];
-        if inside.ends_with(',') && inside.matches(',').count() > 1 {
-            self.shown.pop();
-        }
-        self.shown.push_str(end);
-        self.after_word = false;
-    }
-
-    /// Whether the last character is the colon before a type.
-    fn is_after_colon(&self) -> bool {
-        self.shown.ends_with(':') && !self.shown.ends_with("::")
     }
 }
 

@@ -3,7 +3,6 @@
 //! Owns [`Error`]. No text here ever holds a key or a result.
 
 mod kind;
-pub(crate) mod make;
 mod step;
 
 use std::fmt;
@@ -65,7 +64,6 @@ impl fmt::Display for CallId {
 pub enum Error {
     /// A call with the same key is in flight.
     #[error("{call} is in flight; {}", in_flight(*.retry_after, *.reentrant))]
-    #[non_exhaustive]
     InFlight {
         /// Which call.
         call: CallId,
@@ -78,7 +76,6 @@ pub enum Error {
     },
     /// The last attempt failed, and the next is not due.
     #[error("{call} failed and is not due for another {retry_after:?}; call again then, or set `wait`")]
-    #[non_exhaustive]
     NotDue {
         /// Which call.
         call: CallId,
@@ -87,7 +84,6 @@ pub enum Error {
     },
     /// The key was used with other arguments.
     #[error("{call} was called with other arguments under the same key; use a new key for a new request")]
-    #[non_exhaustive]
     Mismatch {
         /// Which call.
         call: CallId,
@@ -97,7 +93,6 @@ pub enum Error {
     #[error(
         "{call} is in doubt: a worker went away in the middle of it; find out what it did, then run `idem resolve`"
     )]
-    #[non_exhaustive]
     InDoubt {
         /// Which call.
         call: CallId,
@@ -106,7 +101,6 @@ pub enum Error {
     #[error(
         "{call} used up its {attempts} attempts without a result; remove the cause, then run `idem forget` to allow more"
     )]
-    #[non_exhaustive]
     Exhausted {
         /// Which call.
         call: CallId,
@@ -116,7 +110,6 @@ pub enum Error {
     /// The claim was lost while the body ran, and no result of another call is recorded. The body was dropped, or its
     /// result is not recorded.
     #[error("{call} lost its claim: {loss}")]
-    #[non_exhaustive]
     LeaseLost {
         /// Which call.
         call: CallId,
@@ -128,7 +121,6 @@ pub enum Error {
         "{call} took longer than {after:?} and was stopped; it may have had its effect. Call again to run it as \
          `recovered`, or resolve it where the operation is `in_doubt`"
     )]
-    #[non_exhaustive]
     TimedOut {
         /// Which call.
         call: CallId,
@@ -139,7 +131,6 @@ pub enum Error {
     #[error(
         "{call} has no time left before its deadline; the body did not run, so call again where there is time"
     )]
-    #[non_exhaustive]
     NoTimeLeft {
         /// Which call.
         call: CallId,
@@ -149,7 +140,6 @@ pub enum Error {
         "{call} has run, and its result is not stored ({reason}); it will not run again: look up what it did where it \
          had its effect"
     )]
-    #[non_exhaustive]
     ResultNotStored {
         /// Which call.
         call: CallId,
@@ -161,7 +151,6 @@ pub enum Error {
         "{call} has run, but its recorded result does not decode into the return type ({reason}); it is kept and \
          will not run again: return a type that reads it"
     )]
-    #[non_exhaustive]
     Undecodable {
         /// Which call.
         call: CallId,
@@ -170,14 +159,12 @@ pub enum Error {
     },
     /// The key, or a value in it, is empty. The body did not run.
     #[error("{operation}: {}; give each call a key of its own", KeyError::Missing)]
-    #[non_exhaustive]
     MissingKey {
         /// The scope of the operation.
         operation: Arc<str>,
     },
     /// The key or the scope cannot be used. The body did not run.
     #[error("{operation}: {source}")]
-    #[non_exhaustive]
     InvalidKey {
         /// The scope of the operation.
         operation: Arc<str>,
@@ -186,7 +173,6 @@ pub enum Error {
     },
     /// The operation is set up in a way that cannot work. The body did not run.
     #[error("{operation}: {detail}")]
-    #[non_exhaustive]
     Configuration {
         /// The scope of the operation.
         operation: Arc<str>,
@@ -198,7 +184,6 @@ pub enum Error {
     #[error(
         "{call}: its result cannot be recorded in this transaction: {source}; roll back, begin a new transaction and call again"
     )]
-    #[non_exhaustive]
     NotRecorded {
         /// Which call.
         call: CallId,
@@ -207,7 +192,6 @@ pub enum Error {
     },
     /// A step of the body has no value. The text shows its name, which belongs to the program.
     #[error("{call}, step {step:?}: {source}")]
-    #[non_exhaustive]
     Step {
         /// Which call.
         call: CallId,
@@ -218,7 +202,6 @@ pub enum Error {
     },
     /// The store failed before the body ran.
     #[error("{call}: {source}; the body did not run{}", if source.is_transient() { ", so call again" } else { "" })]
-    #[non_exhaustive]
     Store {
         /// Which call.
         call: CallId,

@@ -51,9 +51,3 @@ pub mod __private {
 pub mod __simulation {
     pub use crate::engine::Process;
 }
-
-/// The functions with which `idem-testing` makes errors. Not a public interface.
-#[doc(hidden)]
-pub mod __errors {
-    pub use crate::error::make::*;
-}

@@ -27,7 +27,6 @@
 use std::time::Duration;
 
 use idem_core::{Key, KeyError, RecordKey, Scope, StoreError};
-use idem_runtime::__errors as make;
 use idem_runtime::{CallId, Error, Loss, NotStored, StepError};
 
 /// A call of `operation` under the key `example`.
@@ -38,85 +37,85 @@ use idem_runtime::{CallId, Error, Loss, NotStored, StepError};
 fn call(operation: &str) -> CallId {
     let scope = Scope::new(operation.to_owned()).expect("the operation is a scope");
     let key = Key::new("example").expect("it is a key");
-    make::call(operation, RecordKey::new(scope, key).digest())
+    CallId::from(&RecordKey::new(scope, key))
 }
 
 /// [`Error::InFlight`]: a call with the same key is in flight, and `retry_after` is left of its lease.
 #[must_use]
 pub fn in_flight(operation: &str, retry_after: Duration) -> Error {
-    make::in_flight(call(operation), retry_after, false)
+    Error::InFlight { call: call(operation), retry_after, reentrant: false }
 }
 
 /// [`Error::InFlight`] of a body that calls itself under its own key.
 #[must_use]
 pub fn reentrant(operation: &str) -> Error {
-    make::in_flight(call(operation), Duration::from_secs(30), true)
+    Error::InFlight { call: call(operation), retry_after: Duration::from_secs(30), reentrant: true }
 }
 
 /// [`Error::NotDue`]: the last attempt failed, and the next is due after `retry_after`.
 #[must_use]
 pub fn not_due(operation: &str, retry_after: Duration) -> Error {
-    make::not_due(call(operation), retry_after)
+    Error::NotDue { call: call(operation), retry_after }
 }
 
 /// [`Error::Mismatch`]: the key was used with other arguments.
 #[must_use]
 pub fn mismatch(operation: &str) -> Error {
-    make::mismatch(call(operation))
+    Error::Mismatch { call: call(operation) }
 }
 
 /// [`Error::InDoubt`]: the key is in doubt.
 #[must_use]
 pub fn in_doubt(operation: &str) -> Error {
-    make::in_doubt(call(operation))
+    Error::InDoubt { call: call(operation) }
 }
 
 /// [`Error::Exhausted`]: all attempts were used without a result.
 #[must_use]
 pub fn exhausted(operation: &str, attempts: u32) -> Error {
-    make::exhausted(call(operation), attempts)
+    Error::Exhausted { call: call(operation), attempts }
 }
 
 /// [`Error::LeaseLost`]: the claim was lost while the body ran.
 #[must_use]
 pub fn lease_lost(operation: &str, loss: Loss) -> Error {
-    make::lease_lost(call(operation), loss)
+    Error::LeaseLost { call: call(operation), loss }
 }
 
 /// [`Error::TimedOut`]: the body took longer than `after`.
 #[must_use]
 pub fn timed_out(operation: &str, after: Duration) -> Error {
-    make::timed_out(call(operation), after)
+    Error::TimedOut { call: call(operation), after }
 }
 
 /// [`Error::NoTimeLeft`]: the deadline of `with_deadline` is over.
 #[must_use]
 pub fn no_time_left(operation: &str) -> Error {
-    make::no_time_left(call(operation))
+    Error::NoTimeLeft { call: call(operation) }
 }
 
 /// [`Error::ResultNotStored`]: the body has run before, and its result is not in the store.
 #[must_use]
 pub fn result_not_stored(operation: &str, reason: NotStored) -> Error {
-    make::result_not_stored(call(operation), reason)
+    Error::ResultNotStored { call: call(operation), reason }
 }
 
 /// [`Error::Undecodable`]: the recorded result does not decode into the return type, for this reason.
 #[must_use]
 pub fn undecodable(operation: &str, reason: &str) -> Error {
-    make::undecodable(call(operation), reason.into())
+    Error::Undecodable { call: call(operation), reason: reason.into() }
 }
 
 /// [`Error::MissingKey`]: the key, or a value in it, is empty.
 #[must_use]
 pub fn missing_key(operation: &str) -> Error {
-    make::key(operation, KeyError::Missing)
+    Error::MissingKey { operation: operation.into() }
 }
 
-/// [`Error::InvalidKey`]: the key cannot be used. [`KeyError::Missing`] makes an [`Error::MissingKey`].
+/// [`Error::InvalidKey`]: the key cannot be used.
 #[must_use]
 pub fn invalid_key(operation: &str, source: KeyError) -> Error {
-    make::key(operation, source)
+    Error::InvalidKey { operation: operation.into(), source }
 }
 
 /// [`Error::Configuration`]: the operation is set up in a way that cannot work.
@@ -128,26 +127,25 @@ pub fn configuration(operation: &str, detail: &str) -> Error {
 /// [`Error::NotRecorded`]: the result could not be recorded in the caller's transaction.
 #[must_use]
 pub fn not_recorded(operation: &str, source: StoreError) -> Error {
-    make::not_recorded(call(operation), source)
+    Error::NotRecorded { call: call(operation), source }
 }
 
-/// [`Error::Step`]: the step of this name has no value. [`step_undecodable`] makes the [`StepError`] that programs
-/// cannot make themselves.
+/// [`Error::Step`]: the step of this name has no value.
 #[must_use]
 pub fn step(operation: &str, step: &str, source: StepError) -> Error {
-    make::step(call(operation), step.into(), source)
+    Error::Step { call: call(operation), step: step.into(), source }
 }
 
 /// [`StepError::Undecodable`], for this reason.
 #[must_use]
 pub fn step_undecodable(reason: &str) -> StepError {
-    make::step_undecodable(reason)
+    StepError::Undecodable { reason: reason.into() }
 }
 
 /// [`Error::Store`]: the store failed before the body ran.
 #[must_use]
 pub fn store(operation: &str, source: StoreError) -> Error {
-    make::store(call(operation), source)
+    Error::Store { call: call(operation), source }
 }
 
 /// One error of each kind, in the order of [`ErrorKind::ALL`](idem_runtime::ErrorKind::ALL).

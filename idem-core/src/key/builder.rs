@@ -38,7 +38,7 @@ pub struct KeyBuilder {
     pub(super) text: String,
     missing: bool,
     /// Whether the text is a whole [`Key`], so that it is used as it is if nothing is added.
-    pub(super) is_whole: bool,
+    is_whole: bool,
 }
 
 impl KeyBuilder {
@@ -70,6 +70,16 @@ impl KeyBuilder {
         self.begin_next();
         self.missing |= text.is_empty();
         self.text.extend(utf8_percent_encode(text, ESCAPED));
+    }
+
+    /// Adds a key: as it is if it is the only value, and as any value beside others.
+    pub(super) fn whole(&mut self, key: &str) {
+        if self.text.is_empty() {
+            self.text.push_str(key);
+            self.is_whole = true;
+        } else {
+            self.value(key);
+        }
     }
 
     /// Adds the separator between two values of one composite part.

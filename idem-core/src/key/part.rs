@@ -45,12 +45,6 @@ pub trait KeyPart {
     /// between two values. A type must always add the same number of values, or its first values must determine the
     /// number, as the variant of an enum does.
     fn render(&self, key: &mut KeyBuilder);
-
-    /// The whole key, if this value is a [`Key`]: it is used as it is, not encoded again.
-    #[doc(hidden)]
-    fn whole_key(&self) -> Option<&Key> {
-        None
-    }
 }
 
 /// Every [`KeyPart`], as the bound of functions. rustc lists the impls of the trait that a function asks for. The only one of
@@ -67,13 +61,7 @@ pub trait AnyPart {
 
 impl<T: KeyPart + ?Sized> AnyPart for T {
     fn add_to(&self, key: &mut KeyBuilder) {
-        match self.whole_key() {
-            Some(whole) if key.text.is_empty() => {
-                key.text.push_str(whole.as_str());
-                key.is_whole = true;
-            }
-            _ => self.render(key),
-        }
+        self.render(key);
     }
 }
 
@@ -123,11 +111,7 @@ impl KeyPart for String {
 /// As a part of another key, a key is encoded like any text. As the only value, it is used as it is.
 impl KeyPart for Key {
     fn render(&self, key: &mut KeyBuilder) {
-        key.value(self.as_str());
-    }
-
-    fn whole_key(&self) -> Option<&Key> {
-        Some(self)
+        key.whole(self.as_str());
     }
 }
 
@@ -136,10 +120,6 @@ macro_rules! pointers {
         impl<T: KeyPart + ?Sized> KeyPart for $ty {
             fn render(&self, key: &mut KeyBuilder) {
                 (**self).render(key);
-            }
-
-            fn whole_key(&self) -> Option<&Key> {
-                (**self).whole_key()
             }
         }
     )*};
@@ -150,10 +130,6 @@ pointers!(&T &mut T Box<T> Arc<T> Rc<T>);
 impl<T: KeyPart + ToOwned + ?Sized> KeyPart for Cow<'_, T> {
     fn render(&self, key: &mut KeyBuilder) {
         (**self).render(key);
-    }
-
-    fn whole_key(&self) -> Option<&Key> {
-        (**self).whole_key()
     }
 }
 
@@ -193,9 +169,7 @@ macro_rules! refused {
 }
 
 mod refused {
-    use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
-    use std::ffi::{OsStr, OsString};
-    use std::path::{Path, PathBuf};
+    use std::collections::{HashMap, HashSet};
     use std::time::{Duration, Instant, SystemTime};
 
     use super::{Key, KeyBuilder, KeyPart};
@@ -224,11 +198,6 @@ mod refused {
              before the call"
         ):
             [T] Option<T>;
-        IsValue(
-            "this may be an error",
-            "all calls without a value would share one key: take the value out before the call"
-        ):
-            [T, E] Result<T, E>;
         HasFixedLength(
             "a collection has no fixed number of values",
             "two different collections could give the same key: use an identifier of what it stands for"
@@ -236,9 +205,6 @@ mod refused {
             [T] Vec<T>;
             [T] [T];
             [T, const N: usize] [T; N];
-            [T] VecDeque<T>;
-            [T] BTreeSet<T>;
-            [K, V] BTreeMap<K, V>;
             [T, S] HashSet<T, S>;
             [K, V, S] HashMap<K, V, S>;
         IsNoTime(
@@ -249,14 +215,6 @@ mod refused {
             [] Duration;
             [] Instant;
             [] SystemTime;
-        IsText(
-            "this may hold bytes that are no text",
-            "two of them could be shown as the same text: use a string"
-        ):
-            [] Path;
-            [] PathBuf;
-            [] OsStr;
-            [] OsString;
     }
 }
 

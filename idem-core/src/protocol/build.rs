@@ -26,6 +26,22 @@ macro_rules! setters {
     )*};
 }
 
+/// Types that are made of all their fields.
+macro_rules! made_of {
+    ($($ty:ident { $($with:ident $field:ident: $value:ty,)* })*) => {
+        $(impl $ty {
+            #[doc = concat!("A `", stringify!($ty), "` with these values, in the order of its fields.")]
+            #[must_use]
+            pub const fn new($($field: $value),*) -> Self {
+                Self { $($field),* }
+            }
+        })*
+        setters! { $($ty { $($with $field: $value,)* })* }
+    };
+}
+
+pub(crate) use setters;
+
 setters! {
     Claim {
         with_owner owner: Owner,
@@ -43,6 +59,32 @@ setters! {
         with_recover_only recover_only: bool,
         with_lease_left lease_left: Duration,
     }
+    Release {
+        with_owner owner: Owner,
+        with_fence fence: Fence,
+        with_cause cause: ReleaseCause,
+        with_retry_after retry_after: Duration,
+    }
+    Record {
+        with_state state: State,
+        with_owner owner: Owner,
+        with_fence fence: Fence,
+        with_attempt attempt: u32,
+        with_recovered recovered: bool,
+        with_on_crash on_crash: OnCrash,
+        with_lease_until lease_until: Timestamp,
+        with_retry_at retry_at: Timestamp,
+        with_ttl ttl: Duration,
+        with_fingerprint fingerprint: Option<Fingerprint>,
+        with_result result: Option<StoredResult>,
+        with_steps steps: Vec<RecordedStep>,
+        with_created_at created_at: Timestamp,
+        with_completed_at completed_at: Option<Timestamp>,
+        with_expires_at expires_at: Option<Timestamp>,
+    }
+}
+
+made_of! {
     Replay {
         with_verdict verdict: Verdict,
         with_result result: StoredResult,
@@ -73,29 +115,6 @@ setters! {
         with_result result: StoredResult,
         with_ttl ttl: Duration,
     }
-    Release {
-        with_owner owner: Owner,
-        with_fence fence: Fence,
-        with_cause cause: ReleaseCause,
-        with_retry_after retry_after: Duration,
-    }
-    Record {
-        with_state state: State,
-        with_owner owner: Owner,
-        with_fence fence: Fence,
-        with_attempt attempt: u32,
-        with_recovered recovered: bool,
-        with_on_crash on_crash: OnCrash,
-        with_lease_until lease_until: Timestamp,
-        with_retry_at retry_at: Timestamp,
-        with_ttl ttl: Duration,
-        with_fingerprint fingerprint: Option<Fingerprint>,
-        with_result result: Option<StoredResult>,
-        with_steps steps: Vec<RecordedStep>,
-        with_created_at created_at: Timestamp,
-        with_completed_at completed_at: Option<Timestamp>,
-        with_expires_at expires_at: Option<Timestamp>,
-    }
 }
 
 impl Claim {
@@ -119,58 +138,6 @@ impl Grant {
     #[must_use]
     pub const fn new(fence: Fence, attempt: u32, recovered: bool, lease_left: Duration) -> Self {
         Self { fence, attempt, recovered, recover_only: false, lease_left }
-    }
-}
-
-impl Replay {
-    /// The replay of this result.
-    #[must_use]
-    pub const fn new(
-        verdict: Verdict,
-        result: StoredResult,
-        attempt: u32,
-        completed_at: Timestamp,
-        expires_at: Option<Timestamp>,
-    ) -> Self {
-        Self { verdict, result, attempt, completed_at, expires_at }
-    }
-}
-
-impl Renew {
-    /// Asks to keep the claim of this owner and fence for `lease` from now.
-    #[must_use]
-    pub const fn new(owner: Owner, fence: Fence, lease: Duration) -> Self {
-        Self { owner, fence, lease }
-    }
-}
-
-impl RecordStep {
-    /// Records `step` after `position` other steps.
-    #[must_use]
-    pub const fn new(owner: Owner, fence: Fence, position: u32, step: RecordedStep) -> Self {
-        Self { owner, fence, position, step }
-    }
-}
-
-impl RecordedStep {
-    /// A step with this name, the fingerprint of its input, and its result.
-    #[must_use]
-    pub const fn new(name: String, input: Option<Fingerprint>, result: StoredResult) -> Self {
-        Self { name, input, result }
-    }
-}
-
-impl Complete {
-    /// Records `result` for `ttl` from now.
-    #[must_use]
-    pub const fn new(
-        owner: Owner,
-        fence: Fence,
-        verdict: Verdict,
-        result: StoredResult,
-        ttl: Duration,
-    ) -> Self {
-        Self { owner, fence, verdict, result, ttl }
     }
 }
 

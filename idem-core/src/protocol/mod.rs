@@ -65,6 +65,8 @@ mod words;
 #[cfg(test)]
 mod rows;
 
+pub(crate) use build::setters;
+
 pub use apply::{Answer, Request, apply};
 pub use format::ResultFormat;
 pub use record::{
@@ -77,6 +79,5 @@ pub use request::{
 };
 pub use resolve::resolve;
 pub use transition::{
-    Transition, claim, complete, granted, is_endless, is_live, may_settle, record_step, recorded_answer,
-    release, renew,
+    Transition, claim, complete, granted, is_endless, is_live, record_step, recorded_answer, release, renew,
 };

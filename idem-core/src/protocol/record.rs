@@ -84,11 +84,7 @@ impl Owner {
 
 impl fmt::Debug for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Owner(")?;
-        for byte in self.0 {
-            write!(f, "{byte:02x}")?;
-        }
-        f.write_str(")")
+        write!(f, "Owner({:032x})", u128::from_be_bytes(self.0))
     }
 }
 

@@ -123,8 +123,7 @@ fn attempts_are_over(record: &Record, request: &Claim) -> bool {
 
 /// Whether this claim may settle a doubt. A claim under [`OnCrash::Rerun`] may not: if it were released unused, the
 /// record would have a lapsed lease instead of the doubt.
-#[must_use]
-pub fn may_settle(request: &Claim) -> bool {
+fn may_settle(request: &Claim) -> bool {
     request.recovers && request.on_crash == OnCrash::InDoubt
 }
 

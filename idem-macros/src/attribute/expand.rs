@@ -29,21 +29,19 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
     let codec = codec(model, &runtime);
     let operation = operation(model, &runtime);
     let store = store(model, &runtime);
-    let key = key(model, &runtime);
+    let key = key(model, &runtime, true);
     let fingerprint = fingerprint(model, &runtime);
     let body = body(model);
     let body = match model.detach() {
         Some(_) => body,
         None => quote_spanned! {Span::mixed_site()=> ::core::pin::pin!(::core::option::Option::Some(#body)) },
     };
-    let call = match &model.transaction {
-        Some(carrier) => within(carrier, &runtime, &body),
-        None => call(model, &runtime),
-    };
-    let body = if model.transaction.is_some() {
-        None
-    } else {
-        Some(quote_spanned! {Span::mixed_site()=> let __idem_body = #body; })
+    let (body, call) = match &model.transaction {
+        Some(carrier) => (None, within(carrier, &runtime, &body)),
+        None => {
+            let body = quote_spanned!(Span::mixed_site()=> let __idem_body = #body;);
+            (Some(body), call(model, &runtime))
+        }
     };
     let detachable = detachable(model, &runtime);
     let registration = registration::expand(model, &runtime);
@@ -93,7 +91,7 @@ fn codec(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     let functions = functions
         .into_iter()
         .filter_map(|(name, function)| function.as_ref().map(|Function(function)| setting(name, function)));
-    let pace = model.options.retry_after.iter().filter_map(|pace| match &**pace {
+    let pace = model.options.retry_after.iter().filter_map(|pace| match pace {
         Pace::By(function) => Some(setting("retry_after", function)),
         _ => None,
     });
@@ -195,9 +193,9 @@ fn operation(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     let lengths = [
         ("ttl", options.ttl.as_ref()),
         ("lease", options.lease.as_ref().map(|Lease(lease)| lease)),
-        ("wait", options.wait.as_deref()),
-        ("timeout", options.timeout.as_deref()),
-        ("store_timeout", options.store_timeout.as_deref()),
+        ("wait", options.wait.as_ref()),
+        ("timeout", options.timeout.as_ref()),
+        ("store_timeout", options.store_timeout.as_ref()),
     ];
     for (name, length) in lengths {
         match length {
@@ -209,18 +207,20 @@ fn operation(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
             None => {}
         }
     }
-    let mut pace = |shortest: Duration, longest: TokenStream| {
-        let shortest = duration(shortest);
-        let pace = quote_spanned!(span=> #runtime::RetryAfter::between(#shortest, #longest));
-        constant.push(field("retry_after", &some(&pace)));
-    };
-    match options.retry_after.as_deref() {
-        Some(Pace::Known(known)) => pace(*known, quote_spanned!(span=> ::core::option::Option::None)),
-        Some(Pace::Backoff(shortest, longest)) => pace(*shortest, some(&duration(*longest))),
+    match &options.retry_after {
+        Some(Pace::Known(shortest, longest)) => {
+            let shortest = duration(*shortest);
+            let longest = match longest.map(duration) {
+                Some(longest) => some(&longest),
+                None => quote_spanned!(span=> ::core::option::Option::None),
+            };
+            let pace = quote_spanned!(span=> #runtime::RetryAfter::between(#shortest, #longest));
+            constant.push(field("retry_after", &some(&pace)));
+        }
         Some(Pace::Computed(value)) => computed.push(setting("retry_after", value)),
         Some(Pace::By(_)) | None => {}
     }
-    match options.on_crash.as_deref() {
+    match options.on_crash {
         Some(OnCrash::Rerun) => constant.push(quote_spanned!(span=> on_crash: #runtime::OnCrash::Rerun)),
         Some(OnCrash::InDoubt) => constant.push(quote_spanned!(span=> on_crash: #runtime::OnCrash::InDoubt)),
         None => {}
@@ -261,15 +261,8 @@ fn some(value: &impl ToTokens) -> TokenStream {
 fn duration(known: Duration) -> TokenStream {
     let span = Span::mixed_site();
     // At most 100 years, so the milliseconds fit a `u64`.
-    let millis = LitInt::new(&grouped(known.as_millis()), span);
+    let millis = LitInt::new(&known.as_millis().to_string(), span);
     quote_spanned!(span=> ::core::time::Duration::from_millis(#millis))
-}
-
-/// Digits in groups of three, so that the expansion is easy to read.
-fn grouped(number: u128) -> String {
-    let digits = number.to_string();
-    let grouped = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
-    grouped.collect::<Vec<_>>().join("_")
 }
 
 /// The operation with its scope and these settings. `runs` is `false` for code that only names records.
@@ -303,28 +296,19 @@ pub(super) fn site(
     }}
 }
 
-fn key(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
-    let missing_key = model.options.missing_key.as_ref().map(|missing| (**missing, missing.span()));
-    key_with(model, runtime, missing_key)
-}
-
-/// The key. `missing_key` is set if a value in the key may be missing.
-pub(super) fn key_with(
-    model: &Model<'_>,
-    runtime: &TokenStream,
-    missing_key: Option<(MissingKey, Span)>,
-) -> TokenStream {
+/// The key. Without a call, a missing value makes the key missing, whatever `missing_key` says for calls.
+pub(super) fn key(model: &Model<'_>, runtime: &TokenStream, in_call: bool) -> TokenStream {
     let pieces = model.key.iter().map(|piece| match piece {
         KeyPiece::Literal(text) => setting("literal", text),
         KeyPiece::Part { tokens, .. } => setting("part", tokens),
     });
-    let Some((missing, place)) = missing_key else {
+    let Some(missing) = &model.options.missing_key else {
         return quote_spanned!(Span::mixed_site()=> #runtime::KeyBuilder::new() #(#pieces)*);
     };
     // At the location of the option, so that rustc reports there if no value of the key can be missing.
-    let end = match missing {
-        MissingKey::Reject => quote_spanned!(beside(place)=> .reject_missing()),
-        MissingKey::Run => quote_spanned!(beside(place)=> .run_missing()),
+    let end = match **missing {
+        MissingKey::Run if in_call => quote_spanned!(beside(missing.span())=> .run_missing()),
+        MissingKey::Run | MissingKey::Reject => quote_spanned!(beside(missing.span())=> .reject_missing()),
     };
     quote_spanned!(Span::mixed_site()=> #runtime::OptionalKey::new() #(#pieces)* #end)
 }

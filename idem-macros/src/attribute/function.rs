@@ -5,8 +5,9 @@
 
 use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
 use quote::quote;
-use syn::parse::{Parse, ParseStream};
-use syn::visit::Visit;
+use syn::ext::IdentExt as _;
+use syn::parse::{Parse, ParseStream, Parser};
+use syn::visit::{self, Visit};
 use syn::{
     Attribute, FnArg, GenericArgument, PatType, PathArguments, Signature, Token, Type, TypeParamBound,
     Visibility,
@@ -55,7 +56,7 @@ impl Function {
     /// The arguments whose types have a name: not `self`, nor `impl Trait`.
     pub(crate) fn named_types(&self) -> impl Iterator<Item = &PatType> {
         self.signature.inputs.iter().filter_map(|input| match input {
-            FnArg::Typed(argument) if !is_opaque(&argument.ty) => Some(argument),
+            FnArg::Typed(argument) if Unnameable::of(&argument.ty).opaque.is_none() => Some(argument),
             FnArg::Typed(_) | FnArg::Receiver(_) => None,
         })
     }
@@ -125,64 +126,22 @@ fn body(input: ParseStream<'_>) -> syn::Result<Group> {
 
 /// Fails for an item that is not a function, with a message that says what to do instead.
 fn require_function(input: ParseStream<'_>) -> syn::Result<()> {
-    let ahead = input.fork();
-    let start = ahead.span();
-    while !ahead.is_empty() && !ahead.peek(Token![fn]) {
-        let qualifies = ahead.peek(Token![const])
-            || ahead.peek(Token![async])
-            || ahead.peek(Token![unsafe])
-            || ahead.peek(Token![extern])
-            || ahead.peek(syn::LitStr);
-        if !qualifies {
-            return Err(syn::Error::new(start, other_item(&ahead.parse()?)));
+    if input.fork().parse::<Signature>().is_ok() {
+        return Ok(());
+    }
+    let ahead = input.fork().call(syn::Ident::parse_any).map(|name| name.to_string());
+    Err(input.error(match ahead.as_deref() {
+        Ok("impl" | "trait") => "`#[idempotent]` goes on an async method: put it on each that needs it, inside",
+        Ok("struct" | "enum" | "union") => {
+            "`#[idempotent]` goes on an `async fn`; for a type that is part of a key there is `#[derive(KeyPart)]`"
         }
-        ahead.parse::<TokenTree>()?;
-    }
-    if ahead.is_empty() { Err(syn::Error::new(start, other_item(&None))) } else { Ok(()) }
-}
-
-/// Whether the attribute is on a closure, a block or another expression.
-pub(crate) fn is_expression(item: &TokenStream) -> bool {
-    let mut tokens = item.clone().into_iter().skip_while({
-        let mut in_attribute = false;
-        move |token| {
-            let sign = matches!(token, TokenTree::Punct(punct) if punct.as_char() == '#');
-            let skipped = sign || in_attribute;
-            in_attribute = sign;
-            skipped
+        _ if input.fork().parse::<syn::Expr>().is_ok() => {
+            "expected an `async fn`, found a closure or a block\nhelp: make a function of it, whose arguments are what \
+             it captures"
         }
-    });
-    let begins = |token: Option<TokenTree>| match token {
-        Some(TokenTree::Punct(punct)) => punct.as_char() == '|',
-        Some(TokenTree::Group(group)) => group.delimiter() == Delimiter::Brace,
-        Some(TokenTree::Ident(ident)) => ident == "move",
-        _ => false,
-    };
-    match tokens.next() {
-        Some(TokenTree::Ident(ident)) if ident == "async" => begins(tokens.next()),
-        first => begins(first),
-    }
+        _ => "`#[idempotent]` goes on an `async fn`",
+    }))
 }
-
-fn other_item(token: &Option<TokenTree>) -> &'static str {
-    match token {
-        Some(TokenTree::Ident(keyword)) => match keyword.to_string().as_str() {
-            "impl" | "trait" => {
-                "`#[idempotent]` goes on an async method: put it on each that needs it, inside"
-            }
-            "struct" | "enum" | "union" => {
-                "`#[idempotent]` goes on an `async fn`; for a type that is part of a key there is `#[derive(KeyPart)]`"
-            }
-            "move" => EXPRESSION,
-            _ => FUNCTION,
-        },
-        Some(TokenTree::Group(_) | TokenTree::Punct(_)) => EXPRESSION,
-        _ => FUNCTION,
-    }
-}
-
-const FUNCTION: &str = "`#[idempotent]` goes on an `async fn`";
-const EXPRESSION: &str = "expected an `async fn`, found a closure or a block\nhelp: make a function of it, whose arguments are what it captures";
 
 impl Body {
     fn split(body: &Group, is_async: bool) -> Self {
@@ -199,18 +158,13 @@ impl Body {
 
 /// `#![..]` belongs to the function, so it must stay before the code that is put around the body.
 fn split_inner_attributes(body: TokenStream) -> (TokenStream, TokenStream) {
-    let is =
-        |token: Option<&TokenTree>, c| matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == c);
-    let tokens: Vec<TokenTree> = body.into_iter().collect();
-    let mut end = 0;
-    while is(tokens.get(end), '#')
-        && is(tokens.get(end + 1), '!')
-        && matches!(tokens.get(end + 2), Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Bracket)
-    {
-        end += 3;
+    let split = |input: ParseStream<'_>| -> syn::Result<(Vec<Attribute>, TokenStream)> {
+        Ok((input.call(Attribute::parse_inner)?, input.parse()?))
+    };
+    match split.parse2(body.clone()) {
+        Ok((attributes, code)) => (quote!(#(#attributes)*), code),
+        Err(_) => (TokenStream::new(), body),
     }
-    let mut tokens = tokens.into_iter();
-    (tokens.by_ref().take(end).collect(), tokens.collect())
 }
 
 /// `.. Box::pin(async move { code })`, taken apart.
@@ -282,17 +236,31 @@ fn argument_of<'t>(ty: &'t Type, name: &str) -> Option<&'t Type> {
     }
 }
 
-/// Whether there is an `impl Trait` in a type.
-fn is_opaque(ty: &Type) -> bool {
-    struct Finder(bool);
+/// Types in another type that the type of a recorded result cannot contain.
+#[derive(Default)]
+pub(crate) struct Unnameable<'t> {
+    pub(crate) opaque: Option<&'t syn::TypeImplTrait>,
+    pub(crate) borrowed: Option<&'t syn::TypeReference>,
+}
 
-    impl<'ast> Visit<'ast> for Finder {
-        fn visit_type_impl_trait(&mut self, _: &'ast syn::TypeImplTrait) {
-            self.0 = true;
-        }
+impl<'t> Unnameable<'t> {
+    pub(crate) fn of(ty: &'t Type) -> Self {
+        let mut found = Self::default();
+        found.visit_type(ty);
+        found
+    }
+}
+
+impl<'ast> Visit<'ast> for Unnameable<'ast> {
+    fn visit_type_impl_trait(&mut self, ty: &'ast syn::TypeImplTrait) {
+        self.opaque.get_or_insert(ty);
     }
 
-    let mut finder = Finder(false);
-    finder.visit_type(ty);
-    finder.0
+    fn visit_type_reference(&mut self, ty: &'ast syn::TypeReference) {
+        self.borrowed.get_or_insert(ty);
+        visit::visit_type_reference(self, ty);
+    }
+
+    // A function pointer's arguments are not part of a value.
+    fn visit_type_fn_ptr(&mut self, _: &'ast syn::TypeFnPtr) {}
 }

@@ -32,7 +32,7 @@ pub(crate) fn expand(attribute: TokenStream, item: &TokenStream) -> TokenStream 
     match model {
         Some(model) if faults.is_empty() => expand::expand(&model),
         // Tokens after an expression would look like a missing `;`.
-        _ if function::is_expression(item) => faults.to_tokens(),
+        _ if syn::parse2::<syn::Expr>(item.clone()).is_ok() => faults.to_tokens(),
         _ => {
             let faults = faults.to_tokens();
             // An argument that only the attribute uses must not be reported as unused.

@@ -9,31 +9,34 @@ use darling::FromMeta;
 use darling::ast::NestedMeta;
 use darling::util::{Flag, SpannedValue};
 use proc_macro2::TokenStream;
-use syn::Meta;
+use syn::{Error, Ident, Meta};
 
-use super::kinds::{Attempts, Function, Lease, Length, MissingKey, Name, OnCrash, Pace, Store, Value};
+use super::kinds::{Attempts, Function, Lease, Length, MissingKey, Name, OnCrash, Pace, Value};
 use super::list::List;
-use crate::diagnostics::{Fault, Faults};
+use crate::diagnostics::{Faults, of_darling};
 use crate::runtime_path::RuntimePath;
+
+/// The options without a value.
+const FLAGS: [&str; 2] = ["fail_open", "detach"];
 
 /// The options of one use.
 #[derive(Debug, Default, FromMeta)]
 pub(crate) struct Options {
     pub(crate) key: Option<Value>,
-    pub(crate) store: Option<Store>,
+    pub(crate) store: Option<Value>,
     pub(crate) ttl: Option<Length>,
     pub(crate) lease: Option<Lease>,
     pub(crate) scope: Option<Name>,
     pub(crate) fingerprint: Option<Value>,
-    pub(crate) wait: Option<SpannedValue<Length>>,
+    pub(crate) wait: Option<Length>,
     pub(crate) terminal: Option<Function>,
-    pub(crate) on_crash: Option<SpannedValue<OnCrash>>,
+    pub(crate) on_crash: Option<OnCrash>,
     pub(crate) recover: Option<Function>,
     pub(crate) max_attempts: Option<Attempts>,
-    pub(crate) timeout: Option<SpannedValue<Length>>,
-    pub(crate) retry_after: Option<SpannedValue<Pace>>,
+    pub(crate) timeout: Option<Length>,
+    pub(crate) retry_after: Option<Pace>,
     pub(crate) record_if: Option<Function>,
-    pub(crate) store_timeout: Option<SpannedValue<Length>>,
+    pub(crate) store_timeout: Option<Length>,
     pub(crate) key_fn: Option<Value>,
     pub(crate) fail_open: Flag,
     pub(crate) detach: Flag,
@@ -43,33 +46,37 @@ pub(crate) struct Options {
     pub(crate) runtime: Option<RuntimePath>,
     /// The names of all options, including those with a fault.
     #[darling(skip)]
-    pub(crate) names: Vec<String>,
+    pub(crate) names: Vec<Ident>,
 }
 
 impl Options {
     /// Reads every option that can be read. darling reads each option alone first, because it returns no option of a list
     /// with a fault.
     pub(crate) fn parse(tokens: TokenStream, faults: &mut Faults) -> Self {
-        let List { mut items, names, .. } = List::parse(tokens, faults);
-        items.retain(|item| match Self::from_list(slice::from_ref(item)) {
-            Ok(_) => true,
-            Err(error) => {
-                faults.extend(error.into_iter().map(|error| fault(item, error)));
-                false
-            }
+        let List { mut items, names } = List::parse(tokens, faults);
+        items.retain(|item| {
+            let option = Self::from_list(slice::from_ref(item));
+            faults.take(option.map_err(|fault| at_value(item, fault))).is_some()
         });
-        let options = faults.take(Self::from_list(&items)).unwrap_or_default();
+        let options = faults.take(Self::from_list(&items).map_err(of_darling)).unwrap_or_default();
         Self { names, ..options }
+    }
+
+    /// Where an option is, if it is there, with a fault or without.
+    pub(crate) fn named(&self, name: &str) -> Option<&Ident> {
+        self.names.iter().find(|written| *written == name)
     }
 }
 
-/// A fault at the whole value; a place of darling's is a single token.
-fn fault(item: &NestedMeta, error: darling::Error) -> Fault {
-    let message = syn::Error::from(error).to_string();
-    match item {
-        NestedMeta::Meta(Meta::NameValue(option)) => Fault::at(&option.value, message),
-        other => Fault::at(other, message),
-    }
+/// darling's faults at the whole value; a place of darling's is a single token.
+fn at_value(item: &NestedMeta, faults: darling::Error) -> impl Iterator<Item = Error> {
+    of_darling(faults).map(move |fault| match item {
+        NestedMeta::Meta(Meta::NameValue(option)) if FLAGS.iter().any(|flag| option.path.is_ident(flag)) => {
+            Error::new_spanned(option, "this option takes no value: write its name alone, or leave it out")
+        }
+        NestedMeta::Meta(Meta::NameValue(option)) => Error::new_spanned(&option.value, fault),
+        _ => fault,
+    })
 }
 
 #[cfg(test)]
@@ -104,9 +111,9 @@ mod tests {
     fn a_fault_in_one_option_does_not_hide_the_others() {
         let (options, faults) =
             parse("key =, store app, ttl = 1 2, tll = \"1h\", detach, detach, \"x\", wait = 1 +, lease = x");
-        assert_eq!(faults.len(), 8, "{faults:#?}");
+        assert_eq!(faults.len(), 7, "{faults:#?}");
         assert!(options.detach.is_present() && options.lease.is_some());
-        assert!(options.names.contains(&"key".to_owned()));
+        assert!(options.named("key").is_some());
     }
 
     #[test]

@@ -44,7 +44,7 @@ fn facts(model: &Model<'_>) -> Vec<(&'static str, String)> {
     facts.extend(model.fingerprint.iter().map(|fingerprint| ("fingerprint", fingerprint.source.clone())));
     facts.extend(model.options.ttl.iter().map(|ttl| ("ttl", length(ttl))));
     facts.extend(model.options.lease.iter().map(|Lease(lease)| ("lease", length(lease))));
-    if model.options.on_crash.as_deref() == Some(&OnCrash::InDoubt) {
+    if model.options.on_crash == Some(OnCrash::InDoubt) {
         facts.push(("on_crash", "in_doubt".into()));
     }
     facts.push(("returns", source(model.returns)));

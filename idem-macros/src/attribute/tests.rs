@@ -1,9 +1,31 @@
 //! Tests of whole expansions, from tokens to tokens.
 
-use proc_macro2::TokenStream;
+use std::path::{Path, PathBuf};
+
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use quote::quote;
 
 use super::expand;
+
+/// The files of a folder of goldens, in order.
+pub(super) fn files(folder: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/attribute").join(folder);
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+/// The options and the item of a use, `#[idempotent(..)] item`.
+pub(super) fn parts(code: &str) -> (TokenStream, TokenStream) {
+    let mut tokens = code.parse::<TokenStream>().unwrap().into_iter().skip(1);
+    let Some(TokenTree::Group(brackets)) = tokens.next() else { panic!("no attribute: {code}") };
+    let attribute = brackets.stream().into_iter().find_map(|token| match token {
+        TokenTree::Group(group) if group.delimiter() == Delimiter::Parenthesis => Some(group.stream()),
+        _ => None,
+    });
+    (attribute.unwrap_or_default(), tokens.collect())
+}
 
 /// The messages of an expansion that failed.
 fn messages(attribute: TokenStream, item: &TokenStream) -> String {

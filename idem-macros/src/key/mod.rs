@@ -12,9 +12,8 @@ use syn::ext::IdentExt;
 use syn::{Expr, ExprLit, Lit, LitStr};
 
 use crate::attribute::Arguments;
-use crate::diagnostics::Fault;
+use crate::diagnostics::Faults;
 use crate::source::source;
-use place::Place;
 use template::Piece;
 
 /// A piece of a key, as it is passed to the builder.
@@ -43,21 +42,26 @@ pub(crate) struct Fingerprinted {
     pub(crate) source: String,
 }
 
-/// The key in `value`, or every fault in it.
-pub(crate) fn key(value: &Expr, arguments: &Arguments) -> Result<Vec<KeyPiece>, Vec<Fault>> {
+/// The key in `value`, unless it has faults.
+pub(crate) fn key(value: &Expr, arguments: &Arguments, faults: &mut Faults) -> Option<Vec<KeyPiece>> {
     if let Expr::Lit(ExprLit { lit: Lit::Str(literal), .. }) = value {
-        return from_text(literal, arguments)
-            .map_err(|faults| faults.into_iter().map(|fault| Fault::at(value, fault)).collect());
+        let key = from_text(literal, arguments);
+        return key.map_err(|messages| messages.iter().for_each(|message| faults.push(value, message))).ok();
     }
     if let Some(message) = expression_fault(value, arguments) {
-        return Err(vec![Fault::at(value, message)]);
+        faults.push(value, message);
+        return None;
     }
     let leaves = expression::leaves(value);
-    let message =
-        "text beside other values is taken as it is\nhelp: write one template, or the place without quotes";
     let texts = leaves.iter().filter(|leaf| is_text_for_place(leaf, arguments));
-    let faults: Vec<Fault> = texts.map(|text| Fault::at(text, message)).collect();
-    if faults.is_empty() { Ok(from_leaves(&leaves)) } else { Err(faults) }
+    let texts: Vec<_> = texts.collect();
+    for text in &texts {
+        faults.push(
+            text,
+            "text beside other values is taken as it is\nhelp: write one template, or the place without quotes",
+        );
+    }
+    texts.is_empty().then(|| from_leaves(&leaves))
 }
 
 /// Whether an expression is text that looks like a place or a template.
@@ -85,11 +89,8 @@ fn from_text(literal: &LitStr, arguments: &Arguments) -> Result<Vec<KeyPiece>, V
         match piece {
             Piece::Text(text) => key.push(KeyPiece::Literal(LitStr::new(&text, literal.span()))),
             Piece::Place(written) => match place::parse(&written, literal.span(), arguments) {
-                Ok(place) => match part(place, arguments) {
-                    Ok(part) => key.push(part),
-                    Err(fault) => faults.push(format!("in `{{{written}}}`: {fault}")),
-                },
-                Err(fault) => faults.push(fault),
+                Ok(part) => key.push(part),
+                Err(fault) => faults.push(format!("in `{{{written}}}`: {fault}")),
             },
         }
     }
@@ -97,24 +98,13 @@ fn from_text(literal: &LitStr, arguments: &Arguments) -> Result<Vec<KeyPiece>, V
 }
 
 fn one_place(text: &str, span: Span, arguments: &Arguments) -> Result<Vec<KeyPiece>, String> {
-    let place = place::parse(text.trim(), span, arguments).map_err(|message| {
-        // A text that is almost a place, such as a call or an index, gets a better message than "constant".
-        let first = text.split(|c: char| !(c.is_alphanumeric() || c == '_')).next();
-        let names_argument = first.is_some_and(|first| arguments.find(first).is_some());
-        if names_argument { message } else { constant(arguments) }
-    })?;
-    let part = part(place, arguments).map_err(|fault| {
+    let part = place::parse(text.trim(), span, arguments).map_err(|fault| {
         format!(
             "a key without `{{..}}` is one place: {fault}. For text with places in it, write {}",
             example(arguments)
         )
     })?;
     Ok(vec![part])
-}
-
-fn part(place: Place, arguments: &Arguments) -> Result<KeyPiece, String> {
-    let tokens = place::by_reference(&place, arguments)?;
-    Ok(KeyPiece::Part { tokens, source: place.source })
 }
 
 /// The elements of a tuple are passed to the builder one by one, so that rustc reports errors at the element. Between
@@ -167,47 +157,42 @@ fn example(arguments: &Arguments) -> String {
     format!("`key = \"{name}/{{{name}}}\"`")
 }
 
-/// The fingerprinted value, or every fault in the option.
-pub(crate) fn fingerprint(value: &Expr, arguments: &Arguments) -> Result<Fingerprinted, Vec<Fault>> {
+/// The fingerprinted value, unless it has faults.
+pub(crate) fn fingerprint(value: &Expr, arguments: &Arguments, faults: &mut Faults) -> Option<Fingerprinted> {
     let parts = expression::leaves(value);
-    let faults: Vec<Fault> = parts.iter().filter_map(|part| fingerprint_fault(part, arguments)).collect();
-    if !faults.is_empty() {
-        return Err(faults);
+    let mut is_good = true;
+    for part in &parts {
+        if let Some(message) = fingerprint_fault(part, arguments) {
+            faults.push(part, message);
+            is_good = false;
+        }
     }
-    let name = arguments.example();
-    if parts.is_empty() {
-        return Err(vec![Fault::at(
-            value,
-            format!(
-                "this fingerprint is empty\nhelp: name what must not change, such as `fingerprint = {name}`"
-            ),
-        )]);
-    }
-    if parts.iter().all(|part| is_constant(part)) {
-        return Err(vec![Fault::at(
+    if is_good && parts.iter().all(|part| is_constant(part)) {
+        let name = arguments.example();
+        faults.push(
             value,
             format!(
                 "this fingerprint is the same for every call\nhelp: name what must not change, such as \
                  `fingerprint = {name}`"
             ),
-        )]);
+        );
+        is_good = false;
     }
-    Ok(Fingerprinted { tokens: expression::by_reference(value), source: source(value) })
+    is_good.then(|| Fingerprinted { tokens: expression::by_reference(value), source: source(value) })
 }
 
-fn fingerprint_fault(part: &Expr, arguments: &Arguments) -> Option<Fault> {
-    let message = match (part, expression::root(part)) {
+fn fingerprint_fault(part: &Expr, arguments: &Arguments) -> Option<String> {
+    match (part, expression::root(part)) {
         (Expr::Closure(_) | Expr::Async(_), _) => {
-            "a fingerprint is a value, not code that runs later: write the expression itself".into()
+            Some("a fingerprint is a value, not code that runs later: write the expression itself".into())
         }
-        (_, Some(root)) if is_known(root, arguments) => return None,
-        (_, Some(root)) => arguments.unknown(&root.unraw().to_string()),
+        (_, Some(root)) if is_known(root, arguments) => None,
+        (_, Some(root)) => Some(arguments.unknown(&root.unraw().to_string())),
         (_, None) if is_text_for_place(part, arguments) => {
-            "text in a fingerprint is taken as it is\nhelp: write the place without quotes".into()
+            Some("text in a fingerprint is taken as it is\nhelp: write the place without quotes".into())
         }
-        (_, None) => return None,
-    };
-    Some(Fault::at(part, message))
+        (_, None) => None,
+    }
 }
 
 /// Whether a place begins with an argument, or with a name that is spelled like a constant.

@@ -1,29 +1,20 @@
 //! Places in text: an argument, then fields and methods without arguments.
 //!
-//! Owns how text becomes such an expression, and the messages for other expressions. `expression` owns which expressions
-//! are places and how they are borrowed. No message has a position, because stable Rust cannot point into a literal.
+//! Owns how text becomes such an expression, and the messages for other text. `expression` owns which expressions are
+//! places and how they are borrowed. No message has a position, because stable Rust cannot point into a literal.
 
 use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
 use syn::Expr;
 use syn::ext::IdentExt;
 
-use super::expression;
+use super::{KeyPiece, expression};
 use crate::attribute::{Arguments, named_at};
 use crate::source::source;
 
-const INSTEAD: &str = "write it in the expression form, without quotes: `key = ..`";
-
-/// A place, and how it is written.
-#[derive(Debug)]
-pub(crate) struct Place {
-    pub(crate) expr: Expr,
-    pub(crate) source: String,
-}
-
 /// The place in `text`, at the location of `literal`; or why there is none.
-pub(crate) fn parse(text: &str, literal: Span, arguments: &Arguments) -> Result<Place, String> {
+pub(crate) fn parse(text: &str, literal: Span, arguments: &Arguments) -> Result<KeyPiece, String> {
     if text.is_empty() {
-        return Err("`{}` names nothing: write an argument, such as `{order.id}`".into());
+        return Err("this names nothing: write an argument, such as `{order.id}`".into());
     }
     // rustc reports an unfinished literal or comment itself, in words about the whole attribute.
     let is_lexed = !text.contains(['"', '\'', '`', '\\', '/']);
@@ -33,9 +24,14 @@ pub(crate) fn parse(text: &str, literal: Span, arguments: &Arguments) -> Result<
     let mut is_root = true;
     let tokens = tokens.into_iter().map(|token| located(token, literal, arguments, &mut is_root));
     let expr: Expr = syn::parse2(tokens.collect()).map_err(|_| unparsed(text))?;
-    match foreign(&expr, text) {
-        Some(message) => Err(message),
-        None => Ok(Place { expr, source }),
+    let root = match (expression::root(&expr), &expr) {
+        (Some(root), _) => root.unraw().to_string(),
+        (None, Expr::Infer(_)) => "_".to_owned(),
+        (None, _) => return Err(no_place(text)),
+    };
+    match arguments.find(&root) {
+        Some(_) => Ok(KeyPiece::Part { tokens: expression::by_reference(&expr), source }),
+        None => Err(arguments.unknown(&root)),
     }
 }
 
@@ -86,47 +82,11 @@ fn unparsed(text: &str) -> String {
     }
 }
 
-/// Why an expression is no place.
-fn foreign(expr: &Expr, text: &str) -> Option<String> {
-    Some(match expr {
-        Expr::Path(path) if path.qself.is_none() && path.path.get_ident().is_some() => return None,
-        Expr::Infer(_) => return None,
-        Expr::Field(field) => return foreign(&field.base, text),
-        Expr::MethodCall(call) if call.args.is_empty() => return foreign(&call.receiver, text),
-        Expr::Paren(paren) => return foreign(&paren.expr, text),
-        Expr::Path(_) => format!("`{text}` is a path, and a key is made of the arguments: name one"),
-        Expr::Lit(_) => {
-            format!("`{text}` is a position, and arguments are named in a key: write the argument's name")
-        }
-        Expr::Await(awaited) => {
-            let base = source(&awaited.base);
-            format!(
-                "a key is made before anything is awaited: await `{base}` at the caller and pass its value"
-            )
-        }
-        Expr::Try(_) => format!("`?` cannot be used in a key: {INSTEAD}"),
-        Expr::Index(_) => format!("`{text}` indexes, which may panic: {INSTEAD}"),
-        Expr::Closure(_) => format!("`{text}` is no place: closures cannot be used in a key"),
-        Expr::Macro(_) => format!("`{text}` is no place: {INSTEAD}"),
-        Expr::Call(call) if call.args.is_empty() => no_place(text),
-        Expr::Call(_) | Expr::MethodCall(_) => format!("`{text}` calls with arguments: {INSTEAD}"),
-        _ => no_place(text),
-    })
-}
-
 fn no_place(text: &str) -> String {
     format!(
-        "`{text}` is no place: write an argument with fields or methods without arguments, such as `order.id`"
+        "`{text}` is no place: write an argument with fields or methods without arguments, such as `order.id`, or any \
+         expression without quotes: `key = ..`"
     )
-}
-
-/// The reference to a place whose root is an argument; or the message for the root.
-pub(crate) fn by_reference(place: &Place, arguments: &Arguments) -> Result<TokenStream, String> {
-    let root = expression::root(&place.expr).map_or_else(|| "_".to_owned(), |root| root.unraw().to_string());
-    match arguments.find(&root) {
-        Some(_) => Ok(expression::by_reference(&place.expr)),
-        None => Err(arguments.unknown(&root)),
-    }
 }
 
 #[cfg(test)]
@@ -137,9 +97,15 @@ mod tests {
         Arguments::of(&syn::parse_str("async fn f(&self, order: &Order, r#type: u8)").unwrap(), None)
     }
 
+    fn part(text: &str) -> (String, String) {
+        match parse(text, Span::call_site(), &arguments()).unwrap() {
+            KeyPiece::Part { tokens, source } => (tokens.to_string().replace(' ', ""), source),
+            KeyPiece::Literal(_) => panic!("{text} is text"),
+        }
+    }
+
     fn tokens(text: &str) -> String {
-        let place = parse(text, Span::call_site(), &arguments()).unwrap();
-        by_reference(&place, &arguments()).unwrap().to_string().replace(' ', "")
+        part(text).0
     }
 
     #[test]
@@ -158,44 +124,51 @@ mod tests {
 
     #[test]
     fn the_source_of_a_place_does_not_depend_on_its_spelling() {
-        let source = |text: &str| parse(text, Span::call_site(), &arguments()).unwrap().source;
+        let source = |text: &str| part(text).1;
         assert_eq!(source(" order . lines().first ( ).0.1 "), "order.lines().first().0.1");
         assert_eq!(source("r#type"), source("type"));
         assert_eq!(source("order.match"), "order.match");
     }
 
     #[test]
-    fn what_is_no_place_is_refused_with_its_own_words() {
+    fn what_is_no_place_is_refused_with_what_to_write() {
         for (text, words) in [
             ("", "names nothing"),
-            ("0", "position"),
             ("order:?", "write `{order}`"),
             ("order : >8", "write `{order}`"),
-            ("order.await", "await `order`"),
-            ("order.load().await.id", "await `order.load()`"),
-            ("order?", "`?`"),
-            ("order[0]", "indexes"),
-            ("order.get(1)", "calls with arguments"),
-            ("f(order)", "calls with arguments"),
-            ("Order::id", "path"),
-            ("|o| o.id", "closures"),
-            ("format!()", "no place"),
-            ("order id", "no place"),
-            ("order..id", "no place"),
-            ("order.", "no place"),
-            (".order", "no place"),
-            ("order + 1", "no place"),
-            ("*order", "no place"),
-            ("&order", "no place"),
-            ("order.id)", "no place"),
-            ("order.(id", "no place"),
-            ("order.'id", "no place"),
-            ("\"order", "no place"),
-            ("order /* id", "no place"),
-            ("order()", "no place"),
+            ("odrer", "did you mean"),
         ] {
             let message = parse(text, Span::call_site(), &arguments()).unwrap_err();
             assert!(message.contains(words), "{text:?}: {message}");
+        }
+        for text in [
+            "0",
+            "order.await",
+            "order.load().await.id",
+            "order?",
+            "order[0]",
+            "order.get(1)",
+            "f(order)",
+            "Order::id",
+            "|o| o.id",
+            "format!()",
+            "order id",
+            "order..id",
+            "order.",
+            ".order",
+            "order + 1",
+            "*order",
+            "&order",
+            "order.id)",
+            "order.(id",
+            "order.'id",
+            "\"order",
+            "order /* id",
+            "order()",
+            "{ order }",
+        ] {
+            let message = parse(text, Span::call_site(), &arguments()).unwrap_err();
+            assert!(message.contains("is no place: write an argument"), "{text:?}: {message}");
         }
     }
 }

@@ -1,30 +1,21 @@
 //! The catalogue: what identifies the records of each annotated function, as data and as text.
 //!
-//! Owns the data and its order. `text` owns the file, `registry` how functions get in. `idem-testing` decides what a
-//! difference means for records.
+//! Owns the data, its order and its text, which is JSON. `registry` owns how functions get in. `idem-testing` decides what
+//! a difference means for records.
 
-// The targets that `linkme` knows.
+// The targets that `linkme` does not know have `gathered.rs`.
 #[cfg(feature = "catalogue")]
 #[cfg_attr(
-    any(
-        target_os = "linux",
-        target_os = "android",
-        target_os = "macos",
-        target_os = "ios",
-        target_os = "tvos",
-        target_os = "windows",
-        target_os = "freebsd",
-        target_os = "openbsd",
-        target_os = "illumos"
-    ),
+    not(any(target_family = "wasm", target_os = "dragonfly", target_os = "netbsd", target_os = "solaris")),
     path = "linked.rs"
 )]
 mod gathered;
 #[cfg(feature = "catalogue")]
 mod registry;
-mod text;
 
 use std::fmt;
+
+use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "catalogue")]
 pub use gathered::IDEM_REGISTERED_1;
@@ -34,26 +25,28 @@ pub use registry::{Registered, catalogue};
 /// The annotated functions and `#[derive(KeyPart)]` types of a program, with what identifies their records.
 ///
 /// `catalogue()` returns the catalogue of this program, [`parse`](Self::parse) reads a committed one, and `Display`
-/// writes one. The order is stable: operations by scope and path, key parts by path.
+/// writes one, as JSON. The order is stable: operations by scope and path, key parts by path.
 ///
 /// ```
 /// # use idem_runtime as idem;
 /// use idem::Catalogue;
 ///
-/// let text = "operation payments.charge\n  path shop::charge\n  key order/{order.id}\n";
+/// let text = r#"{"operations": [{"scope": "payments.charge", "path": "shop::charge", "key": "order/{order.id}"}]}"#;
 /// let catalogue = Catalogue::parse(text)?;
 /// assert_eq!(catalogue.operations()[0].key, "order/{order.id}");
 /// assert_eq!(Catalogue::parse(&catalogue.to_string())?, catalogue);
 /// # Ok::<(), idem::CatalogueError>(())
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Catalogue {
     operations: Vec<CatalogueOperation>,
     key_parts: Vec<CatalogueKeyPart>,
 }
 
 /// What identifies the records of one annotated function. All texts are as in the source, except for white space.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct CatalogueOperation {
     /// The scope of its records, or `None` if every call is refused until the attribute has a `scope`.
@@ -79,13 +72,14 @@ pub struct CatalogueOperation {
 }
 
 /// What determines how a `#[derive(KeyPart)]` type is rendered.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct CatalogueKeyPart {
     /// Module and type.
     pub path: String,
-    /// The fields with their types, or the variants with their renderings, in order.
-    pub fields: Vec<(String, String)>,
+    /// The fields with their types, or the variants with their renderings, in order: `item: String`.
+    pub fields: Vec<String>,
 }
 
 impl Catalogue {
@@ -93,9 +87,9 @@ impl Catalogue {
     ///
     /// # Errors
     ///
-    /// The first line that is not part of a catalogue.
+    /// If the text is no catalogue: the reason, with its line.
     pub fn parse(text: &str) -> Result<Self, CatalogueError> {
-        text::parse(text).map(Self::sorted)
+        serde_json::from_str(text).map(Self::sorted).map_err(|error| CatalogueError(error.to_string()))
     }
 
     /// The operations, by scope and path.
@@ -129,14 +123,11 @@ impl Catalogue {
 
 impl fmt::Display for Catalogue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        text::write(self, f)
+        writeln!(f, "{}", serde_json::to_string_pretty(self).map_err(|_| fmt::Error)?)
     }
 }
 
-/// A line of a file that is not part of a catalogue.
+/// Why a text is no catalogue.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line} is no part of a catalogue: {text}")]
-pub struct CatalogueError {
-    line: usize,
-    text: String,
-}
+#[error("it is no catalogue: {0}")]
+pub struct CatalogueError(String);

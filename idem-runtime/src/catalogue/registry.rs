@@ -17,17 +17,11 @@ const ATTRIBUTE: &str = "1";
 /// A function or a type, as the macro saw it.
 #[derive(Debug)]
 pub struct Registered {
-    what: What,
     module: &'static str,
     name: &'static str,
+    /// For a function, the compiler's name of a type in its body, and whether it has a `self`.
+    function: Option<(fn() -> &'static str, bool)>,
     facts: Facts,
-}
-
-#[derive(Debug)]
-enum What {
-    /// The compiler's name of a type in the function's body, and whether the function has a `self`.
-    Operation(fn() -> &'static str, bool),
-    KeyPart,
 }
 
 /// Names of facts, with their texts.
@@ -42,7 +36,7 @@ impl Registered {
         inside: fn() -> &'static str,
         facts: Facts,
     ) -> Self {
-        Self { what: What::Operation(inside, false), module, name, facts }
+        Self { module, name, function: Some((inside, false)), facts }
     }
 
     /// As [`function`](Self::function), for a function with `self`.
@@ -53,13 +47,13 @@ impl Registered {
         inside: fn() -> &'static str,
         facts: Facts,
     ) -> Self {
-        Self { what: What::Operation(inside, true), module, name, facts }
+        Self { module, name, function: Some((inside, true)), facts }
     }
 
     /// A type.
     #[must_use]
     pub const fn key_part(module: &'static str, name: &'static str, facts: Facts) -> Self {
-        Self { what: What::KeyPart, module, name, facts }
+        Self { module, name, function: None, facts }
     }
 
     fn fact(&self, name: &str) -> Option<String> {
@@ -73,16 +67,12 @@ impl Registered {
             let given = self.fact(option).unwrap_or_else(|| default.as_millis().to_string());
             given.parse().map_or(given, words)
         };
+        let arguments = self.facts.iter().filter(|(name, _)| *name == "argument");
         CatalogueOperation {
             scope: self.fact("scope").or(default),
             path,
             key: self.fact("key").unwrap_or_default(),
-            arguments: self
-                .facts
-                .iter()
-                .filter(|fact| fact.0 == "argument")
-                .map(|fact| fact.1.to_owned())
-                .collect(),
+            arguments: arguments.map(|(_, argument)| (*argument).to_owned()).collect(),
             fingerprint: self.fact("fingerprint"),
             ttl: length("ttl", defaults::TTL),
             lease: length("lease", defaults::LEASE),
@@ -120,21 +110,16 @@ fn words(millis: u64) -> String {
 pub fn catalogue() -> Catalogue {
     let mut catalogue = Catalogue::default();
     for registered in IDEM_REGISTERED_1 {
-        match registered.what {
-            What::Operation(inside, is_method) => {
-                // The compiler's name of the type in the body, without the last part, which is that type.
-                let inside = inside();
-                let inside = inside.rsplit_once("::").map_or(inside, |(around, _)| around);
-                catalogue.operations.push(registered.operation(inside, is_method));
-            }
-            What::KeyPart => {
-                let fields =
-                    registered.facts.iter().map(|(name, fact)| ((*name).to_owned(), (*fact).to_owned()));
-                catalogue.key_parts.push(CatalogueKeyPart {
-                    path: format!("{}::{}", registered.module, registered.name),
-                    fields: fields.collect(),
-                });
-            }
+        let Registered { module, name, function, facts } = registered;
+        if let Some((inside, is_method)) = function {
+            // The compiler's name of the type in the body, without the last part, which is that type.
+            let inside = inside();
+            let inside = inside.rsplit_once("::").map_or(inside, |(around, _)| around);
+            catalogue.operations.push(registered.operation(inside, *is_method));
+        } else {
+            let fields = facts.iter().map(|(name, fact)| format!("{name}: {fact}"));
+            let fields = fields.collect();
+            catalogue.key_parts.push(CatalogueKeyPart { path: format!("{module}::{name}"), fields });
         }
     }
     catalogue.sorted()

@@ -5,7 +5,7 @@ use std::fmt;
 use super::{Error, StepError};
 
 macro_rules! kinds {
-    ($($(#[doc = $doc:literal])* $kind:ident = $word:literal,)*) => {
+    ($($(#[doc = $doc:literal])* $kind:ident = $word:literal for $error:pat,)*) => {
         /// What kind of error an [`Error`] is: [`Error::kind`].
         ///
         /// Its name, from [`as_str`](Self::as_str) or `Display`, is stable: metrics and programs may store it.
@@ -43,65 +43,69 @@ macro_rules! kinds {
                 }
             }
         }
+
+        impl Error {
+            /// What kind of error it is.
+            #[must_use]
+            pub const fn kind(&self) -> ErrorKind {
+                match self {
+                    $($error => ErrorKind::$kind,)*
+                }
+            }
+        }
     };
 }
 
 kinds! {
     /// [`Error::InFlight`].
-    InFlight = "in_flight",
+    InFlight = "in_flight" for Self::InFlight { .. },
     /// [`Error::NotDue`].
-    NotDue = "not_due",
+    NotDue = "not_due" for Self::NotDue { .. },
     /// [`Error::Mismatch`].
-    Mismatch = "mismatch",
+    Mismatch = "mismatch" for Self::Mismatch { .. },
     /// [`Error::InDoubt`].
-    InDoubt = "in_doubt",
+    InDoubt = "in_doubt" for Self::InDoubt { .. },
     /// [`Error::Exhausted`].
-    Exhausted = "exhausted",
+    Exhausted = "exhausted" for Self::Exhausted { .. },
     /// [`Error::LeaseLost`].
-    LeaseLost = "lease_lost",
+    LeaseLost = "lease_lost" for Self::LeaseLost { .. },
     /// [`Error::TimedOut`].
-    TimedOut = "timed_out",
+    TimedOut = "timed_out" for Self::TimedOut { .. },
     /// [`Error::NoTimeLeft`].
-    NoTimeLeft = "no_time_left",
+    NoTimeLeft = "no_time_left" for Self::NoTimeLeft { .. },
     /// [`Error::ResultNotStored`].
-    ResultNotStored = "result_not_stored",
+    ResultNotStored = "result_not_stored" for Self::ResultNotStored { .. },
     /// [`Error::Undecodable`].
-    Undecodable = "undecodable",
+    Undecodable = "undecodable" for Self::Undecodable { .. },
     /// [`Error::MissingKey`].
-    MissingKey = "missing_key",
+    MissingKey = "missing_key" for Self::MissingKey { .. },
     /// [`Error::InvalidKey`].
-    InvalidKey = "invalid_key",
+    InvalidKey = "invalid_key" for Self::InvalidKey { .. },
     /// [`Error::Configuration`].
-    Configuration = "configuration",
+    Configuration = "configuration" for Self::Configuration { .. },
     /// [`Error::NotRecorded`].
-    NotRecorded = "not_recorded",
+    NotRecorded = "not_recorded" for Self::NotRecorded { .. },
     /// [`Error::Store`].
-    Store = "store",
+    Store = "store" for Self::Store { .. },
     /// [`StepError::Repeated`].
-    StepRepeated = "step_repeated",
+    StepRepeated = "step_repeated" for Self::Step { source: StepError::Repeated, .. },
     /// [`StepError::Nested`].
-    StepNested = "step_nested",
+    StepNested = "step_nested" for Self::Step { source: StepError::Nested, .. },
     /// [`StepError::Unprotected`].
-    StepUnprotected = "step_unprotected",
+    StepUnprotected = "step_unprotected" for Self::Step { source: StepError::Unprotected, .. },
     /// [`StepError::InputChanged`].
-    StepInputChanged = "step_input_changed",
+    StepInputChanged = "step_input_changed" for Self::Step { source: StepError::InputChanged, .. },
     /// [`StepError::Undecodable`].
-    StepUndecodable = "step_undecodable",
+    StepUndecodable = "step_undecodable" for Self::Step { source: StepError::Undecodable { .. }, .. },
     /// [`StepError::NotStored`].
-    StepNotStored = "step_not_stored",
+    StepNotStored = "step_not_stored" for Self::Step { source: StepError::NotStored(_), .. },
     /// [`StepError::Store`].
-    StepStore = "step_store",
+    StepStore = "step_store" for Self::Step { source: StepError::Store(_), .. },
 }
 
 impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
-    }
-}
-
-impl PartialEq<str> for ErrorKind {
-    fn eq(&self, word: &str) -> bool {
-        self.as_str() == word
     }
 }
 
@@ -112,29 +116,6 @@ impl PartialEq<&str> for ErrorKind {
 }
 
 impl Error {
-    /// What kind of error it is.
-    #[must_use]
-    pub const fn kind(&self) -> ErrorKind {
-        match self {
-            Self::InFlight { .. } => ErrorKind::InFlight,
-            Self::NotDue { .. } => ErrorKind::NotDue,
-            Self::Mismatch { .. } => ErrorKind::Mismatch,
-            Self::InDoubt { .. } => ErrorKind::InDoubt,
-            Self::Exhausted { .. } => ErrorKind::Exhausted,
-            Self::LeaseLost { .. } => ErrorKind::LeaseLost,
-            Self::TimedOut { .. } => ErrorKind::TimedOut,
-            Self::NoTimeLeft { .. } => ErrorKind::NoTimeLeft,
-            Self::ResultNotStored { .. } => ErrorKind::ResultNotStored,
-            Self::Undecodable { .. } => ErrorKind::Undecodable,
-            Self::MissingKey { .. } => ErrorKind::MissingKey,
-            Self::InvalidKey { .. } => ErrorKind::InvalidKey,
-            Self::Configuration { .. } => ErrorKind::Configuration,
-            Self::NotRecorded { .. } => ErrorKind::NotRecorded,
-            Self::Step { source, .. } => source.kind(),
-            Self::Store { .. } => ErrorKind::Store,
-        }
-    }
-
     /// Whether the same call may succeed when it is made again, now or after
     /// [`retry_after`](Self::retry_after).
     ///
@@ -152,15 +133,7 @@ impl Error {
             Self::Store { source, .. } | Self::Step { source: StepError::Store(source), .. } => {
                 source.is_transient()
             }
-            Self::Mismatch { .. }
-            | Self::InDoubt { .. }
-            | Self::Exhausted { .. }
-            | Self::ResultNotStored { .. }
-            | Self::Undecodable { .. }
-            | Self::MissingKey { .. }
-            | Self::InvalidKey { .. }
-            | Self::Configuration { .. }
-            | Self::Step { .. } => false,
+            _ => false,
         }
     }
 
@@ -172,22 +145,6 @@ impl Error {
                 Some(*retry_after)
             }
             _ => None,
-        }
-    }
-}
-
-impl StepError {
-    /// What kind of error it is.
-    #[must_use]
-    pub const fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Repeated => ErrorKind::StepRepeated,
-            Self::Nested => ErrorKind::StepNested,
-            Self::Unprotected => ErrorKind::StepUnprotected,
-            Self::InputChanged => ErrorKind::StepInputChanged,
-            Self::Undecodable { .. } => ErrorKind::StepUndecodable,
-            Self::NotStored(_) => ErrorKind::StepNotStored,
-            Self::Store(_) => ErrorKind::StepStore,
         }
     }
 }

@@ -33,7 +33,6 @@ pub enum StepError {
         "it has run, but its recorded value does not decode into this type ({reason}); it is kept and will not run \
          again: read it as the type that was recorded"
     )]
-    #[non_exhaustive]
     Undecodable {
         /// What does not decode, and where, without the value.
         reason: Arc<str>,

@@ -5,7 +5,6 @@
 //! used to refuse: if the compiler prints the name in another way, the set is not refused.
 
 use std::any::type_name;
-use std::fmt::Display;
 
 use serde::ser::{
     Error as _, Serialize, SerializeMap, SerializeSeq, SerializeStruct, SerializeStructVariant,
@@ -27,20 +26,27 @@ impl<T: Serialize + ?Sized> Serialize for Ordered<'_, T> {
     }
 }
 
+/// What serializes as the value in it.
+const POINTERS: [&str; 12] = [
+    "mut",
+    "Box",
+    "Rc",
+    "Arc",
+    "Cow",
+    "Cell",
+    "RefCell",
+    "Mutex",
+    "RwLock",
+    "Reverse",
+    "Saturating",
+    "Wrapping",
+];
+
 /// Whether this is the name of a hash set or of a pointer to one.
 fn is_hash_set(name: &str) -> bool {
-    let name = name.trim_start_matches(['&', ' ']);
-    let name = name.strip_prefix("mut ").unwrap_or(name);
-    let (path, arguments) = name.split_once('<').unwrap_or((name, ""));
-    let last = path.rsplit("::").next().unwrap_or(path);
-    match last {
-        "Box" | "Rc" | "Arc" | "Cow" | "Cell" | "RefCell" | "Mutex" | "RwLock" | "Reverse" | "Saturating"
-        | "Wrapping" => {
-            let inner = arguments.split_once(", ").filter(|(first, _)| first.starts_with('\''));
-            is_hash_set(inner.map_or(arguments, |(_, inner)| inner))
-        }
-        last => last.ends_with("HashSet") || last == "DashSet",
-    }
+    let mut names = name.split(['<', ',', '&', ' ']).map(|name| name.rsplit("::").next().unwrap_or(name));
+    let first = names.find(|name| !(name.is_empty() || name.starts_with('\'') || POINTERS.contains(name)));
+    first.is_some_and(|name| name.trim_end_matches('>').ends_with("HashSet") || name == "DashSet")
 }
 
 /// Passes everything to the inner serializer, and checks each value.
@@ -129,57 +135,21 @@ impl<S: Serializer> Serializer for Checking<S> {
     ) -> Result<Self::Ok, Self::Error> {
         self.0.serialize_newtype_variant(name, index, variant, &Ordered(value))
     }
-
-    fn collect_str<T: Display + ?Sized>(self, value: &T) -> Result<Self::Ok, Self::Error> {
-        self.0.collect_str(value)
-    }
-
-    fn is_human_readable(&self) -> bool {
-        self.0.is_human_readable()
-    }
 }
 
-macro_rules! unnamed {
-    ($($part:ident::$method:ident;)*) => {$(
+macro_rules! parts {
+    ($($part:ident: $($method:ident($($name:ident)?)),+;)*) => {$(
         impl<S: $part> $part for Checking<S> {
             type Ok = S::Ok;
             type Error = S::Error;
 
-            fn $method<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Self::Error> {
-                self.0.$method(&Ordered(value))
-            }
-
-            fn end(self) -> Result<Self::Ok, Self::Error> {
-                self.0.end()
-            }
-        }
-    )*};
-}
-
-unnamed! {
-    SerializeSeq::serialize_element;
-    SerializeTuple::serialize_element;
-    SerializeTupleStruct::serialize_field;
-    SerializeTupleVariant::serialize_field;
-}
-
-macro_rules! named {
-    ($($part:ident)*) => {$(
-        impl<S: $part> $part for Checking<S> {
-            type Ok = S::Ok;
-            type Error = S::Error;
-
-            fn serialize_field<T: Serialize + ?Sized>(
+            $(fn $method<T: Serialize + ?Sized>(
                 &mut self,
-                name: &'static str,
+                $($name: &'static str,)?
                 value: &T,
             ) -> Result<(), Self::Error> {
-                self.0.serialize_field(name, &Ordered(value))
-            }
-
-            fn skip_field(&mut self, name: &'static str) -> Result<(), Self::Error> {
-                self.0.skip_field(name)
-            }
+                self.0.$method($($name,)? &Ordered(value))
+            })+
 
             fn end(self) -> Result<Self::Ok, Self::Error> {
                 self.0.end()
@@ -188,21 +158,12 @@ macro_rules! named {
     )*};
 }
 
-named!(SerializeStruct SerializeStructVariant);
-
-impl<S: SerializeMap> SerializeMap for Checking<S> {
-    type Ok = S::Ok;
-    type Error = S::Error;
-
-    fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), Self::Error> {
-        self.0.serialize_key(&Ordered(key))
-    }
-
-    fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Self::Error> {
-        self.0.serialize_value(&Ordered(value))
-    }
-
-    fn end(self) -> Result<Self::Ok, Self::Error> {
-        self.0.end()
-    }
+parts! {
+    SerializeSeq: serialize_element();
+    SerializeTuple: serialize_element();
+    SerializeTupleStruct: serialize_field();
+    SerializeTupleVariant: serialize_field();
+    SerializeStruct: serialize_field(name);
+    SerializeStructVariant: serialize_field(name);
+    SerializeMap: serialize_key(), serialize_value();
 }

@@ -13,6 +13,8 @@ impl ProblemDetails {
     /// `idem::http::error_response` has the problem of each error.
     #[must_use]
     pub fn of(error: &Error) -> Self {
+        let unreadable = "What is recorded under this idempotency key cannot be read by this server. The request may have been \
+                          processed, and is not processed again before somebody has found out what it did.";
         match error {
             Error::MissingKey { .. } => Self::new(
                 Problem::KeyMissing,
@@ -22,7 +24,8 @@ impl ProblemDetails {
                 Problem::KeyMalformed,
                 "The idempotency key of the request cannot be used: it is too long. Nothing was processed.",
             ),
-            Error::InFlight { reentrant: true, .. } => {
+            // A handler gets the error of a step itself, so the layer does not see it.
+            Error::InFlight { reentrant: true, .. } | Error::Step { .. } => {
                 Self::new(Problem::HandlerFailed, "The processing of the request failed.")
             }
             Error::InFlight { retry_after, .. } => Self::in_flight(Some(*retry_after)),
@@ -34,11 +37,11 @@ impl ProblemDetails {
                 "The idempotency key was used before with another request. Use a new key for a new request, or \
              send the first request again as it was.",
             ),
-            Error::Undecodable { .. } => Self::new(
-                Problem::InDoubt,
-                "A request with this idempotency key was processed, and this server cannot read the response that is \
-             recorded. It is not processed again before somebody has found out what it did.",
-            ),
+            Error::Undecodable { .. } => Self::new(Problem::InDoubt, unreadable),
+            // There is a record, so the request may have been processed.
+            Error::Store { source, .. } if source.kind() == StoreErrorKind::CorruptRecord => {
+                Self::new(Problem::InDoubt, unreadable)
+            }
             Error::ResultNotStored { .. } => Self::new(
                 Problem::ResponseNotStored,
                 "A request with this idempotency key was processed, and its response was too large to keep or a \
@@ -49,12 +52,6 @@ impl ProblemDetails {
                 "A request with this idempotency key was begun and never finished. It is not processed again \
              before somebody has found out what it did.",
             ),
-            // There is a record, so the request may have been processed.
-            Error::Store { source, .. } if source.kind() == StoreErrorKind::CorruptRecord => Self::new(
-                Problem::InDoubt,
-                "What is recorded under this idempotency key cannot be read, so that it is not known whether the \
-             request was processed. It is not processed again before somebody has found out.",
-            ),
             Error::TimedOut { .. } => Self::new(
                 Problem::HandlerFailed,
                 "The processing of the request took too long and was stopped.",
@@ -64,8 +61,6 @@ impl ProblemDetails {
                 "The server has no time left for the request. Nothing was processed; send the same request with the same \
              key again after the time in `Retry-After`.",
             ),
-            // A handler gets this error itself, so the layer does not see it.
-            Error::Step { .. } => Self::new(Problem::HandlerFailed, "The processing of the request failed."),
             Error::Store { source, .. } if source.kind() == StoreErrorKind::WrongKeys => {
                 Self::misconfigured()
             }

@@ -29,97 +29,64 @@ const DRAFT: HeaderValue = HeaderValue::from_static(
      type=\"text/html\"",
 );
 
-/// Why a request was refused. The problem's `type` ends with its [`name`](Self::name). It is an extension of the
-/// response, so that a service outside the layer can answer in another form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Problem {
+macro_rules! problems {
+    ($($(#[doc = $doc:literal])* $problem:ident = $name:literal, $status:ident, $title:literal;)*) => {
+        /// Why a request was refused. The problem's `type` ends with its [`name`](Self::name). It is an extension of the
+        /// response, so that a service outside the layer can answer in another form.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Problem {
+            $($(#[doc = $doc])* $problem,)*
+        }
+
+        impl Problem {
+            /// All problems.
+            pub const ALL: &[Self] = &[$(Self::$problem,)*];
+
+            /// The name, status and title. Tests compare the headings of the documentation of `idem::http`,
+            /// `docs/http.md` and the `OpenAPI` fragment with this table.
+            const fn row(self) -> (&'static str, StatusCode, &'static str) {
+                match self {
+                    $(Self::$problem => ($name, StatusCode::$status, $title),)*
+                }
+            }
+        }
+    };
+}
+
+problems! {
     /// 400: the operation requires a key and the request has none.
-    KeyMissing,
+    KeyMissing = "key-missing", BAD_REQUEST, "The idempotency key is missing";
     /// 400: the header is there and has no valid key.
-    KeyMalformed,
+    KeyMalformed = "key-malformed", BAD_REQUEST, "The idempotency key is malformed";
     /// 400: the request does not say whose key it is.
-    TenantMissing,
+    TenantMissing = "tenant-missing", BAD_REQUEST, "The request does not say whose idempotency key it is";
     /// 400: the request's body ended early.
-    RequestIncomplete,
+    RequestIncomplete = "request-incomplete", BAD_REQUEST, "The request is incomplete";
     /// 413: the request's body is larger than the layer accepts.
-    RequestTooLarge,
+    RequestTooLarge = "request-too-large", PAYLOAD_TOO_LARGE, "The request is too large";
     /// 409, with `Retry-After`: the first request with this key is not answered yet.
-    InFlight,
+    InFlight = "in-flight", CONFLICT, "A request with this idempotency key is being processed";
     /// 422: the key was used with another request.
-    KeyReused,
+    KeyReused = "key-reused", UNPROCESSABLE_ENTITY, "The idempotency key was used with another request";
     /// 409: the request was processed, and its response was too large or a stream, so it is not kept.
-    ResponseNotStored,
+    ResponseNotStored = "response-not-stored", CONFLICT,
+        "The request was processed and its response is not kept";
     /// 409: the request may have been processed; somebody must find out.
-    InDoubt,
+    InDoubt = "in-doubt", CONFLICT, "It is not known whether the request was processed";
     /// 404: the client has no such long operation.
-    OperationUnknown,
+    OperationUnknown = "operation-unknown", NOT_FOUND, "The client has no operation of this name";
     /// 503, with `Retry-After`: the store of the keys did not answer.
-    StoreUnavailable,
+    StoreUnavailable = "store-unavailable", SERVICE_UNAVAILABLE, "Idempotency keys cannot be checked now";
     /// 503, with `Retry-After`: the maximum number of handlers is running.
-    TooManyRunning,
+    TooManyRunning = "too-many-running", SERVICE_UNAVAILABLE, "The server is busy";
     /// 500: the handler panicked, took too long, or was ended with its server.
-    HandlerFailed,
+    HandlerFailed = "handler-failed", INTERNAL_SERVER_ERROR, "The request failed";
     /// 500: the layer is set up in a way that cannot work.
-    Misconfigured,
+    Misconfigured = "misconfigured", INTERNAL_SERVER_ERROR, "The server is misconfigured";
 }
 
 impl Problem {
-    /// All problems.
-    pub const ALL: &[Self] = &[
-        Self::KeyMissing,
-        Self::KeyMalformed,
-        Self::TenantMissing,
-        Self::RequestIncomplete,
-        Self::RequestTooLarge,
-        Self::InFlight,
-        Self::KeyReused,
-        Self::ResponseNotStored,
-        Self::InDoubt,
-        Self::OperationUnknown,
-        Self::StoreUnavailable,
-        Self::TooManyRunning,
-        Self::HandlerFailed,
-        Self::Misconfigured,
-    ];
-
-    /// The name, status and title. Tests compare the headings of the documentation of `idem::http`, `docs/http.md` and
-    /// the `OpenAPI` fragment with this table.
-    const fn row(self) -> (&'static str, StatusCode, &'static str) {
-        const BAD: StatusCode = StatusCode::BAD_REQUEST;
-        const CONFLICT: StatusCode = StatusCode::CONFLICT;
-        const UNAVAILABLE: StatusCode = StatusCode::SERVICE_UNAVAILABLE;
-        const FAILED: StatusCode = StatusCode::INTERNAL_SERVER_ERROR;
-        const LARGE: StatusCode = StatusCode::PAYLOAD_TOO_LARGE;
-        const OTHER: StatusCode = StatusCode::UNPROCESSABLE_ENTITY;
-        match self {
-            Self::KeyMissing => ("key-missing", BAD, "The idempotency key is missing"),
-            Self::KeyMalformed => ("key-malformed", BAD, "The idempotency key is malformed"),
-            Self::TenantMissing => {
-                ("tenant-missing", BAD, "The request does not say whose idempotency key it is")
-            }
-            Self::RequestIncomplete => ("request-incomplete", BAD, "The request is incomplete"),
-            Self::RequestTooLarge => ("request-too-large", LARGE, "The request is too large"),
-            Self::InFlight => {
-                ("in-flight", CONFLICT, "A request with this idempotency key is being processed")
-            }
-            Self::KeyReused => ("key-reused", OTHER, "The idempotency key was used with another request"),
-            Self::ResponseNotStored => {
-                ("response-not-stored", CONFLICT, "The request was processed and its response is not kept")
-            }
-            Self::InDoubt => ("in-doubt", CONFLICT, "It is not known whether the request was processed"),
-            Self::OperationUnknown => {
-                ("operation-unknown", StatusCode::NOT_FOUND, "The client has no operation of this name")
-            }
-            Self::StoreUnavailable => {
-                ("store-unavailable", UNAVAILABLE, "Idempotency keys cannot be checked now")
-            }
-            Self::TooManyRunning => ("too-many-running", UNAVAILABLE, "The server is busy"),
-            Self::HandlerFailed => ("handler-failed", FAILED, "The request failed"),
-            Self::Misconfigured => ("misconfigured", FAILED, "The server is misconfigured"),
-        }
-    }
-
     /// The stable name of the problem.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -2,6 +2,7 @@
 //!
 //! Owns the answers that such a store gives. It says once, in an event, that nothing is protected.
 
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -37,8 +38,11 @@ use idem_core::{RecordKey, Store};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Disabled;
 
-/// The last fence.
-static FENCE: AtomicU64 = AtomicU64::new(0);
+/// The next fence. Fences rise here too, also from one process to the next, because downstream services may compare them.
+static FENCE: LazyLock<AtomicU64> = LazyLock::new(|| {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    AtomicU64::new(Timestamp::default().after(since_epoch).as_micros())
+});
 
 static REPORTED: AtomicBool = AtomicBool::new(false);
 
@@ -47,7 +51,8 @@ impl Store for Disabled {
         Ok(match request {
             Request::Claim(claim) => {
                 report(key);
-                ClaimAnswer::Granted(Grant::new(next_fence(), 1, false, claim.lease)).into()
+                let fence = Fence::new(FENCE.fetch_add(1, Ordering::Relaxed));
+                ClaimAnswer::Granted(Grant::new(fence, 1, false, claim.lease)).into()
             }
             Request::Renew(_) => RenewAnswer::Held.into(),
             Request::RecordStep(_) => RecordStepAnswer::Recorded.into(),
@@ -73,15 +78,6 @@ impl Store for Disabled {
     async fn list(&self, _: &List) -> Result<Page, StoreError> {
         Ok(Page::new(Timestamp::default()))
     }
-}
-
-/// Fences rise here too, also from one process to the next, because downstream services may compare them.
-fn next_fence() -> Fence {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let now = u64::try_from(since_epoch.as_micros()).unwrap_or_default();
-    let next = |last: u64| now.max(last.saturating_add(1));
-    let last = FENCE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)));
-    Fence::new(next(last.unwrap_or_else(|last| last)))
 }
 
 fn report(key: &RecordKey) {

@@ -13,13 +13,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use hashbrown::HashTable;
-use slab::Slab;
+use hashbrown::hash_table::Entry;
 use tokio::time::Instant;
 
 use crate::error::StoreError;
 use idem_core::RecordKey;
 use idem_core::listing::{List, Page};
-use idem_core::protocol::{self, Answer, Fence, Record, Request, State, Timestamp, Transition};
+use idem_core::protocol::{self, Answer, Fence, Record, Request, Timestamp, Transition};
 use idem_core::{Store, Waiters};
 
 const SHARDS: usize = 64;
@@ -62,35 +62,20 @@ struct Inner {
 
 #[derive(Default)]
 struct Shard {
-    slots: Slab<Slot>,
-    /// Where each key's slot is, by the hash of the key. The hash is computed once for each operation, and the table
-    /// grows without moving records or hashing again.
-    index: HashTable<Place>,
-    /// When to look at a record again. An entry that is not its record's [`Slot::look_at`] is stale.
-    expiry: BinaryHeap<Reverse<Due>>,
+    /// The records. The hash of a key is computed once for each operation, and the table grows without hashing again.
+    slots: HashTable<Slot>,
+    /// When to look at the record of a key with this hash. An entry that is not a record's [`Slot::look_at`] is stale.
+    expiry: BinaryHeap<Reverse<(Timestamp, u64)>>,
     /// The highest fence of all deleted records.
     floor: Fence,
 }
 
 struct Slot {
-    place: Place,
+    hash: u64,
     key: RecordKey,
     record: Record,
     /// When this record's entry in the heap is due; never later than its expiry.
     look_at: Option<Timestamp>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
-    hash: u64,
-    slot: usize,
-}
-
-/// When to look at a slot.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Due {
-    at: Timestamp,
-    place: Place,
 }
 
 /// A key and its hash.
@@ -98,47 +83,41 @@ struct Due {
 struct Hashed<'k>(u64, &'k RecordKey);
 
 impl Shard {
-    fn place(&self, Hashed(hash, key): Hashed<'_>) -> Option<Place> {
-        let found = self.index.find(hash, |place| {
-            place.hash == hash && self.slots.get(place.slot).is_some_and(|slot| slot.key == *key)
-        });
-        found.copied()
+    fn record(&self, Hashed(hash, key): Hashed<'_>) -> Option<&Record> {
+        Some(&self.slots.find(hash, |slot| slot.key == *key)?.record)
     }
 
-    fn record(&self, place: Option<Place>) -> Option<&Record> {
-        Some(&self.slots.get(place?.slot)?.record)
-    }
-
-    /// Writes the record of a key. `place` is what [`place`](Self::place) returned for the key.
-    fn write(&mut self, key: Hashed<'_>, place: Option<Place>, record: Record, now: Timestamp) {
-        let look = first_look(&record, now);
-        let slot = match place.and_then(|place| self.slots.get_mut(place.slot)) {
-            Some(slot) => {
+    fn apply(&mut self, Hashed(hash, key): Hashed<'_>, request: &Request, now: Timestamp) -> Answer {
+        let entry = self.slots.entry(hash, |slot| slot.key == *key, |slot| slot.hash);
+        let old = match &entry {
+            Entry::Occupied(slot) => Some(&slot.get().record),
+            Entry::Vacant(_) => None,
+        };
+        let Transition { write, answer, .. } = protocol::apply(old, self.floor, request, now);
+        let Some(record) = write else { return answer };
+        let end = record.expires_at;
+        let slot = match entry {
+            Entry::Occupied(slot) => {
+                let slot = slot.into_mut();
                 slot.record = record;
                 slot
             }
-            None => {
-                let Hashed(hash, key) = key;
-                let free = self.slots.vacant_entry();
-                let place = Place { hash, slot: free.key() };
-                self.index.insert_unique(hash, place, |place| place.hash);
-                free.insert(Slot { place, key: key.clone(), record, look_at: None })
+            Entry::Vacant(free) => {
+                free.insert(Slot { hash, key: key.clone(), record, look_at: None }).into_mut()
             }
         };
         // A later expiry is noticed when the current entry is due; only an earlier expiry needs a new entry.
-        if let Some(at) = look.filter(|look| slot.look_at.is_none_or(|at| *look < at)) {
-            slot.look_at = Some(at);
-            self.expiry.push(Reverse(Due { at, place: slot.place }));
+        if let Some(end) = end.filter(|end| slot.look_at.is_none_or(|at| *end < at)) {
+            slot.look_at = Some(end);
+            self.expiry.push(Reverse((end, hash)));
         }
         self.sweep(now, SWEEP);
+        answer
     }
 
-    fn remove(&mut self, place: Place) {
-        if let Ok(entry) = self.index.find_entry(place.hash, |other| *other == place) {
-            entry.remove();
-        }
-        if let Some(slot) = self.slots.try_remove(place.slot) {
-            self.floor = self.floor.max(slot.record.fence);
+    fn remove(&mut self, Hashed(hash, key): Hashed<'_>) {
+        if let Ok(entry) = self.slots.find_entry(hash, |slot| slot.key == *key) {
+            self.floor = self.floor.max(entry.remove().0.record.fence);
         }
     }
 
@@ -146,22 +125,22 @@ impl Shard {
     fn sweep(&mut self, now: Timestamp, limit: usize) -> usize {
         let mut deleted = 0;
         while deleted < limit
-            && let Some(Reverse(Due { at, place })) =
-                self.expiry.peek().filter(|due| due.0.at <= now).copied()
+            && let Some(Reverse((at, hash))) = self.expiry.peek().filter(|due| due.0.0 <= now).copied()
         {
             self.expiry.pop();
-            let found = self.slots.get_mut(place.slot);
-            let Some(slot) = found.filter(|slot| slot.place == place && slot.look_at == Some(at)) else {
-                continue;
-            };
-            slot.look_at = slot.record.expires_at;
-            match slot.record.expires_at {
-                Some(at) if at > now => self.expiry.push(Reverse(Due { at, place })),
-                Some(_) => {
-                    self.remove(place);
+            // Of two keys with one hash, each has an entry, and each entry finds one of them.
+            let found = self.slots.find_entry(hash, |slot| slot.hash == hash && slot.look_at == Some(at));
+            let Ok(mut entry) = found else { continue };
+            let end = entry.get().record.expires_at;
+            match end {
+                Some(end) if end <= now => {
+                    self.floor = self.floor.max(entry.remove().0.record.fence);
                     deleted += 1;
                 }
-                None => {}
+                later => {
+                    entry.get_mut().look_at = later;
+                    self.expiry.extend(later.map(|end| Reverse((end, hash))));
+                }
             }
         }
         deleted
@@ -209,21 +188,14 @@ impl MemoryStore {
         epoch.after(Instant::now().saturating_duration_since(start))
     }
 
+    /// Which shard a hash belongs to. From bits in the middle, because the table of a shard uses the lowest and the highest.
+    fn index(hash: u64) -> usize {
+        usize::try_from((hash >> 32) % SHARDS as u64).unwrap_or(0)
+    }
+
     fn shard<'k>(&self, key: &'k RecordKey) -> (MutexGuard<'_, Shard>, Hashed<'k>) {
         let hash = self.0.hasher.hash_one(key);
-        // Bits from the middle, because the table of a shard uses the lowest and the highest bits.
-        let index = usize::try_from((hash >> 32) % SHARDS as u64).unwrap_or(0);
-        (lock(&self.0.shards[index]), Hashed(hash, key))
-    }
-}
-
-/// When to look at a record for the first time. A record in flight that gets its result expires earlier than its
-/// `expires_at` says, by the rest of the lease.
-fn first_look(record: &Record, now: Timestamp) -> Option<Timestamp> {
-    let end = record.expires_at?;
-    match record.state {
-        State::InFlight => Some(now.after(end.since(record.lease_until))),
-        _ => Some(end),
+        (lock(&self.0.shards[Self::index(hash)]), Hashed(hash, key))
     }
 }
 
@@ -251,30 +223,21 @@ impl Store for MemoryStore {
         }
         let (mut shard, key) = self.shard(key);
         let now = self.now();
-        let place = shard.place(key);
-        let Transition { write, answer, .. } =
-            protocol::apply(shard.record(place), shard.floor, &request, now);
-        if let Some(record) = write {
-            shard.write(key, place, record, now);
-        }
-        Ok(answer)
+        Ok(shard.apply(key, &request, now))
     }
 
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
         let (mut shard, key) = self.shard(key);
         let now = self.now();
-        let place = shard.place(key);
-        let live = shard.record(place).is_some_and(|record| protocol::is_live(record, now));
-        if let Some(place) = place {
-            shard.remove(place);
-        }
+        let live = shard.record(key).is_some_and(|record| protocol::is_live(record, now));
+        shard.remove(key);
         Ok(live)
     }
 
     async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
         let (shard, key) = self.shard(key);
         let now = self.now();
-        Ok(shard.record(shard.place(key)).filter(|record| protocol::is_live(record, now)).cloned())
+        Ok(shard.record(key).filter(|record| protocol::is_live(record, now)).cloned())
     }
 
     async fn purge(&self, limit: usize) -> Result<usize, StoreError> {

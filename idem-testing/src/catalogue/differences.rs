@@ -10,8 +10,9 @@ use idem_runtime::{Catalogue, CatalogueKeyPart, CatalogueOperation};
 /// # use idem_runtime as idem;
 /// use idem::Catalogue;
 ///
-/// let old = Catalogue::parse("operation pay\n  path shop::pay\n  key order/{order.id}\n  ttl 24h\n")?;
-/// let new = Catalogue::parse("operation pay\n  path shop::pay\n  key order/{order.number}\n  ttl 24h\n")?;
+/// let pay = |key| format!(r#"{{"operations": [{{"scope": "pay", "path": "shop::pay", "key": "{key}", "ttl": "24h"}}]}}"#);
+/// let old = Catalogue::parse(&pay("order/{order.id}"))?;
+/// let new = Catalogue::parse(&pay("order/{order.number}"))?;
 /// let words = idem_testing::differences(&old, &new);
 /// assert!(words[0].starts_with("pay: the key was `order/{order.id}` and is `order/{order.number}`"));
 /// # Ok::<(), idem::CatalogueError>(())
@@ -199,10 +200,7 @@ fn crash_policy_changed(scope: &str, is: &str) -> String {
 }
 
 fn parts(old: &[CatalogueKeyPart], new: &[CatalogueKeyPart]) -> Vec<String> {
-    let shown = |part: &CatalogueKeyPart| {
-        let fields = part.fields.iter().map(|(name, fact)| format!("{name}: {fact}"));
-        fields.collect::<Vec<_>>().join(", ")
-    };
+    let shown = |part: &CatalogueKeyPart| part.fields.join(", ");
     let find = |parts: &[CatalogueKeyPart], path: &str| parts.iter().find(|part| part.path == path).cloned();
     let mut words = Vec::new();
     for was in old {

@@ -5,9 +5,8 @@ use quote::{quote, quote_spanned};
 use syn::{LitStr, Signature, parse_quote};
 
 use super::super::function::conditions;
-use super::super::kinds::MissingKey;
 use super::super::model::Model;
-use super::{key_with, site};
+use super::{key, site};
 use crate::runtime_path;
 
 /// The function, if the attribute has `key_fn`.
@@ -23,10 +22,8 @@ pub(super) fn expand(model: &Model<'_>) -> Option<TokenStream> {
         output: parse_quote!(-> #path::KeyOfCall),
         ..guarded.signature.clone()
     };
-    // A missing value makes the key missing, whatever the option `missing_key` says for calls.
-    let missing_key = model.options.missing_key.as_ref().map(|option| (MissingKey::Reject, option.span()));
     let operation = site(model, &runtime, false, &[]);
-    let key = key_with(model, &runtime, missing_key);
+    let key = key(model, &runtime, false);
     let conditions = conditions(&guarded.attributes);
     let visibility = &guarded.visibility;
     let text = format!("The record of a call of `{}` with these arguments.", guarded.signature.ident);

@@ -24,7 +24,7 @@ async fn charge(app: &App, order: &Order) -> Result<Receipt, ChargeError> {
             "charge",
             true,
             __idem::Policy {
-                ttl: ::core::time::Duration::from_millis(86_400_000),
+                ttl: ::core::time::Duration::from_millis(86400000),
                 ..__idem::Policy::new()
             },
         );

@@ -26,7 +26,7 @@ async fn charge(app: &App, id: u64, order: &Order) -> Result<Receipt, ChargeErro
             "charge",
             true,
             __idem::Policy {
-                wait: ::core::time::Duration::from_millis(5_000),
+                wait: ::core::time::Duration::from_millis(5000),
                 on_crash: __idem::OnCrash::InDoubt,
                 max_attempts: ::core::option::Option::Some(5),
                 ..__idem::Policy::new()

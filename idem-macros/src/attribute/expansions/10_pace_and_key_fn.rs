@@ -25,14 +25,14 @@ pub async fn charge(store: &Pool, id: u64) -> Result<Receipt, ChargeError> {
             true,
             __idem::Policy {
                 timeout: ::core::option::Option::Some(
-                    ::core::time::Duration::from_millis(120_000),
+                    ::core::time::Duration::from_millis(120000),
                 ),
-                store_timeout: ::core::time::Duration::from_millis(2_000),
+                store_timeout: ::core::time::Duration::from_millis(2000),
                 retry_after: ::core::option::Option::Some(
                     __idem::RetryAfter::between(
-                        ::core::time::Duration::from_millis(1_000),
+                        ::core::time::Duration::from_millis(1000),
                         ::core::option::Option::Some(
-                            ::core::time::Duration::from_millis(300_000),
+                            ::core::time::Duration::from_millis(300000),
                         ),
                     ),
                 ),

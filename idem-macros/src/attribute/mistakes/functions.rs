@@ -15,7 +15,7 @@ async fn charge<const N: usize>(store: &MemoryStore, id: [u8; N]) -> Result<usiz
 }
 //~ error: missing `scope`: `charge` has the const parameter `N`, which must not be part of the operation's name
 //~ help: add a name that never changes, such as `scope = "charge"`
-//~   --> const N : usize
+//~   --> const N: usize
 
 // item_extern
 #[idempotent(key = "{id}", store = store)]
@@ -32,7 +32,7 @@ async fn charge(store: &MemoryStore, id: impl idem::KeyPart) -> Result<u8, idem:
 }
 //~ error: missing `scope`: `charge` has an argument of an `impl` type, which must not be part of the operation's name
 //~ help: add a name that never changes, such as `scope = "charge"`
-//~   --> impl idem :: KeyPart
+//~   --> impl idem::KeyPart
 
 // item_not_async
 #[idempotent(key = "{id}", store = store)]
@@ -56,7 +56,7 @@ async fn charge<'a>(store: &MemoryStore, id: &'a str) -> Result<&'a str, idem::E
     Ok(id)
 }
 //~ error: a recorded result is given to later calls, so it cannot be a reference: return an owned value
-//~   --> & 'a str
+//~   --> &'a str
 
 // item_test_below
 #[idempotent(key = "{id}", store = STORE)]
@@ -65,7 +65,7 @@ async fn charges_once() -> Result<(), idem::Error> {
     charge(7).await
 }
 //~ error: a test cannot be idempotent, in neither order of the attributes: put `#[idempotent]` on the async function that the test calls
-//~   --> # [tokio :: test]
+//~   --> #[tokio::test]
 
 // item_test_below_with_arguments
 #[idempotent(key = pool.id(), store = STORE)]
@@ -74,7 +74,7 @@ async fn charges_once(pool: PgPool) -> Result<(), idem::Error> {
     charge(&pool).await
 }
 //~ error: a test cannot be idempotent, in neither order of the attributes: put `#[idempotent]` on the async function that the test calls
-//~   --> # [sqlx :: test (migrations = false)]
+//~   --> #[sqlx::test(migrations = false)]
 
 // item_test_expanded
 #[idempotent(key = pool.id(), store = STORE)]
@@ -83,7 +83,7 @@ fn charges_once() -> Result<(), idem::Error> {
     ::sqlx::testing::TestFn::run_test(f, args)
 }
 //~ error: a test cannot be idempotent, in neither order of the attributes: put `#[idempotent]` on the async function that the test calls
-//~   --> # [:: core :: prelude :: v1 :: test]
+//~   --> #[::core::prelude::v1::test]
 
 // item_type_parameter
 #[idempotent(key = "{id}", store = store)]
@@ -92,7 +92,7 @@ async fn charge<S: Store, K: idem::KeyPart>(store: &S, id: K) -> Result<u8, idem
 }
 //~ error: missing `scope`: `charge` has the type parameter `S`, which must not be part of the operation's name
 //~ help: add a name that never changes, such as `scope = "charge"`
-//~   --> S : Store
+//~   --> S: Store
 
 // item_without_return
 #[idempotent(key = "{id}", store = store)]
@@ -108,4 +108,46 @@ fn charge(store: &MemoryStore, id: u8) -> BoxFuture<'_, Result<u8, idem::Error>>
     Box::pin(async move { Ok(id) })
 }
 //~ error: the result is not visible in this type: write `async fn`, or `Pin<Box<dyn Future<Output = Result<T, E>>>>`
-//~   --> BoxFuture < '_ , Result < u8 , idem :: Error > >
+//~   --> BoxFuture<'_, Result<u8, idem::Error>>
+
+// item_constant
+#[idempotent(key = "{id}", store = store)]
+const LIMIT: u8 = 1;
+//~ error: `#[idempotent]` goes on an `async fn`
+//~   --> const
+
+// item_struct
+#[idempotent(key = "{id}", store = store)]
+struct Charge;
+//~ error: `#[idempotent]` goes on an `async fn`; for a type that is part of a key there is `#[derive(KeyPart)]`
+//~   --> struct
+
+// item_trait
+#[idempotent(key = "{id}", store = store)]
+trait Charge {}
+//~ error: `#[idempotent]` goes on an async method: put it on each that needs it, inside
+//~   --> trait
+
+// item_method_without_body
+#[idempotent(key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error>;
+//~ error: a method without a body has nothing to run: put `#[idempotent]` on it in the impls
+//~   --> charge
+
+// item_twice
+#[idempotent(key = "{id}", store = store)]
+#[idempotent(key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: `#[idempotent]` is on this function twice: keep one, with all options
+//~   --> #[idempotent(key = "{id}", store = store)]
+
+// item_impl_argument_behind_a_reference
+#[idempotent(key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: &impl idem::KeyPart) -> Result<u8, idem::Error> {
+    Ok(1)
+}
+//~ error: missing `scope`: `charge` has an argument of an `impl` type, which must not be part of the operation's name
+//~ help: add a name that never changes, such as `scope = "charge"`
+//~   --> impl idem::KeyPart

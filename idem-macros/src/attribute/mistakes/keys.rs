@@ -20,14 +20,14 @@ async fn charge(store: &MemoryStore, order: Order) -> Result<u64, idem::Error> {
     Ok(order.number())
 }
 //~ error: a key is a value, not code that runs later: write the expression itself
-//~   --> | order : Order | order . id
+//~   --> |order: Order| order.id
 
 // key_constant
 #[idempotent(key = "order/42", store = store)]
 async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
     Ok(id)
 }
-//~ error: this key names no argument, so it is the same for every call and the first result would be everybody's: write what tells one call from another, such as `key = "id/{id}"`
+//~ error: a key without `{..}` is one place: `order/42` is no place: write an argument with fields or methods without arguments, such as `order.id`, or any expression without quotes: `key = ..`. For text with places in it, write `key = "id/{id}"`
 //~   --> "order/42"
 
 // key_constant_expression
@@ -36,7 +36,7 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
     Ok(id)
 }
 //~ error: this key names no argument, so it is the same for every call and the first result would be everybody's: write what tells one call from another, such as `key = "id/{id}"`
-//~   --> format ! ("order/{}" , 42)
+//~   --> format!("order/{}", 42)
 
 // key_empty_tuple
 #[idempotent(key = (), store = store)]
@@ -59,7 +59,7 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
     Ok(id)
 }
-//~ error: a key has no formats, as every type has one stable rendering: write `{id}`
+//~ error: in `{id:?}`: a key has no formats, as every type has one stable rendering: write `{id}`
 //~   --> "order/{id:?}"
 
 // key_no_arguments
@@ -94,11 +94,11 @@ async fn charge(store: &MemoryStore, order: Order) -> Result<u64, idem::Error> {
 }
 //~ error: between `{}` and `{oder.id}` there is nothing, so different values could give the same key: separate them, as in `{}/{oder.id}`
 //~   --> "{}{oder.id}/{order.id:?}"
-//~ error: `{}` names nothing: write an argument, such as `{order.id}`
+//~ error: in `{}`: this names nothing: write an argument, such as `{order.id}`
 //~   --> "{}{oder.id}/{order.id:?}"
 //~ error: in `{oder.id}`: `charge` has no argument `oder`: did you mean `order`? Its arguments are `store` and `order`
 //~   --> "{}{oder.id}/{order.id:?}"
-//~ error: a key has no formats, as every type has one stable rendering: write `{order.id}`
+//~ error: in `{order.id:?}`: a key has no formats, as every type has one stable rendering: write `{order.id}`
 //~   --> "{}{oder.id}/{order.id:?}"
 
 // key_unclosed
@@ -131,7 +131,7 @@ async fn charge(store: &MemoryStore, order: Order) -> Result<u64, idem::Error> {
     Ok(order.number())
 }
 //~ error: `charge` has no argument `oder`: did you mean `order`? Its arguments are `store` and `order`
-//~   --> oder . id
+//~   --> oder.id
 
 // key_unknown_argument_without_braces
 #[idempotent(key = "oder.id", store = store)]
@@ -165,7 +165,7 @@ async fn charge(store: &MemoryStore, tenant: u8, order: Order) -> Result<u64, id
 }
 //~ error: text beside other values is taken as it is
 //~ help: write one template, or the place without quotes
-//~   --> "{order}" . to_owned ()
+//~   --> "{order}".to_owned()
 
 // key_place_as_text_in_a_tuple
 #[idempotent(key = (tenant, "order.id"), store = store)]

@@ -3,7 +3,7 @@
 async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
     Ok(id)
 }
-//~ error: expected `=`: write `ttl = ..`
+//~ error: expected `ttl = ..`, and `,` before the next option
 //~   --> :
 
 // option_detach_with_borrowed_value
@@ -12,7 +12,7 @@ async fn charge(id: Option<&str>) -> Result<bool, idem::Error> {
     Ok(id.is_some())
 }
 //~ error: a detached body outlives its caller and cannot borrow: take this by value, as an `Arc`, a clone or an owned type
-//~   --> Option < & str >
+//~   --> Option<&str>
 
 // option_detach_with_lifetime
 #[idempotent(detach, key = "{id}", store = store.0)]
@@ -20,7 +20,7 @@ async fn charge(store: (MemoryStore,), id: u8, _name: std::borrow::Cow<'_, str>)
     Ok(id)
 }
 //~ error: a detached body outlives its caller and cannot borrow: take this by value, as an `Arc`, a clone or an owned type
-//~   --> std :: borrow :: Cow < '_ , str >
+//~   --> std::borrow::Cow<'_, str>
 
 // option_detach_with_reference
 #[idempotent(detach, key = "{id}", store = store)]
@@ -28,23 +28,24 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
     Ok(id)
 }
 //~ error: a detached body outlives its caller and cannot borrow: take this by value, as an `Arc`, a clone or an owned type
-//~   --> & MemoryStore
+//~   --> &MemoryStore
 
 // option_detach_with_self
 #[idempotent(key = "{id}", store = self.0, detach)]
 async fn charge(&self, id: u8) -> Result<u8, idem::Error> {
     Ok(id)
 }
-//~ error: a detached body outlives its caller and cannot borrow `self`: take `self: Arc<Self>`, or `self` by value
-//~   --> & self
+//~ error: a detached body outlives its caller and cannot borrow: take this by value, as an `Arc`, a clone or an owned type
+//~   --> &self
 
 // option_in_parentheses
 #[idempotent(ttl("24h"), key = "{id}", store = store)]
 async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
     Ok(id)
 }
-//~ error: expected `=`: write `ttl = ..`
-//~   --> ("24h")
+//~ error: missing the value
+//~ help: write `= ..` after the name
+//~   --> ttl("24h")
 
 // option_key_without_name
 #[idempotent("{id}", store = store)]
@@ -59,7 +60,7 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
     Ok(id)
 }
-//~ error: expected `,` after the value of `key`
+//~ error: expected `key = ..`, and `,` before the next option
 //~   --> "x"
 //~ error: `30` has no unit: write `30s` for seconds, or `ms`, `m`, `h`, `d`, `w`
 //~   --> "30"
@@ -87,8 +88,8 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
     Ok(id)
 }
-//~ error: unknown option `tll`
-//~ help: did you mean `ttl`? The options are `key`, `store`, `ttl`, `lease`, `scope`, `fingerprint`, `wait`, `terminal`, `on_crash`, `recover`, `max_attempts`, `timeout`, `retry_after`, `record_if`, `store_timeout`, `key_fn`, `fail_open`, `detach`, `missing_key`, `transaction` and `crate`
+//~ error: unknown option `tll`: did you mean `ttl`?
+//~ help: the options are `key`, `store`, `ttl`, `lease`, `scope`, `fingerprint`, `wait`, `terminal`, `on_crash`, `recover`, `max_attempts`, `timeout`, `retry_after`, `record_if`, `store_timeout`, `key_fn`, `fail_open`, `detach`, `missing_key`, `transaction` and `crate`
 //~   --> tll
 
 // option_no_comma
@@ -96,7 +97,7 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
     Ok(id)
 }
-//~ error: expected `,` after the value of `key`
+//~ error: expected `key = ..`, and `,` before the next option
 //~   --> store
 
 // option_several_faults
@@ -104,17 +105,17 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
     Ok(id)
 }
-//~ error: unknown option `tll`
-//~ help: did you mean `ttl`? The options are `key`, `store`, `ttl`, `lease`, `scope`, `fingerprint`, `wait`, `terminal`, `on_crash`, `recover`, `max_attempts`, `timeout`, `retry_after`, `record_if`, `store_timeout`, `key_fn`, `fail_open`, `detach`, `missing_key`, `transaction` and `crate`
+//~ error: unknown option `tll`: did you mean `ttl`?
+//~ help: the options are `key`, `store`, `ttl`, `lease`, `scope`, `fingerprint`, `wait`, `terminal`, `on_crash`, `recover`, `max_attempts`, `timeout`, `retry_after`, `record_if`, `store_timeout`, `key_fn`, `fail_open`, `detach`, `missing_key`, `transaction` and `crate`
 //~   --> tll
 //~ error: `1M` may mean minutes or months: write `1m` for minutes, and months as days
 //~   --> "1M"
-//~ error: `5` has no unit: write `"5s"` for seconds, or an expression of type `Duration`
+//~ error: expected a duration such as "30s", or an expression of type `Duration`
 //~   --> 5
-//~ error: `max_attempts` cannot be 0: give a number above it, or leave the option out
+//~ error: expected a whole number above 0, such as `max_attempts = 5`
 //~   --> 0
-//~ error: unknown value `retry` of `on_crash`: must be one of "rerun" and "in_doubt"
-//~ help: write "rerun" to run the body again, or "in_doubt" to let an operator decide
+//~ error: unknown value `retry`
+//~ help: must be one of `in_doubt`, `rerun`
 //~   --> "retry"
 //~ error: missing `store`
 //~ help: write where results are kept, such as `store = app.store`
@@ -130,15 +131,6 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 //~ error: `ttl` is given twice: keep one
 //~   --> ttl
 
-// option_unknown
-#[idempotent(expires_in = "24h", key = "{id}", store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(id)
-}
-//~ error: unknown option `expires_in`
-//~ help: did you mean `ttl`? The options are `key`, `store`, `ttl`, `lease`, `scope`, `fingerprint`, `wait`, `terminal`, `on_crash`, `recover`, `max_attempts`, `timeout`, `retry_after`, `record_if`, `store_timeout`, `key_fn`, `fail_open`, `detach`, `missing_key`, `transaction` and `crate`
-//~   --> expires_in
-
 // option_unknown_and_unlike_any
 #[idempotent(colour = "red", key = "{id}", store = store)]
 async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
@@ -153,16 +145,16 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
     Ok(id)
 }
-//~ error: `ttl` has no value after its `=`
-//~   --> =
+//~ error: expected an expression
+//~   --> ,
 
 // option_without_value
 #[idempotent(ttl, key = "{id}", store = store)]
 async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
     Ok(id)
 }
-//~ error: missing the value of `ttl`
-//~ help: write `ttl = ..`
+//~ error: missing the value
+//~ help: write `= ..` after the name
 //~   --> ttl
 
 // option_word_with_value
@@ -170,8 +162,7 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
     Ok(id)
 }
-//~ error: `fail_open` takes no value
-//~ help: write `fail_open` alone, or leave it out
+//~ error: this option takes no value: write its name alone, or leave it out
 //~   --> fail_open = true
 
 // option_detach_with_a_borrowing_trait_object
@@ -180,4 +171,4 @@ async fn charge<'a>(store: MemoryStore, id: u8, job: Box<dyn Job + Send + 'a>) -
     Ok(id)
 }
 //~ error: a detached body outlives its caller and cannot borrow: take this by value, as an `Arc`, a clone or an owned type
-//~   --> Box < dyn Job + Send + 'a >
+//~   --> Box<dyn Job + Send + 'a>

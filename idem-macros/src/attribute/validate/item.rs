@@ -4,9 +4,9 @@
 
 use syn::ext::IdentExt as _;
 use syn::visit::{self, Visit};
-use syn::{FnArg, GenericParam, ReceiverKind, ReturnType, Signature, Type};
+use syn::{FnArg, GenericParam, PatType, Receiver, ReceiverKind, ReturnType, Signature, Type};
 
-use super::super::function::{Function, conditions};
+use super::super::function::{Function, Unnameable, conditions};
 use crate::diagnostics::Faults;
 
 /// Whether it is a test, which has no arguments that tell one call from another. That is its only fault: what an attribute such
@@ -19,7 +19,7 @@ pub(super) fn is_test(function: &Function, faults: &mut Faults) -> bool {
         })
     });
     if let Some(attribute) = of_test {
-        faults.push_at(
+        faults.push(
             attribute,
             "a test cannot be idempotent, in neither order of the attributes: put `#[idempotent]` on the async function that the \
              test calls",
@@ -32,23 +32,19 @@ pub(super) fn is_test(function: &Function, faults: &mut Faults) -> bool {
 pub(super) fn check<'f>(function: &'f Function, faults: &mut Faults) -> Option<&'f Type> {
     let signature = &function.signature;
     if let Some(constness) = &signature.constness {
-        faults.push_at(constness, "a `const fn` cannot wait for a store: remove `const`");
+        faults.push(constness, "a `const fn` cannot wait for a store: remove `const`");
     }
     if let Some(abi) = &signature.abi {
-        faults.push_at(
-            abi,
-            "an `extern` function cannot be async: guard an async function that this one calls",
-        );
+        faults.push(abi, "an `extern` function cannot be async: guard an async function that this one calls");
     }
     for attribute in &function.attributes {
         let repeated = attribute.path().segments.last().is_some_and(|last| last.ident == "idempotent");
         if repeated {
-            faults
-                .push_at(attribute, "`#[idempotent]` is on this function twice: keep one, with all options");
+            faults.push(attribute, "`#[idempotent]` is on this function twice: keep one, with all options");
         }
     }
     if !function.is_async() {
-        faults.push_at(
+        faults.push(
             &signature.fn_token,
             "`#[idempotent]` needs an `async fn`: write `async` here, or guard an async function that this one calls",
         );
@@ -60,12 +56,12 @@ pub(super) fn check<'f>(function: &'f Function, faults: &mut Faults) -> Option<&
 fn returns<'f>(function: &'f Function, faults: &mut Faults) -> Option<&'f Type> {
     let Some(returns) = function.returns() else {
         match &function.signature.output {
-            ReturnType::Type(_, ty) => faults.push_at(
+            ReturnType::Type(_, ty) => faults.push(
                 ty,
                 "the result is not visible in this type: write `async fn`, or \
                  `Pin<Box<dyn Future<Output = Result<T, E>>>>`",
             ),
-            ReturnType::Default => faults.push_at(
+            ReturnType::Default => faults.push(
                 &function.signature.ident,
                 "an idempotent function returns a `Result`: what it gives is recorded, and what idem has to say is an \
                  error; write `-> Result<T, E>` with `E: From<idem::Error>`",
@@ -73,41 +69,18 @@ fn returns<'f>(function: &'f Function, faults: &mut Faults) -> Option<&'f Type> 
         }
         return None;
     };
-    let mut unnameable = Unnameable::default();
-    unnameable.visit_type(returns);
+    let unnameable = Unnameable::of(returns);
     if let Some(opaque) = unnameable.opaque {
-        faults.push_at(
-            opaque,
-            "an `impl` type has no name to decode a recorded result to: write the type itself",
-        );
+        faults
+            .push(opaque, "an `impl` type has no name to decode a recorded result to: write the type itself");
     }
     if let Some(borrowed) = unnameable.borrowed {
-        faults.push_at(
+        faults.push(
             borrowed,
             "a recorded result is given to later calls, so it cannot be a reference: return an owned value",
         );
     }
     Some(returns)
-}
-
-/// Finds types that the type of a recorded result cannot contain.
-#[derive(Default)]
-struct Unnameable<'t> {
-    opaque: Option<&'t syn::TypeImplTrait>,
-    borrowed: Option<&'t syn::TypeReference>,
-}
-
-impl<'ast> Visit<'ast> for Unnameable<'ast> {
-    fn visit_type_impl_trait(&mut self, ty: &'ast syn::TypeImplTrait) {
-        self.opaque.get_or_insert(ty);
-    }
-
-    fn visit_type_reference(&mut self, ty: &'ast syn::TypeReference) {
-        self.borrowed.get_or_insert(ty);
-    }
-
-    // A function pointer's arguments are not part of a value.
-    fn visit_type_fn_ptr(&mut self, _: &'ast syn::TypeFnPtr) {}
 }
 
 /// Without a `scope`, the function's path must be enough to name the operation. Type names must not be part of that
@@ -127,15 +100,13 @@ pub(super) fn require_default_scope(signature: &Signature, faults: &mut Faults) 
             GenericParam::Type(ty) => format!("the type parameter `{}`", ty.ident),
             GenericParam::Const(constant) => format!("the const parameter `{}`", constant.ident),
         };
-        faults.push_at(parameter, missing(kind));
+        faults.push(parameter, missing(kind));
         return;
     }
     for input in &signature.inputs {
         let FnArg::Typed(argument) = input else { continue };
-        let mut unnameable = Unnameable::default();
-        unnameable.visit_type(&argument.ty);
-        if let Some(opaque) = unnameable.opaque {
-            faults.push_at(opaque, missing("an argument of an `impl` type".into()));
+        if let Some(opaque) = Unnameable::of(&argument.ty).opaque {
+            faults.push(opaque, missing("an argument of an `impl` type".into()));
             return;
         }
     }
@@ -146,32 +117,23 @@ pub(super) fn require_owned(signature: &Signature, faults: &mut Faults) {
     for input in &signature.inputs {
         let mut borrows = Borrows::default();
         match input {
-            FnArg::Receiver(receiver) => {
-                match &receiver.kind {
-                    ReceiverKind::Reference(..) => borrows.0 = true,
-                    ReceiverKind::Typed(_, ty) => borrows.visit_type(ty),
-                    _ => {}
-                }
-                if borrows.0 {
-                    faults.push_at(
-                        receiver,
-                        "a detached body outlives its caller and cannot borrow `self`: take `self: Arc<Self>`, \
-                         or `self` by value",
-                    );
-                }
+            FnArg::Receiver(receiver) if matches!(receiver.kind, ReceiverKind::Reference(..)) => {
+                borrows.0 = true
             }
             // rustc reports a borrow where the argument exists.
             FnArg::Typed(argument) if conditions(&argument.attrs).next().is_some() => {}
-            FnArg::Typed(argument) => {
-                borrows.visit_type(&argument.ty);
-                if borrows.0 {
-                    faults.push_at(
-                        &argument.ty,
-                        "a detached body outlives its caller and cannot borrow: take this by value, as an `Arc`, \
-                         a clone or an owned type",
-                    );
-                }
+            FnArg::Typed(PatType { ty, .. })
+            | FnArg::Receiver(Receiver { kind: ReceiverKind::Typed(_, ty), .. }) => {
+                borrows.visit_type(ty);
             }
+            FnArg::Receiver(_) => {}
+        }
+        let message = "a detached body outlives its caller and cannot borrow: take this by value, as an `Arc`, a clone or \
+                       an owned type";
+        match input {
+            _ if !borrows.0 => {}
+            FnArg::Receiver(receiver) => faults.push(receiver, message),
+            FnArg::Typed(argument) => faults.push(&argument.ty, message),
         }
     }
 }

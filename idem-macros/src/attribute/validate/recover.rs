@@ -1,7 +1,6 @@
 //! Rules about `recover`: what it may be, and which functions can pass their arguments to it.
 
 use proc_macro2::Ident;
-use syn::spanned::Spanned as _;
 use syn::{FnArg, Pat};
 
 use super::super::function::{Function, conditions};
@@ -13,16 +12,9 @@ use crate::diagnostics::Faults;
 pub(super) fn check(
     option: Option<kinds::Function>,
     function: &Function,
-    in_transaction: bool,
     faults: &mut Faults,
 ) -> Option<Recover> {
     let kinds::Function(call) = option?;
-    if in_transaction {
-        faults.push(
-            call.span(),
-            "`recover` contradicts `transaction`: what is not committed leaves nothing to recover; leave one out",
-        );
-    }
     let (receiver, arguments) = handed_on(function, faults)?;
     Some(Recover { call, receiver, arguments })
 }
@@ -35,7 +27,7 @@ fn handed_on(function: &Function, faults: &mut Faults) -> Option<(Option<Ident>,
             FnArg::Receiver(own) => receiver = Some(Ident::new("self", own.self_token.span)),
             FnArg::Typed(argument) if conditions(&argument.attrs).next().is_some() => {
                 complete = false;
-                faults.push_at(
+                faults.push(
                     argument,
                     "`recover` takes all arguments, and a `cfg` may remove this one: put the `cfg` on the function",
                 );
@@ -44,7 +36,7 @@ fn handed_on(function: &Function, faults: &mut Faults) -> Option<(Option<Ident>,
                 Pat::Ident(pattern) if pattern.subpat.is_none() => arguments.push(pattern.ident.clone()),
                 pattern => {
                     complete = false;
-                    faults.push_at(
+                    faults.push(
                         pattern,
                         "`recover` is given each argument by reference, so each needs a name: write one here, and take \
                          it apart in the body",

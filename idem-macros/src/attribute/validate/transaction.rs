@@ -1,16 +1,15 @@
 //! Rules about `transaction`: which argument can carry one, and which options contradict it.
 
-use darling::util::{Flag, SpannedValue};
 use syn::ext::IdentExt as _;
 use syn::spanned::Spanned as _;
 use syn::{Expr, FnArg, Pat};
 
 use super::super::Arguments;
 use super::super::function::{Function, is_mutable};
-use super::super::kinds::{self, Attempts, Lease, Length, OnCrash, Value};
+use super::super::kinds::{Lease, Length, OnCrash, Value};
 use super::super::model::Carrier;
 use super::super::options::Options;
-use crate::diagnostics::{Fault, Faults};
+use crate::diagnostics::Faults;
 use crate::limits::DEFAULT_LEASE;
 
 /// The argument that carries the transaction.
@@ -24,8 +23,7 @@ pub(super) fn check(
     let Value(value) = option?;
     contradictions(options, faults);
     long_wait(options, faults);
-    let carrier = carrier(&value, function, arguments);
-    faults.take(carrier.map_err(|message| Fault::at(&value, message)))
+    carrier(&value, function, arguments).map_err(|message| faults.push(&value, message)).ok()
 }
 
 fn carrier(value: &Expr, function: &Function, arguments: &Arguments) -> Result<Carrier, String> {
@@ -63,43 +61,19 @@ fn carrier(value: &Expr, function: &Function, arguments: &Arguments) -> Result<C
 /// Each option that contradicts a transaction, with the reason.
 fn contradictions(options: &Options, faults: &mut Faults) {
     let rolled_back = "an attempt that is rolled back leaves no trace";
-    let in_doubt = options.on_crash.as_ref().filter(|on_crash| ***on_crash == OnCrash::InDoubt);
-    let flag = |flag: &Flag| flag.is_present().then(|| flag.span());
-    for (name, place, reason) in [
-        (
-            "fail_open",
-            flag(&options.fail_open),
-            "one runs the body without a claim, the other commits both together",
-        ),
-        (
-            "detach",
-            flag(&options.detach),
-            "a detached body outlives its caller, and the transaction is the caller's",
-        ),
-        (
-            "on_crash = \"in_doubt\"",
-            in_doubt.map(SpannedValue::span),
-            "what is not committed leaves no doubt",
-        ),
-        (
-            "max_attempts",
-            options.max_attempts.as_ref().map(|Attempts(number)| number.span()),
-            "an attempt that is rolled back leaves no trace to count",
-        ),
-        ("timeout", options.timeout.as_ref().map(SpannedValue::span), rolled_back),
-        (
-            "store_timeout",
-            options.store_timeout.as_ref().map(SpannedValue::span),
-            "the statements run on the caller's connection, whose own timeout counts",
-        ),
-        ("retry_after", options.retry_after.as_ref().map(SpannedValue::span), rolled_back),
-        (
-            "record_if",
-            options.record_if.as_ref().map(|kinds::Function(keeps)| keeps.span()),
-            "effects would be committed without a record of them",
-        ),
+    for (name, reason) in [
+        ("fail_open", "one runs the body without a claim, the other commits both together"),
+        ("detach", "a detached body outlives its caller, and the transaction is the caller's"),
+        ("on_crash", "what is not committed leaves no doubt"),
+        ("recover", "what is not committed leaves nothing to recover"),
+        ("max_attempts", rolled_back),
+        ("timeout", rolled_back),
+        ("store_timeout", "the statements run on the caller's connection, whose own timeout counts"),
+        ("retry_after", rolled_back),
+        ("record_if", "effects would be committed without a record of them"),
     ] {
-        if let Some(place) = place {
+        let in_doubt = name != "on_crash" || options.on_crash == Some(OnCrash::InDoubt);
+        if let Some(place) = options.named(name).filter(|_| in_doubt) {
             faults.push(place, format!("`{name}` contradicts `transaction`: {reason}; leave one out"));
         }
     }
@@ -107,15 +81,15 @@ fn contradictions(options: &Options, faults: &mut Faults) {
 
 fn long_wait(options: &Options, faults: &mut Faults) {
     let lease = match &options.lease {
-        None => Some(DEFAULT_LEASE),
-        Some(Lease(Length::Known(lease))) => Some(*lease),
-        Some(Lease(Length::Computed(_))) => None,
+        None => DEFAULT_LEASE,
+        Some(Lease(Length::Known(lease))) => *lease,
+        Some(Lease(Length::Computed(_))) => return,
     };
-    if let (Some(option), Some(lease)) = (&options.wait, lease)
-        && matches!(**option, Length::Known(wait) if wait > lease)
+    if let (Some(Length::Known(wait)), Some(place)) = (&options.wait, options.named("wait"))
+        && *wait > lease
     {
         faults.push(
-            option.span(),
+            place,
             "`wait` is longer than the lease, and it holds the caller's transaction open: wait less, or set a longer \
              `lease`",
         );

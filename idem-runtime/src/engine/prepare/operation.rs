@@ -316,7 +316,7 @@ impl<R> Operation<R> {
 
 /// The key of a call: a finished [`Key`] as it is, any other value as the only part of a key.
 pub(crate) fn rendered(key: &impl KeyPart) -> RenderedKey {
-    key.whole_key().map_or_else(|| KeyBuilder::new().part(key).finish(), |whole| Ok(whole.clone()))
+    KeyBuilder::new().part(key).finish()
 }
 
 /// A rendered key, or why there is none.

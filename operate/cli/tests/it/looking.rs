@@ -173,15 +173,15 @@ async fn operations_that_no_catalogue_claims_are_counted() {
         std::fs::write(&file, text).unwrap();
         file.to_str().unwrap().to_owned()
     };
-    let charge = file("shop.catalogue", &format!("operation {SCOPE}\n  path shop::charge\n"));
-    let refund = file("refunds.catalogue", "operation shop.refund\n");
+    let charge = file("shop.catalogue", &format!(r#"{{"operations": [{{"scope": "{SCOPE}"}}]}}"#));
+    let refund = file("refunds.catalogue", r#"{"operations": [{"scope": "shop.refund"}]}"#);
     let unclaimed = shop.idem.run(&["--json", "stats", "--catalogue", &charge]).ended(0).one();
     let scopes = unclaimed["scopes"].as_object().unwrap();
     assert!(scopes.len() == 1 && scopes["shop.refund"]["live"] == 1, "{unclaimed}");
     shop.idem.run(&["stats", "--catalogue", &charge, "--catalogue", &refund]).ended(1);
-    let broken = file("broken.catalogue", "operation a\n  tll 3\n");
-    for wrong in [broken.as_str(), "nowhere"] {
-        let refused = shop.idem.run(&["stats", "--catalogue", wrong]).ended(2);
-        assert!(refused.err.contains("catalogue") || refused.err.contains("nowhere"), "{refused:?}");
-    }
+
+    let broken = file("broken.catalogue", r#"{"operations": [{"tll": 3}]}"#);
+    let refused = shop.idem.run(&["stats", "--catalogue", &broken]).ended(2);
+    assert!(refused.err.contains("it is no catalogue: unknown field `tll`"), "{refused:?}");
+    shop.idem.run(&["stats", "--catalogue", "nowhere"]).ended(2);
 }

@@ -1,9 +1,0 @@
-use idem::KeyPart;
-
-#[derive(KeyPart)]
-enum Payment {
-    Cash,
-    Card(f64),
-}
-
-fn main() {}

@@ -1,6 +1,0 @@
-use idem::idempotent;
-
-#[idempotent(key = "{id}", store = store)]
-mod charge {}
-
-fn main() {}

@@ -1,6 +1,0 @@
-use idem::idempotent;
-
-#[idempotent(key = "{id}", store = store)]
-struct Charge;
-
-fn main() {}

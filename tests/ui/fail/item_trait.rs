@@ -1,6 +1,0 @@
-use idem::idempotent;
-
-#[idempotent(key = "{id}", store = store)]
-trait Charge {}
-
-fn main() {}

@@ -1,9 +1,0 @@
-//! A detached body outlives the caller's transaction.
-use idem::{Error, MemoryStore, idempotent};
-
-#[idempotent(key = "{id}", store = store, transaction = tx, detach)]
-async fn pay(store: MemoryStore, tx: &mut Vec<u8>, id: u64) -> Result<u8, Error> {
-    Ok(1)
-}
-
-fn main() {}

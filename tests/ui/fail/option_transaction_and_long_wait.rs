@@ -1,9 +1,0 @@
-//! A wait holds the caller's transaction open.
-use idem::{Error, MemoryStore, idempotent};
-
-#[idempotent(key = "{id}", store = store, transaction = tx, wait = "31s")]
-async fn pay(store: &MemoryStore, tx: &mut Vec<u8>, id: u64) -> Result<u8, Error> {
-    Ok(1)
-}
-
-fn main() {}
