@@ -14,44 +14,43 @@ use crate::received::Received;
 /// How long RabbitMQ may take to open a connection and start the consumer: lapin itself has no limit for a silent server.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// A link, and the consumer of its queue.
+type Open = (Arc<Link>, lapin::Consumer);
+
 /// Reads the messages of a queue.
 pub struct Taking {
     settings: Arc<Settings>,
-    room: Room,
-    open: Option<(Arc<Link>, lapin::Consumer)>,
+    open: Option<Open>,
 }
 
 impl Taking {
-    /// Connects, and starts to consume.
-    pub(crate) async fn begin(settings: Arc<Settings>, room: Room) -> Result<Self, Error> {
-        let mut taking = Self { settings, room, open: None };
-        taking.opened().await?;
-        Ok(taking)
+    pub(crate) async fn begin(settings: Arc<Settings>) -> Result<Self, Error> {
+        Ok(Self { open: Some(open_in_time(&settings).await?), settings })
     }
+}
 
-    async fn opened(&mut self) -> Result<&mut (Arc<Link>, lapin::Consumer), Error> {
-        let open = match self.open.take() {
-            Some(open) => open,
-            None => {
-                let opening = async {
-                    let link = Arc::new(Link::open(self.settings.clone()).await?);
-                    let messages = link.consume().await?;
-                    Ok((link, messages))
-                };
-                let silent = |_| Err(Error::new("connect", "RabbitMQ did not answer in time"));
-                timeout(PATIENCE, opening).await.unwrap_or_else(silent)?
-            }
-        };
-        Ok(self.open.insert(open))
-    }
+/// Connects, and starts to consume.
+async fn open_in_time(settings: &Arc<Settings>) -> Result<Open, Error> {
+    let opening = open(settings.clone());
+    let silent = |_| Err(Error::new("connect", "RabbitMQ did not answer in time"));
+    timeout(PATIENCE, opening).await.unwrap_or_else(silent)
+}
+
+async fn open(settings: Arc<Settings>) -> Result<Open, Error> {
+    let link = Arc::new(Link::open(settings).await?);
+    let messages = link.consume().await?;
+    Ok((link, messages))
 }
 
 impl Reader for Taking {
     type Message = Received;
 
-    async fn next(&mut self) -> Result<Received, Error> {
-        self.room.free().await;
-        let (link, messages) = self.opened().await?;
+    async fn next(&mut self, room: &Room) -> Result<Received, Error> {
+        room.free().await;
+        let (link, messages) = match &mut self.open {
+            Some(open) => open,
+            None => self.open.insert(open_in_time(&self.settings).await?),
+        };
         let doing = "receive a message";
         match messages.next().await {
             Some(Ok(message)) => Ok(Received::new(message, link.clone())),

@@ -14,7 +14,7 @@ use rdkafka::producer::{FutureProducer, FutureRecord};
 use rdkafka::util::Timeout;
 use tokio::sync::oneshot;
 
-use crate::support::{Orders, PARTITIONS, body as body_of};
+use crate::support::{Orders, PARTITIONS, delivered};
 
 #[tokio::test]
 async fn a_message_whose_dead_letter_cannot_be_sent_stays_with_its_worker() {
@@ -28,7 +28,7 @@ async fn a_message_whose_dead_letter_cannot_be_sent_stays_with_its_worker() {
     let (end, ended) = oneshot::channel::<()>();
     let settings = Shop::settings().progress(&progress);
     let source = orders.source().producer(nowhere);
-    let work = source.run_until(ended.map(drop), settings, |order| rejects(body_of(order)));
+    let work = source.run_until(ended.map(drop), settings, |order| rejects(delivered(order)));
     let (summary, ()) = tokio::join!(work, async {
         until("it was not sent twice", async || progress.summary().broker_errors >= 2).await;
         assert_eq!(orders.left().await, Some(1), "nothing is committed");
@@ -60,7 +60,7 @@ async fn a_record_larger_than_the_producers_default_is_set_aside() {
     let rejects = shop.notes(|_| ready(Err(Failed::Becomes(Disposition::reject(Reason::Terminal)))));
     let settings = Shop::settings().progress(&progress);
     tokio::select! {
-        ended = source.run(settings, |order| rejects(body_of(order))) => panic!("{ended:?}"),
+        ended = source.run(settings, |order| rejects(delivered(order))) => panic!("{ended:?}"),
         () = until("it is set aside", async || progress.summary().rejected == 1) => {}
     }
     assert_eq!((shop.deliveries(), progress.summary().broker_errors), (1, 0));
@@ -81,7 +81,7 @@ async fn a_record_without_room_for_the_headers_of_a_retry_is_set_aside() {
     let again = shop.notes(|_| ready(Err(Failed::Becomes(Disposition::retry(Duration::from_secs(1))))));
     let settings = Shop::settings().progress(&progress);
     tokio::select! {
-        ended = orders.source().producer(near).run(settings, |order| again(body_of(order))) => panic!("{ended:?}"),
+        ended = orders.source().producer(near).run(settings, |order| again(delivered(order))) => panic!("{ended:?}"),
         () = until("it is settled", async || progress.summary().retried == 1) => {}
     }
     assert_eq!((shop.deliveries(), progress.summary().broker_errors), (1, 0));
