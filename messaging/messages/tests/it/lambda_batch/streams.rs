@@ -27,7 +27,8 @@ async fn a_stream_reports_sequence_numbers_and_keeps_the_order_of_each_partition
     // "fail" and "ok" in base64.
     let records = [record("1", "a", "b2s="), record("2", "b", "ZmFpbA=="), record("3", "b", "b2s=")];
     let event: KinesisEvent = serde_json::from_value(json!({ "Records": records })).unwrap();
-    let response = Batch::new().process(event.records, |record| async move {
+    let batch = Batch::new();
+    let response = batch.process(event.records, |record| async move {
         if record.kinesis.data.0 == b"fail" { Err(Failure::Transient) } else { Ok(()) }
     });
     assert_eq!(failures(&response.await), ["2", "3"]);
@@ -53,7 +54,8 @@ fn changes_of_one_item() -> Vec<aws_lambda_events::event::dynamodb::EventRecord>
 
 #[tokio::test(start_paused = true)]
 async fn changes_of_an_item_with_a_sort_key_are_in_order() {
-    let response = Batch::new().process(changes_of_one_item(), |record| async move {
+    let batch = Batch::new();
+    let response = batch.process(changes_of_one_item(), |record| async move {
         if record.event_id == "0" { Err(Failure::Transient) } else { Ok(()) }
     });
     assert_eq!(failures(&response.await).len(), 50);
