@@ -139,7 +139,7 @@ async fn records() {
 
     let store = MemoryStore::new();
     let messages = vec![SqsMessage::default()];
-    let _ = idem::lambda::batch::process(messages, |message| {
+    let _ = idem::lambda::batch::Batch::new().process(messages, |message| {
         let store = store.clone();
         async move { charge(&store, message.body.unwrap_or_default()).await }
     })

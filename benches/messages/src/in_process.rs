@@ -48,14 +48,14 @@ impl Broker for InProcess {
     async fn run<H, F>(
         &self,
         orders: Range<u64>,
-        consumer: Consumer,
+        consumer: Consumer<Failure>,
         handler: H,
     ) -> Anything<(Summary, Duration)>
     where
         H: Fn(&Message) -> F,
         F: Future<Output = Result<u64, Failure>>,
     {
-        let messages = stream::iter(orders.map(Message));
+        let messages = stream::iter(orders.map(|order| Ok::<_, Infallible>(Message(order))));
         let begin = Instant::now();
         let summary = consumer.run(messages, handler).await;
         Ok((summary, begin.elapsed()))

@@ -18,7 +18,7 @@ pub(crate) trait Broker {
     async fn run<H, F>(
         &self,
         orders: Range<u64>,
-        consumer: Consumer,
+        consumer: Consumer<Failure>,
         handler: H,
     ) -> Anything<(Summary, Duration)>
     where

@@ -80,7 +80,7 @@ impl Broker for OnNats {
     async fn run<H, F>(
         &self,
         orders: Range<u64>,
-        consumer: Consumer,
+        consumer: Consumer<Failure>,
         handler: H,
     ) -> Anything<(Summary, Duration)>
     where

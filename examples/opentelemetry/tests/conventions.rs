@@ -108,7 +108,7 @@ async fn a_handler_has_a_span_with_system_destination_and_what_became_of_the_mes
             operation.run(&store, "private-key", || async { Ok::<_, idem::Error>(7) }).await
         }
     };
-    let messages = stream::iter([Message, Message]);
+    let messages = stream::iter([Ok::<_, Infallible>(Message), Ok(Message)]);
     Consumer::new().concurrency(1).run(messages, handler).await;
     provider.force_flush().unwrap();
     let spans = exporter.get_finished_spans().unwrap();

@@ -147,7 +147,8 @@ impl Delivery for Message {
         let entry = &self.entry;
         let mut fields: Vec<(&str, Vec<u8>)> =
             entry.map.keys().map(|name| (name.as_str(), entry.get(name).unwrap_or_default())).collect();
-        fields.extend(letter.headers().into_iter().map(|(name, value)| (name, value.into_bytes())));
+        let headers = letter.headers(self, &self.of.group, &self.of.stream).into_iter();
+        fields.extend(headers.map(|(name, value)| (name, value.into_bytes())));
         let mut aside = redis::pipe();
         aside.xadd(format!("{}-dead", self.of.stream), "*", &fields).ignore();
         self.leave(&mut aside);

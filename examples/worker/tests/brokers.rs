@@ -19,7 +19,7 @@ impl<B: Broker> Rig<B> {
         let mut worker = Command::new(env!("CARGO_BIN_EXE_worker"));
         worker.args([
             "--broker",
-            B::KIND.name(),
+            &B::KIND.name(),
             "--url",
             &self.broker.address(),
             "--redis",

@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::stream::{self, Stream, StreamExt as _};
-use idem_messages::{Choose, Consumer, DeadLetter, Delivery, Incoming};
+use idem_messages::{Consumer, DeadLetter, Delivery};
 
 use super::Twice;
 use super::repetition::{Answer, AnswerKind};
@@ -81,7 +81,7 @@ impl<M: Delivery> Delivery for Redelivery<'_, M> {
     }
 }
 
-impl<C: Clone> Twice<Consumer<C>> {
+impl<E: Display> Twice<Consumer<E>> {
     /// Delivers each message of a stream several times, one message after the other, and then settles it once, as
     /// [`Consumer::run`] would: see [`Twice`]. Two deliveries at the same time are to two workers, which die as soon as their
     /// handlers wait; the last comes after the acknowledgement was lost.
@@ -89,22 +89,20 @@ impl<C: Clone> Twice<Consumer<C>> {
     /// # Panics
     ///
     /// If the handler did something twice, if a delivery is acknowledged and another rejected, or if the message cannot be settled.
-    pub async fn run<S, H, F, T, E>(self, messages: S, handler: H)
+    pub async fn run<M, X, F, T>(self, messages: impl Stream<Item = Result<M, X>>, handler: impl Fn(&M) -> F)
     where
-        S: Stream<Item: Incoming>,
-        H: Fn(&<S::Item as Incoming>::Message) -> F,
+        M: Delivery,
+        X: Display,
         F: Future<Output = Result<T, E>>,
-        E: Display,
-        C: Choose<E>,
     {
         let mut messages = pin!(messages);
         while let Some(message) = messages.next().await {
-            let message = message.incoming().unwrap_or_else(|error| panic!("the stream failed: {error}"));
+            let message = message.unwrap_or_else(|error| panic!("the stream failed: {error}"));
             let once = || async {
                 let settlement = Cell::new(Settlement::Retry(Duration::ZERO));
                 let copy = Redelivery { message: &message, settlement: &settlement };
                 let handler = |copy: &Redelivery<'_, _>| handler(copy.message);
-                self.inner.clone().run(stream::iter([copy]), handler).await;
+                self.inner.clone().run(stream::iter([Ok::<_, Infallible>(copy)]), handler).await;
                 Ok::<_, Infallible>(settlement.into_inner())
             };
             let Ok(settlement) = self.repeat(None, once).await;

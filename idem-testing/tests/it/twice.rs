@@ -408,9 +408,9 @@ impl Delivery for Message {
 }
 
 /// Messages with these orders, and how they were settled.
-fn messages(orders: &[&'static str]) -> (Vec<Message>, Arc<Mutex<Vec<String>>>) {
+fn messages(orders: &[&'static str]) -> (Vec<Result<Message, &'static str>>, Arc<Mutex<Vec<String>>>) {
     let settled: Arc<Mutex<Vec<String>>> = Arc::default();
-    (orders.iter().map(|order| Message { order, settled: settled.clone() }).collect(), settled)
+    (orders.iter().map(|order| Ok(Message { order, settled: settled.clone() })).collect(), settled)
 }
 
 #[tokio::test]

@@ -4,34 +4,37 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer as _, ConsumerContext, Rebalance};
+use rdkafka::producer::FutureProducer;
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
 use crate::offsets::{Offsets, Partition};
 
-/// How many messages a worker holds.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+/// The settings of a worker.
+pub(crate) struct Settings {
+    /// The name of the group.
+    pub(crate) group: String,
     /// How many messages are held at most, including those that wait for a retry.
     pub(crate) held: usize,
     /// How many messages each partition may hold at least, however many partitions there are.
     pub(crate) least: usize,
+    pub(crate) producer: FutureProducer,
+    pub(crate) retry_topic: Option<String>,
+    pub(crate) dead_letters: String,
 }
 
 /// The state that the thread and the handlers share.
 pub(crate) struct Shared {
+    pub(crate) settings: Settings,
     offsets: Mutex<Offsets>,
     pub(crate) closing: AtomicBool,
     /// Whether an error waits for the reader. It pauses after each, so there is never more than one.
     pub(crate) failed: AtomicBool,
-    pub(crate) limits: Limits,
-    /// The name of the group.
-    pub(crate) group: String,
 }
 
 impl Shared {
-    pub(crate) fn new(limits: Limits, group: String) -> Self {
+    pub(crate) fn new(settings: Settings) -> Self {
         let (closing, failed) = (AtomicBool::default(), AtomicBool::default());
-        Self { offsets: Mutex::default(), closing, failed, limits, group }
+        Self { settings, offsets: Mutex::default(), closing, failed }
     }
 
     pub(crate) fn offsets(&self) -> MutexGuard<'_, Offsets> {

@@ -7,46 +7,37 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use idem_messages::{Delivery as _, Reader, Room};
+use rdkafka::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
-use rdkafka::error::{KafkaError, KafkaResult};
+use rdkafka::error::KafkaError;
 use rdkafka::message::{Message as _, OwnedMessage};
-use rdkafka::{ClientConfig, TopicPartitionList};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::Error;
-use crate::group::{Context, Limits, Shared, list};
-use crate::offsets::Flow;
-use crate::taken::Taken;
+use crate::group::{Context, Settings, Shared, list};
+use crate::received::Received;
 
 /// How long the thread waits for a message before it turns to its other work.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Settings for which the program's configuration has no value.
-const DEFAULTS: [(&str, &str); 1] = [("auto.commit.interval.ms", "200")];
-
-/// Settings that override the program's configuration: librdkafka commits stored offsets, and only offsets that are done are stored.
-const FORCED: [(&str, &str); 2] = [("enable.auto.commit", "true"), ("enable.auto.offset.store", "false")];
-
-/// A running consumer.
-pub(crate) struct Intake {
+/// Reads the messages of a consumer group.
+pub struct Intake {
     shared: Arc<Shared>,
-    messages: UnboundedReceiver<Result<Taken, KafkaError>>,
+    messages: UnboundedReceiver<Result<Received, KafkaError>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Intake {
     /// Joins the group that `config` names.
-    pub(crate) fn start(mut config: ClientConfig, topics: &[&str], limits: Limits) -> Result<Self, Error> {
-        for (name, value) in DEFAULTS {
-            if config.get(name).is_none() {
-                config.set(name, value);
-            }
-        }
-        for (name, value) in FORCED {
-            config.set(name, value);
-        }
-        let group = config.get("group.id").unwrap_or_default().to_owned();
-        let shared = Arc::new(Shared::new(limits, group));
+    pub(crate) fn start(
+        mut config: ClientConfig,
+        topics: &[&str],
+        shared: Arc<Shared>,
+    ) -> Result<Self, Error> {
+        set_default(&mut config, "auto.commit.interval.ms", "200");
+        // librdkafka commits stored offsets, and only offsets that are done are stored.
+        config.set("enable.auto.commit", "true").set("enable.auto.offset.store", "false");
         let consumer: BaseConsumer<_> =
             config.create_with_context(Context(shared.clone())).map_err(Error::at("make the consumer"))?;
         consumer.subscribe(topics).map_err(Error::at("subscribe to the topics"))?;
@@ -58,22 +49,33 @@ impl Intake {
         Ok(Self { shared, messages, thread })
     }
 
-    /// The next message, without those whose partition has gone to another worker meanwhile; `None` once the thread has ended.
-    pub(crate) async fn next(&mut self) -> Option<Result<Taken, KafkaError>> {
+    /// The next message, without those whose partition has gone to another worker meanwhile.
+    async fn message(&mut self) -> Result<Received, Error> {
+        let doing = "receive a message";
         loop {
             match self.messages.recv().await {
-                Some(Ok(taken)) if !taken.is_held() => {}
+                Some(Ok(received)) if !received.is_held() => {}
+                Some(Ok(received)) => return Ok(received),
                 Some(Err(error)) => {
                     self.shared.failed.store(false, Ordering::SeqCst);
-                    return Some(Err(error));
+                    return Err(Error::new(doing, error));
                 }
-                next => return next,
+                None => return Err(Error::new(doing, "the consumer's thread has ended")),
             }
         }
     }
+}
+
+impl Reader for Intake {
+    type Message = Received;
+
+    async fn next(&mut self, room: &Room) -> Result<Received, Error> {
+        room.free().await;
+        self.message().await
+    }
 
     /// Commits the offsets that are done and leaves the group.
-    pub(crate) async fn close(mut self) -> Result<(), Error> {
+    async fn close(mut self) -> Result<(), Error> {
         let doing = "leave the group";
         self.shared.closing.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
@@ -81,6 +83,13 @@ impl Intake {
             ended.map_err(|_| Error::new(doing, "the consumer's thread panicked"))?;
         }
         Ok(())
+    }
+}
+
+/// Sets what the program's configuration leaves open.
+pub(crate) fn set_default(config: &mut ClientConfig, name: &str, value: &str) {
+    if config.get(name).is_none() {
+        config.set(name, value);
     }
 }
 
@@ -94,7 +103,7 @@ impl Drop for Intake {
 struct Polling {
     consumer: Arc<BaseConsumer<Context>>,
     shared: Arc<Shared>,
-    sender: UnboundedSender<Result<Taken, KafkaError>>,
+    sender: UnboundedSender<Result<Received, KafkaError>>,
 }
 
 impl Polling {
@@ -113,39 +122,27 @@ impl Polling {
     /// Passes an error on, unless an earlier one still waits for the reader.
     fn fail(&self, error: KafkaError) {
         if !self.shared.failed.swap(true, Ordering::SeqCst) {
-            self.send(Err(error));
+            // The receiver is gone once the worker ends.
+            let _ = self.sender.send(Err(error));
         }
     }
 
     fn take(&self, message: OwnedMessage) {
         let partition = (message.topic().to_owned(), message.partition());
         let Some(place) = self.shared.offsets().deliver(partition, message.offset()) else { return };
-        self.send(Ok(Taken::new(message, place, &self.shared, &self.consumer)));
-    }
-
-    /// Passes a message or an error to the handlers. The receiver is gone once the worker ends.
-    fn send(&self, message: Result<Taken, KafkaError>) {
-        let _ = self.sender.send(message);
+        let _ = self.sender.send(Ok(Received::new(message, place, &self.shared, &self.consumer)));
     }
 
     /// Pauses the partitions that hold their share of messages, and resumes those with room again.
     fn hold_back(&self) {
-        let Limits { held, least, .. } = self.shared.limits;
-        let changes = self.shared.offsets().to_change(held, least);
-        for (flow, partitions) in changes {
-            if partitions.is_empty() {
-                continue;
+        let Settings { held, least, .. } = &self.shared.settings;
+        let changes = self.shared.offsets().to_change(*held, *least);
+        for (is_paused, partitions) in changes.into_iter().filter(|(_, partitions)| !partitions.is_empty()) {
+            let list = list(&partitions);
+            let changed = if is_paused { self.consumer.pause(&list) } else { self.consumer.resume(&list) };
+            if changed.is_ok() {
+                self.shared.offsets().changed(&partitions, is_paused);
             }
-            if self.change(flow, &list(&partitions)).is_ok() {
-                self.shared.offsets().changed(&partitions, flow);
-            }
-        }
-    }
-
-    fn change(&self, flow: Flow, list: &TopicPartitionList) -> KafkaResult<()> {
-        match flow {
-            Flow::Paused => self.consumer.pause(list),
-            Flow::Fetched => self.consumer.resume(list),
         }
     }
 }
@@ -165,7 +162,14 @@ mod tests {
     use tokio::sync::mpsc::unbounded_channel;
 
     use super::{Intake, Polling};
-    use crate::group::{Context, Limits, Shared};
+    use crate::group::{Context, Settings, Shared};
+
+    /// The state of a worker that holds this many messages.
+    fn shared(held: usize) -> Arc<Shared> {
+        let producer = ClientConfig::new().create().unwrap();
+        let (group, retry_topic, dead_letters) = ("shippers".to_owned(), None, "orders-dead".to_owned());
+        Arc::new(Shared::new(Settings { group, held, least: 1, producer, retry_topic, dead_letters }))
+    }
 
     async fn until(what: &str, mut condition: impl FnMut() -> bool) {
         let begin = Instant::now();
@@ -178,15 +182,15 @@ mod tests {
     /// The reader pauses for up to five seconds after each error, and messages wait behind them.
     #[tokio::test]
     async fn one_error_at_a_time_waits_before_the_messages() {
-        let shared = Arc::new(Shared::new(Limits { held: 1, least: 1 }, "shippers".to_owned()));
+        let shared = shared(1);
         let consumer = ClientConfig::new().create_with_context(Context(shared.clone())).unwrap();
         let (sender, messages) = unbounded_channel();
         let polling = Polling { consumer: Arc::new(consumer), shared: shared.clone(), sender };
         let mut intake = Intake { shared, messages, thread: None };
         for _ in 0..2 {
             (0..100).for_each(|_| polling.fail(KafkaError::Canceled));
-            assert!(matches!(intake.next().now_or_never(), Some(Some(Err(_)))));
-            assert!(intake.next().now_or_never().is_none(), "more than one error was queued");
+            assert!(matches!(intake.message().now_or_never(), Some(Err(_))));
+            assert!(intake.message().now_or_never().is_none(), "more than one error was queued");
         }
     }
 
@@ -205,18 +209,17 @@ mod tests {
             .set("group.id", "shippers")
             .set("auto.offset.reset", "earliest")
             .set("session.timeout.ms", "6000");
-        let limits = Limits { held: 100, least: 1 };
-        let mut first = Intake::start(config.clone(), &["orders"], limits).unwrap();
+        let mut first = Intake::start(config.clone(), &["orders"], shared(100)).unwrap();
         // Nothing is begun: all forty wait, and each message holds the shared state.
         let shared = first.shared.clone();
         until("all are delivered", || Arc::strong_count(&shared) >= 40).await;
-        let second = Intake::start(config, &["orders"], limits).unwrap();
+        let second = Intake::start(config, &["orders"], self::shared(100)).unwrap();
         until("the second has a partition", || Arc::strong_count(&second.shared) >= 20).await;
         // The first worker begins the messages of the partition that it keeps, and holds them.
         let mut begun = Vec::new();
         let mut take = || {
-            while let Some(Some(Ok(taken))) = first.next().now_or_never() {
-                begun.push(taken);
+            while let Some(Ok(received)) = first.message().now_or_never() {
+                begun.push(received);
             }
             Arc::strong_count(&shared) < 40
         };

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use idem_messages::{DeadLetters, StoredLetter, is_header_of_letter};
+use idem_messages::{Redrive, StoredLetter, is_header_of_letter};
 use rdkafka::consumer::{CommitMode, Consumer as _, StreamConsumer};
 use rdkafka::error::KafkaError;
 use rdkafka::message::{Message as _, OwnedMessage};
@@ -17,94 +17,84 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::Error;
-use crate::received::{DELIVERED, copy_to, header, id};
+use crate::received::{copy_to, header, id};
 
 /// How long the broker may take to answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const READ: &str = "read the dead letters";
-const REMOVE: &str = "remove a dead letter";
 
-/// The dead letters of a topic.
-pub struct Letters {
-    consumer: Arc<StreamConsumer>,
+/// The ends of the partitions that are not read to their end: those that they had at the start.
+type Ends = HashMap<i32, i64>;
+
+/// Redrives the letters of a topic.
+pub(crate) async fn redrive(
+    config: ClientConfig,
     producer: FutureProducer,
-    /// The ends of the partitions that are not read to their end: those that they had at the start.
-    ends: HashMap<i32, i64>,
-    /// The letters of each partition that were kept since the last one that was handled.
-    kept: HashMap<i32, Vec<OwnedMessage>>,
-}
-
-impl Letters {
-    pub(crate) async fn open(
-        mut config: ClientConfig,
-        producer: FutureProducer,
-        topic: String,
-    ) -> Result<Self, Error> {
-        // The offset of this group is behind the letters that were handled.
-        let group = format!("{}-redrive", config.get("group.id").unwrap_or_default());
-        config.set("group.id", group).set("enable.auto.commit", "false").set("enable.partition.eof", "true");
-        config.set("auto.offset.reset", "earliest").remove("group.instance.id");
-        let opened = spawn_blocking(move || {
-            let consumer: StreamConsumer = config.create()?;
-            let metadata = consumer.fetch_metadata(Some(&topic), PATIENCE)?;
-            let (mut partitions, mut ends) = (TopicPartitionList::new(), HashMap::new());
-            for partition in metadata.topics().iter().flat_map(|topic| topic.partitions()) {
-                let (_, end) = consumer.fetch_watermarks(&topic, partition.id(), PATIENCE)?;
-                partitions.add_partition(&topic, partition.id());
-                ends.insert(partition.id(), end);
+    topic: String,
+    redrive: &mut Redrive,
+) -> Result<(), Error> {
+    let opened = spawn_blocking(move || open(config, &topic)).await.map_err(Error::at(READ))?;
+    let (consumer, mut ends) = opened.map_err(Error::at(READ))?;
+    // The letters of each partition that were kept since the last one that was handled.
+    let mut kept: HashMap<i32, Vec<OwnedMessage>> = HashMap::new();
+    while let Some(letter) = next(&consumer, &mut ends).await? {
+        let about = StoredLetter::read(id(&letter), |name| header(&letter, name).map(str::to_owned));
+        let send = |origin: String| {
+            let (producer, letter) = (&producer, &letter);
+            let is_own = |name: &str| !is_header_of_letter(name);
+            async move {
+                copy_to(producer, &origin, letter, is_own, &[])
+                    .await
+                    .map_err(Error::at("send the message back"))
             }
-            // From the committed offsets.
-            consumer.assign(&partitions)?;
-            let (consumer, kept) = (Arc::new(consumer), HashMap::new());
-            Ok::<_, KafkaError>(Self { consumer, producer, ends, kept })
-        });
-        opened.await.map_err(Error::at(READ))?.map_err(Error::at(READ))
+        };
+        if !redrive.sends(about, send).await? {
+            kept.entry(letter.partition()).or_default().push(letter);
+            continue;
+        }
+        let doing = "remove a dead letter";
+        for kept in kept.remove(&letter.partition()).unwrap_or_default() {
+            copy_to(&producer, kept.topic(), &kept, |_| true, &[]).await.map_err(Error::at(doing))?;
+        }
+        let (consumer, mut done) = (consumer.clone(), TopicPartitionList::new());
+        let offset = Offset::Offset(letter.offset() + 1);
+        done.add_partition_offset(letter.topic(), letter.partition(), offset).map_err(Error::at(doing))?;
+        let committed = spawn_blocking(move || consumer.commit(&done, CommitMode::Sync)).await;
+        committed.map_err(Error::at(doing))?.map_err(Error::at(doing))?;
     }
+    Ok(())
 }
 
-impl DeadLetters for Letters {
-    type Letter = OwnedMessage;
-
-    async fn next(&mut self) -> Result<Option<OwnedMessage>, Error> {
-        while !self.ends.is_empty() {
-            let ended = match timeout(PATIENCE, self.consumer.recv()).await.map_err(Error::at(READ))? {
-                Ok(letter)
-                    if self.ends.get(&letter.partition()).is_some_and(|end| letter.offset() < *end) =>
-                {
-                    return Ok(Some(letter.detach()));
-                }
-                Ok(later) => later.partition(),
-                Err(KafkaError::PartitionEOF(partition)) => partition,
-                Err(error) => return Err(Error::new(READ, error)),
-            };
-            self.ends.remove(&ended);
-        }
-        Ok(None)
+fn open(mut config: ClientConfig, topic: &str) -> Result<(Arc<StreamConsumer>, Ends), KafkaError> {
+    // The offset of this group is behind the letters that were handled.
+    let group = format!("{}-redrive", config.get("group.id").unwrap_or_default());
+    config.set("group.id", group).set("enable.auto.commit", "false").set("enable.partition.eof", "true");
+    config.set("auto.offset.reset", "earliest").remove("group.instance.id");
+    let consumer: StreamConsumer = config.create()?;
+    let metadata = consumer.fetch_metadata(Some(topic), PATIENCE)?;
+    let (mut partitions, mut ends) = (TopicPartitionList::new(), Ends::new());
+    for partition in metadata.topics().iter().flat_map(|topic| topic.partitions()) {
+        let (_, end) = consumer.fetch_watermarks(topic, partition.id(), PATIENCE)?;
+        partitions.add_partition(topic, partition.id());
+        ends.insert(partition.id(), end);
     }
+    // From the committed offsets.
+    consumer.assign(&partitions)?;
+    Ok((Arc::new(consumer), ends))
+}
 
-    fn about(&self, letter: &OwnedMessage) -> StoredLetter {
-        StoredLetter::read(id(letter), |name| header(letter, name).map(str::to_owned))
+async fn next(consumer: &StreamConsumer, ends: &mut Ends) -> Result<Option<OwnedMessage>, Error> {
+    while !ends.is_empty() {
+        let ended = match timeout(PATIENCE, consumer.recv()).await.map_err(Error::at(READ))? {
+            Ok(letter) if ends.get(&letter.partition()).is_some_and(|end| letter.offset() < *end) => {
+                return Ok(Some(letter.detach()));
+            }
+            Ok(later) => later.partition(),
+            Err(KafkaError::PartitionEOF(partition)) => partition,
+            Err(error) => return Err(Error::new(READ, error)),
+        };
+        ends.remove(&ended);
     }
-
-    async fn send(&self, letter: &OwnedMessage, origin: &str) -> Result<(), Error> {
-        let is_own = |name: &str| name != DELIVERED && !is_header_of_letter(name);
-        copy_to(&self.producer, origin, letter, is_own, &[]).await.map_err(Error::at("send the message back"))
-    }
-
-    async fn remove(&mut self, letter: OwnedMessage) -> Result<(), Error> {
-        for kept in self.kept.remove(&letter.partition()).unwrap_or_default() {
-            copy_to(&self.producer, kept.topic(), &kept, |_| true, &[]).await.map_err(Error::at(REMOVE))?;
-        }
-        let (consumer, mut done) = (self.consumer.clone(), TopicPartitionList::new());
-        let next = Offset::Offset(letter.offset() + 1);
-        done.add_partition_offset(letter.topic(), letter.partition(), next).map_err(Error::at(REMOVE))?;
-        let committed = spawn_blocking(move || consumer.commit(&done, CommitMode::Sync)).await;
-        committed.map_err(Error::at(REMOVE))?.map_err(Error::at(REMOVE))
-    }
-
-    async fn keep(&mut self, letter: OwnedMessage) -> Result<(), Error> {
-        self.kept.entry(letter.partition()).or_default().push(letter);
-        Ok(())
-    }
+    Ok(None)
 }

@@ -73,8 +73,7 @@ mod letters;
 mod offsets;
 mod received;
 mod source;
-mod taken;
 
 pub use idem_messages::{BrokerError as Error, Consumer, Summary};
-pub use received::{AFTER, DELIVERED, Received};
+pub use received::{AFTER, Received};
 pub use source::Source;

@@ -23,18 +23,11 @@ pub(crate) struct Offsets {
     assignments: u64,
 }
 
-/// Whether the client fetches from a partition.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Flow {
-    #[default]
-    Fetched,
-    Paused,
-}
-
 #[derive(Debug, Default)]
 struct Track {
     assignment: u64,
-    flow: Flow,
+    /// Whether the client does not fetch from it.
+    is_paused: bool,
     /// The offsets that were delivered and are not done.
     open: BTreeSet<i64>,
     /// The offset after the last one that was delivered.
@@ -92,34 +85,33 @@ impl Offsets {
 
     /// The partitions to pause and those to resume, so that each has an equal share of `held`, and at least `least`.
     ///
-    /// A paused partition is resumed when half of its share is free.
-    pub(crate) fn to_change(&self, held: usize, least: usize) -> [(Flow, Vec<Partition>); 2] {
+    /// A paused partition is resumed when half of its share is free. The first are to be paused.
+    pub(crate) fn to_change(&self, held: usize, least: usize) -> [(bool, Vec<Partition>); 2] {
         let share = held.checked_div(self.partitions.len()).unwrap_or(held).max(least).max(1);
-        let (mut pause, mut fetch) = (Vec::new(), Vec::new());
+        let (mut pause, mut resume) = (Vec::new(), Vec::new());
         for (partition, track) in &self.partitions {
             let open = track.open.len();
-            match track.flow {
-                Flow::Fetched if open >= share => pause.push(partition.clone()),
-                Flow::Paused if open <= share / 2 => fetch.push(partition.clone()),
-                Flow::Fetched | Flow::Paused => {}
+            if !track.is_paused && open >= share {
+                pause.push(partition.clone());
+            } else if track.is_paused && open <= share / 2 {
+                resume.push(partition.clone());
             }
         }
-        [(Flow::Paused, pause), (Flow::Fetched, fetch)]
+        [(true, pause), (false, resume)]
     }
 
     /// The paused ones of these partitions.
     pub(crate) fn paused(&self, partitions: &[Partition]) -> Vec<Partition> {
-        let is_paused = |partition: &&Partition| {
-            self.partitions.get(*partition).is_some_and(|track| track.flow == Flow::Paused)
-        };
+        let is_paused =
+            |partition: &&Partition| self.partitions.get(*partition).is_some_and(|track| track.is_paused);
         partitions.iter().filter(is_paused).cloned().collect()
     }
 
     /// Records that the client paused or resumed these partitions.
-    pub(crate) fn changed(&mut self, partitions: &[Partition], flow: Flow) {
+    pub(crate) fn changed(&mut self, partitions: &[Partition], is_paused: bool) {
         for partition in partitions {
             if let Some(track) = self.partitions.get_mut(partition) {
-                track.flow = flow;
+                track.is_paused = is_paused;
             }
         }
     }
@@ -127,7 +119,7 @@ impl Offsets {
 
 #[cfg(test)]
 mod tests {
-    use super::{Flow, Offsets, Partition, Place};
+    use super::{Offsets, Partition, Place};
 
     fn orders(partition: i32) -> Partition {
         ("orders".to_owned(), partition)
@@ -186,7 +178,7 @@ mod tests {
         let (none, one) = (Vec::new(), vec![orders(0)]);
         let [(_, pause), (_, fetch)] = offsets.to_change(8, 1);
         assert_eq!((&pause, &fetch), (&one, &none));
-        offsets.changed(&pause, Flow::Paused);
+        offsets.changed(&pause, true);
         offsets.done(&places[0]);
         assert_eq!(offsets.to_change(8, 1).map(|(_, partitions)| partitions), [none.clone(), none.clone()]);
         offsets.done(&places[1]);

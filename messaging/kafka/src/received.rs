@@ -1,62 +1,51 @@
 //! A message of Kafka, and how it is settled.
 
-use std::fmt;
-use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use idem_messages::{CONSUMER, DeadLetter, Delivery, ERROR, MESSAGE, ORIGIN, Reason};
+use idem_messages::{DELIVERED, DeadLetter, Delivery, ERROR, ORIGIN, Reason};
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Header, Headers, Message as _, OwnedHeaders, OwnedMessage};
 use rdkafka::producer::{FutureProducer, FutureRecord};
 use rdkafka::util::Timeout;
 
 use crate::Error;
-use crate::taken::Taken;
-
-/// The header of a copy with the number of times that its message was delivered.
-pub const DELIVERED: &str = "idem-delivered";
+use crate::group::{Context, Settings, Shared};
+use crate::offsets::Place;
 
 /// The header of a copy with its delay, in milliseconds from its timestamp.
 pub const AFTER: &str = "idem-after-ms";
 
-/// The state that all messages of a source share.
-pub(crate) struct Shared {
-    pub(crate) producer: FutureProducer,
-    pub(crate) retry_topic: Option<String>,
-    pub(crate) dead_letters: String,
-}
-
-/// A message as Kafka delivered it. It dereferences to rdkafka's message.
+/// A message as Kafka delivered it. It dereferences to rdkafka's message. Its place in the partition stays open until it is done, or the
+/// partition goes to another worker.
 pub struct Received {
-    taken: Taken,
+    pub(crate) message: OwnedMessage,
+    place: Place,
     shared: Arc<Shared>,
+    /// Weak, so that only the consumer's thread drops the consumer.
+    consumer: Weak<BaseConsumer<Context>>,
 }
 
 impl Received {
-    pub(crate) const fn new(taken: Taken, shared: Arc<Shared>) -> Self {
-        Self { taken, shared }
+    pub(crate) fn new(
+        message: OwnedMessage,
+        place: Place,
+        shared: &Arc<Shared>,
+        consumer: &Arc<BaseConsumer<Context>>,
+    ) -> Self {
+        Self { message, place, shared: shared.clone(), consumer: Arc::downgrade(consumer) }
     }
 
     /// Sends a copy with the message's headers, `new` in place of earlier ones.
     async fn copy_to(&self, topic: &str, new: &[(&str, String)]) -> Result<(), KafkaError> {
         let own = |name: &str| new.iter().any(|(new, _)| *new == name) || [AFTER, ERROR].contains(&name);
-        copy_to(&self.shared.producer, topic, self, |name| !own(name), new).await
+        copy_to(&self.shared.settings.producer, topic, self, |name| !own(name), new).await
     }
 
-    fn delivered(&self) -> (&'static str, String) {
-        (DELIVERED, self.deliveries().unwrap_or(1).to_string())
-    }
-
-    /// The headers of the dead letter.
-    fn letter(&self, letter: &DeadLetter) -> Vec<(&'static str, String)> {
-        let known = [
-            self.delivered(),
-            (CONSUMER, self.taken.group().to_owned()),
-            (ORIGIN, header(self, ORIGIN).unwrap_or_else(|| self.topic()).to_owned()),
-        ];
-        let message = self.id().map(|id| (MESSAGE, id));
-        letter.headers().into_iter().chain(known).chain(message).collect()
+    /// The topic that the message was sent to.
+    fn origin(&self) -> &str {
+        header(self, ORIGIN).unwrap_or_else(|| self.topic())
     }
 }
 
@@ -96,36 +85,29 @@ const fn is_too_large(sent: &Result<(), KafkaError>) -> bool {
     matches!(sent, Err(KafkaError::MessageProduction(RDKafkaErrorCode::MessageSizeTooLarge)))
 }
 
-impl Deref for Received {
-    type Target = OwnedMessage;
-
-    fn deref(&self) -> &OwnedMessage {
-        self.taken.message()
-    }
-}
-
-impl fmt::Debug for Received {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Received").field("id", &self.id()).finish_non_exhaustive()
-    }
-}
-
 impl Delivery for Received {
     type Error = Error;
 
     async fn acknowledge(&self) -> Result<(), Error> {
         // The next commit includes it once all before it are done too. If this worker dies first, the message is delivered again
         // and its result is replayed.
-        self.taken.done();
+        let mut offsets = self.shared.offsets();
+        // Under the lock, so that a later offset is not overtaken by an earlier one.
+        if let (Some(next), Some(consumer)) = (offsets.done(&self.place), self.consumer.upgrade()) {
+            let (topic, partition) = &self.place.partition;
+            // Fails where the partition has gone to another worker, which then decides.
+            let _ = consumer.store_offset(topic, *partition, next - 1);
+        }
         Ok(())
     }
 
     async fn retry(&self, after: Duration) -> Result<(), Error> {
-        let Some(topic) = &self.shared.retry_topic else {
+        let Some(topic) = &self.shared.settings.retry_topic else {
             return Err(Error::new("retry the message", "there is no retry topic"));
         };
-        let origin = (ORIGIN, header(self, ORIGIN).unwrap_or_else(|| self.topic()).to_owned());
-        let new = [(AFTER, after.as_millis().to_string()), self.delivered(), origin];
+        let delivered = self.deliveries().unwrap_or(1).to_string();
+        let after = (AFTER, after.as_millis().to_string());
+        let new = [after, (DELIVERED, delivered), (ORIGIN, self.origin().to_owned())];
         let sent = self.copy_to(topic, &new).await;
         // The message has no room for the headers of a retry, and never will.
         if is_too_large(&sent) {
@@ -137,11 +119,12 @@ impl Delivery for Received {
     }
 
     async fn reject(&self, letter: &DeadLetter) -> Result<(), Error> {
-        let to = &self.shared.dead_letters;
-        let mut sent = self.copy_to(to, &self.letter(letter)).await;
+        let Settings { dead_letters: to, group, .. } = &self.shared.settings;
+        let headers = |letter: &DeadLetter| letter.headers(self, group, self.origin());
+        let mut sent = self.copy_to(to, &headers(letter)).await;
         // The message has no room for the text of the error, or for any header of ours.
         if is_too_large(&sent) {
-            sent = self.copy_to(to, &self.letter(&letter.without_error())).await;
+            sent = self.copy_to(to, &headers(&letter.without_error())).await;
         }
         if is_too_large(&sent) {
             sent = self.copy_to(to, &[]).await;
@@ -157,11 +140,11 @@ impl Delivery for Received {
     }
 
     fn is_held(&self) -> bool {
-        self.taken.is_held()
+        self.shared.offsets().holds(&self.place)
     }
 
     fn retries_in_place(&self) -> bool {
-        self.shared.retry_topic.is_none()
+        self.shared.settings.retry_topic.is_none()
     }
 
     /// How much longer a message from the retry topic must wait.

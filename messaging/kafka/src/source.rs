@@ -1,17 +1,16 @@
 //! A consumer group as a source of messages.
 
-use std::fmt;
 use std::sync::Arc;
 
-use idem_messages::{Broker, GroupBy, Plan, Reader, Room};
+use idem_messages::{Broker, GroupBy, Plan, Redrive};
 use rdkafka::ClientConfig;
 use rdkafka::producer::FutureProducer;
 
 use crate::Error;
-use crate::group::Limits;
-use crate::intake::Intake;
-use crate::letters::Letters;
-use crate::received::{Received, Shared};
+use crate::group::{Settings, Shared};
+use crate::intake::{Intake, set_default};
+use crate::letters;
+use crate::received::Received;
 
 /// The default of `held`, as a multiple of what the consumer holds. Messages that wait behind others count too.
 const HELD: usize = 20;
@@ -62,7 +61,7 @@ impl Source {
             dead_letters: dead_letters.into(),
             retry_topic: None,
             producer: None,
-            group_by: GroupBy::default(),
+            group_by: None,
             held: None,
         }
     }
@@ -98,70 +97,32 @@ impl Source {
             config.remove(name);
         });
         let longest = config.get("receive.message.max.bytes").unwrap_or(RECEIVED).to_owned();
-        for (name, value) in [("message.timeout.ms", "20000"), ("message.max.bytes", longest.as_str())] {
-            if config.get(name).is_none() {
-                config.set(name, value);
-            }
-        }
+        set_default(&mut config, "message.timeout.ms", "20000");
+        set_default(&mut config, "message.max.bytes", &longest);
         config.set("acks", "all").create().map_err(Error::at("make the producer of copies"))
     }
 }
 
 impl Broker for Source {
     type Message = Received;
-    type Reader = Reading;
-    type Letters = Letters;
+    type Reader = Intake;
 
-    async fn connect(self, plan: &mut Plan) -> Result<Reading, Error> {
-        let capacity = plan.capacity();
-        let held = self.held.unwrap_or_else(|| capacity.saturating_mul(HELD));
+    async fn connect(self, plan: &mut Plan) -> Result<Intake, Error> {
+        let least = plan.capacity;
+        let held = self.held.unwrap_or_else(|| least.saturating_mul(HELD));
         let producer = self.producing()?;
         let Self { config, topics, dead_letters, retry_topic, .. } = self;
-        let names: Vec<_> = topics.iter().chain(&retry_topic).map(String::as_str).collect();
-        let intake = Intake::start(config, &names, Limits { held, least: capacity })?;
-        let shared = Arc::new(Shared { producer, retry_topic, dead_letters });
-        Ok(Reading { intake, shared, room: plan.room().clone() })
+        let group = config.get("group.id").unwrap_or_default().to_owned();
+        let settings = Settings { group, held, least, producer, retry_topic, dead_letters };
+        let shared = Arc::new(Shared::new(settings));
+        let topics = topics.iter().chain(&shared.settings.retry_topic).map(String::as_str);
+        Intake::start(config, &topics.collect::<Vec<_>>(), shared.clone())
     }
 
-    async fn letters(&self) -> Result<Letters, Error> {
-        Letters::open(self.config.clone(), self.producing()?, self.dead_letters.clone()).await
-    }
-}
-
-/// Reads the messages of a consumer group.
-pub struct Reading {
-    intake: Intake,
-    shared: Arc<Shared>,
-    room: Room,
-}
-
-impl Reader for Reading {
-    type Message = Received;
-
-    async fn next(&mut self) -> Result<Received, Error> {
-        self.room.free().await;
-        let doing = "receive a message";
-        match self.intake.next().await {
-            Some(Ok(taken)) => Ok(Received::new(taken, self.shared.clone())),
-            Some(Err(error)) => Err(Error::new(doing, error)),
-            None => Err(Error::new(doing, "the consumer's thread has ended")),
-        }
-    }
-
-    async fn close(self) -> Result<(), Error> {
-        self.intake.close().await
+    async fn redrive_letters(&self, redrive: &mut Redrive) -> Result<(), Error> {
+        let (config, topic) = (self.config.clone(), self.dead_letters.clone());
+        letters::redrive(config, self.producing()?, topic, redrive).await
     }
 }
 
-idem_messages::broker_methods!(Source, Received);
-
-impl fmt::Debug for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not the configuration, which may hold a password.
-        f.debug_struct("Source")
-            .field("topics", &self.topics)
-            .field("retry_topic", &self.retry_topic)
-            .field("dead_letters", &self.dead_letters)
-            .finish_non_exhaustive()
-    }
-}
+idem_messages::broker_methods!(Source, Received, rdkafka::message::OwnedMessage);

@@ -4,7 +4,7 @@
 //! to connect, how to read, and how to settle a message.
 
 use std::fmt::Display;
-use std::future::{pending, ready};
+use std::future::ready;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -13,10 +13,14 @@ use futures_util::stream::{self, Stream};
 use tokio::sync::{Mutex, oneshot, watch};
 use tokio::time::timeout;
 
-use super::{BrokerError, Choose, Consumer, DeadLetters, Delivery, GroupBy, Progress, Summary};
+use super::{BrokerError, Consumer, Delivery, Progress, Redrive, Summary};
 
 /// How long a broker may take at the shutdown: for the messages that were not read, and for the end of the connection.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Which messages are handled one after another: those for which this returns the same text. `None` for those of one
+/// [`Delivery::group`].
+pub type GroupBy<M> = Option<Box<dyn Fn(&M) -> Option<String> + Send + Sync>>;
 
 /// A broker's source of messages: how to connect. [`broker_methods`](crate::broker_methods) gives it `group_by`, `run`, `run_until`, `dead_letters` and `redrive`.
 pub trait Broker: Sized + Send {
@@ -24,21 +28,42 @@ pub trait Broker: Sized + Send {
     type Message: Delivery + Send + Sync;
     /// Reads the messages.
     type Reader: Reader<Message = Self::Message>;
-    /// The messages that were set aside.
-    type Letters: DeadLetters;
 
     /// Connects, and checks what can be checked before the first message.
     fn connect(self, plan: &mut Plan) -> impl Future<Output = Result<Self::Reader, BrokerError>> + Send;
 
-    /// Connects to the dead letters.
-    fn letters(&self) -> impl Future<Output = Result<Self::Letters, BrokerError>> + Send;
+    /// Hands each dead letter that is there to [`Redrive::sends`], and removes it if its message was sent. All others stay, also after an
+    /// error.
+    fn redrive_letters(&self, redrive: &mut Redrive) -> impl Future<Output = Result<(), BrokerError>> + Send;
 }
 
-/// Gives a [`Broker`](crate::Broker), which the second type is the message of, its methods `group_by`, `run`, `run_until`, `dead_letters` and `redrive`. They are
-/// the same for all brokers. The source has a field `group_by` for its [`GroupBy`](crate::GroupBy). They are no methods of the trait, because the compiler could then not show that their futures are `Send`.
+/// Gives a [`Broker`](crate::Broker), which the second type is the message of, its methods `group_by`, `run`, `run_until`, `dead_letters` and `redrive`, and
+/// lets the message dereference to the client's, which is the third type. They are
+/// the same for all brokers. The source has a field `group_by` for its [`GroupBy`](crate::GroupBy) and a field `dead_letters`, the message a field `message`. They are no methods of the trait, because the compiler could then not show that their futures are `Send`.
 #[macro_export]
 macro_rules! broker_methods {
-    ($source:ty, $message:ty) => {
+    ($source:ty, $message:ty, $client_message:ty) => {
+        impl ::std::ops::Deref for $message {
+            type Target = $client_message;
+
+            fn deref(&self) -> &$client_message {
+                &self.message
+            }
+        }
+
+        impl ::std::fmt::Debug for $message {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.debug_struct("Received").field("id", &$crate::Delivery::id(self)).finish_non_exhaustive()
+            }
+        }
+
+        // Without the configuration, which may hold a password.
+        impl ::std::fmt::Debug for $source {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.debug_struct("Source").field("dead_letters", &self.dead_letters).finish_non_exhaustive()
+            }
+        }
+
         impl $source {
             /// Messages for which `group` returns the same text are handled one after another: see
             /// [`Delivery::group`](idem_messages::Delivery::group). Unless this is set, messages are handled in no order, or in that of
@@ -47,7 +72,7 @@ macro_rules! broker_methods {
                 mut self,
                 group: impl Fn(&$message) -> Option<String> + Send + Sync + 'static,
             ) -> Self {
-                self.group_by = $crate::GroupBy::by(group);
+                self.group_by = ::std::option::Option::Some(::std::boxed::Box::new(group));
                 self
             }
 
@@ -56,16 +81,15 @@ macro_rules! broker_methods {
             /// # Errors
             ///
             /// As [`run_until`](Self::run_until).
-            pub async fn run<C, H, F, T, E>(
+            pub async fn run<H, F, T, E>(
                 self,
-                consumer: $crate::Consumer<C>,
+                consumer: $crate::Consumer<E>,
                 handler: H,
             ) -> Result<$crate::Summary, $crate::BrokerError>
             where
                 H: Fn(&$message) -> F,
                 F: Future<Output = Result<T, E>>,
                 E: ::std::fmt::Display,
-                C: $crate::Choose<E>,
             {
                 self.run_until(::std::future::pending(), consumer, handler).await
             }
@@ -88,20 +112,19 @@ macro_rules! broker_methods {
             ///
             /// As [`Consumer::run`](idem_messages::Consumer::run): handlers and the connection are dropped, and the broker
             /// delivers their messages again by its own rule.
-            pub async fn run_until<C, H, F, T, E>(
+            pub async fn run_until<H, F, T, E>(
                 self,
                 shutdown: impl Future<Output = ()>,
-                consumer: $crate::Consumer<C>,
+                consumer: $crate::Consumer<E>,
                 handler: H,
             ) -> Result<$crate::Summary, $crate::BrokerError>
             where
                 H: Fn(&$message) -> F,
                 F: Future<Output = Result<T, E>>,
                 E: ::std::fmt::Display,
-                C: $crate::Choose<E>,
             {
                 let mut source = self;
-                let group_by = ::std::mem::take(&mut source.group_by);
+                let group_by = source.group_by.take();
                 let mut plan = $crate::Plan::of(&consumer);
                 let reader = ::std::boxed::Box::pin($crate::Broker::connect(source, &mut plan)).await?;
                 $crate::work(reader, plan, group_by, shutdown, consumer, handler).await
@@ -115,7 +138,7 @@ macro_rules! broker_methods {
             pub async fn dead_letters(
                 &self,
             ) -> Result<::std::vec::Vec<$crate::StoredLetter>, $crate::BrokerError> {
-                $crate::list_all($crate::Broker::letters(self).await?).await
+                $crate::list(self).await
             }
 
             /// Sends the messages of dead letters back to where they were sent to first, with their own headers and as new
@@ -127,9 +150,10 @@ macro_rules! broker_methods {
             /// The broker or the store fails. The messages before that are sent; all other letters are there.
             pub async fn redrive(
                 &self,
-                redrive: $crate::Redrive,
+                mut redrive: $crate::Redrive,
             ) -> Result<$crate::RedriveSummary, $crate::BrokerError> {
-                $crate::redrive_all($crate::Broker::letters(self).await?, redrive).await
+                $crate::Broker::redrive_letters(self, &mut redrive).await?;
+                Ok(redrive.summary())
             }
         }
     };
@@ -140,12 +164,12 @@ macro_rules! broker_methods {
 /// # Errors
 ///
 /// None at present: failures of the broker are counted in the summary.
-pub async fn work<R, C, H, F, T, E>(
+pub async fn work<R, H, F, T, E>(
     reader: R,
     plan: Plan,
     group_by: GroupBy<R::Message>,
     shutdown: impl Future<Output = ()>,
-    consumer: Consumer<C>,
+    mut consumer: Consumer<E>,
     handler: H,
 ) -> Result<Summary, BrokerError>
 where
@@ -153,20 +177,23 @@ where
     H: Fn(&R::Message) -> F,
     F: Future<Output = Result<T, E>>,
     E: Display,
-    C: Choose<E>,
 {
-    let Plan { room, extend_every, redelivery_horizon, .. } = plan;
-    let consumer = consumer.fitted(extend_every, redelivery_horizon);
-    let progress = consumer.counts();
+    (consumer.settings.extend_every, consumer.settings.horizon) =
+        (plan.extend_every, plan.redelivery_horizon);
+    let progress = consumer.progress.clone();
     let (ending, ended) = oneshot::channel::<()>();
     let shutdown = async {
         shutdown.await;
         drop(ending);
     };
-    let reader = Mutex::new(reader);
+    let (reader, room) = (Mutex::new(reader), Room::default());
     // In a box, so that the returned future is `Send` whatever the handler borrows.
-    let messages = read(&reader).boxed();
-    let working = consumer.work(shutdown, messages, Some(room), |message| group_by.group(message), handler);
+    let messages = read(&reader, &room).boxed();
+    let group = |message: &R::Message| match &group_by {
+        Some(group) => group(message),
+        None => message.group(),
+    };
+    let working = consumer.work(shutdown, messages, Some(&room), group, handler);
     // Beside the handlers that still run: other workers get the messages at once.
     let stopping = async {
         let _ = ended.await;
@@ -178,11 +205,14 @@ where
     Ok(progress.summary())
 }
 
-fn read<R>(reader: &Mutex<R>) -> impl Stream<Item = Result<R::Message, BrokerError>> + Send + '_
+fn read<'r, R>(
+    reader: &'r Mutex<R>,
+    room: &'r Room,
+) -> impl Stream<Item = Result<R::Message, BrokerError>> + Send + 'r
 where
     R: Reader<Message: Send>,
 {
-    stream::unfold(reader, |reader| async move { Some((reader.lock().await.next().await, reader)) })
+    stream::unfold(reader, move |reader| async move { Some((reader.lock().await.next(room).await, reader)) })
 }
 
 /// Reports what a broker could not do at the shutdown.
@@ -199,9 +229,9 @@ pub trait Reader: Send {
     /// The message.
     type Message;
 
-    /// The next message. A reader asks its broker for no more messages than the [`Room`] of its [`Plan`] has, because only messages that
+    /// The next message. A reader asks its broker for no more messages than there is room for, because only messages that
     /// the consumer has are kept from being delivered again. It returns what it has asked for whatever the room is.
-    fn next(&mut self) -> impl Future<Output = Result<Self::Message, BrokerError>> + Send;
+    fn next(&mut self, room: &Room) -> impl Future<Output = Result<Self::Message, BrokerError>> + Send;
 
     /// Gives back the messages that arrived and were not read, when the shutdown begins. Handlers still run, and their messages are
     /// settled later: the connection stays. It goes on after an error, and is dropped after 30 s. Does nothing unless it is overridden.
@@ -215,57 +245,35 @@ pub trait Reader: Send {
 
 /// What a consumer and its broker agree on before the first message.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Plan {
-    capacity: usize,
-    room: Room,
-    extend_every: Option<Duration>,
-    redelivery_horizon: Option<Duration>,
+    /// How many messages the consumer holds at a time.
+    pub capacity: usize,
+    /// [`Consumer::extend_every`], if the program has set it. Else the broker's crate may set it.
+    pub extend_every: Option<Duration>,
+    /// [`Consumer::redelivery_horizon`], if the program has set it. Else the broker's crate may set it.
+    pub redelivery_horizon: Option<Duration>,
 }
 
 impl Plan {
     /// A plan for this consumer.
     #[must_use]
-    pub fn of<C>(consumer: &Consumer<C>) -> Self {
-        let (capacity, room) = (consumer.capacity(), Room::default());
-        Self { capacity, room, extend_every: None, redelivery_horizon: None }
-    }
-
-    /// How many messages the consumer holds at a time.
-    #[must_use]
-    pub const fn capacity(&self) -> usize {
-        self.capacity
-    }
-
-    /// How many messages it can take now.
-    #[must_use]
-    pub const fn room(&self) -> &Room {
-        &self.room
-    }
-
-    /// Sets [`Consumer::extend_every`] unless the program has set it.
-    pub const fn extend_every(&mut self, interval: Duration) {
-        self.extend_every = Some(interval);
-    }
-
-    /// Sets [`Consumer::redelivery_horizon`] unless the program has set it.
-    pub const fn redelivery_horizon(&mut self, horizon: Duration) {
-        self.redelivery_horizon = Some(horizon);
+    pub fn of<E>(consumer: &Consumer<E>) -> Self {
+        let Consumer { settings, .. } = consumer;
+        let (extend_every, redelivery_horizon) = (settings.extend_every, settings.horizon);
+        Self { capacity: settings.capacity(), extend_every, redelivery_horizon }
     }
 }
 
 /// How many messages a consumer can take now. The consumer keeps it up to date.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Room(watch::Sender<usize>);
 
 impl Room {
     /// Waits until the consumer can take a message. Returns how many it can take.
     pub async fn free(&self) -> usize {
-        let free = self.0.subscribe().wait_for(|free| *free > 0).await.ok().map(|free| *free);
-        match free {
-            Some(free) => free,
-            // Not reached: this holds a sender.
-            None => pending().await,
-        }
+        // There is no error: this holds a sender.
+        self.0.subscribe().wait_for(|free| *free > 0).await.map_or(1, |free| *free)
     }
 
     pub(super) fn set(&self, free: usize) {
@@ -282,7 +290,7 @@ mod tests {
 
     use tokio::time::{Instant, sleep, timeout};
 
-    use super::{BrokerError, Consumer, Delivery, GroupBy, Plan, Reader, work};
+    use super::{BrokerError, Consumer, Delivery, Plan, Reader, Room, work};
     use crate::DeadLetter;
 
     struct Message;
@@ -323,7 +331,7 @@ mod tests {
     impl Reader for Notes {
         type Message = Message;
 
-        async fn next(&mut self) -> Result<Message, BrokerError> {
+        async fn next(&mut self, _: &Room) -> Result<Message, BrokerError> {
             match self.message.take() {
                 Some(message) => Ok(message),
                 None => pending().await,
@@ -351,7 +359,7 @@ mod tests {
             sleep(Duration::from_secs(10)).await;
             Ok::<_, String>(())
         };
-        let working = work(reader, plan, GroupBy::default(), shutdown, consumer, handler);
+        let working = work(reader, plan, None, shutdown, consumer, handler);
         let summary = timeout(Duration::from_secs(60), working).await.expect("it ends").unwrap();
         assert_eq!((summary.acknowledged, summary.broker_errors), (1, 1));
         assert_eq!(*times.lock().unwrap(), [1, 10]);

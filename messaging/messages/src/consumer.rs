@@ -2,69 +2,35 @@
 //!
 //! Owns how many messages are taken, and when no more are. `work` handles one of them.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::future::{pending, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::stream::{FuturesUnordered, Stream};
+use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{Semaphore, watch};
-use tokio::time::{Sleep, sleep};
+use tokio::time::sleep;
 
 use super::gate::Gate;
 use super::held_keys::HeldKeys;
 use super::lanes::Lanes;
 use super::report;
 use super::settings::Settings;
-use super::source::Source;
 #[cfg(feature = "metrics")]
 use super::work::Queues;
-use super::work::{Done, Order, Stage, Works};
-use super::{Choose, Delivery, Disposition, Incoming, Progress, Proposed, Room, Summary};
+use super::work::{Done, Stage, Works};
+use super::{Delivery, Disposition, Progress, Room, Summary, pauses};
 
-/// Handles the messages of a stream until it ends: as [`Consumer::run`] with what [`Consumer::new`] sets.
-///
-/// ```
-/// # use std::time::Duration;
-/// # struct Message(String);
-/// # impl idem::message::Delivery for Message {
-/// #     type Error = std::convert::Infallible;
-/// #     async fn acknowledge(&self) -> Result<(), Self::Error> { Ok(()) }
-/// #     async fn retry(&self, _: Duration) -> Result<(), Self::Error> { Ok(()) }
-/// #     async fn reject(&self, _: &idem::message::DeadLetter) -> Result<(), Self::Error> { Ok(()) }
-/// #     async fn give_back(&self) -> Result<(), Self::Error> { Ok(()) }
-/// # }
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() {
-/// use futures_util::stream;
-/// use idem::{Error, MemoryStore, Operation, message};
-///
-/// let store = MemoryStore::new();
-/// let ship = Operation::new("orders.ship");
-/// // As a broker's client gives them; `Message` has the trait `Delivery`.
-/// let messages = stream::iter([Message("42".into()), Message("43".into())]);
-/// let summary = message::run(messages, |message: &Message| {
-///     ship.run(&store, message.0.clone(), || async { Ok::<_, Error>("parcel 7".to_owned()) })
-/// })
-/// .await;
-/// assert_eq!(summary.acknowledged, 2);
-/// # }
-/// ```
-pub async fn run<S, H, F, T, E>(messages: S, handler: H) -> Summary
-where
-    S: Stream,
-    S::Item: Incoming,
-    H: Fn(&<S::Item as Incoming>::Message) -> F,
-    F: Future<Output = Result<T, E>>,
-    E: Display,
-{
-    Consumer::new().run(messages, handler).await
-}
+/// The first pause after an error of a stream that gives nothing else, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(5));
+
+/// Decides by the error of a handler what becomes of its message: see [`Consumer::dispose`].
+type Choose<E> = dyn Fn(&E, u32, Disposition) -> Disposition + Send + Sync;
 
 /// How the messages of a stream are handled.
 ///
@@ -82,38 +48,66 @@ where
 /// one that an implementation is not general enough, box the stream: `StreamExt::boxed`). A handler that blocks its thread
 /// therefore holds up the others, and the extensions of their messages; [`in_tasks`](super::in_tasks) gives each
 /// handler a task of its own, `detach` in the attribute each body.
-#[derive(Clone, Debug)]
+///
+/// ```
+/// # use std::time::Duration;
+/// # struct Message(String);
+/// # impl idem::message::Delivery for Message {
+/// #     type Error = std::convert::Infallible;
+/// #     async fn acknowledge(&self) -> Result<(), Self::Error> { Ok(()) }
+/// #     async fn retry(&self, _: Duration) -> Result<(), Self::Error> { Ok(()) }
+/// #     async fn reject(&self, _: &idem::message::DeadLetter) -> Result<(), Self::Error> { Ok(()) }
+/// #     async fn give_back(&self) -> Result<(), Self::Error> { Ok(()) }
+/// # }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// use futures_util::stream;
+/// use idem::message::Consumer;
+/// use idem::{Error, MemoryStore, Operation};
+///
+/// let store = MemoryStore::new();
+/// let ship = Operation::new("orders.ship");
+/// // As a broker's client gives them; `Message` has the trait `Delivery`.
+/// let messages = stream::iter([Ok(Message("42".into())), Err("the connection is lost"), Ok(Message("43".into()))]);
+/// let handler = |message: &Message| {
+///     ship.run(&store, message.0.clone(), || async { Ok::<_, Error>("parcel 7".to_owned()) })
+/// };
+/// let summary = Consumer::new().run(messages, handler).await;
+/// assert_eq!(summary.acknowledged, 2);
+/// # }
+/// ```
 #[must_use = "a consumer does nothing until it is `run`"]
-pub struct Consumer<C = Proposed> {
-    settings: Settings,
-    progress: Progress,
-    choose: C,
+pub struct Consumer<E> {
+    pub(super) settings: Settings,
+    pub(super) progress: Progress,
+    choose: Option<Arc<Choose<E>>>,
 }
 
-impl Default for Consumer {
+impl<E> Default for Consumer<E> {
     fn default() -> Self {
-        let settings = Settings {
-            concurrency: 10,
-            prefetch: None,
-            grace: Duration::from_secs(20),
-            drain: Duration::from_secs(10),
-            extend_every: None,
-            broker_timeout: Duration::from_secs(30),
-            horizon: None,
-            max_tries: 10,
-        };
-        Self { settings, progress: Progress::new(), choose: Proposed }
+        Self { settings: Settings::default(), progress: Progress::new(), choose: None }
     }
 }
 
-impl Consumer {
+impl<E> Clone for Consumer<E> {
+    fn clone(&self) -> Self {
+        let Self { settings, progress, choose } = self;
+        Self { settings: settings.clone(), progress: progress.clone(), choose: choose.clone() }
+    }
+}
+
+impl<E> fmt::Debug for Consumer<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Consumer").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl<E> Consumer<E> {
     /// Ten handlers at a time.
     pub fn new() -> Self {
         Self::default()
     }
-}
 
-impl<C> Consumer<C> {
     /// How many handlers run at a time; at least one, and 10 unless set.
     pub fn concurrency(mut self, handlers: usize) -> Self {
         self.settings.concurrency = handlers.clamp(1, Semaphore::MAX_PERMITS);
@@ -150,7 +144,7 @@ impl<C> Consumer<C> {
     /// Calls [`Delivery::extend`] this often for each message that is held; never, unless set. A third of
     /// the time after which the broker delivers a message again is good; at least 1 ms.
     pub fn extend_every(mut self, interval: Duration) -> Self {
-        self.settings.extend_every = Some(interval.max(Duration::from_millis(1)));
+        self.settings.extend_every = Some(interval);
         self
     }
 
@@ -211,32 +205,17 @@ impl<C> Consumer<C> {
     ///     ShipError::Closed | ShipError::Idem(_) => proposed,
     /// });
     /// ```
-    pub fn dispose<E, F>(self, choose: F) -> Consumer<F>
-    where
-        F: Fn(&E, u32, Disposition) -> Disposition,
-    {
-        let Self { settings, progress, .. } = self;
-        Consumer { settings, progress, choose }
-    }
-
-    /// How many messages the consumer works at or holds at a time: [`prefetch`](Self::prefetch) where it is set,
-    /// else [`concurrency`](Self::concurrency). For the glue to a broker, which fetches no more than that.
-    #[must_use]
-    pub fn capacity(&self) -> usize {
-        self.settings.capacity()
-    }
-
-    /// With what the broker sets, unless the program has set it.
-    pub(super) fn fitted(mut self, extend_every: Option<Duration>, horizon: Option<Duration>) -> Self {
-        let Settings { extend_every: every, horizon: longest, .. } = self.settings;
-        self.settings.extend_every =
-            every.or_else(|| extend_every.map(|every| every.max(Duration::from_millis(1))));
-        self.settings.horizon = longest.or(horizon);
+    pub fn dispose(
+        mut self,
+        choose: impl Fn(&E, u32, Disposition) -> Disposition + Send + Sync + 'static,
+    ) -> Self {
+        self.choose = Some(Arc::new(choose));
         self
     }
 
-    pub(super) fn counts(&self) -> Progress {
-        self.progress.clone()
+    /// What becomes of the message of a handler that failed.
+    pub(super) fn chosen(&self, error: &E, attempt: u32, proposed: Disposition) -> Disposition {
+        self.choose.as_ref().map_or(proposed, |choose| choose(error, attempt, proposed))
     }
 
     /// Handles the messages of a stream until it ends, and all it has taken are done.
@@ -249,14 +228,16 @@ impl<C> Consumer<C> {
     /// Dropping the future drops the handlers, releases their keys in the background, and tells the broker
     /// nothing: it delivers the messages again by its own rule. [`run_until`](Self::run_until) ends in
     /// good order.
-    pub async fn run<S, H, F, T, E>(self, messages: S, handler: H) -> Summary
+    pub async fn run<M, X, F, T>(
+        self,
+        messages: impl Stream<Item = Result<M, X>>,
+        handler: impl Fn(&M) -> F,
+    ) -> Summary
     where
-        S: Stream,
-        S::Item: Incoming,
-        H: Fn(&<S::Item as Incoming>::Message) -> F,
+        M: Delivery,
+        X: Display,
         F: Future<Output = Result<T, E>>,
         E: Display,
-        C: Choose<E>,
     {
         self.run_until(pending(), messages, handler).await
     }
@@ -270,98 +251,92 @@ impl<C> Consumer<C> {
     ///
     /// At last, [`drain`](idem_runtime::drain) has the time of [`Consumer::drain`] for what this process still has to record or release; what is
     /// left then is in [`Summary::left`], and in the event `not_drained`.
-    pub async fn run_until<S, H, F, T, E>(
+    pub async fn run_until<M, X, F, T>(
         self,
         shutdown: impl Future<Output = ()>,
-        messages: S,
-        handler: H,
+        messages: impl Stream<Item = Result<M, X>>,
+        handler: impl Fn(&M) -> F,
     ) -> Summary
     where
-        S: Stream,
-        S::Item: Incoming,
-        H: Fn(&<S::Item as Incoming>::Message) -> F,
+        M: Delivery,
+        X: Display,
         F: Future<Output = Result<T, E>>,
         E: Display,
-        C: Choose<E>,
     {
         self.work(shutdown, messages, None, Delivery::group, handler).await
     }
 
     /// The same. With a `room` the stream is polled all the time, and asks its broker for no more than that.
-    pub(super) async fn work<S, H, F, T, E>(
+    pub(super) async fn work<M, X, F, T>(
         self,
         shutdown: impl Future<Output = ()>,
-        messages: S,
-        room: Option<Room>,
-        group: impl Fn(&<S::Item as Incoming>::Message) -> Option<String>,
-        handler: H,
+        messages: impl Stream<Item = Result<M, X>>,
+        room: Option<&Room>,
+        group: impl Fn(&M) -> Option<String>,
+        handler: impl Fn(&M) -> F,
     ) -> Summary
     where
-        S: Stream,
-        S::Item: Incoming,
-        H: Fn(&<S::Item as Incoming>::Message) -> F,
+        M: Delivery,
+        X: Display,
         F: Future<Output = Result<T, E>>,
         E: Display,
-        C: Choose<E>,
     {
         let (stage, watched) = watch::channel(Stage::Open);
         let works = Works {
-            settings: &self.settings,
+            consumer: &self,
             handler: &handler,
-            choose: &self.choose,
             permits: Semaphore::new(self.settings.concurrency),
             stage: watched,
             gate: Gate::new(),
             held: Arc::new(HeldKeys::default()),
             idle: AtomicUsize::new(0),
-            progress: &self.progress,
             #[cfg(feature = "metrics")]
             counted: Queues::default(),
         };
-        let mut end = End { stage, grace: None };
-        let mut shutdown = pin!(Some(shutdown));
-        let mut messages = pin!(Some(messages));
-        let mut source = Source::default();
+        let end = async {
+            shutdown.await;
+            stage.send_replace(Stage::Closing);
+            sleep(self.settings.grace).await;
+            stage.send_replace(Stage::Closed);
+        };
+        let mut end = pin!(end.fuse());
+        let mut messages = pin!(Some(paused(messages)));
         let mut running = FuturesUnordered::new();
         let mut lanes = Lanes::default();
         let mut is_shut_down = false;
         loop {
             let step = poll_fn(|cx| {
-                if shutdown.as_mut().as_pin_mut().is_some_and(|shutdown| shutdown.poll(cx).is_ready()) {
+                let _ = end.as_mut().poll(cx);
+                if !is_shut_down && *works.stage.borrow() > Stage::Open {
                     return Poll::Ready(Step::Shutdown);
                 }
-                end.poll(cx);
                 if let Poll::Ready(Some(done)) = running.poll_next_unpin(cx) {
                     return Poll::Ready(Step::Done(done));
                 }
                 let idle = works.idle.load(Ordering::Relaxed);
                 let free = if works.gate.is_open() { self.settings.free(running.len(), idle) } else { 0 };
-                let polls = room.as_ref().map_or(free > 0, |room| {
+                let polls = room.map_or(free > 0, |room| {
                     room.set(free);
                     true
                 });
                 match messages.as_mut().as_pin_mut() {
-                    Some(open) if polls => source.poll(open, cx).map(Step::Given),
+                    Some(open) if polls => open.poll_next(cx).map(Step::Given),
                     None if running.is_empty() => Poll::Ready(Step::Over),
                     _ => Poll::Pending,
                 }
             });
             match step.await {
                 Step::Done(Done { place }) => place.iter().for_each(|place| lanes.leave(place)),
-                Step::Given(Some(Ok(message))) => {
+                Step::Given(Some(Some(message))) => {
                     self.progress.count(|summary| summary.taken += 1);
-                    let order = match catch_unwind(AssertUnwindSafe(|| group(&message))) {
-                        Ok(group) => group.map_or(Order::None, |group| Order::Place(lanes.enter(group))),
-                        Err(_) => Order::Unknown,
-                    };
+                    let group = catch_unwind(AssertUnwindSafe(|| group(&message))).map_err(drop);
+                    let order = group.map(|group| group.map(|group| lanes.enter(group)));
                     running.push(works.one(message, order));
                 }
-                Step::Given(Some(Err(()))) => self.progress.count(|summary| summary.stream_errors += 1),
+                Step::Given(Some(None)) => self.progress.count(|summary| summary.stream_errors += 1),
                 Step::Given(None) => messages.set(None),
                 Step::Shutdown => {
-                    shutdown.set(None);
                     messages.set(None);
-                    end.begin(self.settings.grace);
                     is_shut_down = true;
                 }
                 Step::Over => break,
@@ -376,30 +351,33 @@ impl<C> Consumer<C> {
     }
 }
 
-/// How a consumer comes to its end.
-struct End {
-    stage: watch::Sender<Stage>,
-    grace: Option<Pin<Box<Sleep>>>,
-}
-
-impl End {
-    fn begin(&mut self, grace: Duration) {
-        self.stage.send_replace(Stage::Closing);
-        self.grace = Some(Box::pin(sleep(grace)));
-    }
-
-    fn poll(&mut self, cx: &mut Context<'_>) {
-        if self.grace.as_mut().is_some_and(|grace| grace.as_mut().poll(cx).is_ready()) {
-            self.grace = None;
-            self.stage.send_replace(Stage::Closed);
+/// The messages of a stream. An error is reported, and becomes `None` after a pause.
+fn paused<M, X: Display>(messages: impl Stream<Item = Result<M, X>>) -> impl Stream<Item = Option<M>> {
+    let mut waits = pauses(PAUSES);
+    messages.then(move |item| {
+        let mut pause = None;
+        match &item {
+            Ok(_) => waits = pauses(PAUSES),
+            Err(error) => {
+                tracing::warn!(target: "idem", event = "stream_failed", %error, "no message, but an error");
+                pause = waits.next();
+            }
         }
-    }
+        let message = item.ok();
+        async move {
+            if let Some(pause) = pause {
+                sleep(pause).await;
+            }
+            message
+        }
+    })
 }
 
 /// What a consumer does next.
 enum Step<M> {
     Shutdown,
     Done(Done),
-    Given(Option<Result<M, ()>>),
+    /// The next message; `Some(None)` for an error of the stream.
+    Given(Option<Option<M>>),
     Over,
 }

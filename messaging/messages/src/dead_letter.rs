@@ -27,8 +27,12 @@ pub const ORIGIN: &str = "idem-origin";
 /// The header with the broker's name for the message: [`Delivery::id`](super::Delivery::id).
 pub const MESSAGE: &str = "idem-message";
 
-/// All of these names.
-pub(super) const HEADERS: [&str; 8] = [REASON, ERROR, TRIES, OPERATION, KEY, CONSUMER, ORIGIN, MESSAGE];
+/// The header with the number of times that the broker has delivered the message, also of a copy that waits for a retry.
+pub const DELIVERED: &str = "idem-delivered";
+
+/// All of these names, the most important first.
+pub(super) const HEADERS: [&str; 9] =
+    [REASON, ERROR, TRIES, OPERATION, KEY, ORIGIN, DELIVERED, MESSAGE, CONSUMER];
 
 /// What a dead letter says of its message: see [`Delivery::reject`](super::Delivery::reject).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,10 +58,10 @@ impl DeadLetter {
         Self { reason, error: None, operation: None, key: None, tries }
     }
 
-    pub(super) fn of(reason: Reason, tries: u32, error: Option<String>, about: &About) -> Self {
+    pub(super) fn of(reason: Reason, tries: u32, about: &About) -> Self {
         let operation = about.key.as_ref().map(|key| key.scope().as_str().to_owned());
         let key = about.key.as_ref().map(|key| key.digest().to_string());
-        Self { reason, error, operation, key, tries }
+        Self { reason, error: about.error.clone(), operation, key, tries }
     }
 
     /// The same without the text of the error, for a message that is near the broker's largest size.
@@ -75,14 +79,27 @@ impl DeadLetter {
         );
     }
 
-    /// Names and values of the headers, the most important first. The broker's glue adds [`CONSUMER`], [`ORIGIN`] and
-    /// [`MESSAGE`].
+    /// Names and values of the headers of this message's letter, the most important first. `consumer` is the broker's name for what sets
+    /// the message aside, `origin` the place that the message was sent to.
     #[must_use]
-    pub fn headers(&self) -> Vec<(&'static str, String)> {
-        let reason = (REASON, Some(self.reason.as_str().to_owned()));
-        let tries = (TRIES, Some(self.tries.to_string()));
-        let (operation, key) = ((OPERATION, self.operation.clone()), (KEY, self.key.clone()));
-        let named = [reason, (ERROR, self.error.clone()), tries, operation, key];
-        named.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    pub fn headers(
+        &self,
+        message: &impl Delivery,
+        consumer: &str,
+        origin: &str,
+    ) -> Vec<(&'static str, String)> {
+        let number = |number: u32| Some(number.to_string());
+        let values = [
+            Some(self.reason.as_str().to_owned()),
+            self.error.clone(),
+            number(self.tries),
+            self.operation.clone(),
+            self.key.clone(),
+            Some(origin.to_owned()),
+            message.deliveries().and_then(number),
+            message.id(),
+            Some(consumer.to_owned()),
+        ];
+        HEADERS.into_iter().zip(values).filter_map(|(name, value)| Some((name, value?))).collect()
     }
 }

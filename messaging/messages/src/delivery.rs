@@ -1,6 +1,5 @@
-//! The glue to a broker: how a message is settled with it, and what a stream of them gives.
+//! The glue to a broker: how a message is settled with it.
 
-use std::convert::Infallible;
 use std::fmt;
 use std::future::ready;
 use std::time::Duration;
@@ -16,8 +15,7 @@ use super::DeadLetter;
 /// held](Self::is_held).
 ///
 /// ```
-/// use std::convert::Infallible;
-/// use std::time::Duration;
+/// /// use std::time::Duration;
 /// use idem::message::{DeadLetter, Delivery};
 ///
 /// struct Message {
@@ -38,7 +36,7 @@ use super::DeadLetter;
 ///     }
 ///
 ///     async fn reject(&self, letter: &DeadLetter) -> Result<(), Infallible> {
-///         // A copy to the dead letters, with `letter.headers()`, and an `ack`.
+///         // A copy to the dead letters, with `letter.headers(..)`, and an `ack`.
 ///         Ok(())
 ///     }
 ///
@@ -130,43 +128,4 @@ pub trait Delivery {
     fn group(&self) -> Option<String> {
         None
     }
-}
-
-/// What a stream of messages gives: a [`Delivery`], or a `Result` of one.
-pub trait Incoming: sealed::Sealed {
-    /// The message.
-    type Message: Delivery;
-    /// Why there is none. Its text goes into an event.
-    type Error: fmt::Display;
-
-    /// The message, if it is one.
-    ///
-    /// # Errors
-    ///
-    /// What the broker's client gave instead.
-    fn incoming(self) -> Result<Self::Message, Self::Error>;
-}
-
-impl<M: Delivery> Incoming for M {
-    type Message = M;
-    type Error = Infallible;
-
-    fn incoming(self) -> Result<M, Infallible> {
-        Ok(self)
-    }
-}
-
-impl<M: Delivery, E: fmt::Display> Incoming for Result<M, E> {
-    type Message = M;
-    type Error = E;
-
-    fn incoming(self) -> Self {
-        self
-    }
-}
-
-mod sealed {
-    pub trait Sealed {}
-    impl<M: super::Delivery> Sealed for M {}
-    impl<M, E> Sealed for Result<M, E> {}
 }

@@ -65,25 +65,6 @@ pub enum Reason {
 }
 
 impl Reason {
-    const ALL: [Self; 10] = [
-        Self::Terminal,
-        Self::Mismatch,
-        Self::InDoubt,
-        Self::Exhausted,
-        Self::Panicked,
-        Self::CorruptRecord,
-        Self::Undecodable,
-        Self::Step,
-        Self::InvalidKey,
-        Self::Misconfigured,
-    ];
-
-    /// The reason that [`as_str`](Self::as_str) gives this word.
-    #[must_use]
-    pub fn of(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|reason| reason.as_str() == word)
-    }
-
     /// A stable word, for logs and for a header of the dead letter.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

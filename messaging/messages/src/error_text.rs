@@ -1,8 +1,8 @@
 //! The text of a handler's error, as a dead letter may carry it: one line of bounded length.
 
-use std::fmt::{self, Display, Write as _};
+use std::fmt::Display;
 
-/// Upper limit of the text, in bytes. [`Delivery::failed`](super::Delivery::failed) names it.
+/// Upper limit of the text, in bytes. [`DeadLetter`](super::DeadLetter) names it.
 const LONGEST: usize = 1_024;
 
 /// The end of a text that was cut.
@@ -10,36 +10,17 @@ const CUT: &str = "...";
 
 /// The text of an error, or `None` where it has none.
 pub(super) fn of(error: &impl Display) -> Option<String> {
-    let mut line = Line(String::new());
-    // An error here is the text's end, or of the error's own `Display`.
-    let cut = write!(line, "{error}").is_err();
-    let Line(mut text) = line;
-    text.truncate(text.trim_end().len());
-    if cut {
-        while text.len() > LONGEST - CUT.len() {
-            text.pop();
+    let text = error.to_string().replace(char::is_control, " ");
+    let mut text = text.trim().to_owned();
+    if text.len() > LONGEST {
+        let mut end = LONGEST - CUT.len();
+        while !text.is_char_boundary(end) {
+            end -= 1;
         }
+        text.truncate(end);
         text.push_str(CUT);
     }
     (!text.is_empty()).then_some(text)
-}
-
-struct Line(String);
-
-impl fmt::Write for Line {
-    fn write_str(&mut self, part: &str) -> fmt::Result {
-        for character in part.chars() {
-            let character = if character.is_control() { ' ' } else { character };
-            if character == ' ' && self.0.is_empty() {
-                continue;
-            }
-            if self.0.len() + character.len_utf8() > LONGEST {
-                return Err(fmt::Error);
-            }
-            self.0.push(character);
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

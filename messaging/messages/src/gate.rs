@@ -6,11 +6,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::report;
+use super::{pauses, report};
 
 /// The first pause before the store is tried again, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
@@ -51,18 +50,13 @@ impl Gate {
     }
 
     /// The pauses of one message.
-    pub(crate) fn pauses() -> ExponentialBackoff {
-        let (first, longest) = PAUSES;
-        ExponentialBuilder::default()
-            .with_min_delay(first)
-            .with_max_delay(longest)
-            .without_max_times()
-            .build()
+    pub(crate) fn pauses() -> impl Iterator<Item = Duration> {
+        pauses(PAUSES)
     }
 
     /// Waits for the next pause to be over, or for another message to find the store answering; for a second at
     /// the least, as the store may answer others and not this one.
-    pub(crate) async fn wait(&self, pauses: &mut ExponentialBackoff) {
+    pub(crate) async fn wait(&self, pauses: &mut impl Iterator<Item = Duration>) {
         let (first, longest) = PAUSES;
         let pause = pauses.next().unwrap_or(longest);
         let mut open = self.open.subscribe();

@@ -11,24 +11,21 @@
 
 mod broker;
 mod broker_error;
-mod choose;
 mod consumer;
 mod dead_letter;
 mod delivery;
 mod disposition;
 mod error_text;
 mod gate;
-mod group_by;
 mod held_keys;
 #[cfg(feature = "lambda")]
 pub mod lambda;
 mod lanes;
 mod observation;
 mod redrive;
-pub(crate) mod report;
+mod report;
 mod settings;
 mod settling;
-mod source;
 mod summary;
 mod tasks;
 mod work;
@@ -36,31 +33,23 @@ mod work;
 use std::sync::Arc;
 use std::time::Duration;
 
-use backon::{BackoffBuilder, ExponentialBuilder};
-
 use idem_runtime::Outcome;
 use idem_runtime::observer::CallEnd;
 use idem_runtime::{Error, ErrorKind, StepError, StoreErrorKind};
 
-pub use broker::{Broker, Plan, Reader, Room, work};
+pub use broker::{Broker, GroupBy, Plan, Reader, Room, work};
 pub use broker_error::BrokerError;
-pub use choose::{Choose, Proposed};
-pub use consumer::{Consumer, run};
-pub use dead_letter::{CONSUMER, DeadLetter, ERROR, KEY, MESSAGE, OPERATION, ORIGIN, REASON, TRIES};
-pub use delivery::{Delivery, Incoming};
-pub use disposition::{Disposition, Reason};
-pub use group_by::GroupBy;
-pub use redrive::{
-    DeadLetters, Redrive, RedriveSummary, StoredLetter, is_header_of_letter, list_all, redrive_all,
+pub use consumer::Consumer;
+pub use dead_letter::{
+    CONSUMER, DELIVERED, DeadLetter, ERROR, KEY, MESSAGE, OPERATION, ORIGIN, REASON, TRIES,
 };
+pub use delivery::Delivery;
+pub use disposition::{Disposition, Reason};
+pub use redrive::{Redrive, RedriveSummary, StoredLetter, is_header_of_letter, list};
 pub use summary::{Progress, Summary};
-pub use tasks::{HandlerTask, in_tasks};
+pub use tasks::in_tasks;
 
-#[cfg(feature = "lambda")]
-pub(crate) use gate::Gate;
-#[cfg(feature = "lambda")]
-pub(crate) use held_keys::HeldKeys;
-pub(crate) use observation::Observation;
+use observation::Observation;
 
 /// What a call gave, and what is to be done with its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,26 +106,19 @@ where
     F: Future<Output = Result<T, E>>,
 {
     let tries = Tries { number: 1, limit: u32::MAX };
-    let decision = settle_by(&Arc::new(Observation::default()), call, tries, |_, _, proposed| proposed).await;
-    Settled { value: decision.value, disposition: decision.disposition }
+    let observation = Arc::new(Observation::default());
+    let (value, decision) = settle_by(&observation, call, tries, |_, _, proposed| proposed).await;
+    Settled { value, disposition: decision.disposition }
 }
 
 /// How a message's call ended, and what becomes of the message.
-pub(crate) struct Decision<V> {
-    pub(crate) value: V,
+pub(crate) struct Decision {
     pub(crate) disposition: Disposition,
     /// How the call got its result.
     pub(crate) outcome: Option<Outcome>,
     pub(crate) cause: Cause,
     /// The attempt that `choose` saw.
     pub(crate) attempt: u32,
-}
-
-impl<V> Decision<V> {
-    pub(crate) fn without_value(self) -> Decision<()> {
-        let Self { disposition, outcome, cause, attempt, .. } = self;
-        Decision { value: (), disposition, outcome, cause, attempt }
-    }
 }
 
 /// Why a message is settled as it is.
@@ -151,12 +133,8 @@ pub(crate) enum Cause {
     /// The handler failed, and no idempotent call did.
     Unclaimed,
     Panicked,
-    /// Another call has the key.
-    InFlight,
     /// The store failed: that is not the message's fault.
     Store,
-    /// The call is misconfigured: by the program, or by what the message says.
-    Misconfigured,
     /// The call was refused, with this word for it.
     Refused(ErrorKind),
 }
@@ -171,8 +149,6 @@ impl Cause {
         match ending {
             CallEnd::Released { .. } => Self::Failed,
             CallEnd::Terminal => Self::Terminal,
-            CallEnd::Refused(Error::InFlight { .. }) => Self::InFlight,
-            CallEnd::Refused(Error::Configuration { .. }) => Self::Misconfigured,
             CallEnd::Refused(
                 Error::Store { source, .. }
                 | Error::NotRecorded { source, .. }
@@ -191,9 +167,7 @@ impl Cause {
             Self::Terminal => "terminal",
             Self::Unclaimed => "unclaimed",
             Self::Panicked => "panicked",
-            Self::InFlight => "in_flight",
             Self::Store => "store",
-            Self::Misconfigured => "configuration",
             Self::Refused(kind) => kind.as_str(),
         }
     }
@@ -231,7 +205,7 @@ pub(crate) async fn settle_by<F, T, E>(
     call: F,
     tries: Tries,
     choose: impl FnOnce(&E, u32, Disposition) -> Disposition,
-) -> Decision<Result<T, E>>
+) -> (Result<T, E>, Decision)
 where
     F: Future<Output = Result<T, E>>,
 {
@@ -250,7 +224,7 @@ where
             if let Some(CallEnd::Refused(_)) = ending { proposed } else { choose(error, attempt, proposed) }
         }
     };
-    Decision { value, disposition, outcome, cause, attempt }
+    (value, Decision { disposition, outcome, cause, attempt })
 }
 
 fn disposition(ending: &CallEnd, tries: Tries) -> Disposition {
@@ -296,10 +270,12 @@ fn disposition(ending: &CallEnd, tries: Tries) -> Disposition {
 
 /// After this attempt.
 fn pause(attempt: u32) -> Duration {
-    let (first, longest) = PAUSES;
-    let pauses =
-        ExponentialBuilder::default().with_min_delay(first).with_max_delay(longest).without_max_times();
     // Enough to have come to the longest.
-    let before = usize::try_from(attempt.saturating_sub(1).min(32)).unwrap_or(0);
-    pauses.build().nth(before).unwrap_or(longest)
+    let before = attempt.saturating_sub(1).min(32);
+    pauses(PAUSES).nth(before as usize).unwrap_or(PAUSES.1)
+}
+
+/// The first pause, then each twice as long, up to the longest.
+fn pauses((first, longest): (Duration, Duration)) -> impl Iterator<Item = Duration> {
+    std::iter::successors(Some(first), move |pause| Some((*pause * 2).min(longest)))
 }

@@ -43,7 +43,7 @@ impl Observation {
         Self { held: Some(held.clone()), horizon, calls: Mutex::default() }
     }
 
-    /// Runs a handler whose tasks this observer knows: see [`HandlerTask`](super::HandlerTask).
+    /// Runs a handler whose tasks this observer knows: see [`in_tasks`](super::in_tasks).
     pub(crate) fn around<F: Future>(self: &Arc<Self>, handler: F) -> impl Future<Output = F::Output> {
         HANDLER.scope(self.clone(), handler)
     }
@@ -77,14 +77,9 @@ impl Observation {
         self.held.as_ref().is_some_and(|held| held.free(&holds))
     }
 
-    /// The key of the last call.
-    pub(crate) fn key(&self) -> Option<RecordKey> {
-        self.calls().last.as_ref().map(|(key, _)| key.clone())
-    }
-
-    /// The attempt of the last call, if it was granted one.
-    pub(crate) fn attempt(&self) -> Option<u32> {
-        self.calls().last.as_ref().and_then(|(_, attempt)| *attempt)
+    /// The key of the last call, and its attempt, if it was granted one.
+    pub(crate) fn last(&self) -> Option<(RecordKey, Option<u32>)> {
+        self.calls().last.clone()
     }
 
     /// The operations that keep their results for less than the horizon, with their `ttl`.

@@ -21,20 +21,19 @@ pub(crate) struct About {
     pub(crate) id: Option<String>,
     /// The key of its last idempotent call.
     pub(crate) key: Option<RecordKey>,
-    /// The queue that it comes from; empty where the glue does not say.
-    #[cfg(feature = "metrics")]
-    pub(crate) queue: String,
+    /// The queue that it comes from.
+    pub(crate) queue: Option<String>,
+    /// The broker.
+    system: Option<&'static str>,
+    /// The text of its last try's error. No event shows it, as it may be private.
+    pub(super) error: Option<String>,
 }
 
 impl About {
     /// A message, before its first idempotent call.
     pub(super) fn message<M: Delivery>(message: &M) -> Self {
-        Self {
-            id: guarded(|| message.id()),
-            key: None,
-            #[cfg(feature = "metrics")]
-            queue: guarded(|| message.destination()).unwrap_or_default(),
-        }
+        let (id, queue) = (guarded(|| message.id()), guarded(|| message.destination()));
+        Self { id, queue, system: guarded(|| message.system()), ..Self::default() }
     }
 }
 
@@ -44,31 +43,20 @@ pub(super) fn guarded<T>(said: impl FnOnce() -> Option<T>) -> Option<T> {
 }
 
 /// The span of one run of a handler, by OpenTelemetry's conventions for messages.
-pub(super) fn span<M: Delivery>(message: &M, about: &About) -> Span {
-    let span = tracing::info_span!(
+pub(super) fn span(about: &About) -> Span {
+    tracing::info_span!(
         target: "idem",
         "message",
-        otel.name = tracing::field::Empty,
+        otel.name = about.queue.as_ref().map(|queue| format!("process {queue}")),
         otel.kind = "consumer",
-        messaging.system = tracing::field::Empty,
+        messaging.system = about.system,
         messaging.operation.name = "process",
         messaging.operation.type = "process",
-        messaging.destination.name = tracing::field::Empty,
+        messaging.destination.name = about.queue.as_deref(),
         messaging.message.id = about.id.as_deref(),
         idem.message.disposition = tracing::field::Empty,
         idem.message.reason = tracing::field::Empty,
-    );
-    // The glue makes a text, which nobody pays for who has no spans.
-    if !span.is_disabled() {
-        if let Some(system) = guarded(|| message.system()) {
-            span.record("messaging.system", system);
-        }
-        if let Some(destination) = guarded(|| message.destination()) {
-            span.record("otel.name", format!("process {destination}"));
-            span.record("messaging.destination.name", destination);
-        }
-    }
-    span
+    )
 }
 
 /// Puts down in the span what came of the message.
@@ -99,38 +87,25 @@ pub(crate) fn settled(about: &About, cause: Cause, attempt: u32, disposition: Di
     let cause = cause.as_str();
     match disposition {
         Disposition::Acknowledge => {}
-        Disposition::Retry { after } if cause == "in_flight" || cause == "not_due" => {
-            say!(
-                debug,
-                about,
-                "message_retried",
-                "a message waits for another's call",
-                cause,
-                attempt,
-                after_ms = millis(after)
-            );
-        }
         Disposition::Retry { after } => {
-            say!(
-                warn,
-                about,
-                "message_retried",
-                "a message's handler failed; retried",
-                cause,
-                attempt,
-                after_ms = millis(after)
-            );
+            let after_ms = millis(after);
+            if cause == "in_flight" || cause == "not_due" {
+                say!(
+                    debug,
+                    about,
+                    "message_retried",
+                    "a message waits for another's call",
+                    cause,
+                    attempt,
+                    after_ms
+                );
+            } else {
+                say!(warn, about, "message_retried", "a message's handler failed", cause, attempt, after_ms);
+            }
         }
         Disposition::Reject { reason } => {
-            say!(
-                warn,
-                about,
-                "message_rejected",
-                "a message is set aside",
-                cause,
-                attempt,
-                reason = reason.as_str()
-            );
+            let reason = reason.as_str();
+            say!(warn, about, "message_rejected", "a message is set aside", cause, attempt, reason);
         }
     }
 }
@@ -147,16 +122,9 @@ pub(crate) fn held(about: &About, cause: Cause, first: bool, extended: bool) {
     count(about, "hold", cause.as_str());
     let cause = cause.as_str();
     if first {
-        say!(
-            warn,
-            about,
-            "messages_held",
-            "the store cannot be used: messages are held, and no more are taken",
-            cause,
-            extended
-        );
+        say!(warn, about, "messages_held", "the store fails: no more messages are taken", cause, extended);
     } else {
-        say!(debug, about, "message_held", "the store cannot be used: the message is held", cause);
+        say!(debug, about, "message_held", "the store fails: a message is held", cause);
     }
 }
 
@@ -181,13 +149,7 @@ impl Drop for HeldUp {
 pub(crate) fn group_held_up(about: &About, extended: bool) -> HeldUp {
     #[cfg(feature = "metrics")]
     metrics::gauge!("idem_message_groups_held_up").increment(1.0);
-    say!(
-        warn,
-        about,
-        "group_held_up",
-        "a message is retried in its place, and its group waits behind it",
-        extended
-    );
+    say!(warn, about, "group_held_up", "a group waits for a message that is retried in its place", extended);
     HeldUp(())
 }
 
@@ -215,23 +177,23 @@ pub(crate) fn broker_failed(about: &About, what: &str, error: &str) {
 #[cfg_attr(not(feature = "metrics"), allow(unused_variables, clippy::missing_const_for_fn))]
 pub(crate) fn count(about: &About, disposition: &'static str, reason: &'static str) {
     #[cfg(feature = "metrics")]
-    counter(&about.queue, disposition, reason).increment(1);
+    counter(about.queue.as_deref(), disposition, reason).increment(1);
 }
 
 #[cfg(feature = "metrics")]
-fn counter(queue: &str, disposition: &'static str, reason: &'static str) -> metrics::Counter {
-    let queue = queue.to_owned();
+fn counter(queue: Option<&str>, disposition: &'static str, reason: &'static str) -> metrics::Counter {
+    let queue = queue.unwrap_or_default().to_owned();
     metrics::counter!("idem_messages_total", "disposition" => disposition, "reason" => reason, "queue" => queue)
 }
 
 /// Counts from 0 what alerts look at, so that the first message of a kind is an increase: at the first message of a queue.
 #[cfg(feature = "metrics")]
-pub(super) fn count_from_zero(queue: &str) {
+pub(super) fn count_from_zero(queue: Option<&str>) {
     let rejected = [
         Cause::Terminal,
         Cause::Unclaimed,
         Cause::Panicked,
-        Cause::Misconfigured,
+        Cause::Refused(ErrorKind::Configuration),
         Cause::Refused(ErrorKind::Mismatch),
         Cause::Refused(ErrorKind::InDoubt),
         Cause::Refused(ErrorKind::Exhausted),
@@ -246,12 +208,4 @@ pub(super) fn count_from_zero(queue: &str) {
 
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// A rejected record of a stream is left to its event source.
-#[cfg(feature = "lambda")]
-pub(crate) fn record_stops_shard(about: &About) {
-    let text =
-        "a rejected record stops its shard until it expires; set `on_reject`, or `MaximumRetryAttempts`";
-    say!(error, about, "record_stops_shard", "{text}");
 }

@@ -16,6 +16,24 @@ pub(super) struct Settings {
     pub(super) broker_timeout: Duration,
     pub(super) horizon: Option<Duration>,
     pub(super) max_tries: u32,
+    /// Whether a message whose store fails is held, and not retried by the broker.
+    pub(super) holds: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            concurrency: 10,
+            prefetch: None,
+            grace: Duration::from_secs(20),
+            drain: Duration::from_secs(10),
+            extend_every: None,
+            broker_timeout: Duration::from_secs(30),
+            horizon: None,
+            max_tries: 10,
+            holds: true,
+        }
+    }
 }
 
 impl Settings {

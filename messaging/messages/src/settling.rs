@@ -13,8 +13,8 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep, tim
 
 use super::gate::Gate;
 use super::report::{self, About, guarded};
-use super::settings::Settings;
-use super::{Cause, DeadLetter, Delivery, Progress};
+use super::work::Works;
+use super::{Cause, DeadLetter, Delivery};
 
 /// How a message is settled.
 pub(super) enum Verdict {
@@ -24,25 +24,10 @@ pub(super) enum Verdict {
     Unhandled,
 }
 
-impl Verdict {
-    /// Whether a failure may be repeated: an acknowledgement that was lost is a replay, and the broker's own rule returns what was
-    /// not given back.
-    const fn is_repeatable(&self) -> bool {
-        matches!(self, Self::Retry(..) | Self::Reject(..))
-    }
-}
-
-/// What is said to the broker of a consumer's messages.
-#[derive(Clone, Copy)]
-pub(super) struct Settling<'w> {
-    pub(super) settings: &'w Settings,
-    pub(super) progress: &'w Progress,
-}
-
-impl Settling<'_> {
+impl<H, E> Works<'_, H, E> {
     /// When a message that arrives now is extended, to its end.
     pub(super) fn rounds(&self) -> Option<Interval> {
-        let every = self.settings.extend_every?;
+        let every = self.consumer.settings.extend_every?.max(Duration::from_millis(1));
         let mut rounds = interval_at(Instant::now() + every, every);
         // A broker that stalled hears no burst of what it missed.
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -65,7 +50,7 @@ impl Settling<'_> {
             loop {
                 rounds.tick().await;
                 if let Err(error) = self.answered(|| message.extend()).await {
-                    self.progress.count(|summary| summary.broker_errors += 1);
+                    self.consumer.progress.count(|summary| summary.broker_errors += 1);
                     let about = About::message(message);
                     report::broker_failed(&about, "it did not extend a message that is in work", &error);
                 }
@@ -78,48 +63,34 @@ impl Settling<'_> {
     }
 
     /// Settles the message with the broker. A retry or a rejection that fails is repeated while the broker counts the message as this
-    /// worker's, until `closing` ends; then the message is given back.
-    pub(super) async fn settle<M, C>(
+    /// worker's, until the consumer's end begins; then the message is given back. An acknowledgement that was lost is a replay, and the
+    /// broker's own rule returns what was not given back.
+    pub(super) async fn settle<M: Delivery>(
         &self,
         message: &M,
         verdict: Verdict,
         about: &About,
         mut rounds: Option<Interval>,
-        closing: impl Fn() -> C,
-    ) where
-        M: Delivery,
-        C: Future<Output = ()>,
-    {
+    ) {
         let mut pauses = Gate::pauses();
-        let mut is_settled = self.settle_extended(message, &verdict, about, &mut rounds).await;
-        while !is_settled && verdict.is_repeatable() && guarded(|| Some(message.is_held())) == Some(true) {
-            let is_closing = {
-                let pause = pin!(sleep(pauses.next().unwrap_or_default()));
-                let pausing = pin!(self.extended(message, &mut rounds, pause));
-                matches!(select(pin!(closing()), pausing).await, Either::Left(_))
+        loop {
+            let settling = pin!(self.settle_once(message, &verdict, about));
+            // An extension must not come after a retry, and lengthen or undo its pause.
+            let is_settled = match verdict {
+                Verdict::Acknowledge(_) | Verdict::Reject(..) => {
+                    self.extended(message, &mut rounds, settling).await
+                }
+                Verdict::Retry(..) | Verdict::Unhandled => settling.await,
             };
-            if is_closing {
+            let is_repeatable = matches!(verdict, Verdict::Retry(..) | Verdict::Reject(..));
+            if is_settled || !is_repeatable || guarded(|| Some(message.is_held())) != Some(true) {
+                return;
+            }
+            let pause = pin!(sleep(pauses.next().unwrap_or_default()));
+            if self.unless_closing(self.extended(message, &mut rounds, pause)).await.is_none() {
                 self.settle_once(message, &Verdict::Unhandled, about).await;
                 return;
             }
-            is_settled = self.settle_extended(message, &verdict, about, &mut rounds).await;
-        }
-    }
-
-    /// An extension must not come after a retry, and lengthen or undo its pause.
-    async fn settle_extended<M: Delivery>(
-        &self,
-        message: &M,
-        verdict: &Verdict,
-        about: &About,
-        rounds: &mut Option<Interval>,
-    ) -> bool {
-        let settling = self.settle_once(message, verdict, about);
-        match verdict {
-            Verdict::Acknowledge(_) | Verdict::Reject(..) => {
-                self.extended(message, rounds, pin!(settling)).await
-            }
-            Verdict::Retry(..) | Verdict::Unhandled => settling.await,
         }
     }
 
@@ -136,12 +107,12 @@ impl Settling<'_> {
             }
         };
         if let Err(error) = answer {
-            self.progress.count(|summary| summary.broker_errors += 1);
+            self.consumer.progress.count(|summary| summary.broker_errors += 1);
             report::broker_failed(about, "a message could not be settled", &error);
             return false;
         }
         report::count(about, word, cause.as_str());
-        self.progress.count(|summary| {
+        self.consumer.progress.count(|summary| {
             *match word {
                 "acknowledge" => &mut summary.acknowledged,
                 "retry" => &mut summary.retried,
@@ -153,11 +124,11 @@ impl Settling<'_> {
     }
 
     /// The broker's answer, if it comes in time. A client may panic before it returns its future, too.
-    async fn answered<E: Display, F>(&self, ask: impl FnOnce() -> F) -> Result<(), String>
+    async fn answered<X: Display, F>(&self, ask: impl FnOnce() -> F) -> Result<(), String>
     where
-        F: Future<Output = Result<(), E>>,
+        F: Future<Output = Result<(), X>>,
     {
-        let patience = self.settings.broker_timeout;
+        let patience = self.consumer.settings.broker_timeout;
         let request = AssertUnwindSafe(async { ask().await }).catch_unwind();
         match timeout(patience, request).await {
             Ok(Ok(answer)) => answer.map_err(|error| error.to_string()),

@@ -2,15 +2,12 @@
 //!
 //! Owns what a handler's task takes along, and its end with its handler. It knows no message.
 
-use std::any::Any;
-use std::fmt;
-use std::panic::{AssertUnwindSafe, resume_unwind};
-use std::pin::Pin;
+use std::future::pending;
+use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use futures_util::FutureExt as _;
-use tokio::sync::oneshot;
+use futures_util::future::BoxFuture;
 use tokio::task::JoinHandle;
 use tracing::Instrument as _;
 
@@ -45,7 +42,7 @@ use idem_runtime::observer::{BackgroundWork, in_another_task};
 /// use idem::{Error, MemoryStore, Operation};
 ///
 /// let store = MemoryStore::new();
-/// let messages = stream::iter([Message("42".into()), Message("43".into())]);
+/// let messages = stream::iter([Ok::<_, String>(Message("42".into())), Ok(Message("43".into()))]);
 /// let handler = |message: &Message| {
 ///     let (store, order) = (store.clone(), message.0.clone());
 ///     async move { Operation::new("orders.ship").run(&store, order, || async { Ok::<_, Error>(7) }).await }
@@ -54,81 +51,39 @@ use idem_runtime::observer::{BackgroundWork, in_another_task};
 /// assert_eq!(summary.acknowledged, 2);
 /// # }
 /// ```
-pub fn in_tasks<M, H, F>(handler: H) -> impl Fn(&M) -> HandlerTask<F>
+pub fn in_tasks<M, H, F>(handler: H) -> impl Fn(&M) -> BoxFuture<'static, F::Output>
 where
     H: Fn(&M) -> F,
     F: Future<Output: Send + 'static> + Send + 'static,
 {
-    move |message| HandlerTask { handler: Some(handler(message)), running: None }
+    move |message| run_in_task(handler(message)).boxed()
 }
 
-/// A handler in its own task: see [`in_tasks`]. The task begins when this is first polled, and is aborted when this is
-/// dropped.
-#[must_use = "a handler does nothing until it is polled"]
-pub struct HandlerTask<F: Future> {
-    handler: Option<F>,
-    running: Option<Running<F::Output>>,
-}
-
-// A handler is pinned in its task only.
-impl<F: Future> Unpin for HandlerTask<F> {}
-
-impl<F> Future for HandlerTask<F>
+async fn run_in_task<F>(handler: F) -> F::Output
 where
     F: Future<Output: Send + 'static> + Send + 'static,
 {
-    type Output = F::Output;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        if let Some(handler) = self.handler.take() {
-            self.running = Some(Running::start(handler));
-        }
-        let Some(running) = &mut self.running else { return Poll::Pending };
-        match running.answer.poll_unpin(cx) {
-            Poll::Ready(Ok(ended)) => {
-                running.task = None;
-                self.running = None;
-                Poll::Ready(ended.unwrap_or_else(|payload| resume_unwind(payload)))
-            }
-            // The runtime shuts down, and this future with it.
-            Poll::Ready(Err(_)) => {
-                self.running = None;
-                Poll::Pending
-            }
-            Poll::Pending => Poll::Pending,
-        }
+    let task = tokio::spawn(in_another_task(handler).in_current_span());
+    let mut running = Running { task: Some(task), observation: Observation::of_running_handler() };
+    let Some(task) = &mut running.task else { return pending().await };
+    let ended = task.await;
+    running.task = None;
+    match ended {
+        Ok(output) => output,
+        Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
+        // The runtime shuts down, and this future with it.
+        Err(_) => pending().await,
     }
 }
 
-impl<F: Future> fmt::Debug for HandlerTask<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HandlerTask").finish_non_exhaustive()
-    }
-}
-
-/// A task that runs.
-struct Running<T> {
-    answer: oneshot::Receiver<Result<T, Box<dyn Any + Send>>>,
-    /// `None` once it has answered.
-    task: Option<JoinHandle<()>>,
+/// The task of a handler. Dropping it ends the task.
+struct Running<T: Send + 'static> {
+    /// `None` once it has ended.
+    task: Option<JoinHandle<T>>,
     observation: Option<Arc<Observation>>,
 }
 
-impl<T: Send + 'static> Running<T> {
-    fn start(handler: impl Future<Output = T> + Send + 'static) -> Self {
-        let (sender, answer) = oneshot::channel();
-        let handler = in_another_task(handler);
-        let task = async move {
-            let ended = AssertUnwindSafe(handler).catch_unwind().await;
-            // Who waited may be gone.
-            let _ = sender.send(ended);
-        };
-        let task = Some(tokio::spawn(task.in_current_span()));
-        Self { answer, task, observation: Observation::of_running_handler() }
-    }
-}
-
-impl<T> Drop for Running<T> {
+impl<T: Send + 'static> Drop for Running<T> {
     fn drop(&mut self) {
         let Some(task) = self.task.take() else { return };
         task.abort();

@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 use idem_core::RecordKey;
-use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 use tracing::Instrument as _;
 
@@ -23,10 +23,9 @@ use super::held_keys::HeldKeys;
 use super::lanes::Place;
 use super::observation::Observation;
 use super::report::{self, About, guarded};
-use super::settings::Settings;
-use super::settling::{Settling, Verdict};
-use super::{Cause, Choose, DeadLetter, Decision, Delivery, Disposition, Progress, Reason, Tries, settle_by};
-use idem_runtime::Outcome;
+use super::settling::Verdict;
+use super::{Cause, Consumer, DeadLetter, Decision, Delivery, Disposition, Reason, Tries, settle_by};
+use idem_runtime::{ErrorKind, Outcome};
 
 /// What a dead letter says of a panic, whose own text may be anything.
 const PANICKED: &str = "the handler panicked";
@@ -46,10 +45,9 @@ pub(super) enum Stage {
 }
 
 /// What the works of a consumer share.
-pub(super) struct Works<'w, H, C> {
-    pub(super) settings: &'w Settings,
+pub(super) struct Works<'w, H, E> {
+    pub(super) consumer: &'w Consumer<E>,
     pub(super) handler: &'w H,
-    pub(super) choose: &'w C,
     /// As many as handlers may run.
     pub(super) permits: Semaphore,
     pub(super) stage: watch::Receiver<Stage>,
@@ -57,7 +55,6 @@ pub(super) struct Works<'w, H, C> {
     pub(super) held: Arc<HeldKeys>,
     /// How many messages wait for others, or for their pause to be over.
     pub(super) idle: AtomicUsize,
-    pub(super) progress: &'w Progress,
     #[cfg(feature = "metrics")]
     pub(super) counted: Queues,
 }
@@ -65,33 +62,18 @@ pub(super) struct Works<'w, H, C> {
 /// The queues whose messages are counted.
 #[cfg(feature = "metrics")]
 #[derive(Debug, Default)]
-pub(super) struct Queues(std::sync::Mutex<std::collections::BTreeSet<String>>);
+pub(super) struct Queues(std::sync::Mutex<std::collections::BTreeSet<Option<String>>>);
 
 #[cfg(feature = "metrics")]
 impl Queues {
     /// At the first message of a queue, its counters begin.
-    fn first(&self, queue: &str) {
+    fn first(&self, queue: &Option<String>) {
         let mut counted = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if !counted.contains(queue) {
-            counted.insert(queue.to_owned());
-            report::count_from_zero(queue);
+            counted.insert(queue.clone());
+            report::count_from_zero(queue.as_deref());
         }
     }
-}
-
-/// Where a message is in an order.
-pub(super) enum Order {
-    None,
-    Place(Place),
-    /// [`Delivery::group`] panicked.
-    Unknown,
-}
-
-/// A message in work, for events and its dead letter.
-struct Subject {
-    about: About,
-    /// The text of its last try's error.
-    error: Option<String>,
 }
 
 /// A message that is done with.
@@ -121,83 +103,68 @@ impl Next {
     }
 }
 
-impl<H, C> Works<'_, H, C> {
-    const fn settling(&self) -> Settling<'_> {
-        Settling { settings: self.settings, progress: self.progress }
-    }
-
-    /// Does one message, in its place where it is in an order.
-    pub(super) async fn one<M, F, T, E>(&self, message: M, order: Order) -> Done
+impl<H, E> Works<'_, H, E> {
+    /// Does one message, in its place where it is in an order. An error is a [`Delivery::group`] that panicked.
+    pub(super) async fn one<M, F, T>(&self, message: M, order: Result<Option<Place>, ()>) -> Done
     where
         M: Delivery,
         H: Fn(&M) -> F,
         F: Future<Output = Result<T, E>>,
         E: Display,
-        C: Choose<E>,
     {
-        let mut subject = Subject { about: About::message(&message), error: None };
+        let mut about = About::message(&message);
         #[cfg(feature = "metrics")]
-        self.counted.first(&subject.about.queue);
-        let limit = self.settings.max_tries;
+        self.counted.first(&about.queue);
+        let limit = self.consumer.settings.max_tries;
         let mut tries = Tries { number: guarded(|| message.deliveries()).unwrap_or(1).max(1), limit };
-        let mut rounds = self.settling().rounds();
+        let mut rounds = self.rounds();
         let (next, place) = match order {
-            Order::Unknown => {
+            Ok(mut place) => {
+                // On the heap, as the caller's handler is in it.
+                let deciding = Box::pin(self.decide(&message, place.as_mut(), &mut tries, &mut about));
+                (self.extended(&message, &mut rounds, deciding).await, place)
+            }
+            Err(()) => {
                 // Without its place in an order the message cannot be retried here.
                 let here = guarded(|| Some(message.retries_in_place())) == Some(true);
                 let limit = if here { tries.number } else { limit };
-                (Some(self.panicked(&subject.about, Tries { limit, ..tries })), None)
-            }
-            Order::None => {
-                // On the heap, as the caller's handler is in it.
-                let deciding = Box::pin(self.decide(&message, None, &mut tries, &mut subject));
-                (self.settling().extended(&message, &mut rounds, deciding).await, None)
-            }
-            Order::Place(mut place) => {
-                let deciding = Box::pin(self.decide(&message, Some(&mut place), &mut tries, &mut subject));
-                (self.settling().extended(&message, &mut rounds, deciding).await, Some(place))
+                (Some(self.panicked(&about, Tries { limit, ..tries })), None)
             }
         };
-        let Subject { about, error } = subject;
+        let is_last = || guarded(|| Some(message.is_last_delivery())) == Some(true);
+        let letter = |reason| DeadLetter::of(reason, tries.number, &about);
         let verdict = match next {
             None => Verdict::Unhandled,
             Some((Disposition::Acknowledge, cause)) => Verdict::Acknowledge(cause),
-            Some((Disposition::Retry { .. }, cause))
-                if guarded(|| Some(message.is_last_delivery())) == Some(true) =>
-            {
-                Verdict::Reject(DeadLetter::of(Reason::Exhausted, tries.number, error, &about), cause)
+            Some((Disposition::Retry { .. }, cause)) if is_last() => {
+                Verdict::Reject(letter(Reason::Exhausted), cause)
             }
             Some((Disposition::Retry { after }, cause)) => Verdict::Retry(after, cause),
-            Some((Disposition::Reject { reason }, cause)) => {
-                Verdict::Reject(DeadLetter::of(reason, tries.number, error, &about), cause)
-            }
+            Some((Disposition::Reject { reason }, cause)) => Verdict::Reject(letter(reason), cause),
         };
-        self.settling().settle(&message, verdict, &about, rounds, || self.reached(Stage::Closing)).await;
+        self.settle(&message, verdict, &about, rounds).await;
         Done { place }
     }
 
     /// Runs the handler in its turn, again in its place if it must be, and decides what becomes of the message; `None` if it
     /// is not handled.
-    async fn decide<M, F, T, E>(
+    async fn decide<M, F, T>(
         &self,
         message: &M,
         mut place: Option<&mut Place>,
         tries: &mut Tries,
-        subject: &mut Subject,
+        about: &mut About,
     ) -> Option<(Disposition, Cause)>
     where
         M: Delivery,
         H: Fn(&M) -> F,
         F: Future<Output = Result<T, E>>,
         E: Display,
-        C: Choose<E>,
     {
         let delay = guarded(|| Some(message.delay())).unwrap_or_default();
         if !delay.is_zero() {
             let _idle = Idle::new(&self.idle);
-            if !self.unless_closing(sleep(delay)).await {
-                return None;
-            }
+            self.unless_closing(sleep(delay)).await?;
         }
         let in_place = place.is_some() || guarded(|| Some(message.retries_in_place())) == Some(true);
         if let Some(place) = &mut place {
@@ -205,67 +172,62 @@ impl<H, C> Works<'_, H, C> {
             // Not cut short at the shutdown: what is given back must not overtake what still runs.
             place.turn().await;
         }
-        let extended = self.settings.extend_every.is_some();
+        let extended = self.consumer.settings.extend_every.is_some();
         let mut pauses = Gate::pauses();
         let (mut held_up, mut held) = (None, None);
         loop {
-            let permit = self.permit().await?;
-            let span = report::span(message, &subject.about);
-            let handling = self.handle(message, *tries, subject).instrument(span.clone());
+            let permit = self.unless_closing(self.permits.acquire()).await?.ok()?;
+            let span = report::span(about);
+            let handling = self.handle(message, *tries, about).instrument(span.clone());
             let next = handling.await?;
             report::came_to(&span, next.word());
             drop(permit);
             // Only while it waits to ask the store again.
             held = matches!(next, Next::Hold(_)).then(|| held.unwrap_or_else(|| self.gate.hold()));
-            let goes_on = match next {
+            match next {
                 Next::Behind(key) => {
                     let _idle = Idle::new(&self.idle);
-                    self.unless_closing(self.held.freed(&key)).await
+                    self.unless_closing(self.held.freed(&key)).await?;
                 }
                 Next::Hold(cause) => {
-                    self.progress.count(|summary| summary.held += 1);
-                    report::held(&subject.about, cause, self.gate.close(), extended);
-                    self.unless_closing(self.gate.wait(&mut pauses)).await
+                    self.consumer.progress.count(|summary| summary.held += 1);
+                    report::held(about, cause, self.gate.close(), extended);
+                    self.unless_closing(self.gate.wait(&mut pauses)).await?;
                 }
                 Next::Settle(Disposition::Retry { after }, cause) if in_place => {
-                    self.progress.count(|summary| summary.retried += 1);
-                    report::count(&subject.about, "retry", cause.as_str());
+                    self.consumer.progress.count(|summary| summary.retried += 1);
+                    report::count(about, "retry", cause.as_str());
                     if place.is_some() {
-                        held_up.get_or_insert_with(|| report::group_held_up(&subject.about, extended));
+                        held_up.get_or_insert_with(|| report::group_held_up(about, extended));
                     }
                     pauses = Gate::pauses();
                     tries.number = tries.number.saturating_add(1);
                     let _idle = Idle::new(&self.idle);
-                    self.unless_closing(sleep(after)).await
+                    self.unless_closing(sleep(after)).await?;
                 }
                 Next::Settle(disposition, cause) => return Some((disposition, cause)),
-            };
-            if !goes_on {
-                return None;
             }
         }
     }
 
     /// Runs the handler; `None` if it was dropped because its time was over.
-    async fn handle<M, F, T, E>(&self, message: &M, tries: Tries, subject: &mut Subject) -> Option<Next>
+    async fn handle<M, F, T>(&self, message: &M, tries: Tries, about: &mut About) -> Option<Next>
     where
         H: Fn(&M) -> F,
         F: Future<Output = Result<T, E>>,
         E: Display,
-        C: Choose<E>,
     {
-        let observation = Arc::new(Observation::of_handler(&self.held, self.settings.horizon));
-        let Subject { about, error: text } = subject;
-        *text = None;
+        let observation = Arc::new(Observation::of_handler(&self.held, self.consumer.settings.horizon));
+        about.error = None;
         let ended = {
             let call = async { (self.handler)(message).await };
-            let choose = |error: &E, attempt, proposed| self.choose.choose(error, attempt, proposed);
+            let choose = |error: &E, attempt, proposed| self.consumer.chosen(error, attempt, proposed);
             let call = async {
-                let decision = settle_by(&observation, call, tries, choose).await;
-                if let Err(error) = &decision.value {
-                    *text = guarded(|| error_text::of(error));
+                let (value, decision) = settle_by(&observation, call, tries, choose).await;
+                if let Err(error) = &value {
+                    about.error = guarded(|| error_text::of(error));
                 }
-                decision.without_value()
+                decision
             };
             let call = AssertUnwindSafe(observation.around(call)).catch_unwind();
             match select(pin!(call), pin!(self.reached(Stage::Closed))).await {
@@ -274,7 +236,8 @@ impl<H, C> Works<'_, H, C> {
             }
         };
         let another_ended = observation.let_go();
-        about.key = observation.key();
+        let (key, attempt) = observation.last().unzip();
+        about.key = key;
         self.forgetful(&observation);
         let Some(ended) = ended else {
             // So that who is given the message next finds its key free.
@@ -284,8 +247,8 @@ impl<H, C> Works<'_, H, C> {
         Some(match ended {
             Ok(decision) => self.next(&decision, about, another_ended),
             Err(_) => {
-                *text = Some(PANICKED.to_owned());
-                let attempt = observation.attempt().unwrap_or(1);
+                about.error = Some(PANICKED.to_owned());
+                let attempt = attempt.flatten().unwrap_or(1);
                 let tries = Tries { number: tries.number.max(attempt), ..tries };
                 let (disposition, cause) = self.panicked(about, tries);
                 Next::Settle(disposition, cause)
@@ -295,28 +258,28 @@ impl<H, C> Works<'_, H, C> {
 
     /// What comes after a handler that ended like this. If another handler with its key ended meanwhile, the key that it
     /// found in flight may be free.
-    fn next(&self, decision: &Decision<()>, about: &About, another_ended: bool) -> Next {
+    fn next(&self, decision: &Decision, about: &About, another_ended: bool) -> Next {
         let &Decision { disposition, outcome, cause, attempt, .. } = decision;
         match (cause, &about.key) {
-            (Cause::InFlight, Some(key)) if another_ended || self.held.holds(key) => {
+            (Cause::Refused(ErrorKind::InFlight), Some(key)) if another_ended || self.held.holds(key) => {
                 return Next::Behind(key.clone());
             }
-            (Cause::Store, _) => return Next::Hold(cause),
+            (Cause::Store, _) if self.consumer.settings.holds => return Next::Hold(cause),
             // Without an idempotent call nobody has asked the store.
-            (Cause::Unclaimed | Cause::Misconfigured, _) => {}
+            (Cause::Unclaimed | Cause::Refused(ErrorKind::Configuration) | Cause::Store, _) => {}
             (Cause::Done, _) if outcome.is_none_or(|outcome| outcome == Outcome::Unprotected) => {}
             _ => self.gate.open(),
         }
         report::settled(about, cause, attempt, disposition);
         if outcome.is_some_and(|outcome| outcome.is_replayed()) && disposition == Disposition::Acknowledge {
-            self.progress.count(|summary| summary.replayed += 1);
+            self.consumer.progress.count(|summary| summary.replayed += 1);
         }
         Next::Settle(disposition, cause)
     }
 
     fn panicked(&self, about: &About, tries: Tries) -> (Disposition, Cause) {
         let disposition = tries.proposed(Reason::Panicked);
-        self.progress.count(|summary| summary.panicked += 1);
+        self.consumer.progress.count(|summary| summary.panicked += 1);
         report::panicked(about, tries.number, disposition);
         report::settled(about, Cause::Panicked, tries.number, disposition);
         (disposition, Cause::Panicked)
@@ -324,7 +287,11 @@ impl<H, C> Works<'_, H, C> {
 
     fn forgetful(&self, observation: &Observation) {
         for (operation, ttl) in observation.take_forgetful() {
-            if self.progress.count(|summary| summary.forgetful.insert(operation.clone(), ttl).is_none()) {
+            if self
+                .consumer
+                .progress
+                .count(|summary| summary.forgetful.insert(operation.clone(), ttl).is_none())
+            {
                 tracing::warn!(
                     target: "idem",
                     event = "ttl_below_horizon",
@@ -336,19 +303,11 @@ impl<H, C> Works<'_, H, C> {
         }
     }
 
-    /// Leave to run a handler; `None` when none is begun any more.
-    async fn permit(&self) -> Option<SemaphorePermit<'_>> {
-        match select(pin!(self.reached(Stage::Closing)), pin!(self.permits.acquire())).await {
-            Either::Left(_) => None,
-            Either::Right((permit, _)) => permit.ok(),
-        }
-    }
-
-    /// Whether `wait` was over before the consumer's end began.
-    async fn unless_closing(&self, wait: impl Future<Output = ()>) -> bool {
+    /// What `wait` gives, if it was over before the consumer's end began.
+    pub(super) async fn unless_closing<W: Future>(&self, wait: W) -> Option<W::Output> {
         match select(pin!(self.reached(Stage::Closing)), pin!(wait)).await {
-            Either::Left(_) => false,
-            Either::Right(_) => true,
+            Either::Left(_) => None,
+            Either::Right((output, _)) => Some(output),
         }
     }
 

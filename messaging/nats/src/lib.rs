@@ -62,5 +62,5 @@ mod source;
 mod taking;
 
 pub use idem_messages::{BrokerError as Error, Consumer, Summary};
-pub use received::{DELIVERIES, Received};
+pub use received::Received;
 pub use source::Source;

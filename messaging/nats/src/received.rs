@@ -1,7 +1,5 @@
 //! A message of JetStream, and how it is settled.
 
-use std::fmt;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,15 +7,12 @@ use std::time::Duration;
 use async_nats::HeaderMap;
 use async_nats::header::NATS_MESSAGE_ID;
 use async_nats::jetstream::{self, AckKind, Context};
-use idem_messages::{CONSUMER, DeadLetter, Delivery, ERROR, MESSAGE, ORIGIN, Reason};
+use idem_messages::{DeadLetter, Delivery, ERROR, Reason};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use crate::Error;
 
-/// The header of a dead letter with the number of times that its message was delivered.
-pub const DELIVERIES: &str = "idem-deliveries";
-
-/// The characters that are encoded in the text of an error.
+/// The characters that are encoded in the headers of a dead letter.
 const ENCODED: &AsciiSet = &CONTROLS.add(b'%');
 
 /// What a line of a header has beside its name and value: `": "` and the end of the line.
@@ -41,7 +36,7 @@ pub(crate) struct Shared {
 
 /// A message as JetStream delivered it. It dereferences to async-nats's message.
 pub struct Received {
-    message: jetstream::Message,
+    pub(crate) message: jetstream::Message,
     shared: Arc<Shared>,
     /// Whether its dead letter is stored: only its acknowledgement is left to do.
     set_aside: AtomicBool,
@@ -66,27 +61,15 @@ impl Received {
     /// The headers of the dead letter: the message's own, and ours.
     fn headers(&self, letter: &DeadLetter) -> HeaderMap {
         let mut headers = self.own_headers();
-        for (name, value) in letter.headers() {
+        let consumer = &self.shared.consumer;
+        for (name, value) in letter.headers(self, consumer, self.message.subject.as_str()) {
             headers.insert(name, utf8_percent_encode(&value, ENCODED).to_string());
-        }
-        headers.insert(CONSUMER, self.shared.consumer.as_str());
-        headers.insert(ORIGIN, self.message.subject.as_str());
-        let (place, deliveries) = (self.place(), self.deliveries().map(|number| number.to_string()));
-        for (name, value) in [(MESSAGE, place), (DELIVERIES, deliveries)] {
-            value.into_iter().for_each(|value| headers.insert(name, value));
         }
         if let Some(place) = self.place() {
             // The stream drops a second letter with this id: this worker may die before it acknowledges the message.
-            headers.insert(NATS_MESSAGE_ID, format!("{place}@{}", self.shared.consumer));
+            headers.insert(NATS_MESSAGE_ID, format!("{place}@{consumer}"));
         }
         headers
-    }
-
-    async fn publish(&self, headers: HeaderMap) -> Result<(), Error> {
-        let doing = "publish the dead letter";
-        let (to, payload) = (self.shared.dead_letters.clone(), self.message.payload.clone());
-        let sent = self.shared.jetstream.publish_with_headers(to, headers, payload).await;
-        sent.map_err(Error::at(doing))?.await.map(drop).map_err(Error::at(doing))
     }
 
     /// How many bytes the server would count of a dead letter with these headers.
@@ -115,20 +98,6 @@ pub(crate) fn copied(headers: &HeaderMap, is_kept: impl Fn(&str) -> bool) -> Hea
     copied
 }
 
-impl Deref for Received {
-    type Target = jetstream::Message;
-
-    fn deref(&self) -> &jetstream::Message {
-        &self.message
-    }
-}
-
-impl fmt::Debug for Received {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Received").field("place", &self.place()).finish_non_exhaustive()
-    }
-}
-
 impl Delivery for Received {
     type Error = Error;
 
@@ -152,7 +121,10 @@ impl Delivery for Received {
             letter.is_bare(self);
             self.own_headers()
         });
-        self.publish(headers).await?;
+        let doing = "publish the dead letter";
+        let (to, payload) = (self.shared.dead_letters.clone(), self.message.payload.clone());
+        let sent = self.shared.jetstream.publish_with_headers(to, headers, payload).await;
+        sent.map_err(Error::at(doing))?.await.map_err(Error::at(doing))?;
         self.set_aside.store(true, Ordering::Relaxed);
         self.acknowledge().await
     }

@@ -1,14 +1,13 @@
 //! A pull consumer as a source of messages.
 
-use std::fmt;
 use std::sync::Arc;
 
 use async_nats::jetstream::Context;
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer};
-use idem_messages::{Broker, GroupBy, Plan};
+use idem_messages::{Broker, GroupBy, Plan, Redrive};
 
 use crate::Error;
-use crate::letters::Letters;
+use crate::letters;
 use crate::received::{Received, Shared};
 use crate::taking::Taking;
 
@@ -29,57 +28,38 @@ impl Source {
     /// stored its dead letter; without a stream for that subject the message stays in its own stream.
     pub fn new(jetstream: Context, consumer: PullConsumer, dead_letters: impl Into<String>) -> Self {
         let dead_letters = dead_letters.into();
-        Self { jetstream, consumer, dead_letters, group_by: GroupBy::default() }
-    }
-
-    /// Checks JetStream's consumer, and reads the settings that follow from it and from its stream.
-    async fn fit(&self, plan: &mut Plan) -> Result<(), Error> {
-        let info = self.consumer.cached_info();
-        if info.config.ack_policy != AckPolicy::Explicit {
-            return Err(Error::new("use the consumer", "its ack_policy must be `AckPolicy::Explicit`"));
-        }
-        let shortest = info.config.backoff.iter().copied().chain([info.config.ack_wait]).min();
-        if let Some(ack_wait) = shortest.filter(|wait| !wait.is_zero()) {
-            plan.extend_every(ack_wait / 3);
-        }
-        let stream = self.jetstream.get_stream(&info.stream_name).await;
-        let max_age = stream.map_err(Error::at("read the stream's settings"))?.cached_info().config.max_age;
-        if !max_age.is_zero() {
-            plan.redelivery_horizon(max_age);
-        }
-        Ok(())
+        Self { jetstream, consumer, dead_letters, group_by: None }
     }
 }
 
 impl Broker for Source {
     type Message = Received;
     type Reader = Taking;
-    type Letters = Letters;
 
     async fn connect(self, plan: &mut Plan) -> Result<Taking, Error> {
-        self.fit(plan).await?;
         let Self { jetstream, consumer: pull, dead_letters, .. } = self;
         let info = pull.cached_info();
+        if info.config.ack_policy != AckPolicy::Explicit {
+            return Err(Error::new("use the consumer", "its ack_policy must be `AckPolicy::Explicit`"));
+        }
+        let shortest = info.config.backoff.iter().copied().chain([info.config.ack_wait]).min();
+        if let Some(ack_wait) = shortest.filter(|wait| !wait.is_zero()) {
+            plan.extend_every.get_or_insert(ack_wait / 3);
+        }
+        let stream = jetstream.get_stream(&info.stream_name).await;
+        let max_age = stream.map_err(Error::at("read the stream's settings"))?.cached_info().config.max_age;
+        if !max_age.is_zero() {
+            plan.redelivery_horizon.get_or_insert(max_age);
+        }
         let (consumer, max_deliver) =
             (info.name.clone(), Some(info.config.max_deliver).filter(|limit| *limit > 0));
         let shared = Arc::new(Shared { jetstream, dead_letters, consumer, max_deliver });
-        Ok(Taking::new(pull, shared, plan.room().clone()))
+        Ok(Taking { consumer: pull, shared, batch: None })
     }
 
-    async fn letters(&self) -> Result<Letters, Error> {
-        Letters::open(self.jetstream.clone(), self.dead_letters.clone()).await
-    }
-}
-
-idem_messages::broker_methods!(Source, Received);
-
-impl fmt::Debug for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let info = self.consumer.cached_info();
-        f.debug_struct("Source")
-            .field("stream", &info.stream_name)
-            .field("consumer", &info.name)
-            .field("dead_letters", &self.dead_letters)
-            .finish_non_exhaustive()
+    async fn redrive_letters(&self, redrive: &mut Redrive) -> Result<(), Error> {
+        letters::redrive(&self.jetstream, &self.dead_letters, redrive).await
     }
 }
+
+idem_messages::broker_methods!(Source, Received, async_nats::jetstream::Message);

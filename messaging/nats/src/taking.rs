@@ -14,39 +14,21 @@ use idem_messages::{Delivery as _, Reader, Room};
 use crate::Error;
 use crate::received::{Received, Shared};
 
-/// How long one request stays open. A restarted server has forgotten the request; the client gives it up five seconds
-/// after this time.
+/// How long one request stays open, or less where the consumer's `max_expires` is shorter. A restarted server has forgotten the
+/// request; the client gives it up five seconds after this time.
 const EXPIRES: Duration = Duration::from_secs(2);
 
 /// Reads messages from a consumer.
 pub struct Taking {
-    consumer: PullConsumer,
-    shared: Arc<Shared>,
-    room: Room,
-    longest_batch: usize,
-    batch: Option<Batch>,
-}
-
-impl Taking {
-    pub(crate) fn new(consumer: PullConsumer, shared: Arc<Shared>, room: Room) -> Self {
-        let longest =
-            usize::try_from(consumer.cached_info().config.max_batch).ok().filter(|limit| *limit > 0);
-        Self { consumer, shared, room, longest_batch: longest.unwrap_or(usize::MAX), batch: None }
-    }
-
-    /// `EXPIRES`, or less where the consumer's `max_expires` is shorter.
-    fn expires(&self) -> Duration {
-        match self.consumer.cached_info().config.max_expires {
-            Duration::ZERO => EXPIRES,
-            longest => longest.min(EXPIRES),
-        }
-    }
+    pub(crate) consumer: PullConsumer,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) batch: Option<Batch>,
 }
 
 impl Reader for Taking {
     type Message = Received;
 
-    async fn next(&mut self) -> Result<Received, Error> {
+    async fn next(&mut self, room: &Room) -> Result<Received, Error> {
         loop {
             if let Some(batch) = &mut self.batch
                 && let Some(message) = batch.next().await
@@ -55,8 +37,11 @@ impl Reader for Taking {
                 return Ok(Received::new(message, self.shared.clone()));
             }
             self.batch = None;
-            let free = self.room.free().await.min(self.longest_batch);
-            let request = self.consumer.batch().max_messages(free).expires(self.expires());
+            let limits = &self.consumer.cached_info().config;
+            let most = usize::try_from(limits.max_batch).ok().filter(|most| *most > 0).unwrap_or(usize::MAX);
+            let expires = Some(limits.max_expires).filter(|longest| !longest.is_zero()).unwrap_or(EXPIRES);
+            let free = room.free().await.min(most);
+            let request = self.consumer.batch().max_messages(free).expires(expires.min(EXPIRES));
             self.batch = Some(request.messages().await.map_err(Error::at("request messages"))?);
         }
     }

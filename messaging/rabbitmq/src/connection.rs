@@ -28,25 +28,3 @@ pub(crate) async fn close_connection(connection: &Connection) {
     // An error means that the connection is lost, which closes it too.
     let _ = connection.close(200, "done".into()).await;
 }
-
-/// How a test connects to a node, and a connection and a channel on which it has declared this queue.
-#[cfg(test)]
-pub(crate) async fn connect_to(
-    node: &idem_test_servers::RabbitMq,
-    queue: &str,
-) -> (Connect, Connection, lapin::Channel) {
-    use futures_util::FutureExt as _;
-    use lapin::options::QueueDeclareOptions;
-    use lapin::types::FieldTable;
-
-    let url = node.url();
-    let connect: Connect = Arc::new(move || {
-        let url = url.clone();
-        async move { Connection::connect(&url, lapin::ConnectionProperties::default()).await }.boxed()
-    });
-    let connection = connect().await.unwrap();
-    let channel = connection.create_channel().await.unwrap();
-    let (options, none) = (QueueDeclareOptions::default(), FieldTable::default());
-    channel.queue_declare(queue.into(), options, none).await.unwrap();
-    (connect, connection, channel)
-}

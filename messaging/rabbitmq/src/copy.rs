@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use idem_messages::DELIVERED;
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
-
-/// The header of a copy with the number of times that its message was delivered. RabbitMQ counts copies as new messages.
-pub const DELIVERED: &str = "idem-delivered";
 
 /// The header of a copy with the exchange that the message was sent to.
 pub const EXCHANGE: &str = "idem-exchange";
@@ -38,6 +36,7 @@ fn number(properties: &BasicProperties, name: &str) -> u32 {
         Some(AMQPValue::LongUInt(number)) => *number,
         Some(AMQPValue::LongLongInt(number)) => u32::try_from(*number).unwrap_or(0),
         Some(AMQPValue::LongInt(number)) => u32::try_from(*number).unwrap_or(0),
+        Some(AMQPValue::LongString(number)) => number.to_string().parse().unwrap_or(0),
         _ => 0,
     }
 }
@@ -98,9 +97,9 @@ mod tests {
     use lapin::BasicProperties;
     use lapin::types::{AMQPValue, FieldTable};
 
-    use idem_messages::ERROR;
+    use idem_messages::{DELIVERED, ERROR};
 
-    use super::{DELIVERED, EXCHANGE, ROUTING_KEY, copied, deliveries, origin};
+    use super::{EXCHANGE, ROUTING_KEY, copied, deliveries, origin};
 
     #[test]
     fn a_header_with_a_name_that_is_too_long_is_no_origin() {

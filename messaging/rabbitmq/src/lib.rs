@@ -28,7 +28,7 @@
 //! | give back, at the shutdown | `basic.nack` with `requeue` |
 //! | RabbitMQ refuses a copy, has no queue for it, or blocks publishers by an alarm | nothing: the message stays unacknowledged, and the copy is repeated after 1 s, 2 s, .. 30 s |
 //!
-//! A copy has the headers [`DELIVERED`], [`EXCHANGE`] and [`ROUTING_KEY`]. A message that comes back from a delay queue shows the exchange and
+//! A copy has the headers [`DELIVERED`](idem_messages::DELIVERED), [`EXCHANGE`] and [`ROUTING_KEY`]. A message that comes back from a delay queue shows the exchange and
 //! the routing key that it was sent with. A worker that dies between the copy and the `basic.ack` leaves the message twice: the second is
 //! a replay, or a second dead letter.
 //!
@@ -74,7 +74,7 @@ mod received;
 mod source;
 mod taking;
 
-pub use copy::{DELIVERED, EXCHANGE, ROUTING_KEY};
+pub use copy::{EXCHANGE, ROUTING_KEY};
 pub use idem_messages::{BrokerError as Error, Consumer, Summary};
 pub use received::Received;
 pub use source::Source;

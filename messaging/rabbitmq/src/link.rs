@@ -4,10 +4,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lapin::message::BasicGetMessage;
 use lapin::options::{
-    BasicCancelOptions, BasicConsumeOptions, BasicGetOptions, BasicQosOptions, ExchangeDeclareOptions,
-    QueueDeclareOptions,
+    BasicCancelOptions, BasicConsumeOptions, BasicQosOptions, ExchangeDeclareOptions, QueueDeclareOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ExchangeKind};
@@ -17,22 +15,10 @@ use crate::Error;
 use crate::connection::{Connect, OPEN, Route, close_connection};
 use crate::publisher::Publisher;
 
-/// The pauses before a retry. Each has a queue of its own, because RabbitMQ expires only the first message of a queue.
-const DELAYS: [Duration; 14] = [
-    Duration::from_millis(100),
-    Duration::from_millis(300),
-    Duration::from_secs(1),
-    Duration::from_secs(2),
-    Duration::from_secs(5),
-    Duration::from_secs(10),
-    Duration::from_secs(30),
-    Duration::from_secs(60),
-    Duration::from_secs(2 * 60),
-    Duration::from_secs(5 * 60),
-    Duration::from_secs(15 * 60),
-    Duration::from_secs(60 * 60),
-    Duration::from_secs(6 * 60 * 60),
-    Duration::from_secs(24 * 60 * 60),
+/// The pauses before a retry, in milliseconds. Each has a queue of its own, because RabbitMQ expires only the first message of a queue.
+const DELAYS: [u64; 14] = [
+    100, 300, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 900_000, 3_600_000, 21_600_000,
+    86_400_000,
 ];
 
 /// The settings that all links of a source share.
@@ -47,10 +33,10 @@ pub(crate) struct Settings {
 pub(crate) struct Link {
     pub(crate) settings: Arc<Settings>,
     connection: Connection,
-    consuming: Channel,
+    pub(crate) consuming: Channel,
     pub(crate) publisher: Publisher,
     /// The pauses whose delay queue this link has declared.
-    declared: Mutex<HashSet<Duration>>,
+    declared: Mutex<HashSet<u64>>,
 }
 
 impl Link {
@@ -106,12 +92,6 @@ impl Link {
         Ok(declaration.map(|queue| queue.message_count()))
     }
 
-    /// The next message of a queue.
-    pub(crate) async fn get(&self, queue: &str) -> Result<Option<BasicGetMessage>, Error> {
-        let message = self.consuming.basic_get(queue.into(), BasicGetOptions::default()).await;
-        message.map_err(Error::at("get a message"))
-    }
-
     /// A channel for one declaration, because RabbitMQ closes a channel on which a declaration fails.
     async fn throwaway(&self) -> Result<Channel, Error> {
         self.connection.create_channel().await.map_err(Error::at(OPEN))
@@ -147,11 +127,11 @@ impl Link {
         self.publisher.publish(&Route::queue(self.delay_queue(delay)), body, properties).await
     }
 
-    fn delay_queue(&self, delay: Duration) -> String {
-        format!("{}-after-{}ms", self.settings.queue, delay.as_millis())
+    fn delay_queue(&self, delay: u64) -> String {
+        format!("{}-after-{delay}ms", self.settings.queue)
     }
 
-    async fn declare(&self, delay: Duration) -> Result<(), Error> {
+    async fn declare(&self, delay: u64) -> Result<(), Error> {
         let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
         let arguments = aging(delay, &self.settings.queue);
         let channel = self.throwaway().await?;
@@ -175,16 +155,16 @@ async fn close(channel: Channel) {
 }
 
 /// The shortest of `DELAYS` that is not below this pause, or the longest.
-fn rounded(after: Duration) -> Duration {
+fn rounded(after: Duration) -> u64 {
     let [.., longest] = DELAYS;
-    DELAYS.into_iter().find(|delay| *delay >= after).unwrap_or(longest)
+    DELAYS.into_iter().find(|delay| Duration::from_millis(*delay) >= after).unwrap_or(longest)
 }
 
 /// The arguments of a delay queue: its messages go to `queue` when they are this old, and leave it when that queue has confirmed them.
 /// A classic queue would lose a message that `queue` cannot take at that moment.
-fn aging(age: Duration, queue: &str) -> FieldTable {
+fn aging(age: u64, queue: &str) -> FieldTable {
     let mut arguments = FieldTable::default();
-    let millis = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
+    let millis = i64::try_from(age).unwrap_or(i64::MAX);
     for (name, value) in [
         ("x-queue-type", "quorum"),
         ("x-overflow", "reject-publish"),
@@ -206,10 +186,10 @@ mod tests {
 
     #[test]
     fn a_pause_is_rounded_up_and_a_day_is_the_longest() {
-        assert_eq!(rounded(Duration::ZERO), Duration::from_millis(100));
-        assert_eq!(rounded(Duration::from_millis(1_001)), Duration::from_secs(2));
-        assert_eq!(rounded(Duration::from_secs(90_000)), Duration::from_secs(86_400));
+        assert_eq!(rounded(Duration::ZERO), 100);
+        assert_eq!(rounded(Duration::from_millis(1_000)), 1_000);
+        assert_eq!(rounded(Duration::from_millis(1_001)), 2_000);
+        assert_eq!(rounded(Duration::from_secs(90_000)), 86_400_000);
         assert!(DELAYS.is_sorted());
-        assert!(DELAYS.into_iter().all(|delay| rounded(delay) == delay));
     }
 }

@@ -1,15 +1,13 @@
 //! A queue as a source of messages.
 
-use std::fmt;
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
-use idem_messages::{Broker, GroupBy, Plan};
+use idem_messages::{Broker, GroupBy, Plan, Redrive};
 use lapin::{Connection, ConnectionProperties};
 
 use crate::Error;
 use crate::connection::{Connect, Route};
-use crate::letters::Letters;
 use crate::link::{Link, Settings};
 use crate::received::Received;
 use crate::taking::Taking;
@@ -54,7 +52,7 @@ impl Source {
             connect: Arc::new(move || connect().boxed()),
             queue: queue.into(),
             dead_letters: Route::queue(dead_letters.into()),
-            group_by: GroupBy::default(),
+            group_by: None,
             prefetch: None,
         }
     }
@@ -70,8 +68,8 @@ impl Source {
         self
     }
 
-    /// How many unacknowledged messages RabbitMQ delivers to this worker. Unless set, as many as the consumer's
-    /// [`capacity`](crate::Consumer::capacity), so that no message waits here that another worker could handle. With
+    /// How many unacknowledged messages RabbitMQ delivers to this worker. Unless set, as many as the consumer
+    /// holds, so that no message waits here that another worker could handle. With
     /// [`group_by`](Self::group_by) set more: a group that is held up can fill it, and then stops the others. All of them must be
     /// acknowledged within RabbitMQ's `consumer_timeout`.
     pub fn prefetch(mut self, messages: u16) -> Self {
@@ -83,31 +81,23 @@ impl Source {
 impl Broker for Source {
     type Message = Received;
     type Reader = Taking;
-    type Letters = Letters;
 
     async fn connect(self, plan: &mut Plan) -> Result<Taking, Error> {
         let Self { connect, queue, dead_letters, prefetch, .. } = self;
-        let prefetch = prefetch.unwrap_or_else(|| u16::try_from(plan.capacity()).unwrap_or(u16::MAX));
+        let prefetch = prefetch.unwrap_or_else(|| u16::try_from(plan.capacity).unwrap_or(u16::MAX));
         let settings = Arc::new(Settings { connect, queue, dead_letters, prefetch });
-        Taking::begin(settings, plan.room().clone()).await
+        Taking::begin(settings).await
     }
 
-    async fn letters(&self) -> Result<Letters, Error> {
+    async fn redrive_letters(&self, redrive: &mut Redrive) -> Result<(), Error> {
         let Self { connect, queue, dead_letters, .. } = self;
         let (connect, queue, dead_letters) = (connect.clone(), queue.clone(), dead_letters.clone());
-        let settings = Settings { connect, queue, dead_letters, prefetch: 0 };
-        Letters::open(Link::open(Arc::new(settings)).await?).await
+        let link = Link::open(Arc::new(Settings { connect, queue, dead_letters, prefetch: 0 })).await?;
+        let ended = link.redrive_letters(redrive).await;
+        // Also after a failure, so that no letter stays hidden.
+        link.close().await;
+        ended
     }
 }
 
-idem_messages::broker_methods!(Source, Received);
-
-impl fmt::Debug for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not the URI, which holds a password.
-        f.debug_struct("Source")
-            .field("queue", &self.queue)
-            .field("dead_letters", &self.dead_letters)
-            .finish_non_exhaustive()
-    }
-}
+idem_messages::broker_methods!(Source, Received, lapin::message::Delivery);

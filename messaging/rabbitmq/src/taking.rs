@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use futures_util::{FutureExt as _, StreamExt as _};
 use idem_messages::{Delivery as _, Reader, Room};
-use tokio::time::timeout;
+use lapin::ErrorKind;
+use tokio::time::{sleep, timeout};
 
 use crate::Error;
 use crate::link::{Link, Settings};
@@ -14,44 +15,62 @@ use crate::received::Received;
 /// How long RabbitMQ may take to open a connection and start the consumer: lapin itself has no limit for a silent server.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long to wait before a node that failed is asked again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The number of AMQP's `INTERNAL_ERROR`.
+const INTERNAL_ERROR: u16 = 541;
+
+/// A link, and the consumer of its queue.
+type Open = (Arc<Link>, lapin::Consumer);
+
 /// Reads the messages of a queue.
 pub struct Taking {
     settings: Arc<Settings>,
-    room: Room,
-    open: Option<(Arc<Link>, lapin::Consumer)>,
+    open: Option<Open>,
 }
 
 impl Taking {
-    /// Connects, and starts to consume.
-    pub(crate) async fn begin(settings: Arc<Settings>, room: Room) -> Result<Self, Error> {
-        let mut taking = Self { settings, room, open: None };
-        taking.opened().await?;
-        Ok(taking)
+    pub(crate) async fn begin(settings: Arc<Settings>) -> Result<Self, Error> {
+        Ok(Self { open: Some(open_in_time(&settings).await?), settings })
     }
+}
 
-    async fn opened(&mut self) -> Result<&mut (Arc<Link>, lapin::Consumer), Error> {
-        let open = match self.open.take() {
-            Some(open) => open,
-            None => {
-                let opening = async {
-                    let link = Arc::new(Link::open(self.settings.clone()).await?);
-                    let messages = link.consume().await?;
-                    Ok((link, messages))
-                };
-                let silent = |_| Err(Error::new("connect", "RabbitMQ did not answer in time"));
-                timeout(PATIENCE, opening).await.unwrap_or_else(silent)?
+/// Connects, and starts to consume.
+async fn open_in_time(settings: &Arc<Settings>) -> Result<Open, Error> {
+    let opening = async {
+        loop {
+            match open(settings.clone()).await {
+                Err(error) if is_internal(&error) => sleep(PAUSE).await,
+                opened => return opened,
             }
-        };
-        Ok(self.open.insert(open))
-    }
+        }
+    };
+    let silent = |_| Err(Error::new("connect", "RabbitMQ did not answer in time"));
+    timeout(PATIENCE, opening).await.unwrap_or_else(silent)
+}
+
+async fn open(settings: Arc<Settings>) -> Result<Open, Error> {
+    let link = Arc::new(Link::open(settings).await?);
+    let messages = link.consume().await?;
+    Ok((link, messages))
+}
+
+/// Whether RabbitMQ says that it failed itself, as a node under load may do for a moment.
+fn is_internal(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<lapin::Error>());
+    matches!(source.map(lapin::Error::kind), Some(ErrorKind::ProtocolError(error)) if error.get_id() == INTERNAL_ERROR)
 }
 
 impl Reader for Taking {
     type Message = Received;
 
-    async fn next(&mut self) -> Result<Received, Error> {
-        self.room.free().await;
-        let (link, messages) = self.opened().await?;
+    async fn next(&mut self, room: &Room) -> Result<Received, Error> {
+        room.free().await;
+        let (link, messages) = match &mut self.open {
+            Some(open) => open,
+            None => self.open.insert(open_in_time(&self.settings).await?),
+        };
         let doing = "receive a message";
         match messages.next().await {
             Some(Ok(message)) => Ok(Received::new(message, link.clone())),
@@ -77,5 +96,24 @@ impl Reader for Taking {
             link.close().await;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lapin::ErrorKind;
+    use lapin::protocol::{AMQPError, AMQPHardError};
+
+    use super::is_internal;
+    use crate::Error;
+
+    #[test]
+    fn only_a_node_that_failed_itself_is_asked_again() {
+        let answered = |kind: AMQPHardError| {
+            let answer = ErrorKind::ProtocolError(AMQPError::new(kind.into(), "as it is".into()));
+            is_internal(&Error::new("declare a queue", lapin::Error::from(answer)))
+        };
+        assert!(answered(AMQPHardError::INTERNALERROR));
+        assert!(!answered(AMQPHardError::NOTALLOWED));
     }
 }

@@ -39,7 +39,7 @@
 //! - **`maxReceiveCount`** of a redrive policy counts every receipt, also those by dead workers and after a pause. Above it SQS itself
 //!   moves the message to the redrive queue, without a reason. Set it well above [`max_tries`](Consumer::max_tries) and `max_attempts`.
 //! - **10 attributes** per message: the dead letter of a message that has ten carries no reason, of one that has nine the reason only. The
-//!   order is reason, error, tries, operation, key, origin, deliveries, message.
+//!   order is reason, error, tries, operation, key, origin, deliveries, message, consumer.
 //! - **Redrive**: a dead letter that is left out is visible again when the redrive ends. In a FIFO queue it hides the later ones of its group: repeat the
 //!   redrive.
 //! - **Retention** is 14 days at most. A dead letter of this crate is a new message, so its retention begins anew. A message that SQS
@@ -62,5 +62,5 @@ mod source;
 mod taking;
 
 pub use idem_messages::{BrokerError as Error, Consumer, Summary};
-pub use received::{DELIVERIES, Received};
+pub use received::Received;
 pub use source::Source;

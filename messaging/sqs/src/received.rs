@@ -1,7 +1,5 @@
 //! A message of SQS, and how it is settled.
 
-use std::fmt;
-use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,7 +9,7 @@ use aws_sdk_sqs::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_sqs::operation::send_message::SendMessageError;
 use aws_sdk_sqs::operation::send_message::builders::SendMessageFluentBuilder;
 use aws_sdk_sqs::types::{Message, MessageAttributeValue, MessageSystemAttributeName};
-use idem_messages::{DeadLetter, Delivery, ERROR, MESSAGE, ORIGIN};
+use idem_messages::{DeadLetter, Delivery, ERROR};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -19,9 +17,6 @@ use tokio::time::Instant;
 use crate::Error;
 use crate::deletes::Delete;
 use crate::failed::failed;
-
-/// The attribute of a dead letter with the number of times that its message was received.
-pub const DELIVERIES: &str = "idem-deliveries";
 
 /// How many attributes a message may have.
 const ATTRIBUTES: usize = 10;
@@ -36,26 +31,14 @@ const MARGIN: Duration = Duration::from_secs(2);
 pub(crate) struct Shared {
     pub(crate) client: Client,
     pub(crate) queue: String,
-    dead_letters: String,
-    visibility: Duration,
-    deletes: UnboundedSender<Delete>,
-}
-
-impl Shared {
-    pub(crate) fn new(
-        client: Client,
-        queue: String,
-        dead_letters: String,
-        visibility: Duration,
-        deletes: UnboundedSender<Delete>,
-    ) -> Self {
-        Self { client, queue, dead_letters, visibility, deletes }
-    }
+    pub(crate) dead_letters: String,
+    pub(crate) visibility: Duration,
+    pub(crate) deletes: UnboundedSender<Delete>,
 }
 
 /// A message as SQS delivered it. It dereferences to the SDK's message.
 pub struct Received {
-    message: Message,
+    pub(crate) message: Message,
     at: Instant,
     /// Until when SQS hides the message from other workers.
     hidden_until: Mutex<Instant>,
@@ -107,24 +90,8 @@ impl Received {
     }
 
     fn attributes(&self, letter: &DeadLetter) -> Vec<(&'static str, String)> {
-        let deliveries = self.deliveries().map(|number| number.to_string());
-        let known = [(ORIGIN, self.destination()), (DELIVERIES, deliveries), (MESSAGE, self.id())];
-        let known = known.into_iter().filter_map(|(name, value)| Some((name, value?)));
-        letter.headers().into_iter().chain(known).collect()
-    }
-}
-
-impl Deref for Received {
-    type Target = Message;
-
-    fn deref(&self) -> &Message {
-        &self.message
-    }
-}
-
-impl fmt::Debug for Received {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Received").field("id", &self.message.message_id).finish_non_exhaustive()
+        let queue = self.destination().unwrap_or_default();
+        letter.headers(self, &queue, &queue)
     }
 }
 
@@ -250,8 +217,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_message_that_could_not_be_extended_is_not_held_any_longer() {
         let client = Client::from_conf(Config::builder().behavior_version_latest().build());
-        let (queue, dead, (deletes, _coming)) = ("queue".to_owned(), "dead".to_owned(), unbounded_channel());
-        let shared = Shared::new(client, queue, dead, Duration::from_secs(30), deletes);
+        let (queue, dead_letters, (deletes, _coming)) = ("queue".into(), "dead".into(), unbounded_channel());
+        let visibility = Duration::from_secs(30);
+        let shared = Shared { client, queue, dead_letters, visibility, deletes };
         let received = Received::new(Message::builder().build(), Arc::new(shared));
         tokio::time::advance(Duration::from_secs(29)).await;
         assert!(received.is_held());

@@ -1,16 +1,16 @@
 //! A queue as a source of messages.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::types::QueueAttributeName;
-use idem_messages::{Broker, GroupBy, Plan};
+use idem_messages::{Broker, GroupBy, Plan, Redrive};
+use tokio::sync::mpsc::unbounded_channel;
 
 use crate::Error;
-use crate::deletes::Deletes;
-use crate::letters::Letters;
+use crate::deletes::delete_all;
+use crate::letters;
 use crate::received::{Received, Shared};
 use crate::taking::{Taking, number};
 
@@ -40,7 +40,7 @@ impl Source {
     /// that messages came from.
     pub fn new(client: Client, queue: impl Into<String>, dead_letters: impl Into<String>) -> Self {
         let (queue, dead_letters) = (queue.into(), dead_letters.into());
-        Self { client, queue, dead_letters, group_by: GroupBy::default(), wait: WAIT }
+        Self { client, queue, dead_letters, group_by: None, wait: WAIT }
     }
 
     /// How long one request waits for messages; 5 s unless set, at most 20 s. The shutdown waits for the open
@@ -49,47 +49,32 @@ impl Source {
         self.wait = wait.min(LONGEST_WAIT);
         self
     }
-
-    /// The visibility timeout and the retention.
-    async fn timeouts(&self) -> Result<(Duration, Duration), Error> {
-        let seconds = async |name| number(&self.client, &self.queue, name).await.map(Duration::from_secs);
-        let visibility = seconds(QueueAttributeName::VisibilityTimeout).await?;
-        if visibility.is_zero() {
-            return Err(Error::new("use the queue", "its visibility timeout must not be 0"));
-        }
-        Ok((visibility, seconds(QueueAttributeName::MessageRetentionPeriod).await?))
-    }
 }
 
 impl Broker for Source {
     type Message = Received;
     type Reader = Taking;
-    type Letters = Letters;
 
     async fn connect(self, plan: &mut Plan) -> Result<Taking, Error> {
-        let (visibility, retention) = self.timeouts().await?;
-        plan.extend_every(visibility / 3);
-        plan.redelivery_horizon(retention);
         let Self { client, queue, dead_letters, wait, .. } = self;
-        let (deletes, sender) = Deletes::new(client.clone(), queue.clone());
+        let seconds = async |name| number(&client, &queue, name).await.map(Duration::from_secs);
+        let visibility = seconds(QueueAttributeName::VisibilityTimeout).await?;
+        if visibility.is_zero() {
+            return Err(Error::new("use the queue", "its visibility timeout must not be 0"));
+        }
+        let retention = seconds(QueueAttributeName::MessageRetentionPeriod).await?;
+        plan.extend_every.get_or_insert(visibility / 3);
+        plan.redelivery_horizon.get_or_insert(retention);
+        let (deletes, coming) = unbounded_channel();
         // It ends when the last message is settled: the senders are dropped then.
-        tokio::spawn(deletes.run());
-        let shared = Arc::new(Shared::new(client, queue, dead_letters, visibility, sender));
-        Ok(Taking::new(shared, plan.room().clone(), wait))
+        tokio::spawn(delete_all(client.clone(), queue.clone(), coming));
+        let shared = Arc::new(Shared { client, queue, dead_letters, visibility, deletes });
+        Ok(Taking::new(shared, wait))
     }
 
-    async fn letters(&self) -> Result<Letters, Error> {
-        Letters::open(self.client.clone(), self.dead_letters.clone()).await
-    }
-}
-
-idem_messages::broker_methods!(Source, Received);
-
-impl fmt::Debug for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Source")
-            .field("queue", &self.queue)
-            .field("dead_letters", &self.dead_letters)
-            .finish_non_exhaustive()
+    async fn redrive_letters(&self, redrive: &mut Redrive) -> Result<(), Error> {
+        letters::redrive(&self.client, &self.dead_letters, redrive).await
     }
 }
+
+idem_messages::broker_methods!(Source, Received, aws_sdk_sqs::types::Message);

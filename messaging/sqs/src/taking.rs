@@ -20,7 +20,6 @@ pub(crate) const LONGEST_BATCH: usize = 10;
 /// Reads messages from a queue.
 pub struct Taking {
     shared: Arc<Shared>,
-    room: Room,
     wait: i32,
     /// Messages that were received and not read.
     there: VecDeque<Received>,
@@ -29,9 +28,9 @@ pub struct Taking {
 }
 
 impl Taking {
-    pub(crate) fn new(shared: Arc<Shared>, room: Room, wait: Duration) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, wait: Duration) -> Self {
         let wait = i32::try_from(wait.as_secs()).unwrap_or(0);
-        Self { shared, room, wait, there: VecDeque::new(), request: None }
+        Self { shared, wait, there: VecDeque::new(), request: None }
     }
 
     /// Waits for the request in flight.
@@ -47,13 +46,13 @@ impl Taking {
 impl Reader for Taking {
     type Message = Received;
 
-    async fn next(&mut self) -> Result<Received, Error> {
+    async fn next(&mut self, room: &Room) -> Result<Received, Error> {
         loop {
             if let Some(received) = self.there.pop_front() {
                 return Ok(received);
             }
             if self.request.is_none() {
-                let free = self.room.free().await.min(LONGEST_BATCH);
+                let free = room.free().await.min(LONGEST_BATCH);
                 let (client, queue) = (self.shared.client.clone(), self.shared.queue.clone());
                 self.request = Some(receive(client, queue, free, self.wait).boxed());
             }

@@ -12,8 +12,9 @@ use tokio::sync::{Semaphore, oneshot};
 
 use crate::redrive::{
     a_dead_letter_is_listed_sent_back_and_handled_once, a_redrive_that_is_dropped_anywhere_loses_nothing,
+    letters,
 };
-use crate::{CountingHandler, DeadLetter, Failed, Handler, Losing, Queue, Settings, Shop, emptied, until};
+use crate::{Delivered, Failed, Handler, Losing, Queue, Settings, Shop, emptied, until};
 
 /// How long the broker may take to refuse a dead letter.
 const REFUSED: Duration = Duration::from_secs(2);
@@ -44,14 +45,24 @@ pub async fn every<Q: Queue>(open: impl AsyncFn(&'static str) -> Q) {
     }
 }
 
-/// Runs the consumer until the queue is empty, and returns its summary.
-pub(crate) async fn work_off(queue: &impl Queue, settings: Settings, handler: Handler) -> Summary {
+/// Runs the consumer until `over` returns, and returns its summary.
+pub async fn work_until(
+    queue: &impl Queue,
+    settings: Settings,
+    handler: Handler,
+    over: impl Future<Output = ()>,
+) -> Summary {
     let (end, ended) = oneshot::channel::<()>();
     let (summary, ()) = tokio::join!(queue.work(ended.map(drop).boxed(), settings, handler), async {
-        emptied(queue).await;
+        over.await;
         end.send(()).unwrap();
     });
     summary
+}
+
+/// Runs the consumer until the queue is empty, and returns its summary.
+pub async fn work_off(queue: &impl Queue, settings: Settings, handler: Handler) -> Summary {
+    work_until(queue, settings, handler, emptied(queue)).await
 }
 
 fn forever() -> BoxFuture<'static, ()> {
@@ -99,9 +110,9 @@ async fn what_cannot_be_handled_is_set_aside_with_its_reason_and_headers(queue: 
     });
     let summary = work_off(queue, Shop::settings(), handler).await;
     assert_eq!((summary.acknowledged, summary.rejected), (1, 1), "{summary:?}");
-    let (body, reason, trace) = ("poison".into(), "terminal".into(), "t-poison".into());
-    let letter = DeadLetter { body, reason, trace, error: "as it was told".into() };
-    assert_eq!(queue.dead_letters().await, [letter]);
+    let letter = &letters(queue, 1).await[0];
+    assert_eq!(letter.reason.as_deref(), Some("terminal"));
+    assert_eq!(letter.error.as_deref(), Some("as it was told"));
 }
 
 async fn a_pause_is_kept_and_holds_up_no_other_message(queue: &impl Queue) {
@@ -132,7 +143,7 @@ async fn a_message_that_always_fails_is_set_aside_after_its_tries(queue: &impl Q
     let handler = shop.notes(|_| ready(Err(Failed::Unclaimed)));
     let summary = work_off(queue, Shop::settings().max_tries(2), handler).await;
     assert_eq!((summary.retried, summary.rejected), (1, 1), "{summary:?}");
-    assert_eq!(queue.dead_letters().await[0].reason, "exhausted");
+    assert_eq!(letters(queue, 1).await[0].reason.as_deref(), Some("exhausted"));
     assert_eq!(shop.deliveries(), 2);
 }
 
@@ -153,9 +164,8 @@ async fn a_dead_letter_tells_the_last_error_in_one_line_of_bounded_length(queue:
     }
     let summary = work_off(queue, Shop::settings().max_tries(2), handler).await;
     assert_eq!((summary.retried, summary.rejected), (2, 2), "{summary:?}");
-    let mut letters = queue.dead_letters().await;
-    letters.sort();
-    let errors: Vec<_> = letters.iter().map(|letter| letter.error.as_str()).collect();
+    let mut errors: Vec<_> = letters(queue, 2).await.into_iter().filter_map(|letter| letter.error).collect();
+    errors.sort();
     assert_eq!(errors, [&format!("{}...", "€".repeat(340)), "the bank said:  100% of Müller’s € are gone"]);
 }
 
@@ -217,7 +227,6 @@ pub async fn a_worker_that_is_dropped_leaves_its_messages_to_the_next(queue: &im
 pub async fn a_message_stays_while_it_cannot_be_set_aside(queue: &impl Losing) {
     let (shop, lost) = (Shop::default(), Arc::new(Semaphore::new(0)));
     queue.send("1").await;
-    let (end, ended) = oneshot::channel::<()>();
     let waits = lost.clone();
     let poison = shop.notes(move |_| {
         let lost = waits.clone();
@@ -228,14 +237,14 @@ pub async fn a_message_stays_while_it_cannot_be_set_aside(queue: &impl Losing) {
     });
     let progress = Progress::new();
     let settings = Shop::settings().broker_timeout(REFUSED).progress(&progress);
-    let (summary, ()) = tokio::join!(queue.work(ended.map(drop).boxed(), settings, poison), async {
+    let refused = async {
         until("its handler runs", async || shop.deliveries() >= 1).await;
         queue.lose_dead_letters().await;
         lost.close();
         // The broker may refuse late, or the wait for its refusal may time out.
         until("it is refused", async || progress.summary().broker_errors >= 1).await;
-        end.send(()).unwrap();
-    });
+    };
+    let summary = work_until(queue, settings, poison, refused).await;
     assert!(summary.broker_errors >= 1 && summary.rejected == 0, "{summary:?}");
     queue.restore_dead_letters().await;
     work_off(queue, Shop::settings(), shop.ships(Duration::ZERO)).await;
@@ -244,34 +253,48 @@ pub async fn a_message_stays_while_it_cannot_be_set_aside(queue: &impl Losing) {
 
 /// Runs a worker of ten handlers over fifteen messages, of which the first is handled at once and the others take longer than the
 /// broker waits for an acknowledgement. A message that was delivered must not be delivered again while it waits for a handler.
-pub async fn kept_while_it_waits(
-    send: impl AsyncFn(&str),
-    work: impl AsyncFnOnce(BoxFuture<'static, ()>, Settings, CountingHandler) -> Summary,
-) {
-    let deliveries = Arc::new(Mutex::new(BTreeMap::new()));
+pub async fn a_message_that_waits_for_a_handler_is_kept_by_its_worker(queue: &impl Queue) {
+    let (deliveries, progress) = (Arc::new(Mutex::new(BTreeMap::new())), Progress::new());
     for order in 0..15 {
-        send(&order.to_string()).await;
+        queue.send(&order.to_string()).await;
     }
-    let (seen, (end, ended)) = (deliveries.clone(), oneshot::channel::<()>());
-    let progress = Progress::new();
-    let handler: CountingHandler = Box::new(move |order, delivery| {
-        let first = order == "0";
-        seen.lock()
-            .unwrap()
-            .entry(order)
-            .and_modify(|highest: &mut u32| *highest = delivery.max(*highest))
-            .or_insert(delivery);
+    let seen = deliveries.clone();
+    let handler: Handler = Box::new(move |Delivered { body: order, deliveries, .. }| {
+        let work = if order == "0" { Duration::from_millis(500) } else { KEPT };
+        let mut seen = seen.lock().unwrap();
+        let highest = seen.entry(order).or_insert(deliveries);
+        *highest = deliveries.max(*highest);
         Box::pin(async move {
-            let work = if first { Duration::from_millis(500) } else { KEPT };
             tokio::time::sleep(work).await;
             Ok("parcel 7".to_owned())
         })
     });
     let settings = Shop::settings().progress(&progress);
-    let (summary, ()) = tokio::join!(work(ended.map(drop).boxed(), settings, handler), async {
-        until("all are handled", async || progress.summary().acknowledged >= 15).await;
-        end.send(()).unwrap();
-    });
+    let handled = until("all are handled", async || progress.summary().acknowledged >= 15);
+    let summary = work_until(queue, settings, handler, handled).await;
     assert_eq!(summary.taken, 15, "{summary:?}");
     assert!(deliveries.lock().unwrap().values().all(|highest| *highest == 1), "{deliveries:?}");
+}
+
+/// `restart` kills the broker and starts it again on its data, while a worker is in the middle of the messages.
+pub async fn a_broker_that_is_restarted_loses_nothing_and_the_worker_goes_on<Q: Queue + 'static>(
+    queue: Q,
+    restart: impl AsyncFnOnce(),
+) {
+    let (queue, shop) = (Arc::new(queue), Shop::default());
+    for order in 0..200 {
+        queue.send(&order.to_string()).await;
+    }
+    // In a task of its own, which also shows that the future of `run_until` is `Send`.
+    let (worker, handler) = (queue.clone(), shop.ships(Duration::from_millis(50)));
+    let worker = tokio::spawn(async move { worker.work(forever(), Shop::settings(), handler).await });
+    until("it works", async || shop.effects().len() > 20).await;
+    restart().await;
+    emptied(&*queue).await;
+    assert!(!worker.is_finished());
+    worker.abort();
+    let mut effects = shop.effects();
+    assert_eq!(effects.len(), 200);
+    effects.dedup();
+    assert_eq!(effects.len(), 200);
 }

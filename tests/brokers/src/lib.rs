@@ -17,23 +17,31 @@ mod shop;
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
-use idem_messages::{Consumer, Disposition, Redrive, RedriveSummary, StoredLetter, Summary};
+use idem_messages::{Broker, Consumer, Redrive, RedriveSummary, StoredLetter, Summary};
 
 pub use cases::{
-    a_message_stays_while_it_cannot_be_set_aside, a_worker_that_is_dropped_leaves_its_messages_to_the_next,
-    every, kept_while_it_waits,
+    a_broker_that_is_restarted_loses_nothing_and_the_worker_goes_on,
+    a_message_stays_while_it_cannot_be_set_aside, a_message_that_waits_for_a_handler_is_kept_by_its_worker,
+    a_worker_that_is_dropped_leaves_its_messages_to_the_next, every, work_off, work_until,
 };
 pub use shop::{Failed, Shop};
 
 /// A consumer that takes the disposition of a message from its handler's error.
-pub type Settings = Consumer<fn(&Failed, u32, Disposition) -> Disposition>;
+pub type Settings = Consumer<Failed>;
 
-/// Handles the body of a message.
-pub type Handler = Box<dyn Fn(String) -> BoxFuture<'static, Result<String, Failed>> + Send + Sync>;
+/// A message as a worker got it.
+#[derive(Clone, Debug)]
+pub struct Delivered {
+    /// Its body.
+    pub body: String,
+    /// Its header `Trace`.
+    pub trace: Option<String>,
+    /// How often it was delivered, where the broker says so.
+    pub deliveries: u32,
+}
 
-/// Handles the body of a message that was delivered so often.
-pub type CountingHandler =
-    Box<dyn Fn(String, u32) -> BoxFuture<'static, Result<String, Failed>> + Send + Sync>;
+/// Handles a message.
+pub type Handler = Box<dyn Fn(Delivered) -> BoxFuture<'static, Result<String, Failed>> + Send + Sync>;
 
 /// A queue of a real broker with its dead letters, and a worker on the crate's source.
 pub trait Queue: Send + Sync {
@@ -51,14 +59,24 @@ pub trait Queue: Send + Sync {
     /// The number of unfinished messages, including those that a worker holds. `None` if the broker does not answer.
     fn left(&self) -> impl Future<Output = Option<u64>> + Send;
 
-    /// The dead letters, in any order.
-    fn dead_letters(&self) -> impl Future<Output = Vec<DeadLetter>> + Send;
+    /// The crate's source of messages.
+    type Source: Broker;
+
+    /// A new one.
+    fn source(&self) -> Self::Source;
 
     /// The dead letters as the crate's source lists them.
-    fn letters(&self) -> impl Future<Output = Vec<StoredLetter>> + Send;
+    fn letters(&self) -> impl Future<Output = Vec<StoredLetter>> {
+        async { idem_messages::list(&self.source()).await.unwrap() }
+    }
 
     /// Sends dead letters back by the crate's source.
-    fn redrive(&self, redrive: Redrive) -> impl Future<Output = RedriveSummary> + Send;
+    fn redrive(&self, mut redrive: Redrive) -> impl Future<Output = RedriveSummary> {
+        async move {
+            self.source().redrive_letters(&mut redrive).await.unwrap();
+            redrive.summary()
+        }
+    }
 }
 
 /// A queue whose place for dead letters can be removed while its worker runs.
@@ -68,19 +86,6 @@ pub trait Losing: Queue {
 
     /// Creates it again.
     fn restore_dead_letters(&self) -> impl Future<Output = ()> + Send;
-}
-
-/// A message that was set aside.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct DeadLetter {
-    /// The message's body.
-    pub body: String,
-    /// The reason, from the crate's header.
-    pub reason: String,
-    /// The header `Trace`.
-    pub trace: String,
-    /// The crate's header for the handler's last error, decoded where the broker's headers need it encoded.
-    pub error: String,
 }
 
 /// Returns once `condition` holds.

@@ -46,7 +46,7 @@ impl Carrier {
     }
 }
 
-async fn letters(queue: &impl Queue, number: usize) -> Vec<StoredLetter> {
+pub(crate) async fn letters(queue: &impl Queue, number: usize) -> Vec<StoredLetter> {
     let mut letters = Vec::new();
     until("the dead letters are there", async || {
         letters = queue.letters().await;
@@ -68,8 +68,9 @@ pub(crate) async fn a_dead_letter_is_listed_sent_back_and_handled_once(queue: &i
     let summary = work_off(queue, Shop::settings(), carrier.handler()).await;
     assert_eq!(summary.rejected, 2, "{summary:?}");
     let listed = letters(queue, 2).await;
-    let reasons: Vec<_> = listed.iter().map(|letter| (letter.operation.as_deref(), letter.reason)).collect();
-    let exhausted = Some(Reason::Exhausted);
+    let reasons: Vec<_> =
+        listed.iter().map(|letter| (letter.operation.as_deref(), letter.reason.as_deref())).collect();
+    let exhausted = Some("exhausted");
     assert_eq!(reasons, [(Some(SHIP), exhausted), (Some(RETURN), exhausted)]);
     for letter in &listed {
         assert!(letter.key.is_some() && letter.origin.is_some() && letter.error.is_some(), "{letter:?}");
@@ -98,6 +99,7 @@ pub(crate) async fn a_dead_letter_is_listed_sent_back_and_handled_once(queue: &i
     assert_eq!((done.sent, done.forgotten), (1, 1), "{done:?}");
     work_off(queue, Shop::settings(), carrier.handler()).await;
     assert_eq!(carrier.shop.effects(), ["1", "r2"]);
+    assert!(carrier.shop.are_traced(), "a message lost its header among the dead letters");
     letters(queue, 0).await;
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use idem_messages::{Consumer, Disposition};
 use idem_runtime::{Error, MemoryStore, Operation};
 
-use crate::{Handler, Settings};
+use crate::{Delivered, Handler, Settings};
 
 /// Why a message was not handled.
 #[derive(Debug)]
@@ -53,14 +53,14 @@ pub struct Shop(Arc<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     store: MemoryStore,
-    begun: Mutex<Vec<(String, Instant)>>,
+    begun: Mutex<Vec<(Delivered, Instant)>>,
     effects: Mutex<Vec<String>>,
 }
 
 impl Shop {
     /// A consumer that runs ten handlers at a time.
     pub fn settings() -> Settings {
-        Consumer::new().concurrency(10).dispose(choose as fn(&Failed, u32, Disposition) -> Disposition)
+        Consumer::new().concurrency(10).dispose(choose)
     }
 
     /// Ships an order, once.
@@ -94,8 +94,9 @@ impl Shop {
         F: Future<Output = Result<String, Failed>> + Send + 'static,
     {
         let shop = self.clone();
-        Box::new(move |order| {
-            shop.0.begun.lock().unwrap().push((order.clone(), Instant::now()));
+        Box::new(move |message| {
+            let order = message.body.clone();
+            shop.0.begun.lock().unwrap().push((message, Instant::now()));
             Box::pin(handler(order))
         })
     }
@@ -103,7 +104,13 @@ impl Shop {
     /// The times at which handlers began with this order.
     pub fn begun(&self, order: &str) -> Vec<Instant> {
         let begun = self.0.begun.lock().unwrap();
-        begun.iter().filter(|(begun, _)| begun == order).map(|(_, at)| *at).collect()
+        begun.iter().filter(|(begun, _)| begun.body == order).map(|(_, at)| *at).collect()
+    }
+
+    /// Whether each message still had the header that it was sent with.
+    pub fn are_traced(&self) -> bool {
+        let begun = self.0.begun.lock().unwrap();
+        begun.iter().all(|(message, _)| message.trace == Some(format!("t-{}", message.body)))
     }
 
     /// The number of times a handler began.

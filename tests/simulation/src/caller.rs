@@ -265,7 +265,7 @@ impl Delivery for Message {
 /// Handles one message, whose handler makes the call.
 async fn message(site: Site, script: Script, argument: u8) -> Returned {
     let settled = Arc::new(Mutex::new(None));
-    let stream = futures_util::stream::iter([Message(settled.clone())]);
+    let stream = futures_util::stream::iter([Ok::<_, Infallible>(Message(settled.clone()))]);
     let last = Arc::new(Mutex::new(None));
     let handler = |_: &Message| {
         let (site, script, last) = (site.clone(), script.clone(), last.clone());

@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 
 mod rebalance;
-mod restart;
 mod suite;
 mod support;
 mod unsent;

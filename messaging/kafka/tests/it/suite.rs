@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use idem_broker_tests::{a_worker_that_is_dropped_leaves_its_messages_to_the_next, every};
+use idem_broker_tests::{
+    a_broker_that_is_restarted_loses_nothing_and_the_worker_goes_on,
+    a_worker_that_is_dropped_leaves_its_messages_to_the_next, every,
+};
 use idem_test_servers::Kafka;
 
 use crate::support::Orders;
@@ -26,4 +29,15 @@ async fn a_kafka_source_with_a_retry_topic_does_what_every_source_must() {
     let mut orders = Orders::with(&kafka.servers(), "dropped", true, "cooperative-sticky").await;
     orders.join_after = LEFT;
     a_worker_that_is_dropped_leaves_its_messages_to_the_next(&orders).await;
+}
+
+#[tokio::test]
+async fn a_broker_that_is_restarted_loses_nothing() {
+    let mut kafka = Kafka::persistent();
+    let orders = Orders::open(&kafka.servers(), "orders").await;
+    let restart = async || {
+        kafka.server().kill();
+        kafka.server().restart();
+    };
+    a_broker_that_is_restarted_loses_nothing_and_the_worker_goes_on(orders, restart).await;
 }

@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use idem_broker_tests::{DeadLetter, Handler, Queue, Settings};
+use idem_broker_tests::{Delivered, Handler, Queue, Settings};
 use idem_kafka::{Received, Source, Summary};
-use idem_messages::{ERROR, REASON, Redrive, RedriveSummary, StoredLetter};
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
@@ -72,12 +71,6 @@ impl Orders {
         }
     }
 
-    pub(crate) fn source(&self) -> Source {
-        let dead = format!("{}-dead", self.name);
-        let source = Source::new(self.config.clone(), [self.name], dead).producer(self.producer.clone());
-        if self.retries { source.retry_topic(format!("{}-retry", self.name)) } else { source }
-    }
-
     /// How many messages of these topics the group has not committed.
     async fn not_committed(&self, topics: Vec<String>) -> Option<u64> {
         let looking = self.looking.clone();
@@ -98,11 +91,22 @@ impl Orders {
     }
 }
 
-pub(crate) fn body(order: &Received) -> String {
-    String::from_utf8(order.payload().unwrap().to_vec()).unwrap()
+pub(crate) fn delivered(order: &Received) -> Delivered {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let trace =
+        order.headers().and_then(|headers| headers.iter().find(|header| header.key == "Trace")?.value);
+    Delivered { body: text(order.payload().unwrap()), trace: trace.map(text), deliveries: 1 }
 }
 
 impl Queue for Orders {
+    type Source = Source;
+
+    fn source(&self) -> Source {
+        let dead = format!("{}-dead", self.name);
+        let source = Source::new(self.config.clone(), [self.name], dead).producer(self.producer.clone());
+        if self.retries { source.retry_topic(format!("{}-retry", self.name)) } else { source }
+    }
+
     async fn send(&self, body: &str) {
         let trace = format!("t-{body}");
         let headers = OwnedHeaders::new().insert(Header { key: "Trace", value: Some(&trace) });
@@ -114,46 +118,10 @@ impl Queue for Orders {
 
     async fn work(&self, shutdown: BoxFuture<'static, ()>, settings: Settings, handler: Handler) -> Summary {
         tokio::time::sleep(self.join_after).await;
-        self.source().run_until(shutdown, settings, |order| handler(body(order))).await.unwrap()
+        self.source().run_until(shutdown, settings, |order| handler(delivered(order))).await.unwrap()
     }
 
     async fn left(&self) -> Option<u64> {
         self.not_committed(vec![self.name.to_owned(), format!("{}-retry", self.name)]).await
-    }
-
-    async fn letters(&self) -> Vec<StoredLetter> {
-        self.source().dead_letters().await.unwrap()
-    }
-
-    async fn redrive(&self, redrive: Redrive) -> RedriveSummary {
-        self.source().redrive(redrive).await.unwrap()
-    }
-
-    async fn dead_letters(&self) -> Vec<DeadLetter> {
-        let (dead, mut config) = (format!("{}-dead", self.name), self.config.clone());
-        config.set("group.id", "who-looks");
-        let count = self.not_committed(vec![dead.clone()]).await.unwrap();
-        let read = move || {
-            let reader: BaseConsumer = config.create().unwrap();
-            let mut list = TopicPartitionList::new();
-            for number in 0..PARTITIONS {
-                list.add_partition_offset(&dead, number, Offset::Beginning).unwrap();
-            }
-            reader.assign(&list).unwrap();
-            let mut letters = Vec::new();
-            while letters.len() < usize::try_from(count).unwrap() {
-                let letter = reader.poll(PATIENCE).expect("a dead letter").unwrap();
-                let header = |name: &str| {
-                    let header = letter.headers().unwrap().iter().find(|header| header.key == name);
-                    let value = header.and_then(|header| header.value).unwrap_or_default();
-                    String::from_utf8(value.to_vec()).unwrap()
-                };
-                let body = String::from_utf8(letter.payload().unwrap().to_vec()).unwrap();
-                let (reason, trace, error) = (header(REASON), header("Trace"), header(ERROR));
-                letters.push(DeadLetter { body, reason, trace, error });
-            }
-            letters
-        };
-        tokio::task::spawn_blocking(read).await.unwrap()
     }
 }

@@ -6,15 +6,16 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use idem_broker_tests::{Failed, Queue as _, Shop, emptied, until};
 use idem_kafka::Source;
-use idem_messages::{Disposition, Progress, Reason};
+use idem_messages::{Disposition, OPERATION, ORIGIN, Progress, Reason, Redrive};
 use idem_test_servers::{Kafka, free_port};
 use rdkafka::ClientConfig;
+use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::{FutureProducer, FutureRecord};
 use rdkafka::util::Timeout;
 use tokio::sync::oneshot;
 
-use crate::support::{Orders, PARTITIONS, body as body_of};
+use crate::support::{Orders, PARTITIONS, delivered};
 
 #[tokio::test]
 async fn a_message_whose_dead_letter_cannot_be_sent_stays_with_its_worker() {
@@ -28,7 +29,7 @@ async fn a_message_whose_dead_letter_cannot_be_sent_stays_with_its_worker() {
     let (end, ended) = oneshot::channel::<()>();
     let settings = Shop::settings().progress(&progress);
     let source = orders.source().producer(nowhere);
-    let work = source.run_until(ended.map(drop), settings, |order| rejects(body_of(order)));
+    let work = source.run_until(ended.map(drop), settings, |order| rejects(delivered(order)));
     let (summary, ()) = tokio::join!(work, async {
         until("it was not sent twice", async || progress.summary().broker_errors >= 2).await;
         assert_eq!(orders.left().await, Some(1), "nothing is committed");
@@ -60,7 +61,7 @@ async fn a_record_larger_than_the_producers_default_is_set_aside() {
     let rejects = shop.notes(|_| ready(Err(Failed::Becomes(Disposition::reject(Reason::Terminal)))));
     let settings = Shop::settings().progress(&progress);
     tokio::select! {
-        ended = source.run(settings, |order| rejects(body_of(order))) => panic!("{ended:?}"),
+        ended = source.run(settings, |order| rejects(delivered(order))) => panic!("{ended:?}"),
         () = until("it is set aside", async || progress.summary().rejected == 1) => {}
     }
     assert_eq!((shop.deliveries(), progress.summary().broker_errors), (1, 0));
@@ -81,10 +82,37 @@ async fn a_record_without_room_for_the_headers_of_a_retry_is_set_aside() {
     let again = shop.notes(|_| ready(Err(Failed::Becomes(Disposition::retry(Duration::from_secs(1))))));
     let settings = Shop::settings().progress(&progress);
     tokio::select! {
-        ended = orders.source().producer(near).run(settings, |order| again(body_of(order))) => panic!("{ended:?}"),
+        ended = orders.source().producer(near).run(settings, |order| again(delivered(order))) => panic!("{ended:?}"),
         () = until("it is settled", async || progress.summary().retried == 1) => {}
     }
     assert_eq!((shop.deliveries(), progress.summary().broker_errors), (1, 0));
     let letters = orders.letters().await;
     assert_eq!(letters.len(), 1);
+}
+
+#[tokio::test]
+async fn a_letter_that_is_left_out_before_one_that_goes_back_is_listed_again() {
+    let kafka = MockCluster::new(1).unwrap();
+    for topic in ["left-out", "left-out-dead"] {
+        kafka.create_topic(topic, 1, 1).unwrap();
+    }
+    let orders = Orders::on(&kafka.bootstrap_servers(), "left-out", false, "range,roundrobin");
+    let mut producing = ClientConfig::new();
+    let producer: FutureProducer =
+        producing.set("bootstrap.servers", kafka.bootstrap_servers()).create().unwrap();
+    for operation in ["a", "b", "c"] {
+        let origin = Header { key: ORIGIN, value: Some("left-out") };
+        let headers =
+            OwnedHeaders::new().insert(origin).insert(Header { key: OPERATION, value: Some(operation) });
+        let letter = FutureRecord::<str, str>::to("left-out-dead").payload(operation).headers(headers);
+        producer.send(letter, Timeout::Never).await.unwrap();
+    }
+    let b = Redrive::matching(|letter| letter.operation.as_deref() == Some("b"));
+    let done = orders.redrive(b).await;
+    assert_eq!((done.sent, done.kept), (1, 2), "{done:?}");
+    // The first is below the committed offset now: its copy is at the end of the topic.
+    let left: Vec<_> = orders.letters().await.into_iter().map(|letter| letter.operation.unwrap()).collect();
+    assert_eq!(left, ["c", "a"]);
+    assert_eq!(orders.redrive(Redrive::all()).await.sent, 2);
+    assert!(orders.letters().await.is_empty());
 }

@@ -1,20 +1,18 @@
 //! A batch of records, with one idempotent call for each record.
 
-mod run;
-
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
-use std::panic::AssertUnwindSafe;
+use std::convert::Infallible;
+use std::fmt::{self, Display};
+use std::future::pending;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::BoxFuture;
-use futures_util::{FutureExt, StreamExt, stream};
-use serde::{Deserialize, Serialize};
-use tokio::time::{Instant, timeout_at};
+use futures_util::stream;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
-use self::run::Run;
-use crate::report::{self, About};
-use crate::{Cause, Choose, Disposition, Gate, Proposed, Reason, Tries};
+use crate::{Consumer, DeadLetter, Delivery, Disposition, Reason, report};
 use idem_runtime::with_deadline;
 
 /// A record of a batch.
@@ -38,62 +36,12 @@ pub trait BatchRecord {
     }
 }
 
-/// The response to Lambda: the records that it must deliver again. All other records are settled.
+/// The response to Lambda: the records that it must deliver again, in the order of the batch. All other records are settled. A record
+/// without an identifier has an empty one; Lambda then delivers the whole batch again.
 ///
 /// The event source mapping must have `ReportBatchItemFailures` among its function response types, or Lambda treats any
-/// response as success.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-#[must_use = "Lambda takes a batch for done unless it gets this"]
-pub struct BatchResponse {
-    /// The records to deliver again, in the order of the batch.
-    pub batch_item_failures: Vec<BatchItemFailure>,
-}
-
-/// One record that Lambda must deliver again.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct BatchItemFailure {
-    /// Its identifier. It is empty for a record without one; Lambda then delivers the whole batch again.
-    pub item_identifier: String,
-}
-
-/// Makes an idempotent call for each record, and returns which records Lambda must deliver again: [`Batch::process`]
-/// with the defaults of [`Batch::new`].
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use aws_lambda_events::event::sqs::SqsEvent;
-/// use idem::lambda::batch;
-/// use idem::{Error, MemoryStore, Operation};
-///
-/// let store = MemoryStore::new();
-/// let ship = Operation::new("orders.ship");
-/// // As Lambda delivers it: the same order twice.
-/// let event: SqsEvent = serde_json::from_str(
-///     r#"{"Records": [{"messageId": "m1", "body": "42"}, {"messageId": "m2", "body": "42"}]}"#,
-/// )?;
-/// let response = batch::Batch::new()
-///     .concurrency(1)
-///     .process(event.records, |message| {
-///         let order = message.body.unwrap_or_default();
-///         let (ship, store) = (&ship, &store);
-///         async move { ship.run(store, order, || async { Ok::<_, Error>(()) }).await }
-///     })
-///     .await;
-/// assert!(response.batch_item_failures.is_empty());
-/// # Ok(())
-/// # }
-/// ```
-pub async fn process<R, H, F, T, E>(records: Vec<R>, handler: H) -> BatchResponse
-where
-    R: BatchRecord + Clone,
-    H: Fn(R) -> F,
-    F: Future<Output = Result<T, E>>,
-{
-    Batch::new().process(records, handler).await
-}
+/// response as success. It is the same for queues and streams.
+pub use aws_lambda_events::event::sqs::SqsBatchResponse as BatchResponse;
 
 /// The function for rejected records: see [`Disposition::Reject`].
 type Rejected<'b, R> = Box<dyn Fn(R, Reason) -> BoxFuture<'b, OnReject> + Send + Sync + 'b>;
@@ -108,40 +56,39 @@ pub enum OnReject {
     Acknowledge,
 }
 
+/// No record is started later than this long before the deadline.
+const STOP_TAKING: Duration = Duration::from_secs(2);
+
+/// This long before the deadline, handlers that are still running are dropped, which leaves time for the response.
+const CUT_OFF: Duration = Duration::from_millis(500);
+
+/// Longer than a function may run: only the deadline ends a batch.
+const UNLIMITED: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// How a batch is processed.
 #[must_use]
-pub struct Batch<'b, R, C = Proposed> {
+pub struct Batch<'b, R, E> {
     deadline: Option<Instant>,
-    concurrency: usize,
-    stop_taking: Duration,
-    cut_off: Duration,
-    choose: C,
+    consumer: Consumer<E>,
     rejected: Option<Rejected<'b, R>>,
 }
 
-impl<R> Default for Batch<'_, R> {
+impl<R, E> Default for Batch<'_, R, E> {
     fn default() -> Self {
-        Self {
-            deadline: None,
-            concurrency: 10,
-            stop_taking: Duration::from_secs(2),
-            cut_off: Duration::from_millis(500),
-            choose: Proposed,
-            rejected: None,
-        }
+        let consumer = Consumer::new().grace(UNLIMITED).drain(UNLIMITED).broker_timeout(UNLIMITED);
+        Self { deadline: None, consumer: consumer.max_tries(u32::MAX), rejected: None }
     }
 }
 
-impl<R: BatchRecord + Clone> Batch<'_, R> {
+impl<'b, R: BatchRecord + Clone, E> Batch<'b, R, E> {
     /// Ten groups at a time, no deadline, and rejected records are left to the queue's redrive policy.
     pub fn new() -> Self {
         Self::default()
     }
-}
 
-impl<'b, R: BatchRecord + Clone, C> Batch<'b, R, C> {
     /// When Lambda ends the function: `context.deadline()` of `lambda_runtime`. No lease reaches beyond it, so the
-    /// function that gets the record next does not wait for one that has ended.
+    /// function that gets the record next does not wait for one that has ended. No record is started later than 2 s before it; 500 ms
+    /// before it, handlers that are still running are dropped and their keys released.
     pub fn deadline(mut self, deadline: SystemTime) -> Self {
         // The deadline is on the clock of this machine, and only the time left counts.
         let time_left = deadline.duration_since(SystemTime::now()).unwrap_or_default();
@@ -151,20 +98,7 @@ impl<'b, R: BatchRecord + Clone, C> Batch<'b, R, C> {
 
     /// How many records are processed at a time; at least one, and 10 unless set.
     pub fn concurrency(mut self, records: usize) -> Self {
-        self.concurrency = records.max(1);
-        self
-    }
-
-    /// No record is started later than this long before the deadline; 2 s unless set. Lambda delivers the rest again.
-    pub fn stop_taking(mut self, before: Duration) -> Self {
-        self.stop_taking = before;
-        self
-    }
-
-    /// This long before the deadline, handlers that are still running are dropped and their keys released, which leaves
-    /// time for the response; 500 ms unless set.
-    pub fn cut_off(mut self, before: Duration) -> Self {
-        self.cut_off = before;
+        self.consumer = self.consumer.concurrency(records);
         self
     }
 
@@ -172,12 +106,12 @@ impl<'b, R: BatchRecord + Clone, C> Batch<'b, R, C> {
     /// [`Consumer::dispose`](crate::Consumer::dispose). With it, for example, an unreadable record can be
     /// rejected instead of delivered again. For an error without an idempotent call, the attempt is how many times the
     /// event source has delivered the record, if the source says so.
-    pub fn dispose<E, F>(self, choose: F) -> Batch<'b, R, F>
-    where
-        F: Fn(&E, u32, Disposition) -> Disposition,
-    {
-        let Self { deadline, concurrency, stop_taking, cut_off, rejected, .. } = self;
-        Batch { deadline, concurrency, stop_taking, cut_off, choose, rejected }
+    pub fn dispose(
+        mut self,
+        choose: impl Fn(&E, u32, Disposition) -> Disposition + Send + Sync + 'static,
+    ) -> Self {
+        self.consumer = self.consumer.dispose(choose);
+        self
     }
 
     /// Sets a function for rejected records, such as those whose call failed for good. It can send the record to
@@ -208,152 +142,99 @@ impl<'b, R: BatchRecord + Clone, C> Batch<'b, R, C> {
     /// own record.
     ///
     /// If the store fails and a [`deadline`](Self::deadline) is set, records are retried with growing pauses until
-    /// [`stop_taking`](Self::stop_taking) before the deadline. Without a deadline they are reported at once.
+    /// 2 s before the deadline. Without a deadline they are reported at once.
     ///
     /// Lambda freezes a function that has answered. So if a deadline is set, `process` waits until at most
-    /// [`cut_off`](Self::cut_off) before the deadline for results to be recorded and claims to be released, as
+    /// 500 ms before the deadline for results to be recorded and claims to be released, as
     /// [`drain`](idem_runtime::drain) does. What is left then is in the event `not_drained`.
     ///
     /// All handlers run in the caller's task: nothing needs to be `Send`, and a handler that blocks holds up the
     /// others.
-    pub async fn process<H, F, T, E>(&self, records: Vec<R>, handler: H) -> BatchResponse
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use aws_lambda_events::event::sqs::SqsEvent;
+    /// use idem::lambda::batch::Batch;
+    /// use idem::{Error, MemoryStore, Operation};
+    ///
+    /// let store = MemoryStore::new();
+    /// let ship = Operation::new("orders.ship");
+    /// // As Lambda delivers it: the same order twice.
+    /// let event: SqsEvent = serde_json::from_str(
+    ///     r#"{"Records": [{"messageId": "m1", "body": "42"}, {"messageId": "m2", "body": "42"}]}"#,
+    /// )?;
+    /// let response = Batch::new()
+    ///     .process(event.records, |message| {
+    ///         let order = message.body.unwrap_or_default();
+    ///         let (ship, store) = (&ship, &store);
+    ///         async move { ship.run(store, order, || async { Ok::<_, Error>(()) }).await }
+    ///     })
+    ///     .await;
+    /// assert!(response.batch_item_failures.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn process<H, F, T>(&self, records: Vec<R>, handler: H) -> BatchResponse
     where
         H: Fn(R) -> F,
         F: Future<Output = Result<T, E>>,
-        C: Choose<E>,
+        E: Display,
     {
-        let mut failed = vec![false; records.len()];
-        let identifiers: Vec<Option<String>> =
-            records.iter().map(|record| record.identifier().map(str::to_owned)).collect();
-        let groups = grouped(records);
-        let run = &Run::new(handler);
-        let mut ended = stream::iter(groups)
-            .map(|group| async move { self.in_order(group, run).await })
-            .buffer_unordered(self.concurrency);
-        while let Some(unsettled) = ended.next().await {
-            for place in unsettled {
-                failed[place] = true;
+        let mut failed: Vec<_> =
+            records.iter().map(|record| Some(record.identifier().unwrap_or_default().to_owned())).collect();
+        let shared = Shared { done: Mutex::default(), rejected: self.rejected.as_ref() };
+        let (taken, mut messages) = unbounded_channel();
+        for group in grouped(records) {
+            Message::take(group, &taken, &shared);
+        }
+        // The stream ends with the last message.
+        drop(taken);
+        let deadline = self.deadline;
+        let shutdown = async {
+            match deadline {
+                Some(deadline) => sleep_until(deadline.checked_sub(STOP_TAKING).unwrap_or(deadline)).await,
+                None => pending().await,
+            }
+        };
+        let mut consumer = self.consumer.clone();
+        consumer.settings.holds = deadline.is_some();
+        let messages =
+            stream::poll_fn(move |cx| messages.poll_recv(cx).map(|next| next.map(Ok::<_, Infallible>)));
+        let working = consumer.run_until(shutdown, messages, |message| {
+            let call = handler(message.record.clone());
+            async move {
+                match deadline {
+                    Some(deadline) => with_deadline(deadline, call).await,
+                    None => call.await,
+                }
+            }
+        });
+        // On the heap, as the caller's handlers are in it.
+        let working = Box::pin(working);
+        match deadline {
+            None => drop(working.await),
+            Some(deadline) => {
+                let cut_off = deadline.checked_sub(CUT_OFF).unwrap_or(deadline);
+                let _ = timeout_at(cut_off, working).await;
+                // Lambda freezes work that continues after the response. Without a deadline it is not known how much time is
+                // left.
+                let time_left = cut_off.saturating_duration_since(Instant::now());
+                report::drained(idem_runtime::drain(time_left).await);
             }
         }
-        // Lambda freezes work that continues after the response. Without a deadline it is not known how much time is
-        // left.
-        if let Some(time_left) = self.time_left() {
-            report::drained(idem_runtime::drain(time_left.saturating_sub(self.cut_off)).await);
+        for place in shared.done.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            failed[place] = None;
         }
-        let failures = identifiers.into_iter().zip(failed).filter(|(_, failed)| *failed);
-        BatchResponse {
-            batch_item_failures: failures
-                .map(|(identifier, _)| BatchItemFailure { item_identifier: identifier.unwrap_or_default() })
-                .collect(),
-        }
-    }
-
-    /// Processes the records of one group, and returns the positions of those to deliver again.
-    async fn in_order<H, F, T, E>(&self, mut group: VecDeque<(usize, R)>, run: &Run<H>) -> Vec<usize>
-    where
-        H: Fn(R) -> F,
-        F: Future<Output = Result<T, E>>,
-        C: Choose<E>,
-    {
-        while let Some((place, record)) = group.pop_front() {
-            if !self.one(record, run).await {
-                return std::iter::once(place).chain(group.into_iter().map(|(place, _)| place)).collect();
-            }
-        }
-        Vec::new()
-    }
-
-    /// Processes one record, and returns whether it is settled.
-    async fn one<H, F, T, E>(&self, record: R, run: &Run<H>) -> bool
-    where
-        H: Fn(R) -> F,
-        F: Future<Output = Result<T, E>>,
-        C: Choose<E>,
-    {
-        if self.is_late() {
-            return false;
-        }
-        let mut about = About { id: record.identifier().map(str::to_owned), ..About::default() };
-        let tries = Tries { number: record.deliveries().unwrap_or(1).max(1), limit: u32::MAX };
-        let working = AssertUnwindSafe(self.within(self.work(record, run, tries, &mut about))).catch_unwind();
-        match working.await {
-            Ok(done) => done == Some(true),
-            Err(_) => {
-                report::panicked(&about, tries.number, tries.proposed(Reason::Panicked));
-                false
-            }
-        }
-    }
-
-    /// The same, after the checks, and without handling panics.
-    async fn work<H, F, T, E>(&self, record: R, run: &Run<H>, tries: Tries, about: &mut About) -> bool
-    where
-        H: Fn(R) -> F,
-        F: Future<Output = Result<T, E>>,
-        C: Choose<E>,
-    {
-        let mut pauses = Gate::pauses();
-        loop {
-            // A clone, because the record may be needed again after its handler has ended.
-            let (decision, another_ended) = run.handle(record.clone(), tries, &self.choose, about).await;
-            match (decision.cause, &about.key) {
-                (Cause::InFlight, Some(key)) if another_ended || run.held.holds(key) => {
-                    run.held.freed(key).await;
-                    continue;
-                }
-                (Cause::Store, _) if self.deadline.is_some() => {
-                    report::held(about, decision.cause, run.gate.close(), false);
-                    run.gate.wait(&mut pauses).await;
-                    if self.is_late() {
-                        return false;
-                    }
-                    continue;
-                }
-                (Cause::Unclaimed | Cause::Store | Cause::Misconfigured, _) => {}
-                _ => run.gate.open(),
-            }
-            report::settled(about, decision.cause, decision.attempt, decision.disposition);
-            return match (decision.disposition, &self.rejected) {
-                (Disposition::Acknowledge, _) => true,
-                (Disposition::Retry { .. }, _) => false,
-                (Disposition::Reject { reason }, Some(rejected)) => {
-                    rejected(record, reason).await == OnReject::Acknowledge
-                }
-                (Disposition::Reject { .. }, None) => {
-                    if record.blocks_its_source() {
-                        report::record_stops_shard(about);
-                    }
-                    false
-                }
-            };
-        }
-    }
-
-    /// Whether it is too late to start a record.
-    fn is_late(&self) -> bool {
-        self.time_left().is_some_and(|time_left| time_left <= self.stop_taking)
-    }
-
-    fn time_left(&self) -> Option<Duration> {
-        self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
-    }
-
-    /// The result of `call`, if it ends before the cut-off.
-    async fn within<T>(&self, call: impl Future<Output = T>) -> Option<T> {
-        let Some(deadline) = self.deadline else { return Some(call.await) };
-        let cut_off = deadline.checked_sub(self.cut_off).unwrap_or(deadline);
-        timeout_at(cut_off, with_deadline(deadline, call)).await.ok()
+        let mut response = BatchResponse::default();
+        failed.into_iter().flatten().for_each(|identifier| response.add_failure(identifier));
+        response
     }
 }
 
-impl<R, C> fmt::Debug for Batch<'_, R, C> {
+impl<R, E> fmt::Debug for Batch<'_, R, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Batch")
-            .field("deadline", &self.deadline)
-            .field("concurrency", &self.concurrency)
-            .field("stop_taking", &self.stop_taking)
-            .field("cut_off", &self.cut_off)
-            .finish_non_exhaustive()
+        f.debug_struct("Batch").field("deadline", &self.deadline).finish_non_exhaustive()
     }
 }
 
@@ -372,4 +253,74 @@ fn grouped<R: BatchRecord>(records: Vec<R>) -> Vec<VecDeque<(usize, R)>> {
         }
     }
     groups
+}
+
+/// A record as the message of a consumer. The next one of its group is taken once this one is done.
+struct Message<'p, 'b, R> {
+    place: usize,
+    record: R,
+    /// The later records of its group.
+    later: Mutex<VecDeque<(usize, R)>>,
+    taken: UnboundedSender<Self>,
+    shared: &'p Shared<'p, 'b, R>,
+}
+
+/// What the messages of a batch share.
+struct Shared<'p, 'b, R> {
+    /// The positions of the records that are done.
+    done: Mutex<Vec<usize>>,
+    rejected: Option<&'p Rejected<'b, R>>,
+}
+
+impl<'p, 'b, R> Message<'p, 'b, R> {
+    /// Takes the first record of a group.
+    fn take(mut group: VecDeque<(usize, R)>, taken: &UnboundedSender<Self>, shared: &'p Shared<'p, 'b, R>) {
+        let Some((place, record)) = group.pop_front() else { return };
+        let message = Self { place, record, later: Mutex::new(group), taken: taken.clone(), shared };
+        // The batch may be at its end: then the record is delivered again.
+        let _ = taken.send(message);
+    }
+}
+
+impl<R: BatchRecord + Clone> Delivery for Message<'_, '_, R> {
+    type Error = Infallible;
+
+    async fn acknowledge(&self) -> Result<(), Infallible> {
+        self.shared.done.lock().unwrap_or_else(PoisonError::into_inner).push(self.place);
+        let later = std::mem::take(&mut *self.later.lock().unwrap_or_else(PoisonError::into_inner));
+        Self::take(later, &self.taken, self.shared);
+        Ok(())
+    }
+
+    /// Lambda delivers again what is not done.
+    async fn retry(&self, _: Duration) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    async fn reject(&self, letter: &DeadLetter) -> Result<(), Infallible> {
+        if let Some(rejected) = self.shared.rejected {
+            if rejected(self.record.clone(), letter.reason).await == OnReject::Acknowledge {
+                return self.acknowledge().await;
+            }
+        } else if self.record.blocks_its_source() {
+            tracing::error!(
+                target: "idem", event = "record_stops_shard", message_id = self.id(),
+                operation = letter.operation, key = letter.key,
+                "a rejected record stops its shard until it expires; set `on_reject`, or `MaximumRetryAttempts`"
+            );
+        }
+        Ok(())
+    }
+
+    async fn give_back(&self) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn deliveries(&self) -> Option<u32> {
+        self.record.deliveries()
+    }
+
+    fn id(&self) -> Option<String> {
+        self.record.identifier().map(str::to_owned)
+    }
 }

@@ -6,21 +6,11 @@ use idem::message::{Disposition, Reason, settle};
 use idem::protocol::{Claim, Owner};
 use idem::{Error, KeyBuilder, MemoryStore, OnCrash, Operation, RecordKey, Scope, Store};
 use idem_testing::{Fault, FaultStore, OperationKind};
-use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
-const LEASE: Duration = Duration::from_secs(30);
+use crate::message_support::Failure;
 
-#[derive(Debug, thiserror::Error, Serialize, Deserialize)]
-enum Failure {
-    #[error("later")]
-    Transient,
-    #[error("never")]
-    Final,
-    #[error(transparent)]
-    #[serde(skip)]
-    Idem(#[from] Error),
-}
+const LEASE: Duration = Duration::from_secs(30);
 
 fn operation() -> Operation {
     Operation::new("test.message").lease(LEASE)
@@ -184,19 +174,6 @@ async fn what_is_no_idempotent_call_is_acknowledged_only_where_it_succeeds() {
     assert_eq!(settled.disposition, Disposition::Acknowledge);
     let settled = settle(async { Err::<u8, _>(Failure::Transient) }).await;
     assert_eq!(retry(settled.disposition), Duration::from_secs(1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_call_that_is_observed_inside_tells_as_much_outside() {
-    let store = MemoryStore::new();
-    let operation = operation().terminal(|error: &Failure| matches!(error, Failure::Final));
-    let observed = async {
-        let call = operation.run(&store, "a", async || Err::<u8, _>(Failure::Final));
-        idem::observe(call).await.value
-    };
-    let settled = idem::observe(Box::pin(settle(observed))).await;
-    assert_eq!(reason(settled.value.disposition), Reason::Terminal);
-    assert_eq!(settled.outcome.and_then(|outcome| outcome.attempt()), Some(1));
 }
 
 #[tokio::test]

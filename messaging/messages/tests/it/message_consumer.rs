@@ -1,32 +1,27 @@
 //! The messages of a stream, and what the broker is told of each.
 
-use crate::message_support;
-
 use std::cell::Cell;
 use std::future::ready;
-use std::io;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
-use idem::message::{self, Consumer, DeadLetter, Delivery, Disposition, Reason};
+use idem::MemoryStore;
+use idem::Operation;
+use idem::message::{Consumer, Disposition, Reason};
 use idem::protocol::State;
-use idem::{Error, MemoryStore, Operation};
 use idem_testing::{Fault, FaultStore, OperationKind};
 use tokio::time::Instant;
 
-use message_support::{Broker, Failing, Failure, Shop, told};
+use crate::events::Events;
+use crate::message_support::{Failing, Failure, SCOPE, Shop, told};
 
 #[tokio::test(start_paused = true)]
 async fn a_broker_is_told_once_of_each_message_what_became_of_it() {
     let shop = Shop::new();
-    let broker = Broker::new(&shop.store);
-    let texts = ["1 ok", "2 transient", "3 final", "4 panic", "5 ok"];
-    let summary = message::run(stream::iter(broker.messages(&texts)), |m| shop.ship(m));
-    let summary = summary.await;
+    let summary = shop.consume(Consumer::new(), &["1 ok", "2 transient", "3 final", "4 panic", "5 ok"]).await;
     let expected =
         [(1, "ack 1"), (1, "retry 2 1s"), (1, "reject 3 terminal"), (1, "retry 4 1s"), (1, "ack 5")];
-    let mut heard = broker.told();
+    let mut heard = shop.broker.told();
     heard.sort_by(|a, b| a.1.split(' ').nth(1).cmp(&b.1.split(' ').nth(1)));
     assert_eq!(heard, told(&expected));
     assert_eq!((summary.taken, summary.acknowledged, summary.replayed), (5, 2, 0));
@@ -35,34 +30,27 @@ async fn a_broker_is_told_once_of_each_message_what_became_of_it() {
 
     // Delivered again: what is recorded is not run again, and the panic cost nobody an attempt but itself.
     assert_eq!(shop.ran(), ["1", "2", "3", "4", "5"]);
-    let texts = ["1 ok", "2 ok", "3 final", "4 ok", "5 ok"];
-    let summary = message::run(stream::iter(broker.messages(&texts)), |m| shop.ship(m));
-    let summary = summary.await;
+    let summary = shop.consume(Consumer::new(), &["1 ok", "2 ok", "3 final", "4 ok", "5 ok"]).await;
     assert_eq!((summary.acknowledged, summary.replayed, summary.rejected), (4, 2, 1));
     assert_eq!(shop.ran(), ["2", "4"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_acknowledged_before_its_result_is_recorded() {
-    let memory = MemoryStore::new();
-    let store = FaultStore::new(memory.clone());
-    store.always(OperationKind::Complete, Fault::DelayBefore(Duration::from_secs(5)));
-    let (shop, broker) = (Shop::on(store), Broker::new(&memory));
-    let messages = broker.messages(&["1 ok", "2 ok", "3 ok"]);
-    message::run(stream::iter(messages), |m| shop.ship(m)).await;
-    assert_eq!(broker.told(), told(&[(6, "ack 1"), (6, "ack 2"), (6, "ack 3")]));
-    assert_eq!(*broker.recorded.borrow(), [Some(State::Completed); 3]);
+    let shop = Shop::faulty();
+    shop.store.always(OperationKind::Complete, Fault::DelayBefore(Duration::from_secs(5)));
+    shop.consume(Consumer::new(), &["1 ok", "2 ok", "3 ok"]).await;
+    assert_eq!(shop.broker.told(), told(&[(6, "ack 1"), (6, "ack 2"), (6, "ack 3")]));
+    assert_eq!(*shop.broker.recorded.borrow(), [Some(State::Completed); 3]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn no_more_handlers_run_and_no_more_messages_are_taken_than_set() {
     let shop = Shop::new();
-    let broker = Broker::new(&shop.store);
-    let (taken, most) = (Cell::new(0_usize), Cell::new(0_usize));
-    let over = Cell::new(0_usize);
+    let (taken, most, over) = (Cell::new(0_usize), Cell::new(0_usize), Cell::new(0_usize));
     let texts: Vec<String> = (0..40).map(|order| format!("{order} ok {}", order % 3)).collect();
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-    let messages = stream::iter(broker.messages(&texts)).inspect(|_| {
+    let messages = stream::iter(shop.broker.messages(&texts)).inspect(|_| {
         taken.set(taken.get() + 1);
         most.set(most.get().max(taken.get() - over.get()));
     });
@@ -77,24 +65,15 @@ async fn no_more_handlers_run_and_no_more_messages_are_taken_than_set() {
     assert_eq!(summary.await.acknowledged, 40);
     assert_eq!((shop.most.get(), most.get()), (2, 7));
     // Two of three groups at a time: twenty rounds of a second.
-    assert_eq!(broker.told().last().unwrap().0, 20);
+    assert_eq!(shop.broker.told().last().unwrap().0, 20);
 }
 
 #[tokio::test(start_paused = true)]
 async fn messages_of_a_group_are_done_one_after_another_and_wait_behind_one_that_is_retried() {
     let shop = Shop::new();
-    let broker = Broker::new(&shop.store);
-    let texts =
-        ["a1 ok a", "a2 twice a", "b1 ok b", "a3 ok a", "b2 panic b", "c1 final c", "c2 ok c", "x ok"];
-    let tries = Cell::new(0);
-    let summary = Consumer::new().run(stream::iter(broker.messages(&texts)), |m| {
-        // What panicked goes well when it is tried again.
-        let again = m.order == "b2" && tries.replace(tries.get() + 1) > 0;
-        let shipping = shop.ship(m);
-        async move { if again { Ok(String::new()) } else { shipping.await } }
-    });
-    let summary = summary.await;
-    let mut heard = broker.told();
+    let texts = ["a1 ok a", "a2 twice a", "b1 ok b", "a3 ok a", "c1 final c", "c2 ok c", "x ok"];
+    let summary = shop.consume(Consumer::new(), &texts).await;
+    let mut heard = shop.broker.told();
     heard.sort();
     let expected = [
         (1, "ack a1"),
@@ -103,24 +82,17 @@ async fn messages_of_a_group_are_done_one_after_another_and_wait_behind_one_that
         (1, "reject c1 terminal"),
         (2, "ack c2"),
         // Begun at 1, failed at 2, tried again a second later.
-        (3, "ack b2"),
         (4, "ack a2"),
         (5, "ack a3"),
     ];
     assert_eq!(heard, told(&expected));
-    assert_eq!((summary.taken, summary.acknowledged, summary.retried, summary.panicked), (8, 7, 2, 1));
+    assert_eq!((summary.taken, summary.acknowledged, summary.retried), (7, 6, 1));
     let a: Vec<String> = shop.ran().into_iter().filter(|order| order.starts_with('a')).collect();
     assert_eq!(a, ["a1", "a2", "a2", "a3"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn who_waits_to_be_retried_in_its_order_takes_no_handlers_place() {
+    // What waits to be retried takes no handler's place.
     let shop = Shop::new();
-    let broker = Broker::new(&shop.store);
-    let messages = broker.messages(&["a twice a", "b ok", "c ok"]);
-    let consumer = Consumer::new().concurrency(1).prefetch(3);
-    consumer.run(stream::iter(messages), |m| shop.ship(m)).await;
-    assert_eq!(broker.told(), told(&[(2, "ack b"), (3, "ack c"), (4, "ack a")]));
+    shop.consume(Consumer::new().concurrency(1).prefetch(3), &["a twice a", "b ok", "c ok"]).await;
+    assert_eq!(shop.broker.told(), told(&[(2, "ack b"), (3, "ack c"), (4, "ack a")]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -136,13 +108,10 @@ async fn a_duplicate_waits_for_its_own_consumer_in_whatever_order_the_store_answ
     };
     let neither = |_: &FaultStore<MemoryStore>| {};
     for (late, at) in [(&neither as &dyn Fn(&_), [1, 1]), (&late_grant, [4, 4]), (&late_refusal, [1, 5])] {
-        let memory = MemoryStore::new();
-        let store = FaultStore::new(memory.clone());
-        late(&store);
-        let (shop, broker) = (Shop::on(store), Broker::new(&memory));
-        let messages = broker.messages(&["1 ok", "1 ok"]);
-        let summary = message::run(stream::iter(messages), |m| shop.ship(m)).await;
-        assert_eq!(broker.told(), told(&[(at[0], "ack 1"), (at[1], "ack 1")]));
+        let shop = Shop::faulty();
+        late(&shop.store);
+        let summary = shop.consume(Consumer::new(), &["1 ok", "1 ok"]).await;
+        assert_eq!(shop.broker.told(), told(&[(at[0], "ack 1"), (at[1], "ack 1")]));
         assert_eq!((summary.replayed, summary.retried), (1, 0));
     }
 }
@@ -150,17 +119,15 @@ async fn a_duplicate_waits_for_its_own_consumer_in_whatever_order_the_store_answ
 #[tokio::test(start_paused = true)]
 async fn an_error_of_the_stream_ends_nothing_and_is_not_asked_for_in_haste() {
     let shop = Shop::new();
-    let broker = Broker::new(&shop.store);
-    let begin = Instant::now();
-    let asked = Cell::new(0_u64);
+    let (begin, asked) = (Instant::now(), Cell::new(0_u64));
     // Down for a minute, and then there again.
-    let mut one = Some(broker.message("1 ok"));
+    let mut one = Some(shop.broker.message("1 ok"));
     let messages = stream::poll_fn(|_| {
         asked.set(asked.get() + 1);
         let up = begin.elapsed() > Duration::from_secs(60);
         std::task::Poll::Ready(if up { one.take().map(Ok) } else { Some(Err("no connection")) })
     });
-    let summary = message::run(messages, |m| shop.ship(m)).await;
+    let summary = Consumer::new().run(messages, |m| shop.ship(m)).await;
     assert_eq!((summary.taken, summary.acknowledged), (1, 1));
     assert_eq!(summary.stream_errors, asked.get() - 2);
     assert!(asked.get() > 15 && asked.get() < 40, "{}", asked.get());
@@ -169,37 +136,27 @@ async fn an_error_of_the_stream_ends_nothing_and_is_not_asked_for_in_haste() {
 #[tokio::test(start_paused = true)]
 async fn a_broker_that_fails_hangs_or_panics_costs_its_own_message_only() {
     let shop = Shop::new();
-    let broker = Broker::new(&shop.store);
-    broker.fail("ack 1", Failing::Error);
-    broker.fail("ack 2", Failing::Hang);
-    broker.fail("reject 3 terminal", Failing::Panic);
+    shop.broker.fail("ack 1", Failing::Error);
+    shop.broker.fail("ack 2", Failing::Hang);
+    shop.broker.fail("reject 3 terminal", Failing::Panic);
     let consumer = Consumer::new().concurrency(1).broker_timeout(Duration::from_secs(7));
-    let messages = broker.messages(&["1 ok", "2 ok", "3 final", "4 ok"]);
-    let summary = consumer.run(stream::iter(messages), |m| shop.ship(m)).await;
+    let summary = shop.consume(consumer, &["1 ok", "2 ok", "3 final", "4 ok"]).await;
     let expected = [(1, "ack 1"), (2, "ack 2"), (10, "reject 3 terminal"), (11, "ack 4")];
-    assert_eq!(broker.told(), told(&expected));
+    assert_eq!(shop.broker.told(), told(&expected));
     assert_eq!((summary.acknowledged, summary.rejected, summary.broker_errors), (1, 0, 3));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_message_is_extended_from_its_arrival_to_its_end() {
     let shop = Shop::new();
-    let broker = Broker::new(&shop.store);
-    broker.fail("extend 1", Failing::Error);
+    shop.broker.fail("extend 1", Failing::Error);
     let consumer = Consumer::new().extend_every(Duration::from_secs(10));
-    let messages = broker.messages(&["1 25 a", "2 ok a", "3 ok"]);
-    let summary = consumer.run(stream::iter(messages), |m| shop.ship(m)).await;
-    let mut heard = broker.told();
+    let summary = shop.consume(consumer, &["1 25 a", "2 ok a", "3 ok"]).await;
+    let mut heard = shop.broker.told();
     heard.sort();
-    let expected = [
-        (1, "ack 3"),
-        (10, "extend 1"),
-        (10, "extend 2"),
-        (20, "extend 1"),
-        (20, "extend 2"),
-        (25, "ack 1"),
-        (26, "ack 2"),
-    ];
+    let (extend_1, extend_2) = ("extend 1", "extend 2");
+    let extended = [(10, extend_1), (10, extend_2), (20, extend_1), (20, extend_2)];
+    let expected = [&[(1, "ack 3")], &extended[..], &[(25, "ack 1"), (26, "ack 2")]].concat();
     assert_eq!(heard, told(&expected));
     assert_eq!((summary.acknowledged, summary.broker_errors), (3, 2));
 }
@@ -207,110 +164,44 @@ async fn a_message_is_extended_from_its_arrival_to_its_end() {
 #[tokio::test(start_paused = true)]
 async fn an_error_chooses_what_becomes_of_its_message() {
     let shop = Shop::new();
-    let broker = Broker::new(&shop.store);
     let consumer = Consumer::new().concurrency(1).dispose(|error, attempt, proposed| match error {
         Failure::Transient if attempt >= 2 => Disposition::reject(Reason::Exhausted),
         Failure::Transient => Disposition::retry(Duration::from_secs(3600)),
         Failure::Final => Disposition::Acknowledge,
         Failure::Idem(_) => proposed,
     });
-    let messages = broker.messages(&["1 transient", "1 transient", "2 final", "2 final", "3 ok"]);
-    consumer.run(stream::iter(messages), |m| shop.ship(m)).await;
+    shop.consume(consumer, &["1 transient", "1 transient", "2 final", "2 final", "3 ok"]).await;
     let expected = ["retry 1 3600s", "reject 1 exhausted", "ack 2", "ack 2", "ack 3"];
-    assert_eq!(broker.heard(), expected);
+    assert_eq!(shop.broker.heard(), expected);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_error_is_not_asked_where_only_idem_knows_what_is_known() {
-    let store = FaultStore::new(MemoryStore::new());
-    store.always(OperationKind::Claim, Fault::FailBefore);
-    let (broker, shop) = (Broker::new(&MemoryStore::new()), Shop::on(store));
+    let shop = Shop::faulty();
+    shop.store.always(OperationKind::Claim, Fault::FailBefore);
     let consumer = Consumer::new().dispose(|_: &Failure, _, _| Disposition::Acknowledge);
-    let messages = broker.messages(&["1 ok"]);
     // It is held until the store answers, and at the shutdown given back.
-    let shutdown = tokio::time::sleep(Duration::from_secs(60));
-    consumer.clone().run_until(shutdown, stream::iter(messages), |m| shop.ship(m)).await;
+    shop.consume_until(60, consumer.clone(), &["1 ok"]).await;
     // No idempotent call: the handler's own word is all there is.
-    let messages = broker.messages(&["2 ok"]);
-    consumer.run(stream::iter(messages), |_| ready(Err::<(), _>(Failure::Transient))).await;
-    assert_eq!(broker.heard(), ["back 1", "ack 2"]);
-}
-
-/// All that was logged by this process, which is this test's own.
-static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
-
-struct Logged;
-
-impl io::Write for Logged {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        LOG.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+    let messages = stream::iter(shop.broker.messages(&["2 ok"]));
+    consumer.run(messages, |_| ready(Err::<(), _>(Failure::Transient))).await;
+    assert_eq!(shop.broker.heard(), ["back 1", "ack 2"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_operation_that_forgets_before_the_broker_does_is_reported_once() {
-    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(|| Logged).finish();
-    let _logging = tracing::subscriber::set_default(subscriber);
+    let (events, _guard) = Events::start();
     let ttl = Duration::from_secs(3600);
-    let operation = Operation::new(message_support::SCOPE).ttl(ttl);
-    let shop = Shop::of(MemoryStore::new(), operation);
-    let broker = Broker::new(&shop.store);
+    let shop = Shop::of(Operation::new(SCOPE).ttl(ttl));
     let run = async |horizon: Duration| {
-        let consumer = Consumer::new().redelivery_horizon(horizon);
-        let messages = broker.messages(&["1 ok", "2 ok"]);
+        let messages = stream::iter(shop.broker.messages(&["1 ok", "2 ok"]));
         // Observed inside, too.
         let observed = async |shipping| idem::observe(shipping).await.value;
-        consumer.run(stream::iter(messages), |m| observed(shop.ship(m))).await.forgetful
+        let consumer = Consumer::new().redelivery_horizon(horizon);
+        consumer.run(messages, |m| observed(shop.ship(m))).await.forgetful
     };
     assert_eq!(run(ttl).await.into_iter().collect::<Vec<_>>(), []);
     let short: Vec<_> = run(ttl + Duration::from_secs(1)).await.into_iter().collect();
-    assert_eq!(short, [(message_support::SCOPE.to_owned(), ttl)]);
-    let log = String::from_utf8(LOG.lock().unwrap().clone()).unwrap();
-    assert_eq!(log.matches("ttl_below_horizon").count(), 1, "{log}");
-}
-
-/// A message whose client panics before it returns a future.
-struct Hasty;
-
-fn bug() -> std::future::Ready<Result<(), String>> {
-    panic!("a bug in the client")
-}
-
-impl Delivery for Hasty {
-    type Error = String;
-
-    fn acknowledge(&self) -> impl Future<Output = Result<(), String>> {
-        bug()
-    }
-
-    fn retry(&self, _: Duration) -> impl Future<Output = Result<(), String>> {
-        bug()
-    }
-
-    fn reject(&self, _: &DeadLetter) -> impl Future<Output = Result<(), String>> {
-        bug()
-    }
-
-    fn give_back(&self) -> impl Future<Output = Result<(), String>> {
-        bug()
-    }
-
-    fn extend(&self) -> impl Future<Output = Result<(), String>> {
-        bug()
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_client_that_panics_before_it_asks_the_broker_ends_no_consumer() {
-    let consumer = Consumer::new().extend_every(Duration::from_secs(1));
-    let summary = consumer.run(stream::iter([Hasty, Hasty]), |_| async {
-        tokio::time::sleep(Duration::from_millis(1_500)).await;
-        Ok::<_, Error>(())
-    });
-    let summary = summary.await;
-    assert_eq!((summary.taken, summary.acknowledged, summary.broker_errors), (2, 0, 4));
+    assert_eq!(short, [(SCOPE.to_owned(), ttl)]);
+    assert_eq!(events.only("ttl_below_horizon")[0], "WARN");
 }

@@ -1,14 +1,11 @@
 //! What a consumer counts.
 
-use crate::message_support;
-
 use std::collections::BTreeMap;
 
-use futures_util::stream;
 use idem::message::Consumer;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 
-use message_support::{Broker, Shop};
+use crate::message_support::Shop;
 
 /// The dispositions and reasons that were counted since the last look.
 fn counted(snapshots: &Snapshotter) -> BTreeMap<String, u64> {
@@ -40,9 +37,7 @@ async fn each_message_is_counted_by_what_became_of_it_and_why() {
     let snapshots = recorder.snapshotter();
     let _guard = metrics::set_default_local_recorder(&recorder);
     let shop = Shop::new();
-    let broker = Broker::new(&shop.store);
-    let texts = ["1 ok", "2 ok", "3 transient", "4 final", "5 panic"];
-    Consumer::new().run(stream::iter(broker.messages(&texts)), |m| shop.ship(m)).await;
+    shop.consume(Consumer::new(), &["1 ok", "2 ok", "3 transient", "4 final", "5 panic"]).await;
     let expected = [
         ("disposition=acknowledge reason=done queue=orders", 2),
         ("disposition=reject reason=terminal queue=orders", 1),
@@ -64,11 +59,8 @@ async fn a_gauge_says_how_many_groups_wait_behind_a_message() {
     let recorder = DebuggingRecorder::new();
     let snapshots = recorder.snapshotter();
     let _guard = metrics::set_default_local_recorder(&recorder);
-    let shop = Shop::new();
-    let broker = Broker::new(&shop.store);
-    let waiting = std::cell::Cell::new(0.0);
-    let texts = ["a1 twice a", "b1 twice b", "c ok"];
-    let consumer = Consumer::new().run(stream::iter(broker.messages(&texts)), |m| shop.ship(m));
+    let (shop, waiting) = (Shop::new(), std::cell::Cell::new(0.0));
+    let consumer = shop.consume(Consumer::new(), &["a1 twice a", "b1 twice b", "c ok"]);
     let look = async {
         // Both failed once, and are tried again a second later.
         tokio::time::sleep(std::time::Duration::from_millis(1_500)).await;

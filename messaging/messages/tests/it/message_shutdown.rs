@@ -1,18 +1,15 @@
 //! How a consumer of messages ends.
 
-use crate::message_support;
-
-use std::future::{pending, ready};
+use std::future::pending;
 use std::time::Duration;
 
-use futures_util::stream;
+use idem::Store;
 use idem::message::Consumer;
 use idem::protocol::State;
-use idem::{MemoryStore, Store};
-use idem_testing::{Fault, FaultStore, OperationKind};
+use idem_testing::{Fault, OperationKind};
 use tokio::time::{sleep, timeout};
 
-use message_support::{Broker, Message, Shop, key, told};
+use crate::message_support::{Shop, key, told};
 
 const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -21,70 +18,54 @@ const fn seconds(seconds: u64) -> Duration {
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_begins_nothing_finishes_what_runs_and_gives_back_the_rest_in_order() {
     let shop = Shop::new();
-    let broker = Broker::new(&shop.store);
     let texts = ["a1 5 a", "b1 4 b", "a2 ok a", "b2 ok b", "a3 ok a", "c ok", "never taken"];
-    let consumer = Consumer::new().concurrency(2).prefetch(6);
-    let summary = consumer.run_until(sleep(seconds(2)), broker.endless(&texts), |m| shop.ship(m)).await;
+    let summary = shop.consume_until(2, Consumer::new().concurrency(2).prefetch(6), &texts).await;
     // Who waits behind one that runs is given back only after it: nobody may overtake it elsewhere.
     let expected =
         [(2, "back c"), (4, "ack b1"), (4, "back b2"), (5, "ack a1"), (5, "back a2"), (5, "back a3")];
-    assert_eq!(broker.told(), told(&expected));
+    assert_eq!(shop.broker.told(), told(&expected));
     assert_eq!(shop.ran(), ["a1", "b1"]);
     assert_eq!((summary.taken, summary.acknowledged, summary.given_back), (6, 2, 4));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_outlasts_the_grace_is_dropped_and_given_back_with_its_key_free() {
-    let memory = MemoryStore::new();
-    let store = FaultStore::new(memory.clone());
-    store.always(OperationKind::Release, Fault::DelayBefore(seconds(3)));
-    let (shop, broker) = (Shop::on(store), Broker::new(&memory));
-    let consumer = Consumer::new().grace(seconds(10));
-    let messages = broker.endless(&["1 100 a", "2 ok a", "3 11"]);
+    let shop = Shop::faulty();
+    shop.store.always(OperationKind::Release, Fault::DelayBefore(seconds(3)));
+    let messages = shop.broker.endless(&["1 100 a", "2 ok a", "3 11"]);
     // Also where somebody observes the call in between.
     let observed = async |shipping| idem::observe(shipping).await.value;
+    let consumer = Consumer::new().grace(seconds(10));
     let summary = consumer.run_until(sleep(seconds(2)), messages, |m| observed(shop.ship(m))).await;
-    assert_eq!(broker.told(), told(&[(11, "ack 3"), (15, "back 1"), (15, "back 2")]));
-    assert_eq!(*broker.recorded.borrow(), [Some(State::Completed), Some(State::Released), None]);
+    assert_eq!(shop.broker.told(), told(&[(11, "ack 3"), (15, "back 1"), (15, "back 2")]));
+    let recorded = [Some(State::Completed), Some(State::Released), None];
+    assert_eq!(*shop.broker.recorded.borrow(), recorded);
     assert_eq!((summary.acknowledged, summary.given_back), (1, 2));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_takes_no_release_keeps_no_message_from_being_given_back() {
-    let memory = MemoryStore::new();
-    let store = FaultStore::new(memory.clone());
-    store.always(OperationKind::Release, Fault::HangBefore);
-    let (shop, broker) = (Shop::on(store), Broker::new(&memory));
-    let consumer = Consumer::new().grace(Duration::ZERO);
-    consumer.run_until(sleep(seconds(2)), broker.endless(&["1 100"]), |m| shop.ship(m)).await;
-    assert_eq!(broker.told(), told(&[(7, "back 1")]));
+    let shop = Shop::faulty();
+    shop.store.always(OperationKind::Release, Fault::HangBefore);
+    shop.consume_until(2, Consumer::new().grace(Duration::ZERO), &["1 100"]).await;
+    assert_eq!(shop.broker.told(), told(&[(7, "back 1")]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_message_that_waits_to_be_retried_in_its_order_is_given_back_at_once() {
     let shop = Shop::new();
-    let broker = Broker::new(&shop.store);
-    let messages = broker.endless(&["1 transient a", "2 ok a"]);
     // Failed at 1, 3 and 6 s; next at 10 s.
-    let summary = Consumer::new().run_until(sleep(seconds(8)), messages, |m| shop.ship(m)).await;
-    assert_eq!(broker.told(), told(&[(8, "back 1"), (8, "back 2")]));
+    let summary = shop.consume_until(8, Consumer::new(), &["1 transient a", "2 ok a"]).await;
+    assert_eq!(shop.broker.told(), told(&[(8, "back 1"), (8, "back 2")]));
     assert_eq!((summary.retried, summary.given_back), (3, 2));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_consumer_with_nothing_to_do_ends_at_once() {
-    let shop = Shop::new();
-    let messages = stream::pending::<Message>();
-    let summary = Consumer::new().run_until(ready(()), messages, |m| shop.ship(m)).await;
-    assert_eq!(summary.taken, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_consumer_that_is_dropped_releases_its_keys_and_tells_the_broker_nothing() {
     let shop = Shop::new();
-    let broker = Broker::new(&shop.store);
-    let consumer = Consumer::new().run_until(pending(), broker.endless(&["1 100"]), |m| shop.ship(m));
+    let messages = shop.broker.endless(&["1 100"]);
+    let consumer = Consumer::new().run_until(pending(), messages, |m| shop.ship(m));
     timeout(seconds(5), consumer).await.unwrap_err();
     assert_eq!(shop.store.get(&key("1")).await.unwrap().unwrap().state, State::Released);
-    assert_eq!(broker.heard(), [""; 0]);
+    assert_eq!(shop.broker.heard(), [""; 0]);
 }

@@ -56,8 +56,8 @@ impl Delivery for Message {
     }
 }
 
-fn messages(store: &MemoryStore, told: &Told, count: u32) -> Vec<Message> {
-    (0..count).map(|order| Message { order, store: store.clone(), told: told.clone() }).collect()
+fn messages(store: &MemoryStore, told: &Told, count: u32) -> Vec<Result<Message, Error>> {
+    (0..count).map(|order| Ok(Message { order, store: store.clone(), told: told.clone() })).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
-use futures_util::FutureExt as _;
-use idem_broker_tests::{Failed, Queue as _, Shop, kept_while_it_waits, until};
-use idem_messages::{CONSUMER, Delivery as _, Disposition, ORIGIN, Progress};
-use idem_nats::{Consumer, Received, Source};
+use idem_broker_tests::{Failed, Queue as _, Shop, until, work_off, work_until};
+use idem_messages::{CONSUMER, Disposition, ORIGIN, Progress};
+use idem_nats::{Consumer, Source};
 use idem_test_servers::Nats;
 use tokio::sync::Semaphore;
 
@@ -23,13 +22,10 @@ async fn a_message_at_its_last_delivery_is_set_aside_before_the_server_forgets_i
     orders.send("1").await;
     let again = Disposition::retry(Duration::from_millis(50));
     let fails = shop.notes(move |_| ready(Err(Failed::Becomes(again))));
-    tokio::select! {
-        ended = orders.work(pending().boxed(), Shop::settings(), fails) => panic!("{ended:?}"),
-        () = until("it was set aside", async || !orders.dead_letters().await.is_empty()) => {}
-    }
-    let letters = orders.dead_letters().await;
-    assert_eq!((letters[0].body.as_str(), letters[0].reason.as_str()), ("1", "exhausted"));
-    assert_eq!(letters[0].error, "as it was told");
+    work_off(&orders, Shop::settings(), fails).await;
+    let letters = orders.letters().await;
+    assert_eq!((letters.len(), letters[0].reason.as_deref()), (1, Some("exhausted")));
+    assert_eq!(letters[0].error.as_deref(), Some("as it was told"));
     assert_eq!(shop.deliveries(), 2);
 }
 
@@ -51,31 +47,9 @@ async fn the_streams_age_is_the_horizon_that_a_ttl_is_held_against() {
     let orders = Orders::open(&nats.url(), "orders").await;
     let shop = Shop::default();
     orders.send("1").await;
-    let (end, ended) = tokio::sync::oneshot::channel::<()>();
-    let work = orders.work(ended.map(drop).boxed(), Shop::settings(), shop.ships(Duration::ZERO));
-    let (summary, ()) = tokio::join!(work, async {
-        idem_broker_tests::emptied(&orders).await;
-        end.send(()).unwrap();
-    });
+    let summary = work_off(&orders, Shop::settings(), shop.ships(Duration::ZERO)).await;
     // The stream keeps messages for seven days, the operation its results for one.
     assert_eq!(summary.forgetful.keys().collect::<Vec<_>>(), ["orders.ship"]);
-}
-
-#[tokio::test]
-async fn a_message_without_room_for_the_error_is_set_aside_without_it() {
-    let nats = Nats::start();
-    let orders = Orders::open(&nats.url(), "orders").await;
-    // The server's `max_payload`, less the space of the dead letter's other headers.
-    let body = "x".repeat((1 << 20) - 300);
-    orders.jetstream.publish("orders", body.into()).await.unwrap().await.unwrap();
-    let shop = Shop::default();
-    let poison = shop.notes(|_| ready(Err(Failed::Says("€".repeat(1_000)))));
-    tokio::select! {
-        ended = orders.work(pending().boxed(), Shop::settings().max_tries(1), poison) => panic!("{ended:?}"),
-        () = until("it was set aside", async || orders.left().await == Some(0)) => {}
-    }
-    let letters = orders.dead_letters().await;
-    assert_eq!((letters[0].reason.as_str(), letters[0].error.as_str()), ("exhausted", ""));
 }
 
 #[tokio::test]
@@ -86,7 +60,6 @@ async fn a_shutdown_forgets_no_message_that_is_at_its_last_delivery() {
     for order in 0..20 {
         orders.send(&order.to_string()).await;
     }
-    let (end, ended) = tokio::sync::oneshot::channel::<()>();
     let (first, ships) = (Arc::new(Semaphore::new(0)), shop.clone());
     let waits = first.clone();
     // One handler of ten ends, and its place is free for another message; the others hang.
@@ -100,19 +73,16 @@ async fn a_shutdown_forgets_no_message_that_is_at_its_last_delivery() {
             shop.ship(order, Duration::ZERO).await
         }
     });
-    let worker = orders.work(ended.map(drop).boxed(), Shop::settings().grace(Duration::ZERO), hangs);
-    tokio::join!(worker, async {
+    let begun = async {
         until("ten are begun", async || shop.deliveries() == 10).await;
         first.close();
         until("another is begun", async || shop.deliveries() == 11).await;
-        end.send(()).unwrap();
-    });
+    };
+    work_until(&orders, Shop::settings().grace(Duration::ZERO), hangs, begun).await;
     let next = Shop::default();
-    let all = async || shop.effects().len() + orders.dead_letters().await.len() + next.effects().len();
-    tokio::select! {
-        ended = orders.work(pending().boxed(), Shop::settings(), next.ships(Duration::ZERO)) => panic!("{ended:?}"),
-        () = until("each is shipped or set aside", async || all().await == 20) => {}
-    }
+    let all = async || shop.effects().len() + orders.letters().await.len() + next.effects().len();
+    let settled = until("each is shipped or set aside", async || all().await == 20);
+    work_until(&orders, Shop::settings(), next.ships(Duration::ZERO), settled).await;
 }
 
 #[tokio::test]
@@ -143,35 +113,19 @@ async fn two_consumers_of_a_stream_set_one_message_aside_twice() {
 }
 
 #[tokio::test]
-async fn a_message_without_room_for_a_header_is_set_aside_without_one() {
+async fn a_message_without_room_for_the_error_or_any_header_is_set_aside_without_it() {
     let nats = Nats::start();
     let orders = Orders::open(&nats.url(), "orders").await;
-    // The server's `max_payload`.
-    orders.jetstream.publish("orders", "x".repeat(1 << 20).into()).await.unwrap().await.unwrap();
-    let (shop, progress) = (Shop::default(), Progress::new());
-    let poison = shop.notes(|_| ready(Err(Failed::Says("too much".to_owned()))));
-    let settings = Shop::settings().max_tries(1).progress(&progress);
-    tokio::select! {
-        ended = orders.work(pending().boxed(), settings, poison) => panic!("{ended:?}"),
-        () = until("it was set aside", async || progress.summary().rejected == 1) => {}
+    // The server's `max_payload`, with and without space for the dead letter's other headers.
+    for length in [(1 << 20) - 300, 1 << 20] {
+        orders.jetstream.publish("orders", "x".repeat(length).into()).await.unwrap().await.unwrap();
     }
-    let letters = orders.dead_letters().await;
-    assert_eq!((letters[0].body.len(), letters[0].reason.as_str()), (1 << 20, ""));
-    assert_eq!(shop.deliveries(), 1);
-}
-
-#[tokio::test]
-async fn a_message_that_waits_for_a_handler_is_kept_by_its_worker() {
-    let nats = Nats::start();
-    let orders = Orders::open(&nats.url(), "orders").await;
-    kept_while_it_waits(
-        async |order| orders.send(order).await,
-        async |shutdown, settings, handler| {
-            let handle = |order: &Received| {
-                handler(String::from_utf8(order.payload.to_vec()).unwrap(), order.deliveries().unwrap())
-            };
-            orders.source().run_until(shutdown, settings, handle).await.unwrap()
-        },
-    )
-    .await;
+    let shop = Shop::default();
+    let poison = shop.notes(|_| ready(Err(Failed::Says("€".repeat(1_000)))));
+    let summary = work_off(&orders, Shop::settings().max_tries(1), poison).await;
+    assert_eq!((summary.rejected, shop.deliveries()), (2, 2), "{summary:?}");
+    let letters = orders.letters().await.into_iter();
+    let mut said: Vec<_> = letters.map(|letter| (letter.reason, letter.error)).collect();
+    said.sort();
+    assert_eq!(said, [(None, None), (Some("exhausted".to_owned()), None)]);
 }

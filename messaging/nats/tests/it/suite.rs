@@ -1,8 +1,9 @@
 //! The cases that every broker's crate must pass.
 
 use idem_broker_tests::{
-    a_message_stays_while_it_cannot_be_set_aside, a_worker_that_is_dropped_leaves_its_messages_to_the_next,
-    every,
+    a_broker_that_is_restarted_loses_nothing_and_the_worker_goes_on,
+    a_message_stays_while_it_cannot_be_set_aside, a_message_that_waits_for_a_handler_is_kept_by_its_worker,
+    a_worker_that_is_dropped_leaves_its_messages_to_the_next, every,
 };
 use idem_test_servers::Nats;
 
@@ -10,9 +11,16 @@ use crate::support::Orders;
 
 #[tokio::test]
 async fn a_nats_source_does_what_every_source_must() {
-    let nats = Nats::start();
-    Box::pin(every(async |name| Orders::open(&nats.url(), name).await)).await;
-    a_worker_that_is_dropped_leaves_its_messages_to_the_next(&Orders::open(&nats.url(), "dropped").await)
-        .await;
-    a_message_stays_while_it_cannot_be_set_aside(&Orders::open(&nats.url(), "lost").await).await;
+    let mut nats = Nats::start();
+    let url = nats.url();
+    Box::pin(every(async |name| Orders::open(&url, name).await)).await;
+    a_worker_that_is_dropped_leaves_its_messages_to_the_next(&Orders::open(&url, "dropped").await).await;
+    a_message_stays_while_it_cannot_be_set_aside(&Orders::open(&url, "lost").await).await;
+    a_message_that_waits_for_a_handler_is_kept_by_its_worker(&Orders::open(&url, "waits").await).await;
+    let restart = async || {
+        nats.server().kill();
+        nats.server().restart();
+    };
+    let orders = Orders::open(&url, "restarted").await;
+    a_broker_that_is_restarted_loses_nothing_and_the_worker_goes_on(orders, restart).await;
 }

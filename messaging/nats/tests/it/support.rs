@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
+use async_nats::HeaderMap;
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::stream::{self, RetentionPolicy};
 use async_nats::jetstream::{self, Context};
-use async_nats::{HeaderMap, header::IntoHeaderName as _};
 use futures_util::future::BoxFuture;
-use idem_broker_tests::{DeadLetter, Handler, Losing, Queue, Settings};
-use idem_messages::{ERROR, REASON, Redrive, RedriveSummary, StoredLetter};
-use idem_nats::{Source, Summary};
+use idem_broker_tests::{Delivered, Handler, Losing, Queue, Settings};
+use idem_messages::Delivery as _;
+use idem_nats::{Received, Source, Summary};
 
 pub(crate) const ACK_WAIT: Duration = Duration::from_secs(5);
 
@@ -44,10 +44,6 @@ impl Orders {
         let consumer = stream.create_consumer(shippers).await.unwrap();
         Self { jetstream, consumer, name }
     }
-
-    pub(crate) fn source(&self) -> Source {
-        Source::new(self.jetstream.clone(), self.consumer.clone(), format!("{}-dead", self.name))
-    }
 }
 
 fn dead_letters(name: &str) -> stream::Config {
@@ -55,6 +51,12 @@ fn dead_letters(name: &str) -> stream::Config {
 }
 
 impl Queue for Orders {
+    type Source = Source;
+
+    fn source(&self) -> Source {
+        Source::new(self.jetstream.clone(), self.consumer.clone(), format!("{}-dead", self.name))
+    }
+
     async fn send(&self, body: &str) {
         let mut headers = HeaderMap::new();
         headers.insert("Trace", format!("t-{body}"));
@@ -65,39 +67,17 @@ impl Queue for Orders {
     }
 
     async fn work(&self, shutdown: BoxFuture<'static, ()>, settings: Settings, handler: Handler) -> Summary {
-        let handle =
-            |order: &idem_nats::Received| handler(String::from_utf8(order.payload.to_vec()).unwrap());
+        let handle = |order: &Received| {
+            let body = String::from_utf8(order.payload.to_vec()).unwrap();
+            let trace = order.headers.as_ref().and_then(|headers| Some(headers.get("Trace")?.to_string()));
+            handler(Delivered { body, trace, deliveries: order.deliveries().unwrap() })
+        };
         self.source().run_until(shutdown, settings, handle).await.unwrap()
     }
 
     async fn left(&self) -> Option<u64> {
         let mut stream = self.jetstream.get_stream(self.name).await.ok()?;
         Some(stream.info().await.ok()?.state.messages)
-    }
-
-    async fn letters(&self) -> Vec<StoredLetter> {
-        self.source().dead_letters().await.unwrap()
-    }
-
-    async fn redrive(&self, redrive: Redrive) -> RedriveSummary {
-        self.source().redrive(redrive).await.unwrap()
-    }
-
-    async fn dead_letters(&self) -> Vec<DeadLetter> {
-        let mut stream = self.jetstream.get_stream(format!("{}-dead", self.name)).await.unwrap();
-        let mut letters = Vec::new();
-        for number in 1..=stream.info().await.unwrap().state.messages {
-            let letter = stream.get_raw_message(number).await.unwrap();
-            let header = |name: &str| {
-                letter.headers.get(name.into_header_name()).map(ToString::to_string).unwrap_or_default()
-            };
-            let body = String::from_utf8(letter.payload.to_vec()).unwrap();
-            let (error, decoded) = (header(ERROR), percent_encoding::percent_decode_str);
-            assert!(error.bytes().all(|byte| (b' '..=b'~').contains(&byte)), "{error}");
-            let error = decoded(&error).decode_utf8().unwrap().into_owned();
-            letters.push(DeadLetter { body, reason: header(REASON), trace: header("Trace"), error });
-        }
-        letters
     }
 }
 

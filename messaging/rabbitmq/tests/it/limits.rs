@@ -1,19 +1,18 @@
 //! Cases of RabbitMQ alone. A node is slow to start, so several checks share one.
 
-use std::future::ready;
-use std::sync::{Arc, Mutex};
+use std::future::{pending, ready};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use idem_broker_tests::{Failed, Queue as _, Shop, emptied, until};
 use idem_messages::Disposition;
 use idem_rabbitmq::{Consumer, Received, Source};
-use lapin::BasicProperties;
-use lapin::options::{BasicPublishOptions, QueueDeclareOptions};
+use lapin::options::QueueDeclareOptions;
 use lapin::types::{AMQPValue, FieldTable};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
-use crate::support::{Node, Orders, declare};
+use crate::support::{Node, Orders, declare, run_until};
 
 #[tokio::test]
 async fn queues_that_are_missing_are_named_and_a_group_keeps_its_order_over_a_retry() {
@@ -57,15 +56,7 @@ async fn letters_of_a_quorum_queue_outlive_any_number_of_looks(rabbit: &Node) {
     arguments.insert("x-delivery-limit".into(), AMQPValue::LongInt(2));
     declare(&orders.channel, dead, arguments).await;
     for letter in ["1", "2"] {
-        let (to, options) = (dead.into(), BasicPublishOptions::default());
-        let sent = orders.channel.basic_publish(
-            "".into(),
-            to,
-            options,
-            letter.as_bytes(),
-            BasicProperties::default(),
-        );
-        sent.await.unwrap().await.unwrap();
+        orders.publish("", dead, letter.as_bytes()).await;
     }
     let source = Source::new(rabbit.url(), orders.name, dead);
     for look in 0..6 {
@@ -90,8 +81,8 @@ async fn what_is_missing_is_said_before_the_first_message(rabbit: &Node) {
 }
 
 async fn messages_of_a_group_are_handled_in_order_though_one_is_retried(rabbit: &Node) {
-    let (orders, shop) = (Orders::open(rabbit, "group").await, Shop::default());
-    let handled = Arc::new(Mutex::new(Vec::new()));
+    let (orders, handled) = (Orders::open(rabbit, "group").await, Mutex::new(Vec::new()));
+    let is_tried = AtomicBool::new(false);
     for order in ["a1", "a2", "b1", "a3"] {
         orders.send(order).await;
     }
@@ -99,26 +90,26 @@ async fn messages_of_a_group_are_handled_in_order_though_one_is_retried(rabbit: 
         .source()
         .prefetch(100)
         .group_by(|order| Some(String::from_utf8_lossy(order.data.get(..1)?).into_owned()));
-    let (end, ended) = oneshot::channel::<()>();
-    let seen = shop.clone();
-    let handler = shop.notes(|order| ready(Ok(order)));
-    let work = source.run_until(ended.map(drop), Shop::settings(), |order| {
+    let handler = |order: &Received| {
         let order = String::from_utf8(order.data.clone()).unwrap();
-        let first = order == "a1" && seen.begun("a1").is_empty();
-        let (handling, handled) = (handler(order.clone()), handled.clone());
-        async move {
-            handling.await?;
-            if first {
-                return Err(Failed::Becomes(Disposition::retry(Duration::from_secs(4))));
-            }
+        let is_retried = order == "a1" && !is_tried.swap(true, Ordering::SeqCst);
+        if !is_retried {
             handled.lock().unwrap().push(order);
-            Ok(())
         }
-    });
-    let (summary, ()) = tokio::join!(work, async {
-        emptied(&orders).await;
-        end.send(()).unwrap();
-    });
-    assert_eq!(summary.unwrap().retried, 1);
+        let again = Failed::Becomes(Disposition::retry(Duration::from_secs(4)));
+        ready(if is_retried { Err(again) } else { Ok(()) })
+    };
+    let summary = run_until(source, Shop::settings(), handler, emptied(&orders)).await;
+    assert_eq!(summary.retried, 1);
     assert_eq!(*handled.lock().unwrap(), ["b1", "a1", "a2", "a3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_accepts_and_says_nothing_is_an_error() {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("amqp://guest:guest@{}/%2f", silent.local_addr().unwrap());
+    let source = Source::new(url, "orders", "orders-dead");
+    let handle = |_: &Received| pending::<Result<(), Failed>>();
+    let error = source.run(Shop::settings(), handle).await.unwrap_err();
+    assert_eq!(error.to_string(), "cannot connect: RabbitMQ did not answer in time");
 }

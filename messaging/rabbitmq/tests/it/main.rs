@@ -4,6 +4,5 @@
 
 mod copies;
 mod limits;
-mod restart;
 mod suite;
 mod support;

@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use idem_broker_tests::{DeadLetter, Handler, Losing, Queue, Settings};
-use idem_messages::{ERROR, REASON, Redrive, RedriveSummary, StoredLetter};
-use idem_rabbitmq::{Source, Summary};
+use idem_broker_tests::{Delivered, Failed, Handler, Losing, Queue, Settings};
+use idem_rabbitmq::{Received, Source, Summary};
 use idem_test_servers::RabbitMq;
 use lapin::options::{
     BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueueDeleteOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
+use tokio::sync::oneshot;
 
 /// A node that several threads use: RabbitMQ's command-line tool takes a second, and the worker must run meanwhile.
 #[derive(Clone)]
@@ -32,33 +33,30 @@ impl Node {
         self.0.lock().unwrap().user(name, may_declare)
     }
 
+    async fn blocking<T: Send + 'static>(&self, work: impl FnOnce(&mut RabbitMq) -> T + Send + 'static) -> T {
+        let node = self.0.clone();
+        tokio::task::spawn_blocking(move || work(&mut node.lock().unwrap())).await.unwrap()
+    }
+
     /// Raises the alarm that blocks publishers, or ends it.
     pub(crate) async fn alarm(&self, is_raised: bool) {
-        let node = self.0.clone();
-        tokio::task::spawn_blocking(move || node.lock().unwrap().alarm(is_raised)).await.unwrap();
+        self.blocking(move |node| node.alarm(is_raised)).await;
     }
 
     /// Kills the node and starts it again with its queues.
     pub(crate) async fn restart(&self) {
-        let node = self.0.clone();
-        let restart = move || {
-            let mut node = node.lock().unwrap();
+        let restart = |node: &mut RabbitMq| {
             node.remember_queues();
             node.server().kill();
             node.server().restart();
         };
-        tokio::task::spawn_blocking(restart).await.unwrap();
+        self.blocking(restart).await;
     }
 
-    /// How many messages are in a queue and its delay queues, including those that a worker holds.
+    /// How many messages are in a queue and its delay queues, including those that a worker holds. Counted twice, because a message may
+    /// be on its way from one queue to another.
     pub(crate) async fn left(&self, name: &'static str) -> u64 {
-        let node = self.0.clone();
-        // Counted twice, because a message may be on its way from one queue to another.
-        let count = move || {
-            let node = node.lock().unwrap();
-            node.messages(name).max(node.messages(name))
-        };
-        tokio::task::spawn_blocking(count).await.unwrap()
+        self.blocking(move |node| node.messages(name).max(node.messages(name))).await
     }
 }
 
@@ -84,25 +82,53 @@ impl Orders {
         Self { node: node.clone(), channel, _connection: connection, name }
     }
 
+    /// Sends a message without headers.
+    pub(crate) async fn publish(&self, exchange: &str, key: &str, body: &[u8]) {
+        let (options, properties) = (BasicPublishOptions::default(), BasicProperties::default());
+        let sent = self.channel.basic_publish(exchange.into(), key.into(), options, body, properties);
+        sent.await.unwrap().await.unwrap();
+    }
+
     /// The texts among the headers of the first dead letter.
     pub(crate) async fn letter(&self) -> BTreeMap<String, String> {
         let name = format!("{}-dead", self.name);
         let letter = self.channel.basic_get(name.as_str().into(), BasicGetOptions::default()).await.unwrap();
-        let properties = letter.unwrap().delivery.properties;
-        let headers = properties.headers().as_ref().unwrap().inner().iter();
-        let texts = headers.filter_map(|(name, value)| match value {
-            AMQPValue::LongString(text) => Some((name.to_string(), text.to_string())),
-            _ => None,
-        });
-        texts.collect()
-    }
-
-    pub(crate) fn source(&self) -> Source {
-        Source::new(self.node.url(), self.name, format!("{}-dead", self.name))
+        texts(&letter.unwrap().delivery.properties)
     }
 }
 
+/// The texts among the headers.
+fn texts(properties: &BasicProperties) -> BTreeMap<String, String> {
+    let headers = properties.headers().iter().flat_map(|headers| headers.inner());
+    let texts = headers.filter_map(|(name, value)| match value {
+        AMQPValue::LongString(text) => Some((name.to_string(), text.to_string())),
+        _ => None,
+    });
+    texts.collect()
+}
+
+/// Runs a worker on this source until `over` returns, and returns its summary.
+pub(crate) async fn run_until<F: Future<Output = Result<T, Failed>>, T>(
+    source: Source,
+    settings: Settings,
+    handler: impl Fn(&Received) -> F,
+    over: impl Future<Output = ()>,
+) -> Summary {
+    let (end, ended) = oneshot::channel::<()>();
+    let (summary, ()) = tokio::join!(source.run_until(ended.map(drop), settings, handler), async {
+        over.await;
+        end.send(()).unwrap();
+    });
+    summary.unwrap()
+}
+
 impl Queue for Orders {
+    type Source = Source;
+
+    fn source(&self) -> Source {
+        Source::new(self.node.url(), self.name, format!("{}-dead", self.name))
+    }
+
     async fn send(&self, body: &str) {
         let mut headers = FieldTable::default();
         headers.insert("Trace".into(), AMQPValue::LongString(format!("t-{body}").into()));
@@ -113,43 +139,16 @@ impl Queue for Orders {
     }
 
     async fn work(&self, shutdown: BoxFuture<'static, ()>, settings: Settings, handler: Handler) -> Summary {
-        let handle =
-            |order: &idem_rabbitmq::Received| handler(String::from_utf8(order.data.clone()).unwrap());
+        let handle = |order: &Received| {
+            let body = String::from_utf8(order.data.clone()).unwrap();
+            let trace = texts(&order.properties).remove("Trace");
+            handler(Delivered { body, trace, deliveries: 1 })
+        };
         self.source().run_until(shutdown, settings, handle).await.unwrap()
     }
 
     async fn left(&self) -> Option<u64> {
         Some(self.node.left(self.name).await)
-    }
-
-    async fn letters(&self) -> Vec<StoredLetter> {
-        self.source().dead_letters().await.unwrap()
-    }
-
-    async fn redrive(&self, redrive: Redrive) -> RedriveSummary {
-        self.source().redrive(redrive).await.unwrap()
-    }
-
-    async fn dead_letters(&self) -> Vec<DeadLetter> {
-        let (name, mut letters) = (format!("{}-dead", self.name), Vec::new());
-        let get = || self.channel.basic_get(name.as_str().into(), BasicGetOptions::default());
-        while let Some(letter) = get().await.unwrap() {
-            let letter = letter.delivery;
-            let header = |name: &str| {
-                let headers = letter.properties.headers().as_ref()?;
-                match headers.inner().get(name)? {
-                    AMQPValue::LongString(text) => Some(text.to_string()),
-                    _ => None,
-                }
-            };
-            letters.push(DeadLetter {
-                body: String::from_utf8(letter.data.clone()).unwrap(),
-                reason: header(REASON).unwrap_or_default(),
-                trace: header("Trace").unwrap_or_default(),
-                error: header(ERROR).unwrap_or_default(),
-            });
-        }
-        letters
     }
 }
 

@@ -44,6 +44,6 @@ async fn a_group_is_handled_in_order_over_a_retry_and_a_rejection() {
     let summary = summary.unwrap();
     assert_eq!((summary.taken, summary.retried, summary.rejected), (4, 1, 1), "{summary:?}");
     assert_eq!(*handled.lock().unwrap(), ["b1", "a1", "a3"]);
-    let letters = orders.dead_letters().await;
-    assert_eq!((letters[0].body.as_str(), letters[0].reason.as_str()), ("a2", "terminal"));
+    let letters = orders.letters().await;
+    assert_eq!((letters.len(), letters[0].reason.as_deref()), (1, Some("terminal")));
 }

@@ -1,8 +1,8 @@
 //! The cases that every broker's crate must pass.
 
 use idem_broker_tests::{
-    a_message_stays_while_it_cannot_be_set_aside, a_worker_that_is_dropped_leaves_its_messages_to_the_next,
-    every,
+    a_message_stays_while_it_cannot_be_set_aside, a_message_that_waits_for_a_handler_is_kept_by_its_worker,
+    a_worker_that_is_dropped_leaves_its_messages_to_the_next, every,
 };
 use idem_test_servers::Aws;
 
@@ -15,4 +15,6 @@ async fn an_sqs_source_does_what_every_source_must() {
     a_worker_that_is_dropped_leaves_its_messages_to_the_next(&Orders::open(&aws.url(), "dropped", "").await)
         .await;
     a_message_stays_while_it_cannot_be_set_aside(&Orders::open(&aws.url(), "lost", "").await).await;
+    a_message_that_waits_for_a_handler_is_kept_by_its_worker(&Orders::open(&aws.url(), "waits", "").await)
+        .await;
 }

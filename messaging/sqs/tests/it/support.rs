@@ -2,11 +2,11 @@
 
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::config::{BehaviorVersion, Credentials, Region};
-use aws_sdk_sqs::types::{Message, MessageAttributeValue, QueueAttributeName};
+use aws_sdk_sqs::types::{MessageAttributeValue, QueueAttributeName};
 use futures_util::future::BoxFuture;
-use idem_broker_tests::{DeadLetter, Handler, Losing, Queue, Settings};
-use idem_messages::{ERROR, REASON, Redrive, RedriveSummary, StoredLetter};
-use idem_sqs::{Source, Summary};
+use idem_broker_tests::{Delivered, Handler, Losing, Queue, Settings};
+use idem_messages::Delivery as _;
+use idem_sqs::{Received, Source, Summary};
 
 /// How long a message stays hidden from others while a worker has it, in seconds.
 const VISIBILITY: &str = "5";
@@ -41,24 +41,6 @@ impl Orders {
         let dead = make(&client, &dead_name, VISIBILITY_OF_LETTERS).await;
         Self { client, queue, dead, dead_name }
     }
-
-    pub(crate) fn source(&self) -> Source {
-        Source::new(self.client.clone(), &self.queue, &self.dead).wait(std::time::Duration::from_secs(1))
-    }
-
-    pub(crate) async fn all_dead_letters(&self) -> Vec<Message> {
-        let mut letters = Vec::new();
-        loop {
-            let receive = self.client.receive_message().queue_url(&self.dead).max_number_of_messages(10);
-            // Hides them for a minute, so that none is counted twice.
-            let receive = receive.message_attribute_names("All").visibility_timeout(60);
-            let received = receive.send().await.unwrap();
-            match received.messages {
-                Some(messages) if !messages.is_empty() => letters.extend(messages),
-                _ => return letters,
-            }
-        }
-    }
 }
 
 async fn make(client: &Client, name: &str, visibility: &str) -> String {
@@ -72,6 +54,12 @@ async fn make(client: &Client, name: &str, visibility: &str) -> String {
 }
 
 impl Queue for Orders {
+    type Source = Source;
+
+    fn source(&self) -> Source {
+        Source::new(self.client.clone(), &self.queue, &self.dead).wait(std::time::Duration::from_secs(1))
+    }
+
     async fn send(&self, body: &str) {
         let text = MessageAttributeValue::builder().data_type("String").string_value(format!("t-{body}"));
         let sent = self.client.send_message().queue_url(&self.queue).message_body(body);
@@ -79,7 +67,11 @@ impl Queue for Orders {
     }
 
     async fn work(&self, shutdown: BoxFuture<'static, ()>, settings: Settings, handler: Handler) -> Summary {
-        let handle = |order: &idem_sqs::Received| handler(order.body().unwrap().to_owned());
+        let handle = |order: &Received| {
+            let body = order.body().unwrap().to_owned();
+            let trace = order.message_attributes().and_then(|all| all.get("Trace")?.string_value.clone());
+            handler(Delivered { body, trace, deliveries: order.deliveries().unwrap() })
+        };
         self.source().run_until(shutdown, settings, handle).await.unwrap()
     }
 
@@ -93,26 +85,6 @@ impl Queue for Orders {
         let answer = question.set_attribute_names(Some(names.to_vec())).send().await.ok()?;
         let attributes = answer.attributes?;
         Some(names.iter().filter_map(|name| attributes.get(name)?.parse::<u64>().ok()).sum())
-    }
-
-    async fn letters(&self) -> Vec<StoredLetter> {
-        self.source().dead_letters().await.unwrap()
-    }
-
-    async fn redrive(&self, redrive: Redrive) -> RedriveSummary {
-        self.source().redrive(redrive).await.unwrap()
-    }
-
-    async fn dead_letters(&self) -> Vec<DeadLetter> {
-        let letters = self.all_dead_letters().await.into_iter().map(|letter| {
-            let attributes = letter.message_attributes.unwrap_or_default();
-            let attribute = |name: &str| {
-                attributes.get(name).and_then(|value| value.string_value.clone()).unwrap_or_default()
-            };
-            let (reason, trace, error) = (attribute(REASON), attribute("Trace"), attribute(ERROR));
-            DeadLetter { body: letter.body.unwrap(), reason, trace, error }
-        });
-        letters.collect()
     }
 }
 

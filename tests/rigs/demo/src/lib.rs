@@ -15,7 +15,6 @@ pub use brokers::{Broker, Kind, Setup};
 pub use ledger::Ledger;
 pub use run::main;
 pub use shop::{Order, ShipError, Shipment, Shop, ship};
-pub use worker::{Process, Worker};
 
 /// Any error of a demo.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;

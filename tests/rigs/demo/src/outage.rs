@@ -81,7 +81,8 @@ pub(crate) struct Outage {
     length: Duration,
     /// The outage begins when at most this many messages are left.
     left: u64,
-    phase: Phase,
+    begin: Option<Instant>,
+    is_over: bool,
 }
 
 /// What is due.
@@ -91,43 +92,34 @@ pub(crate) enum Turn {
     Ends,
 }
 
-enum Phase {
-    Before,
-    Since(Instant),
-    Over,
-}
-
 impl Outage {
     /// With 0 seconds there is no outage.
     pub(crate) const fn new(seconds: u64, left: u64) -> Self {
-        let phase = if seconds == 0 { Phase::Over } else { Phase::Before };
-        Self { length: Duration::from_secs(seconds), left, phase }
+        Self { length: Duration::from_secs(seconds), left, begin: None, is_over: seconds == 0 }
     }
 
     /// Whether the server is to be killed now, or started again.
     pub(crate) fn turn(&mut self, left: u64) -> Option<Turn> {
-        match self.phase {
-            Phase::Before if left <= self.left => {
-                self.phase = Phase::Since(Instant::now());
-                Some(Turn::Begins)
+        match self.begin {
+            _ if self.is_over => None,
+            Some(begin) => {
+                self.is_over = begin.elapsed() >= self.length;
+                self.is_over.then_some(Turn::Ends)
             }
-            Phase::Since(begin) if begin.elapsed() >= self.length => {
-                self.phase = Phase::Over;
-                Some(Turn::Ends)
+            None => {
+                self.begin = (left <= self.left).then(Instant::now);
+                self.begin.map(|_| Turn::Begins)
             }
-            _ => None,
         }
     }
 
     pub(crate) const fn is_on(&self) -> bool {
-        matches!(self.phase, Phase::Since(_))
+        self.begin.is_some() && !self.is_over
     }
 
     /// Checks that the outage, if there is one, is over.
     pub(crate) fn was(&self) -> Result<(), Failure> {
-        match self.phase {
-            Phase::Over => Ok(()),
-            _ => Err("the run ended before the server was back: give more `--messages`".into()),
-        }
+        let early = "the run ended before the server was back: give more `--messages`";
+        if self.is_over { Ok(()) } else { Err(early.into()) }
     }
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::books::Books;
 use crate::brokers::{OnApalis, OnKafka, OnLambda, OnNats, OnRabbitMq, OnSqs};
 use crate::outage::{Outage, Store, Turn};
-use crate::worker::{Worker, function, serve};
+use crate::worker::{LEASE_MS, Worker, function, serve};
 use crate::{Broker, CONCURRENCY, Failure, Kind, Order, Setup};
 
 /// How long after its start a broker may turn a worker away that connects.
@@ -53,12 +53,6 @@ struct Cli {
     quorum: bool,
 }
 
-impl Cli {
-    const fn setup(&self) -> Setup {
-        Setup { quorum: self.quorum, survives: self.broker_stop > 0 }
-    }
-}
-
 #[derive(Debug, Parser)]
 struct Arguments {
     /// The broker.
@@ -93,8 +87,7 @@ pub async fn main() -> ExitCode {
         Kind::Apalis => run::<OnApalis>(&arguments).await,
     };
     match ended {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
+        Ok(is_kept) => ExitCode::from(u8::from(!is_kept)),
         Err(error) => {
             eprintln!("{error}");
             ExitCode::from(2)
@@ -112,11 +105,8 @@ async fn run<B: Broker>(arguments: &Arguments) -> Result<bool, Failure> {
 
 /// Runs the demo, prints one line of JSON, and returns whether no promise was broken.
 async fn demo<B: Broker>(cli: &Cli) -> Result<bool, Failure> {
-    if let Some(every) = cli.kill_every
-        && every > 0
-        && every < B::LEAST_KILL_EVERY_MS
-    {
-        let least = B::LEAST_KILL_EVERY_MS;
+    let (every, least) = (cli.kill_every.unwrap_or(0), B::LEAST_KILL_EVERY_MS);
+    if (1..least).contains(&every) {
         return Err(format!(
             "--kill-every {every} is too short: this broker delivers the messages of a killed worker to others only later, \
              so that nothing would be handled; give 0, or {least} or more"
@@ -129,33 +119,29 @@ async fn demo<B: Broker>(cli: &Cli) -> Result<bool, Failure> {
     if !missing.is_empty() {
         return Err(missing.join("; ").into());
     }
-    let mut broker = B::start(&cli.setup()).await?;
+    let mut broker = B::start(&Setup { quorum: cli.quorum, survives: cli.broker_stop > 0 }).await?;
     let folder = tempfile::tempdir()?;
     let mut store = Store::start(store, folder.path(), cli.store_stop > 0);
-    let work = Duration::from_millis(cli.work);
-    let worker = Worker::new(&broker.address(), &store.url(), folder.path(), work);
+    let (address, store_url, folder) = (broker.address(), store.url(), folder.path().to_owned());
+    let worker = Worker { address, store: store_url, folder, work_ms: cli.work, lease_ms: LEASE_MS };
     // Opened before the workers start, so that they do not all create the tables at the same time.
     let shop = worker.shop().await?;
     broker.send(bodies(cli)?).await?;
     let ended = work_off(cli, &mut broker, &worker, &mut store).await?;
     let mut books = Books::of(&shop, cli.messages, ended * CONCURRENCY).await?;
     let letters = broker.dead_letters().await?;
-    let (dead_letters, healthy) = (u64::try_from(letters.len())?, healthy(&letters));
-    if dead_letters - healthy < cli.poison {
-        books.violations.push(format!("{} poisoned dead letters of {}", dead_letters - healthy, cli.poison));
-    }
-    if cli.store_stop == 0 && books.unrecorded > 0 {
-        books
-            .violations
-            .push(format!("{} answers were not recorded although the store ran", books.unrecorded));
-    }
-    if healthy > 0 {
-        books.violations.push(format!("{healthy} orders that can be shipped are among the dead letters"));
-    }
-    let left = broker.waiting().await?;
-    if left > 0 {
-        books.violations.push(format!("{left} messages were not settled"));
-    }
+    // Orders that can be shipped.
+    let healthy = letters.iter().filter(|letter| letter.reason.as_deref() != Some("terminal")).count() as u64;
+    let dead_letters = u64::try_from(letters.len())?;
+    let (left, poisoned) = (broker.waiting().await?, dead_letters - healthy);
+    let unrecorded = if cli.store_stop == 0 { books.unrecorded } else { 0 };
+    let checks = [
+        (poisoned < cli.poison, format!("{poisoned} poisoned dead letters of {}", cli.poison)),
+        (unrecorded > 0, format!("{unrecorded} answers were not recorded although the store ran")),
+        (healthy > 0, format!("{healthy} orders that can be shipped are among the dead letters")),
+        (left > 0, format!("{left} messages were not settled")),
+    ];
+    books.violations.extend(checks.into_iter().filter(|(is_broken, _)| *is_broken).map(|(_, what)| what));
     books.violations.iter().for_each(|violation| eprintln!("{violation}"));
     let line = json!({
         "messages": cli.messages,
@@ -170,11 +156,6 @@ async fn demo<B: Broker>(cli: &Cli) -> Result<bool, Failure> {
     });
     println!("{line}");
     Ok(books.violations.is_empty())
-}
-
-/// How many of these are orders that can be shipped.
-fn healthy(letters: &[Vec<u8>]) -> u64 {
-    letters.iter().filter(|letter| Order::parse(letter).is_ok_and(|order| order.pieces > 0)).count() as u64
 }
 
 /// Lets the workers empty the queue, kills them and stops the store as the options say, and returns how often a worker with begun

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use idem::message::{Disposition, Reason};
 use idem::tower::{Error, IdempotentLayer};
-use idem::{DynStore, Operation, Outcome, PostgresStore, ResultRules, idempotent};
+use idem::{DynStore, Operation, Outcome, ResultRules, idempotent};
 use serde::{Deserialize, Serialize};
-use sqlx::{PgPool, Postgres, Transaction};
 use tower::util::BoxCloneService;
 use tower::{ServiceBuilder, ServiceExt as _};
 
@@ -94,20 +93,13 @@ pub struct Shop {
     pub ledger: Ledger,
     /// How long shipping takes.
     pub work: Duration,
-    /// The database, if it keeps effects and results in one commit.
-    pub(crate) database: Option<(PgPool, PostgresStore)>,
 }
 
 impl Shop {
     /// A shop that keeps results in this store and its ledger in this folder.
     #[must_use]
     pub const fn new(store: DynStore, lease: Duration, folder: PathBuf, work: Duration) -> Self {
-        Self { store, lease, ledger: Ledger::new(folder), work, database: None }
-    }
-
-    /// Whether the effects are rows of the database that keeps the results.
-    pub(crate) const fn is_transactional(&self) -> bool {
-        self.database.is_some()
+        Self { store, lease, ledger: Ledger::new(folder), work }
     }
 
     /// The handler of a message: ships its order, and writes the answer to the ledger for the check.
@@ -115,10 +107,7 @@ impl Shop {
         let id = order.as_ref().ok().map(|order| order.id);
         let call = async {
             let order = order?;
-            match &self.database {
-                Some((pool, store)) => ship_in_transaction(pool, store, &order, self.work).await,
-                None => ship(self, &order).await,
-            }
+            ship(self, &order).await
         };
         // Boxed, because a test's thread has a small stack.
         self.clone().observe(id, Box::pin(call)).await.map_err(ShipError::effect)?
@@ -169,7 +158,8 @@ impl Shop {
         }
         self.ledger.add("effects", &order.id.to_string()).map_err(ShipError::effect)?;
         tokio::time::sleep(self.work).await;
-        Ok(parcel())
+        // Random, so that every attempt has another one.
+        Ok(Shipment { parcel: format!("P{:016x}", rand::random::<u64>()) })
     }
 }
 
@@ -189,49 +179,4 @@ impl Shop {
 )]
 pub async fn ship(shop: &Shop, order: &Order) -> Result<Shipment, ShipError> {
     shop.effect(order).await
-}
-
-/// Ships an order. The effect is a row of the database that keeps the result: both are one commit.
-async fn ship_in_transaction(
-    pool: &PgPool,
-    store: &PostgresStore,
-    order: &Order,
-    work: Duration,
-) -> Result<Shipment, ShipError> {
-    let mut tx = pool.begin().await.map_err(ShipError::effect)?;
-    let shipped = insert(store, &mut tx, order, work).await;
-    // A recorded failure is committed too.
-    tx.commit().await.map_err(ShipError::effect)?;
-    shipped
-}
-
-#[idempotent(
-    key = "order/{order.id}",
-    scope = "orders.ship",
-    fingerprint = order.pieces,
-    store = store,
-    ttl = "7d",
-    transaction = tx,
-    terminal = ShipError::is_final
-)]
-async fn insert(
-    store: &PostgresStore,
-    tx: &mut Transaction<'_, Postgres>,
-    order: &Order,
-    work: Duration,
-) -> Result<Shipment, ShipError> {
-    if order.pieces == 0 {
-        return Err(ShipError::Empty);
-    }
-    let id = i64::try_from(order.id).map_err(ShipError::effect)?;
-    // The table has no unique index, so that repeated effects are counted.
-    let insert = sqlx::query("INSERT INTO effects (id) VALUES ($1)").bind(id);
-    insert.execute(&mut **tx).await.map_err(ShipError::effect)?;
-    tokio::time::sleep(work).await;
-    Ok(parcel())
-}
-
-/// A random parcel, so that every attempt has another one.
-fn parcel() -> Shipment {
-    Shipment { parcel: format!("P{:016x}", rand::random::<u64>()) }
 }

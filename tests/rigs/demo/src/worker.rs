@@ -7,17 +7,14 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use idem::PostgresStore;
 use lambda_runtime::LambdaEvent;
 use rig_stores::Choice;
-use sqlx::postgres::PgPoolOptions;
-use tokio::signal::unix::{SignalKind, signal};
 use tower::ServiceExt as _;
 
 use crate::{Broker, Failure, Kind, Order, Shop};
 
 /// The lease of an order, in milliseconds.
-const LEASE_MS: u64 = 1_500;
+pub(crate) const LEASE_MS: u64 = 1_500;
 
 /// The number of SIGTERM.
 const TERMINATE: i32 = 15;
@@ -27,39 +24,22 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The arguments of a worker.
 #[derive(Clone, Debug, Args)]
-pub struct Worker {
-    address: String,
-    store: String,
-    folder: PathBuf,
-    work_ms: u64,
+pub(crate) struct Worker {
+    pub(crate) address: String,
+    pub(crate) store: String,
+    pub(crate) folder: PathBuf,
+    pub(crate) work_ms: u64,
+    /// The lease of an order, in milliseconds.
     #[arg(long, default_value_t = LEASE_MS)]
-    lease_ms: u64,
+    pub(crate) lease_ms: u64,
 }
 
 impl Worker {
-    /// A worker on the broker at this address and on this store; `work` is how long an order takes.
-    #[must_use]
-    pub fn new(address: &str, store: &str, folder: &Path, work: Duration) -> Self {
-        let work_ms = u64::try_from(work.as_millis()).unwrap_or(u64::MAX);
-        let (address, store, folder) = (address.to_owned(), store.to_owned(), folder.to_owned());
-        Self { address, store, folder, work_ms, lease_ms: LEASE_MS }
-    }
-
-    /// Opens the store, and the database if it keeps the effects.
+    /// Opens the store.
     pub(crate) async fn shop(&self) -> Result<Shop, Failure> {
-        let choice: Choice = self.store.parse()?;
-        let url = &self.store;
-        let database = match url.starts_with("postgres://") || url.starts_with("postgresql://") {
-            true => {
-                let pool = PgPoolOptions::new().max_connections(8).connect(url).await?;
-                sqlx::query("CREATE TABLE IF NOT EXISTS effects (id bigint NOT NULL)").execute(&pool).await?;
-                let store = PostgresStore::from_pool(&pool).await?;
-                Some((pool, store))
-            }
-            false => None,
-        };
+        let store = self.store.parse::<Choice>()?.open().await?;
         let (lease, work) = (Duration::from_millis(self.lease_ms), Duration::from_millis(self.work_ms));
-        Ok(Shop { database, ..Shop::new(choice.open().await?, lease, self.folder.clone(), work) })
+        Ok(Shop::new(store, lease, self.folder.clone(), work))
     }
 
     /// The same, but waits for a store that is down. In production a supervisor would restart the worker until the store is up.
@@ -74,13 +54,9 @@ impl Worker {
     }
 
     /// Starts the worker as a process of the program at this path.
-    ///
-    /// # Errors
-    ///
-    /// The program cannot be started.
-    pub fn start(&self, program: &Path, broker: Kind) -> Result<Process, Failure> {
+    pub(crate) fn start(&self, program: &Path, broker: Kind) -> Result<Process, Failure> {
         let mut command = Command::new(program);
-        command.args(["--broker", broker.name(), "worker", &self.address, &self.store]);
+        command.args(["--broker", &broker.name(), "worker", &self.address, &self.store]);
         command.arg(&self.folder).arg(self.work_ms.to_string());
         let mut child = command.stdin(Stdio::piped()).spawn()?;
         let lifeline = child.stdin.take();
@@ -99,17 +75,8 @@ fn end_with_the_parent() {
 /// Handles messages until SIGTERM, or until the parent process is gone.
 pub(crate) async fn serve<B: Broker>(worker: &Worker) -> Result<(), Failure> {
     end_with_the_parent();
-    let mut terminate = signal(SignalKind::terminate())?;
-    let shutdown = async {
-        terminate.recv().await;
-    };
-    let summary = B::work(&worker.address, &worker.patient_shop().await?, shutdown).await?;
-    for (operation, ttl) in summary.forgetful {
-        eprintln!(
-            "{operation} keeps its results for {ttl:?}, but a message may be delivered again after that"
-        );
-    }
-    Ok(())
+    let shutdown = idem::terminated();
+    B::work(&worker.address, &worker.patient_shop().await?, shutdown).await
 }
 
 /// Is a function of AWS Lambda, until the parent process is gone.
@@ -123,25 +90,15 @@ pub(crate) async fn function(worker: &Worker) -> Result<(), Failure> {
 
 /// A worker that does not outlive the process that started it.
 #[derive(Debug)]
-pub struct Process {
+pub(crate) struct Process {
     child: Child,
     _lifeline: Option<ChildStdin>,
 }
 
 impl Process {
-    /// Sends it a signal, such as `-STOP`.
-    ///
-    /// # Errors
-    ///
-    /// The signal could not be sent.
-    pub fn signal(&self, signal: &str) -> Result<(), Failure> {
-        let sent = Command::new("kill").args([signal, &self.child.id().to_string()]).status()?;
-        if sent.success() { Ok(()) } else { Err("the worker has ended".into()) }
-    }
-
     /// Sends SIGTERM, and returns whether the worker ended without an error.
     pub(crate) async fn end(mut self) -> Result<bool, Failure> {
-        self.signal("-TERM")?;
+        Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status()?;
         for _ in 0..3_000 {
             if let Some(status) = self.child.try_wait()? {
                 // SIGTERM ends a worker that has not installed its handler yet, and so has not begun.

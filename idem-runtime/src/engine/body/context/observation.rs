@@ -168,7 +168,7 @@ pub struct BackgroundWork {
 impl BackgroundWork {
     /// The work of this task.
     #[must_use]
-    pub fn of(task: JoinHandle<()>) -> Self {
+    pub fn of<T: Send + 'static>(task: JoinHandle<T>) -> Self {
         // A task that panicked or was shut down has ended, too.
         Self { task: task.abort_handle(), end: task.map(drop).boxed().shared() }
     }

@@ -2,12 +2,13 @@
 
 use aws_lambda_events::event::dynamodb::Event as DynamoDbEvent;
 use aws_lambda_events::event::kinesis::KinesisEvent;
-use idem::lambda::batch::{self, Batch};
+use idem::lambda::batch::Batch;
 use idem::message::{Disposition, Reason};
 use serde_json::{Value, json};
 
-use super::{Failure, failures};
-use crate::message_support::logged;
+use super::failures;
+use crate::events::Events;
+use crate::message_support::Failure;
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_reports_sequence_numbers_and_keeps_the_order_of_each_partition_key() {
@@ -26,30 +27,11 @@ async fn a_stream_reports_sequence_numbers_and_keeps_the_order_of_each_partition
     // "fail" and "ok" in base64.
     let records = [record("1", "a", "b2s="), record("2", "b", "ZmFpbA=="), record("3", "b", "b2s=")];
     let event: KinesisEvent = serde_json::from_value(json!({ "Records": records })).unwrap();
-    let response = batch::process(event.records, |record| async move {
+    let batch = Batch::new();
+    let response = batch.process(event.records, |record| async move {
         if record.kinesis.data.0 == b"fail" { Err(Failure::Transient) } else { Ok(()) }
     });
     assert_eq!(failures(&response.await), ["2", "3"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn changes_of_one_dynamodb_item_are_in_order() {
-    let record = |sequence: &str, id: &str, name: &str| {
-        json!({
-            "eventID": sequence, "eventName": name, "eventVersion": "1.0", "eventSource": "aws:dynamodb",
-            "awsRegion": "us-east-2",
-            "dynamodb": {
-                "Keys": { "Id": { "N": id } }, "SequenceNumber": sequence, "SizeBytes": 26,
-                "StreamViewType": "KEYS_ONLY", "ApproximateCreationDateTime": 1_545_084_650
-            }
-        })
-    };
-    let records = [record("1", "101", "REMOVE"), record("2", "102", "INSERT"), record("3", "101", "INSERT")];
-    let event: DynamoDbEvent = serde_json::from_value(json!({ "Records": records })).unwrap();
-    let response = batch::process(event.records, |record| async move {
-        if record.event_name == "REMOVE" { Err(Failure::Transient) } else { Ok(()) }
-    });
-    assert_eq!(failures(&response.await), ["1", "3"]);
 }
 
 /// Fifty changes of one item of a table with a partition and a sort key.
@@ -72,7 +54,8 @@ fn changes_of_one_item() -> Vec<aws_lambda_events::event::dynamodb::EventRecord>
 
 #[tokio::test(start_paused = true)]
 async fn changes_of_an_item_with_a_sort_key_are_in_order() {
-    let response = batch::process(changes_of_one_item(), |record| async move {
+    let batch = Batch::new();
+    let response = batch.process(changes_of_one_item(), |record| async move {
         if record.event_id == "0" { Err(Failure::Transient) } else { Ok(()) }
     });
     assert_eq!(failures(&response.await).len(), 50);
@@ -80,9 +63,9 @@ async fn changes_of_an_item_with_a_sort_key_are_in_order() {
 
 #[tokio::test(start_paused = true)]
 async fn a_rejected_record_that_stops_its_shard_is_an_error_event() {
-    let log = logged();
+    let (events, _guard) = Events::start();
     let batch = Batch::new().dispose(|_: &Failure, _, _| Disposition::reject(Reason::Terminal));
     let response = batch.process(changes_of_one_item(), |_| async { Err::<(), _>(Failure::Final) });
     assert_eq!(failures(&response.await).len(), 50);
-    assert_eq!(log.events("record_stops_shard").len(), 1, "{}", log.text());
+    assert_eq!(events.only("record_stops_shard")[0], "ERROR");
 }

@@ -3,14 +3,16 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::future::pending;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use idem::message::{DeadLetter, Delivery};
+use futures_util::stream;
+use idem::message::{Consumer, DeadLetter, Delivery, Summary};
 use idem::protocol::State;
 use idem::{Error, KeyBuilder, MemoryStore, Operation, RecordKey, ResultRules, Scope, Store};
+use idem_testing::FaultStore;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
@@ -74,22 +76,18 @@ pub struct Message {
 
 impl Broker {
     pub fn new(store: &MemoryStore) -> Self {
-        let (begin, store) = (Instant::now(), store.clone());
-        let (told, failing, recorded) = (Rc::default(), Rc::default(), Rc::default());
-        let (deliveries, acknowledged, queue) = (Rc::default(), Rc::default(), Rc::default());
-        let (letter, holds, in_place) = (Rc::default(), Rc::default(), Rc::default());
         Self {
-            begin,
-            told,
-            failing,
-            recorded,
-            deliveries,
-            acknowledged,
-            letter,
-            holds,
-            in_place,
-            queue,
-            store,
+            begin: Instant::now(),
+            store: store.clone(),
+            told: Rc::default(),
+            failing: Rc::default(),
+            recorded: Rc::default(),
+            deliveries: Rc::default(),
+            acknowledged: Rc::default(),
+            letter: Rc::default(),
+            holds: Rc::default(),
+            in_place: Rc::default(),
+            queue: Rc::default(),
         }
     }
 
@@ -100,8 +98,8 @@ impl Broker {
         Message { order, what, group: words.next(), broker: self.clone() }
     }
 
-    pub fn messages(&self, texts: &[&str]) -> Vec<Message> {
-        texts.iter().map(|text| self.message(text)).collect()
+    pub fn messages(&self, texts: &[&str]) -> Vec<Result<Message, Infallible>> {
+        texts.iter().map(|text| Ok(self.message(text))).collect()
     }
 
     /// Has these delivered by [`due`](Self::due), and again what it is told to retry.
@@ -117,7 +115,10 @@ impl Broker {
     }
 
     /// A stream that never ends of its own.
-    pub fn endless(&self, texts: &[&str]) -> impl futures_util::Stream<Item = Message> + use<> {
+    pub fn endless(
+        &self,
+        texts: &[&str],
+    ) -> impl futures_util::Stream<Item = Result<Message, Infallible>> + use<> {
         let (sender, mut receiver) = mpsc::unbounded_channel();
         for message in self.messages(texts) {
             let _ = sender.send(message);
@@ -232,9 +233,10 @@ impl Delivery for Message {
 /// Rules with a `terminal` function.
 pub type Rules = ResultRules<String, Failure>;
 
-/// Ships orders, and puts down which it began and how many were in work at once.
+/// Ships the orders of a broker, and puts down which it began and how many were in work at once.
 pub struct Shop<S = MemoryStore> {
     pub store: S,
+    pub broker: Broker,
     pub operation: Operation<Rules>,
     ran: RefCell<Vec<String>>,
     now: Cell<usize>,
@@ -243,24 +245,54 @@ pub struct Shop<S = MemoryStore> {
 
 impl Shop {
     pub fn new() -> Self {
-        Self::on(MemoryStore::new())
+        Self::of(Operation::new(SCOPE))
+    }
+
+    pub fn of(operation: Operation) -> Self {
+        let store = MemoryStore::new();
+        Self::on(store.clone(), &store, operation)
+    }
+}
+
+impl Shop<FaultStore<MemoryStore>> {
+    /// On a store whose faults the test chooses.
+    pub fn faulty() -> Self {
+        let memory = MemoryStore::new();
+        Self::on(FaultStore::new(memory.clone()), &memory, Operation::new(SCOPE))
     }
 }
 
 impl<S: Store> Shop<S> {
-    pub fn on(store: S) -> Self {
-        Self::of(store, Operation::new(SCOPE))
+    /// On a store whose records are in this memory.
+    pub fn on(store: S, memory: &MemoryStore, operation: Operation) -> Self {
+        let operation = operation.lease(LEASE).terminal(is_final as fn(&Failure) -> bool);
+        let (broker, ran) = (Broker::new(memory), RefCell::default());
+        Self { store, broker, operation, ran, now: Cell::new(0), most: Cell::new(0) }
     }
 
-    pub fn of(store: S, operation: Operation) -> Self {
-        let operation = operation.lease(LEASE).terminal(is_final as fn(&Failure) -> bool);
-        Self { store, operation, ran: RefCell::default(), now: Cell::new(0), most: Cell::new(0) }
+    /// Ships these messages.
+    pub async fn consume(&self, consumer: Consumer<Failure>, texts: &[&str]) -> Summary {
+        consumer.run(stream::iter(self.broker.messages(texts)), |m| self.ship(m)).await
+    }
+
+    /// Ships these messages until so many seconds are over, and waits for more.
+    pub async fn consume_until(&self, end: u64, consumer: Consumer<Failure>, texts: &[&str]) -> Summary {
+        let shutdown = sleep(Duration::from_secs(end));
+        consumer.run_until(shutdown, self.broker.endless(texts), |m| self.ship(m)).await
     }
 
     /// A body of a second, or of so many as `what` says, that ends as it says: `ok`, `final`, `panic`,
     /// `transient`, or `twice` for what goes well at the second attempt.
     pub fn ship(&self, message: &Message) -> impl Future<Output = Result<String, Failure>> + use<'_, S> {
-        let (order, what) = (message.order.clone(), message.what.clone());
+        self.ship_order(message.order.clone(), message.what.clone())
+    }
+
+    /// The same, for an order without a message.
+    pub fn ship_order(
+        &self,
+        order: String,
+        what: String,
+    ) -> impl Future<Output = Result<String, Failure>> + use<'_, S> {
         let key = order.clone();
         let body = async move || {
             self.ran.borrow_mut().push(order.clone());
@@ -301,48 +333,5 @@ impl<'s> AtWork<'s> {
 impl Drop for AtWork<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
-    }
-}
-
-/// What this thread logs, from now on.
-pub fn logged() -> Log {
-    let log = Arc::new(Mutex::new(Vec::new()));
-    let writer = Lines(log.clone());
-    let subscriber = tracing_subscriber::fmt()
-        .with_ansi(false)
-        .with_max_level(tracing_subscriber::filter::LevelFilter::DEBUG)
-        .with_writer(move || writer.clone())
-        .finish();
-    Log { log, _guard: tracing::subscriber::set_default(subscriber) }
-}
-
-/// See [`logged`].
-pub struct Log {
-    log: Arc<Mutex<Vec<u8>>>,
-    _guard: tracing::subscriber::DefaultGuard,
-}
-
-impl Log {
-    pub fn text(&self) -> String {
-        String::from_utf8(self.log.lock().unwrap().clone()).unwrap()
-    }
-
-    /// The lines that have this event.
-    pub fn events(&self, event: &str) -> Vec<String> {
-        let event = format!("event=\"{event}\"");
-        self.text().lines().filter(|line| line.contains(&event)).map(str::to_owned).collect()
-    }
-}
-
-#[derive(Clone)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl std::io::Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use apalis::prelude::{AbortError, BoxDynError, Task, TaskSink as _, WorkerBuilder, WorkerBuilderExt as _};
 use apalis_redis::{Config, RedisStorage};
-use idem::message::Summary;
+use idem::message::StoredLetter;
 use idem::tower::Error;
 use idem_test_servers::Redis;
 use redis::AsyncCommands as _;
@@ -72,11 +72,7 @@ impl Broker for OnApalis {
         self.server.url()
     }
 
-    async fn work(
-        address: &str,
-        shop: &Shop,
-        shutdown: impl Future<Output = ()>,
-    ) -> Result<Summary, Failure> {
+    async fn work(address: &str, shop: &Shop, shutdown: impl Future<Output = ()>) -> Result<(), Failure> {
         let ship = shop.service();
         let shop = shop.clone();
         let service = service_fn(move |job: Task<String>| {
@@ -98,7 +94,7 @@ impl Broker for OnApalis {
             let _ = end.send(());
         };
         tokio::join!(work, stop).0?;
-        Ok(Summary::default())
+        Ok(())
     }
 
     async fn send(&self, bodies: Vec<Vec<u8>>) -> Result<(), Failure> {
@@ -123,14 +119,16 @@ impl Broker for OnApalis {
         Ok(waiting)
     }
 
-    async fn dead_letters(&self) -> Result<Vec<Vec<u8>>, Failure> {
+    async fn dead_letters(&self) -> Result<Vec<StoredLetter>, Failure> {
         let mut storage = self.storage.clone();
         let config = storage.get_config().clone();
         let redis = storage.get_connection();
         let mut letters = Vec::new();
         for job in redis.smembers::<_, Vec<String>>(config.dead_jobs_set()).await? {
             let body: Vec<u8> = redis.hget(config.job_data_hash(), job).await?;
-            letters.push(serde_json::from_slice::<String>(&body)?.into_bytes());
+            let order = Order::parse(serde_json::from_slice::<String>(&body)?.as_bytes());
+            let is_healthy = order.is_ok_and(|order| order.pieces > 0);
+            letters.push(StoredLetter::read("", |_| (!is_healthy).then(|| "terminal".to_owned())));
         }
         Ok(letters)
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use idem::message::{Consumer, Summary};
+use idem::message::{Consumer, StoredLetter};
 use idem_kafka::{Received, Source};
 use idem_test_servers::Kafka;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
@@ -55,6 +55,11 @@ fn producer(servers: &str) -> Result<FutureProducer, Failure> {
     Ok(config.set("message.timeout.ms", "30000").create()?)
 }
 
+fn source(servers: &str) -> Result<Source, Failure> {
+    let source = Source::new(group(servers), [ORDERS], DEAD_LETTERS).retry_topic(RETRIES);
+    Ok(source.producer(producer(servers)?))
+}
+
 async fn create_topics(servers: &str) -> Result<(), Failure> {
     let admin: AdminClient<DefaultClientContext> = group(servers).create()?;
     let retention = RETENTION.as_millis().to_string();
@@ -69,26 +74,6 @@ async fn create_topics(servers: &str) -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-impl OnKafka {
-    /// How many messages of these topics the group has not committed.
-    async fn not_committed(&self, topics: &'static [&str]) -> Result<u64, Failure> {
-        let looking = self.looking.clone();
-        let count = move || {
-            let mut list = TopicPartitionList::new();
-            topics.iter().for_each(|name| list.add_partition_range(name, 0, PARTITIONS - 1));
-            let mut waiting = 0;
-            for element in looking.committed_offsets(list, PATIENCE)?.elements() {
-                let (first, end) =
-                    looking.fetch_watermarks(element.topic(), element.partition(), PATIENCE)?;
-                let next = if let Offset::Offset(next) = element.offset() { next } else { first };
-                waiting += u64::try_from(end - next)?;
-            }
-            Ok(waiting)
-        };
-        tokio::task::spawn_blocking(count).await?
-    }
 }
 
 impl Broker for OnKafka {
@@ -123,19 +108,14 @@ impl Broker for OnKafka {
         self.server.servers()
     }
 
-    async fn work(
-        address: &str,
-        shop: &Shop,
-        shutdown: impl Future<Output = ()>,
-    ) -> Result<Summary, Failure> {
-        let source = Source::new(group(address), [ORDERS], DEAD_LETTERS).retry_topic(RETRIES);
+    async fn work(address: &str, shop: &Shop, shutdown: impl Future<Output = ()>) -> Result<(), Failure> {
         let consumer = Consumer::new()
             .concurrency(CONCURRENCY)
             .redelivery_horizon(RETENTION)
             .dispose(ShipError::disposition);
-        let source = source.producer(producer(address)?);
         let handler = |message: &Received| shop.handle(Order::parse(message.payload().unwrap_or_default()));
-        Ok(source.run_until(shutdown, consumer, handler).await?)
+        source(address)?.run_until(shutdown, consumer, handler).await?;
+        Ok(())
     }
 
     async fn send(&self, bodies: Vec<Vec<u8>>) -> Result<(), Failure> {
@@ -149,26 +129,24 @@ impl Broker for OnKafka {
     }
 
     async fn waiting(&self) -> Result<u64, Failure> {
-        self.not_committed(&[ORDERS, RETRIES]).await
+        let looking = self.looking.clone();
+        // The messages that the group has not committed.
+        let count = move || {
+            let mut list = TopicPartitionList::new();
+            [ORDERS, RETRIES].iter().for_each(|name| list.add_partition_range(name, 0, PARTITIONS - 1));
+            let mut waiting = 0;
+            for element in looking.committed_offsets(list, PATIENCE)?.elements() {
+                let (first, end) =
+                    looking.fetch_watermarks(element.topic(), element.partition(), PATIENCE)?;
+                let next = if let Offset::Offset(next) = element.offset() { next } else { first };
+                waiting += u64::try_from(end - next)?;
+            }
+            Ok(waiting)
+        };
+        tokio::task::spawn_blocking(count).await?
     }
 
-    async fn dead_letters(&self) -> Result<Vec<Vec<u8>>, Failure> {
-        let count = usize::try_from(self.not_committed(&[DEAD_LETTERS]).await?)?;
-        let mut config = group(&self.server.servers());
-        let reader: BaseConsumer = config.set("group.id", "who-looks").create()?;
-        let read = move || {
-            let mut list = TopicPartitionList::new();
-            for partition in 0..PARTITIONS {
-                list.add_partition_offset(DEAD_LETTERS, partition, Offset::Beginning)?;
-            }
-            reader.assign(&list)?;
-            let mut letters = Vec::new();
-            while letters.len() < count {
-                let letter = reader.poll(PATIENCE).ok_or("a dead letter is not given")??;
-                letters.push(letter.payload().unwrap_or_default().to_vec());
-            }
-            Ok(letters)
-        };
-        tokio::task::spawn_blocking(read).await?
+    async fn dead_letters(&self) -> Result<Vec<StoredLetter>, Failure> {
+        Ok(source(&self.server.servers())?.dead_letters().await?)
     }
 }

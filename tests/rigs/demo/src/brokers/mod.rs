@@ -2,21 +2,19 @@
 
 mod apalis;
 mod kafka;
-pub mod lambda;
-pub mod mapping;
+mod lambda;
 mod nats;
 mod rabbitmq;
 mod sqs;
 
 use clap::ValueEnum;
-use idem::message::Summary;
+use idem::message::StoredLetter;
 
 pub use apalis::OnApalis;
 pub use kafka::OnKafka;
-pub use lambda::OnLambda;
 pub use nats::OnNats;
 pub use rabbitmq::OnRabbitMq;
-pub use sqs::{OnSqs, client};
+pub use sqs::{OnLambda, OnSqs};
 
 use crate::{Failure, Shop};
 
@@ -40,15 +38,8 @@ pub enum Kind {
 impl Kind {
     /// The name.
     #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Nats => "nats",
-            Self::Rabbitmq => "rabbitmq",
-            Self::Kafka => "kafka",
-            Self::Sqs => "sqs",
-            Self::Lambda => "lambda",
-            Self::Apalis => "apalis",
-        }
+    pub fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 }
 
@@ -99,7 +90,7 @@ pub trait Broker: Sized {
         address: &str,
         shop: &Shop,
         shutdown: impl Future<Output = ()>,
-    ) -> impl Future<Output = Result<Summary, Failure>>;
+    ) -> impl Future<Output = Result<(), Failure>>;
 
     /// Sends each body as a message of its own. The broker must not drop equal bodies as duplicates.
     fn send(&self, bodies: Vec<Vec<u8>>) -> impl Future<Output = Result<(), Failure>>;
@@ -107,6 +98,6 @@ pub trait Broker: Sized {
     /// How many messages are not settled, including those that a worker holds.
     fn waiting(&self) -> impl Future<Output = Result<u64, Failure>>;
 
-    /// The bodies of the dead letters. Called once, at the end.
-    fn dead_letters(&self) -> impl Future<Output = Result<Vec<Vec<u8>>, Failure>>;
+    /// The dead letters. Those of messages that can never be handled have the reason `terminal`.
+    fn dead_letters(&self) -> impl Future<Output = Result<Vec<StoredLetter>, Failure>>;
 }

@@ -6,7 +6,7 @@ use async_nats::jetstream::consumer::{PullConsumer, pull};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{self, RetentionPolicy};
 use async_nats::jetstream::{self, Context};
-use idem::message::{Consumer, Summary};
+use idem::message::{Consumer, StoredLetter};
 use idem_nats::{Received, Source};
 use idem_test_servers::Nats;
 
@@ -46,6 +46,11 @@ async fn open(url: &str) -> Result<(Context, PullConsumer), Failure> {
     Ok((jetstream, consumer))
 }
 
+async fn source(url: &str) -> Result<Source, Failure> {
+    let (jetstream, consumer) = open(url).await?;
+    Ok(Source::new(jetstream, consumer, DEAD_LETTERS))
+}
+
 impl Broker for OnNats {
     const KIND: Kind = Kind::Nats;
 
@@ -73,16 +78,12 @@ impl Broker for OnNats {
         self.server.url()
     }
 
-    async fn work(
-        address: &str,
-        shop: &Shop,
-        shutdown: impl Future<Output = ()>,
-    ) -> Result<Summary, Failure> {
-        let (jetstream, consumer) = open(address).await?;
-        let source = Source::new(jetstream, consumer, DEAD_LETTERS);
+    async fn work(address: &str, shop: &Shop, shutdown: impl Future<Output = ()>) -> Result<(), Failure> {
+        let source = source(address).await?;
         let consumer = Consumer::new().concurrency(CONCURRENCY).dispose(ShipError::disposition);
         let handler = |message: &Received| shop.handle(Order::parse(&message.payload));
-        Ok(source.run_until(shutdown, consumer, handler).await?)
+        source.run_until(shutdown, consumer, handler).await?;
+        Ok(())
     }
 
     async fn send(&self, bodies: Vec<Vec<u8>>) -> Result<(), Failure> {
@@ -99,12 +100,7 @@ impl Broker for OnNats {
         Ok(self.jetstream.get_stream(ORDERS).await?.info().await?.state.messages)
     }
 
-    async fn dead_letters(&self) -> Result<Vec<Vec<u8>>, Failure> {
-        let mut stream = self.jetstream.get_stream(DEAD_LETTERS).await?;
-        let mut letters = Vec::new();
-        for number in 1..=stream.info().await?.state.messages {
-            letters.push(stream.get_raw_message(number).await?.payload.to_vec());
-        }
-        Ok(letters)
+    async fn dead_letters(&self) -> Result<Vec<StoredLetter>, Failure> {
+        Ok(source(&self.server.url()).await?.dead_letters().await?)
     }
 }

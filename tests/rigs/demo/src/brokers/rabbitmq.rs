@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use idem::message::{Consumer, Summary};
+use idem::message::{Consumer, StoredLetter};
 use idem_rabbitmq::{Received, Source};
 use idem_test_servers::RabbitMq;
-use lapin::options::{BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions};
+use lapin::options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 
@@ -75,14 +75,11 @@ impl Broker for OnRabbitMq {
         let server = RabbitMq::start();
         let (connection, channel) = connect(&server).await?;
         declare(&channel, setup).await?;
-        if setup.survives {
-            server.remember_queues();
-        }
         Ok(Self { server, channel, connection })
     }
 
     fn kill(&mut self) {
-        // The delay queues that were declared a moment ago, too: see `Limits of RabbitMQ`.
+        // See `Limits of RabbitMQ`.
         self.server.remember_queues();
         self.server.server().kill();
     }
@@ -103,18 +100,15 @@ impl Broker for OnRabbitMq {
         self.server.url()
     }
 
-    async fn work(
-        address: &str,
-        shop: &Shop,
-        shutdown: impl Future<Output = ()>,
-    ) -> Result<Summary, Failure> {
+    async fn work(address: &str, shop: &Shop, shutdown: impl Future<Output = ()>) -> Result<(), Failure> {
         let consumer = Consumer::new()
             .concurrency(CONCURRENCY)
             .redelivery_horizon(MESSAGE_TTL)
             .dispose(ShipError::disposition);
         let source = Source::new(address, ORDERS, DEAD_LETTERS);
         let handler = |message: &Received| shop.handle(Order::parse(&message.data));
-        Ok(source.run_until(shutdown, consumer, handler).await?)
+        source.run_until(shutdown, consumer, handler).await?;
+        Ok(())
     }
 
     async fn send(&self, bodies: Vec<Vec<u8>>) -> Result<(), Failure> {
@@ -139,11 +133,7 @@ impl Broker for OnRabbitMq {
         }
     }
 
-    async fn dead_letters(&self) -> Result<Vec<Vec<u8>>, Failure> {
-        let (taken, mut letters) = (BasicGetOptions { no_ack: true }, Vec::new());
-        while let Some(letter) = self.channel.basic_get(DEAD_LETTERS.into(), taken).await? {
-            letters.push(letter.delivery.data);
-        }
-        Ok(letters)
+    async fn dead_letters(&self) -> Result<Vec<StoredLetter>, Failure> {
+        Ok(Source::new(self.address(), ORDERS, DEAD_LETTERS).dead_letters().await?)
     }
 }

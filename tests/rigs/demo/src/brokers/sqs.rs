@@ -3,45 +3,43 @@
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_sqs::types::{QueueAttributeName, SendMessageBatchRequestEntry};
-use idem::message::{Consumer, Summary};
+use idem::message::{Consumer, StoredLetter};
 use idem_sqs::{Received, Source};
 use idem_test_servers::Aws;
 
+use super::lambda;
 use crate::{Broker, CONCURRENCY, Failure, Kind, Order, Setup, ShipError, Shop};
 
 /// How long SQS waits for a silent worker before it delivers its message to another one, in seconds.
 const VISIBILITY: &str = "3";
 
-/// A minute, in seconds.
-const MINUTE: i32 = 60;
-
 const ORDERS: &str = "orders";
 const DEAD_LETTERS: &str = "orders-dead";
 
 /// An emulator of SQS that the demo starts.
+pub type OnSqs = Emulator<false>;
+
+/// The same, whose messages the workers give to a function as AWS Lambda does.
+pub type OnLambda = Emulator<true>;
+
+/// An emulator of SQS, with or without functions of Lambda.
 #[derive(Debug)]
-pub struct OnSqs {
+pub struct Emulator<const LAMBDA: bool> {
     server: Aws,
     client: Client,
     orders: String,
     dead_letters: String,
 }
 
-/// A client of the emulator at this URL.
-#[must_use]
-pub fn client(endpoint: &str) -> Client {
+/// The client, and the queues' URLs. Creates the queues where they are missing.
+pub(super) async fn open(endpoint: &str) -> Result<(Client, String, String), Failure> {
     let config = aws_sdk_sqs::Config::builder()
         .behavior_version(BehaviorVersion::latest())
         .endpoint_url(endpoint)
         .region(Region::new("us-east-1"))
         .credentials_provider(Credentials::new("test", "test", None, None, "demo"))
         .http_client(aws_smithy_http_client::Builder::new().build_http());
-    Client::from_conf(config.build())
-}
-
-/// The client, and the queues' URLs. Creates the queues where they are missing.
-pub(super) async fn open(endpoint: &str) -> Result<(Client, String, String), Failure> {
-    let client = client(endpoint);
+    let client = Client::from_conf(config.build());
     let make = async |name: &str| {
         let create = client.create_queue().queue_name(name);
         let queue = create.attributes(QueueAttributeName::VisibilityTimeout, VISIBILITY).send().await?;
@@ -51,22 +49,10 @@ pub(super) async fn open(endpoint: &str) -> Result<(Client, String, String), Fai
     Ok((client, orders, dead_letters))
 }
 
-impl OnSqs {
-    async fn count(&self, queue: &str) -> Result<u64, Failure> {
-        let names = [
-            QueueAttributeName::ApproximateNumberOfMessages,
-            QueueAttributeName::ApproximateNumberOfMessagesNotVisible,
-        ];
-        let request = self.client.get_queue_attributes().queue_url(queue);
-        let response = request.set_attribute_names(Some(names.to_vec())).send().await?;
-        let attributes = response.attributes.unwrap_or_default();
-        let counts = names.iter().filter_map(|name| attributes.get(name)?.parse::<u64>().ok());
-        Ok(counts.sum())
-    }
-}
+impl<const LAMBDA: bool> Broker for Emulator<LAMBDA> {
+    const KIND: Kind = if LAMBDA { Kind::Lambda } else { Kind::Sqs };
 
-impl Broker for OnSqs {
-    const KIND: Kind = Kind::Sqs;
+    const STORE: &'static str = if LAMBDA { "dynamodb" } else { "redis" };
 
     fn installed() -> Result<(), String> {
         Aws::installed()
@@ -91,17 +77,17 @@ impl Broker for OnSqs {
         self.server.url()
     }
 
-    async fn work(
-        address: &str,
-        shop: &Shop,
-        shutdown: impl Future<Output = ()>,
-    ) -> Result<Summary, Failure> {
+    async fn work(address: &str, shop: &Shop, shutdown: impl Future<Output = ()>) -> Result<(), Failure> {
+        if LAMBDA {
+            return lambda::work(address, shop, shutdown).await;
+        }
         let (client, orders, dead_letters) = open(address).await?;
         let consumer = Consumer::new().concurrency(CONCURRENCY).dispose(ShipError::disposition);
         let source = Source::new(client, orders, dead_letters);
         let handler =
             |message: &Received| shop.handle(Order::parse(message.body().unwrap_or_default().as_bytes()));
-        Ok(source.run_until(shutdown, consumer, handler).await?)
+        source.run_until(shutdown, consumer, handler).await?;
+        Ok(())
     }
 
     async fn send(&self, bodies: Vec<Vec<u8>>) -> Result<(), Failure> {
@@ -117,24 +103,18 @@ impl Broker for OnSqs {
     }
 
     async fn waiting(&self) -> Result<u64, Failure> {
-        self.count(&self.orders).await
+        let names = [
+            QueueAttributeName::ApproximateNumberOfMessages,
+            QueueAttributeName::ApproximateNumberOfMessagesNotVisible,
+        ];
+        let request = self.client.get_queue_attributes().queue_url(&self.orders);
+        let response = request.set_attribute_names(Some(names.to_vec())).send().await?;
+        let attributes = response.attributes.unwrap_or_default();
+        Ok(names.iter().filter_map(|name| attributes.get(name)?.parse::<u64>().ok()).sum())
     }
 
-    async fn dead_letters(&self) -> Result<Vec<Vec<u8>>, Failure> {
-        let mut letters = Vec::new();
-        loop {
-            let request =
-                self.client.receive_message().queue_url(&self.dead_letters).max_number_of_messages(10);
-            // Hides the messages, so that none is counted twice.
-            let response = request.visibility_timeout(MINUTE).send().await?;
-            match response.messages {
-                Some(messages) if !messages.is_empty() => {
-                    letters.extend(
-                        messages.into_iter().map(|letter| letter.body.unwrap_or_default().into_bytes()),
-                    );
-                }
-                _ => return Ok(letters),
-            }
-        }
+    async fn dead_letters(&self) -> Result<Vec<StoredLetter>, Failure> {
+        let Self { client, orders, dead_letters, .. } = self;
+        Ok(Source::new(client.clone(), orders, dead_letters).dead_letters().await?)
     }
 }

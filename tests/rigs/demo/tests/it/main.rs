@@ -1,8 +1,6 @@
 //! The rig on real brokers and stores, and its parts.
 
-mod fifo;
 mod function;
-mod killed;
 mod runs;
 
 /// The program.

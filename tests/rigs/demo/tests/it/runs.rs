@@ -66,12 +66,6 @@ fn killed_workers_of_apalis_ship_every_order_with_one_answer() {
 }
 
 #[test]
-fn effects_in_the_transaction_of_their_result_are_there_once_whatever_is_killed() {
-    let line = run("--broker nats --messages 300 --kill-every 300 --work 20 --store postgres");
-    assert_eq!((number(&line, "effects"), number(&line, "violations")), (300, 0), "{line}");
-}
-
-#[test]
 fn an_outage_of_the_store_in_the_middle_loses_no_order_and_sets_no_healthy_one_aside() {
     let outages = [
         "--broker nats --messages 600 --kill-every 500 --store redis",
