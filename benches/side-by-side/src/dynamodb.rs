@@ -9,16 +9,15 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use idem::DynamoDbStore;
 use idem_test_servers::Aws;
-use idem_test_servers::meter::Meter;
 
 use crate::arm::{Anything, Arm, Contest, RECEIPT, call, none, ours, wrong};
 
 const TABLE: &str = "side-by-side";
 
-fn client(port: u16) -> Client {
+fn client(url: &str) -> Client {
     let config = aws_sdk_dynamodb::Config::builder()
         .behavior_version(BehaviorVersion::latest())
-        .endpoint_url(format!("http://127.0.0.1:{port}"))
+        .endpoint_url(url)
         .region(Region::new("us-east-1"))
         .credentials_provider(Credentials::new("test", "test", None, None, "benches"))
         .http_client(aws_smithy_http_client::Builder::new().build_http());
@@ -81,30 +80,23 @@ async fn look(client: Client, key: String) -> Anything<()> {
     if result.is_some_and(|result| result.as_ref() == RECEIPT.as_bytes()) { Ok(()) } else { Err(wrong()) }
 }
 
-async fn arms(port: u16) -> Anything<Vec<Arm>> {
+async fn arms(url: String) -> Anything<Vec<Arm>> {
     // Everything runs on one machine with one clock.
-    let store = DynamoDbStore::builder(client(port), TABLE).clock_skew(Duration::ZERO).build();
+    let store = DynamoDbStore::builder(client(&url), TABLE).clock_skew(Duration::ZERO).build();
     store.create_table().await?;
-    let mut arms = vec![hand(client(port))];
+    let mut arms = vec![hand(client(&url))];
     arms.extend(ours(&store));
+    arms.push(none());
     Ok(arms)
 }
 
-pub(crate) async fn contest() -> Anything<Contest> {
-    let mut aws = Aws::start();
-    let port = aws.server().port();
-    let mut all = arms(port).await?;
-    all.push(none());
-    let mut metered = Vec::new();
-    for index in 0..all.len() - 1 {
-        let meter = Meter::before(port).await?;
-        metered.push((arms(meter.port).await?.swap_remove(index), meter));
+pub(crate) fn contest() -> Contest {
+    let mut emulator = Aws::start();
+    Contest {
+        store: "DynamoDB (emulator)",
+        connect: Box::new(|url| Box::pin(arms(url))),
+        url: emulator.url(),
+        port: Some(emulator.server().port()),
+        _kept: Box::new(emulator),
     }
-    let id = aws.server().id().ok_or("the emulator ended")?;
-    Ok(Contest {
-        store: "DynamoDB (emulator)".to_owned(),
-        arms: all,
-        metered,
-        server: Some((id, Box::new(aws))),
-    })
 }

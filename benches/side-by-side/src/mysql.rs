@@ -2,7 +2,6 @@
 
 use idem::MySqlStore;
 use idem_test_servers::MariaDb;
-use idem_test_servers::meter::Meter;
 use sqlx::mysql::MySqlPoolOptions;
 use sqlx::{MySqlPool, Row as _};
 
@@ -51,23 +50,21 @@ async fn look(pool: MySqlPool, key: String) -> Anything<()> {
     if state == "completed" && result == RECEIPT.as_bytes() { Ok(()) } else { Err(wrong()) }
 }
 
-async fn arms(url: &str) -> Anything<Vec<Arm>> {
-    let mut arms = vec![hand(url).await?];
-    arms.extend(ours(&MySqlStore::connect(url).await?));
+async fn arms(url: String) -> Anything<Vec<Arm>> {
+    let mut arms = vec![hand(&url).await?];
+    arms.extend(ours(&MySqlStore::connect(&url).await?));
+    arms.push(none());
     Ok(arms)
 }
 
-pub(crate) async fn contest() -> Anything<Contest> {
+pub(crate) fn contest() -> Contest {
     // The server waits for the disk.
-    let mut mariadb = MariaDb::with(&[]);
-    let mut all = arms(&mariadb.url()).await?;
-    all.push(none());
-    let (port, mut metered) = (mariadb.server().port(), Vec::new());
-    for index in 0..all.len() - 1 {
-        let meter = Meter::before(port).await?;
-        let url = mariadb.url().replace(&port.to_string(), &meter.port.to_string());
-        metered.push((arms(&url).await?.swap_remove(index), meter));
+    let server = MariaDb::with(&[]);
+    Contest {
+        store: "MariaDB",
+        connect: Box::new(|url| Box::pin(arms(url))),
+        url: server.url(),
+        port: Some(server.port()),
+        _kept: Box::new(server),
     }
-    let id = mariadb.server().id().ok_or("the server ended")?;
-    Ok(Contest { store: "MariaDB".to_owned(), arms: all, metered, server: Some((id, Box::new(mariadb))) })
 }

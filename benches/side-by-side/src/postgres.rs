@@ -2,7 +2,6 @@
 
 use idem::PostgresStore;
 use idem_test_servers::Postgres;
-use idem_test_servers::meter::Meter;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{PgPool, Row as _};
 
@@ -51,24 +50,21 @@ async fn look(pool: PgPool, key: String) -> Anything<()> {
     if state == "completed" && result == RECEIPT.as_bytes() { Ok(()) } else { Err(wrong()) }
 }
 
-async fn arms(url: &str) -> Anything<Vec<Arm>> {
-    let mut arms = vec![hand(url).await?];
-    let store = PostgresStore::connect(url).await?;
-    arms.extend(ours(&store));
+async fn arms(url: String) -> Anything<Vec<Arm>> {
+    let mut arms = vec![hand(&url).await?];
+    arms.extend(ours(&PostgresStore::connect(&url).await?));
+    arms.push(none());
     Ok(arms)
 }
 
-pub(crate) async fn contest() -> Anything<Contest> {
+pub(crate) fn contest() -> Contest {
     // With its own settings, the server waits for the disk.
-    let mut postgres = Postgres::with(&[]);
-    let mut all = arms(&postgres.url()).await?;
-    all.push(none());
-    let (port, mut metered) = (postgres.server().port(), Vec::new());
-    for index in 0..all.len() - 1 {
-        let meter = Meter::before(port).await?;
-        let url = postgres.url().replace(&port.to_string(), &meter.port.to_string());
-        metered.push((arms(&url).await?.swap_remove(index), meter));
+    let server = Postgres::with(&[]);
+    Contest {
+        store: "PostgreSQL",
+        connect: Box::new(|url| Box::pin(arms(url))),
+        url: server.url(),
+        port: Some(server.port()),
+        _kept: Box::new(server),
     }
-    let id = postgres.server().id().ok_or("the server ended")?;
-    Ok(Contest { store: "PostgreSQL".to_owned(), arms: all, metered, server: Some((id, Box::new(postgres))) })
 }
