@@ -1,58 +1,17 @@
-//! Tests of concurrent calls in transactions, and of calls without a transaction beside them.
+//! Calls without a transaction beside those in one, and a look at the record that comes too early.
 
 use std::time::{Duration, Instant};
 
-use idem::outbox::Outbox;
-use idem::{Operation, Outcome, PostgresStore, idempotent, observe};
-use idem_test_servers::{Postgres as Server, until};
-use sqlx::postgres::PgPoolOptions;
-use sqlx::{Executor as _, PgPool, Postgres, Transaction};
+use idem::{Error, Operation, Outcome, observe};
+use idem_test_servers::until;
+use sqlx::Executor as _;
 
-#[derive(Debug, thiserror::Error)]
-enum Failure {
-    #[error("the body fails")]
-    Body,
-    #[error(transparent)]
-    Sql(#[from] sqlx::Error),
-    #[error(transparent)]
-    Outbox(#[from] idem::outbox::OutboxError),
-    #[error(transparent)]
-    Idem(#[from] idem::Error),
-}
+use super::{Bank, Failure, Then, pay};
 
-struct Bank {
-    server: Server,
-    pool: PgPool,
-    store: PostgresStore,
-    outbox: Outbox,
-}
-
-impl Bank {
-    async fn open() -> Self {
-        let server = Server::start();
-        let pool = PgPoolOptions::new().max_connections(20).connect(&server.url()).await.unwrap();
-        let store = PostgresStore::from_pool(&pool).await.unwrap();
-        let outbox = Outbox::from_pool(&pool).await.unwrap();
-        pool.execute("CREATE TABLE effects (id text NOT NULL)").await.unwrap();
-        Self { server, pool, store, outbox }
-    }
-
-    fn count(&self, table: &str) -> usize {
-        self.server.sql(&format!("select count(*) from {table}")).parse().unwrap()
-    }
-
-    /// Makes a call with the same key as `pay`, without a transaction.
-    async fn pay_plainly(&self, order: &str, wait: Duration) -> Result<u32, Failure> {
-        let operation = Operation::new("bank.pay").wait(wait);
-        operation.run(&self.store, ("order", order), || async { Ok::<_, Failure>(8) }).await
-    }
-}
-
-#[idempotent(key = "order/{order}", scope = "bank.pay", store = bank.store, transaction = tx)]
-async fn pay(bank: &Bank, tx: &mut Transaction<'_, Postgres>, order: &str) -> Result<u32, Failure> {
-    sqlx::query("INSERT INTO effects VALUES ($1)").bind(order).execute(&mut **tx).await?;
-    bank.outbox.enqueue(tx, "payments", order).await?;
-    Ok(7)
+/// Makes a call with the same key as `pay`, without a transaction.
+async fn pay_plainly(bank: &Bank, order: &str, wait: Duration) -> Result<u32, Failure> {
+    let operation = Operation::new("bank.pay").wait(wait);
+    operation.run(&bank.store, ("order", order), || async { Ok::<_, Failure>(8) }).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -63,21 +22,23 @@ async fn a_call_without_a_transaction_meets_one_that_is_open_as_in_flight_at_onc
             // There is a released record, which the transaction replaces.
             let operation = Operation::new("bank.pay");
             let failed =
-                operation.run(&bank.store, ("order", order), || async { Err::<u32, _>(Failure::Body) });
+                operation.run(&bank.store, ("order", order), || async { Err::<u32, _>(Failure::Transient) });
             failed.await.unwrap_err();
         }
         let mut tx = bank.pool.begin().await.unwrap();
-        pay(&bank, &mut tx, order).await.unwrap();
+        pay(&bank.store, &mut tx, order, Then::Return).await.unwrap();
         // It does not wait for the transaction, and neither do other calls in the same batch.
         let (begin, another) = (Instant::now(), format!("other {order}"));
-        let (same, other) =
-            tokio::join!(bank.pay_plainly(order, Duration::ZERO), bank.pay_plainly(&another, Duration::ZERO));
-        assert!(matches!(same, Err(Failure::Idem(idem::Error::InFlight { .. }))), "{same:?}");
+        let (same, other) = tokio::join!(
+            pay_plainly(&bank, order, Duration::ZERO),
+            pay_plainly(&bank, &another, Duration::ZERO)
+        );
+        assert!(matches!(same, Err(Failure::Idem(Error::InFlight { .. }))), "{same:?}");
         assert_eq!(other.unwrap(), 8);
         // The machine may pause. A call that waited for the transaction would fail after 10 s.
         assert!(begin.elapsed() < Duration::from_secs(9), "{:?}", begin.elapsed());
         tx.commit().await.unwrap();
-        assert_eq!(bank.pay_plainly(order, Duration::ZERO).await.unwrap(), 7);
+        assert_eq!(pay_plainly(&bank, order, Duration::ZERO).await.unwrap(), 7);
     }
 }
 
@@ -86,8 +47,8 @@ async fn a_call_without_a_transaction_that_waits_gets_the_result_of_a_commit_or_
     let bank = Bank::open().await;
     for (order, commits, expected) in [("1", true, 7), ("2", false, 8)] {
         let mut tx = bank.pool.begin().await.unwrap();
-        pay(&bank, &mut tx, order).await.unwrap();
-        let waiting = observe(bank.pay_plainly(order, Duration::from_secs(20)));
+        pay(&bank.store, &mut tx, order, Then::Return).await.unwrap();
+        let waiting = observe(pay_plainly(&bank, order, Duration::from_secs(20)));
         let ending = async {
             // The last statement of a claim that found no record and did not get the key.
             let asks = "select count(*) from pg_stat_activity where query like '%r.key IS NOT NULL AS found%' \
@@ -114,12 +75,12 @@ async fn a_call_that_looked_before_the_one_before_it_committed_looks_again_when_
         bank.pool.execute(statement).await.unwrap();
     }
     let mut first = bank.pool.begin().await.unwrap();
-    pay(&bank, &mut first, "1").await.unwrap();
+    pay(&bank.store, &mut first, "1", Then::Return).await.unwrap();
     let mut gate = bank.pool.begin().await.unwrap();
     gate.execute("SELECT pg_advisory_xact_lock(42)").await.unwrap();
     let mut second = bank.pool.begin().await.unwrap();
     second.execute("SET LOCAL search_path = gated, pg_catalog, public").await.unwrap();
-    let again = observe(pay(&bank, &mut second, "1"));
+    let again = observe(pay(&bank.store, &mut second, "1", Then::Return));
     let opening = async {
         let waits = "select count(*) from pg_stat_activity where wait_event = 'advisory'";
         let ending = async {
@@ -136,5 +97,5 @@ async fn a_call_that_looked_before_the_one_before_it_committed_looks_again_when_
     assert_eq!(again.value.unwrap(), 7);
     assert!(matches!(again.outcome, Some(Outcome::Replayed { .. })), "{:?}", again.outcome);
     second.commit().await.unwrap();
-    assert_eq!((bank.count("effects"), bank.count("idem_outbox")), (1, 1));
+    assert_eq!(bank.effects(), 1);
 }
