@@ -60,7 +60,7 @@ fn a_released_key_that_its_own_owner_revives_is_found_out() {
     let granted = Granted { owner: 1, attempt: 1 };
     for (op, ret) in [
         (claim_by(1), Ret::Granted { attempt: 1, recovered: false }),
-        (Op::Release(granted, ReleaseCause::Failed), Ret::Released(ReleaseAnswer::Released)),
+        (Op::Release(granted, ReleaseCause::Failed), Ret::Other(Answer::Release(ReleaseAnswer::Released))),
         (claim_by(1), Ret::Granted { attempt: 2, recovered: false }),
     ] {
         let id = history.invoke(op);
@@ -76,7 +76,7 @@ fn a_lost_write_is_found_out() {
     let granted = Granted { owner: 1, attempt: 1 };
     for (op, ret) in [
         (claim_by(1), Ret::Granted { attempt: 1, recovered: false }),
-        (Op::Complete(granted, 7), Ret::Completed(CompleteAnswer::Done)),
+        (Op::Complete(granted, 7), Ret::Other(Answer::Complete(CompleteAnswer::Done))),
         (claim_by(2), Ret::Busy),
     ] {
         let id = history.invoke(op);
