@@ -1,8 +1,7 @@
 //! Stores and histories that are not linearizable, each of which must be found out.
 
-use idem::listing::{List, Page};
 use idem::protocol::{Answer, CompleteAnswer, OnCrash, Record, ReleaseAnswer, ReleaseCause, Request};
-use idem::{MemoryStore, RecordKey, Store, StoreError, Waiters};
+use idem::{MemoryStore, RecordKey, Store, StoreError};
 
 use super::{Granted, History, Op, Ret, violation};
 
@@ -29,18 +28,6 @@ impl Store for GetThenSet {
 
     async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
         self.0.purge(limit).await
-    }
-
-    async fn list(&self, request: &List) -> Result<Page, StoreError> {
-        self.0.list(request).await
-    }
-
-    fn max_result_bytes(&self) -> Option<usize> {
-        self.0.max_result_bytes()
-    }
-
-    fn waiters(&self) -> &Waiters {
-        self.0.waiters()
     }
 }
 

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use idem_runtime::listing::{Cursor, List, Listed, Page};
-use idem_runtime::{RecordKey, Store, StoreError, Waiters};
+use idem_runtime::{RecordKey, Store, StoreError};
 use tokio::time::Instant;
 
 use super::protocol::{self, Answer, Fence, Record, Request, Timestamp};
@@ -24,7 +24,6 @@ pub struct RulesStore {
 struct Inner {
     start: Instant,
     records: Mutex<Records>,
-    waiters: Waiters,
 }
 
 #[derive(Default)]
@@ -44,7 +43,7 @@ impl Records {
 
 impl RulesStore {
     pub fn new(rules: Rules) -> Self {
-        let inner = Inner { start: Instant::now(), records: Mutex::default(), waiters: Waiters::default() };
+        let inner = Inner { start: Instant::now(), records: Mutex::default() };
         Self { inner: Arc::new(inner), rules }
     }
 
@@ -120,13 +119,5 @@ impl Store for RulesStore {
             .filter_map(|key| Some(Listed::new(key.clone(), records.by_key.get(&key)?.clone())));
         page.records = found.filter(|listed| request.takes(listed.record.state)).collect();
         Ok(page)
-    }
-
-    fn max_result_bytes(&self) -> Option<usize> {
-        None
-    }
-
-    fn waiters(&self) -> &Waiters {
-        &self.inner.waiters
     }
 }
