@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt as _};
+use http::response::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::BodyExt as _;
 use tower_service::Service;
@@ -53,9 +54,10 @@ where
                 poll_fn(|cx| service.poll_ready(cx)).await?;
                 let request = Request::from_parts(head.clone(), K::body(body.clone(), None));
                 let (head, body) = service.call(request).await?.into_parts();
-                Ok::<_, S::Error>(Whole::from_parts(head, whole(&name, body).await))
+                let (body, trailers) = whole(&name, body).await;
+                Ok::<_, S::Error>((head, body, trailers))
             };
-            let (head, (body, trailers)) = twice.repeat(Some(&name), once).await?.into_parts();
+            let (head, body, trailers) = twice.repeat(Some(&name), once).await?;
             Ok(Response::from_parts(head, K::body(body, trailers)))
         }
         .boxed()
@@ -65,24 +67,24 @@ where
 /// The longest part of a body that a message shows.
 const SHOWN: usize = 200;
 
-/// A whole response: its body, and its trailers.
-type Whole = Response<(Bytes, Option<HeaderMap>)>;
+/// A whole response, with its trailers.
+type Whole = (Parts, Bytes, Option<HeaderMap>);
 
 /// A trailer or header.
 fn metadata<'w>(whole: &'w Whole, name: &str) -> Option<&'w [u8]> {
-    let trailer = whole.body().1.as_ref().and_then(|trailers| trailers.get(name));
-    trailer.or_else(|| whole.headers().get(name)).map(HeaderValue::as_bytes)
+    let trailer = whole.2.as_ref().and_then(|trailers| trailers.get(name));
+    trailer.or_else(|| whole.0.headers.get(name)).map(HeaderValue::as_bytes)
 }
 
 /// What must be the same in all answers, by name.
 fn parts(whole: &Whole) -> [(&'static str, Option<&[u8]>); 6] {
     [
-        ("status", Some(whole.status().as_str().as_bytes())),
+        ("status", Some(whole.0.status.as_str().as_bytes())),
         ("code", metadata(whole, "grpc-status")),
         ("message", metadata(whole, "grpc-message")),
         ("content-type", metadata(whole, "content-type")),
         ("location", metadata(whole, "location")),
-        ("body", Some(&whole.body().0)),
+        ("body", Some(&whole.1)),
     ]
 }
 
@@ -91,16 +93,14 @@ impl Answer for Whole {
 
     fn kind(&self) -> AnswerKind {
         let may_retry = metadata(self, "retry-after").is_some();
-        match (metadata(self, "grpc-status"), self.status().as_u16()) {
+        match (metadata(self, "grpc-status"), self.0.status.as_u16()) {
             // `ABORTED`, and the codes that `GrpcIdempotencyLayer` keeps.
             (Some(b"10"), _) if may_retry => AnswerKind::InFlight,
             (Some(b"0" | b"3" | b"5" | b"6" | b"9" | b"11"), _) => AnswerKind::Final,
             (Some(_), _) => AnswerKind::Retryable,
             (None, 409) if may_retry => AnswerKind::InFlight,
             // A long operation.
-            (None, 202) if may_retry && self.body().0 == br#"{"state":"in_flight"}"#[..] => {
-                AnswerKind::InFlight
-            }
+            (None, 202) if may_retry && self.1 == br#"{"state":"in_flight"}"#[..] => AnswerKind::InFlight,
             (None, 401 | 403 | 407 | 408 | 425 | 429 | 500..=599) => AnswerKind::Retryable,
             (None, _) => AnswerKind::Final,
         }
