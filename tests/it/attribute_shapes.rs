@@ -14,15 +14,15 @@ macro_rules! shapes {
             reason = "users write them"
         )]
         mod pass {
-            $(pub(super) mod $name;)*
+            $(mod $name;)*
+
+            #[test]
+            fn every_function_can_be_called() {
+                $($name::main();)*
+            }
         }
 
         const NAMES: &[&str] = &[$(stringify!($name)),*];
-
-        #[test]
-        fn every_function_can_be_called() {
-            $(pass::$name::main();)*
-        }
     };
 }
 

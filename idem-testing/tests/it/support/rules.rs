@@ -9,7 +9,7 @@ pub type Step = Transition<Answer>;
 /// The rules of a store.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    apply: fn(&Asked<'_>) -> Step,
+    pub apply: fn(&Asked<'_>) -> Step,
     /// Whether a purge must leave the record.
     pub is_live: fn(&Record, Timestamp) -> bool,
     /// Whether a claim is one atomic step; otherwise it reads first and writes later.
