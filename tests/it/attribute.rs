@@ -11,29 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use idem::{KeyPart, MemoryStore};
 use serde::{Deserialize, Serialize};
 
-#[derive(Debug, thiserror::Error, Serialize, Deserialize)]
-enum Failure {
-    #[error("try again")]
-    Transient,
-    #[error("never again")]
-    Final,
-    #[error(transparent)]
-    #[serde(skip)]
-    Idem(#[from] idem::Error),
-}
-
-impl Failure {
-    fn is_final(&self) -> bool {
-        matches!(self, Self::Final)
-    }
-
-    fn kind(&self) -> &'static str {
-        match self {
-            Self::Idem(error) => error.kind().as_str(),
-            _ => "body",
-        }
-    }
-}
+use crate::support::Failure;
 
 type Run = Result<Ran, Failure>;
 

@@ -1,10 +1,9 @@
 //! Tests of `missing_key`: what a call does if a value in its key is missing.
 
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use idem::{Error, KeyPart, MemoryStore, Outcome, idempotent, observe};
+use idem::{Error, MemoryStore, Outcome, idempotent, observe};
 
 #[derive(Clone, Default)]
 struct App {
@@ -84,77 +83,6 @@ async fn a_call_with_its_value_is_protected_by_run() {
     assert_eq!(app.runs(), 1);
     // An empty value is not a missing one: it is there, but it cannot be a key.
     assert!(matches!(running(&app, &order(Some(""))).await, Err(Error::MissingKey { .. })));
-}
-
-#[idempotent(key = (tenant, (order.id, order.part.as_ref()), note.map(str::len)), missing_key = "run", store = app.store)]
-async fn expression(
-    app: &App,
-    tenant: Option<u8>,
-    order: Order,
-    note: Option<&str>,
-) -> Result<String, Error> {
-    app.run()
-}
-
-#[tokio::test]
-async fn any_value_of_an_expression_may_be_missing() {
-    let app = App::default();
-    for _ in 0..2 {
-        let call = expression(&app, Some(7), order(Some("p")), Some("abc"));
-        assert_eq!(call.await.unwrap(), "7/1/p/3");
-    }
-    assert_eq!(app.runs(), 1);
-    for (tenant, part, note) in
-        [(None, Some("p"), Some("abc")), (Some(7), None, Some("abc")), (Some(7), Some("p"), None)]
-    {
-        let call = expression(&app, tenant, order(part), note);
-        assert_eq!(call.await.unwrap(), "no context");
-    }
-}
-
-type Named = Option<Rc<str>>;
-
-#[idempotent(key = "{a}/{b}/{c}/{d}", scope = "generic", missing_key = "reject", store = app.store)]
-async fn generic<T: KeyPart + Clone>(
-    app: &App,
-    a: &Option<T>,
-    b: T,
-    c: Box<Option<T>>,
-    d: Named,
-) -> Result<String, Error> {
-    app.run()
-}
-
-#[tokio::test]
-async fn options_of_type_parameters_behind_pointers_and_aliases_may_be_missing() {
-    let app = App::default();
-    let there = generic(&app, &Some(1), 2, Box::new(Some(3)), Some("x".into())).await;
-    assert_eq!(there.unwrap(), "1/2/3/x");
-    let missing = generic(&app, &Some(1), 2, Box::new(None), Some("x".into())).await;
-    assert!(matches!(missing, Err(Error::MissingKey { .. })));
-}
-
-#[idempotent(key = "{id}", missing_key = "run", detach, store = app.store)]
-async fn detached(app: Arc<App>, id: Option<u8>) -> Result<String, Error> {
-    tokio::task::yield_now().await;
-    app.run()
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_detached_body_without_a_key_finishes_without_its_caller() {
-    let app = Arc::new(App::default());
-    let observed = observe(detached(app.clone(), None)).await;
-    assert_eq!(observed.value.unwrap(), "no context");
-    assert_eq!(observed.outcome, Some(Outcome::Unprotected));
-    tokio::select! {
-        biased;
-        _ = detached(app.clone(), None) => panic!("the body yields once"),
-        () = std::future::ready(()) => {}
-    }
-    while app.runs() < 2 {
-        tokio::task::yield_now().await;
-    }
-    assert_eq!(detached(app.clone(), Some(1)).await.unwrap(), "1");
 }
 
 #[idempotent(key = "{id}", scope = "missing.unkeyed", missing_key = "run", store = app.store)]

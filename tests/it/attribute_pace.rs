@@ -1,12 +1,10 @@
 //! Tests of `timeout`, `retry_after`, `record_if` and `store_timeout` in the attribute.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use idem::{MemoryStore, idempotent};
-use tokio::time::{Instant, advance, timeout};
+use tokio::time::advance;
 
 use crate::support::Failure;
 
@@ -34,54 +32,13 @@ fn is_even(number: &u32) -> bool {
 
 #[idempotent(key = "{id}", timeout = "5s", store = app.store)]
 async fn stuck(app: &App, id: u8) -> Result<bool, Failure> {
-    if app.run() == 1 {
-        std::future::pending::<()>().await;
-    }
-    Ok(idem::context().is_some_and(|context| context.recovered()))
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_body_that_takes_too_long_is_dropped_as_in_a_crash() {
-    let app = App::default();
-    assert_eq!(stuck(&app, 1).await.unwrap_err().kind(), "timed_out");
-    assert!(stuck(&app, 1).await.unwrap(), "the next run is a recovered one");
-}
-
-#[idempotent(key = "{id}", timeout = "5s", missing_key = "run", store = app.store)]
-async fn stuck_without_a_key(app: &App, id: Option<u8>) -> Result<u32, Failure> {
-    let _dropped = counted(app);
+    app.run();
     std::future::pending().await
 }
 
-#[idempotent(key = "{id}", timeout = "5s", missing_key = "run", detach, store = app.store)]
-async fn stuck_detached(app: Arc<App>, id: Option<u8>) -> Result<u32, Failure> {
-    let _dropped = counted(&app);
-    std::future::pending().await
-}
-
-/// Counts when it is dropped.
-fn counted(app: &App) -> impl Drop + '_ {
-    struct Dropped<'a>(&'a App);
-    impl Drop for Dropped<'_> {
-        fn drop(&mut self) {
-            self.0.run();
-        }
-    }
-    Dropped(app)
-}
-
 #[tokio::test(start_paused = true)]
-async fn a_body_without_a_key_that_takes_too_long_is_dropped() {
-    let (app, begin) = (Arc::new(App::default()), Instant::now());
-    for (call, seconds) in
-        [(stuck_without_a_key(&app, None).boxed(), 5), (stuck_detached(app.clone(), None).boxed(), 10)]
-    {
-        let stuck = timeout(60 * SECOND, call).await.expect("it is ended").unwrap_err();
-        assert_eq!((stuck.kind(), begin.elapsed()), ("timed_out", seconds * SECOND));
-        let Failure::Idem(error) = stuck else { unreachable!() };
-        assert!(error.to_string().contains("stuck_") && error.to_string().contains("(no key)"), "{error}");
-        assert_eq!(app.runs.load(Ordering::SeqCst), seconds / 5, "the body is dropped");
-    }
+async fn a_body_that_takes_too_long_is_ended() {
+    assert_eq!(stuck(&App::default(), 1).await.unwrap_err().kind(), "timed_out");
 }
 
 #[idempotent(key = "{id}", retry_after = growing, store = app.store)]

@@ -9,19 +9,12 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::{Either, select};
 use idem::protocol::State;
-use idem::{MemoryStore, OnCrash, Store};
+use idem::{MemoryStore, Store};
 use support::{Failure, Runs, operation, record_key};
 use tokio::sync::Notify;
 
 async fn state<S: Store>(store: &S) -> Option<State> {
     store.get(&record_key("k")).await.unwrap().map(|record| record.state)
-}
-
-#[tokio::test]
-async fn a_call_dropped_before_its_body_started_is_not_in_doubt() {
-    let store = MemoryStore::new();
-    drop(operation().on_crash(OnCrash::InDoubt).run(&store, "k", || async { Ok::<_, Failure>(1) }));
-    assert_eq!(state(&store).await, None);
 }
 
 #[tokio::test(start_paused = true)]

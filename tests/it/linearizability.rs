@@ -12,9 +12,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use idem::protocol::{
-    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Fingerprint, OnCrash, Owner, Record,
-    RecordStep, RecordStepAnswer, RecordedStep, Release, ReleaseAnswer, ReleaseCause, Renew, RenewAnswer,
-    State, StoredResult, Timestamp, Verdict,
+    self, Answer, Claim, ClaimAnswer, Complete, Fence, Fingerprint, OnCrash, Owner, Record, RecordStep,
+    RecordedStep, Release, ReleaseCause, Renew, Request, State, StoredResult, Timestamp, Verdict,
 };
 use idem::testing::{FaultStore, Rates};
 use idem::{Key, RecordKey, Scope, Store, StoreError, StoreErrorKind};
@@ -60,16 +59,18 @@ enum Op {
 
 #[derive(Clone, Debug, PartialEq)]
 enum Ret {
-    Granted { attempt: u32, recovered: bool },
+    Granted {
+        attempt: u32,
+        recovered: bool,
+    },
     Busy,
-    Replay { attempt: u32, value: u32 },
-    Mismatch,
-    Renewed(RenewAnswer),
-    Recorded(RecordStepAnswer),
-    Completed(CompleteAnswer),
-    Released(ReleaseAnswer),
+    Replay {
+        attempt: u32,
+        value: u32,
+    },
+    /// Any other answer; none has a time or a fence.
+    Other(Answer),
     Found(Option<(State, u32, Option<u32>, Vec<u32>)>),
-    Other(String),
 }
 
 /// One record that takes one operation after another.
@@ -82,88 +83,66 @@ struct OneKey {
 
 const NOW: Timestamp = Timestamp::from_micros(1_000);
 
-impl OneKey {
-    fn fence(&self, granted: Granted) -> Fence {
-        let grant = self.grants.iter().find(|(known, _)| *known == granted);
-        grant.map_or(Fence::default(), |(_, fence)| *fence)
-    }
-
-    fn step<A>(&mut self, step: protocol::Transition<A>) -> A {
-        if let Some(record) = &step.write {
-            assert_eq!(protocol::is_endless(record), record.expires_at.is_none());
-            self.record = step.write;
-        }
-        step.answer
-    }
-}
-
 impl SequentialSpec for OneKey {
     type Op = Op;
     type Ret = Ret;
 
     fn invoke(&mut self, op: &Op) -> Ret {
-        match *op {
-            Op::Claim { owner, fingerprint, on_crash } => {
-                let request = claim(owner, fingerprint, on_crash);
-                let step = protocol::claim(self.record.as_ref(), Fence::default(), &request, NOW);
-                let answer = self.step(step);
-                if let ClaimAnswer::Granted(grant) = &answer {
-                    self.grants.push((Granted { owner, attempt: grant.attempt }, grant.fence));
-                }
-                claimed(&answer)
-            }
-            Op::Renew(granted) => {
-                let request = renew(granted, self.fence(granted));
-                Ret::Renewed(self.step(protocol::renew(self.record.as_ref(), &request, NOW)))
-            }
-            Op::Step(granted, position, value) => {
-                let request = record_step(granted, self.fence(granted), position, value);
-                Ret::Recorded(self.step(protocol::record_step(self.record.as_ref(), &request, NOW)))
-            }
-            Op::Complete(granted, value) => {
-                let request = complete(granted, self.fence(granted), value);
-                Ret::Completed(self.step(protocol::complete(self.record.as_ref(), &request, NOW)))
-            }
-            Op::Release(granted, cause) => {
-                let request = release(granted, self.fence(granted), cause);
-                Ret::Released(self.step(protocol::release(self.record.as_ref(), &request, NOW)))
-            }
-            Op::Get => found(self.record.as_ref()),
+        let Some(granted) = op.granted() else { return found(self.record.as_ref()) };
+        let known = self.grants.iter().find(|(known, _)| *known == granted);
+        let request = request(*op, known.map_or(Fence::default(), |(_, fence)| *fence));
+        let step = protocol::apply(self.record.as_ref(), Fence::default(), &request, NOW);
+        if let Some(record) = &step.write {
+            assert_eq!(protocol::is_endless(record), record.expires_at.is_none());
+            self.record = step.write;
+        }
+        if let Answer::Claim(ClaimAnswer::Granted(grant)) = &step.answer {
+            self.grants.push((Granted { attempt: grant.attempt, ..granted }, grant.fence));
+        }
+        answered(step.answer)
+    }
+}
+
+impl Op {
+    /// The grant that it is about; of a claim, its owner. A reading has none.
+    const fn granted(&self) -> Option<Granted> {
+        match *self {
+            Self::Claim { owner, .. } => Some(Granted { owner, attempt: 0 }),
+            Self::Renew(granted)
+            | Self::Step(granted, ..)
+            | Self::Complete(granted, _)
+            | Self::Release(granted, _) => Some(granted),
+            Self::Get => None,
         }
     }
 }
 
-fn owner(number: u32) -> Owner {
-    let mut bytes = [0; 16];
-    bytes[..4].copy_from_slice(&number.to_be_bytes());
-    bytes[15] = 1;
-    Owner::from_bytes(bytes)
-}
-
-fn claim(number: u32, fingerprint: u8, on_crash: OnCrash) -> Claim {
-    Claim::new(owner(number), LONG, LONG)
-        .with_fingerprint(Some(Fingerprint::from_bytes([fingerprint; 32])))
-        .with_on_crash(on_crash)
-        .with_recovers(true)
-}
-
-fn renew(granted: Granted, fence: Fence) -> Renew {
-    Renew::new(owner(granted.owner), fence, LONG)
-}
-
-fn record_step(granted: Granted, fence: Fence, position: u32, value: u32) -> RecordStep {
-    let result = StoredResult::Value(value.to_be_bytes().to_vec().into());
-    let step = RecordedStep::new(format!("{value}"), None, result);
-    RecordStep::new(owner(granted.owner), fence, position, step)
-}
-
-fn complete(granted: Granted, fence: Fence, value: u32) -> Complete {
-    let result = StoredResult::Value(value.to_be_bytes().to_vec().into());
-    Complete::new(owner(granted.owner), fence, Verdict::Completed, result, LONG)
-}
-
-fn release(granted: Granted, fence: Fence, cause: ReleaseCause) -> Release {
-    Release::new(owner(granted.owner), fence, cause)
+/// The request of an operation that is about a grant with this fence.
+fn request(op: Op, fence: Fence) -> Request {
+    let owner = |number: u32| {
+        let mut bytes = [0; 16];
+        bytes[..4].copy_from_slice(&number.to_be_bytes());
+        bytes[15] = 1;
+        Owner::from_bytes(bytes)
+    };
+    let stored = |value: u32| StoredResult::Value(value.to_be_bytes().to_vec().into());
+    match op {
+        Op::Claim { owner: number, fingerprint, on_crash } => Claim::new(owner(number), LONG, LONG)
+            .with_fingerprint(Some(Fingerprint::from_bytes([fingerprint; 32])))
+            .with_on_crash(on_crash)
+            .with_recovers(true)
+            .into(),
+        Op::Renew(granted) => Renew::new(owner(granted.owner), fence, LONG).into(),
+        Op::Step(granted, position, value) => {
+            let step = RecordedStep::new(format!("{value}"), None, stored(value));
+            RecordStep::new(owner(granted.owner), fence, position, step).into()
+        }
+        Op::Complete(granted, value) => {
+            Complete::new(owner(granted.owner), fence, Verdict::Completed, stored(value), LONG).into()
+        }
+        Op::Release(granted, cause) => Release::new(owner(granted.owner), fence, cause).into(),
+        Op::Get => unreachable!("a reading is no request"),
+    }
 }
 
 fn value(result: &StoredResult) -> u32 {
@@ -173,13 +152,16 @@ fn value(result: &StoredResult) -> u32 {
     }
 }
 
-fn claimed(answer: &ClaimAnswer) -> Ret {
+fn answered(answer: Answer) -> Ret {
     match answer {
-        ClaimAnswer::Granted(grant) => Ret::Granted { attempt: grant.attempt, recovered: grant.recovered },
-        ClaimAnswer::Busy { .. } => Ret::Busy,
-        ClaimAnswer::Replay(replay) => Ret::Replay { attempt: replay.attempt, value: value(&replay.result) },
-        ClaimAnswer::Mismatch => Ret::Mismatch,
-        other => Ret::Other(format!("{other:?}")),
+        Answer::Claim(ClaimAnswer::Granted(grant)) => {
+            Ret::Granted { attempt: grant.attempt, recovered: grant.recovered }
+        }
+        Answer::Claim(ClaimAnswer::Busy { .. }) => Ret::Busy,
+        Answer::Claim(ClaimAnswer::Replay(replay)) => {
+            Ret::Replay { attempt: replay.attempt, value: value(&replay.result) }
+        }
+        other => Ret::Other(other),
     }
 }
 
@@ -270,26 +252,15 @@ async fn client<S: Store>(
         };
         let fence = granted.map_or(Fence::default(), |(_, fence)| fence);
         let id = history.invoke(op);
-        let outcome = match op {
-            Op::Claim { owner, fingerprint, on_crash } => {
-                let answer = store.claim(&key, &claim(owner, fingerprint, on_crash)).await;
-                if let Ok(ClaimAnswer::Granted(grant)) = &answer {
-                    grants.push((Granted { owner, attempt: grant.attempt }, grant.fence));
+        let outcome = match op.granted() {
+            None => store.get(&key).await.map(|record| found(record.as_ref())),
+            Some(granted) => {
+                let answer = store.apply(&key, request(op, fence)).await;
+                if let Ok(Answer::Claim(ClaimAnswer::Granted(grant))) = &answer {
+                    grants.push((Granted { attempt: grant.attempt, ..granted }, grant.fence));
                 }
-                answer.map(|answer| claimed(&answer))
+                answer.map(answered)
             }
-            Op::Renew(granted) => store.renew(&key, &renew(granted, fence)).await.map(Ret::Renewed),
-            Op::Step(granted, position, value) => {
-                let request = record_step(granted, fence, position, value);
-                store.record_step(&key, &request).await.map(Ret::Recorded)
-            }
-            Op::Complete(granted, value) => {
-                store.complete(&key, &complete(granted, fence, value)).await.map(Ret::Completed)
-            }
-            Op::Release(granted, cause) => {
-                store.release(&key, &release(granted, fence, cause)).await.map(Ret::Released)
-            }
-            Op::Get => store.get(&key).await.map(|record| found(record.as_ref())),
         };
         history.end(id, outcome);
     }

@@ -1,154 +1,15 @@
-//! Tests of calls one after another: which run, which are replayed, which are refused.
+//! Tests of calls one after another: results that cannot be kept or read, values that cannot work, what errors show.
+//! Which calls run, are replayed or refused is the simulation's.
 
 use crate::support;
 
 use std::time::Duration;
 
-use idem::protocol::{Resolution, ResolveAnswer, State, StoredResult, Verdict};
 use idem::{Error, MemoryStore, NotStored, OnCrash, Operation, Outcome, Store, observe};
 use support::{Failure, LEASE, Runs, SCOPE, crashed_worker, operation, record_key};
 
 async fn count(runs: &Runs) -> Result<usize, Failure> {
     Ok(runs.run())
-}
-
-#[tokio::test]
-async fn a_duplicate_gets_the_first_result_and_does_not_run() {
-    let (store, runs) = (MemoryStore::new(), Runs::default());
-    for _ in 0..3 {
-        assert_eq!(operation().run(&store, "k", || count(&runs)).await.unwrap(), 1);
-    }
-    assert_eq!(runs.count(), 1);
-}
-
-#[tokio::test]
-async fn different_keys_and_different_operations_do_not_meet() {
-    let (store, runs) = (MemoryStore::new(), Runs::default());
-    assert_eq!(operation().run(&store, "a", || count(&runs)).await.unwrap(), 1);
-    assert_eq!(operation().run(&store, "b", || count(&runs)).await.unwrap(), 2);
-    assert_eq!(Operation::new("other").run(&store, "a", || count(&runs)).await.unwrap(), 3);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_result_is_kept_for_its_ttl_from_completion_and_no_longer() {
-    let (store, runs) = (MemoryStore::new(), Runs::default());
-    let operation = operation().ttl(Duration::from_secs(60));
-    let slow = || async {
-        tokio::time::sleep(Duration::from_secs(50)).await;
-        count(&runs).await
-    };
-    assert_eq!(operation.run(&store, "k", slow).await.unwrap(), 1);
-    tokio::time::advance(Duration::from_millis(59_900)).await;
-    assert_eq!(operation.run(&store, "k", || count(&runs)).await.unwrap(), 1);
-    tokio::time::advance(Duration::from_millis(200)).await;
-    assert_eq!(operation.run(&store, "k", || count(&runs)).await.unwrap(), 2);
-}
-
-#[tokio::test]
-async fn an_error_releases_the_key_and_the_next_attempt_is_numbered() {
-    let (store, runs) = (MemoryStore::new(), Runs::default());
-    for attempt in 1..=3 {
-        let failed = operation()
-            .run(&store, "k", || async {
-                runs.run();
-                assert_eq!(idem::context().unwrap().attempt(), attempt);
-                Err::<usize, _>(Failure::Transient)
-            })
-            .await;
-        assert!(matches!(failed, Err(Failure::Transient)));
-    }
-    let observed = observe(operation().run(&store, "k", || count(&runs))).await;
-    assert_eq!(observed.value.unwrap(), 4);
-    assert!(matches!(observed.outcome, Some(Outcome::Executed { attempt: 4, recovered: false, .. })));
-}
-
-#[tokio::test]
-async fn a_terminal_error_is_kept_and_replayed_as_an_error() {
-    let (store, runs) = (MemoryStore::new(), Runs::default());
-    let operation = operation().terminal(Failure::is_final);
-    let call = || {
-        operation.run(&store, "k", || async {
-            runs.run();
-            Err::<usize, _>(Failure::Final)
-        })
-    };
-    assert!(matches!(call().await, Err(Failure::Final)));
-    let again = observe(call()).await;
-    assert!(matches!(again.value, Err(Failure::Final)));
-    assert!(again.outcome.unwrap().is_replayed());
-    assert_eq!(runs.count(), 1);
-    assert_eq!(store.get(&record_key("k")).await.unwrap().unwrap().state, State::Failed);
-}
-
-#[tokio::test]
-async fn other_arguments_under_the_same_key_are_refused_in_every_state() {
-    let (store, runs) = (MemoryStore::new(), Runs::default());
-    let paying = |amount: u64| operation().fingerprint(&amount);
-    let refused =
-        async |amount: u64| paying(amount).run(&store, "k", || count(&runs)).await.unwrap_err().kind();
-
-    let failed = paying(1).run(&store, "k", || async { Err::<usize, _>(Failure::Transient) }).await;
-    assert!(failed.is_err());
-    assert_eq!(refused(2).await, "mismatch", "released");
-
-    let inner = paying(1).run(&store, "k", || async {
-        assert_eq!(refused(2).await, "mismatch", "in flight");
-        assert_eq!(refused(1).await, "in_flight");
-        count(&runs).await
-    });
-    assert_eq!(inner.await.unwrap(), 1);
-    assert_eq!(refused(2).await, "mismatch", "completed");
-    assert_eq!(paying(1).run(&store, "k", || count(&runs)).await.unwrap(), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_crashed_workers_key_is_refused_until_its_lease_ends_and_then_taken_over() {
-    let (store, runs) = (MemoryStore::new(), Runs::default());
-    crashed_worker(&store, "k", OnCrash::Rerun).await;
-    let refused = operation().run(&store, "k", || count(&runs)).await.unwrap_err();
-    let Failure::Idem(Error::InFlight { retry_after, .. }) = refused else { panic!("{refused:?}") };
-    assert!(retry_after <= LEASE && retry_after > LEASE - Duration::from_secs(1));
-
-    tokio::time::advance(retry_after).await;
-    let observed = observe(operation().run(&store, "k", || async {
-        assert!(idem::context().unwrap().recovered());
-        count(&runs).await
-    }))
-    .await;
-    assert_eq!(observed.value.unwrap(), 1);
-    assert!(matches!(observed.outcome, Some(Outcome::Executed { attempt: 2, recovered: true, .. })));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_key_in_doubt_starts_no_body_until_an_operator_resolves_it() {
-    let (store, runs) = (MemoryStore::new(), Runs::default());
-    let operation = operation().on_crash(OnCrash::InDoubt);
-    crashed_worker(&store, "k", OnCrash::InDoubt).await;
-    // No ttl deletes it either.
-    tokio::time::advance(Duration::from_secs(10 * 365 * 86_400)).await;
-    for _ in 0..2 {
-        let refused = operation.run(&store, "k", || count(&runs)).await.unwrap_err();
-        assert_eq!(refused.kind(), "in_doubt");
-    }
-    let result = Resolution::Record(Verdict::Completed, StoredResult::Value("7".into()));
-    assert_eq!(store.resolve(&record_key("k"), &result).await.unwrap(), ResolveAnswer::Resolved);
-    assert_eq!(operation.run(&store, "k", || count(&runs)).await.unwrap(), 7);
-    assert_eq!(runs.count(), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn attempts_run_out_after_crashes_and_after_errors() {
-    let (store, runs) = (MemoryStore::new(), Runs::default());
-    let operation = operation().max_attempts(2);
-    crashed_worker(&store, "k", OnCrash::Rerun).await;
-    tokio::time::advance(LEASE).await;
-    let failed = operation.run(&store, "k", || async { Err::<usize, _>(Failure::Transient) }).await;
-    assert!(matches!(failed, Err(Failure::Transient)));
-    for _ in 0..2 {
-        let refused = operation.run(&store, "k", || count(&runs)).await.unwrap_err();
-        assert!(matches!(refused, Failure::Idem(Error::Exhausted { attempts: 2, .. })), "{refused:?}");
-    }
-    assert_eq!(runs.count(), 0);
 }
 
 #[tokio::test]
@@ -244,15 +105,6 @@ async fn an_observer_sees_the_observed_call_and_not_those_within() {
     }))
     .await;
     assert!(matches!(outer.outcome, Some(Outcome::Executed { attempt: 1, .. })));
-}
-
-#[tokio::test]
-async fn a_refused_call_has_no_outcome() {
-    let (store, runs) = (MemoryStore::new(), Runs::default());
-    crashed_worker(&store, "k", OnCrash::Rerun).await;
-    let refused = observe(operation().run(&store, "k", || count(&runs))).await;
-    assert!(refused.value.is_err());
-    assert_eq!(refused.outcome, None);
 }
 
 #[tokio::test]

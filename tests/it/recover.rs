@@ -1,4 +1,4 @@
-//! Tests of `recover`: when it is called, and what its answer means.
+//! Tests of `recover`: what it is given. When it is called, and what its answer means, is the simulation's.
 
 use crate::support;
 
@@ -7,8 +7,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use idem::protocol::{Resolution, State};
-use idem::{MemoryStore, OnCrash, Outcome, Recovery, Store, idempotent, observe};
+use idem::protocol::State;
+use idem::{MemoryStore, OnCrash, Recovery, Store, idempotent};
 use support::{Failure, LEASE, Runs, crashed_worker, operation, record_key};
 use tokio::sync::Notify;
 use tokio::time::{advance, timeout};
@@ -17,113 +17,12 @@ async fn state<S: Store>(store: &S) -> Option<State> {
     store.get(&record_key("k")).await.unwrap().map(|record| record.state)
 }
 
-/// The answer that `recover` gives.
-#[derive(Clone, Copy)]
-enum Answer {
-    Found,
-    Nothing,
-    Unknown,
-}
-
-use Answer::{Found, Nothing, Unknown};
-
-async fn answered(answer: Answer, asked: &Runs) -> Result<Option<usize>, Failure> {
-    asked.run();
-    match answer {
-        Found => Ok(Some(70)),
-        Nothing => Ok(None),
-        Unknown => Err(Failure::Transient),
-    }
-}
-
-/// Counts the runs of `recover` and of the body, with the policy for crashes.
-#[derive(Clone, Default)]
-struct Stage {
-    asked: Runs,
-    runs: Runs,
-    on_crash: OnCrash,
-}
-
-impl Stage {
-    async fn call<S: Store>(&self, store: &S, answer: Answer) -> Result<usize, Failure> {
-        let asked = &self.asked;
-        let operation = operation().on_crash(self.on_crash).recover(|_: Recovery| answered(answer, asked));
-        operation.run(store, "k", || async { Ok(self.runs.run()) }).await
-    }
-
-    fn counts(&self) -> (usize, usize) {
-        (self.asked.count(), self.runs.count())
-    }
-}
-
 /// A key whose worker died.
 async fn crashed(on_crash: OnCrash) -> MemoryStore {
     let store = MemoryStore::new();
     crashed_worker(&store, "k", on_crash).await;
     advance(LEASE).await;
     store
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_is_found_is_the_result_and_the_body_does_not_run() {
-    let (store, stage) = (crashed(OnCrash::Rerun).await, Stage::default());
-    let observed = observe(stage.call(&store, Found)).await;
-    assert_eq!(observed.value.unwrap(), 70);
-    assert!(matches!(observed.outcome, Some(Outcome::Executed { attempt: 2, recovered: true, .. })));
-    assert_eq!(stage.call(&store, Unknown).await.unwrap(), 70);
-    assert_eq!(stage.counts(), (1, 0));
-}
-
-#[tokio::test(start_paused = true)]
-async fn where_nothing_happened_the_body_runs() {
-    let (store, stage) = (crashed(OnCrash::Rerun).await, Stage::default());
-    assert_eq!(stage.call(&store, Nothing).await.unwrap(), 1);
-    assert_eq!(stage.counts(), (1, 1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_first_run_and_a_rerun_after_an_error_or_an_operators_release_ask_nothing() {
-    let (store, stage) = (MemoryStore::new(), Stage::default());
-    let asked = &stage.asked;
-    let failing = operation().recover(|_: Recovery| answered(Unknown, asked));
-    for _ in 0..2 {
-        let failed = failing.run(&store, "k", || async { Err::<usize, _>(Failure::Transient) }).await;
-        assert!(matches!(failed, Err(Failure::Transient)));
-    }
-    crashed_worker(&store, "k", OnCrash::InDoubt).await;
-    advance(LEASE).await;
-    operation().run(&store, "k", || async { Ok::<_, Failure>(0) }).await.unwrap_err();
-    store.resolve(&record_key("k"), &Resolution::Release).await.unwrap();
-    assert_eq!(stage.call(&store, Unknown).await.unwrap(), 1);
-    assert_eq!(stage.counts(), (0, 1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_error_leaves_the_key_in_doubt_whatever_the_policy() {
-    let (store, stage) = (crashed(OnCrash::Rerun).await, Stage::default());
-    assert!(matches!(stage.call(&store, Unknown).await, Err(Failure::Transient)));
-    assert_eq!(state(&store).await, Some(State::InDoubt));
-    assert_eq!(stage.call(&store, Found).await.unwrap_err().kind(), "in_doubt");
-    store.resolve(&record_key("k"), &Resolution::Release).await.unwrap();
-    assert_eq!(stage.call(&store, Unknown).await.unwrap(), 1);
-    assert_eq!(stage.counts(), (1, 1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn under_in_doubt_it_settles_the_doubt() {
-    for answer in [Found, Nothing] {
-        let store = crashed(OnCrash::InDoubt).await;
-        let stage = Stage { on_crash: OnCrash::InDoubt, ..Stage::default() };
-        // A caller without `recover` gets an error, and the key is in doubt.
-        let refused = operation().run(&store, "k", || async { Ok::<_, Failure>(0) }).await.unwrap_err();
-        assert_eq!(refused.kind(), "in_doubt");
-        // The next caller's `recover` fails, so the key stays in doubt.
-        assert!(matches!(stage.call(&store, Unknown).await, Err(Failure::Transient)));
-        assert_eq!(state(&store).await, Some(State::InDoubt));
-        let expected = if matches!(answer, Found) { (70, 0) } else { (1, 1) };
-        assert_eq!((stage.call(&store, answer).await.unwrap(), stage.runs.count()), expected);
-        assert_eq!(stage.asked.count(), 2);
-    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,36 +1,19 @@
-//! Tests of steps: what a step records, what a rerun gets, and when a step is refused. Here is what is recorded and given
-//! again, and the helpers.
+//! Tests of steps: their names, what a rerun reads, large values, a thread that a body holds. What is recorded and given
+//! again, and when a step is refused, is the simulation's.
 
-mod lost_claims;
-mod names;
-mod outages;
-mod unfinished;
+use std::sync::Arc;
 
-use crate::support;
+use futures_util::future::join;
+use idem::protocol::{RecordStep, RecordStepAnswer, RecordedStep, StoredResult};
+use idem::testing::{FaultStore, OperationKind};
+use idem::{Error, MemoryStore, NotStored, OnCrash, Step, StepError, Store};
 
-use std::pin::pin;
-use std::time::Duration;
-
-use futures_util::future::select;
-use idem::protocol::State;
-use idem::testing::{Fault, FaultStore, OperationKind};
-use idem::{Error, MemoryStore, NotStored, Step, StepError, Store};
-use support::{Failure, LEASE, Runs, operation, record_key};
-use tokio::sync::Notify;
-use tokio::time::Instant;
-
-fn faulty() -> FaultStore<MemoryStore> {
-    FaultStore::new(MemoryStore::new())
-}
+use crate::support::{Failure, Runs, crashed_worker, operation, record_key};
 
 /// The names of the recorded steps.
 async fn recorded(store: &impl Store) -> Vec<String> {
     let record = store.get(&record_key("k")).await.unwrap();
     record.into_iter().flat_map(|record| record.steps).map(|step| step.name).collect()
-}
-
-async fn state(store: &impl Store) -> Option<State> {
-    store.get(&record_key("k")).await.unwrap().map(|record| record.state)
 }
 
 /// A step that counts its runs.
@@ -46,78 +29,9 @@ fn reason(failure: Failure) -> StepError {
     }
 }
 
-/// Runs a call up to `point`, where its worker stops for good, and lets its lease run out.
-async fn killed_at(point: &Notify, call: impl Future<Output = Result<usize, Failure>>) {
-    let mut call = Box::pin(call);
-    assert!(matches!(
-        select(call.as_mut(), pin!(point.notified())).await,
-        futures_util::future::Either::Right(_)
-    ));
-    std::mem::forget(call);
-    tokio::time::advance(LEASE).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_rerun_after_a_crash_is_given_what_was_recorded_and_runs_the_rest() {
-    let (store, point) = (MemoryStore::new(), Notify::new());
-    let (reserved, charged) = (Runs::default(), Runs::default());
-    let body = |dies: bool| {
-        let (reserved, charged, point) = (&reserved, &charged, &point);
-        async move {
-            let place = counted("reserve", reserved).await?;
-            if dies {
-                point.notify_one();
-                std::future::pending::<()>().await;
-            }
-            Ok::<_, Failure>(place + 10 * counted("charge", charged).await?)
-        }
-    };
-    killed_at(&point, operation().run(&store, "k", || body(true))).await;
-    assert_eq!(recorded(&store).await, ["reserve"]);
-    assert_eq!(operation().run(&store, "k", || body(false)).await.unwrap(), 11);
-    assert_eq!((reserved.count(), charged.count()), (1, 1));
-    assert_eq!(recorded(&store).await, [""; 0], "the result needs the room");
-    assert_eq!(operation().run(&store, "k", || body(false)).await.unwrap(), 11);
-}
-
-#[tokio::test]
-async fn a_rerun_after_an_error_and_after_a_panic_is_given_what_was_recorded() {
-    let (store, runs) = (MemoryStore::new(), Runs::default());
-    let failing = || async {
-        counted("a", &runs).await?;
-        Err::<usize, _>(Failure::Transient)
-    };
-    operation().run(&store, "k", failing).await.unwrap_err();
-    let panicking = || async {
-        counted("a", &runs).await?;
-        counted("b", &runs).await?;
-        if runs.count() == 2 {
-            panic!("a bug");
-        }
-        Ok::<usize, Failure>(0)
-    };
-    let panicked = std::panic::AssertUnwindSafe(operation().run(&store, "k", panicking));
-    assert!(futures_util::FutureExt::catch_unwind(panicked).await.is_err());
-    let ending = || async { Ok::<_, Failure>(counted("b", &runs).await? + 10 * counted("a", &runs).await?) };
-    assert_eq!(operation().run(&store, "k", ending).await.unwrap(), 12, "by name, whatever the order");
-    assert_eq!(runs.count(), 2);
-}
-
-#[tokio::test]
-async fn a_step_that_failed_is_not_recorded_and_may_be_tried_again_at_once() {
-    let (store, runs) = (MemoryStore::new(), Runs::default());
-    let call = operation().run(&store, "k", || async {
-        let failed = idem::step("a", || async { Err::<usize, _>(Failure::Transient) }).await;
-        assert!(matches!(failed, Err(Failure::Transient)));
-        assert_eq!(recorded(&store).await, [""; 0]);
-        counted("a", &runs).await
-    });
-    assert_eq!(call.await.unwrap(), 1);
-}
-
 #[tokio::test]
 async fn the_first_attempt_reads_nothing_and_a_rerun_reads_once() {
-    let (store, runs) = (faulty(), Runs::default());
+    let (store, runs) = (FaultStore::new(MemoryStore::new()), Runs::default());
     let body = |ends: bool| {
         let runs = &runs;
         async move {
@@ -132,23 +46,6 @@ async fn the_first_attempt_reads_nothing_and_a_rerun_reads_once() {
     assert_eq!(store.asked(OperationKind::Get), 0, "a body without steps reads nothing");
     operation().run(&store, "k", || body(true)).await.unwrap();
     assert_eq!((store.asked(OperationKind::Get), store.asked(OperationKind::RecordStep)), (1, 2));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_value_is_given_only_once_the_store_has_acknowledged_its_record() {
-    let store = faulty();
-    store.next(OperationKind::RecordStep, Fault::FailBefore);
-    store.next(OperationKind::RecordStep, Fault::FailAfter);
-    store.next(OperationKind::RecordStep, Fault::DelayAfter(Duration::from_secs(3)));
-    let began = Instant::now();
-    let call = operation().run(&store, "k", || async {
-        let value = idem::step("a", || async { Ok::<_, Failure>(7) }).await?;
-        assert!(began.elapsed() >= Duration::from_secs(3));
-        assert_eq!(recorded(store.inner()).await, ["a"], "once, though it was asked three times");
-        Ok::<_, Failure>(value)
-    });
-    assert_eq!(call.await.unwrap(), 7);
-    assert_eq!(store.asked(OperationKind::RecordStep), 3);
 }
 
 #[tokio::test]
@@ -175,4 +72,91 @@ async fn what_a_step_holds_is_in_no_debug_text() {
     assert!(step.contains("charge"), "{step}");
     let other = format!("{:?}", Step::new("charge").fingerprint("4712"));
     assert_eq!(step, other);
+}
+
+#[tokio::test]
+async fn a_name_that_this_run_has_had_is_refused_before_it_runs() {
+    let (store, runs) = (MemoryStore::new(), Runs::default());
+    let body = || async {
+        counted("a", &runs).await?;
+        let again = reason(counted("a", &runs).await.unwrap_err());
+        assert!(matches!(again, StepError::Repeated));
+        Err::<usize, _>(Failure::Transient)
+    };
+    operation().run(&store, "k", body).await.unwrap_err();
+    // Also if both results come from the record.
+    operation().run(&store, "k", body).await.unwrap_err();
+    let both = operation().run(&store, "k", || async {
+        let (one, other) = join(counted("b", &runs), counted("b", &runs)).await;
+        assert!(one.is_ok() && matches!(reason(other.unwrap_err()), StepError::Repeated));
+        Ok::<_, Failure>(0)
+    });
+    both.await.unwrap();
+    assert_eq!(runs.count(), 2);
+}
+
+#[tokio::test]
+async fn a_loop_names_its_steps_by_an_index() {
+    let (store, runs) = (MemoryStore::new(), Runs::default());
+    let body = |lines: usize, ends: bool| {
+        let runs = &runs;
+        async move {
+            let mut sum = 0;
+            for line in 0..lines {
+                sum += idem::step(("line", line), || async { Ok::<_, Failure>(runs.run()) }).await?;
+            }
+            if ends { Ok(sum) } else { Err(Failure::Transient) }
+        }
+    };
+    operation().run(&store, "k", || body(400, false)).await.unwrap_err();
+    assert_eq!(recorded(&store).await[399], "line[399]");
+    assert_eq!(operation().run(&store, "k", || body(500, true)).await.unwrap(), 500 * 501 / 2);
+    assert_eq!(runs.count(), 500);
+}
+
+#[tokio::test]
+async fn a_name_that_cannot_be_used_is_refused_and_any_other_text_is_a_name() {
+    let (store, runs) = (MemoryStore::new(), Runs::default());
+    let long = "n".repeat(idem::MAX_STEP_NAME_BYTES);
+    let call = operation().run(&store, "k", || async {
+        for bad in ["", &format!("{long}n")] {
+            let refused = counted(bad, &runs).await.unwrap_err();
+            assert_eq!(refused.kind(), "configuration");
+        }
+        for good in [long.as_str(), " ", "\0", "ключ", "a\n\"b\""] {
+            counted(good, &runs).await?;
+        }
+        let refused = counted("a\n\"b\"", &runs).await.unwrap_err().to_string();
+        assert!(refused.contains(r#"step "a\n\"b\"""#), "{refused}");
+        Ok::<_, Failure>(0)
+    });
+    call.await.unwrap();
+    assert_eq!(runs.count(), 5);
+    assert_eq!(counted("", &runs).await.unwrap_err().kind(), "configuration", "outside a call too");
+}
+
+/// Has another worker, with a step of its own, take over the claim of the running body.
+async fn taken_over(store: &MemoryStore) {
+    store.forget(&record_key("k")).await.unwrap();
+    let (owner, grant) = crashed_worker(store, "k", OnCrash::Rerun).await;
+    let step = RecordedStep::new("theirs".into(), None, StoredResult::Value("1".into()));
+    let request = RecordStep::new(owner, grant.fence, 0, step);
+    let answer = store.record_step(&record_key("k"), &request).await.unwrap();
+    assert_eq!(answer, RecordStepAnswer::Recorded);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_body_that_holds_on_to_its_thread_is_told_that_its_lease_is_lost() {
+    let store = MemoryStore::new();
+    let told = Arc::new(std::sync::Mutex::new(None));
+    let call = operation().run(&store, "k", || async {
+        taken_over(&store).await;
+        let runtime = tokio::runtime::Handle::current();
+        let step = idem::step("mine", || async { Ok::<_, Failure>(7) });
+        let given = tokio::task::block_in_place(|| runtime.block_on(step));
+        *told.lock().unwrap() = Some(given.as_ref().unwrap_err().kind());
+        given
+    });
+    call.await.unwrap_err();
+    assert_eq!(*told.lock().unwrap(), Some("lease_lost"));
 }

@@ -1,58 +1,45 @@
-//! Tests of a call whose store fails: before or after the write, slowly or without end, at each operation. Here are those
-//! of a store that is down and of renewals, and the helpers.
+//! Tests of a call whose store fails, by the clock: how long it holds its caller. What becomes of the key is the
+//! simulation's.
 
-mod claims;
-mod results;
-
-use crate::support;
-
-use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join;
-use idem::protocol::State;
 use idem::testing::{Fault, FaultStore, OperationKind};
-use idem::{Error, MemoryStore, Outcome, Store, StoreErrorKind, observe};
-use support::{Failure, LEASE, Runs, operation, record_key};
+use idem::{Error, MemoryStore, Outcome, StoreErrorKind, observe};
+use tokio::time::Instant;
+
+use crate::support::{Failure, Runs, operation};
 
 fn faulty() -> FaultStore<MemoryStore> {
     FaultStore::new(MemoryStore::new())
 }
 
-async fn state<S: Store>(store: &FaultStore<S>) -> Option<State> {
-    store.inner().get(&record_key("k")).await.unwrap().map(|record| record.state)
-}
-
-fn store_error(failed: Result<usize, Failure>) -> StoreErrorKind {
-    match failed {
-        Err(Failure::Idem(Error::Store { source, .. })) => source.kind(),
-        other => panic!("{other:?}"),
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_hangs_is_a_typed_error_within_the_store_timeout() {
+    for fault in [Fault::HangBefore, Fault::HangAfter] {
+        let (store, runs) = (faulty(), Runs::default());
+        store.next(OperationKind::Claim, fault);
+        let started = Instant::now();
+        let failed = operation().run(&store, "k", || async { Ok::<_, Failure>(runs.run()) }).await;
+        let Err(Failure::Idem(Error::Store { source, .. })) = failed else { panic!("{failed:?}") };
+        assert_eq!(source.kind(), StoreErrorKind::OutcomeUnknown);
+        assert_eq!(started.elapsed().as_secs(), 10);
+        assert_eq!(runs.count(), 0);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_on_a_store_that_is_down_is_refused_and_runs_nothing() {
-    let (store, runs) = (faulty(), Runs::default());
-    store.down(true);
-    let failed = operation().run(&store, "k", || async { Ok::<_, Failure>(runs.run()) }).await;
-    assert_eq!(store_error(failed), StoreErrorKind::Unavailable);
-    assert_eq!(runs.count(), 0);
-    store.down(false);
-    assert_eq!(operation().run(&store, "k", || async { Ok::<_, Failure>(runs.run()) }).await.unwrap(), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_call_that_fails_open_runs_unprotected_and_says_so() {
-    let (store, runs) = (faulty(), Runs::default());
-    store.down(true);
-    let observed = observe(operation().fail_open().run(&store, "k", || async {
-        let context = idem::context().unwrap();
-        assert!(!context.protected() && context.fence().is_none());
-        Ok::<_, Failure>(runs.run())
-    }))
-    .await;
-    assert_eq!(observed.value.unwrap(), 1);
-    assert_eq!(observed.outcome, Some(Outcome::Unprotected));
+async fn a_body_that_succeeded_gives_its_value_though_nothing_can_be_recorded() {
+    for fault in [Fault::FailBefore, Fault::HangBefore] {
+        let (store, runs) = (faulty(), Runs::default());
+        store.always(OperationKind::Complete, fault);
+        let started = Instant::now();
+        let observed = observe(operation().run(&store, "k", || async { Ok::<_, Failure>(runs.run()) })).await;
+        assert_eq!(observed.value.unwrap(), 1);
+        assert!(matches!(observed.outcome, Some(Outcome::Unrecorded { attempt: 1, .. })));
+        // The default `store_timeout`: recording goes on behind the caller.
+        let (held, elapsed) = (Duration::from_secs(10), started.elapsed());
+        assert!(elapsed >= held && elapsed < held + Duration::from_secs(2), "{elapsed:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,71 +51,4 @@ async fn an_observer_does_not_take_a_call_within_the_body_for_the_one_it_observe
     }))
     .await;
     assert_eq!(observed.outcome, Some(Outcome::Unprotected));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_body_whose_lease_is_lost_is_dropped_before_the_store_is_asked_again() {
-    let store = faulty();
-    store.always(OperationKind::Get, Fault::HangBefore);
-    let held = Arc::new(());
-    let body = held.clone();
-    let call = operation().run(&store, "k", || async move {
-        let _body = body;
-        std::future::pending::<Result<usize, Failure>>().await
-    });
-    let watching = async {
-        tokio::task::yield_now().await;
-        store.inner().forget(&record_key("k")).await.unwrap();
-        // The next renewal detects the loss; then the store hangs.
-        tokio::time::sleep(LEASE / 2).await;
-        Arc::strong_count(&held)
-    };
-    let (lost, held_by) = join(call, watching).await;
-    assert_eq!(lost.unwrap_err().kind(), "lease_lost");
-    assert_eq!(held_by, 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_body_goes_on_through_an_outage_longer_than_its_lease_and_is_recorded_after_it() {
-    let (store, runs) = (faulty(), Runs::default());
-    let owner = operation();
-    let owner = owner.run(&store, "k", || async {
-        tokio::time::sleep(LEASE * 4).await;
-        Ok::<_, Failure>(runs.run())
-    });
-    let outage = async {
-        store.down(true);
-        tokio::time::sleep(LEASE * 2).await;
-        store.down(false);
-    };
-    let (owner, ()) = join(owner, async {
-        tokio::task::yield_now().await;
-        outage.await;
-    })
-    .await;
-    assert_eq!(owner.unwrap(), 1);
-    assert_eq!(state(&store).await, Some(State::Completed));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_waiter_bears_an_outage_and_does_not_run_unprotected_beside_the_one_in_flight() {
-    let (store, runs) = (faulty(), Runs::default());
-    let owner = operation();
-    let owner = owner.run(&store, "k", || async {
-        tokio::time::sleep(Duration::from_secs(8)).await;
-        Ok::<_, Failure>(runs.run())
-    });
-    let waiting = async {
-        tokio::task::yield_now().await;
-        let waiting = operation().fail_open().wait(LEASE);
-        waiting.run(&store, "k", || async { Ok::<_, Failure>(runs.run()) }).await
-    };
-    let outage = async {
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        store.down(true);
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        store.down(false);
-    };
-    let (owner, (waited, ())) = join(owner, join(waiting, outage)).await;
-    assert_eq!((owner.unwrap(), waited.unwrap()), (1, 1));
 }

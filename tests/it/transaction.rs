@@ -5,7 +5,8 @@
 mod carriers;
 mod duplicates;
 mod not_recorded;
-mod undone;
+mod of_operation;
+mod races;
 
 use std::sync::Arc;
 
@@ -21,8 +22,6 @@ use tokio::sync::Notify;
 enum Failure {
     #[error("try again")]
     Transient,
-    #[error("never again")]
-    Final,
     #[error("{0}")]
     Sql(String),
     #[error(transparent)]
@@ -40,13 +39,9 @@ impl Failure {
     fn kind(&self) -> &'static str {
         match self {
             Self::Idem(error) => error.kind().as_str(),
-            Self::Transient | Self::Final => "body",
+            Self::Transient => "body",
             Self::Sql(_) => "sql",
         }
-    }
-
-    fn is_final(&self) -> bool {
-        matches!(self, Self::Final)
     }
 }
 
@@ -55,8 +50,6 @@ impl Failure {
 enum Then {
     #[default]
     Return,
-    Fail(bool),
-    Panic,
     /// Reports that it has begun, and waits.
     Wait(Arc<Notify>, Arc<Notify>),
 }
@@ -98,34 +91,22 @@ async fn effect(connection: &mut PgConnection, order: &str) -> Result<(), Failur
     Ok(())
 }
 
-#[idempotent(
-    key = "order/{order}", scope = "bank.pay", store = store, transaction = tx, terminal = Failure::is_final
-)]
+#[idempotent(key = "order/{order}", scope = "bank.pay", store = store, transaction = tx)]
 async fn pay(
     store: &PostgresStore,
     tx: &mut Transaction<'_, Postgres>,
     order: &str,
     then: Then,
 ) -> Result<u32, Failure> {
-    assert_eq!(idem::context().unwrap().attempt(), 1);
     effect(tx, order).await?;
-    match then {
-        Then::Return => {}
-        Then::Fail(false) => return Err(Failure::Transient),
-        Then::Fail(true) => return Err(Failure::Final),
-        Then::Panic => panic!("the body panics"),
-        Then::Wait(begun, go_on) => {
-            begun.notify_one();
-            go_on.notified().await;
-        }
+    if let Then::Wait(begun, go_on) = then {
+        begun.notify_one();
+        go_on.notified().await;
     }
     Ok(7)
 }
 
-#[idempotent(
-    key = "order/{order}", scope = "bank.pay", store = store, transaction = tx, wait = "20s",
-    terminal = Failure::is_final
-)]
+#[idempotent(key = "order/{order}", scope = "bank.pay", store = store, transaction = tx, wait = "20s")]
 async fn pay_patiently(
     store: &PostgresStore,
     tx: &mut Transaction<'_, Postgres>,

@@ -1,4 +1,5 @@
-//! Tests of many callers at once: one runs, the others wait or are refused.
+//! Tests of many callers at once, by the clock and by what they ask of the store. Who runs and who is refused is the
+//! simulation's.
 
 use crate::support;
 
@@ -6,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use idem::testing::{FaultStore, OperationKind};
-use idem::{Error, MemoryStore, OnCrash, Outcome, Store, observe};
+use idem::{Error, MemoryStore, OnCrash, Store};
 use support::{Failure, LEASE, Runs, completion, crashed_worker, operation, record_key};
 
 #[tokio::test(start_paused = true)]
@@ -46,41 +47,6 @@ async fn the_waiters_of_a_process_share_one_poll() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_is_not_kept_by_one_that_nobody_polls() {
-    let store = MemoryStore::new();
-    let (owner, grant) = crashed_worker(&store, "k", OnCrash::Rerun).await;
-    let operation = operation().wait(LEASE);
-    let mut leader = Box::pin(operation.run(&store, "k", || async { Ok::<_, Failure>(0) }));
-    assert!(tokio::time::timeout(Duration::from_millis(100), &mut leader).await.is_err());
-    let waiting = async {
-        let started = tokio::time::Instant::now();
-        (operation.run(&store, "k", || async { Ok::<_, Failure>(0) }).await, started.elapsed())
-    };
-    let recording = async {
-        tokio::time::sleep(Duration::from_secs(3)).await;
-        store.complete(&record_key("k"), &completion(owner, grant, "7")).await.unwrap();
-    };
-    let ((result, waited), ()) = join(waiting, recording).await;
-    assert_eq!(result.unwrap(), 7);
-    assert!(waited < Duration::from_secs(6), "{waited:?}");
-}
-
-#[tokio::test]
-async fn without_wait_all_but_one_are_refused() {
-    let (store, runs) = (MemoryStore::new(), Runs::default());
-    let calls = (0..100).map(|_| {
-        operation().run(&store, "k", || async {
-            tokio::task::yield_now().await;
-            Ok::<_, Failure>(runs.run())
-        })
-    });
-    let results = join_all(calls).await;
-    let refused = results.iter().filter(|result| matches!(result, Err(error) if error.kind() == "in_flight"));
-    assert_eq!(refused.count(), 99);
-    assert_eq!(runs.count(), 1);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_waiter_gives_up_when_its_time_is_over_and_says_how_long_is_left() {
     let store = MemoryStore::new();
     crashed_worker(&store, "k", OnCrash::Rerun).await;
@@ -91,52 +57,6 @@ async fn a_waiter_gives_up_when_its_time_is_over_and_says_how_long_is_left() {
     let Failure::Idem(Error::InFlight { retry_after, .. }) = refused else { panic!("{refused:?}") };
     assert!(retry_after <= LEASE - Duration::from_secs(5));
     assert!(retry_after >= LEASE - Duration::from_secs(6));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_waiter_takes_over_when_the_owner_fails() {
-    let (store, runs) = (MemoryStore::new(), Runs::default());
-    let failing = operation();
-    let failing = failing.run(&store, "k", || async {
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        runs.run();
-        Err::<usize, _>(Failure::Transient)
-    });
-    let waiting = operation().wait(LEASE);
-    let waiting = observe(waiting.run(&store, "k", || async { Ok::<_, Failure>(runs.run()) }));
-    let (failed, waited) = join(failing, waiting).await;
-    assert!(matches!(failed, Err(Failure::Transient)));
-    assert_eq!(waited.value.unwrap(), 2);
-    assert!(matches!(waited.outcome, Some(Outcome::Executed { attempt: 2, recovered: false, .. })));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_waiter_takes_over_when_the_owner_has_crashed() {
-    let (store, runs) = (MemoryStore::new(), Runs::default());
-    crashed_worker(&store, "k", OnCrash::Rerun).await;
-    let started = tokio::time::Instant::now();
-    let operation = operation().wait(LEASE * 2);
-    let calls = (0..10).map(|_| operation.run(&store, "k", || async { Ok::<_, Failure>(runs.run()) }));
-    for result in join_all(calls).await {
-        assert_eq!(result.unwrap(), 1);
-    }
-    assert!(started.elapsed() < LEASE + Duration::from_millis(20), "at the end of the lease, not later");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_waiter_with_other_arguments_is_refused_at_once() {
-    let (store, runs) = (MemoryStore::new(), Runs::default());
-    let operation = operation().wait(LEASE);
-    let first = operation.clone().fingerprint(&1);
-    let first = first.run(&store, "k", || async {
-        let started = tokio::time::Instant::now();
-        let other = operation.clone().fingerprint(&2);
-        let refused = other.run(&store, "k", || async { Ok::<_, Failure>(runs.run()) }).await.unwrap_err();
-        assert_eq!(refused.kind(), "mismatch");
-        assert_eq!(started.elapsed(), Duration::ZERO);
-        Ok::<_, Failure>(runs.run())
-    });
-    assert_eq!(first.await.unwrap(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -154,25 +74,6 @@ async fn a_waiter_sees_what_another_process_recorded() {
     let (waited, recorded) = join(waiting, recording).await;
     assert_eq!(waited.unwrap(), 7);
     assert!(recorded.elapsed() <= Duration::from_millis(1_000), "{:?}", recorded.elapsed());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_waiter_does_not_get_the_result_of_other_arguments() {
-    let store = MemoryStore::new();
-    // The record in flight has no fingerprint, so calls with any arguments wait for it.
-    crashed_worker(&store, "k", OnCrash::Rerun).await;
-    let with = |print: u8| operation().wait(LEASE).fingerprint(&print);
-    let (one, two) = (with(1), with(2));
-    let one = one.run(&store, "k", || async { Ok::<_, Failure>(0) });
-    let two = two.run(&store, "k", || async { Ok::<_, Failure>(0) });
-    let replacement = async {
-        tokio::time::sleep(Duration::from_secs(3)).await;
-        assert!(store.forget(&record_key("k")).await.unwrap());
-        with(1).run(&store, "k", || async { Ok::<_, Failure>(7) }).await.unwrap();
-    };
-    let ((one, two), ()) = join(join(one, two), replacement).await;
-    assert_eq!(one.unwrap(), 7);
-    assert_eq!(two.unwrap_err().kind(), "mismatch");
 }
 
 /// A runtime that runs no tasks delays only its own callers.

@@ -2,18 +2,16 @@
 
 use std::time::Duration;
 
-use idem::listing::{List, Page};
 use idem::protocol::{
     Answer, ClaimAnswer, CompleteAnswer, Fence, Grant, Record, RecordStepAnswer, ReleaseAnswer, RenewAnswer,
     Replay, Request, ResolveAnswer, StoredResult, Timestamp, Verdict,
 };
-use idem::{RecordKey, Store, StoreError, Waiters};
+use idem::{RecordKey, Store, StoreError};
 
 /// Grants every claim, or replays one result.
 #[derive(Clone)]
 pub struct Instant {
     answer: ClaimAnswer,
-    waiters: Waiters,
 }
 
 impl Instant {
@@ -21,7 +19,7 @@ impl Instant {
     #[must_use]
     pub fn granting() -> Self {
         let grant = Grant::new(Fence::new(1), 1, false, Duration::from_secs(30));
-        Self { answer: ClaimAnswer::Granted(grant), waiters: Waiters::default() }
+        Self { answer: ClaimAnswer::Granted(grant) }
     }
 
     /// A store in which every key has this result, in JSON.
@@ -29,7 +27,7 @@ impl Instant {
     pub fn replaying(json: &'static [u8]) -> Self {
         let replay =
             Replay::new(Verdict::Completed, StoredResult::Value(json.into()), 1, Timestamp::default(), None);
-        Self { answer: ClaimAnswer::Replay(replay), waiters: Waiters::default() }
+        Self { answer: ClaimAnswer::Replay(replay) }
     }
 }
 
@@ -50,16 +48,7 @@ impl Store for Instant {
     async fn get(&self, _: &RecordKey) -> Result<Option<Record>, StoreError> {
         Ok(None)
     }
-    async fn list(&self, _: &List) -> Result<Page, StoreError> {
-        Ok(Page::new(Timestamp::default()))
-    }
     async fn purge(&self, _: usize) -> Result<usize, StoreError> {
         Ok(0)
-    }
-    fn max_result_bytes(&self) -> Option<usize> {
-        None
-    }
-    fn waiters(&self) -> &Waiters {
-        &self.waiters
     }
 }

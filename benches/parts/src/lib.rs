@@ -1,4 +1,4 @@
-//! The measured calls, shared by the benches, the count of allocations and the count of instructions.
+//! The measured calls, shared by the count of instructions and the counts of allocations and bytes.
 
 mod instant;
 
@@ -48,45 +48,6 @@ pub async fn by_attribute<S: Store>(store: &S, order: &Order) -> Result<(), Erro
 )]
 pub async fn with_fingerprint<S: Store>(store: &S, order: &Order) -> Result<(), Error> {
     Ok(())
-}
-
-/// The result of a body: about 200 bytes of JSON.
-#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
-pub struct Receipt {
-    /// The order's number.
-    pub order: u64,
-    /// In cents.
-    pub amount: u64,
-    /// ISO 4217.
-    pub currency: String,
-    /// The gateway's reference.
-    pub reference: String,
-    /// The items that were paid for.
-    pub lines: Vec<String>,
-}
-
-impl Receipt {
-    /// The receipt of an order.
-    #[must_use]
-    pub fn of(order: &Order) -> Self {
-        Self {
-            order: order.id,
-            amount: order.amount,
-            currency: order.currency.clone(),
-            reference: "ch_3MmlLrLkdIwHu7ix0snN0B15".to_owned(),
-            lines: vec!["a book".to_owned(), "shipping to another country".to_owned()],
-        }
-    }
-}
-
-/// The same call with a result that is not empty.
-///
-/// # Errors
-///
-/// The library's own errors.
-#[idempotent(key = "order/{order.id}", store = store, scope = "parts.receipt")]
-pub async fn with_receipt<S: Store>(store: &S, order: &Order) -> Result<Receipt, Error> {
-    Ok(Receipt::of(order))
 }
 
 /// The same call with `Operation::run`.

@@ -1,5 +1,6 @@
 //! One way to do the work, as the file of each store defines it.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
@@ -33,14 +34,19 @@ where
     Arc::new(move |key| Box::pin(make(key)))
 }
 
-/// The arms that compete on one store. The others are compared with the first.
+/// The arms that compete on one store, once they are connected. The others are compared with the first.
+pub(crate) type Arms = BoxFuture<'static, Anything<Vec<Arm>>>;
+
+/// A store, and the ways to make a call on it.
 pub(crate) struct Contest {
-    pub(crate) store: String,
-    pub(crate) arms: Vec<Arm>,
-    /// The same arms, connected through a counter of their traffic with the server.
-    pub(crate) metered: Vec<(Arm, idem_test_servers::meter::Meter)>,
-    /// The server, which runs as long as this value exists.
-    pub(crate) server: Option<(u32, Box<dyn std::any::Any>)>,
+    pub(crate) store: &'static str,
+    /// Connects the arms with the server at this URL.
+    pub(crate) connect: Box<dyn Fn(String) -> Arms>,
+    pub(crate) url: String,
+    /// The port in the URL, if a counter of the traffic can be put before it.
+    pub(crate) port: Option<u16>,
+    /// The servers and folders, which exist as long as this value.
+    pub(crate) _kept: Box<dyn Any>,
 }
 
 pub(crate) fn wrong() -> Failure {

@@ -1,16 +1,19 @@
-//! Measures the cost of a call: with this library, at the store's own limit, with the crates that people would use
-//! instead, and without idempotency. It starts its own servers and prints tables in Markdown.
+//! Measures the cost of a call: with this library, at the store's own limit, with the crate that people would use
+//! instead, and without idempotency; and of a request to a server, and a message. It starts its own servers and prints
+//! tables in Markdown.
 
 mod arm;
+mod dynamodb;
+mod http;
 mod idempotent;
 mod measure;
 mod memory;
-mod on_dynamodb;
-mod on_mysql;
+mod messages;
+mod mysql;
 mod on_nats_kv;
 mod on_object;
-mod on_postgres;
 mod on_redis;
+mod postgres;
 mod report;
 mod sqlite;
 
@@ -18,6 +21,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
+use idem_test_servers::meter::Meter;
 
 use arm::{Anything, Contest};
 use measure::{Kind, Plan};
@@ -26,9 +30,15 @@ use report::Report;
 /// Measures calls on each store in one run, in which the ways to make them take turns.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Only these stores.
+    /// Only these stores, or `http` or `messages`.
     #[arg(long, value_enum, value_delimiter = ',')]
     store: Vec<StoreKind>,
+    /// Only the ways whose name contains this text.
+    #[arg(long, default_value = "")]
+    arm: String,
+    /// The number of results that each way has recorded before it is measured, and that are replayed.
+    #[arg(long, default_value_t = 1_000)]
+    kept: usize,
     /// The time for which each way is measured in each round, in milliseconds.
     #[arg(long, default_value_t = 700)]
     millis: u64,
@@ -50,71 +60,74 @@ enum StoreKind {
     Dynamodb,
     NatsKv,
     Object,
+    Http,
+    Messages,
 }
 
 impl StoreKind {
     /// The name that `--store` takes.
-    const fn word(self) -> &'static str {
-        match self {
-            Self::Memory => "memory",
-            Self::Sqlite => "sqlite",
-            Self::Redis => "redis",
-            Self::Postgres => "postgres",
-            Self::Mysql => "mysql",
-            Self::Dynamodb => "dynamodb",
-            Self::NatsKv => "nats-kv",
-            Self::Object => "object",
-        }
+    fn word(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    async fn contest(self) -> Anything<Contest> {
-        match self {
-            Self::Memory => Ok(memory::contest()),
-            Self::Sqlite => sqlite::contest(),
-            Self::Redis => on_redis::contest().await,
-            Self::Postgres => on_postgres::contest().await,
-            Self::Mysql => on_mysql::contest().await,
-            Self::Dynamodb => on_dynamodb::contest().await,
-            Self::NatsKv => on_nats_kv::contest().await,
-            Self::Object => on_object::contest().await,
-        }
+    fn contest(self) -> Anything<Contest> {
+        Ok(match self {
+            Self::Memory => memory::contest(),
+            Self::Sqlite => sqlite::contest()?,
+            Self::Redis => on_redis::contest(),
+            Self::Postgres => postgres::contest(),
+            Self::Mysql => mysql::contest(),
+            Self::Dynamodb => dynamodb::contest(),
+            Self::NatsKv => on_nats_kv::contest(),
+            Self::Object => on_object::contest(),
+            Self::Http => http::contest(),
+            Self::Messages => messages::contest(),
+        })
     }
 }
 
 #[tokio::main]
 async fn main() -> Anything<()> {
     let arguments = Arguments::parse();
-    let plan = Plan { rounds: arguments.rounds, time: Duration::from_millis(arguments.millis) };
     let mut report = Report::default();
     for kind in StoreKind::value_variants() {
         if arguments.store.is_empty() || arguments.store.contains(kind) {
-            tell(kind.word(), kind.contest().await?, plan, &mut report).await?;
+            tell(&kind.word(), &kind.contest()?, &arguments, &mut report).await?;
         }
     }
     arguments.json.map_or(Ok(()), |file| report.write(&file))
 }
 
-async fn tell(store: &'static str, contest: Contest, plan: Plan, report: &mut Report) -> Anything<()> {
+async fn tell(store: &str, contest: &Contest, arguments: &Arguments, report: &mut Report) -> Anything<()> {
+    let time = Duration::from_millis(arguments.millis);
+    let plan = Plan { rounds: arguments.rounds, time, kept: arguments.kept.max(1) };
     println!("\n## {}\n", contest.store);
-    measure::keep(&contest.arms).await?;
+    let mut arms = (contest.connect)(contest.url.clone()).await?;
+    arms.retain(|arm| arm.name.contains(&arguments.arm));
+    measure::keep(&arms, plan.kept).await?;
     for (kind, callers) in
         [(Kind::Fresh, 1), (Kind::Fresh, 64), (Kind::Replay, 1), (Kind::Replay, 64), (Kind::Work, 50)]
     {
-        let arms = measure::arms(&contest, kind, callers, plan).await?;
-        report.add(store, kind, callers, &arms);
+        let figures = measure::arms(&arms, kind, callers, plan).await?;
+        report.add(store, kind, callers, &figures);
     }
-    let said = measure::said(&contest).await?;
-    if !said.is_empty() {
-        println!(
-            "| said to the server | round trips fresh | bytes fresh | round trips replay | bytes replay |"
-        );
-        println!("|---|---:|---:|---:|---:|");
-        for (name, fresh, replay) in said {
-            let cells = [fresh.round_trips, fresh.bytes, replay.round_trips, replay.bytes];
-            let [trips, bytes, replay_trips, replay_bytes] = cells;
-            println!("| {name} | {trips:.2} | {bytes:.0} | {replay_trips:.2} | {replay_bytes:.0} |");
-        }
-        println!();
+    match contest.port {
+        Some(port) => traffic(contest, port).await,
+        None => Ok(()),
     }
+}
+
+/// Prints what the arms exchange with their server.
+async fn traffic(contest: &Contest, port: u16) -> Anything<()> {
+    let meter = Meter::before(port).await?;
+    let url = contest.url.replace(&port.to_string(), &meter.port.to_string());
+    let arms = (contest.connect)(url).await?;
+    println!("| said to the server | round trips fresh | bytes fresh | round trips replay | bytes replay |");
+    println!("|---|---:|---:|---:|---:|");
+    for (name, fresh, replay) in measure::said(&arms, &meter).await? {
+        let (trips, bytes) = (fresh.round_trips, fresh.bytes);
+        println!("| {name} | {trips:.2} | {bytes:.0} | {:.2} | {:.0} |", replay.round_trips, replay.bytes);
+    }
+    println!();
     Ok(())
 }

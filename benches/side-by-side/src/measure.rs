@@ -4,13 +4,11 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 
-use idem_test_servers::meter::Said;
+use idem_test_servers::meter::{Meter, Said};
 
-use crate::arm::{Anything, Arm, Contest};
-
-/// The number of results to replay.
-const KEPT: usize = 1_000;
+use crate::arm::{Anything, Arm};
 
 /// The kind of call that is measured.
 #[derive(Clone, Copy, PartialEq)]
@@ -25,6 +23,8 @@ pub(crate) enum Kind {
 pub(crate) struct Plan {
     pub(crate) rounds: usize,
     pub(crate) time: Duration,
+    /// The number of results to replay.
+    pub(crate) kept: usize,
 }
 
 /// The measurements of one arm.
@@ -33,37 +33,30 @@ pub(crate) struct Figures {
     pub(crate) per_second: f64,
     pub(crate) p50: Duration,
     pub(crate) p99: Duration,
-    /// Processor time of this process and of the server, in microseconds per call.
-    pub(crate) client: f64,
-    pub(crate) server: f64,
 }
 
 /// Records the results that will be replayed.
-pub(crate) async fn keep(arms: &[Arm]) -> Anything<()> {
+pub(crate) async fn keep(arms: &[Arm], kept: usize) -> Anything<()> {
     for arm in arms {
-        for chunk in 0..KEPT / 50 {
-            let kept = (0..50).map(|number| (arm.fresh)(format!("kept/{}", chunk * 50 + number)));
-            try_join_all(kept).await?;
-        }
+        let calls = stream::iter(0..kept).map(|number| (arm.fresh)(format!("kept/{number}")));
+        calls.buffer_unordered(64).try_collect::<()>().await?;
     }
     Ok(())
 }
 
 /// The figures of every arm that does this kind of call, in the order of the arms.
 pub(crate) async fn arms(
-    contest: &Contest,
+    arms: &[Arm],
     kind: Kind,
     tasks: usize,
     plan: Plan,
 ) -> Anything<Vec<(&'static str, Figures)>> {
-    let server = contest.server.as_ref().map(|(id, _)| *id).filter(|id| *id != std::process::id());
-    let competing: Vec<&Arm> =
-        contest.arms.iter().filter(|arm| kind != Kind::Work || arm.work.is_some()).collect();
+    let competing: Vec<&Arm> = arms.iter().filter(|arm| kind != Kind::Work || arm.work.is_some()).collect();
     let mut rounds: Vec<Vec<Figures>> = competing.iter().map(|_| Vec::new()).collect();
     // The first round is a warm-up.
     for round in 0..=plan.rounds {
         for (arm, rounds) in competing.iter().zip(&mut rounds) {
-            let figures = one(arm, kind, (tasks, round), server, plan.time).await?;
+            let figures = one(arm, kind, (tasks, round), plan).await?;
             if round > 0 {
                 rounds.push(figures);
             }
@@ -76,14 +69,7 @@ pub(crate) async fn arms(
     Ok(competing.iter().zip(rounds).map(|(arm, rounds)| (arm.name, middle(rounds))).collect())
 }
 
-async fn one(
-    arm: &Arm,
-    kind: Kind,
-    (tasks, round): (usize, usize),
-    server: Option<u32>,
-    time: Duration,
-) -> Anything<Figures> {
-    let before = processors(server)?;
+async fn one(arm: &Arm, kind: Kind, (tasks, round): (usize, usize), plan: Plan) -> Anything<Figures> {
     let begin = Instant::now();
     let callers = (0..tasks).map(|task| {
         let arm = arm.clone();
@@ -96,9 +82,9 @@ async fn one(
             let mut times = Vec::with_capacity(100_000);
             let mut number = 0_usize;
             // At least one call is made, even if the time is very short.
-            while number == 0 || begin.elapsed() < time {
+            while number == 0 || begin.elapsed() < plan.time {
                 let key = match kind {
-                    Kind::Replay => format!("kept/{}", (task * 31 + number) % KEPT),
+                    Kind::Replay => format!("kept/{}", (task * 31 + number) % plan.kept),
                     Kind::Fresh => format!("fresh/{tasks}/{round}/{task}/{number}"),
                     Kind::Work => format!("work/{tasks}/{round}/{task}/{number}"),
                 };
@@ -112,62 +98,34 @@ async fn one(
     });
     let times: Anything<Vec<_>> = try_join_all(callers).await?.into_iter().collect();
     let elapsed = begin.elapsed().as_secs_f64();
-    let after = processors(server)?;
     let mut times: Vec<Duration> = times?.into_iter().flatten().collect();
     times.sort_unstable();
     let at = |hundredth: usize| times.get(times.len() * hundredth / 100).copied().unwrap_or_default();
     #[expect(clippy::cast_precision_loss, reason = "a rate is an estimate")]
     let calls = times.len() as f64;
-    Ok(Figures {
-        per_second: calls / elapsed,
-        p50: at(50),
-        p99: at(99),
-        client: (after.0 - before.0) / calls,
-        server: (after.1 - before.1) / calls,
-    })
-}
-
-/// The processor time used so far by this process, and by the server with its children, in microseconds.
-fn processors(server: Option<u32>) -> Anything<(f64, f64)> {
-    let Some(server) = server else { return Ok((processor("self")?, 0.0)) };
-    let mut sum = processor(&server.to_string())?;
-    let children = std::fs::read_to_string(format!("/proc/{server}/task/{server}/children"));
-    for child in children.unwrap_or_default().split_whitespace() {
-        // A process that has ended meanwhile is not counted.
-        sum += processor(child).unwrap_or_default();
-    }
-    Ok((processor("self")?, sum))
-}
-
-fn processor(process: &str) -> Anything<f64> {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
-    let fields = stat.rsplit_once(')').ok_or("no such process")?.1;
-    let ticks: f64 =
-        fields.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum();
-    Ok(ticks * 10_000.0)
+    Ok(Figures { per_second: calls / elapsed, p50: at(50), p99: at(99) })
 }
 
 /// The traffic of one fresh call and of one replay with the server, for a single caller that makes one call after
-/// another.
-pub(crate) async fn said(contest: &Contest) -> Anything<Vec<(&'static str, Said, Said)>> {
+/// another. The arms are connected through the meter.
+pub(crate) async fn said(arms: &[Arm], meter: &Meter) -> Anything<Vec<(&'static str, Said, Said)>> {
     const CALLS: u32 = 200;
     let mut all = Vec::new();
-    for (arm, meter) in &contest.metered {
+    for arm in arms {
         // Warms up: connections, scripts and prepared statements are made only once.
         for number in 0..50 {
-            let key = format!("warm/{}/{number}", meter.port);
+            let key = format!("warm/{number}");
             (arm.fresh)(key.clone()).await?;
             (arm.replay)(key).await?;
         }
-        let keys: Vec<String> = (0..CALLS).map(|number| format!("said/{}/{number}", meter.port)).collect();
         let before = meter.now();
-        for key in &keys {
-            (arm.fresh)(key.clone()).await?;
+        for number in 0..CALLS {
+            (arm.fresh)(format!("said/{number}")).await?;
         }
         let fresh = meter.since(before, CALLS);
         let before = meter.now();
-        for key in keys {
-            (arm.replay)(key).await?;
+        for number in 0..CALLS {
+            (arm.replay)(format!("said/{number}")).await?;
         }
         all.push((arm.name, fresh, meter.since(before, CALLS)));
     }

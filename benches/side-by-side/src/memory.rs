@@ -4,17 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use cached::macros::cached;
 use idem::MemoryStore;
 
-use crate::arm::{Arm, Contest, RECEIPT, call, none, ours, wrong};
+use crate::arm::{Arm, Arms, Contest, RECEIPT, call, none, ours, wrong};
 use crate::idempotent;
-
-#[cached(ttl_secs = 3600, key = "String", convert = r#"{ key.to_owned() }"#)]
-async fn by_cached(key: &str) -> String {
-    let _ = key;
-    RECEIPT.to_owned()
-}
 
 /// The work that a table behind a lock needs at least: one write to claim, one write to record, one read.
 fn table() -> Arm {
@@ -40,14 +33,15 @@ fn table() -> Arm {
     Arm { name: "a table behind a lock", fresh, replay, work: None }
 }
 
-pub(crate) fn contest() -> Contest {
-    let cached =
-        || call(|key| async move { if by_cached(&key).await == RECEIPT { Ok(()) } else { Err(wrong()) } });
+fn arms() -> Vec<Arm> {
     let mut arms = vec![table()];
     arms.extend(ours(&MemoryStore::new()));
     arms.push(idempotent::arm(::idempotent::store::memory::MemoryStore::new(1_024, Duration::from_secs(60))));
-    // It claims nothing, so concurrent calls all run.
-    arms.push(Arm { name: "crate `cached` 4.1", fresh: cached(), replay: cached(), work: None });
     arms.push(none());
-    Contest { store: "memory".to_owned(), arms, metered: Vec::new(), server: None }
+    arms
+}
+
+pub(crate) fn contest() -> Contest {
+    let connect = Box::new(|_| -> Arms { Box::pin(async { Ok(arms()) }) });
+    Contest { store: "memory", connect, url: String::new(), port: None, _kept: Box::new(()) }
 }

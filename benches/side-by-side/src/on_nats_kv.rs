@@ -6,7 +6,6 @@ use async_nats::jetstream;
 use async_nats::jetstream::kv::{Config, Store as Bucket};
 use idem::NatsKvStore;
 use idem_test_servers::Nats;
-use idem_test_servers::meter::Meter;
 
 use crate::arm::{Anything, Arm, Contest, RECEIPT, call, none, ours, wrong};
 
@@ -34,23 +33,21 @@ async fn look(bucket: Bucket, key: String) -> Anything<()> {
     if receipt.is_some_and(|receipt| receipt == RECEIPT) { Ok(()) } else { Err(wrong()) }
 }
 
-async fn arms(url: &str) -> Anything<Vec<Arm>> {
-    let mut arms = vec![hand(url).await?];
+async fn arms(url: String) -> Anything<Vec<Arm>> {
+    let mut arms = vec![hand(&url).await?];
     // Everything runs on one machine with one clock.
-    arms.extend(ours(&NatsKvStore::builder(url, "idem").clock_skew(Duration::ZERO).connect().await?));
+    arms.extend(ours(&NatsKvStore::builder(&url, "idem").clock_skew(Duration::ZERO).connect().await?));
+    arms.push(none());
     Ok(arms)
 }
 
-pub(crate) async fn contest() -> Anything<Contest> {
-    let mut nats = Nats::start();
-    let mut all = arms(&nats.url()).await?;
-    all.push(none());
-    let mut metered = Vec::new();
-    for index in 0..all.len() - 1 {
-        let meter = Meter::before(nats.server().port()).await?;
-        let url = format!("nats://127.0.0.1:{}", meter.port);
-        metered.push((arms(&url).await?.swap_remove(index), meter));
+pub(crate) fn contest() -> Contest {
+    let mut server = Nats::start();
+    Contest {
+        store: "NATS key-value",
+        connect: Box::new(|url| Box::pin(arms(url))),
+        url: server.url(),
+        port: Some(server.server().port()),
+        _kept: Box::new(server),
     }
-    let id = nats.server().id().ok_or("the server ended")?;
-    Ok(Contest { store: "NATS key-value".to_owned(), arms: all, metered, server: Some((id, Box::new(nats))) })
 }

@@ -34,19 +34,23 @@ async fn look(objects: Arc<dyn ObjectStore>, key: String) -> Anything<()> {
     if receipt == RECEIPT { Ok(()) } else { Err(wrong()) }
 }
 
-pub(crate) async fn contest() -> Anything<Contest> {
-    let mut aws = Aws::start();
-    let objects = bucket(&aws, "side-by-side");
+async fn arms(objects: Arc<dyn ObjectStore>) -> Anything<Vec<Arm>> {
     let mut arms = vec![hand(objects.clone())];
     // Everything runs on one machine with one clock.
     let builder = BucketStore::builder(objects, "idem").clock_skew(Duration::ZERO);
     arms.extend(ours(&builder.connect().await?));
     arms.push(none());
-    let id = aws.server().id().ok_or("the emulator ended")?;
-    Ok(Contest {
-        store: "object store (emulator of S3)".to_owned(),
-        arms,
-        metered: Vec::new(),
-        server: Some((id, Box::new(aws))),
-    })
+    Ok(arms)
+}
+
+pub(crate) fn contest() -> Contest {
+    let emulator = Aws::start();
+    let objects = bucket(&emulator, "side-by-side");
+    Contest {
+        store: "object store (emulator of S3)",
+        connect: Box::new(move |_| Box::pin(arms(objects.clone()))),
+        url: emulator.url(),
+        port: None,
+        _kept: Box::new(emulator),
+    }
 }

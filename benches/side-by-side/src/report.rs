@@ -16,7 +16,7 @@ pub(crate) struct Report(Vec<Line>);
 /// The figures of one way to make a call, for one kind of work.
 #[derive(Serialize)]
 struct Line {
-    store: &'static str,
+    store: String,
     work: &'static str,
     callers: usize,
     arm: &'static str,
@@ -29,26 +29,21 @@ struct Line {
 
 impl Report {
     /// Prints the table of one kind of work, and stores its lines.
-    pub(crate) fn add(
-        &mut self,
-        store: &'static str,
-        kind: Kind,
-        callers: usize,
-        arms: &[(&'static str, Figures)],
-    ) {
+    pub(crate) fn add(&mut self, store: &str, kind: Kind, callers: usize, arms: &[(&'static str, Figures)]) {
+        if arms.is_empty() {
+            return;
+        }
         let (title, work) = match kind {
             Kind::Fresh => ("Fresh call", "fresh"),
             Kind::Replay => ("Replay", "replay"),
             Kind::Work => ("Fifty milliseconds of work", "work_50ms"),
         };
-        println!(
-            "| {title}, {callers} at once | calls/s | of the first | p50 us | p99 us | client us | server us |"
-        );
-        println!("|---|---:|---:|---:|---:|---:|---:|");
+        println!("| {title}, {callers} at once | calls/s | of the first | p50 us | p99 us |");
+        println!("|---|---:|---:|---:|---:|");
         let first = arms.first().map_or(1.0, |(_, figures)| figures.per_second);
         for &(arm, figures) in arms {
             let line = Line {
-                store,
+                store: store.to_owned(),
                 work,
                 callers,
                 arm,
@@ -58,8 +53,8 @@ impl Report {
                 p99_us: micros(figures.p99),
             };
             println!(
-                "| {arm} | {:.0} | {:.2} | {:.1} | {:.1} | {:.1} | {:.1} |",
-                line.calls_per_s, line.of_first, line.p50_us, line.p99_us, figures.client, figures.server,
+                "| {arm} | {:.0} | {:.2} | {:.1} | {:.1} |",
+                line.calls_per_s, line.of_first, line.p50_us, line.p99_us,
             );
             self.0.push(line);
         }

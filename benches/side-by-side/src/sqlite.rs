@@ -76,17 +76,20 @@ fn hand(path: &Path) -> Anything<Arm> {
     Ok(Arm { name: "two commits, a read", fresh, replay, work: None })
 }
 
+fn arms(folder: &Path) -> Anything<Vec<Arm>> {
+    let mut arms = vec![hand(&folder.join("hand.db"))?];
+    arms.extend(ours(&SqliteStore::open(folder.join("idem.db"))?));
+    arms.push(none());
+    Ok(arms)
+}
+
 pub(crate) fn contest() -> Anything<Contest> {
     let folder = tempfile::tempdir()?;
-    let mut arms = vec![hand(&folder.path().join("hand.db"))?];
-    let store = SqliteStore::open(folder.path().join("idem.db"))?;
-    arms.extend(ours(&store));
-    arms.push(none());
-    let server: Box<dyn std::any::Any> = Box::new(folder);
     Ok(Contest {
-        store: format!("SQLite {}", rusqlite::version()),
-        arms,
-        metered: Vec::new(),
-        server: Some((std::process::id(), server)),
+        store: "SQLite",
+        connect: Box::new(|folder| Box::pin(async move { arms(Path::new(&folder)) })),
+        url: folder.path().display().to_string(),
+        port: None,
+        _kept: Box::new(folder),
     })
 }

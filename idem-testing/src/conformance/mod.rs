@@ -4,7 +4,7 @@
 //! a particular store. What the checks of `transitions` and `histories` expect comes from the protocol's functions, which
 //! tests and a model hold; what the others expect is written out here.
 //!
-//! The tests of a store can make one test of each check, or run all checks by hand:
+//! The tests of a store can make one test of each theme, or run the checks by hand:
 //!
 //! ```
 //! # use idem_runtime as idem;
@@ -61,38 +61,14 @@ pub struct Check {
 
 /// A rule that a store breaks. `Display` and `Debug` show the rule, the finding, and the history that led to it.
 pub struct Violation {
-    name: String,
+    name: &'static str,
     rule: &'static str,
     what: String,
     history: String,
 }
 
-/// Runs the check with this name on the subject from `factory`. The tests from
-/// [`conformance_suite!`](crate::conformance_suite) call it.
-///
-/// # Errors
-///
-/// The [`Violation`], if the store breaks the rule.
-///
-/// # Panics
-///
-/// If `factory` panics.
-pub fn run<F, S>(name: &str, factory: F) -> Result<(), Violation>
-where
-    F: FnOnce() -> S + Send + 'static,
-    S: Future<Output = Subject>,
-{
-    let unknown = Check {
-        name: "unknown",
-        theme: "",
-        rule: "there is a check of this name",
-        run: |_| Box::pin(async { Err(Broken("there is none".into())) }),
-    };
-    all().iter().find(|check| check.name == name).unwrap_or(&unknown).run(factory)
-}
-
 /// Runs the checks of this theme, one after the other, each on a subject of its own from `factory`. The tests from
-/// [`conformance_themes!`](crate::conformance_themes) call it.
+/// [`conformance_suite!`](crate::conformance_suite) call it.
 ///
 /// # Errors
 ///
@@ -148,7 +124,7 @@ impl Check {
         let (check, history) = (*self, Arc::new(History::default()));
         let found = runner::run(check.races(), factory, &history, check.run);
         found.map_err(|Broken(what)| Violation {
-            name: check.name.to_owned(),
+            name: check.name,
             rule: check.rule,
             what,
             history: history.render(),
@@ -170,8 +146,8 @@ impl fmt::Debug for Check {
 impl Violation {
     /// The name of the check that found it.
     #[must_use]
-    pub fn check(&self) -> &str {
-        &self.name
+    pub const fn check(&self) -> &'static str {
+        self.name
     }
 
     /// The rule that is broken.
@@ -205,47 +181,23 @@ impl fmt::Debug for Violation {
 
 impl std::error::Error for Violation {}
 
-/// Makes one `#[test]` of each check, from an expression for a factory: a function or closure that returns a future of
-/// a [`Subject`](crate::conformance::Subject).
+/// Makes one `#[test]` of each theme, from an expression for a factory: a function or closure that returns a future of a
+/// [`Subject`](crate::conformance::Subject).
 ///
-/// The expression is repeated in every test, so it must not move anything out of its environment. See
-/// [`conformance`](crate::conformance).
+/// The expression is repeated in every test, so it must not move anything out of its environment. The checks of a theme
+/// share what it holds. See [`conformance`](crate::conformance).
 #[macro_export]
 macro_rules! conformance_suite {
-    ($factory:expr $(,)?) => {
-        $crate::__conformance_checks! { [$crate::__conformance_tests] ($factory) }
-    };
-}
-
-/// Makes one `#[test]` of each theme, for a store whose server takes long to start: the checks of a theme share what the
-/// expression for a factory holds.
-///
-/// The expression is repeated in every test; see [`conformance_suite!`](crate::conformance_suite).
-#[macro_export]
-macro_rules! conformance_themes {
-    ($factory:expr $(,)?) => {
-        $crate::__conformance_checks! { [$crate::__conformance_themes] ($factory) }
-    };
-}
-
-#[doc(hidden)]
-#[macro_export]
-macro_rules! __conformance_themes {
-    (($factory:expr) $($theme:ident { $($rule:literal { $($name:ident,)* })* })*) => {$(
+    (@themes $factory:expr; $($theme:ident)*) => {$(
         #[::core::prelude::v1::test]
         fn $theme() -> ::core::result::Result<(), ::std::vec::Vec<$crate::conformance::Violation>> {
             $crate::conformance::run_theme(::core::stringify!($theme), $factory)
         }
     )*};
-}
-
-#[doc(hidden)]
-#[macro_export]
-macro_rules! __conformance_tests {
-    (($factory:expr) $($theme:ident { $($rule:literal { $($name:ident,)* })* })*) => {$($($(
-        #[::core::prelude::v1::test]
-        fn $name() -> ::core::result::Result<(), $crate::conformance::Violation> {
-            $crate::conformance::run(::core::stringify!($name), $factory)
+    ($factory:expr $(,)?) => {
+        $crate::conformance_suite! {
+            @themes $factory;
+            transitions histories time fences steps purge results keys races duels listing dropped
         }
-    )*)*)*};
+    };
 }

@@ -206,11 +206,7 @@ impl Trial {
     }
 
     pub(super) async fn renew(&self, held: &Held, lease: Duration) -> Checked<RenewAnswer> {
-        self.renew_with(&held.key, &held.renewal(lease)).await
-    }
-
-    pub(super) async fn renew_with(&self, key: &RecordKey, request: &Renew) -> Checked<RenewAnswer> {
-        answered(self.store.renew(key, request).await)
+        answered(self.store.renew(&held.key, &held.renewal(lease)).await)
     }
 
     pub(super) async fn record_step(

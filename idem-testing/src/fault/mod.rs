@@ -69,11 +69,6 @@ impl<S: Store> FaultStore<S> {
         Self { inner, plan: Arc::new(Mutex::new(Plan::seeded(seed, rates))) }
     }
 
-    /// Changes the rates of faults for the operations of one kind.
-    pub fn rates(&self, kind: OperationKind, rates: Rates) {
-        self.plan().set_rates(kind, rates);
-    }
-
     /// Queues a fault for the operations of this kind: the next operation gets the first queued fault. `None` lets one
     /// operation pass.
     pub fn next(&self, kind: OperationKind, fault: impl Into<Option<Fault>>) {
@@ -108,22 +103,10 @@ impl<S: Store> FaultStore<S> {
         self.plan().counts(kind).applied
     }
 
-    /// How many operations of this kind had a fault.
-    #[must_use]
-    pub fn faults(&self, kind: OperationKind) -> u64 {
-        self.plan().counts(kind).faults
-    }
-
     /// The wrapped store, without faults.
     #[must_use]
     pub const fn inner(&self) -> &S {
         &self.inner
-    }
-
-    /// The seed.
-    #[must_use]
-    pub fn seed(&self) -> u64 {
-        self.plan().seed()
     }
 
     fn plan(&self) -> MutexGuard<'_, Plan> {
@@ -184,8 +167,7 @@ fn lost() -> StoreError {
 
 impl<S> fmt::Debug for FaultStore<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
-        f.debug_struct("FaultStore").field("seed", &plan.seed()).finish_non_exhaustive()
+        f.debug_struct("FaultStore").finish_non_exhaustive()
     }
 }
 

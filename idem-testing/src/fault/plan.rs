@@ -130,7 +130,6 @@ pub struct Rates {
     fail_after: f64,
     apply_late: f64,
     delay: f64,
-    hang: f64,
     longest: Duration,
 }
 
@@ -165,12 +164,6 @@ impl Rates {
         self
     }
 
-    /// How often an operation is never answered, whether or not it is applied.
-    pub const fn hang(mut self, probability: f64) -> Self {
-        self.hang = probability;
-        self
-    }
-
     fn draw(&self, rng: &mut Xoshiro256PlusPlus) -> Option<Fault> {
         let mut drawn: f64 = rng.random();
         let mut falls_in = |probability: f64| {
@@ -191,8 +184,6 @@ impl Rates {
         } else if falls_in(self.delay) {
             let delay = delay(rng);
             Some(if rng.random() { Fault::DelayBefore(delay) } else { Fault::DelayAfter(delay) })
-        } else if falls_in(self.hang) {
-            Some(if rng.random() { Fault::HangBefore } else { Fault::HangAfter })
         } else {
             None
         }
@@ -204,7 +195,6 @@ impl Rates {
 struct Script {
     next: VecDeque<Option<Fault>>,
     always: Option<Fault>,
-    rates: Rates,
     counts: Counts,
 }
 
@@ -213,25 +203,20 @@ struct Script {
 pub(super) struct Counts {
     pub(super) asked: u64,
     pub(super) applied: u64,
-    pub(super) faults: u64,
 }
 
 /// The scripts and rates for all operations.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     seed: u64,
+    rates: Rates,
     down: bool,
     scripts: [Script; OperationKind::ALL.len()],
 }
 
 impl Plan {
     pub(super) fn seeded(seed: u64, rates: Rates) -> Self {
-        let scripts = std::array::from_fn(|_| Script { rates, ..Script::default() });
-        Self { seed, down: false, scripts }
-    }
-
-    pub(super) const fn seed(&self) -> u64 {
-        self.seed
+        Self { seed, rates, ..Self::default() }
     }
 
     pub(super) const fn counts(&mut self, kind: OperationKind) -> &mut Counts {
@@ -240,10 +225,6 @@ impl Plan {
 
     pub(super) const fn set_down(&mut self, down: bool) {
         self.down = down;
-    }
-
-    pub(super) const fn set_rates(&mut self, kind: OperationKind, rates: Rates) {
-        self.scripts[kind.index()].rates = rates;
     }
 
     pub(super) const fn set_always(&mut self, kind: OperationKind, fault: Option<Fault>) {
@@ -262,13 +243,11 @@ impl Plan {
         let script = &mut self.scripts[kind.index()];
         let number = script.counts.asked;
         script.counts.asked += 1;
-        let fault = match script.next.pop_front() {
+        match script.next.pop_front() {
             Some(scripted) => scripted,
             None if self.down => Some(Fault::FailBefore),
-            None => script.always.or_else(|| script.rates.draw(&mut generator(self.seed, kind, number))),
-        };
-        script.counts.faults += u64::from(fault.is_some());
-        fault
+            None => script.always.or_else(|| self.rates.draw(&mut generator(self.seed, kind, number))),
+        }
     }
 }
 

@@ -106,7 +106,6 @@ async fn a_script_is_for_its_kind_alone() {
     assert!(store.purge(1).await.is_err());
     assert!(store.purge(1).await.is_err());
     assert!(store.purge(1).await.is_ok());
-    assert_eq!(store.faults(OperationKind::Purge), 2);
 }
 
 /// The faults of the first operations of a kind.
@@ -126,21 +125,10 @@ async fn faults(seed: u64, rates: Rates, between: bool) -> Vec<Option<StoreError
 async fn a_seed_gives_the_same_faults_whatever_is_asked_in_between() {
     let rates = Rates::none().fail_before(0.2).fail_after(0.1);
     let once = faults(7, rates, false).await;
+    let often = |kind| once.iter().filter(|fault| **fault == Some(kind)).count();
+    // Of 400, with standard deviations of 8 and 6.
+    assert!((48..112).contains(&often(StoreErrorKind::Unavailable)), "{once:?}");
+    assert!((16..64).contains(&often(StoreErrorKind::OutcomeUnknown)), "{once:?}");
     assert_eq!(once, faults(7, rates, true).await);
     assert_ne!(once, faults(8, rates, false).await);
-}
-
-#[tokio::test]
-async fn faults_are_as_frequent_as_the_rates_say() {
-    let rates = Rates::none().fail_before(0.2).fail_after(0.1);
-    let mut counts = [0; 2];
-    for seed in 0..25 {
-        for kind in faults(seed, rates, false).await {
-            counts[0] += usize::from(kind == Some(StoreErrorKind::Unavailable));
-            counts[1] += usize::from(kind == Some(StoreErrorKind::OutcomeUnknown));
-        }
-    }
-    // 10,000 draws: the standard deviations are 40 and 30.
-    assert!((1_800..2_200).contains(&counts[0]), "{counts:?}");
-    assert!((850..1_150).contains(&counts[1]), "{counts:?}");
 }

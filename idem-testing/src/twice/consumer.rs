@@ -37,26 +37,23 @@ impl Answer for Settlement {
 }
 
 /// A delivery of a message, of whose settlement the broker hears nothing.
-struct Redelivery<'m, M> {
-    message: &'m M,
-    settlement: &'m Cell<Settlement>,
-}
+struct Redelivery<'m, M>(&'m M, &'m Cell<Settlement>);
 
 impl<M: Delivery> Delivery for Redelivery<'_, M> {
     type Error = Infallible;
 
     async fn acknowledge(&self) -> Result<(), Infallible> {
-        self.settlement.set(Settlement::Acknowledged);
+        self.1.set(Settlement::Acknowledged);
         Ok(())
     }
 
     async fn retry(&self, after: Duration) -> Result<(), Infallible> {
-        self.settlement.set(Settlement::Retry(after));
+        self.1.set(Settlement::Retry(after));
         Ok(())
     }
 
     async fn reject(&self, letter: &DeadLetter) -> Result<(), Infallible> {
-        self.settlement.set(Settlement::Rejected(letter.clone()));
+        self.1.set(Settlement::Rejected(letter.clone()));
         Ok(())
     }
 
@@ -65,19 +62,19 @@ impl<M: Delivery> Delivery for Redelivery<'_, M> {
     }
 
     fn retries_in_place(&self) -> bool {
-        self.message.retries_in_place()
+        self.0.retries_in_place()
     }
 
     fn is_last_delivery(&self) -> bool {
-        self.message.is_last_delivery()
+        self.0.is_last_delivery()
     }
 
     fn deliveries(&self) -> Option<u32> {
-        self.message.deliveries()
+        self.0.deliveries()
     }
 
     fn group(&self) -> Option<String> {
-        self.message.group()
+        self.0.group()
     }
 }
 
@@ -100,8 +97,8 @@ impl<E: Display> Twice<Consumer<E>> {
             let message = message.unwrap_or_else(|error| panic!("the stream failed: {error}"));
             let once = || async {
                 let settlement = Cell::new(Settlement::Retry(Duration::ZERO));
-                let copy = Redelivery { message: &message, settlement: &settlement };
-                let handler = |copy: &Redelivery<'_, _>| handler(copy.message);
+                let copy = Redelivery(&message, &settlement);
+                let handler = |copy: &Redelivery<'_, _>| handler(copy.0);
                 self.inner.clone().run(stream::iter([Ok::<_, Infallible>(copy)]), handler).await;
                 Ok::<_, Infallible>(settlement.into_inner())
             };

@@ -66,12 +66,8 @@ impl CallObserver for Calls {
     }
 }
 
-/// A run that returned.
-struct Run<A> {
-    answer: A,
-    kind: AnswerKind,
-    operation: Option<String>,
-}
+/// A run that returned, what its answer means, and the operation of its first idempotent call.
+type Run<A> = (A, AnswerKind, Option<String>);
 
 /// Whether any check could have failed. A test in which none could fails at its end.
 #[derive(Default)]
@@ -98,25 +94,22 @@ impl<S, K> Twice<S, K> {
         let (mut runs, drops) = together(2, &once, self.breaks).await?;
         let after = (self.effects)().await;
         // Where no run was answered, the last one may have the effect.
-        let is_answered = runs.iter().any(|run| run.kind == AnswerKind::Final);
+        let is_answered = runs.iter().any(|(_, kind, _)| *kind == AnswerKind::Final);
         runs.extend(together(1, &once, 0).await?.0);
         let last = (self.effects)().await;
 
-        let operation = runs.iter_mut().find_map(|run| run.operation.take());
+        let operation = runs.iter_mut().find_map(|(_, _, operation)| operation.take());
         // The first final answer is that of the test.
-        runs.sort_by_key(|run| run.kind);
-        let answer = runs.remove(0).answer;
-        let mut others = runs.iter().filter(|run| run.kind == AnswerKind::Final);
-        let difference = others.find_map(|run| answer.difference(&run.answer));
+        runs.sort_by_key(|(_, kind, _)| *kind);
+        let (answer, ..) = runs.remove(0);
+        let mut others = runs.iter().filter(|(_, kind, _)| *kind == AnswerKind::Final);
+        let difference = others.find_map(|(other, ..)| answer.difference(other));
         let is_proof = operation.is_some() || difference.is_some() || [after, last] != [before; 2];
         self.proof.0.fetch_or(is_proof, Ordering::Relaxed);
 
         let subject = A::SUBJECT;
-        let name = match (name, operation) {
-            (Some(name), _) => name.to_owned(),
-            (None, Some(operation)) => format!("the {subject} of {operation}"),
-            (None, None) => format!("the {subject}"),
-        };
+        let of = operation.map(|operation| format!(" of {operation}")).unwrap_or_default();
+        let name = name.map_or_else(|| format!("the {subject}{of}"), str::to_owned);
         let dropped = if drops > 0 { format!(" and was dropped {drops} times") } else { String::new() };
         assert!(
             last.abs_diff(before) <= 1 && (last == after || !is_answered),
@@ -132,15 +125,11 @@ impl<S, K> Twice<S, K> {
 
 /// So many runs at the same time, until one is answered: the first group is dropped when it has waited once, and each later group one
 /// wait later, up to `limit` groups. Returns the last group, and how many groups were dropped.
-async fn together<A, E, B>(
+async fn together<A: Answer, E, B: Future<Output = Result<A, E>>>(
     count: usize,
     once: &impl Fn() -> B,
     limit: usize,
-) -> Result<(Vec<Run<A>>, usize), E>
-where
-    A: Answer,
-    B: Future<Output = Result<A, E>>,
-{
+) -> Result<(Vec<Run<A>>, usize), E> {
     let (mut drops, mut patience) = (0, Instant::now() + PATIENCE);
     loop {
         let is_answered = AtomicBool::new(false);
@@ -151,7 +140,7 @@ where
                 std::mem::take(&mut *calls.0.lock().unwrap_or_else(PoisonError::into_inner));
             let kind = kind.unwrap_or_else(|| answer.kind());
             is_answered.fetch_or(kind != AnswerKind::InFlight, Ordering::Relaxed);
-            Ok::<_, E>(Run { answer, kind, operation })
+            Ok::<_, E>((answer, kind, operation))
         };
         let mut group = pin!(try_join_all((0..count).map(|_| run())));
         let mut waits = 0;

@@ -55,9 +55,9 @@ where
                 let request = Request::from_parts(head.clone(), K::body(body.clone(), None));
                 let (head, body) = service.call(request).await?.into_parts();
                 let (body, trailers) = whole(&name, body).await;
-                Ok::<_, S::Error>(Whole { head, body, trailers })
+                Ok::<_, S::Error>((head, body, trailers))
             };
-            let Whole { head, body, trailers } = twice.repeat(Some(&name), once).await?;
+            let (head, body, trailers) = twice.repeat(Some(&name), once).await?;
             Ok(Response::from_parts(head, K::body(body, trailers)))
         }
         .boxed()
@@ -67,53 +67,47 @@ where
 /// The longest part of a body that a message shows.
 const SHOWN: usize = 200;
 
-/// A whole response.
-struct Whole {
-    head: Parts,
-    body: Bytes,
-    trailers: Option<HeaderMap>,
+/// A whole response, with its trailers.
+type Whole = (Parts, Bytes, Option<HeaderMap>);
+
+/// A trailer or header.
+fn metadata<'w>(whole: &'w Whole, name: &str) -> Option<&'w [u8]> {
+    let trailer = whole.2.as_ref().and_then(|trailers| trailers.get(name));
+    trailer.or_else(|| whole.0.headers.get(name)).map(HeaderValue::as_bytes)
 }
 
-impl Whole {
-    /// A trailer or header.
-    fn metadata(&self, name: &str) -> Option<&[u8]> {
-        let trailer = self.trailers.as_ref().and_then(|trailers| trailers.get(name));
-        trailer.or_else(|| self.head.headers.get(name)).map(HeaderValue::as_bytes)
-    }
-
-    /// What must be the same in all answers, by name.
-    fn parts(&self) -> [(&'static str, Option<&[u8]>); 6] {
-        [
-            ("status", Some(self.head.status.as_str().as_bytes())),
-            ("code", self.metadata("grpc-status")),
-            ("message", self.metadata("grpc-message")),
-            ("content-type", self.metadata("content-type")),
-            ("location", self.metadata("location")),
-            ("body", Some(&self.body)),
-        ]
-    }
+/// What must be the same in all answers, by name.
+fn parts(whole: &Whole) -> [(&'static str, Option<&[u8]>); 6] {
+    [
+        ("status", Some(whole.0.status.as_str().as_bytes())),
+        ("code", metadata(whole, "grpc-status")),
+        ("message", metadata(whole, "grpc-message")),
+        ("content-type", metadata(whole, "content-type")),
+        ("location", metadata(whole, "location")),
+        ("body", Some(&whole.1)),
+    ]
 }
 
 impl Answer for Whole {
     const SUBJECT: &'static str = "request";
 
     fn kind(&self) -> AnswerKind {
-        let may_retry = self.metadata("retry-after").is_some();
-        match (self.metadata("grpc-status"), self.head.status.as_u16()) {
+        let may_retry = metadata(self, "retry-after").is_some();
+        match (metadata(self, "grpc-status"), self.0.status.as_u16()) {
             // `ABORTED`, and the codes that `GrpcIdempotencyLayer` keeps.
             (Some(b"10"), _) if may_retry => AnswerKind::InFlight,
             (Some(b"0" | b"3" | b"5" | b"6" | b"9" | b"11"), _) => AnswerKind::Final,
             (Some(_), _) => AnswerKind::Retryable,
             (None, 409) if may_retry => AnswerKind::InFlight,
             // A long operation.
-            (None, 202) if may_retry && self.body == br#"{"state":"in_flight"}"#[..] => AnswerKind::InFlight,
+            (None, 202) if may_retry && self.1 == br#"{"state":"in_flight"}"#[..] => AnswerKind::InFlight,
             (None, 401 | 403 | 407 | 408 | 425 | 429 | 500..=599) => AnswerKind::Retryable,
             (None, _) => AnswerKind::Final,
         }
     }
 
     fn difference(&self, other: &Self) -> Option<String> {
-        let parts = self.parts().into_iter().zip(other.parts());
+        let parts = parts(self).into_iter().zip(parts(other));
         let differences: Vec<_> = parts
             .filter(|(first, second)| first != second)
             .map(|((name, first), (_, second))| format!("{name} {} and then {}", shown(first), shown(second)))

@@ -73,37 +73,3 @@ fn each_text_names_the_operation_and_says_what_to_do_and_shows_no_key() {
     let lost = errors::lease_lost("payments.charge", Loss::Forgotten).to_string();
     assert!(lost.contains("its record was deleted meanwhile; call again to run it"), "{lost}");
 }
-
-/// An example of a user's test.
-mod of_a_user {
-    use super::*;
-
-    #[derive(Debug, PartialEq)]
-    enum ChargeError {
-        Conflict { retry_after: Option<Duration> },
-        Unavailable,
-        Bug(String),
-    }
-
-    impl From<Error> for ChargeError {
-        fn from(error: Error) -> Self {
-            match error.kind() {
-                ErrorKind::InFlight | ErrorKind::NotDue => {
-                    Self::Conflict { retry_after: error.retry_after() }
-                }
-                ErrorKind::Store if error.is_retryable() => Self::Unavailable,
-                _ => Self::Bug(error.to_string()),
-            }
-        }
-    }
-
-    #[test]
-    fn a_conversion_is_tested_without_a_store() {
-        let conflict = ChargeError::Conflict { retry_after: Some(AFTER) };
-        assert_eq!(ChargeError::from(errors::in_flight("payments.charge", AFTER)), conflict);
-        assert_eq!(ChargeError::from(errors::not_due("payments.charge", AFTER)), conflict);
-        let down = errors::store("payments.charge", StoreError::unavailable("refused"));
-        assert_eq!(ChargeError::from(down), ChargeError::Unavailable);
-        assert!(matches!(ChargeError::from(errors::mismatch("payments.charge")), ChargeError::Bug(_)));
-    }
-}

@@ -132,40 +132,6 @@ fn a_store_that_outlives_its_run_is_found() {
     assert_eq!(text.matches("help: make the store").count(), 1, "{report}");
 }
 
-#[test]
-fn a_run_with_another_operation_at_its_point_is_found() {
-    let runs = Cell::new(0);
-    let report = injure("different runs", async |trial: Trial| {
-        let store = trial.store();
-        runs.set(runs.get() + 1);
-        let is_first = runs.get() == 1;
-        let call = || async {
-            if !is_first {
-                // The record is not of this call.
-                let _ = store.get(&record()).await;
-            }
-            charged(&store).await
-        };
-        trial.call(call).await;
-    });
-    let broken = report.broken();
-    assert!(broken.contains(&"crash before at point 1, the store's claim"), "{report}");
-    assert!(report.to_string().contains("its point 1 is the store's get"), "{report}");
-}
-
-#[test]
-fn operations_are_printed_in_words() {
-    let report = injure("swallows an error", async |trial: Trial| {
-        let store = trial.store();
-        let call = || async {
-            let body = async || step("reserve", async || Ok::<_, Error>(7)).await;
-            Ok::<_, Error>(charge().run(&store, "42", body).await.unwrap_or(0))
-        };
-        trial.call(call).await;
-    });
-    assert!(report.to_string().contains(", the store's record step"), "{report}");
-}
-
 #[idempotent_test(crate = ::idem_testing)]
 #[should_panic(expected = "charged twice")]
 async fn a_test_that_panics_everywhere(trial: Trial) {

@@ -1,4 +1,4 @@
-//! Tests of idem-testing: the model check, its mutants, the properties of the protocol, the kit on the store in memory,
+//! Tests of idem-testing: the model check and its mutants, random histories, the kit on the store in memory,
 //! tests under injuries, and `twice`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]

@@ -1,40 +1,30 @@
 //! Tests that the model check detects each broken protocol.
 
-use crate::support;
+use crate::support::model::Bounded;
+use crate::support::mutants;
+use crate::support::promise::Promise;
+use crate::support::rules::Rules;
+use crate::support::setup::{Setup, Under};
 
-use support::model::Bounded;
-use support::mutants::*;
-use support::promise::Promise;
-use support::rules::Shipped;
-use support::setup::{Setup, Under};
-
-fn found_out<M: Mutant>() {
-    let report = Bounded::<M>::new(Setup::wide(M::UNDER)).explore_until_broken(M::BREAKS);
+fn found_out(rules: Rules, breaks: Promise, under: Under) {
+    let report = Bounded(Setup { rules, ..Setup::wide(under) }).explore_until_broken(breaks);
     println!("{report}");
-    let found = report.broken.iter().any(|(promise, _)| *promise == M::BREAKS.name());
-    assert!(found, "the mutant survives: nothing breaks \"{}\"", M::BREAKS.name());
+    let found = report.broken.iter().any(|(promise, _)| *promise == breaks.name());
+    assert!(found, "the mutant survives: nothing breaks \"{}\"", breaks.name());
 }
 
 #[test]
 fn the_shipped_rules_survive_where_the_mutants_are_found() {
-    let all = [
-        Under::Rerun,
-        Under::InDoubt,
-        Under::Steps,
-        Under::Settled,
-        Under::Plain,
-        Under::GivenBack,
-        Under::OneAttempt,
-        Under::Alive,
-    ];
-    for under in all {
-        let report = Bounded::<Shipped>::new(Setup::wide(under)).explore_enough();
+    for under in Under::ALL {
+        let report = Bounded(Setup::wide(under)).explore_enough();
         assert!(report.broken.is_empty(), "{report}");
     }
 }
 
 macro_rules! promises {
-    ($($test:ident: $mutant:ident, $promise:ident, $policy:ident;)*) => { [$($mutant::BREAKS),*] };
+    ($($mutant:ident: $promise:ident, $under:ident $(, $field:ident = $value:expr)?;)*) => {
+        [$(Promise::$promise),*]
+    };
 }
 
 #[test]
@@ -46,11 +36,12 @@ fn each_promise_is_broken_by_a_mutant() {
 }
 
 macro_rules! tests {
-    ($($test:ident: $mutant:ident, $promise:ident, $policy:ident;)*) => {
+    ($($mutant:ident: $promise:ident, $under:ident $(, $field:ident = $value:expr)?;)*) => {
         $(
             #[test]
-            fn $test() {
-                found_out::<$mutant>();
+            fn $mutant() {
+                let rules = Rules { $($field: $value,)? ..Rules::broken(mutants::$mutant) };
+                found_out(rules, Promise::$promise, Under::$under);
             }
         )*
     };

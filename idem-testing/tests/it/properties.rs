@@ -13,7 +13,7 @@ use crate::support::one_key;
 use crate::support::rules;
 
 use one_key::OneKey;
-use rules::Shipped;
+use rules::Rules;
 
 const OWNERS: u8 = 4;
 
@@ -144,6 +144,10 @@ impl History {
         }
     }
 
+    fn ask(&mut self, request: impl Into<Request>) {
+        self.key.apply(Rules::SHIPPED, &request.into());
+    }
+
     fn apply(&mut self, op: &Op) {
         match op {
             Op::Claim { owner: number, fingerprint, lease, ttl, careful, most, recovers, starts } => {
@@ -153,7 +157,8 @@ impl History {
                         .with_on_crash(if *careful { OnCrash::InDoubt } else { OnCrash::Rerun })
                         .with_max_attempts(most.and_then(NonZeroU32::new))
                         .with_recovers(*recovers);
-                if let ClaimAnswer::Granted(grant) = self.key.claim::<Shipped>(&request)
+                let answer = self.key.apply(Rules::SHIPPED, &request.clone().into());
+                if let Ok(ClaimAnswer::Granted(grant)) = ClaimAnswer::try_from(answer)
                     && self.grants.last() != Some(&(request.owner, grant.fence))
                 {
                     self.grants.push((request.owner, grant.fence));
@@ -165,19 +170,19 @@ impl History {
             }
             Op::Renew { from, lease } => {
                 let (owner, fence) = self.token(from);
-                self.key.renew::<Shipped>(&Renew::new(owner, fence, Duration::from_micros(*lease)));
+                self.ask(Renew::new(owner, fence, Duration::from_micros(*lease)));
             }
             Op::Complete { from, failed, text, ttl } => {
                 let (owner, fence) = self.token(from);
                 let (verdict, result) = outcome(*failed, *text);
                 let ttl = Duration::from_micros(*ttl);
-                self.key.complete::<Shipped>(&Complete::new(owner, fence, verdict, result, ttl));
+                self.ask(Complete::new(owner, fence, verdict, result, ttl));
             }
             Op::RecordStep { from, position, text } => {
                 let (owner, fence) = self.token(from);
                 let result = StoredResult::Value(vec![*text].into());
                 let step = RecordedStep::new(position.to_string(), None, result);
-                self.key.record_step::<Shipped>(&RecordStep::new(owner, fence, *position, step));
+                self.ask(RecordStep::new(owner, fence, *position, step));
             }
             Op::Release { from, cause, retry_after } => {
                 let (owner, fence) = self.token(from);
@@ -196,20 +201,20 @@ impl History {
                     self.started.push(fence);
                 }
                 let request = Release::new(owner, fence, cause).with_retry_after(retry_after);
-                self.key.release::<Shipped>(&request);
+                self.ask(request);
             }
             Op::Resolve { release: true, .. } => {
-                self.key.resolve::<Shipped>(&Resolution::Release);
+                self.ask(Resolution::Release);
             }
             Op::Resolve { release: false, failed } => {
                 let (verdict, result) = outcome(*failed, 0xEE);
-                self.key.resolve::<Shipped>(&Resolution::Record(verdict, result));
+                self.ask(Resolution::Record(verdict, result));
             }
             Op::Tick(micros) => self.key.now = self.key.now.after(Duration::from_micros(*micros)),
             Op::StepBack(micros) => {
                 self.key.now = Timestamp::from_micros(self.key.now.as_micros().saturating_sub(*micros));
             }
-            Op::Purge => self.key.purge::<Shipped>(),
+            Op::Purge => self.key.purge(Rules::SHIPPED),
             Op::Forget => self.key.forget(),
         }
     }
@@ -242,13 +247,13 @@ fn outcome(failed: bool, text: u8) -> (Verdict, StoredResult) {
 }
 
 fn holds(start: u64, ops: &[Op]) -> Result<(), TestCaseError> {
-    let mut history =
-        History { key: OneKey::at(Timestamp::from_micros(start)), grants: Vec::new(), started: Vec::new() };
+    let key = OneKey { now: Timestamp::from_micros(start), ..OneKey::default() };
+    let mut history = History { key, grants: Vec::new(), started: Vec::new() };
     for (index, op) in ops.iter().enumerate() {
         history.apply(op);
-        history.key.look_ahead::<Shipped>();
         let broken = history.key.broken().names();
         prop_assert!(broken.is_empty(), "step {index}, {op:?}, broke {broken:?}: {:?}", history.key);
+        prop_assert!(history.key.can_be_resolved(Rules::SHIPPED), "step {index}, {op:?}: {:?}", history.key);
         prop_assert!(history.is_whole(), "step {index}, {op:?}, left {:?}", history.key.record);
     }
     let fences: Vec<_> = history.grants.iter().map(|grant| grant.1).collect();

@@ -133,20 +133,6 @@ async fn a_function_that_is_dropped_after_its_effect_and_has_it_again_is_found()
 }
 
 #[tokio::test]
-async fn an_effect_of_a_call_that_repeats_an_answered_one_is_found() {
-    let shop = Shop::default();
-    // The key of the first two calls is one, that of the third another.
-    let call = || {
-        let key = if shop.call() < 2 { "first" } else { "second" };
-        shop.guarded(key, || shop.pay_by_call())
-    };
-    let message = fault(shop.watched(call).unbroken().answer()).await;
-    let expected = "the call of shop.pay did something twice: the effects went from 0 to 1 when it came twice at the same time, and \
-                    to 2 when it came again; one call may raise them by one";
-    assert_eq!(message, expected);
-}
-
-#[tokio::test]
 async fn another_value_or_terminal_error_of_a_repeated_call_is_found() {
     let shop = Shop::default();
     let number = || async { Ok::<_, Failure>(shop.call()) };
@@ -187,21 +173,6 @@ async fn a_key_in_flight_is_waited_for_and_at_last_refused() {
         }
     }
     assert!(begun.elapsed() >= Duration::from_secs(20), "{:?}", begun.elapsed());
-}
-
-#[tokio::test]
-async fn a_call_that_waits_for_the_key_itself_has_an_answer_and_another_one_is_found() {
-    let shop = Shop::default();
-    let call = || async {
-        let number = shop.call();
-        while let Err(Failure::Idem(_)) = shop.guarded("order-42", || shop.pay_by_call()).await {
-            yield_now().await;
-        }
-        Ok::<_, Failure>(if number == 1 { "paid again" } else { "paid" })
-    };
-    let message = fault(twice(call).unbroken().answer()).await;
-    let expected = "the call of shop.pay answered otherwise when it came again: `Ok(\"paid\")` and then `Ok(\"paid again\")`";
-    assert_eq!(message, expected);
 }
 
 #[tokio::test]
@@ -292,18 +263,6 @@ async fn each_answer_is_compared_with_the_first_one() {
     }
 }
 
-#[tokio::test]
-async fn the_first_operation_is_that_of_the_message() {
-    let shop = Shop::default();
-    let call = || async {
-        shop.guarded("order-42", || shop.pay_anew()).await?;
-        let deliver = Operation::new("shop.deliver");
-        deliver.run(&shop.store, shop.call().to_string().as_str(), || shop.pay_anew()).await
-    };
-    let message = fault(shop.watched(call).unbroken().answer()).await;
-    assert!(message.starts_with("the call of shop.pay did something twice: "), "{message}");
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_refused_for_another_reason_is_not_waited_for() {
     let shop = Shop::default();
@@ -312,26 +271,6 @@ async fn a_call_that_is_refused_for_another_reason_is_not_waited_for() {
     let call = || pay.run(&shop.store, "order-42", || ready(Err::<String, _>(Failure::Down)));
     assert!(matches!(twice(call).answer().await, Err(Failure::Down)));
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_key_in_flight_is_waited_for_after_slow_calls_that_were_dropped() {
-    let shop = Shop::default();
-    let other = shop.guarded("order-41", std::future::pending);
-    let call = || async {
-        let number = shop.call();
-        tokio::time::sleep(Duration::from_secs(4)).await;
-        tokio::time::sleep(Duration::from_secs(4)).await;
-        // The first pair that is not dropped has the key of the other call.
-        let key = if number < 6 { "order-41" } else { "order-42" };
-        shop.guarded(key, || shop.pay_by_call()).await
-    };
-    tokio::select! {
-        biased;
-        answer = other => panic!("an answer: {answer:?}"),
-        answer = twice(call).answer() => assert_eq!(answer.unwrap(), "paid"),
-    }
-    assert!(shop.call() > 8);
 }
 
 #[tokio::test]
@@ -446,31 +385,6 @@ async fn a_handler_that_pays_for_each_delivery_is_found() {
 }
 
 #[tokio::test]
-async fn a_handler_that_pays_beside_its_idempotent_call_is_found_when_the_acknowledgement_is_lost() {
-    let shop = Shop::default();
-    let (messages, _) = messages(&["1"]);
-    let handler = |message: &Message| {
-        let (shop, order) = (shop.clone(), message.order);
-        async move {
-            // While one delivery reserves, the other one is refused.
-            let reserve = || async {
-                yield_now().await;
-                Ok("reserved".to_owned())
-            };
-            let answer = shop.guarded(order, reserve).await;
-            if answer.is_ok() {
-                shop.pay_anew().await?;
-            }
-            answer
-        }
-    };
-    let message = fault(shop.watched(Consumer::new()).unbroken().run(stream::iter(messages), handler)).await;
-    let expected = "the message of shop.pay did something twice: the effects went from 0 to 1 when it came twice at the same time, \
-                    and to 2 when it came again; one message may raise them by one";
-    assert_eq!(message, expected);
-}
-
-#[tokio::test]
 async fn a_message_that_is_acknowledged_and_then_rejected_is_found_and_one_that_fails_is_retried() {
     let shop = Shop::default();
     let (two, settled) = messages(&["fails", "declines later"]);
@@ -531,25 +445,4 @@ async fn a_stream_that_fails_and_a_message_that_cannot_be_settled_are_faults() {
     let (lost, _) = messages(&["lost"]);
     let message = fault(twice(Consumer::new()).run(stream::iter(lost), handler)).await;
     assert_eq!(message, "a message cannot be settled: the broker is gone");
-}
-
-#[tokio::test]
-async fn each_rejection_is_an_answer_and_a_retry_is_none() {
-    let shop = Shop::default();
-    let (two, settled) = messages(&["fails twice", "tenth"]);
-    let handler = |message: &Message| {
-        let (shop, order) = (shop.clone(), message.order);
-        async move {
-            let number = shop.call();
-            match order {
-                "tenth" if number < 5 => Err(Failure::Down),
-                _ if number < 2 => shop.guarded(order, || ready(Err(Failure::Down))).await,
-                _ => shop.guarded(order, || shop.pay_by_call()).await,
-            }
-        }
-    };
-    let message = fault(twice(Consumer::new()).unbroken().run(stream::iter(two), handler)).await;
-    let expected = "the message of shop.pay answered otherwise when it came again: rejected (exhausted) and then acknowledged";
-    assert_eq!(message, expected);
-    assert_eq!(*settled.lock().unwrap(), ["fails twice acknowledged"]);
 }

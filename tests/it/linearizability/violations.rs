@@ -1,8 +1,7 @@
 //! Stores and histories that are not linearizable, each of which must be found out.
 
-use idem::listing::{List, Page};
 use idem::protocol::{Answer, CompleteAnswer, OnCrash, Record, ReleaseAnswer, ReleaseCause, Request};
-use idem::{MemoryStore, RecordKey, Store, StoreError, Waiters};
+use idem::{MemoryStore, RecordKey, Store, StoreError};
 
 use super::{Granted, History, Op, Ret, violation};
 
@@ -30,18 +29,6 @@ impl Store for GetThenSet {
     async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
         self.0.purge(limit).await
     }
-
-    async fn list(&self, request: &List) -> Result<Page, StoreError> {
-        self.0.list(request).await
-    }
-
-    fn max_result_bytes(&self) -> Option<usize> {
-        self.0.max_result_bytes()
-    }
-
-    fn waiters(&self) -> &Waiters {
-        self.0.waiters()
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -60,7 +47,7 @@ fn a_released_key_that_its_own_owner_revives_is_found_out() {
     let granted = Granted { owner: 1, attempt: 1 };
     for (op, ret) in [
         (claim_by(1), Ret::Granted { attempt: 1, recovered: false }),
-        (Op::Release(granted, ReleaseCause::Failed), Ret::Released(ReleaseAnswer::Released)),
+        (Op::Release(granted, ReleaseCause::Failed), Ret::Other(Answer::Release(ReleaseAnswer::Released))),
         (claim_by(1), Ret::Granted { attempt: 2, recovered: false }),
     ] {
         let id = history.invoke(op);
@@ -76,7 +63,7 @@ fn a_lost_write_is_found_out() {
     let granted = Granted { owner: 1, attempt: 1 };
     for (op, ret) in [
         (claim_by(1), Ret::Granted { attempt: 1, recovered: false }),
-        (Op::Complete(granted, 7), Ret::Completed(CompleteAnswer::Done)),
+        (Op::Complete(granted, 7), Ret::Other(Answer::Complete(CompleteAnswer::Done))),
         (claim_by(2), Ret::Busy),
     ] {
         let id = history.invoke(op);

@@ -1,8 +1,8 @@
 //! Helpers shared by the tests.
 #![allow(dead_code, unreachable_pub)]
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use idem::protocol::{Claim, ClaimAnswer, Complete, Grant, Owner, StoredResult, Verdict};
@@ -62,14 +62,10 @@ impl Runs {
     }
 }
 
-pub fn claim_request(owner: Owner) -> Claim {
-    Claim::new(owner, LEASE, Duration::from_secs(86_400))
-}
-
 /// Claims a key for a worker that never finishes.
 pub async fn crashed_worker<S: Store>(store: &S, key: &str, on_crash: OnCrash) -> (Owner, Grant) {
     let owner = Owner::random();
-    let request = claim_request(owner).with_on_crash(on_crash);
+    let request = Claim::new(owner, LEASE, Duration::from_secs(86_400)).with_on_crash(on_crash);
     match store.claim(&record_key(key), &request).await.unwrap() {
         ClaimAnswer::Granted(grant) => (owner, grant),
         other => panic!("the worker was not granted the key: {other:?}"),
@@ -85,41 +81,4 @@ pub fn completion(owner: Owner, grant: Grant, json: &'static str) -> Complete {
         StoredResult::Value(json.into()),
         Duration::from_secs(86_400),
     )
-}
-
-/// Captures the logs of this thread from now on.
-pub fn logged() -> Log {
-    let log = Arc::new(Mutex::new(Vec::new()));
-    let writer = Lines(log.clone());
-    let subscriber = tracing_subscriber::fmt()
-        .with_ansi(false)
-        .with_max_level(tracing_subscriber::filter::LevelFilter::DEBUG)
-        .with_writer(move || writer.clone())
-        .finish();
-    Log { log, _guard: tracing::subscriber::set_default(subscriber) }
-}
-
-/// See [`logged`].
-pub struct Log {
-    log: Arc<Mutex<Vec<u8>>>,
-    _guard: tracing::subscriber::DefaultGuard,
-}
-
-impl Log {
-    pub fn text(&self) -> String {
-        String::from_utf8(self.log.lock().unwrap().clone()).unwrap()
-    }
-}
-
-#[derive(Clone)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl std::io::Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
 }

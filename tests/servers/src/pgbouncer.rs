@@ -1,11 +1,11 @@
 //! `PgBouncer`, from Debian's packages, in front of a PostgreSQL server.
 
 use std::fs;
-use std::os::unix::fs::chown;
 use std::process::Command;
 
+use crate::database::{find, give, tool, unprivileged};
 use crate::installed::{missing, startable};
-use crate::postgres::{NOBODY, Postgres, find, is_root, tool, unprivileged};
+use crate::postgres::Postgres;
 use crate::process::{Server, until};
 
 /// A pooler with one database, `postgres`, on one server.
@@ -28,26 +28,18 @@ impl PgBouncer {
     pub fn start(server: &Postgres, mode: &str, more: &str) -> Self {
         let (behind, name) = (server.port(), server.database().to_owned());
         let settings = format!("pool_mode={mode}\n{more}\n");
-        let bouncer = Self(Server::start(
-            |folder| {
-                if is_root(folder) {
-                    chown(folder, Some(NOBODY), Some(NOBODY)).unwrap();
-                }
-            },
-            move |port, folder| {
-                let database = format!(
-                    "[databases]\npostgres = host=127.0.0.1 port={behind} dbname={name} user=postgres\n"
-                );
-                let own = format!(
-                    "[pgbouncer]\nlisten_addr=127.0.0.1\nlisten_port={port}\nauth_type=any\nunix_socket_dir=\n"
-                );
-                let ini = folder.join("pgbouncer.ini");
-                fs::write(&ini, format!("{database}{own}{settings}")).unwrap();
-                let mut command = unprivileged(folder, "pgbouncer");
-                command.arg("-q").arg(ini);
-                command
-            },
-        ));
+        let bouncer = Self(Server::start(give, move |port, folder| {
+            let database =
+                format!("[databases]\npostgres = host=127.0.0.1 port={behind} dbname={name} user=postgres\n");
+            let own = format!(
+                "[pgbouncer]\nlisten_addr=127.0.0.1\nlisten_port={port}\nauth_type=any\nunix_socket_dir=\n"
+            );
+            let ini = folder.join("pgbouncer.ini");
+            fs::write(&ini, format!("{database}{own}{settings}")).unwrap();
+            let mut command = unprivileged(folder, "pgbouncer");
+            command.arg("-q").arg(ini);
+            command
+        }));
         bouncer.until_ready();
         bouncer
     }
@@ -60,12 +52,8 @@ impl PgBouncer {
 
     fn until_ready(&self) {
         until("PgBouncer is ready", || {
-            Command::new(tool("psql"))
-                .args(["-X", "-q", "-c", "select 1", &self.url()])
-                .output()
-                .unwrap()
-                .status
-                .success()
+            let mut psql = Command::new(tool("psql"));
+            psql.args(["-X", "-q", "-c", "select 1", &self.url()]).output().unwrap().status.success()
         });
     }
 

@@ -1,30 +1,22 @@
 //! PostgreSQL, from the machine's own packages.
 
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Instant;
-use std::{fs, iter};
 
 use crate::certificate;
-use crate::installed::{in_path_or, missing, startable};
+use crate::database::{Process, copy_of_template, find, give, tool, unprivileged};
+use crate::installed::{missing, startable};
 use crate::process::{PATIENCE, Recipe, Server, until};
 use crate::shared::{Shared, unique};
-
-/// The user id of Debian's `nobody`, because PostgreSQL refuses to run as root.
-pub(crate) const NOBODY: u32 = 65_534;
 
 /// One PostgreSQL server, with a superuser `postgres` without a password, and a database on it.
 #[derive(Debug)]
 pub struct Postgres {
     process: Process,
     database: String,
-}
-
-#[derive(Debug)]
-enum Process {
-    Own(Server),
-    Shared(Shared),
 }
 
 impl Postgres {
@@ -70,10 +62,8 @@ impl Postgres {
         let prepare = |folder: &Path| {
             new_cluster(folder);
             let file = |name: &str| folder.join("data").join(name);
-            certificate::make(&file("server.key"), &file("server.crt"));
-            if is_root(folder) {
-                chown(file("server.key"), Some(NOBODY), Some(NOBODY)).unwrap();
-            }
+            certificate::make(&file("server.key"), &file("server.crt"), "DNS:localhost");
+            give(&file("server.key"));
             fs::set_permissions(file("server.key"), fs::Permissions::from_mode(0o600)).unwrap();
             fs::copy(file("server.crt"), folder.join("certificate.pem")).unwrap();
         };
@@ -84,9 +74,7 @@ impl Postgres {
     #[must_use]
     pub fn standby(&self) -> Self {
         let prepare = |folder: &Path| {
-            if is_root(folder) {
-                chown(folder, Some(NOBODY), Some(NOBODY)).unwrap();
-            }
+            give(folder);
             let mut copy = unprivileged(folder, "pg_basebackup");
             copy.args(["--checkpoint=fast", "--write-recovery-conf", "--no-sync", "--dbname", &self.url()]);
             let output = copy.arg("--pgdata").arg(folder.join("data")).output().unwrap();
@@ -98,30 +86,20 @@ impl Postgres {
     /// The certificate of a server with TLS.
     #[must_use]
     pub fn certificate(&self) -> PathBuf {
-        self.own().folder().join("certificate.pem")
+        self.process.own().folder().join("certificate.pem")
     }
 
     fn prepared(prepare: impl FnOnce(&Path), settings: &[&str]) -> Self {
         let server = Server::start(prepare, recipe(settings));
         let mut postgres = Self { process: Process::Own(server), database: "postgres".to_owned() };
-        assert!(postgres.is_ready(), "PostgreSQL did not start: {}", postgres.own().log());
+        assert!(postgres.is_ready(), "PostgreSQL did not start: {}", postgres.process.own().log());
         postgres
-    }
-
-    fn own(&self) -> &Server {
-        match &self.process {
-            Process::Own(server) => server,
-            Process::Shared(_) => panic!("other tests use this server: start one"),
-        }
     }
 
     /// The port that it listens on.
     #[must_use]
     pub const fn port(&self) -> u16 {
-        match &self.process {
-            Process::Own(server) => server.port(),
-            Process::Shared(shared) => shared.port(),
-        }
+        self.process.port()
     }
 
     /// The name of the database.
@@ -138,7 +116,11 @@ impl Postgres {
             if self.is_ready() {
                 return;
             }
-            assert!(begin.elapsed() < PATIENCE, "PostgreSQL did not start again: {}", self.own().log());
+            assert!(
+                begin.elapsed() < PATIENCE,
+                "PostgreSQL did not start again: {}",
+                self.process.own().log()
+            );
         }
     }
 
@@ -178,7 +160,7 @@ impl Postgres {
 
     /// Makes all transactions that begin from now on, in all sessions, read-only; or lets them write again.
     pub fn read_only(&self, only: bool) {
-        let _own = self.own();
+        let _own = self.process.own();
         let _ = self.sql(&format!("alter system set default_transaction_read_only = {only}"));
         let _ = self.sql("select pg_reload_conf()");
     }
@@ -187,11 +169,11 @@ impl Postgres {
     /// MiB or more does not affect its transaction log.
     pub fn limit_files(&self, bytes: Option<u64>) {
         let soft = bytes.map_or_else(|| "unlimited".to_owned(), |bytes| bytes.to_string());
-        let server = self.own().id().expect("it runs").to_string();
+        let server = self.process.own().id().expect("it runs").to_string();
         // Its sessions are child processes; new ones inherit its limit.
         for id in children(&server).chain([server.clone()]) {
             // As the server's own user, who needs no privilege for it, up to the hard limit.
-            let mut command = unprivileged(self.own().folder(), "prlimit");
+            let mut command = unprivileged(self.process.own().folder(), "prlimit");
             let done = command.args(["--pid", &id]).arg(format!("--fsize={soft}:")).output().unwrap();
             let gone = !Path::new("/proc").join(&id).exists();
             assert!(done.status.success() || gone, "{}", String::from_utf8_lossy(&done.stderr));
@@ -201,18 +183,13 @@ impl Postgres {
     /// Its process: `stop("-INT")` is a fast shutdown.
     #[must_use]
     pub fn server(&mut self) -> &mut Server {
-        match &mut self.process {
-            Process::Own(server) => server,
-            Process::Shared(_) => panic!("other tests use this server: start one"),
-        }
+        self.process.own_mut()
     }
 }
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        if let Process::Shared(_) = &self.process
-            && self.database != "postgres"
-        {
+        if self.process.is_shared() && self.database != "postgres" {
             let database = std::mem::replace(&mut self.database, "postgres".to_owned());
             // A failure must not hide that of the test; the server ends after the run.
             let _ = self.psql(&format!("drop database {database} with (force)"));
@@ -245,71 +222,14 @@ fn children(parent: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// A command that runs a program as a user other than root.
-pub(crate) fn unprivileged(folder: &Path, program: &str) -> Command {
-    let mut command;
-    if is_root(folder) {
-        // A change of user clears the signal that our own wrapper asked for.
-        command = Command::new("setpriv");
-        command.args([&format!("--reuid={NOBODY}"), &format!("--regid={NOBODY}")]);
-        command.args(["--clear-groups", "--pdeathsig", "KILL", "--"]).arg(tool(program));
-    } else {
-        command = Command::new(tool(program));
-    }
-    command
-}
-
-/// Whether this process runs as root, which then owns the folders it makes.
-pub(crate) fn is_root(folder: &Path) -> bool {
-    matches!(fs::metadata(folder).unwrap().uid(), 0 | NOBODY)
-}
-
-/// The path of the program with this name, in Debian's folder if it is not on the `PATH`.
-pub(crate) fn tool(name: &str) -> PathBuf {
-    find(name).unwrap_or_else(|| panic!("{name} is not installed: run scripts/test, which installs it"))
-}
-
-pub(crate) fn find(name: &str) -> Option<PathBuf> {
-    let installed = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-    let folders = installed.map(|version| version.path().join("bin"));
-    in_path_or(name, iter::once(PathBuf::from("/usr/sbin")).chain(folders))
-}
-
-/// Makes a data folder by copying one that was made earlier, which is three times as fast.
+/// Makes a data folder.
 fn new_cluster(folder: &Path) {
     let data = folder.join("data");
-    copy(&template(), &data);
-    if is_root(folder) {
-        chown(folder, Some(NOBODY), Some(NOBODY)).unwrap();
-        let owner = format!("{NOBODY}:{NOBODY}");
-        assert!(Command::new("chown").args(["-R", &owner]).arg(&data).status().unwrap().success());
-    }
-}
-
-fn template() -> PathBuf {
     let version = Command::new(tool("postgres")).arg("--version").output().unwrap().stdout;
-    let name = String::from_utf8_lossy(&version).replace(|c: char| !c.is_ascii_alphanumeric(), "-");
-    let home = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/servers");
-    let template = home.join(name.trim_matches('-'));
-    if !template.exists() {
-        fs::create_dir_all(&home).unwrap();
-        // Made outside `home`, which the server's user may have no access to, and then moved there as a whole.
-        let made = tempfile::Builder::new().prefix("idem-initdb-").tempdir().unwrap();
-        if is_root(made.path()) {
-            chown(made.path(), Some(NOBODY), Some(NOBODY)).unwrap();
-        }
-        let mut initdb = unprivileged(made.path(), "initdb");
-        initdb.args(["-U", "postgres", "-A", "trust", "--no-sync", "-D"]).arg(made.path().join("data"));
-        let output = initdb.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let copied = tempfile::tempdir_in(&home).unwrap();
-        copy(&made.path().join("data"), &copied.path().join("data"));
-        // Another process may have been faster; its template is as good.
-        let _ = fs::rename(copied.path().join("data"), &template);
-    }
-    template
-}
-
-pub(crate) fn copy(from: &Path, to: &Path) {
-    assert!(Command::new("cp").arg("-a").args([from, to]).status().unwrap().success());
+    copy_of_template(&String::from_utf8_lossy(&version), &data, |made| {
+        let mut initdb = unprivileged(made, "initdb");
+        initdb.args(["-U", "postgres", "-A", "trust", "--no-sync", "-D"]).arg(made.join("data"));
+        initdb
+    });
+    give(folder);
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use crate::certificate;
 use crate::installed::{in_path_or, missing, startable};
 use crate::process::Server;
 
@@ -49,7 +50,10 @@ impl Redis {
     /// its folder.
     #[must_use]
     pub fn with_tls() -> Self {
-        Self(Server::start(certificate, |port, folder| {
+        let prepare = |folder: &Path| {
+            certificate::make(&folder.join("key.pem"), &folder.join("certificate.pem"), "IP:127.0.0.1");
+        };
+        Self(Server::start(prepare, |port, folder| {
             let mut command = Command::new(program());
             command.args(["--bind", "127.0.0.1", "--save", "", "--port", "0", "--dir"]).arg(folder);
             command.args(["--tls-port", &port.to_string(), "--tls-auth-clients", "no"]);
@@ -77,15 +81,6 @@ impl Redis {
     pub const fn server(&mut self) -> &mut Server {
         &mut self.0
     }
-}
-
-fn certificate(folder: &Path) {
-    let mut command = Command::new("openssl");
-    command.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]);
-    command.args(["-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"]);
-    command.arg("-keyout").arg(folder.join("key.pem")).arg("-out").arg(folder.join("certificate.pem"));
-    let made = command.output().unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }
 
 pub(crate) fn program() -> String {

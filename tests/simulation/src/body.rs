@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::caller::{self, Site};
-use crate::checks::{OF_RECOVER, STEP_OUTSIDE, Started};
+use crate::checks::{OF_RECOVER, STEP_OUTSIDE};
 use crate::network::awake;
 use crate::plan::{Act, End, Millis, Recover, Script, Way};
 use crate::world::{Ended, RunId, World};
@@ -114,16 +114,7 @@ impl Drop for Running {
 pub async fn body(site: Site, script: Script) -> Returned {
     let world = site.world.clone();
     let context = context();
-    let started = Started {
-        number: site.number,
-        process: site.process,
-        way: site.way,
-        parent: site.parent,
-        argument: site.argument,
-        called: site.called,
-        has_deadline: site.has_deadline,
-    };
-    let run = world.begin_run(&started, context.as_ref());
+    let run = world.begin_run(&site, context.as_ref());
     site.own_run.store(run, Ordering::SeqCst);
     let mut running = Running { world: world.clone(), run, ended: Ended::Dropped };
     let own_run = Arc::new(AtomicUsize::new(usize::MAX));

@@ -11,7 +11,7 @@ use idem_runtime::{Begun, Error, Interrupted, OnCrash, Operation, Recovery, Resu
 use tokio::time::Instant;
 
 use crate::body::{Blocked, BoxBody, Failure, Receipt, Returned, body, recover};
-use crate::checks::{ACKNOWLEDGED, Caller, Saw};
+use crate::checks::{ACKNOWLEDGED, Saw};
 use crate::network::SimStore;
 use crate::plan::{NO_ARGUMENT, OperationPlan, Script, Way};
 use crate::transaction::SimTransaction;
@@ -42,19 +42,6 @@ pub struct Site {
 impl Site {
     pub fn process_value(&self) -> Process {
         self.world.lock().processes[self.process].process.clone()
-    }
-
-    fn caller(&self) -> Caller {
-        Caller {
-            number: self.number,
-            process: self.process,
-            parent: self.parent,
-            way: self.way,
-            argument: self.argument,
-            own_run: self.own_run.clone(),
-            began: Instant::now(),
-            has_deadline: self.has_deadline,
-        }
     }
 }
 
@@ -118,7 +105,7 @@ pub fn call(site: Site, script: Script, argument: u8) -> BoxBody {
 async fn called(site: Site, script: Script, argument: u8) -> Returned {
     let own_run = Arc::new(AtomicUsize::new(usize::MAX));
     let site = Site { argument, called: Instant::now(), own_run, ..site };
-    let caller = site.caller();
+    let caller = site.clone();
     site.world.lock().calls += 1;
     let world = site.world.clone();
     if site.way == Way::Message {
@@ -270,7 +257,7 @@ async fn message(site: Site, script: Script, argument: u8) -> Returned {
     let handler = |_: &Message| {
         let (site, script, last) = (site.clone(), script.clone(), last.clone());
         async move {
-            let caller = site.caller();
+            let caller = Site { called: Instant::now(), ..site.clone() };
             let world = site.world.clone();
             let result = made(Site { way: Way::Run, ..site }, script, argument).await;
             world.answered(&caller, &result, Saw::Nothing);

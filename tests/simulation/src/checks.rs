@@ -4,8 +4,7 @@
 //! another page. The sentence is the message. The table in `docs/internals/simulation.md` lists them.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use idem_core::StoreErrorKind;
@@ -16,6 +15,7 @@ use idem_runtime::{Context, Error, Outcome};
 use tokio::time::Instant;
 
 use crate::body::{Failure, Receipt};
+use crate::caller::Site;
 use crate::note;
 use crate::plan::{NO_ARGUMENT, OperationPlan, Way};
 use crate::world::{Ended, ProcessId, Run, RunId, State, World};
@@ -93,17 +93,6 @@ fn grace(operation: &OperationPlan) -> Duration {
     Duration::from_millis(operation.store_timeout) + Duration::from_secs(12)
 }
 
-/// What a body learns about its call when it starts.
-pub struct Started {
-    pub number: usize,
-    pub process: ProcessId,
-    pub way: Way,
-    pub parent: Option<RunId>,
-    pub argument: u8,
-    pub called: Instant,
-    pub has_deadline: bool,
-}
-
 impl World {
     /// What an error of a body means: over HTTP under `in_doubt`, every 5xx counts as a crash.
     pub fn error_means(&self, number: usize) -> Ended {
@@ -116,7 +105,7 @@ impl World {
     }
 
     /// A body starts.
-    pub fn begin_run(&self, started: &Started, context: Option<&Context>) -> RunId {
+    pub fn begin_run(&self, started: &Site, context: Option<&Context>) -> RunId {
         let operation = self.operation(started.number);
         let mut state = self.lock();
         let id = state.runs.len();
@@ -238,7 +227,7 @@ impl State {
     }
 
     /// A waiter gets a key at once that its own process has released.
-    fn check_takeover(&mut self, id: RunId, started: &Started, fence: u64) {
+    fn check_takeover(&mut self, id: RunId, started: &Site, fence: u64) {
         let Some(granted) = self.keys[started.number].grants.get(&fence) else { return };
         let Some((at, process)) = granted.freed else { return };
         // A claim that was over when it was answered is an error, and a consumer pauses after it.
@@ -456,22 +445,9 @@ impl State {
     }
 }
 
-/// Who called, for the check of its answer.
-pub struct Caller {
-    pub number: usize,
-    pub process: ProcessId,
-    pub parent: Option<RunId>,
-    pub way: Way,
-    pub argument: u8,
-    /// The last run of a body that the caller began.
-    pub own_run: Arc<AtomicUsize>,
-    pub began: Instant,
-    pub has_deadline: bool,
-}
-
 impl World {
     /// A caller has an answer.
-    pub fn answered(&self, caller: &Caller, result: &Result<Receipt, Failure>, saw: Saw) {
+    pub fn answered(&self, caller: &Site, result: &Result<Receipt, Failure>, saw: Saw) {
         let mut state = self.lock();
         note!(
             state,
@@ -592,7 +568,7 @@ pub fn run_of(result: &StoredResult) -> Option<RunId> {
 }
 
 impl State {
-    fn check_value(&mut self, caller: &Caller, run: RunId, verdict: Verdict, saw: Saw) {
+    fn check_value(&mut self, caller: &Site, run: RunId, verdict: Verdict, saw: Saw) {
         if run == OPERATOR {
             if !self.keys[caller.number].lives.iter().any(|life| life.operator) {
                 self.violate(ONE_RESULT, "an operator's value, and none has decided".to_owned());
@@ -629,7 +605,7 @@ impl State {
     }
 
     /// A fingerprint is compared where both calls have one.
-    fn check_fingerprint(&mut self, caller: &Caller, run: RunId) {
+    fn check_fingerprint(&mut self, caller: &Site, run: RunId) {
         let arguments = [caller.argument, self.runs[run].argument];
         let ways = [caller.way, self.runs[run].way];
         let is_compared = self.plan.operations[caller.number].fingerprint
@@ -646,7 +622,7 @@ impl State {
     }
 
     /// A waiter gets a result soon after it is recorded.
-    fn check_wait(&mut self, caller: &Caller, run: RunId, saw: Saw) {
+    fn check_wait(&mut self, caller: &Site, run: RunId, saw: Saw) {
         let Some(life) = self.runs[run].life.filter(|_| saw == Saw::Replayed) else { return };
         let Some((at, process)) = self.keys[caller.number].lives[life].recorded_at else { return };
         // Nobody else gets an answer while a transaction has the key.
@@ -655,12 +631,12 @@ impl State {
         let longest = if is_rung { AT_ONCE } else { SOON };
         // A request of another waiter may have been under way when this one came.
         let patience = Duration::from_millis(self.plan.operations[caller.number].store_timeout);
-        let Some(since) = caller.began.checked_sub(patience + SOON) else { return };
+        let Some(since) = caller.called.checked_sub(patience + SOON) else { return };
         let ran = self.runs.iter().any(|run| {
-            run.key == caller.number && run.process == caller.process && run.began >= caller.began
+            run.key == caller.number && run.process == caller.process && run.began >= caller.called
         });
         let calm = self.is_calm(caller.process, since) && !self.has_blocked(caller.process);
-        if caller.began < at && !ran && calm && Instant::now() - at > longest {
+        if caller.called < at && !ran && calm && Instant::now() - at > longest {
             self.violate(
                 WAITED,
                 format!("a waiter gets the value of run {run} {:?} late", Instant::now() - at),
@@ -669,10 +645,10 @@ impl State {
     }
 
     /// A refusal because another call has the key, or because it is not due.
-    fn check_busy(&mut self, operation: &OperationPlan, caller: &Caller, is_reentrant: bool) {
-        let took = caller.began.elapsed();
+    fn check_busy(&mut self, operation: &OperationPlan, caller: &Site, is_reentrant: bool) {
+        let took = caller.called.elapsed();
         if is_reentrant {
-            if took > AT_ONCE && self.is_calm(caller.process, caller.began) {
+            if took > AT_ONCE && self.is_calm(caller.process, caller.called) {
                 self.violate(REENTRANT, format!("a call of key {} waits for itself", caller.number));
             }
             return;
@@ -692,7 +668,7 @@ impl State {
     }
 
     /// A refusal is up to date: this process has asked the store within the last second, or is asking.
-    fn check_asked(&mut self, operation: &OperationPlan, caller: &Caller) {
+    fn check_asked(&mut self, operation: &OperationPlan, caller: &Site) {
         let requests = self.keys[caller.number].requests.get(&caller.process).copied().unwrap_or_default();
         let patience = Duration::from_millis(operation.store_timeout);
         let is_old = |at: Option<Instant>, age| at.is_none_or(|at| at.elapsed() > age);
@@ -707,7 +683,7 @@ impl State {
     }
 
     /// Whether this call is made inside of a body that holds its key.
-    fn is_held_around(&self, caller: &Caller) -> bool {
+    fn is_held_around(&self, caller: &Site) -> bool {
         let key = &self.keys[caller.number];
         // A transaction that has taken the key over keeps its record to itself until it commits.
         let held = |record: &&Record| record.state == RecordState::InFlight && key.taken_by.is_none();
@@ -726,10 +702,10 @@ impl State {
     }
 
     /// A body whose key came into doubt, and that no other call has taken over, goes on.
-    fn check_held_in_doubt(&mut self, caller: &Caller) {
+    fn check_held_in_doubt(&mut self, caller: &Site) {
         let own = caller.own_run.load(Ordering::SeqCst);
         let Some(run) = self.runs.get(own).filter(|run| run.key == caller.number) else { return };
-        let is_dropped = matches!(run.ended, Some((_, Ended::Dropped))) && run.began >= caller.began;
+        let is_dropped = matches!(run.ended, Some((_, Ended::Dropped))) && run.began >= caller.called;
         let record = self.keys[caller.number].record.as_ref();
         let is_held = record.is_some_and(|record| {
             record.state == RecordState::InDoubt && Some(record.fence.get()) == run.fence
@@ -740,7 +716,7 @@ impl State {
     }
 
     /// The limit of attempts is no result of another attempt: a caller whose body succeeded gets its value.
-    fn check_not_exhausted(&mut self, caller: &Caller) {
+    fn check_not_exhausted(&mut self, caller: &Site) {
         let own = caller.own_run.load(Ordering::SeqCst);
         let Some(run) = self.runs.get(own).filter(|run| run.key == caller.number) else { return };
         if run.fence.is_some() && matches!(run.ended, Some((_, Ended::Value))) {
@@ -749,7 +725,7 @@ impl State {
     }
 
     /// A caller whose result is not recorded gets it only if no other attempt is running that will have one.
-    fn check_unrecorded(&mut self, caller: &Caller, id: RunId) {
+    fn check_unrecorded(&mut self, caller: &Site, id: RunId) {
         let run = &self.runs[id];
         let (Some((at, _)), Some(fence), Some(life)) = (run.ended, run.fence, run.life) else { return };
         let key = &self.keys[caller.number];
@@ -774,18 +750,18 @@ impl State {
     }
 
     /// Whether an error of the body may be why this key is not due.
-    fn may_be_paced(&self, operation: &OperationPlan, caller: &Caller) -> bool {
+    fn may_be_paced(&self, operation: &OperationPlan, caller: &Site) -> bool {
         let record = self.keys[caller.number].record.as_ref();
         let grant = record.filter(|record| record.state == RecordState::Released);
         let grant = grant.and_then(|record| self.keys[caller.number].grants.get(&record.fence.get()));
         let ended = grant.and_then(|granted| granted.started).and_then(|run| self.runs[run].ended);
         // The answer may be older than the record.
-        let is_older = |at| at >= caller.began || !self.was_calm(caller);
+        let is_older = |at| at >= caller.called || !self.was_calm(caller);
         let failed = ended.is_none_or(|(at, ended)| matches!(ended, Ended::Error) || is_older(at));
         failed && (operation.retry_after.is_some() || operation.retry_after_error)
     }
 
-    fn check_refusal(&mut self, world: &World, caller: &Caller, error: &Error) {
+    fn check_refusal(&mut self, world: &World, caller: &Site, error: &Error) {
         let operation = &world.plan.operations[caller.number];
         let secret = crate::world::key(caller.number);
         if error.to_string().contains(&secret) || format!("{error:?}").contains(&secret) {
@@ -852,14 +828,14 @@ impl State {
         }
     }
 
-    fn was_calm(&self, caller: &Caller) -> bool {
-        self.is_calm(caller.process, caller.began)
+    fn was_calm(&self, caller: &Site) -> bool {
+        self.is_calm(caller.process, caller.called)
             && self.jumped.is_none()
             && !self.keys[caller.number].lives.iter().any(|life| life.operator)
     }
 
     /// Whether this call is made inside of a body that runs and has its key.
-    fn is_inside(&self, caller: &Caller) -> bool {
+    fn is_inside(&self, caller: &Site) -> bool {
         let mut parent = caller.parent;
         while let Some(run) = parent {
             let run = &self.runs[run];

@@ -8,10 +8,7 @@ use crate::conformance::trial::{Broken, Checked, Held, LONG, Trial, answered, sa
 use crate::conformance::witness::Witness;
 use idem_core::Store;
 use idem_core::StoreError;
-use idem_core::protocol::{
-    Claim, ClaimAnswer, CompleteAnswer, RecordStepAnswer, RecordedStep, ReleaseAnswer, ReleaseCause,
-    RenewAnswer,
-};
+use idem_core::protocol::{Claim, ClaimAnswer, CompleteAnswer, RecordStepAnswer, RecordedStep, RenewAnswer};
 
 /// The number of keys.
 const SOME: usize = 96;
@@ -106,25 +103,6 @@ pub(crate) async fn a_late_renewal_and_a_takeover_exclude_each_other(t: &Trial) 
     Ok(())
 }
 
-pub(crate) async fn a_result_and_a_release_exclude_each_other(t: &Trial) -> Checked {
-    let ended = duel(
-        t,
-        Stage::Running,
-        |store, held| complete(store, held, "r"),
-        |store, held| async move { store.release(&held.key, &held.release(ReleaseCause::Failed)).await },
-    );
-    for (held, completed, released) in ended.await? {
-        let done = t.record(&held.key).await?.result.is_some();
-        let agrees = match (completed, released) {
-            (CompleteAnswer::Done, ReleaseAnswer::Lost) => done,
-            (CompleteAnswer::Lost, ReleaseAnswer::Released) => !done,
-            _ => false,
-        };
-        that(agrees, format!("complete was {completed:?}, release {released:?}, a result is there: {done}"))?;
-    }
-    Ok(())
-}
-
 pub(crate) async fn a_result_that_meets_its_removal_does_not_come_back(t: &Trial) -> Checked {
     let ended = duel(
         t,
@@ -183,26 +161,6 @@ pub(crate) async fn a_late_step_and_a_takeover_exclude_each_other(t: &Trial) -> 
             _ => Vec::new(),
         };
         same("steps", t.record(&held.key).await?.steps, expected)?;
-    }
-    Ok(())
-}
-
-pub(crate) async fn a_step_and_a_result_leave_a_result_without_steps(t: &Trial) -> Checked {
-    let step = RecordedStep::new("last".into(), None, value("r"));
-    let ended = duel(
-        t,
-        Stage::Running,
-        move |store, held| {
-            let step = step.clone();
-            async move { store.record_step(&held.key, &held.recording(0, &step)).await }
-        },
-        |store, held| complete(store, held, "receipt"),
-    );
-    for (held, _, completed) in ended.await? {
-        same("complete", completed, CompleteAnswer::Done)?;
-        let record = t.record(&held.key).await?;
-        same("steps", record.steps, Vec::new())?;
-        same("result", record.result, Some(value("receipt")))?;
     }
     Ok(())
 }

@@ -12,21 +12,16 @@ async fn rises(t: &Trial, key: &RecordKey, last: Fence) -> Checked<Fence> {
     Ok(next)
 }
 
-pub(crate) async fn a_fence_rises_over_expiry(t: &Trial) -> Checked {
+pub(crate) async fn a_fence_rises_over_expiry_and_a_purge(t: &Trial) -> Checked {
     for stage in [Stage::Expired, Stage::ExpiredInFlight] {
-        let key = t.key(format!("{stage:?}"))?;
-        let held = t.bring(&key, stage).await?;
-        rises(t, &key, held.grant.fence).await.map_err(|broken| broken.at(stage))?;
-    }
-    Ok(())
-}
-
-pub(crate) async fn a_fence_rises_over_a_purge(t: &Trial) -> Checked {
-    for stage in [Stage::Expired, Stage::ExpiredInFlight] {
-        let key = t.key(format!("{stage:?}"))?;
-        let held = t.bring(&key, stage).await?;
-        t.purge(1_000).await?;
-        rises(t, &key, held.grant.fence).await.map_err(|broken| broken.at(stage))?;
+        for is_purged in [false, true] {
+            let key = t.key(format!("{stage:?} {is_purged}"))?;
+            let held = t.bring(&key, stage).await?;
+            if is_purged {
+                t.purge(1_000).await?;
+            }
+            rises(t, &key, held.grant.fence).await.map_err(|broken| broken.at(stage))?;
+        }
     }
     Ok(())
 }
@@ -42,16 +37,6 @@ pub(crate) async fn a_fence_rises_over_being_forgotten(t: &Trial) -> Checked {
     Ok(())
 }
 
-pub(crate) async fn a_fence_rises_over_being_forgotten_at_once(t: &Trial) -> Checked {
-    let key = t.key("a")?;
-    let mut last = Fence::default();
-    for _ in 0..50 {
-        last = rises(t, &key, last).await?;
-        t.forget(&key).await?;
-    }
-    Ok(())
-}
-
 pub(crate) async fn a_fence_that_ran_ahead_of_the_clock_rises_over_being_forgotten(t: &Trial) -> Checked {
     let key = t.key("a")?;
     let mut last = Fence::default();
@@ -61,6 +46,10 @@ pub(crate) async fn a_fence_that_ran_ahead_of_the_clock_rises_over_being_forgott
         last = held.grant.fence;
         t.release(&held, ReleaseCause::Failed).await?;
     }
-    t.forget(&key).await?;
-    rises(t, &key, last).await.map(|_| ())
+    // Each removal at once after the grant.
+    for _ in 0..50 {
+        t.forget(&key).await?;
+        last = rises(t, &key, last).await?;
+    }
+    Ok(())
 }

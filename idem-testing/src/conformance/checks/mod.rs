@@ -4,8 +4,6 @@
 pub(super) mod dropped;
 pub(super) mod duels;
 pub(super) mod fences;
-pub(super) mod fingerprints;
-pub(super) mod formats;
 pub(super) mod histories;
 pub(super) mod keys;
 pub(super) mod listing;

@@ -1,12 +1,12 @@
 //! Checks of many concurrent callers, on several threads and over every handle.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::conformance::stage::Stage;
-use crate::conformance::trial::{Broken, Checked, Held, Trial, answered, print_of, same, that, value};
+use crate::conformance::trial::{Broken, Checked, Held, Trial, answered, same, that, value};
 use crate::conformance::witness::Witness;
 use idem_core::RecordKey;
 use idem_core::Store;
@@ -64,33 +64,17 @@ async fn one_of_many(t: &Trial, key: &RecordKey) -> Checked<Grant> {
     }
 }
 
-pub(crate) async fn of_hundreds_that_claim_a_fresh_key_one_is_granted(t: &Trial) -> Checked {
-    same("attempt", one_of_many(t, &t.key("a")?).await?.attempt, 1)
-}
-
-pub(crate) async fn of_hundreds_that_claim_a_released_key_one_is_granted(t: &Trial) -> Checked {
-    let key = t.key("a")?;
-    let held = t.bring(&key, Stage::Released).await?;
-    let grant = one_of_many(t, &key).await?;
-    same("attempt", grant.attempt, 2)?;
-    that(grant.fence > held.grant.fence, "a new grant has a new fence")
-}
-
-pub(crate) async fn of_hundreds_that_find_a_lapsed_lease_one_takes_over(t: &Trial) -> Checked {
-    let key = t.key("a")?;
-    let held = t.bring(&key, Stage::Lapsed).await?;
-    let grant = one_of_many(t, &key).await?;
-    same("attempt", grant.attempt, 2)?;
-    same("recovered", grant.recovered, true)?;
-    that(grant.fence > held.grant.fence, "a new grant has a new fence")
-}
-
-pub(crate) async fn of_hundreds_that_find_an_expired_record_one_is_granted(t: &Trial) -> Checked {
-    for stage in [Stage::Expired, Stage::ExpiredInFlight] {
+pub(crate) async fn of_hundreds_that_claim_a_free_key_one_is_granted(t: &Trial) -> Checked {
+    same("attempt", one_of_many(t, &t.key("a")?).await?.attempt, 1)?;
+    for (stage, attempt) in
+        [(Stage::Released, 2), (Stage::Lapsed, 2), (Stage::Expired, 1), (Stage::ExpiredInFlight, 1)]
+    {
         let key = t.key(format!("{stage:?}"))?;
-        t.bring(&key, stage).await?;
+        let held = t.bring(&key, stage).await?;
         let grant = one_of_many(t, &key).await.map_err(|broken| broken.at(stage))?;
-        same("attempt", grant.attempt, 1)?;
+        same("attempt", grant.attempt, attempt).map_err(|broken| broken.at(stage))?;
+        same("recovered", grant.recovered, stage == Stage::Lapsed).map_err(|broken| broken.at(stage))?;
+        that(grant.fence > held.grant.fence, "a new grant has a new fence")?;
     }
     Ok(())
 }
@@ -124,49 +108,6 @@ pub(crate) async fn an_owner_that_asks_many_times_at_once_has_one_grant(t: &Tria
     let fences: BTreeSet<Fence> = granted.iter().map(|grant| grant.fence).collect();
     same("fences", fences.len(), 1)?;
     same("attempt", t.record(&key).await?.attempt, 1)
-}
-
-pub(crate) async fn races_for_different_keys_do_not_touch_each_other(t: &Trial) -> Checked {
-    let keys: Checked<Vec<_>> = (0..32).map(|number| t.key(format!("{number}"))).collect();
-    let keys = keys?;
-    let answers = t
-        .race(256, |number, store| {
-            let (key, request) = (keys[number % 32].clone(), t.ask());
-            async move { (key.clone(), store.claim(&key, &request).await) }
-        })
-        .await?;
-    let mut granted = BTreeMap::new();
-    for (key, answer) in answers {
-        let count = granted.entry(key.key().clone()).or_insert(0);
-        *count += grants(vec![answer])?.len();
-    }
-    for (key, count) in granted {
-        that(count == 1, format!("key {} was granted {count} times", key.as_str()))?;
-    }
-    Ok(())
-}
-
-pub(crate) async fn of_racing_fingerprints_one_is_recorded(t: &Trial) -> Checked {
-    let key = t.key("a")?;
-    let answers = t
-        .race(64, |number, store| {
-            let side = u8::from(number % 2 == 0);
-            let (key, request) = (key.clone(), t.ask().with_fingerprint(Some(print_of(side))));
-            async move { (print_of(side), store.claim(&key, &request).await) }
-        })
-        .await?;
-    let recorded = t.record(&key).await?.fingerprint;
-    let mut granted = 0;
-    for (fingerprint, answer) in answers {
-        let answer = answered(answer)?;
-        granted += usize::from(matches!(answer, ClaimAnswer::Granted(_)));
-        let mismatch = answer == ClaimAnswer::Mismatch;
-        that(
-            mismatch == (Some(fingerprint) != recorded),
-            format!("{fingerprint:?} was answered {answer:?}"),
-        )?;
-    }
-    same("grants", granted, 1)
 }
 
 pub(crate) async fn of_many_results_of_one_attempt_one_is_recorded(t: &Trial) -> Checked {
@@ -292,36 +233,6 @@ pub(crate) async fn racing_claimers_do_not_exceed_a_limit_of_attempts(t: &Trial)
     let attempts: Vec<u32> = grants.iter().map(|grant| grant.attempt).collect();
     same("attempts", attempts, (1..=20).collect())?;
     same("claim", t.claim(&key, &t.ask()).await?, ClaimAnswer::Exhausted { attempts: 20 })
-}
-
-pub(crate) async fn all_that_wait_for_a_result_get_the_same(t: &Trial) -> Checked {
-    let key = t.key("a")?;
-    let answers = t
-        .race(64, |number, store| {
-            let (key, request) = (key.clone(), t.ask());
-            async move {
-                let patience = Patience::start();
-                loop {
-                    patience.check()?;
-                    match answered(store.claim(&key, &request).await)? {
-                        ClaimAnswer::Granted(grant) => {
-                            let held = Held { key: key.clone(), owner: request.owner, grant };
-                            let done = store.complete(&key, &held.completion(format!("{number}"))).await;
-                            same("complete", answered(done)?, CompleteAnswer::Done)?;
-                        }
-                        ClaimAnswer::Busy { .. } => tokio::task::yield_now().await,
-                        ClaimAnswer::Replay(replay) => return Ok(replay),
-                        other => return Err(Broken(format!("a claim was answered {other:?}"))),
-                    }
-                }
-            }
-        })
-        .await?;
-    let replay = t.replay(&key).await?;
-    for answer in answers {
-        same("replay", answer?, replay.clone())?;
-    }
-    Ok(())
 }
 
 /// Records results, of which every second one expires at once, and returns the others.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use crate::conformance::trial::{Checked, DAY, Held, LONG, Trial, print_of, same, that, value};
+use crate::conformance::trial::{Checked, Held, LONG, Trial, print_of, same, that, value};
 use idem_core::Store;
 use idem_core::StoreErrorKind;
 use idem_core::protocol::{Claim, CompleteAnswer, RecordStepAnswer, RecordedStep, StoredResult, Tombstone};
@@ -99,48 +99,6 @@ pub(crate) async fn a_step_over_the_limit_is_refused_and_nothing_applied(t: &Tri
     let tombstone = large.with_result(StoredResult::Tombstone(Tombstone::TooLarge));
     same("record_step", t.record_step(&held, 1, &tombstone).await?, Recorded)?;
     same("steps", t.record(&held.key).await?.steps, vec![step("step 0"), tombstone])
-}
-
-pub(crate) async fn another_step_at_a_position_that_is_taken_is_lost(t: &Trial) -> Checked {
-    let input = Some(print_of(1));
-    let there = step("charge").with_input(input);
-    let held = held_with(t, "a", &t.ask(), &[step("reserve"), there.clone(), step("ship")]).await?;
-    let before = t.get(&held.key).await?;
-    for other in [
-        there.clone().with_name("Charge".into()),
-        there.clone().with_name("charg".into()),
-        there.clone().with_name("charge\0".into()),
-        there.clone().with_input(None),
-        there.clone().with_input(Some(print_of(2))),
-        there.clone().with_result(value("of charg")),
-        there.clone().with_result(value("of charge ")),
-        there.with_result(StoredResult::Tombstone(Tombstone::TooLarge)),
-        step("reserve"),
-        step("ship"),
-    ] {
-        same("record_step", t.record_step(&held, 1, &other).await?, Lost)?;
-    }
-    t.unchanged(&held.key, &before).await
-}
-
-pub(crate) async fn a_step_beyond_the_next_position_is_lost(t: &Trial) -> Checked {
-    for count in 0..3 {
-        let held = held_with(t, &format!("{count}"), &t.ask(), &steps(count)).await?;
-        let before = t.get(&held.key).await?;
-        for beyond in [1, 2, 1 << 20, u32::MAX - 3] {
-            let position = u32::try_from(count).unwrap_or(0) + beyond;
-            same("record_step", t.record_step(&held, position, &step("far")).await?, Lost)?;
-        }
-        t.unchanged(&held.key, &before).await?;
-    }
-    Ok(())
-}
-
-pub(crate) async fn steps_are_kept_as_long_as_their_record(t: &Trial) -> Checked {
-    let held = held_with(t, "a", &t.ask_short().with_ttl(DAY), &steps(2)).await?;
-    t.pass(t.short() * 3).await;
-    t.purge(1_000).await?;
-    same("steps", t.record(&held.key).await?.steps, steps(2))
 }
 
 pub(crate) async fn a_new_generation_knows_no_step_of_the_one_before(t: &Trial) -> Checked {

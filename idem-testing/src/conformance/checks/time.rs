@@ -4,14 +4,7 @@ use std::time::Duration;
 
 use crate::conformance::stage::Stage;
 use crate::conformance::trial::{Checked, DAY, LONG, Trial, same, that, value};
-use idem_core::protocol::{ClaimAnswer, OnCrash, ReleaseCause, RenewAnswer, Resolution, Verdict};
-
-pub(crate) async fn busy_tells_what_is_left_of_the_lease(t: &Trial) -> Checked {
-    let key = t.key("a")?;
-    t.take(&key).await?;
-    t.pass(t.short()).await;
-    t.left("the lease", t.busy(&key).await?, LONG - t.short())
-}
+use idem_core::protocol::{ClaimAnswer, ReleaseCause, RenewAnswer, Resolution, Verdict};
 
 pub(crate) async fn a_lease_ends_at_its_last_microsecond_and_not_before(t: &Trial) -> Checked {
     let key = t.key("a")?;
@@ -27,7 +20,7 @@ pub(crate) async fn a_lease_ends_at_its_last_microsecond_and_not_before(t: &Tria
     same("recovered", t.take(&key).await?.grant.recovered, true)
 }
 
-pub(crate) async fn a_lease_of_a_hundred_years_runs(t: &Trial) -> Checked {
+pub(crate) async fn a_lease_and_a_lifetime_of_a_hundred_years_run(t: &Trial) -> Checked {
     let key = t.key("a")?;
     let century = DAY * 36_500;
     let held = t.grant(&key, &t.ask().with_lease(century).with_ttl(century)).await?;
@@ -36,53 +29,11 @@ pub(crate) async fn a_lease_of_a_hundred_years_runs(t: &Trial) -> Checked {
     t.left("the lease", t.busy(&key).await?, century - t.short())?;
     let record = t.record(&key).await?;
     same("lease", record.lease_until, record.created_at.after(century))?;
-    same("lifetime", record.ttl, century)
-}
-
-pub(crate) async fn a_takeover_can_be_taken_over(t: &Trial) -> Checked {
-    let key = t.key("a")?;
-    for attempt in 1..=4 {
-        let held = t.grant(&key, &t.ask_short()).await?;
-        same("attempt", held.grant.attempt, attempt)?;
-        same("recovered", held.grant.recovered, attempt > 1)?;
-        t.pass(t.short()).await;
-    }
-    Ok(())
-}
-
-pub(crate) async fn a_lease_is_renewed_from_now_and_not_from_its_end(t: &Trial) -> Checked {
-    let key = t.key("a")?;
-    let held = t.take(&key).await?;
-    t.pass(t.short()).await;
-    for _ in 0..3 {
-        same("renew", t.renew(&held, LONG).await?, RenewAnswer::Held)?;
-    }
-    t.left("the lease", t.busy(&key).await?, LONG)
-}
-
-pub(crate) async fn a_renewal_pushes_the_expiry(t: &Trial) -> Checked {
-    let request = t.ask_short().with_ttl(t.short());
-    let mut names = ["a", "c", "d", "e"].into_iter();
-    let key = loop {
-        let Some(name) = names.next() else {
-            return that(false, "a claim that was just granted cannot be renewed");
-        };
-        let key = t.key(name)?;
-        let held = t.grant(&key, &request).await?;
-        // On a busy machine all of its short time may be over.
-        if t.renew(&held, LONG).await? == RenewAnswer::Held {
-            break key;
-        }
-    };
-    let record = t.record(&key).await?;
-    same("expires_at", record.expires_at, Some(record.lease_until.after(t.short())))?;
-    t.pass(t.short() * 3).await;
+    same("lifetime", record.ttl, century)?;
+    t.complete_with(&key, &held.completion("r").with_ttl(century)).await?;
     t.purge(1_000).await?;
-    t.busy(&key).await?;
-    let doubted = t.key("b")?;
-    let held = t.grant(&doubted, &t.ask().with_on_crash(OnCrash::InDoubt)).await?;
-    t.renew(&held, LONG).await?;
-    same("expires_at under in_doubt", t.record(&doubted).await?.expires_at, None)
+    let record = t.record(&key).await?;
+    same("expires_at", record.expires_at, record.completed_at.map(|at| at.after(century)))
 }
 
 pub(crate) async fn a_key_that_is_not_due_is_refused_until_it_is(t: &Trial) -> Checked {
@@ -111,19 +62,6 @@ pub(crate) async fn a_key_that_is_not_due_is_refused_until_it_is(t: &Trial) -> C
         t.pass(t.short()).await;
     }
     same("attempt", t.take(&soon).await?.grant.attempt, 2)
-}
-
-pub(crate) async fn a_lifetime_counts_from_completion_and_not_from_creation(t: &Trial) -> Checked {
-    let key = t.key("a")?;
-    // Long in comparison with the waits of this check.
-    let ttl = if t.is_exact() { t.short() * 4 } else { LONG };
-    let held = t.grant(&key, &t.ask().with_ttl(ttl)).await?;
-    t.pass(t.short() * 3).await;
-    t.complete_with(&key, &held.completion("r").with_ttl(ttl)).await?;
-    t.pass(t.short() * 3).await;
-    t.replay(&key).await?;
-    let record = t.record(&key).await?;
-    same("expires_at", record.expires_at, record.completed_at.map(|at| at.after(ttl)))
 }
 
 pub(crate) async fn a_lifetime_ends_at_its_last_microsecond_and_not_before(t: &Trial) -> Checked {
@@ -159,16 +97,6 @@ pub(crate) async fn every_kind_of_record_expires(t: &Trial) -> Checked {
     Ok(())
 }
 
-pub(crate) async fn replays_do_not_lengthen_a_lifetime(t: &Trial) -> Checked {
-    let key = t.key("a")?;
-    let held = t.take(&key).await?;
-    t.complete_with(&key, &held.completion("r").with_ttl(t.short() * 2)).await?;
-    t.pass(t.short()).await;
-    t.claim(&key, &t.ask()).await?;
-    t.pass(t.short()).await;
-    same("record", t.get(&key).await?, None)
-}
-
 pub(crate) async fn a_lapsed_claim_is_kept_for_its_lifetime(t: &Trial) -> Checked {
     let key = t.key("a")?;
     let held = t.bring(&key, Stage::Lapsed).await?;
@@ -176,33 +104,6 @@ pub(crate) async fn a_lapsed_claim_is_kept_for_its_lifetime(t: &Trial) -> Checke
     t.purge(1_000).await?;
     same("owner", t.record(&key).await?.owner, held.owner)?;
     same("attempt", t.take(&key).await?.grant.attempt, 2)
-}
-
-pub(crate) async fn a_result_is_kept_for_a_hundred_years(t: &Trial) -> Checked {
-    let key = t.key("a")?;
-    let century = DAY * 36_500;
-    let held = t.take(&key).await?;
-    t.complete_with(&key, &held.completion("r").with_ttl(century)).await?;
-    let record = t.record(&key).await?;
-    same("expires_at", record.expires_at, record.completed_at.map(|at| at.after(century)))?;
-    t.pass(t.short()).await;
-    t.purge(1_000).await?;
-    t.replay(&key).await.map(|_| ())
-}
-
-pub(crate) async fn a_released_claim_keeps_its_attempts_until_it_expires(t: &Trial) -> Checked {
-    let key = t.key("a")?;
-    let held = t.grant(&key, &t.ask().with_ttl(t.short())).await?;
-    let release = held.release(ReleaseCause::Failed).with_retry_after(Duration::ZERO);
-    t.release_with(&key, &release).await?;
-    if t.is_exact() {
-        t.pass(t.short() / 2).await;
-        same("attempt", t.record(&key).await?.attempt, 1)?;
-        t.pass(t.short() / 2).await;
-    } else {
-        t.pass(t.short()).await;
-    }
-    same("attempt", t.take(&key).await?.grant.attempt, 1)
 }
 
 pub(crate) async fn what_is_in_doubt_or_can_be_never_expires(t: &Trial) -> Checked {

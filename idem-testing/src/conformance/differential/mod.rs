@@ -72,7 +72,7 @@ pub(super) async fn history(t: &Trial, seed: u64, operations: usize) -> Checked<
     // Keys that are easily confused.
     let keys = ["a", "A", "a ", "a\0"].map(|name| t.key(name));
     let keys = keys.into_iter().collect::<Checked<Vec<_>>>()?;
-    let mut gambler = Gambler::new(seed, keys, t.is_exact());
+    let mut gambler = Gambler::new(seed, keys);
     for number in 0..operations {
         if t.is_exact() {
             let edges = oracle.edges(now.read());

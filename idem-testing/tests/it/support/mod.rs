@@ -6,12 +6,6 @@ pub use idem_runtime::protocol;
 pub mod model;
 #[macro_use]
 pub mod mutants;
-pub mod mutants_of_claims;
-pub mod mutants_of_doubt;
-pub mod mutants_of_guards;
-pub mod mutants_of_records;
-pub mod mutants_of_settling;
-pub mod mutants_of_steps;
 pub mod one_key;
 pub mod promise;
 pub mod rules;

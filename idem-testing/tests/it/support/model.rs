@@ -1,14 +1,12 @@
 //! The model in stateright's form: the properties, a run, and its report.
 
-use std::marker::PhantomData;
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
-use stateright::{Checker, HasDiscoveries, Model, Property};
+use stateright::{Checker, HasDiscoveries, Model, Property, UniformChooser};
 
 use super::promise::Promise;
 use super::protocol::{OnCrash, Record, State};
-use super::rules::Rules;
 use super::setup::Setup;
 use super::worker::Ending;
 use super::world::{Action, World};
@@ -16,13 +14,10 @@ use super::world::{Action, World};
 /// After this many steps without a broken promise, a mutant has survived.
 const ENOUGH: usize = 1_000_000;
 
-type Condition<R> = fn(&Bounded<R>, &World) -> bool;
+type Condition = fn(&Bounded, &World) -> bool;
 
-/// Rules to explore within the bounds of a setup.
-pub struct Bounded<R> {
-    setup: Setup,
-    rules: PhantomData<R>,
-}
+/// What to explore: a setup with its bounds and its rules.
+pub struct Bounded(pub Setup);
 
 /// The report of a run.
 #[derive(Debug)]
@@ -52,41 +47,9 @@ impl std::fmt::Display for Report {
     }
 }
 
-macro_rules! always {
-    ($($promise:ident),*) => {
-        vec![$(Property::always(Promise::$promise.name(), |_, world: &World| {
-            !world.key.broken().has(Promise::$promise)
-        })),*]
-    };
-}
-
-impl<R: Rules> Bounded<R> {
-    pub const fn new(setup: Setup) -> Self {
-        Self { setup, rules: PhantomData }
-    }
-
-    /// Explores everything within the bounds.
-    pub fn explore(self, threads: usize) -> Report {
-        self.run(threads, HasDiscoveries::All, 0)
-    }
-
-    /// Explores until this promise is broken, or for at most [`ENOUGH`] steps.
-    pub fn explore_until_broken(self, promise: Promise) -> Report {
-        self.run(1, HasDiscoveries::AllOf([promise.name()].into()), ENOUGH)
-    }
-
-    /// Explores for [`ENOUGH`] steps, whatever breaks.
-    pub fn explore_enough(self) -> Report {
-        self.run(1, HasDiscoveries::All, ENOUGH)
-    }
-
-    /// Explores until `until`, or for at most `most` steps if that is not zero.
-    fn run(self, threads: usize, until: HasDiscoveries, most: usize) -> Report {
-        let name = self.setup.name;
-        let start = Instant::now();
-        let run =
-            self.checker().threads(threads).finish_when(until).target_state_count(most).spawn_bfs().join();
-        let mut report = Report {
+impl Report {
+    fn of(name: &'static str, start: Instant, run: &impl Checker<Bounded>) -> Self {
+        let mut report = Self {
             name,
             states: run.unique_state_count(),
             steps: run.state_count(),
@@ -104,12 +67,51 @@ impl<R: Rules> Bounded<R> {
         }
         report
     }
+}
+
+macro_rules! always {
+    ($($promise:ident),*) => {
+        vec![$(Property::always(Promise::$promise.name(), |_, world: &World| {
+            !world.key.broken().has(Promise::$promise)
+        })),*]
+    };
+}
+
+impl Bounded {
+    /// Explores everything within the bounds.
+    pub fn explore(self, threads: usize) -> Report {
+        self.run(threads, HasDiscoveries::All, 0)
+    }
+
+    /// Explores until this promise is broken, or for at most [`ENOUGH`] steps.
+    pub fn explore_until_broken(self, promise: Promise) -> Report {
+        self.run(1, HasDiscoveries::AllOf([promise.name()].into()), ENOUGH)
+    }
+
+    /// Explores for [`ENOUGH`] steps, whatever breaks.
+    pub fn explore_enough(self) -> Report {
+        self.run(1, HasDiscoveries::All, ENOUGH)
+    }
+
+    /// Goes through random histories for [`ENOUGH`] steps: deeper than an exploration that leaves nothing out can go.
+    pub fn wander(self, seed: u64) -> Report {
+        let (name, start) = (self.0.name, Instant::now());
+        let checker = self.checker().target_state_count(ENOUGH);
+        Report::of(name, start, &checker.spawn_simulation(seed, UniformChooser).join())
+    }
+
+    /// Explores until `until`, or for at most `most` steps if that is not zero.
+    fn run(self, threads: usize, until: HasDiscoveries, most: usize) -> Report {
+        let (name, start) = (self.0.name, Instant::now());
+        let checker = self.checker().threads(threads).finish_when(until).target_state_count(most);
+        Report::of(name, start, &checker.spawn_bfs().join())
+    }
 
     /// Situations that must occur. If one does not, the run proves less than it seems.
     fn possible(&self) -> Vec<Property<Self>> {
-        let cautious = self.setup.is_cautious();
-        let one_body = self.setup.max_attempts == NonZeroU32::new(1);
-        let all: [(bool, &'static str, Condition<R>); 18] = [
+        let cautious = self.0.is_cautious();
+        let one_body = self.0.max_attempts == NonZeroU32::new(1);
+        let all: [(bool, &'static str, Condition); 18] = [
             (true, "a result is replayed", |_, world| world.ended(Ending::Replayed)),
             (true, "a late owner is told that it lost", |_, world| world.ended(Ending::Lost)),
             (true, "a body runs to its end", |_, world| world.ended(Ending::Completed)),
@@ -126,44 +128,42 @@ impl<R: Rules> Bounded<R> {
                 world.running() > 1
             }),
             (cautious, "a key is in doubt", |_, world| world.ended(Ending::InDoubt)),
-            (cautious && self.setup.resolutions > 0, "an operator resolves", |model, world| {
-                world.resolutions < model.setup.resolutions
+            (cautious && self.0.resolutions > 0, "an operator resolves", |model, world| {
+                world.resolutions < model.0.resolutions
             }),
-            (self.setup.steps > 0, "a takeover has the steps of who was taken over", |_, world| {
+            (self.0.steps > 0, "a takeover has the steps of who was taken over", |_, world| {
                 let record = world.key.record.as_ref();
                 record.is_some_and(|record| record.recovered && !record.steps.is_empty())
             }),
-            (self.setup.steps > 1, "a body has recorded all its steps", |model, world| {
+            (self.0.steps > 1, "a body has recorded all its steps", |model, world| {
                 let steps = world.key.record.as_ref().map_or(0, |record| record.steps.len());
-                u32::try_from(steps) == Ok(model.setup.steps)
+                u32::try_from(steps) == Ok(model.0.steps)
             }),
-            (cautious && self.setup.recovers, "a doubt is settled", |_, world| {
+            (cautious && self.0.recovers, "a doubt is settled", |_, world| {
                 let record = world.key.record.as_ref();
                 record.is_some_and(|record| record.recovered && record.on_crash == OnCrash::InDoubt)
             }),
-            (self.setup.gives_back, "a claim is given back as if it had not been", |_, world| {
+            (self.0.gives_back, "a claim is given back as if it had not been", |_, world| {
                 world.key.record.as_ref().is_some_and(|record| record.attempt == 0)
             }),
-            (cautious && self.setup.renewals, "the worker of a key in doubt is alive", |_, world| {
+            (cautious && self.0.renewals, "the worker of a key in doubt is alive", |_, world| {
                 let in_doubt =
                     |record: &Record| record.state == State::InDoubt && world.key.now < record.lease_until;
                 world.key.record.as_ref().is_some_and(in_doubt)
             }),
             (
-                self.setup.recovers && self.setup.max_attempts.is_some(),
+                self.0.recovers && self.0.max_attempts.is_some(),
                 "one past the limit finds out",
                 |model, world| {
                     let past = |record: &Record| {
-                        let most = model.setup.max_attempts.map_or(u32::MAX, NonZeroU32::get);
+                        let most = model.0.max_attempts.map_or(u32::MAX, NonZeroU32::get);
                         record.attempt > most && record.state == State::Completed
                     };
                     world.key.record.as_ref().is_some_and(past)
                 },
             ),
-            (self.setup.other_arguments, "other arguments are refused", |_, world| {
-                world.ended(Ending::Mismatch)
-            }),
-            (self.setup.max_attempts.is_some(), "the attempts run out", |_, world| {
+            (self.0.other_arguments, "other arguments are refused", |_, world| world.ended(Ending::Mismatch)),
+            (self.0.max_attempts.is_some(), "the attempts run out", |_, world| {
                 world.ended(Ending::Exhausted)
             }),
         ];
@@ -174,20 +174,20 @@ impl<R: Rules> Bounded<R> {
     }
 }
 
-impl<R: Rules> Model for Bounded<R> {
+impl Model for Bounded {
     type State = World;
     type Action = Action;
 
     fn init_states(&self) -> Vec<World> {
-        vec![World::new(&self.setup)]
+        vec![World::new(&self.0)]
     }
 
     fn actions(&self, world: &World, actions: &mut Vec<Action>) {
-        world.actions::<R>(&self.setup, actions);
+        world.actions(&self.0, actions);
     }
 
     fn next_state(&self, world: &World, action: Action) -> Option<World> {
-        world.next::<R>(&self.setup, &action)
+        world.next(&self.0, &action)
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
@@ -208,9 +208,12 @@ impl<R: Rules> Model for Bounded<R> {
             LateCopiesReviveNothing,
             DoubtsHaveNoEnd
         ];
-        properties.push(Property::always(Promise::EveryKeyCanBeResolved.name(), |_, world: &World| {
-            !world.key.broken().is_empty() || world.key.can_be_resolved::<R>()
-        }));
+        properties.push(Property::always(
+            Promise::EveryKeyCanBeResolved.name(),
+            |model: &Self, world: &World| {
+                !world.key.broken().is_empty() || world.key.can_be_resolved(model.0.rules)
+            },
+        ));
         properties.extend(self.possible());
         properties
     }

@@ -4,11 +4,10 @@
 
 use super::promise::{Broken, Promise};
 use super::protocol::{
-    self, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Owner, Record, RecordStep, RecordStepAnswer,
-    Release, ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, StoredResult, Timestamp,
-    Transition, Verdict,
+    self, Answer, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Owner, Record, Request, Resolution,
+    ResolveAnswer, StoredResult, Timestamp, Verdict,
 };
-use super::rules::Rules;
+use super::rules::{Rules, Step};
 use super::shadow::Shadow;
 use std::time::Duration;
 
@@ -17,20 +16,27 @@ use std::time::Duration;
 pub struct OneKey {
     pub now: Timestamp,
     pub record: Option<Record>,
-    floor: Fence,
+    pub floor: Fence,
     pub shadow: Shadow,
 }
 
 impl OneKey {
-    pub fn at(now: Timestamp) -> Self {
-        Self { now, ..Self::default() }
-    }
-
     pub const fn broken(&self) -> Broken {
         self.shadow.broken
     }
 
-    fn write<A>(&mut self, step: Transition<A>) -> A {
+    pub fn apply(&mut self, rules: Rules, request: &Request) -> Answer {
+        let step = rules.apply(self.record.as_ref(), self.floor, request, self.now);
+        self.write(request, step)
+    }
+
+    /// The second half of a request that has read the record before.
+    pub fn apply_as_seen(&mut self, rules: Rules, seen: Option<&Record>, request: &Request) -> Answer {
+        let step = rules.apply(seen, self.floor, request, self.now);
+        self.write(request, step)
+    }
+
+    fn write(&mut self, request: &Request, step: Step) -> Answer {
         if let Some(record) = step.write {
             let right = protocol::is_endless(&record) == record.expires_at.is_none();
             if !right {
@@ -38,34 +44,20 @@ impl OneKey {
             }
             self.record = Some(record);
         }
+        let (shadow, now) = (&mut self.shadow, self.now);
+        match (request, &step.answer) {
+            (Request::Claim(request), Answer::Claim(answer)) => shadow.claimed(request, answer, now),
+            (Request::Renew(request), Answer::Renew(answer)) => shadow.renewed(request, *answer, now),
+            (Request::RecordStep(request), Answer::RecordStep(answer)) => {
+                shadow.recorded_step(request, *answer, now);
+            }
+            (Request::Complete(request), Answer::Complete(answer)) => shadow.completed(request, *answer, now),
+            (Request::Release(request), Answer::Release(answer)) => shadow.released(request, *answer, now),
+            (Request::Resolve(word), Answer::Resolve(answer)) => shadow.resolved(word, *answer, now),
+            (request, answer) => panic!("{answer:?} is no answer to {request:?}"),
+        }
+        self.look();
         step.answer
-    }
-
-    pub fn claim<R: Rules>(&mut self, request: &Claim) -> ClaimAnswer {
-        let seen = self.record.clone();
-        self.claim_as_seen::<R>(seen.as_ref(), request)
-    }
-
-    /// The second half of a claim that has read the record before.
-    pub fn claim_as_seen<R: Rules>(&mut self, seen: Option<&Record>, request: &Claim) -> ClaimAnswer {
-        let answer = self.write(R::claim(seen, self.floor, request, self.now));
-        self.shadow.claimed(request, &answer, self.now);
-        self.look();
-        answer
-    }
-
-    pub fn renew<R: Rules>(&mut self, request: &Renew) -> RenewAnswer {
-        let answer = self.write(R::renew(self.record.as_ref(), request, self.now));
-        self.shadow.renewed(request, answer, self.now);
-        self.look();
-        answer
-    }
-
-    pub fn record_step<R: Rules>(&mut self, request: &RecordStep) -> RecordStepAnswer {
-        let answer = self.write(R::record_step(self.record.as_ref(), request, self.now));
-        self.shadow.recorded_step(request, answer, self.now);
-        self.look();
-        answer
     }
 
     /// A `get` after each operation, because no other answer shows the steps.
@@ -73,27 +65,6 @@ impl OneKey {
         let live = self.record.as_ref().filter(|record| protocol::is_live(record, self.now));
         let steps = live.map_or(&[][..], |record| &record.steps);
         self.shadow.seen(steps, self.now);
-    }
-
-    pub fn complete<R: Rules>(&mut self, request: &Complete) -> CompleteAnswer {
-        let answer = self.write(R::complete(self.record.as_ref(), request, self.now));
-        self.shadow.completed(request, answer, self.now);
-        self.look();
-        answer
-    }
-
-    pub fn release<R: Rules>(&mut self, request: &Release) -> ReleaseAnswer {
-        let answer = self.write(R::release(self.record.as_ref(), request, self.now));
-        self.shadow.released(request, answer, self.now);
-        self.look();
-        answer
-    }
-
-    pub fn resolve<R: Rules>(&mut self, word: &Resolution) -> ResolveAnswer {
-        let answer = self.write(R::resolve(self.record.as_ref(), word, self.now));
-        self.shadow.resolved(word, answer, self.now);
-        self.look();
-        answer
     }
 
     fn delete(&mut self) {
@@ -107,28 +78,33 @@ impl OneKey {
         self.shadow.forgotten();
     }
 
-    pub fn may_be_purged<R: Rules>(&self) -> bool {
-        self.record.as_ref().is_some_and(|record| !R::is_live(record, self.now))
+    pub fn may_be_purged(&self, rules: Rules) -> bool {
+        self.record.as_ref().is_some_and(|record| !(rules.is_live)(record, self.now))
     }
 
-    pub fn purge<R: Rules>(&mut self) {
-        if self.may_be_purged::<R>() {
+    pub fn purge(&mut self, rules: Rules) {
+        if self.may_be_purged(rules) {
             self.delete();
             self.shadow.purged(self.now);
         }
     }
 
+    fn claim(&mut self, rules: Rules, request: &Claim) -> ClaimAnswer {
+        ClaimAnswer::try_from(self.apply(rules, &request.clone().into())).expect("the answer to a claim")
+    }
+
     /// Whether a caller with enough time, and an operator, can bring the key to a recorded result from here. Works on a
     /// copy of this key.
-    pub fn can_be_resolved<R: Rules>(&self) -> bool {
+    pub fn can_be_resolved(&self, rules: Rules) -> bool {
         let mut trial = self.clone();
         // Three tries: at most two waits, for a running lease or a release that is not due, and then the end.
         for _ in 0..3 {
             let request = last_caller(&trial);
-            match trial.claim::<R>(&request) {
+            match trial.claim(rules, &request) {
                 ClaimAnswer::Granted(grant) => {
-                    let done = trial.complete::<R>(&completion(request.owner, grant.fence, &trial));
-                    return done == CompleteAnswer::Done && trial.replays::<R>();
+                    let completion = completion(request.owner, grant.fence, &trial);
+                    let done = trial.apply(rules, &completion.into());
+                    return done == CompleteAnswer::Done.into() && trial.replays(rules);
                 }
                 ClaimAnswer::Busy { retry_after } | ClaimAnswer::RetryAt { retry_after } => {
                     trial.now = trial.now.after(retry_after);
@@ -136,27 +112,21 @@ impl OneKey {
                 ClaimAnswer::InDoubt => {
                     let result = completion(request.owner, Fence::default(), &trial).result;
                     let word = Resolution::Record(Verdict::Completed, result);
-                    return trial.resolve::<R>(&word) == ResolveAnswer::Resolved && trial.replays::<R>();
+                    let resolved = trial.apply(rules, &word.into());
+                    return resolved == ResolveAnswer::Resolved.into() && trial.replays(rules);
                 }
-                ClaimAnswer::Replay(_) | ClaimAnswer::Exhausted { .. } => return trial.replays::<R>(),
+                ClaimAnswer::Replay(_) | ClaimAnswer::Exhausted { .. } => return trial.replays(rules),
                 _ => return false,
             }
         }
         false
     }
 
-    fn replays<R: Rules>(mut self) -> bool {
+    fn replays(mut self, rules: Rules) -> bool {
         let request = last_caller(&self);
-        let answer = self.claim::<R>(&request);
+        let answer = self.claim(rules, &request);
         let ended = matches!(answer, ClaimAnswer::Replay(_) | ClaimAnswer::Exhausted { .. });
         ended && self.broken().is_empty()
-    }
-
-    /// Notes whether the key can still be resolved.
-    pub fn look_ahead<R: Rules>(&mut self) {
-        if self.broken().is_empty() && !self.can_be_resolved::<R>() {
-            self.shadow.broken.note(Promise::EveryKeyCanBeResolved);
-        }
     }
 }
 

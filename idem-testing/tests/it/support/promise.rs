@@ -87,8 +87,4 @@ impl Broken {
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
-
-    pub fn names(self) -> Vec<&'static str> {
-        Promise::ALL.into_iter().filter(|promise| self.has(*promise)).map(Promise::name).collect()
-    }
 }

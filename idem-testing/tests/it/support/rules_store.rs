@@ -3,28 +3,27 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use idem_runtime::listing::{Cursor, List, Listed, Page};
-use idem_runtime::{RecordKey, Store, StoreError, Waiters};
+use idem_runtime::{RecordKey, Store, StoreError};
 use tokio::time::Instant;
 
-use super::protocol::{self, Answer, Fence, Record, Request, Timestamp, Transition};
+use super::protocol::{self, Answer, Fence, Record, Request, Timestamp};
 use super::rules::Rules;
 
 /// When this store's clock starts; any date works.
 const EPOCH: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 
-pub struct RulesStore<R> {
+#[derive(Clone)]
+pub struct RulesStore {
     inner: Arc<Inner>,
-    rules: PhantomData<fn() -> R>,
+    rules: Rules,
 }
 
 struct Inner {
     start: Instant,
     records: Mutex<Records>,
-    waiters: Waiters,
 }
 
 #[derive(Default)]
@@ -35,13 +34,6 @@ struct Records {
 }
 
 impl Records {
-    fn write<A>(&mut self, key: &RecordKey, step: Transition<A>) -> A {
-        if let Some(record) = step.write {
-            self.by_key.insert(key.clone(), record);
-        }
-        step.answer
-    }
-
     fn delete(&mut self, key: &RecordKey) -> Option<Record> {
         let record = self.by_key.remove(key)?;
         self.floor = self.floor.max(record.fence);
@@ -49,10 +41,10 @@ impl Records {
     }
 }
 
-impl<R> RulesStore<R> {
-    pub fn new() -> Self {
-        let inner = Inner { start: Instant::now(), records: Mutex::default(), waiters: Waiters::default() };
-        Self { inner: Arc::new(inner), rules: PhantomData }
+impl RulesStore {
+    pub fn new(rules: Rules) -> Self {
+        let inner = Inner { start: Instant::now(), records: Mutex::default() };
+        Self { inner: Arc::new(inner), rules }
     }
 
     fn now(&self) -> Timestamp {
@@ -64,27 +56,15 @@ impl<R> RulesStore<R> {
     }
 }
 
-impl<R> Default for RulesStore<R> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl<R> Clone for RulesStore<R> {
-    fn clone(&self) -> Self {
-        Self { inner: Arc::clone(&self.inner), rules: PhantomData }
-    }
-}
-
-impl<R> fmt::Debug for RulesStore<R> {
+impl fmt::Debug for RulesStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RulesStore").finish_non_exhaustive()
     }
 }
 
-impl<R: Rules> Store for RulesStore<R> {
+impl Store for RulesStore {
     async fn apply(&self, key: &RecordKey, request: Request) -> Result<Answer, StoreError> {
-        let earlier = if R::CLAIM_IS_ATOMIC || !matches!(request, Request::Claim(_)) {
+        let earlier = if self.rules.claim_is_atomic || !matches!(request, Request::Claim(_)) {
             None
         } else {
             let seen = self.records().by_key.get(key).cloned();
@@ -93,19 +73,11 @@ impl<R: Rules> Store for RulesStore<R> {
         };
         let mut records = self.records();
         let seen = earlier.unwrap_or_else(|| records.by_key.get(key).cloned());
-        let (record, now) = (seen.as_ref(), self.now());
-        Ok(match &request {
-            Request::Claim(request) => {
-                let step = R::claim(record, records.floor, request, now);
-                records.write(key, step).into()
-            }
-            Request::Renew(request) => records.write(key, R::renew(record, request, now)).into(),
-            Request::RecordStep(request) => records.write(key, R::record_step(record, request, now)).into(),
-            Request::Complete(request) => records.write(key, R::complete(record, request, now)).into(),
-            Request::Release(request) => records.write(key, R::release(record, request, now)).into(),
-            Request::Resolve(word) => records.write(key, R::resolve(record, word, now)).into(),
-            _ => return Err(StoreError::configuration("there is no rule for this request")),
-        })
+        let step = self.rules.apply(seen.as_ref(), records.floor, &request, self.now());
+        if let Some(record) = step.write {
+            records.by_key.insert(key.clone(), record);
+        }
+        Ok(step.answer)
     }
 
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
@@ -122,7 +94,7 @@ impl<R: Rules> Store for RulesStore<R> {
     async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
         let now = self.now();
         let mut records = self.records();
-        let expired = records.by_key.iter().filter(|(_, record)| !R::is_live(record, now));
+        let expired = records.by_key.iter().filter(|(_, record)| !(self.rules.is_live)(record, now));
         let keys: Vec<_> = expired.map(|(key, _)| key.clone()).take(limit).collect();
         for key in &keys {
             records.delete(key);
@@ -147,13 +119,5 @@ impl<R: Rules> Store for RulesStore<R> {
             .filter_map(|key| Some(Listed::new(key.clone(), records.by_key.get(&key)?.clone())));
         page.records = found.filter(|listed| request.takes(listed.record.state)).collect();
         Ok(page)
-    }
-
-    fn max_result_bytes(&self) -> Option<usize> {
-        None
-    }
-
-    fn waiters(&self) -> &Waiters {
-        &self.inner.waiters
     }
 }

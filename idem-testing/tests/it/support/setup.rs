@@ -1,6 +1,7 @@
 //! What a run of the model covers, and its bounds.
 
 use super::protocol::{Claim, Fingerprint, OnCrash, Owner};
+use super::rules::Rules;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -32,10 +33,24 @@ pub enum Under {
     Alive,
 }
 
+impl Under {
+    pub const ALL: [Self; 8] = [
+        Self::Rerun,
+        Self::InDoubt,
+        Self::Steps,
+        Self::Settled,
+        Self::Plain,
+        Self::GivenBack,
+        Self::OneAttempt,
+        Self::Alive,
+    ];
+}
+
 /// The bounds of a run. An event with the bound zero or `false` does not happen.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub name: &'static str,
+    pub rules: Rules,
     /// The crash policy of each worker.
     pub workers: Vec<OnCrash>,
     /// How many calls each worker makes, one after another, each as a new owner.
@@ -72,6 +87,7 @@ impl Setup {
     pub fn new(name: &'static str, workers: &[OnCrash]) -> Self {
         Self {
             name,
+            rules: Rules::SHIPPED,
             workers: workers.to_vec(),
             lives: 2,
             end: 5,

@@ -4,10 +4,9 @@
 
 use super::one_key::OneKey;
 use super::protocol::{
-    ClaimAnswer, Complete, CompleteAnswer, Fence, Grant, Owner, Record, RecordStep, RecordStepAnswer,
+    Answer, ClaimAnswer, Complete, CompleteAnswer, Fence, Grant, Owner, Record, RecordStep, RecordStepAnswer,
     RecordedStep, Release, ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, StoredResult, Verdict,
 };
-use super::rules::Rules;
 use super::setup::{LEASE, RETRY, Setup, TTL};
 
 /// One request of a worker.
@@ -110,43 +109,25 @@ pub fn worker_of(owner: Owner, workers: usize) -> Option<usize> {
 }
 
 /// The store executes a request. `seen` is the record that a claim read, if the claim is not one atomic step.
-pub fn apply<R: Rules>(
+pub fn apply(
     key: &mut OneKey,
     setup: &Setup,
     owner: Owner,
     call: Call,
     seen: Option<Option<Record>>,
 ) -> Reply {
-    match call {
-        Call::Claim { other_arguments } => {
-            let request = setup.claim(owner, other_arguments);
-            let answer = match seen {
-                Some(seen) => key.claim_as_seen::<R>(seen.as_ref(), &request),
-                None => key.claim::<R>(&request),
-            };
-            claimed(&answer)
-        }
-        Call::Renew { fence } => match key.renew::<R>(&Renew::new(owner, fence, LEASE)) {
-            RenewAnswer::Held | RenewAnswer::HeldInDoubt => Reply::Held,
-            _ => Reply::End(Ending::Lost),
-        },
+    // Each grant records another value, so that a step or a replay shows its grant.
+    let value = |fence: Fence| StoredResult::Value(fence.to_string().into());
+    let request = match call {
+        Call::Claim { other_arguments } => setup.claim(owner, other_arguments).into(),
+        Call::Renew { fence } => Renew::new(owner, fence, LEASE).into(),
         Call::Step { fence, position } => {
-            // Each grant records another value, so that a step shows its grant.
-            let result = StoredResult::Value(fence.to_string().into());
-            let step = RecordedStep::new(position.to_string(), None, result);
-            match key.record_step::<R>(&RecordStep::new(owner, fence, position, step)) {
-                RecordStepAnswer::Recorded => Reply::Held,
-                _ => Reply::End(Ending::Lost),
-            }
+            let step = RecordedStep::new(position.to_string(), None, value(fence));
+            RecordStep::new(owner, fence, position, step).into()
         }
         Call::Complete { fence, failed } => {
             let verdict = if failed { Verdict::Failed } else { Verdict::Completed };
-            // Each grant records another result, so that a replay shows its grant.
-            let result = StoredResult::Value(fence.to_string().into());
-            match key.complete::<R>(&Complete::new(owner, fence, verdict, result, TTL)) {
-                CompleteAnswer::Done => Reply::End(Ending::Completed),
-                _ => Reply::End(Ending::Lost),
-            }
+            Complete::new(owner, fence, verdict, value(fence), TTL).into()
         }
         Call::Release { fence, why } => {
             let cause = match why {
@@ -156,28 +137,31 @@ pub fn apply<R: Rules>(
                 Why::Unused => ReleaseCause::Unused,
                 Why::NothingHappened => ReleaseCause::NothingHappened,
             };
-            released(key.release::<R>(&Release::new(owner, fence, cause).with_retry_after(RETRY)))
+            Release::new(owner, fence, cause).with_retry_after(RETRY).into()
         }
-    }
-}
-
-const fn released(answer: ReleaseAnswer) -> Reply {
-    Reply::End(match answer {
-        ReleaseAnswer::Released => Ending::Released,
-        ReleaseAnswer::InDoubt => Ending::InDoubt,
-        _ => Ending::Lost,
+    };
+    reply(&match seen {
+        Some(seen) => key.apply_as_seen(setup.rules, seen.as_ref(), &request),
+        None => key.apply(setup.rules, &request),
     })
 }
 
-fn claimed(answer: &ClaimAnswer) -> Reply {
+fn reply(answer: &Answer) -> Reply {
     match answer {
-        ClaimAnswer::Granted(Grant { fence, recovered, recover_only, .. }) => {
+        Answer::Claim(ClaimAnswer::Granted(Grant { fence, recovered, recover_only, .. })) => {
             Reply::Granted { fence: *fence, recovered: *recovered, recover_only: *recover_only }
         }
-        ClaimAnswer::Busy { .. } | ClaimAnswer::RetryAt { .. } => Reply::NotNow,
-        ClaimAnswer::Replay(_) => Reply::End(Ending::Replayed),
-        ClaimAnswer::Mismatch => Reply::End(Ending::Mismatch),
-        ClaimAnswer::InDoubt => Reply::End(Ending::InDoubt),
-        _ => Reply::End(Ending::Exhausted),
+        Answer::Claim(ClaimAnswer::Busy { .. } | ClaimAnswer::RetryAt { .. }) => Reply::NotNow,
+        Answer::Claim(ClaimAnswer::Replay(_)) => Reply::End(Ending::Replayed),
+        Answer::Claim(ClaimAnswer::Mismatch) => Reply::End(Ending::Mismatch),
+        Answer::Claim(ClaimAnswer::Exhausted { .. }) => Reply::End(Ending::Exhausted),
+        Answer::Claim(ClaimAnswer::InDoubt) | Answer::Release(ReleaseAnswer::InDoubt) => {
+            Reply::End(Ending::InDoubt)
+        }
+        Answer::Renew(RenewAnswer::Held | RenewAnswer::HeldInDoubt)
+        | Answer::RecordStep(RecordStepAnswer::Recorded) => Reply::Held,
+        Answer::Complete(CompleteAnswer::Done) => Reply::End(Ending::Completed),
+        Answer::Release(ReleaseAnswer::Released) => Reply::End(Ending::Released),
+        _ => Reply::End(Ending::Lost),
     }
 }

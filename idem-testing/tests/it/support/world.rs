@@ -62,7 +62,7 @@ impl World {
         }
     }
 
-    pub fn actions<R: Rules>(&self, setup: &Setup, actions: &mut Vec<Action>) {
+    pub fn actions(&self, setup: &Setup, actions: &mut Vec<Action>) {
         // A history ends at its first broken promise.
         if !self.key.broken().is_empty() {
             return;
@@ -79,7 +79,7 @@ impl World {
         if self.steps_back > 0 && self.key.now > Timestamp::default() {
             actions.push(Action::StepBack);
         }
-        if setup.purges && self.key.may_be_purged::<R>() {
+        if setup.purges && self.key.may_be_purged(setup.rules) {
             actions.push(Action::Purge);
         }
         let record = self.key.record.as_ref();
@@ -147,7 +147,7 @@ impl World {
         actions.push(Action::Crash(index));
     }
 
-    pub fn next<R: Rules>(&self, setup: &Setup, action: &Action) -> Option<Self> {
+    pub fn next(&self, setup: &Setup, action: &Action) -> Option<Self> {
         let mut next = self.clone();
         match action {
             Action::Send(index, call) => {
@@ -157,7 +157,7 @@ impl World {
                 }
                 worker.doing = Worker::waits(*call);
             }
-            Action::Apply(index) => next.apply::<R>(setup, *index)?,
+            Action::Apply(index) => next.apply(setup, *index)?,
             Action::Deliver(index) => next.deliver(setup, *index)?,
             Action::End(index, call) => next.workers[*index].doing = Worker::waits(*call),
             Action::LoseAnswer(index) => {
@@ -172,15 +172,15 @@ impl World {
             Action::Crash(index) => next.workers[*index].doing = Doing::Ended(Ending::Crashed),
             Action::ArriveLate(index) => {
                 let (worker, life, call) = next.late.remove(*index);
-                worker::apply::<R>(&mut next.key, setup, owner(worker, life), call, None);
+                worker::apply(&mut next.key, setup, owner(worker, life), call, None);
             }
             Action::Tick => next.key.now = Timestamp::from_micros(self.key.now.as_micros() + 1),
             Action::StepBack => {
                 next.steps_back -= 1;
                 next.key.now = Timestamp::from_micros(self.key.now.as_micros() - 1);
             }
-            Action::Purge => next.key.purge::<R>(),
-            Action::Resolve(word) => next.resolve::<R>(*word),
+            Action::Purge => next.key.purge(setup.rules),
+            Action::Resolve(word) => next.resolve(setup.rules, *word),
             Action::Forget => {
                 next.forgets -= 1;
                 next.key.forget();
@@ -196,15 +196,15 @@ impl World {
         owner(index, self.workers[index].life)
     }
 
-    fn apply<R: Rules>(&mut self, setup: &Setup, index: usize) -> Option<()> {
+    fn apply(&mut self, setup: &Setup, index: usize) -> Option<()> {
         let by = self.owner_of(index);
         let Doing::Waiting { call, seen, reply } = &mut self.workers[index].doing else { return None };
-        let reads_first = !R::CLAIM_IS_ATOMIC && matches!(call, Call::Claim { .. });
+        let reads_first = !setup.rules.claim_is_atomic && matches!(call, Call::Claim { .. });
         if reads_first && seen.is_none() {
             *seen = Some(Box::new(self.key.record.clone()));
             return Some(());
         }
-        *reply = Some(worker::apply::<R>(&mut self.key, setup, by, *call, seen.take().map(|seen| *seen)));
+        *reply = Some(worker::apply(&mut self.key, setup, by, *call, seen.take().map(|seen| *seen)));
         Some(())
     }
 
@@ -218,13 +218,13 @@ impl World {
         Some(())
     }
 
-    fn resolve<R: Rules>(&mut self, word: Word) {
+    fn resolve(&mut self, rules: Rules, word: Word) {
         self.resolutions -= 1;
         let resolution = match word {
             Word::ItHappened => Resolution::Record(Verdict::Completed, StoredResult::Value("seen".into())),
             Word::RunItAgain => Resolution::Release,
         };
-        self.key.resolve::<R>(&resolution);
+        self.key.apply(rules, &resolution.into());
     }
 
     pub fn ended(&self, ending: Ending) -> bool {

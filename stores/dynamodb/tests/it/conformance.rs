@@ -24,7 +24,7 @@ async fn subject(aws: Arc<Aws>, tables: Arc<AtomicUsize>) -> Subject {
     Subject::new(store, Profile::real_clock().short(Duration::from_millis(300)).sample(20)).handle(open())
 }
 
-idem_testing::conformance_themes!({
+idem_testing::conformance_suite!({
     let (aws, tables) = (Arc::new(Aws::start()), Arc::default());
     move || subject(Arc::clone(&aws), Arc::clone(&tables))
 });

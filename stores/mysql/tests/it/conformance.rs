@@ -16,7 +16,7 @@ async fn first(way: usize, server: Arc<MariaDb>) -> Subject {
 mod with_prepared_statements {
     use super::*;
 
-    idem_testing::conformance_themes!({
+    idem_testing::conformance_suite!({
         let server = Arc::new(MariaDb::shared());
         move || first(0, Arc::clone(&server))
     });
@@ -25,7 +25,7 @@ mod with_prepared_statements {
 mod without_prepared_statements {
     use super::*;
 
-    idem_testing::conformance_themes!({
+    idem_testing::conformance_suite!({
         let server = Arc::new(MariaDb::shared());
         move || first(1, Arc::clone(&server))
     });

@@ -21,7 +21,7 @@ async fn subject(nats: Arc<Nats>, buckets: Arc<AtomicUsize>) -> Subject {
         .handle(open().await)
 }
 
-idem_testing::conformance_themes!({
+idem_testing::conformance_suite!({
     let (nats, buckets) = (Arc::new(Nats::start()), Arc::default());
     move || subject(Arc::clone(&nats), Arc::clone(&buckets))
 });

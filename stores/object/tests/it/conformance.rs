@@ -42,7 +42,7 @@ mod on_s3 {
             .handle(open().await)
     }
 
-    idem_testing::conformance_themes!({
+    idem_testing::conformance_suite!({
         let (aws, buckets) = (Arc::new(Aws::start()), Arc::default());
         move || subject(Arc::clone(&aws), Arc::clone(&buckets))
     });

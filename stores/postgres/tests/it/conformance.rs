@@ -9,7 +9,7 @@ use idem_testing::conformance::{Profile, run_theme};
 use crate::poolers;
 use crate::support::subject;
 
-idem_testing::conformance_themes!({
+idem_testing::conformance_suite!({
     let server = Arc::new(Postgres::shared());
     move || {
         let server = Arc::clone(&server);

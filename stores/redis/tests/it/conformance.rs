@@ -21,7 +21,7 @@ async fn subject(redis: Arc<Redis>) -> Subject {
     Subject::new(store(&redis).await, Profile::real_clock()).handle(store(&redis).await)
 }
 
-idem_testing::conformance_themes!({
+idem_testing::conformance_suite!({
     let redis = Arc::new(Redis::start());
     move || subject(Arc::clone(&redis))
 });

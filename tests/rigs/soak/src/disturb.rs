@@ -108,6 +108,7 @@ pub(crate) async fn disturb(
             disturbed.stops += 1;
         }
     }
-    servers.settle();
+    // A disturbance that still runs comes to its end.
+    disturbed.servers += servers.disturb(1.0);
     Ok(disturbed)
 }

@@ -23,34 +23,20 @@ pub(crate) async fn settle(shared: &Arc<Shared>, keys: u32) -> Finals {
     finals
 }
 
-/// The figures, and the violations.
+/// How often each thing happened, and the violations.
 #[derive(Default)]
 pub(crate) struct Report {
-    pub(crate) effects: usize,
-    pub(crate) executed: usize,
-    pub(crate) replays: usize,
-    pub(crate) refused: usize,
-    pub(crate) store_errors: usize,
-    pub(crate) unrecorded: usize,
-    /// How many of the unrecorded answers were recorded later.
-    pub(crate) recorded_late: usize,
-    /// How many results the workers gave up recording.
-    pub(crate) given_up: usize,
-    pub(crate) timed_out: usize,
-    /// How often a body failed.
-    pub(crate) failed: usize,
-    /// How often a call came before its key was due again.
-    pub(crate) not_due: usize,
-    /// How many terminated workers drained completely.
-    pub(crate) drained: usize,
-    /// How many terminated workers left something unfinished.
-    pub(crate) left: usize,
-    pub(crate) dropped: usize,
-    pub(crate) panicked: usize,
-    pub(crate) in_doubt: usize,
-    pub(crate) takeovers: usize,
+    counts: BTreeMap<&'static str, usize>,
     pub(crate) violations: Vec<String>,
 }
+
+/// What is counted:
+///
+/// * `unrecorded` answers, how many of those were recorded late, and results whose recording was given up;
+/// * bodies that `failed`, and calls that came before their key was due again;
+/// * terminated workers that drained completely, or left something unfinished.
+const COUNTED: &str = "effects executed replays refused store_errors unrecorded recorded_late given_up timed_out failed \
+                       not_due drained left dropped panicked in_doubt takeovers";
 
 /// Compares the ledger and the answers with the final answers.
 pub(crate) fn judge(shared: &Shared, finals: &Finals) -> Result<Report, Failure> {
@@ -58,7 +44,9 @@ pub(crate) fn judge(shared: &Shared, finals: &Finals) -> Result<Report, Failure>
     for (key, answer) in finals {
         match answer {
             Ok(_) => {}
-            Err(CallError::Idem(idem::Error::InDoubt { .. })) if is_careful(*key) => report.in_doubt += 1,
+            Err(CallError::Idem(idem::Error::InDoubt { .. })) if is_careful(*key) => {
+                report.add("in_doubt", 1)
+            }
             Err(error) => report.violations.push(format!("key {key} has no result: {error}")),
         }
     }
@@ -66,9 +54,9 @@ pub(crate) fn judge(shared: &Shared, finals: &Finals) -> Result<Report, Failure>
     report.read_answers(&fs::read_to_string(&shared.answers)?, finals)?;
     for end in fs::read_to_string(&shared.ends).unwrap_or_default().lines().map(str::trim_end) {
         match end {
-            "drained" => report.drained += 1,
-            "left" => report.left += 1,
-            _ => report.given_up += 1,
+            "drained" => report.add("drained", 1),
+            "left" => report.add("left", 1),
+            _ => report.add("given_up", 1),
         }
     }
     Ok(report)
@@ -88,6 +76,19 @@ struct Run {
 }
 
 impl Report {
+    fn add(&mut self, what: &'static str, times: usize) {
+        *self.counts.entry(what).or_default() += times;
+    }
+
+    pub(crate) fn count(&self, what: &str) -> usize {
+        self.counts.get(what).copied().unwrap_or_default()
+    }
+
+    /// All counts, by name.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (String, serde_json::Value)> {
+        COUNTED.split(' ').map(|what| (what.to_owned(), self.count(what).into()))
+    }
+
     /// Reads the runs. A key whose body failed is not due before `backoff` has passed.
     fn read_ledger(&mut self, ledger: &str, backoff: Duration) -> Result<(), Failure> {
         let mut runs: BTreeMap<u32, Vec<Run>> = BTreeMap::new();
@@ -99,17 +100,17 @@ impl Report {
             let (attempt, fence, at) = (attempt.parse()?, fence.parse()?, at.parse()?);
             let of_key = runs.entry(key.parse()?).or_default();
             if how == "failed" {
-                self.failed += 1;
+                self.add("failed", 1);
                 let failed = of_key.iter_mut().find(|run| run.fence == fence);
                 failed.ok_or("a run failed that had not begun")?.failed = Some(at);
             } else {
-                self.effects += 1;
+                self.add("effects", 1);
                 of_key.push(Run { attempt, fence, recovered: how == "1", begun: at, failed: None });
             }
         }
         for (key, mut begun) in runs {
             begun.sort_unstable_by_key(|run| (run.attempt, run.fence));
-            self.takeovers += begun.len() - 1;
+            self.add("takeovers", begun.len() - 1);
             self.violations.extend(faults(key, &begun, backoff));
         }
         Ok(())
@@ -125,23 +126,23 @@ impl Report {
             match how {
                 // The outcome tells the caller that other callers may get another value.
                 "unrecorded" => {
-                    self.unrecorded += 1;
+                    self.add("unrecorded", 1);
                     let last = finals.get(&key).and_then(|last| last.as_deref().ok());
-                    self.recorded_late += usize::from(last == Some(answer));
+                    self.add("recorded_late", usize::from(last == Some(answer)));
                     continue;
                 }
-                "executed" => self.executed += 1,
-                "replayed" => self.replays += 1,
-                "in_flight" | "lease_lost" => self.refused += 1,
-                "timed_out" => self.timed_out += 1,
+                "executed" => self.add("executed", 1),
+                "replayed" => self.add("replays", 1),
+                "in_flight" | "lease_lost" => self.add("refused", 1),
+                "timed_out" => self.add("timed_out", 1),
                 // Counted in the ledger.
                 "failed" => {}
-                "not_due" => self.not_due += 1,
-                "dropped" => self.dropped += 1,
-                "panicked" => self.panicked += 1,
-                "in_doubt" if is_careful(key) => self.refused += 1,
+                "not_due" => self.add("not_due", 1),
+                "dropped" => self.add("dropped", 1),
+                "panicked" => self.add("panicked", 1),
+                "in_doubt" if is_careful(key) => self.add("refused", 1),
                 // A process that is stopped while it holds SQLite's lock makes the others time out.
-                "store" => self.store_errors += 1,
+                "store" => self.add("store_errors", 1),
                 other => self.violations.push(format!("key {key} was answered {other}")),
             }
             let last = finals.get(&key).and_then(|last| last.as_deref().ok());

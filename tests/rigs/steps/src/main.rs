@@ -12,7 +12,6 @@
 //! * two acknowledged values of one step, or one that no effect has;
 //! * an order whose result differs from the values of its steps.
 
-#[allow(dead_code, reason = "its servers are not disturbed here")]
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Write as _};

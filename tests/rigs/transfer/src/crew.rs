@@ -1,9 +1,9 @@
 //! The worker processes, and their output.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rand::RngExt as _;
@@ -11,26 +11,17 @@ use rand::RngExt as _;
 use crate::bank::Bank;
 use crate::{Arguments, Failure, is_over};
 
-/// The counts of the words that workers printed.
+/// How often the workers printed each word.
 #[derive(Default)]
-pub(crate) struct Words {
-    pub(crate) made: AtomicUsize,
-    pub(crate) replayed: AtomicUsize,
-    pub(crate) in_flight: AtomicUsize,
-    pub(crate) failed: AtomicUsize,
-    pub(crate) wrong: AtomicUsize,
-}
+pub(crate) struct Words(Mutex<BTreeMap<String, usize>>);
 
 impl Words {
-    fn heard(&self, word: &str) {
-        let counter = match word {
-            "made" => &self.made,
-            "replayed" => &self.replayed,
-            "in_flight" => &self.in_flight,
-            "failed" => &self.failed,
-            _ => &self.wrong,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
+    fn heard(&self, word: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(word).or_default() += 1;
+    }
+
+    pub(crate) fn count(&self, word: &str) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(word).copied().unwrap_or_default()
     }
 }
 
@@ -56,7 +47,7 @@ impl Crew<'_> {
         let words = self.words.clone();
         std::thread::spawn(move || {
             for word in BufReader::new(said).lines().map_while(Result::ok) {
-                words.heard(&word);
+                words.heard(word);
             }
         });
         Ok(child)

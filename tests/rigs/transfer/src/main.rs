@@ -20,7 +20,6 @@ use std::any::Any;
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bank::{Bank, OnMySql, OnPostgres};
@@ -300,7 +299,7 @@ async fn violations(
             found.push(format!("account {id} has {balance} and should have {expected}"));
         }
     }
-    let wrong = words.wrong.load(Ordering::Relaxed);
+    let wrong = words.count("wrong");
     if wrong > 0 {
         found.push(format!("{wrong} results were another transfer's"));
     }
@@ -315,7 +314,6 @@ async fn run(arguments: &Arguments, url: &str) -> Result<bool, Failure> {
     let crew = Crew { arguments, url, schema: &schema, broker: broker.address(), words: words.clone() };
     let killed = crew.disturb(&bank).await?;
     let violations = violations(&bank, arguments.transfers, &words, &broker).await?;
-    let heard = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
     println!(
         "{} transfers by {} {} in {:.1?}, {killed} workers killed",
         arguments.transfers,
@@ -326,10 +324,10 @@ async fn run(arguments: &Arguments, url: &str) -> Result<bool, Failure> {
     println!("  effects:             {}", bank.count("count(*)", "effects").await?);
     println!(
         "  duplicates offered:  {} replayed, {} in flight",
-        heard(&words.replayed),
-        heard(&words.in_flight)
+        words.count("replayed"),
+        words.count("in_flight")
     );
-    println!("  bodies that failed:  {}", heard(&words.failed));
+    println!("  bodies that failed:  {}", words.count("failed"));
     println!("  sum:                 {}", bank.count("sum(balance)", "accounts").await?);
     println!("  messages:            {} published, {} of them again", broker.distinct(), broker.repeats());
     println!("  violations:          {}", violations.len());

@@ -1,0 +1,78 @@
+//! Tests the memory that a running call holds beyond its body and its record: it is counted, so that an increase shows
+//! on any machine.
+
+use std::cell::Cell;
+use std::future::pending;
+use std::rc::Rc;
+use std::time::Duration;
+
+use idem::protocol::{Claim, Owner};
+use idem::{Error, Key, MemoryStore, RecordKey, Scope, Store as _, idempotent};
+use idem_part_costs::runtime;
+use tokio::task::{LocalSet, yield_now};
+
+/// Enough calls that the store's tables, which are filled at random, have the same size each time.
+const CALLS: u64 = 100_000;
+
+/// A body that does not end.
+async fn body(started: Rc<Cell<u64>>) -> Result<(), Error> {
+    started.set(started.get() + 1);
+    pending().await
+}
+
+/// The same body under a claim.
+#[idempotent(key = "order/{id}", store = store, scope = "parts.in_flight")]
+async fn guarded(store: &MemoryStore, id: u64, started: Rc<Cell<u64>>) -> Result<(), Error> {
+    body(started).await
+}
+
+/// The bytes that the calls of `make` hold, each in a task, once all bodies have begun.
+fn held<F: Future<Output = Result<(), Error>> + 'static>(make: impl Fn(u64, Rc<Cell<u64>>) -> F) -> i64 {
+    let (runtime, tasks) = (runtime().unwrap(), LocalSet::new());
+    let started = Rc::new(Cell::new(0));
+    let counted = allocation_counter::measure(|| {
+        tasks.block_on(&runtime, async {
+            tokio::time::pause();
+            for id in 0..CALLS {
+                tasks.spawn_local(make(id, started.clone()));
+            }
+            while started.get() < CALLS {
+                yield_now().await;
+            }
+            yield_now().await;
+        });
+    });
+    counted.bytes_current
+}
+
+/// The bytes of the records.
+fn records() -> i64 {
+    let (runtime, store) = (runtime().unwrap(), MemoryStore::new());
+    let counted = allocation_counter::measure(|| {
+        runtime.block_on(async {
+            for id in 0..CALLS {
+                let key = RecordKey::new(
+                    Scope::new("parts.in_flight").unwrap(),
+                    Key::new(format!("order/{id}")).unwrap(),
+                );
+                let request =
+                    Claim::new(Owner::random(), Duration::from_secs(30), Duration::from_secs(86_400));
+                store.claim(&key, &request).await.unwrap();
+            }
+        });
+    });
+    counted.bytes_current
+}
+
+#[test]
+fn a_call_in_flight_holds_less_than_two_kibibytes_beyond_its_body_and_its_record() {
+    let plain = held(|_, started| body(started));
+    let store = MemoryStore::new();
+    let calls = held(|id, started| {
+        let store = store.clone();
+        async move { guarded(&store, id, started).await }
+    });
+    let beyond = (calls - plain - records()) / i64::try_from(CALLS).unwrap();
+    println!("{beyond} bytes");
+    assert!((1..2_048).contains(&beyond), "{beyond} bytes");
+}

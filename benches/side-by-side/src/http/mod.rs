@@ -1,0 +1,82 @@
+//! Requests to a server in this process, whose handler does nothing: without the layer, with it on memory and on Redis, and
+//! with a middleware on Redis that is written by hand. Clients and servers share the machine, so the figures show the
+//! layers at their worst.
+
+mod by_hand;
+
+use std::net::SocketAddr;
+
+use axum::Router;
+use axum::body::{Body, Bytes, to_bytes};
+use axum::http::header::{CONTENT_TYPE, LOCATION};
+use axum::http::{Request, StatusCode};
+use axum::routing::post;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use idem::http::IdempotencyLayer;
+use idem::{MemoryStore, RedisStore};
+use idem_test_servers::Redis;
+use tokio::net::TcpListener;
+
+use crate::arm::{Anything, Arm, Contest, call, wrong};
+
+const BODY: &str = r#"{"amount":1999,"currency":"EUR","to":"8e03978e-40d5-43e8-bc93-6894a57f9324"}"#;
+
+type Sender = Client<HttpConnector, Body>;
+
+fn routes() -> Router {
+    let pay = |body: Bytes| async move {
+        (StatusCode::CREATED, [(CONTENT_TYPE, "application/json"), (LOCATION, "/payments/1")], body)
+    };
+    Router::new().route("/payments", post(pay))
+}
+
+/// Sends a payment, whose answer must be replayed or not.
+async fn pay(sender: Sender, server: SocketAddr, key: String, replayed: bool) -> Anything<()> {
+    let request = Request::post(format!("http://{server}/payments"))
+        .header(CONTENT_TYPE, "application/json")
+        .header("idempotency-key", format!("\"{key}\""))
+        .body(Body::from(BODY))?;
+    let (head, body) = sender.request(request).await?.into_parts();
+    let body = to_bytes(Body::new(body), usize::MAX).await?;
+    let is_right = body == BODY && head.headers.contains_key("idempotency-replayed") == replayed;
+    if is_right { Ok(()) } else { Err(wrong()) }
+}
+
+async fn arm(name: &'static str, router: Router, replays: bool) -> Anything<Arm> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let server = listener.local_addr()?;
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    let sender: Sender = Client::builder(TokioExecutor::new()).build_http();
+    let again = sender.clone();
+    Ok(Arm {
+        name,
+        fresh: call(move |key| pay(sender.clone(), server, key, false)),
+        replay: call(move |key| pay(again.clone(), server, key, replays)),
+        work: None,
+    })
+}
+
+async fn arms(url: String) -> Anything<Vec<Arm>> {
+    let memory = routes().layer(IdempotencyLayer::shared_by_all_clients(MemoryStore::new()));
+    let on_redis = IdempotencyLayer::shared_by_all_clients(RedisStore::connect(&url).await?);
+    let connection = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
+    Ok(vec![
+        arm("no layer", routes(), false).await?,
+        arm("the layer, memory", memory, true).await?,
+        arm("by hand, Redis", by_hand::guarded(routes(), connection), true).await?,
+        arm("the layer, Redis", routes().layer(on_redis), true).await?,
+    ])
+}
+
+pub(crate) fn contest() -> Contest {
+    let server = Redis::start();
+    Contest {
+        store: "HTTP",
+        connect: Box::new(|url| Box::pin(arms(url))),
+        url: server.url(),
+        port: None,
+        _kept: Box::new(server),
+    }
+}
