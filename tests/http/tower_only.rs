@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -25,7 +26,7 @@ use tower_service::Service as _;
 use tracing::Instrument as _;
 
 use crate::cases::{LIMIT, account, builder, echo};
-use crate::support::{self, Runs};
+use crate::support::Runs;
 
 /// A request under the key `k`.
 fn request(uri: &str) -> HttpRequest<Body> {
@@ -233,7 +234,9 @@ async fn a_refused_duplicate_comes_again_in_a_second_or_two_while_the_lease_runs
 
 #[tokio::test]
 async fn a_refusal_and_a_panic_are_events_without_a_key_and_a_handler_runs_in_the_span_of_its_request() {
-    let log = support::logged();
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(Arc::new(log.reopen().unwrap()));
+    let _guard = tracing::subscriber::set_default(lines.finish());
     let handler = |body: String| async move {
         tracing::info!("the handler says {}", body.len());
         assert!(body.is_empty(), "a bug");
@@ -246,7 +249,7 @@ async fn a_refusal_and_a_panic_are_events_without_a_key_and_a_handler_runs_in_th
     let server = Server::start(router).await;
     server.ask(Request::new("POST", "/pay")).await;
     server.ask(Request::post("/pay", "hush").body("x")).await;
-    let log = log.text();
+    let log = std::fs::read_to_string(log).unwrap();
     for expected in ["key-missing", "handler_panicked", "handler-failed"] {
         assert!(log.contains(expected), "{expected}: {log}");
     }

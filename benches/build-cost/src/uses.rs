@@ -139,9 +139,10 @@ async fn records() {
 
     let store = MemoryStore::new();
     let messages = vec![SqsMessage::default()];
-    let _ = idem::lambda::batch::Batch::new().process(messages, |message| {
-        let store = store.clone();
-        async move { charge(&store, message.body.unwrap_or_default()).await }
-    })
-    .await;
+    let _ = idem::lambda::batch::Batch::new()
+        .process(messages, |message| {
+            let store = store.clone();
+            async move { charge(&store, message.body.unwrap_or_default()).await }
+        })
+        .await;
 }

@@ -251,7 +251,7 @@ fn holds(start: u64, ops: &[Op]) -> Result<(), TestCaseError> {
     let mut history = History { key, grants: Vec::new(), started: Vec::new() };
     for (index, op) in ops.iter().enumerate() {
         history.apply(op);
-        let broken = history.key.broken().names();
+        let broken = history.key.broken();
         prop_assert!(broken.is_empty(), "step {index}, {op:?}, broke {broken:?}: {:?}", history.key);
         prop_assert!(history.key.can_be_resolved(Rules::SHIPPED), "step {index}, {op:?}: {:?}", history.key);
         prop_assert!(history.is_whole(), "step {index}, {op:?}, left {:?}", history.key.record);

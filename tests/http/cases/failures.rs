@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::routing::post;
 use idem::http::IdempotencyLayer;
-use idem::protocol::{ClaimAnswer, Owner};
+use idem::protocol::{Claim, ClaimAnswer, Owner};
 use idem::testing::{Fault, FaultStore, OperationKind};
 use idem::{Key, MemoryStore, RecordKey, Scope, Store};
 use idem_test_servers::web::{Answer, Request};
@@ -52,9 +52,8 @@ fn record_key(key: &str) -> RecordKey {
 async fn a_record_that_holds_no_response_is_kept_and_nothing_runs_again() {
     let store = MemoryStore::new();
     let owner = Owner::random();
-    let ClaimAnswer::Granted(grant) =
-        store.claim(&record_key("k"), &support::claim_request(owner)).await.unwrap()
-    else {
+    let claim = Claim::new(owner, support::LEASE, Duration::from_secs(60));
+    let ClaimAnswer::Granted(grant) = store.claim(&record_key("k"), &claim).await.unwrap() else {
         panic!("not granted")
     };
     store.complete(&record_key("k"), &support::completion(owner, grant, "{}")).await.unwrap();
