@@ -29,6 +29,7 @@ pub type KeyOfCall = Result<RecordKey, Error>;
 /// # Errors
 ///
 /// Why the call would have no record.
+#[allow(clippy::needless_pass_by_value, reason = "generated code gives what it made")]
 pub fn key_of_call(operation: Operation, key: KeyBuilder) -> KeyOfCall {
     operation.record_of(key.finish()).map(|(key, _)| key)
 }

@@ -34,6 +34,7 @@ pub(crate) struct Attempts(pub(crate) Expr);
 
 /// A length of time.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "a function has few")]
 pub(crate) enum Length {
     /// A checked constant.
     Known(Duration),
@@ -47,6 +48,7 @@ pub(crate) struct Lease(pub(crate) Length);
 
 /// When a key whose body failed is due again.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "a function has one")]
 pub(crate) enum Pace {
     /// A checked constant. With a second one, the first is doubled after each attempt up to it.
     Known(Duration, Option<Duration>),

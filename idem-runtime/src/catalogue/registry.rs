@@ -19,10 +19,13 @@ const ATTRIBUTE: &str = "1";
 pub struct Registered {
     module: &'static str,
     name: &'static str,
-    /// For a function, the compiler's name of a type in its body, and whether it has a `self`.
-    function: Option<(fn() -> &'static str, bool)>,
+    /// For a function, and whether it has a `self`.
+    function: Option<(TypeInside, bool)>,
     facts: Facts,
 }
+
+/// The compiler's name of a type in the function's body.
+type TypeInside = fn() -> &'static str;
 
 /// Names of facts, with their texts.
 type Facts = &'static [(&'static str, &'static str)];

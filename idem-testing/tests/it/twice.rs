@@ -346,9 +346,11 @@ impl Delivery for Message {
     }
 }
 
+type Settled = Arc<Mutex<Vec<String>>>;
+
 /// Messages with these orders, and how they were settled.
-fn messages(orders: &[&'static str]) -> (Vec<Result<Message, &'static str>>, Arc<Mutex<Vec<String>>>) {
-    let settled: Arc<Mutex<Vec<String>>> = Arc::default();
+fn messages(orders: &[&'static str]) -> (Vec<Result<Message, &'static str>>, Settled) {
+    let settled = Settled::default();
     (orders.iter().map(|order| Ok(Message { order, settled: settled.clone() })).collect(), settled)
 }
 

@@ -103,7 +103,7 @@ pub(crate) async fn run(list: &List, access: &Access, output: &mut Output) -> An
                 }
                 Some(read) => rows.push(record_row(read, now, list.keys)),
                 None if list.full || output.is_json() => {
-                    output.line(unreadable(key, list.keys).to_string())?
+                    output.line(unreadable(key, list.keys).to_string())?;
                 }
                 None => {
                     let [state, nothing] = ["unreadable", ""].map(str::to_owned);

@@ -164,7 +164,7 @@ impl One {
         match records {
             Some(access) => {
                 let deed = Deed { action, scope: "idem.outbox", digest: safe(id.as_str()), seen: None };
-                self.decider.trail().around(&access.store, &deed, done).await?;
+                Box::pin(self.decider.trail().around(&access.store, &deed, done)).await?;
             }
             None => done.await?,
         }

@@ -53,7 +53,8 @@ pub async fn work_until(
     over: impl Future<Output = ()>,
 ) -> Summary {
     let (end, ended) = oneshot::channel::<()>();
-    let (summary, ()) = tokio::join!(queue.work(ended.map(drop).boxed(), settings, handler), async {
+    let work = Box::pin(queue.work(ended.map(drop).boxed(), settings, handler));
+    let (summary, ()) = tokio::join!(work, async {
         over.await;
         end.send(()).unwrap();
     });

@@ -118,7 +118,7 @@ pub(super) fn require_owned(signature: &Signature, faults: &mut Faults) {
         let mut borrows = Borrows::default();
         match input {
             FnArg::Receiver(receiver) if matches!(receiver.kind, ReceiverKind::Reference(..)) => {
-                borrows.0 = true
+                borrows.0 = true;
             }
             // rustc reports a borrow where the argument exists.
             FnArg::Typed(argument) if conditions(&argument.attrs).next().is_some() => {}

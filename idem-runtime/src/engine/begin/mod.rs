@@ -194,12 +194,12 @@ impl<S: Store> Attempt<S> {
             (Some(after), claim) => {
                 let error = call.refuse(Error::TimedOut { call: call.id(), after });
                 match claim {
-                    Some(mut claim) => claim.time_out(after).await,
+                    Some(mut claim) => Box::pin(claim.time_out(after)).await,
                     None => call.report(&Event::TIMED_OUT.after(after), 0),
                 }
                 Interrupted::Refused(error)
             }
-            (None, Some(mut claim)) => match claim.after_loss().await {
+            (None, Some(mut claim)) => match Box::pin(claim.after_loss()).await {
                 Ok(replay) => Interrupted::Replay(Replayed::new(call, replay)),
                 Err(error) => Interrupted::Refused(error),
             },
@@ -226,7 +226,7 @@ impl<S: Store> Attempt<S> {
         value: &T,
     ) -> impl Future<Output = Result<Outcome, Interrupted<S>>> + use<S, T> {
         let stored = to_stored(value, self.call.max_result_bytes);
-        self.end(Verdict::Completed, stored)
+        self.end(Verdict::Completed, &stored)
     }
 
     /// The work failed for good: records this error, so that duplicates get it from [`Replayed::result`].
@@ -239,7 +239,7 @@ impl<S: Store> Attempt<S> {
         error: &E,
     ) -> impl Future<Output = Result<Outcome, Interrupted<S>>> + use<S, E> {
         let stored = to_stored(error, self.call.max_result_bytes);
-        self.end(Verdict::Failed, stored)
+        self.end(Verdict::Failed, &stored)
     }
 
     /// As [`complete`](Self::complete), with a result that the caller has encoded. Its first byte must be that of a
@@ -253,17 +253,17 @@ impl<S: Store> Attempt<S> {
         verdict: Verdict,
         result: StoredResult,
     ) -> impl Future<Output = Result<Outcome, Interrupted<S>>> + use<S> {
-        self.end(verdict, Stored { result, fault: None })
+        self.end(verdict, &Stored { result, fault: None })
     }
 
     /// Not an `async fn`, and neither are its callers: the result counts also if their future is dropped before its first poll.
     fn end(
         mut self,
         verdict: Verdict,
-        stored: Stored,
+        stored: &Stored,
     ) -> impl Future<Output = Result<Outcome, Interrupted<S>>> + use<S> {
         if let Some(claim) = &mut self.claim {
-            claim.finished(verdict, &stored);
+            claim.finished(verdict, stored);
             // The work is over: nothing that it carried starts a step while the result is recorded.
             claim.claimed.lease.end();
             if let Some(fault) = &stored.fault {

@@ -98,7 +98,7 @@ impl Renewals {
     }
 
     /// The claims whose lease must be renewed now, and when to look again.
-    fn take_due(&self, now: Instant) -> (Vec<(usize, Arc<dyn AnyClaim>)>, Option<Instant>) {
+    fn take_due(&self, now: Instant) -> (Vec<Due>, Option<Instant>) {
         let mut watched = self.watched();
         let mut due = Vec::new();
         for (key, (at, claim)) in &mut watched.claims {
@@ -115,6 +115,9 @@ impl Renewals {
         (due, watched.next_look)
     }
 }
+
+/// A claim, and its place among those watched.
+type Due = (usize, Arc<dyn AnyClaim>);
 
 /// When the thread ends for any reason, this guard lets the next lease start it again.
 struct Ending(Process);

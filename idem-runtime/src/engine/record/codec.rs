@@ -29,12 +29,13 @@ pub struct Codec<R, T, E> {
     from_error: fn(Error) -> E,
     encode: Encode<T>,
     decode: Decode<T>,
-    /// Which errors are recorded, and how.
-    terminal: Option<(fn(&E) -> bool, Encode<E>, Decode<E>)>,
+    terminal: Option<Terminal<E>>,
     keeps: Option<fn(&T) -> bool>,
     retry_after: Option<fn(&E, u32) -> Duration>,
 }
 
+/// Which errors are recorded, and how.
+type Terminal<E> = (fn(&E) -> bool, Encode<E>, Decode<E>);
 type Encode<T> = fn(&T, usize) -> Stored;
 type Decode<T> = fn(&[u8]) -> Result<T, Arc<str>>;
 

@@ -82,7 +82,7 @@ async fn a_shutdown_forgets_no_message_that_is_at_its_last_delivery() {
     let next = Shop::default();
     let all = async || shop.effects().len() + orders.letters().await.len() + next.effects().len();
     let settled = until("each is shipped or set aside", async || all().await == 20);
-    work_until(&orders, Shop::settings(), next.ships(Duration::ZERO), settled).await;
+    work_until(&orders, Shop::settings(), next.ships(Duration::ZERO), Box::pin(settled)).await;
 }
 
 #[tokio::test]

@@ -45,7 +45,7 @@ pub(crate) fn judge(shared: &Shared, finals: &Finals) -> Result<Report, Failure>
         match answer {
             Ok(_) => {}
             Err(CallError::Idem(idem::Error::InDoubt { .. })) if is_careful(*key) => {
-                report.add("in_doubt", 1)
+                report.add("in_doubt", 1);
             }
             Err(error) => report.violations.push(format!("key {key} has no result: {error}")),
         }
