@@ -13,16 +13,8 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep, tim
 
 use super::gate::Gate;
 use super::report::{self, About, guarded};
-use super::work::Works;
-use super::{Cause, DeadLetter, Delivery};
-
-/// How a message is settled.
-pub(super) enum Verdict {
-    Acknowledge(Cause),
-    Retry(Duration, Cause),
-    Reject(DeadLetter, Cause),
-    Unhandled,
-}
+use super::work::{Verdict, Works};
+use super::{Cause, Delivery};
 
 impl<H, E> Works<'_, H, E> {
     /// When a message that arrives now is extended, to its end.

@@ -23,7 +23,6 @@ use super::held_keys::HeldKeys;
 use super::lanes::Place;
 use super::observation::Observation;
 use super::report::{self, About, guarded};
-use super::settling::Verdict;
 use super::{Cause, Consumer, DeadLetter, Decision, Delivery, Disposition, Reason, Tries, settle_by};
 use idem_runtime::{ErrorKind, Outcome};
 
@@ -42,6 +41,14 @@ pub(super) enum Stage {
     Closing,
     /// None is left running.
     Closed,
+}
+
+/// How a message is settled.
+pub(super) enum Verdict {
+    Acknowledge(Cause),
+    Retry(Duration, Cause),
+    Reject(DeadLetter, Cause),
+    Unhandled,
 }
 
 /// What the works of a consumer share.
