@@ -34,7 +34,7 @@ async fn replayed<S: Store>(operation: &Operation, store: &S) -> u32 {
     }
 }
 
-async fn refused<S: Store + std::fmt::Debug>(operation: &Operation, store: &S) -> ErrorKind {
+async fn refused<S: Store>(operation: &Operation, store: &S) -> ErrorKind {
     operation.begin(store, "k").await.unwrap_err().kind()
 }
 
