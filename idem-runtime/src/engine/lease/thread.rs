@@ -122,8 +122,8 @@ impl Renewals {
 /// With more claims than this, the looks have pauses, because each look goes through all claims.
 const MANY: usize = 1_000;
 
-/// The pause between two looks. Half of a lease is left when it is due, so a renewal is not too late after a pause;
-/// a lease shorter than 80 ms makes it shorter.
+/// The pause between two looks. Half of a lease is left when it is due, so a renewal after a pause is not
+/// too late. Leases shorter than 80 ms make the pause shorter.
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
 
 /// A claim, and its place among those watched.
