@@ -60,7 +60,6 @@ pub(crate) fn of_darling(faults: darling::Error) -> impl Iterator<Item = Error> 
         let mut message = fault.to_string();
         for (words, ours) in [
             ("Unknown field: ", "unknown option "),
-            ("Unknown value: ", "unknown value "),
             (". Did you mean ", "\nhelp: did you mean "),
             (". Available values: ", "\nhelp: must be one of "),
             ("Duplicate field ", "given twice: "),

@@ -59,7 +59,7 @@ pub(crate) enum Pace {
 }
 
 /// What a lease that ran out without a result means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromMeta)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnCrash {
     /// Run the body again.
     Rerun,
@@ -68,7 +68,7 @@ pub(crate) enum OnCrash {
 }
 
 /// What a missing value in the key means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromMeta)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MissingKey {
     /// The call is refused.
     Reject,
@@ -95,6 +95,8 @@ kinds! {
     Length: length;
     Lease: lease;
     Pace: pace;
+    OnCrash: |value: &Expr| choice(value, [("rerun", Self::Rerun), ("in_doubt", Self::InDoubt)]);
+    MissingKey: |value: &Expr| choice(value, [("reject", Self::Reject), ("run", Self::Run)]);
 }
 
 fn length(value: &Expr) -> Result<Length, String> {
@@ -146,6 +148,15 @@ fn pace(value: &Expr) -> Result<Pace, String> {
         Expr::Range(_) => Ok(Pace::Computed(value.clone())),
         other => length(other).map(|_| Pace::Computed(other.clone())),
     }
+}
+
+/// One of two texts.
+fn choice<T: Copy>(value: &Expr, choices: [(&str, T); 2]) -> Result<T, String> {
+    let [(first, _), (second, _)] = choices;
+    let is_chosen =
+        |name: &str| matches!(value, Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) if text.value() == name);
+    let choice = choices.iter().find(|(name, _)| is_chosen(name));
+    choice.map(|(_, choice)| *choice).ok_or_else(|| format!("must be one of \"{first}\" and \"{second}\""))
 }
 
 fn name(value: &Expr) -> Result<Name, String> {

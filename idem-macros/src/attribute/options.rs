@@ -71,7 +71,7 @@ impl Options {
 /// darling's faults at the whole value; a place of darling's is a single token.
 fn at_value(item: &NestedMeta, faults: darling::Error) -> impl Iterator<Item = Error> {
     of_darling(faults).map(move |fault| match item {
-        NestedMeta::Meta(Meta::NameValue(option)) if FLAGS.iter().any(|flag| option.path.is_ident(flag)) => {
+        NestedMeta::Meta(option) if FLAGS.iter().any(|flag| option.path().is_ident(flag)) => {
             Error::new_spanned(option, "this option takes no value: write its name alone, or leave it out")
         }
         NestedMeta::Meta(Meta::NameValue(option)) => Error::new_spanned(&option.value, fault),

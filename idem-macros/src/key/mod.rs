@@ -100,7 +100,8 @@ fn from_text(literal: &LitStr, arguments: &Arguments) -> Result<Vec<KeyPiece>, V
 fn one_place(text: &str, span: Span, arguments: &Arguments) -> Result<Vec<KeyPiece>, String> {
     let part = place::parse(text.trim(), span, arguments).map_err(|fault| {
         format!(
-            "a key without `{{..}}` is one place: {fault}. For text with places in it, write {}",
+            "a key without `{{..}}` is one place: {fault}. Text alone would be the same key for every call, and the \
+             first result would be everybody's: for text with places in it, write {}",
             example(arguments)
         )
     })?;

@@ -3,10 +3,20 @@
 //! Owns the data, its order and its text, which is JSON. `registry` owns how functions get in. `idem-testing` decides what
 //! a difference means for records.
 
-// The targets that `linkme` does not know have `gathered.rs`.
+// The targets that `linkme` knows.
 #[cfg(feature = "catalogue")]
 #[cfg_attr(
-    not(any(target_family = "wasm", target_os = "dragonfly", target_os = "netbsd", target_os = "solaris")),
+    any(
+        target_os = "linux",
+        target_os = "android",
+        target_os = "macos",
+        target_os = "ios",
+        target_os = "tvos",
+        target_os = "windows",
+        target_os = "freebsd",
+        target_os = "openbsd",
+        target_os = "illumos"
+    ),
     path = "linked.rs"
 )]
 mod gathered;

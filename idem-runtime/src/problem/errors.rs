@@ -13,8 +13,6 @@ impl ProblemDetails {
     /// `idem::http::error_response` has the problem of each error.
     #[must_use]
     pub fn of(error: &Error) -> Self {
-        let unreadable = "What is recorded under this idempotency key cannot be read by this server. The request may have been \
-                          processed, and is not processed again before somebody has found out what it did.";
         match error {
             Error::MissingKey { .. } => Self::new(
                 Problem::KeyMissing,
@@ -37,11 +35,17 @@ impl ProblemDetails {
                 "The idempotency key was used before with another request. Use a new key for a new request, or \
              send the first request again as it was.",
             ),
-            Error::Undecodable { .. } => Self::new(Problem::InDoubt, unreadable),
+            Error::Undecodable { .. } => Self::new(
+                Problem::InDoubt,
+                "A request with this idempotency key was processed, and this server cannot read the response that is \
+             recorded. It is not processed again before somebody has found out what it did.",
+            ),
             // There is a record, so the request may have been processed.
-            Error::Store { source, .. } if source.kind() == StoreErrorKind::CorruptRecord => {
-                Self::new(Problem::InDoubt, unreadable)
-            }
+            Error::Store { source, .. } if source.kind() == StoreErrorKind::CorruptRecord => Self::new(
+                Problem::InDoubt,
+                "What is recorded under this idempotency key cannot be read by this server. The request may have been \
+             processed, and is not processed again before somebody has found out what it did.",
+            ),
             Error::ResultNotStored { .. } => Self::new(
                 Problem::ResponseNotStored,
                 "A request with this idempotency key was processed, and its response was too large to keep or a \

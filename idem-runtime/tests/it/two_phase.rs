@@ -34,7 +34,7 @@ async fn replayed<S: Store>(operation: &Operation, store: &S) -> u32 {
     }
 }
 
-async fn refused<S: Store + std::fmt::Debug>(operation: &Operation, store: &S) -> ErrorKind {
+async fn refused<S: Store>(operation: &Operation, store: &S) -> ErrorKind {
     operation.begin(store, "k").await.unwrap_err().kind()
 }
 
@@ -109,6 +109,12 @@ async fn the_lease_is_renewed_while_an_attempt_lives_and_no_longer() {
     assert!(renewals >= 25, "{renewals}");
     sleep(10 * LEASE).await;
     assert_eq!(store.asked(OperationKind::Renew), renewals);
+    // Nor after it is lost, although this store answers at once.
+    store.forget(&record_key("k")).await.unwrap();
+    let _lost = begun(&operation, &store).await;
+    store.forget(&record_key("k")).await.unwrap();
+    sleep(LEASE).await;
+    assert_eq!(store.asked(OperationKind::Renew), renewals + 1);
 }
 
 #[tokio::test(start_paused = true)]

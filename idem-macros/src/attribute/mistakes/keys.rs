@@ -27,7 +27,7 @@ async fn charge(store: &MemoryStore, order: Order) -> Result<u64, idem::Error> {
 async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
     Ok(id)
 }
-//~ error: a key without `{..}` is one place: `order/42` is no place: write an argument with fields or methods without arguments, such as `order.id`, or any expression without quotes: `key = ..`. For text with places in it, write `key = "id/{id}"`
+//~ error: a key without `{..}` is one place: `order/42` is no place: write an argument with fields or methods without arguments, such as `order.id`, or any expression without quotes: `key = ..`. Text alone would be the same key for every call, and the first result would be everybody's: for text with places in it, write `key = "id/{id}"`
 //~   --> "order/42"
 
 // key_constant_expression
@@ -138,7 +138,7 @@ async fn charge(store: &MemoryStore, order: Order) -> Result<u64, idem::Error> {
 async fn charge(store: &MemoryStore, order: Order) -> Result<u64, idem::Error> {
     Ok(order.number())
 }
-//~ error: a key without `{..}` is one place: `charge` has no argument `oder`: did you mean `order`? Its arguments are `store` and `order`. For text with places in it, write `key = "order/{order}"`
+//~ error: a key without `{..}` is one place: `charge` has no argument `oder`: did you mean `order`? Its arguments are `store` and `order`. Text alone would be the same key for every call, and the first result would be everybody's: for text with places in it, write `key = "order/{order}"`
 //~   --> "oder.id"
 
 // key_of_const_parameter

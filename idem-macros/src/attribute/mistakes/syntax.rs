@@ -47,6 +47,18 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 //~ help: write `= ..` after the name
 //~   --> ttl("24h")
 
+// option_choices_in_parentheses
+#[idempotent(on_crash(in_doubt), missing_key(run), key = "{id}", store = store)]
+async fn charge(store: &MemoryStore, id: Option<u8>) -> Result<u8, idem::Error> {
+    Ok(1)
+}
+//~ error: missing the value
+//~ help: write `= ..` after the name
+//~   --> on_crash(in_doubt)
+//~ error: missing the value
+//~ help: write `= ..` after the name
+//~   --> missing_key(run)
+
 // option_key_without_name
 #[idempotent("{id}", store = store)]
 async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
@@ -114,8 +126,7 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 //~   --> 5
 //~ error: expected a whole number above 0, such as `max_attempts = 5`
 //~   --> 0
-//~ error: unknown value `retry`
-//~ help: must be one of `in_doubt`, `rerun`
+//~ error: must be one of "rerun" and "in_doubt"
 //~   --> "retry"
 //~ error: missing `store`
 //~ help: write where results are kept, such as `store = app.store`
@@ -164,6 +175,14 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 }
 //~ error: this option takes no value: write its name alone, or leave it out
 //~   --> fail_open = true
+
+// option_word_in_parentheses
+#[idempotent(detach(), key = "{id}", store = store)]
+async fn charge(store: MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+//~ error: this option takes no value: write its name alone, or leave it out
+//~   --> detach()
 
 // option_detach_with_a_borrowing_trait_object
 #[idempotent(detach, key = "{id}", store = store)]

@@ -61,7 +61,7 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
     Ok(id)
 }
-//~ error: expected text in quotes, found `path`
+//~ error: must be one of "rerun" and "in_doubt"
 //~   --> rerun
 
 // option_on_crash_unknown
@@ -69,8 +69,7 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
     Ok(id)
 }
-//~ error: unknown value `in-doubt`
-//~ help: did you mean `in_doubt`?
+//~ error: must be one of "rerun" and "in_doubt"
 //~   --> "in-doubt"
 
 // option_recover_called
@@ -139,8 +138,7 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 async fn charge(store: &MemoryStore, id: Option<u8>) -> Result<u8, idem::Error> {
     Ok(1)
 }
-//~ error: unknown value `rejct`
-//~ help: did you mean `reject`?
+//~ error: must be one of "reject" and "run"
 //~   --> "rejct"
 
 // option_fingerprint_closure

@@ -37,7 +37,6 @@ use idem_core::{KeyPart, Store};
 pub use replayed::{Interrupted, Replayed};
 
 /// The outcome of [`Operation::begin`].
-#[derive(Debug)]
 pub enum Begun<S: Store> {
     /// The key has a result: return it, and do not do the work.
     Replay(Replayed<S>),
@@ -339,6 +338,16 @@ impl<S: Store> Attempt<S> {
 impl<S: Store> fmt::Debug for Attempt<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Attempt").field("context", &self.context).finish_non_exhaustive()
+    }
+}
+
+// Not derived, because that would need a store that is `Debug`.
+impl<S: Store> fmt::Debug for Begun<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Replay(replay) => f.debug_tuple("Replay").field(replay).finish(),
+            Self::Run(attempt) => f.debug_tuple("Run").field(attempt).finish(),
+        }
     }
 }
 

@@ -76,7 +76,6 @@ impl<S: Store> fmt::Debug for Replayed<S> {
 }
 
 /// Why an attempt's own work does not count.
-#[derive(Debug)]
 pub enum Interrupted<S: Store> {
     /// Another attempt took over the key, and this is its result: return it.
     Replay(Replayed<S>),
@@ -91,6 +90,16 @@ impl<S: Store> From<Interrupted<S>> for Error {
         match interrupted {
             Interrupted::Replay(replay) => Self::LeaseLost { call: replay.call.id(), loss: Loss::TakenOver },
             Interrupted::Refused(error) => error,
+        }
+    }
+}
+
+// Not derived, because that would need a store that is `Debug`.
+impl<S: Store> fmt::Debug for Interrupted<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Replay(replay) => f.debug_tuple("Replay").field(replay).finish(),
+            Self::Refused(error) => f.debug_tuple("Refused").field(error).finish(),
         }
     }
 }

@@ -185,7 +185,8 @@ pub(crate) async fn renewed_until_lost(claim: Arc<dyn AnyClaim>) {
     });
     let renewals = async {
         let mut next = lease.renewal_at(process);
-        loop {
+        // A lost lease stays due: with a store that answers at once, this would never be pending again.
+        while !lease.is_lost() {
             Box::pin(sleep_until(next)).await;
             next = lease.renewal_at(process);
             // Later than now if the renewal thread has renewed the lease meanwhile.

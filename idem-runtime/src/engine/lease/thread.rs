@@ -9,7 +9,7 @@ use std::future::{pending, poll_fn};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use slab::Slab;
@@ -97,24 +97,34 @@ impl Renewals {
         }
     }
 
-    /// The claims whose lease must be renewed now, and when to look again.
-    fn take_due(&self, now: Instant) -> (Vec<Due>, Option<Instant>) {
+    /// The claims whose lease must be renewed now, when to look again, and how much later that may be.
+    fn take_due(&self, now: Instant) -> (Vec<Due>, Option<Instant>, Duration) {
         let mut watched = self.watched();
-        let mut due = Vec::new();
+        let (mut due, mut next) = (Vec::new(), None);
+        let mut pause = if watched.claims.len() > MANY { LOOK_PAUSE } else { Duration::ZERO };
         for (key, (at, claim)) in &mut watched.claims {
+            let lease = &claim.held().lease;
+            pause = pause.min(lease.length / 8);
             if at.is_some_and(|at| at <= now) {
-                let lease = &claim.held().lease;
                 // Later than `now` if the call has renewed its lease itself.
                 *at = Some(lease.outside_renewal_at()).filter(|at| *at > now && !lease.is_over());
                 if at.is_none() && !lease.is_over() {
                     due.push((key, claim.clone()));
                 }
             }
+            next = [next, *at].into_iter().flatten().min();
         }
-        watched.next_look = watched.claims.iter().filter_map(|(_, (at, _))| *at).min();
-        (due, watched.next_look)
+        watched.next_look = next;
+        (due, watched.next_look, pause)
     }
 }
+
+/// With more claims than this, the looks have pauses, because each look goes through all claims.
+const MANY: usize = 1_000;
+
+/// The pause between two looks. Half of a lease is left when it is due, so a renewal after a pause is not
+/// too late. Leases shorter than 80 ms make the pause shorter.
+const LOOK_PAUSE: Duration = Duration::from_millis(10);
 
 /// A claim, and its place among those watched.
 type Due = (usize, Arc<dyn AnyClaim>);
@@ -150,7 +160,7 @@ fn start(process: Process) -> bool {
 async fn keep(process: Process) {
     let renewals = &process.renewals;
     loop {
-        let (due, next) = renewals.take_due(process.clock());
+        let (due, next, pause) = renewals.take_due(process.clock());
         due.into_iter().for_each(|(key, claim)| renew(key, claim));
         // A lease that is registered meanwhile may be due earlier; then `look_at` has notified this code.
         match next {
@@ -158,6 +168,9 @@ async fn keep(process: Process) {
                 let _ = tokio::time::timeout_at(next.into(), renewals.earlier.notified()).await;
             }
             None => renewals.earlier.notified().await,
+        }
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
         }
     }
 }
@@ -191,8 +204,6 @@ fn has_ended(runtime: &Handle) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::engine::claim::{Entry, enter};
     use crate::engine::prepare::call::Call;
@@ -200,7 +211,11 @@ mod tests {
     use crate::store::MemoryStore;
 
     async fn claimed(seconds: u64) -> Arc<dyn AnyClaim> {
-        let operation = Operation::new("test").lease(Duration::from_secs(seconds));
+        leased(Duration::from_secs(seconds)).await
+    }
+
+    async fn leased(lease: Duration) -> Arc<dyn AnyClaim> {
+        let operation = Operation::new("test").lease(lease);
         let call = Call::new(operation, MemoryStore::new(), rendered(&"k")).unwrap();
         match enter(&call).await {
             Ok(Entry::Run(attempt)) => attempt.claimed.clone(),
@@ -208,11 +223,28 @@ mod tests {
         }
     }
 
+    fn without_thread() -> Renewals {
+        let watched = Watched { running: true, ..Watched::default() };
+        Renewals { watched: Mutex::new(watched), earlier: Notify::new() }
+    }
+
+    #[tokio::test]
+    async fn the_looks_at_many_leases_have_pauses_that_no_lease_is_too_short_for() {
+        let (process, thread, claim) = (Process::current(), without_thread(), claimed(30).await);
+        for _ in 0..MANY {
+            thread.watch(&process, claim.clone());
+        }
+        assert_eq!(thread.take_due(Instant::now()).2, Duration::ZERO);
+        thread.watch(&process, claim);
+        assert_eq!(thread.take_due(Instant::now()).2, LOOK_PAUSE);
+        thread.watch(&process, leased(Duration::from_millis(8)).await);
+        assert_eq!(thread.take_due(Instant::now()).2, Duration::from_millis(1));
+    }
+
     #[tokio::test]
     async fn the_thread_is_woken_for_a_lease_that_is_due_before_its_next_look_and_for_no_other() {
         let process = Process::current();
-        let watched = Watched { running: true, ..Watched::default() };
-        let thread = Renewals { watched: Mutex::new(watched), earlier: Notify::new() };
+        let thread = without_thread();
         let woken_for = |claim: Arc<dyn AnyClaim>| {
             let key = thread.watch(&process, claim);
             (key, thread.earlier.notified().now_or_never().is_some())
@@ -230,8 +262,7 @@ mod tests {
     #[tokio::test]
     async fn a_renewal_that_ends_after_its_call_does_not_change_the_next_lease_in_its_place() {
         let process = Process::current();
-        let watched = Watched { running: true, ..Watched::default() };
-        let thread = Renewals { watched: Mutex::new(watched), earlier: Notify::new() };
+        let thread = without_thread();
         let first = claimed(1).await;
         let key = thread.watch(&process, first.clone());
         thread.watched().claims.remove(key);

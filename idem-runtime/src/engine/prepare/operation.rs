@@ -293,7 +293,11 @@ impl<R> Operation<R> {
     }
 
     pub(crate) fn name(&self) -> &str {
-        self.scope.as_ref().map_or("(no scope)", Scope::as_str)
+        match self.scope.as_ref().map_err(|error| &**error) {
+            Ok(scope) => scope.as_str(),
+            Err(Error::Configuration { operation, .. } | Error::InvalidKey { operation, .. }) => operation,
+            Err(_) => "(no scope)",
+        }
     }
 
     /// The scope and the fingerprint, unless one of them or the policy cannot be used.

@@ -7,6 +7,7 @@ mod log;
 mod name;
 pub(crate) mod recovery;
 
+use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
@@ -108,7 +109,7 @@ where
 /// charge.await
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "a step does nothing until it is `run`"]
 pub struct Step {
     /// Or why it cannot be used.
@@ -197,6 +198,12 @@ impl Step {
             }
             Some(step) => Ok(Begun::Replay(turn, step.result)),
         }
+    }
+}
+
+impl fmt::Debug for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Step").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
