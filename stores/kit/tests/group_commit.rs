@@ -1,6 +1,7 @@
 //! The group commit on a server that a test leads: what it does with sessions, runtimes and time.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -262,6 +263,29 @@ async fn what_its_caller_drops_halfway_is_done() {
     drop(asked);
     test.permission.add_permits(1);
     until("the second is done", || test.batches().len() == 2).await;
+}
+
+#[test]
+fn a_caller_that_blocks_its_thread_before_its_operation_begins_holds_up_nobody() {
+    let test = test(Manner::Answers);
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let (queues, (asked, is_asked), (end, ended)) = (test.queues.clone(), channel(), channel::<()>());
+    let blocking = runtime.spawn(async move {
+        let mut held = Box::pin(queues.ask(reading("held")));
+        assert!(held.as_mut().now_or_never().is_none());
+        asked.send(()).unwrap();
+        let _ = ended.recv_timeout(Duration::from_secs(10));
+        held.await
+    });
+    is_asked.recv().unwrap();
+    let begin = Instant::now();
+    let queues = test.queues.clone();
+    runtime.block_on(async {
+        tokio::spawn(async move { queues.ask(reading("other")).await }).await.unwrap().unwrap();
+        assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+        drop(end);
+        blocking.await.unwrap().unwrap();
+    });
 }
 
 #[tokio::test(start_paused = true)]
