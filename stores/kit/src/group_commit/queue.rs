@@ -410,10 +410,11 @@ impl<S: Server> Drop for Hold<S> {
         }
         let session = self.session.take();
         if !self.is_done {
-            // Dropped, they are asked again in the stores' own runtime.
+            // The runtime may be gone, and so may their callers, who would ask again.
             let orphans = state.backlog.take_all();
             drop(state);
-            drop((session, orphans));
+            drop(session);
+            self.queue.repeat_apart(orphans);
         } else if state.closed {
             self.queue.call(state, Instant::now());
             self.queue.close_sessions(session.into_iter());
