@@ -27,10 +27,11 @@ use super::publisher::Publisher;
 /// Publishes the messages of an [`Outbox`]: at least once, always under the same id, and in each topic in the order in which they
 /// were enqueued.
 ///
-/// Run any number of relays, in any processes. They share the topics; each topic is published by one of them at a
-/// time. When a relay dies, another takes over its topics when its lease has expired, which is three times the
-/// [`publish_timeout`](Self::publish_timeout), and publishes the messages again that were not recorded as published: at most
-/// the last [`batch`](Self::batch). The first delivery of each message is in order; repeats may come after later messages.
+/// Run any number of relays, in any processes. They share the topics; each topic is published by one of them
+/// at a time. When a relay dies, another takes over its topics when its lease has expired, which is three
+/// times the [`publish_timeout`](Self::publish_timeout) but at least 1 second, and publishes the messages
+/// again that were not recorded as published: at most the last [`batch`](Self::batch). The first delivery of
+/// each message is in order; repeats may come after later messages.
 ///
 /// A relay has up to [`topics`](Self::topics) + 1 connections of its own, opened when they are needed. It retries failures of the
 /// database without a limit.
@@ -71,22 +72,25 @@ impl<P: Publisher> Relay<P> {
         self
     }
 
-    /// How often the relay looks for messages if nothing wakes it; every second unless set.
+    /// How often the relay looks for messages if nothing wakes it, from 1 millisecond to 1 hour; every second unless
+    /// set.
     pub const fn poll_interval(mut self, interval: Duration) -> Self {
         self.settings.poll_interval = interval;
         self
     }
 
-    /// How long one call of the publisher may take; 10 seconds unless set. A call that takes longer is dropped, and
-    /// counts as [`PublishError::unavailable`](super::PublishError::unavailable). A relay that is silent for three times as long
-    /// loses its topics to another.
+    /// How long one call of the publisher may take, from 1 millisecond to 1 hour; 10 seconds unless set. A
+    /// call that takes longer is dropped, and counts as
+    /// [`PublishError::unavailable`](super::PublishError::unavailable). A relay that is silent for three
+    /// times as long, but at least 1 second, loses its topics to another.
     pub const fn publish_timeout(mut self, timeout: Duration) -> Self {
         self.settings.publish_timeout = timeout;
         self
     }
 
     /// The pause of a topic after a failure: `first`, doubled each time up to `longest`, plus a random part of up to the same
-    /// length; 500 milliseconds and 1 minute unless set.
+    /// length; 500 milliseconds and 1 minute unless set. Both are from 1 millisecond to 1 hour, and `longest` is at
+    /// least `first`.
     pub const fn backoff(mut self, first: Duration, longest: Duration) -> Self {
         (self.settings.first_pause, self.settings.longest_pause) = (first, longest);
         self

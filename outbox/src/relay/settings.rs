@@ -6,6 +6,8 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 use idem_store_kit::limits::{check_number, check_time};
 
 const LEAST_TIME: Duration = Duration::from_millis(1);
+/// A shorter lease could end while a busy machine or database holds up a relay that works.
+const LEAST_LEASE: Duration = Duration::from_secs(1);
 
 /// What happens to the later messages of a topic when one is set aside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -35,7 +37,7 @@ pub(super) struct Settings {
 impl Settings {
     /// How long a relay may be silent before another takes over its topics.
     pub(super) fn lease(&self) -> Duration {
-        self.publish_timeout * 3
+        (self.publish_timeout * 3).max(LEAST_LEASE)
     }
 
     /// Checks the ranges.
@@ -45,8 +47,8 @@ impl Settings {
         check_number("max_attempts", usize::try_from(self.max_attempts).unwrap_or(usize::MAX), 1_000_000)?;
         check_time("poll_interval", self.poll_interval, LEAST_TIME)?;
         check_time("publish_timeout", self.publish_timeout, LEAST_TIME)?;
-        check_time("first pause", self.first_pause, LEAST_TIME)?;
-        check_time("longest pause", self.longest_pause, self.first_pause)
+        check_time("backoff(first)", self.first_pause, LEAST_TIME)?;
+        check_time("backoff(longest)", self.longest_pause, self.first_pause)
     }
 
     /// The pause of a topic that failed for the `failures`th time in a row.

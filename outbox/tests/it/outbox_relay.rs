@@ -274,7 +274,8 @@ async fn settings_that_cannot_work_are_refused_at_once() {
         (relay().max_attempts(0), "`max_attempts` is 0"),
         (relay().poll_interval(Duration::ZERO), "`poll_interval`"),
         (relay().publish_timeout(HOUR * 2), "`publish_timeout`"),
-        (relay().backoff(HOUR, Duration::from_secs(1)), "`longest pause` is 1s"),
+        (relay().backoff(Duration::ZERO, HOUR), "`backoff(first)` is 0ns"),
+        (relay().backoff(HOUR, Duration::from_secs(1)), "`backoff(longest)` is 1s"),
     ] {
         let error = relay.run(std::future::pending()).await.unwrap_err();
         assert!(matches!(error, OutboxError::Configuration(_)), "{error}");

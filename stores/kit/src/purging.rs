@@ -23,8 +23,8 @@ pub struct Purging(AbortHandle);
 
 impl Purging {
     /// Calls `purge` with `target` and a limit about every `every`, at random times, so that the processes of
-    /// a fleet take turns. Keeps `target` only while it purges. The event `purge_failed` reports an error,
-    /// and the next purge tries again.
+    /// a fleet take turns. Keeps `target` only while it purges. The event `purge_failed` reports the first
+    /// of several errors in a row, and the next purge tries again.
     #[must_use]
     pub fn start<T, F>(
         target: &Arc<T>,
@@ -37,19 +37,24 @@ impl Purging {
     {
         let (every, target) = (every?, Arc::downgrade(target));
         let work = async move {
-            let mut is_enough = true;
+            let (mut is_enough, mut has_failed) = (true, false);
             loop {
                 sleep(pause(every, is_enough, RandomState::new().hash_one(()))).await;
                 let Some(target) = target.upgrade() else { return };
                 is_enough = match purge(target, MOST).await {
-                    Ok(purged) => purged < MOST,
+                    Ok(purged) => {
+                        has_failed = false;
+                        purged < MOST
+                    }
                     Err(error) => {
-                        tracing::warn!(
-                            target: "idem",
-                            event = "purge_failed",
-                            %error,
-                            "expired records were not deleted"
-                        );
+                        if !std::mem::replace(&mut has_failed, true) {
+                            tracing::warn!(
+                                target: "idem",
+                                event = "purge_failed",
+                                %error,
+                                "expired records were not deleted"
+                            );
+                        }
                         true
                     }
                 };

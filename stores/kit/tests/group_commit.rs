@@ -1,12 +1,13 @@
 //! The group commit on a server that a test leads: what it does with sessions, runtimes and time.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
-use idem_core::protocol::{Claim, Owner, Renew, Request};
+use idem_core::protocol::{Claim, Complete, Fence, Owner, Renew, Request, StoredResult, Verdict};
 use idem_core::{Key, RecordKey, Scope, StoreError};
 use idem_store_kit::group_commit::{
     Answer, Answers, Class, Failure, Keys, Kind, Op, Operation, Queues, Server, Ticket,
@@ -218,6 +219,13 @@ fn claiming(name: &str) -> Operation {
     Operation::new(&key(name), Op::Apply(Claim::new(Owner::random(), hour, hour).into()))
 }
 
+fn completing(name: &str) -> Operation {
+    let (owner, hour) = (Owner::random(), Duration::from_secs(3_600));
+    let result = StoredResult::Value(Vec::new().into());
+    let complete = Complete::new(owner, Fence::new(1), Verdict::Completed, result, hour);
+    Operation::new(&key(name), Op::Apply(complete.into()))
+}
+
 fn renewal(name: &str) -> Operation {
     let second = Duration::from_secs(1);
     Operation::new(&key(name), Op::Apply(Renew::new(Owner::random(), Default::default(), second).into()))
@@ -262,6 +270,29 @@ async fn what_its_caller_drops_halfway_is_done() {
     drop(asked);
     test.permission.add_permits(1);
     until("the second is done", || test.batches().len() == 2).await;
+}
+
+#[test]
+fn a_caller_that_blocks_its_thread_before_its_operation_begins_holds_up_nobody() {
+    let test = test(Manner::Answers);
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let (queues, (asked, is_asked), (end, ended)) = (test.queues.clone(), channel(), channel::<()>());
+    let blocking = runtime.spawn(async move {
+        let mut held = Box::pin(queues.ask(reading("held")));
+        assert!(held.as_mut().now_or_never().is_none());
+        asked.send(()).unwrap();
+        let _ = ended.recv_timeout(Duration::from_secs(10));
+        held.await
+    });
+    is_asked.recv().unwrap();
+    let begin = Instant::now();
+    let queues = test.queues.clone();
+    runtime.block_on(async {
+        tokio::spawn(async move { queues.ask(reading("other")).await }).await.unwrap().unwrap();
+        assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+        drop(end);
+        blocking.await.unwrap().unwrap();
+    });
 }
 
 #[tokio::test(start_paused = true)]
@@ -370,7 +401,7 @@ async fn in_a_runtime_where_it_panics_it_is_asked_apart_from_then_on_and_nothing
 }
 
 #[test]
-fn what_waits_in_a_runtime_that_ends_is_asked_apart() {
+fn what_waits_in_a_runtime_that_ends_is_asked_apart_and_a_result_even_without_its_caller() {
     let test = test_with(Manner::Waits, 1, Duration::from_secs(20));
     let first = Builder::new_current_thread().enable_all().build().unwrap();
     let queues = test.queues.clone();
@@ -380,14 +411,17 @@ fn what_waits_in_a_runtime_that_ends_is_asked_apart() {
         tokio::task::yield_now().await;
         let mut waiting = Box::pin(queues.ask(reading("waiting")));
         assert!(waiting.as_mut().now_or_never().is_none());
+        assert!(queues.ask(completing("left")).now_or_never().is_none());
         (begun, waiting)
     });
     drop(first);
-    test.permission.add_permits(2);
+    test.permission.add_permits(3);
     let second = Builder::new_current_thread().enable_all().build().unwrap();
     second.block_on(async {
         asking.0.await.unwrap();
         asking.1.await.unwrap();
+        let done = || test.batches().iter().map(|(count, _)| count).sum::<usize>();
+        until("all are done", || done() == 3).await;
     });
     assert!(test.batches().iter().all(|(_, is_own)| *is_own), "{:?}", test.batches());
 }

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 
 use super::file::DatabaseFile;
-use super::queue::Queue;
+use super::queue::{Op, Queue};
 use super::reader::Readers;
 use super::schema::{self, Opening, Purpose};
 use super::writer::Writer;
-use super::{Inner, PURGE_EVERY, SqliteStore, purged};
+use super::{Inner, PURGE_BATCH, PURGE_EVERY, SqliteStore, purged};
 use idem_core::{StoreError, Waiters};
 use idem_store_kit::limits;
 use idem_store_kit::purging::Purging;
@@ -96,6 +96,10 @@ impl SqliteStoreBuilder {
             StoreError::unavailable("the system has no thread left for the store").with_source(error)
         })?;
         let patience = self.busy_timeout;
+        if !self.must_exist {
+            // The program may end before a purge is due. Nobody waits for this one.
+            drop(queue.submit(Op::Purge(PURGE_BATCH), patience));
+        }
         let purge = move |queue: Arc<Queue>, limit| async move { purged(&queue, patience, limit).await };
         let purging = Purging::start(&queue, (!self.must_exist).then_some(PURGE_EVERY), purge);
         let inner = Inner {

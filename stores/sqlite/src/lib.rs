@@ -55,11 +55,12 @@ const PURGE_EVERY: Duration = Duration::from_secs(5);
 /// The clock is the host's system clock. The file must be on a disk of that host: network file
 /// systems do not keep SQLite's locks.
 ///
-/// The store deletes expired records in small batches and reuses their space. Do not use the file for anything else: a
-/// file with tables of another program is refused. You can read it with the `sqlite3` tool, also while it is in use
-/// (tables `idem_records` and `idem_steps`). To copy it, use that tool's `.backup`; to move it, end its processes
-/// first. A process that uses the store must not open the file as a regular file too: on Unix, closing that would end
-/// SQLite's locks. Never delete the `-wal` file beside it: it has the newest operations.
+/// The store deletes expired records when it opens the file and about every 5 seconds, and reuses their
+/// space. Nothing needs to call `purge`. Do not use the file for anything else: a file with tables of another
+/// program is refused. You can read it with the `sqlite3` tool, also while it is in use (tables
+/// `idem_records` and `idem_steps`). To copy it, use that tool's `.backup`; to move it, end its processes
+/// first. A process that uses the store must not open the file as a regular file too: on Unix, closing that
+/// would end SQLite's locks. Never delete the `-wal` file beside it: it has the newest operations.
 ///
 /// If the file is removed or replaced while it is in use, operations fail until it is back, or until another database
 /// of idem is in its place without the log of the previous file. The store creates nothing meanwhile. A process that

@@ -131,6 +131,17 @@ async fn a_look_that_fails_stops_no_call() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_look_that_hangs_delays_one_call_by_two_seconds_and_stops_none() {
+    let faulty = FaultStore::new(MemoryStore::new());
+    faulty.always(OperationKind::Get, Fault::HangBefore);
+    let store = faulty.clone().encrypted(ring());
+    let begin = Instant::now();
+    recorded(&store, &key("a"), Verdict::Completed, b"1").await;
+    recorded(&store, &key("b"), Verdict::Completed, b"1").await;
+    assert!(begin.elapsed() <= Duration::from_millis(2_100), "{:?}", begin.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_call_whose_key_is_a_digest_is_refused_until_the_marks_were_compared() {
     let faulty = FaultStore::new(MemoryStore::new());
     recorded(&faulty.clone().digest_keys(&SECRET), &key("a"), Verdict::Completed, b"1").await;

@@ -517,10 +517,13 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_waits_for_is_not_done() {
+    fn what_nobody_waits_for_is_not_done_unless_it_is_a_result() {
         let mut test = Test::new(Keys::OneEach);
         test.ask(claim, 3);
         test.callers.remove(1);
         assert_eq!(test.taken(), Some((CHANGES, 2)));
+        test.ask(completion, 1);
+        test.callers.clear();
+        assert_eq!(test.taken(), Some((COMPLETIONS, 1)));
     }
 }

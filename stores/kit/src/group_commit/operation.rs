@@ -143,9 +143,11 @@ impl Waiting {
         let _ = self.reply.send(answer);
     }
 
-    /// Whether nobody waits for the answer.
+    /// Whether nobody waits for its answer or needs its effect. Others need a result, a step and a release.
     pub(super) fn is_pointless(&self) -> bool {
-        self.reply.is_closed()
+        use Request::{Complete, RecordStep, Release};
+        let counts = matches!(self.operation().op, Op::Apply(Complete(_) | RecordStep(_) | Release(_)));
+        self.reply.is_closed() && !counts
     }
 }
 

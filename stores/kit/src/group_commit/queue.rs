@@ -242,20 +242,28 @@ impl<S: Server> Queue<S> {
         changes > 0 && changes + 1 >= self.server.connections()
     }
 
-    /// Starts a worker if there is work and no worker is about to look for it.
-    pub(super) fn call(self: &Arc<Self>, mut state: MutexGuard<'_, State<S>>, now: Instant) {
-        if state.looking > 0 || !state.backlog.has_waiting() {
+    /// Starts a worker if there is work and no worker is about to look for it. The watch looks soon after: that
+    /// worker may be in the LIFO slot of a blocked thread, from which no other thread takes it.
+    fn call(self: &Arc<Self>, state: MutexGuard<'_, State<S>>, now: Instant) {
+        if !state.backlog.has_waiting() {
             return;
         }
+        if state.looking == 0 {
+            self.start(state, now);
+        } else {
+            drop(state);
+        }
+        self.wake.wake();
+    }
+
+    /// Starts a worker if there is work and a session is left for it.
+    pub(super) fn start(self: &Arc<Self>, mut state: MutexGuard<'_, State<S>>, now: Instant) {
         if state.busy < self.server.connections() && state.backlog.has_work(now, self.lets_only_read(&state))
         {
             state.busy += 1;
             state.looking += 1;
             drop(state);
             self.runtime.spawn(worker::work(Hold::new(self, true)));
-        } else {
-            drop(state);
-            self.wake.wake();
         }
     }
 
@@ -402,10 +410,11 @@ impl<S: Server> Drop for Hold<S> {
         }
         let session = self.session.take();
         if !self.is_done {
-            // Dropped, they are asked again in the stores' own runtime.
+            // The runtime may be gone, and so may their callers, who would ask again.
             let orphans = state.backlog.take_all();
             drop(state);
-            drop((session, orphans));
+            drop(session);
+            self.queue.repeat_apart(orphans);
         } else if state.closed {
             self.queue.call(state, Instant::now());
             self.queue.close_sessions(session.into_iter());

@@ -25,7 +25,7 @@ pub(super) struct Wake {
 }
 
 impl Wake {
-    /// Lets it look now.
+    /// Lets it look soon.
     pub(super) fn wake(&self) {
         if self.dozes.load(Ordering::SeqCst) && self.dozes.swap(false, Ordering::SeqCst) {
             self.notify.notify_one();
@@ -38,6 +38,8 @@ impl Wake {
 pub(super) async fn watch<S: Server>(shared: Weak<Shared<S>>, wake: Arc<Wake>) {
     let (mut queues, mut time) = (Vec::new(), Duration::ZERO);
     loop {
+        // Before it looks: what comes after that wakes it.
+        wake.dozes.store(true, Ordering::SeqCst);
         let is_closed = match shared.upgrade() {
             Some(shared) => {
                 time = shared.server.timeout();
@@ -46,16 +48,15 @@ pub(super) async fn watch<S: Server>(shared: Weak<Shared<S>>, wake: Arc<Wake>) {
             }
             None => true,
         };
-        // Before it looks: what comes after that wakes it.
-        wake.dozes.store(true, Ordering::SeqCst);
-        if look(&queues, time) {
-            sleep(OFTEN).await;
-        } else if is_closed && !queues.iter().any(|queue| queue.lock().is_at_work()) {
-            return;
-        } else {
+        if !look(&queues, time) {
+            if is_closed && !queues.iter().any(|queue| queue.lock().is_at_work()) {
+                return;
+            }
             let _ = timeout((time / 8).min(IDLE / 2).max(OFTEN), wake.notify.notified()).await;
         }
         wake.dozes.store(false, Ordering::SeqCst);
+        // A worker that was just started looks first.
+        sleep(OFTEN).await;
     }
 }
 
@@ -73,7 +74,7 @@ fn look<S: Server>(queues: &[Arc<Queue<S>>], time: Duration) -> bool {
         let expired = state.backlog.take_expired(now);
         is_urgent |= state.backlog.has_waiting();
         queue.ask_about_lingering(&mut state);
-        queue.call(state, now);
+        queue.start(state, now);
         queue.close_sessions(old.into_iter());
         for ticket in expired {
             ticket.answer(Err(StoreError::unavailable(

@@ -61,6 +61,18 @@ async fn purge_deletes_what_is_over_up_to_its_limit_and_nothing_live() {
 }
 
 #[tokio::test]
+async fn opening_purges_for_programs_that_end_before_the_next_purge() {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    let store = SqliteStore::open(&path).unwrap();
+    complete(&store, &key("over"), b"x").await;
+    drop(store);
+    sqlite(&path).execute_batch("UPDATE idem_records SET expires_at = 1, purge_at = 1").unwrap();
+    drop(SqliteStore::open(&path).unwrap());
+    assert_eq!(count(&path, "true"), 0);
+}
+
+#[tokio::test]
 async fn expired_records_leave_by_themselves_while_nothing_is_asked() {
     let folder = folder();
     let path = folder.path().join("idem.db");
