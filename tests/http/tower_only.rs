@@ -331,7 +331,9 @@ fn options_that_cannot_work_are_refused_when_the_layer_is_built() {
     for (number, fault) in faults.into_iter().enumerate() {
         assert!(fault(builder()).build().is_err(), "{number}");
     }
-    assert!(builder().build().is_ok());
+    let corrected = builder().documentation("not a uri").max_running(0).long_operations("no path");
+    let corrected = corrected.documentation("https://api.example/docs").max_running(5);
+    assert!(corrected.long_operations("/operations").build().is_ok());
     let refused = IdempotencyLayer::builder(MemoryStore::new()).build().map(drop).unwrap_err().to_string();
     assert!(refused.contains(".tenant(") && refused.contains(".shared_by_all_clients()"), "{refused}");
 }
