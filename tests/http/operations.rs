@@ -12,7 +12,7 @@ use axum::Router;
 use axum::extract::State as Shared;
 use axum::http::{HeaderValue, Response as HttpResponse, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get_service, post};
+use axum::routing::post;
 use idem::http::{Builder, IdempotencyLayer, LongOperation};
 use idem::{MemoryStore, OnCrash, Store};
 use idem_test_servers::web::{Answer, Request, Server};
@@ -79,7 +79,7 @@ fn settings<St: Store>(store: St) -> Builder<St> {
 fn router<St: Store>(layer: IdempotencyLayer<St>, app: App) -> Router {
     Router::new()
         .route("/reports", post(report))
-        .route("/operations/{name}", get_service(layer.operations()))
+        .route_service("/operations/{name}", layer.operations())
         .layer(layer)
         .with_state(app)
 }
@@ -166,6 +166,8 @@ async fn a_request_is_202_at_once_and_its_place_says_that_it_runs_and_then_repla
     let name = place_of_it.strip_prefix("/operations/").unwrap();
     assert!(name.len() == 48 && name.bytes().all(|byte| byte.is_ascii_hexdigit()), "{name}");
     assert_eq!(place(&api.look(&place_of_it).await), place_of_it);
+    let refused = api.server.ask(of("a", Request::new("DELETE", &place_of_it))).await;
+    assert_eq!((refused.status, refused.text("allow")), (405, Some("GET, HEAD")));
     let head = api.server.ask(of("a", Request::new("HEAD", &place_of_it))).await;
     assert_eq!((head.status, head.text("location"), &head.body[..]), (202, Some(&*place_of_it), &b""[..]));
 

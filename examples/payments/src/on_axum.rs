@@ -1,42 +1,96 @@
 //! The API on axum.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 
-use axum::extract::State;
-use axum::http::StatusCode;
-use axum::http::header::LOCATION;
-use axum::response::IntoResponse;
-use axum::routing::{get, post};
+use axum::body::{Body as HttpBody, Bytes};
+use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, patch, post};
 use axum::{Json, Router};
 use idem::DynStore;
 use idem::http::IdempotencyLayer;
-use metrics_exporter_prometheus::PrometheusHandle;
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::payment::{Bank, Order};
+use crate::payment::{Answer, Body, CHANGE, Executions, PAY, REFUND, carry_out, events};
+use crate::{Metrics, Options, drain};
 
 /// Serves until the process gets the signal to end.
 pub(crate) async fn serve(
-    addr: &str,
+    options: &Options,
     layer: IdempotencyLayer<DynStore>,
-    metrics: PrometheusHandle,
+    metrics: Metrics,
 ) -> Result<(), Box<dyn Error>> {
-    let app = Router::new()
-        .route("/payments", post(pay))
-        .route_layer(layer)
-        .route("/executions", get(async |State(bank): State<Bank>| Json(bank.executions())))
-        .route("/metrics", get(async move || metrics.render()))
-        .with_state(Bank::default());
-    let listener = TcpListener::bind(addr).await?;
+    let metrics = Router::new().route("/metrics", get(async move || metrics.render()));
+    let api = api(layer, options.max_body).merge(metrics);
+    let listener = TcpListener::bind(&options.addr).await?;
     // A reader of the next line may send the signal to end at once, so its handler is installed before.
     let terminated = idem::terminated();
     println!("listening on {}", listener.local_addr()?);
-    axum::serve(listener, app).with_graceful_shutdown(terminated).await?;
-    crate::drain().await;
+    axum::serve(listener, api).with_graceful_shutdown(terminated).await?;
+    // The connections are closed, but a handler whose client went away may still run, or its response may not be recorded yet.
+    drain().await;
     Ok(())
 }
 
-async fn pay(State(bank): State<Bank>, Json(order): Json<Order>) -> impl IntoResponse {
-    let receipt = bank.pay(order).await;
-    (StatusCode::CREATED, [(LOCATION, receipt.location())], Json(receipt))
+fn api(layer: IdempotencyLayer<DynStore>, max_body: usize) -> Router {
+    let guarded = Router::new()
+        .route("/payments", post(pay))
+        .route("/payments/{id}", patch(change))
+        .route("/refunds", post(refund))
+        .route("/echo", post(echo))
+        .route_layer(layer);
+    let executions = Router::new().route("/executions", get(executions).delete(forget_executions));
+    guarded.merge(executions).layer(DefaultBodyLimit::max(max_body)).with_state(Executions::default())
+}
+
+async fn pay(State(executions): State<Executions>, body: Bytes) -> Response {
+    carry_out(&executions, &PAY, &body).await.into_response()
+}
+
+async fn change(State(executions): State<Executions>, Path(_id): Path<String>, body: Bytes) -> Response {
+    carry_out(&executions, &CHANGE, &body).await.into_response()
+}
+
+async fn refund(State(executions): State<Executions>, body: Bytes) -> Response {
+    carry_out(&executions, &REFUND, &body).await.into_response()
+}
+
+async fn echo(State(executions): State<Executions>, headers: HeaderMap, body: Bytes) -> Response {
+    executions.count("POST /echo");
+    let mut response = body.into_response();
+    response.headers_mut().remove(CONTENT_TYPE);
+    if let Some(kind) = headers.get(CONTENT_TYPE) {
+        response.headers_mut().insert(CONTENT_TYPE, kind.clone());
+    }
+    response
+}
+
+async fn executions(State(executions): State<Executions>) -> Json<Value> {
+    Json(json!({ "executions": executions.with(|counts| counts.clone()) }))
+}
+
+async fn forget_executions(State(executions): State<Executions>) -> StatusCode {
+    executions.with(BTreeMap::clear);
+    StatusCode::NO_CONTENT
+}
+
+impl IntoResponse for Answer {
+    fn into_response(self) -> Response {
+        let body = match self.body {
+            Body::Whole(text) => HttpBody::from(text),
+            Body::Events(receipt, time) => HttpBody::from_stream(events(&receipt, time)),
+        };
+        let mut response = Response::new(body);
+        *response.status_mut() = StatusCode::from_u16(self.status).unwrap_or_default();
+        for (name, value) in self.headers {
+            if let Ok(value) = HeaderValue::try_from(value) {
+                response.headers_mut().append(HeaderName::from_static(name), value);
+            }
+        }
+        response
+    }
 }

@@ -96,6 +96,7 @@ enum Command {
     /// Delete expired records
     Purge(purge::Purge),
     /// Count records by state and operation, with the oldest and the sizes; once, or again and again
+    #[command(alias = "scopes")]
     Stats(stats::Stats),
     /// Check the store's server, its settings and its clock, and time each operation
     Doctor(doctor::Doctor),

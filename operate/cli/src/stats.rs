@@ -73,7 +73,7 @@ async fn look(store: &DynStore, scope: Option<Scope>) -> Result<Look> {
     figures::look(Walk::new(store, Vec::new(), scope), ROWS, is_open).await
 }
 
-fn print(counted: &Counted, output: &mut Output) -> std::io::Result<()> {
+fn print(counted: &Counted, rows: &[[String; 10]], output: &mut Output) -> std::io::Result<()> {
     let head = [
         "SCOPE",
         "IN_FLIGHT",
@@ -86,7 +86,7 @@ fn print(counted: &Counted, output: &mut Output) -> std::io::Result<()> {
         "EXPIRED",
         "RESULTS",
     ];
-    output.table(head, &counted.rows())?;
+    output.table(head, rows)?;
     if counted.unreadable > 0 {
         let text =
             format!("{} records cannot be read: see `idem list --state unreadable`", counted.unreadable);
@@ -102,18 +102,24 @@ pub(crate) async fn run(stats: &Stats, store: &DynStore, costly: bool, output: &
     }
     let claimed = claimed(&stats.catalogue)?;
     let mut counted = look(store, scope).await?.counted;
-    if !stats.catalogue.is_empty() {
-        counted.scopes.retain(|scope, _| !claimed.contains(scope));
+    counted.scopes.retain(|scope, _| !claimed.contains(scope));
+    let (mut rows, mut json) = (counted.rows(), counted.json());
+    let is_part = !stats.catalogue.is_empty();
+    if let (true, Some(json)) = (is_part, json.as_object_mut()) {
+        // The figures of all operations would hide that none is listed.
+        json.remove("all");
+        rows.pop();
     }
     match stats.format {
         Format::Prometheus => {
             output.text(&prometheus::text(&counted))?;
             return Ok(End::Done);
         }
-        Format::Table if output.is_json() => output.line(counted.json().to_string())?,
-        Format::Table => print(&counted, output)?,
+        Format::Table if output.is_json() => output.line(json.to_string())?,
+        Format::Table => print(&counted, &rows, output)?,
     }
-    Ok(if counted.is_empty() { End::Nothing } else { End::Done })
+    let is_empty = if is_part { counted.scopes.is_empty() } else { counted.is_empty() };
+    Ok(if is_empty { End::Nothing } else { End::Done })
 }
 
 async fn watch(
@@ -156,7 +162,7 @@ fn frame(look: &Look, keys: bool, interval: Duration, output: &mut Output) -> st
         return output.line(frame.to_string());
     }
     output.line(format!("{}  every {interval:?}, until Ctrl-C", date(look.counted.now)))?;
-    print(&look.counted, output)?;
+    print(&look.counted, &look.counted.rows(), output)?;
     if look.open.is_empty() {
         return Ok(());
     }

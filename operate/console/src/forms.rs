@@ -9,6 +9,8 @@ use idem_operate_kit::text::random_hex;
 
 /// The limit of open forms of all operators. A new form evicts the oldest.
 const CAPACITY: usize = 4_096;
+/// The limit of open forms of one operator: a form may hold a result of 2 MB.
+const OF_ONE: usize = 64;
 
 /// What a form is about.
 pub(crate) struct Issued {
@@ -27,8 +29,10 @@ impl Forms {
     /// Issues a new form to this operator, and returns its number.
     pub(crate) fn issue(&self, operator: &str, issued: Issued) -> String {
         let mut forms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if forms.len() == CAPACITY {
-            forms.pop_front();
+        let own = forms.iter().enumerate().rev().filter(|(_, (name, ..))| name == operator);
+        let oldest = own.map(|(place, _)| place).nth(OF_ONE - 1);
+        if let Some(place) = oldest.or((forms.len() == CAPACITY).then_some(0)) {
+            forms.remove(place);
         }
         let number = random_hex();
         forms.push_back((operator.to_owned(), number.clone(), issued));
@@ -40,5 +44,28 @@ impl Forms {
         let mut forms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let place = forms.iter().position(|(name, issued, _)| name == operator && issued == number)?;
         forms.remove(place).map(|(.., issued)| issued)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use idem_core::{Key, Scope};
+
+    use super::*;
+
+    #[test]
+    fn a_form_too_many_ends_the_oldest_of_its_operator_and_nobody_elses() {
+        let forms = Forms::default();
+        let issue = |operator: &str| {
+            let key = RecordKey::new(Scope::new("shop").unwrap(), Key::new("k").unwrap());
+            forms.issue(operator, Issued { key, shown: Shown::Absent(Duration::ZERO), decided: None })
+        };
+        let other = issue("ada");
+        let own: Vec<String> = (0..=OF_ONE).map(|_| issue("mara")).collect();
+        assert!(forms.take("mara", &own[0]).is_none());
+        assert!(own[1..].iter().all(|number| forms.take("mara", number).is_some()));
+        assert!(forms.take("ada", &other).is_some());
     }
 }

@@ -32,6 +32,8 @@ const COOKIE: &str = "idem_console";
 const IDLE: Duration = Duration::from_secs(2 * 3_600);
 /// A session ends after this time in any case.
 const LONGEST: Duration = Duration::from_secs(12 * 3_600);
+/// The limit of sessions. A new one evicts the one that was not used for the longest time.
+const SESSIONS: usize = 64;
 /// How long a wrong token takes: slows down guessing.
 const PAUSE: Duration = Duration::from_millis(500);
 /// What a proxy adds to a request.
@@ -122,6 +124,10 @@ impl Login {
     fn begin(&self, name: String) -> String {
         let mut sessions = self.lock();
         sessions.retain(|_, session| session.lives());
+        if sessions.len() >= SESSIONS {
+            let oldest = sessions.iter().min_by_key(|(_, session)| session.used).map(|(id, _)| id.clone());
+            oldest.and_then(|id| sessions.remove(&id));
+        }
         let (id, now) = (random_hex(), Instant::now());
         sessions.insert(id.clone(), Session { name, begun: now, used: now });
         id
@@ -246,5 +252,16 @@ mod tests {
         }
         tokio::time::advance(half).await;
         assert_eq!(login.person(&busy), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_too_many_ends_the_one_that_was_not_used_for_the_longest_time() {
+        let login = Login::new("0123456789abcdef");
+        let first = with(&login.begin("mara".to_owned()));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        for _ in 0..SESSIONS {
+            login.begin("ada".to_owned());
+        }
+        assert!(login.person(&first).is_none() && login.lock().len() == SESSIONS);
     }
 }

@@ -259,11 +259,16 @@ async fn record(access: &Access, key: &RecordKey, decision: &Decision, ttl: Dura
     let owner = Owner::random();
     let claim = Claim::new(owner, LEASE, ttl).with_on_crash(OnCrash::InDoubt);
     let claimed = || Error::new(Kind::Refused, "the key was claimed meanwhile; nothing was done");
-    let ClaimAnswer::Granted(grant) = store.claim(key, &claim).await? else { return Err(claimed()) };
+    let ClaimAnswer::Granted(grant) = store.claim(key, &claim).await? else {
+        // Says in which state it is.
+        check_free(access, key).await?;
+        return Err(claimed());
+    };
     let unused = Release::new(owner, grant.fence, ReleaseCause::Unused);
     if grant.attempt != 1 {
         // A call of the service claimed the key meanwhile, and failed.
         store.release(key, &unused).await?;
+        check_free(access, key).await?;
         return Err(claimed());
     }
     let complete = Complete::new(owner, grant.fence, *verdict, result.clone(), ttl);

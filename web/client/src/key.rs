@@ -64,8 +64,9 @@ impl Key {
 
 /// The value of the header: a string of RFC 8941.
 pub(crate) fn header(key: &str) -> Result<HeaderValue, http::Error> {
-    // A header may have tabs, unlike such a string. A line break fails.
-    let escaped = key.replace('\\', r"\\").replace('"', r#"\""#).replace('\t', "\n");
+    // A header may have more characters than such a string. A line break fails.
+    let escaped = key.replace('\\', r"\\").replace('"', r#"\""#);
+    let escaped = escaped.replace(|c: char| !matches!(c, ' '..='~'), "\n");
     let mut value = HeaderValue::from_str(&format!("\"{escaped}\""))?;
     value.set_sensitive(true);
     Ok(value)

@@ -15,6 +15,7 @@ use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, BodyStream, Full, LengthLimitError, StreamBody};
 use pin_project_lite::pin_project;
+use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 /// How many bytes of a refused request's body are read and discarded.
@@ -180,10 +181,8 @@ fn is_limit(error: &(dyn Error + 'static)) -> bool {
 ///
 /// Without this, a client that reads the response only after it has sent everything would find its connection reset.
 pub(super) fn discard(mut body: Body) {
-    if body.is_end_stream() {
-        return;
-    }
-    tokio::spawn(timeout(LONGEST_DISCARDING, async move {
+    let (false, Ok(runtime)) = (body.is_end_stream(), Handle::try_current()) else { return };
+    let discarding = async move {
         let mut bytes_left = MOST_DISCARDED;
         while let Some(Ok(frame)) = body.frame().await {
             bytes_left = bytes_left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
@@ -191,7 +190,8 @@ pub(super) fn discard(mut body: Body) {
                 break;
             }
         }
-    }));
+    };
+    runtime.spawn(timeout(LONGEST_DISCARDING, discarding));
 }
 
 #[cfg(test)]
@@ -210,6 +210,11 @@ mod tests {
 
     fn checksum() -> HeaderMap {
         [(HeaderName::from_static("checksum"), HeaderValue::from_static("1"))].into_iter().collect()
+    }
+
+    #[test]
+    fn outside_of_a_runtime_a_refused_body_is_dropped() {
+        discard(pieces(vec![data("ab")]));
     }
 
     #[tokio::test]

@@ -48,7 +48,7 @@ pub struct Builder<St> {
     fail_open: bool,
     /// Whether `tenant` or `shared_by_all_clients` was called.
     is_tenancy_set: bool,
-    /// The first value that cannot work.
+    /// The first thing that cannot work, among what is checked so far.
     fault: Option<&'static str>,
 }
 
@@ -219,9 +219,8 @@ impl<St: Store> Builder<St> {
 
     /// Which parts of a request must be the same under one key; all unless set.
     pub fn fingerprint(mut self, fingerprint: RequestFingerprint) -> Self {
-        let fault = fingerprint.fault();
         self.config.fingerprint = fingerprint;
-        self.require(fault.is_none(), fault.unwrap_or_default())
+        self
     }
 
     /// How long a response is kept, from when it was recorded; 24 hours unless set. At most 100 years.
@@ -253,9 +252,9 @@ impl<St: Store> Builder<St> {
 
     /// How many handlers may run at a time, including those whose clients have gone away; 1,024 unless set. A further
     /// request is answered with 503 `too-many-running`, and its key is released.
-    pub fn max_running(mut self, handlers: usize) -> Self {
-        self.max_running = handlers.min(Semaphore::MAX_PERMITS);
-        self.require(handlers > 0, "at least one handler must be allowed to run")
+    pub const fn max_running(mut self, handlers: usize) -> Self {
+        self.max_running = handlers;
+        self
     }
 
     /// How long a handler may run, including reading its response; 10 minutes unless set, `None` for no limit. After
@@ -347,10 +346,8 @@ impl<St: Store> Builder<St> {
     /// The record of each request of this layer has another key then: the tenant, `@` and the first 32 digits of
     /// that name. `wait` does not apply. Neither [`fail_open`](Self::fail_open) nor a transaction goes with it.
     pub fn long_operations(mut self, path: impl Into<String>) -> Self {
-        let path = path.into();
-        let fits = is_path(&path);
-        self.config.operations = Some(path);
-        self.require(fits, "the path of `long_operations` must be a path or a URI without a query")
+        self.config.operations = Some(path.into());
+        self
     }
 
     /// Sets the function that keeps the response of a long operation elsewhere if it streams or is too large to
@@ -377,9 +374,9 @@ impl<St: Store> Builder<St> {
     /// and the problem's [name](super::Problem::name). The IETF draft and the documentation of this module unless set.
     pub fn documentation(mut self, uri: impl AsRef<str>) -> Self {
         let documentation = Documentation::at(uri.as_ref());
-        let is_uri = documentation.is_some();
+        self.fault = documentation.is_none().then_some("the documentation must be a URI");
         self.config.documentation = documentation.unwrap_or_default();
-        self.require(is_uri, "the documentation must be a URI")
+        self
     }
 
     /// Builds the layer.
@@ -391,8 +388,13 @@ impl<St: Store> Builder<St> {
     pub fn build(self) -> Result<IdempotencyLayer<St>, Error> {
         let Self { is_tenancy_set, fail_open, .. } = self;
         let (in_transaction, reruns) = (self.config.transaction.is_some(), self.config.reruns);
+        let (max_running, fingerprint) = (self.max_running, self.config.fingerprint.fault());
         let is_long = self.config.operations.is_some();
+        let is_at_path = self.config.operations.as_deref().is_none_or(is_path);
         let checked = self
+            .require(max_running > 0, "at least one handler must be allowed to run")
+            .require(fingerprint.is_none(), fingerprint.unwrap_or_default())
+            .require(is_at_path, "the path of `long_operations` must be a path or a URI without a query")
             .require(
                 is_tenancy_set,
                 "say whose keys they are: `.tenant(..)`, from what was authenticated, keeps clients apart; \
@@ -421,7 +423,7 @@ impl<St: Store> Builder<St> {
         if let Some(timeout) = handler_timeout {
             config.operation = config.operation.timeout(timeout);
         }
-        config.places = Arc::new(Semaphore::new(max_running));
+        config.places = Arc::new(Semaphore::new(max_running.min(Semaphore::MAX_PERMITS)));
         IdempotencyLayer { config: Arc::new(config) }
     }
 }

@@ -3,10 +3,11 @@
 use std::convert::Infallible;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::header::CACHE_CONTROL;
+use http::header::{ALLOW, CACHE_CONTROL};
 use http::request::Parts;
-use http::{HeaderValue, Request, Response};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use tokio::time::timeout;
 use tower_service::Service;
 
@@ -49,8 +50,7 @@ const UNREADABLE: Refusal = (
 );
 
 /// Answers a `GET` or `HEAD` of the place of a [`LongOperation`](super::LongOperation), which has the
-/// answers. Made by [`IdempotencyLayer::operations`](super::IdempotencyLayer::operations). Give it these methods only, with
-/// axum by `get_service`; it reads and changes nothing.
+/// answers. Made by [`IdempotencyLayer::operations`](super::IdempotencyLayer::operations). It reads and changes nothing.
 ///
 /// The name of the operation is the last segment of the path. The tenant is that of the layer, so whatever
 /// sets it belongs outside this service, too.
@@ -84,6 +84,12 @@ impl<St: Store, B> Service<Request<B>> for OperationStatus<St> {
 impl<St: Store> Config<St> {
     async fn status(&self, head: &Parts) -> Result<Response<Body>, ProblemDetails> {
         let path = self.operations.as_deref().ok_or_else(misconfigured)?;
+        if !matches!(head.method, Method::GET | Method::HEAD) {
+            let mut response = Response::new(Body::from(Bytes::new()));
+            *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return Ok(response);
+        }
         let tenant = self.tenant(head)?;
         let name = head.uri.path().rsplit('/').next().unwrap_or_default();
         let looking = async {

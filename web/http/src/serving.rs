@@ -68,11 +68,9 @@ pub(super) async fn serve<St: Store>(
         || fails_by_trailers
         || is_grpc_failure(&parts.headers);
     // Outside of a transaction, the engine records that a response is too large for the store, and says so.
-    let needs_room = config.transaction.is_some() || config.large_result.is_some();
-    let limit = config.store.max_result_bytes().filter(|_| needs_room);
-    let record = match limit {
-        Some(limit) if bytes.len() > limit => Record::Tombstone,
-        _ => Record::Whole(bytes, is_failure),
+    let record = match config.transaction.is_some() && is_too_large(config, &bytes) {
+        true => Record::Tombstone,
+        false => Record::Whole(bytes, is_failure),
     };
     serve(parts, Body::whole(data, trailers), record)
 }
@@ -85,13 +83,22 @@ pub(super) async fn serve_end<St: Store>(
     response: Response<Body>,
 ) -> Served {
     let served = serve(config, method, response).await;
-    match (&config.large_result, &served.record) {
-        (Some(large_result), Record::Tombstone) => {
+    let is_lost = match &served.record {
+        Record::Tombstone => true,
+        Record::Whole(bytes, _) => is_too_large(config, bytes),
+        _ => false,
+    };
+    match &config.large_result {
+        Some(large_result) if is_lost => {
             let (parts, body) = served.response.into_parts();
             serve(config, method, large_result(parts, body).await).await
         }
         _ => served,
     }
+}
+
+fn is_too_large<St: Store>(config: &Config<St>, bytes: &Bytes) -> bool {
+    config.store.max_result_bytes().is_some_and(|limit| bytes.len() > limit)
 }
 
 /// Whether a response has as many bytes as its `Content-Length` says. In a response that never has a body,

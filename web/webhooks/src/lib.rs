@@ -39,6 +39,9 @@
 //!
 //! # Limits
 //!
+//! The layer puts the id into the header `Idempotency-Key`, in place of one that the sender may have sent. So a layer of
+//! `idem-http` inside this one claims the id once more: leave it out.
+//!
 //! GitHub signs the body, and neither a time nor the id of the delivery: who has seen a delivery can send it again under
 //! another id. Stripe, Slack and Standard Webhooks sign both.
 

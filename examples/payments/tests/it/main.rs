@@ -52,7 +52,7 @@ impl Payments {
     /// How many payments this process made.
     async fn executions(&self) -> u64 {
         let counts = self.ask(&Request::new("GET", "/executions")).await.json();
-        counts["executions"]["POST /payments"].as_u64().unwrap()
+        counts["executions"]["POST /payments"].as_u64().unwrap_or(0)
     }
 
     async fn until_executed(&self) {

@@ -178,6 +178,17 @@ async fn operations_that_no_catalogue_claims_are_counted() {
     let unclaimed = shop.idem.run(&["--json", "stats", "--catalogue", &charge]).ended(0).one();
     let scopes = unclaimed["scopes"].as_object().unwrap();
     assert!(scopes.len() == 1 && scopes["shop.refund"]["live"] == 1, "{unclaimed}");
+    let table = shop.idem.run(&["scopes", "--catalogue", &charge]).ended(0).out;
+    assert!(
+        table.contains("shop.refund") && !table.contains("(all)") && unclaimed["all"].is_null(),
+        "{table}"
+    );
+    shop.idem.run(&["stats", "--catalogue", &charge, "--catalogue", &refund]).ended(1);
+    let store = rusqlite::Connection::open(shop.folder().join("idem.db")).unwrap();
+    assert_eq!(
+        store.execute("UPDATE idem_records SET state = 'eaten' WHERE key = 'order-1'", []).unwrap(),
+        1
+    );
     shop.idem.run(&["stats", "--catalogue", &charge, "--catalogue", &refund]).ended(1);
 
     let broken = file("broken.catalogue", r#"{"operations": [{"tll": 3}]}"#);
