@@ -64,6 +64,9 @@ table! {
         "a step over the limit is TooLarge, nothing is applied, and its tombstone is taken" {
             a_step_over_the_limit_is_refused_and_nothing_applied,
         }
+        "record_step of another step at a position that is taken: Lost, and nothing changes" {
+            another_step_at_a_position_that_is_taken_is_lost,
+        }
         "a new generation has no steps of the one before" {
             a_new_generation_knows_no_step_of_the_one_before,
         }
