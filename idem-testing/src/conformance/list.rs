@@ -94,6 +94,9 @@ table! {
             each_character_makes_a_key_of_its_own, texts_that_mean_something_elsewhere_are_keys_of_their_own,
             the_longest_keys_are_told_apart_by_every_byte, every_operation_reaches_a_hostile_key,
         }
+        "a claim with a fingerprint that differs in any byte: Mismatch" {
+            fingerprints_are_told_apart_by_every_byte,
+        }
         "forget deletes one record" {
             forgetting_one_key_leaves_the_others,
         }
