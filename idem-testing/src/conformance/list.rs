@@ -109,6 +109,7 @@ table! {
             of_hundreds_that_claim_a_free_key_one_is_granted,
             an_owner_that_asks_many_times_at_once_has_one_grant,
             a_key_is_never_held_twice_and_its_fences_rise,
+            races_for_different_keys_do_not_touch_each_other,
         }
         "no race gets around a refusal" {
             of_hundreds_in_a_race_none_is_granted_a_key_in_doubt,
@@ -125,6 +126,9 @@ table! {
         "success of renew, record_step and complete means that owner and fence were current at that moment" {
             a_late_result_and_a_takeover_exclude_each_other,
             a_late_renewal_and_a_takeover_exclude_each_other, a_late_step_and_a_takeover_exclude_each_other,
+        }
+        "of a result and a release at once, one is applied" {
+            a_result_and_a_release_exclude_each_other,
         }
         "of rivals for one position of the steps, or for one doubt, one gets it" {
             rivals_for_one_position_leave_one_step, a_doubt_is_settled_by_one_of_many,
