@@ -143,9 +143,10 @@ table! {
             every_record_is_listed_as_it_is, a_listed_result_is_told_by_its_size_alone,
             a_record_with_steps_is_listed_without_them,
             pages_of_one_make_up_the_whole, records_of_odd_names_are_listed,
-            a_walk_gives_what_stays_while_others_come_and_go,
+            a_walk_gives_what_stays_while_others_come_and_go, a_walk_changes_nothing,
         }
-        "a walk gives no record that was not asked for" {
+        "a walk gives no record that was not asked for or is gone" {
+            what_was_forgotten_is_not_listed,
             a_walk_keeps_to_the_states_it_was_asked_for, a_walk_keeps_to_the_scope_it_was_asked_for,
         }
         "a page tells the store's clock, by which what is over is over" {
