@@ -8,7 +8,8 @@ use futures_util::future::join_all;
 use crate::conformance::stage::Stage;
 use crate::conformance::trial::{Broken, Checked, LONG, Trial, same, value};
 use idem_core::protocol::{
-    ClaimAnswer, CompleteAnswer, Fingerprint, ReleaseAnswer, ReleaseCause, RenewAnswer, Resolution, ResolveAnswer,
+    ClaimAnswer, CompleteAnswer, Fingerprint, ReleaseAnswer, ReleaseCause, RenewAnswer, Resolution,
+    ResolveAnswer,
 };
 use idem_core::{MAX_KEY_BYTES, MAX_SCOPE_BYTES, RecordKey};
 

@@ -202,8 +202,9 @@ impl<'b, R: BatchRecord + Clone, E> Batch<'b, R, E> {
         consumer.settings.holds = deadline.is_some();
         let messages =
             stream::poll_fn(move |cx| messages.poll_recv(cx).map(|next| next.map(Ok::<_, Infallible>)));
-        let handler = |message: &Message<'_, '_, R>| within(deadline, handler(message.record.clone()));
-        let working = consumer.run_until(shutdown, messages, handler);
+        let working = consumer.run_until(shutdown, messages, |message| {
+            within(deadline, handler(message.record.clone()))
+        });
         // On the heap, as the caller's handlers are in it.
         let working = Box::pin(working);
         match deadline {
