@@ -202,9 +202,8 @@ impl<'b, R: BatchRecord + Clone, E> Batch<'b, R, E> {
         consumer.settings.holds = deadline.is_some();
         let messages =
             stream::poll_fn(move |cx| messages.poll_recv(cx).map(|next| next.map(Ok::<_, Infallible>)));
-        let working = consumer.run_until(shutdown, messages, |message| {
-            within(deadline, handler(message.record.clone()))
-        });
+        let working = consumer
+            .run_until(shutdown, messages, |message| within(deadline, handler(message.record.clone())));
         // On the heap, as the caller's handlers are in it.
         let working = Box::pin(working);
         match deadline {
