@@ -85,6 +85,29 @@ async fn a_call_with_its_value_is_protected_by_run() {
     assert!(matches!(running(&app, &order(Some(""))).await, Err(Error::MissingKey { .. })));
 }
 
+#[idempotent(key = "{id}", missing_key = "run", detach, store = app.store)]
+async fn detached(app: Arc<App>, id: Option<u8>) -> Result<String, Error> {
+    tokio::task::yield_now().await;
+    app.run()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_detached_body_without_a_key_finishes_without_its_caller() {
+    let app = Arc::new(App::default());
+    let observed = observe(detached(app.clone(), None)).await;
+    assert_eq!(observed.value.unwrap(), "no context");
+    assert_eq!(observed.outcome, Some(Outcome::Unprotected));
+    tokio::select! {
+        biased;
+        _ = detached(app.clone(), None) => panic!("the body yields once"),
+        () = std::future::ready(()) => {}
+    }
+    while app.runs() < 2 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(detached(app.clone(), Some(1)).await.unwrap(), "1");
+}
+
 #[idempotent(key = "{id}", scope = "missing.unkeyed", missing_key = "run", store = app.store)]
 async fn unkeyed(app: &App, id: Option<u8>) -> Result<String, Error> {
     idem::step("count", || async { app.run() }).await

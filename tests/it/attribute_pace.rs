@@ -1,5 +1,6 @@
 //! Tests of `timeout`, `retry_after`, `record_if` and `store_timeout` in the attribute.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -36,9 +37,27 @@ async fn stuck(app: &App, id: u8) -> Result<bool, Failure> {
     std::future::pending().await
 }
 
+#[idempotent(key = "{id}", timeout = "5s", missing_key = "run", detach, store = app.store)]
+async fn stuck_detached(app: Arc<App>, id: Option<u8>) -> Result<u32, Failure> {
+    let _dropped = Dropped(&app);
+    std::future::pending().await
+}
+
+/// Counts when it is dropped.
+struct Dropped<'a>(&'a App);
+
+impl Drop for Dropped<'_> {
+    fn drop(&mut self) {
+        self.0.run();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_body_that_takes_too_long_is_ended() {
     assert_eq!(stuck(&App::default(), 1).await.unwrap_err().kind(), "timed_out");
+    let app = Arc::new(App::default());
+    assert_eq!(stuck_detached(app.clone(), None).await.unwrap_err().kind(), "timed_out");
+    assert_eq!(app.runs.load(Ordering::SeqCst), 1, "the body is dropped");
 }
 
 #[idempotent(key = "{id}", retry_after = growing, store = app.store)]

@@ -64,6 +64,9 @@ table! {
         "a step over the limit is TooLarge, nothing is applied, and its tombstone is taken" {
             a_step_over_the_limit_is_refused_and_nothing_applied,
         }
+        "record_step of another step at a position that is taken: Lost, and nothing changes" {
+            another_step_at_a_position_that_is_taken_is_lost,
+        }
         "a new generation has no steps of the one before" {
             a_new_generation_knows_no_step_of_the_one_before,
         }
@@ -91,6 +94,9 @@ table! {
             each_character_makes_a_key_of_its_own, texts_that_mean_something_elsewhere_are_keys_of_their_own,
             the_longest_keys_are_told_apart_by_every_byte, every_operation_reaches_a_hostile_key,
         }
+        "a claim with a fingerprint that differs in any byte: Mismatch" {
+            fingerprints_are_told_apart_by_every_byte,
+        }
         "forget deletes one record" {
             forgetting_one_key_leaves_the_others,
         }
@@ -103,6 +109,7 @@ table! {
             of_hundreds_that_claim_a_free_key_one_is_granted,
             an_owner_that_asks_many_times_at_once_has_one_grant,
             a_key_is_never_held_twice_and_its_fences_rise,
+            races_for_different_keys_do_not_touch_each_other,
         }
         "no race gets around a refusal" {
             of_hundreds_in_a_race_none_is_granted_a_key_in_doubt,
@@ -120,6 +127,9 @@ table! {
             a_late_result_and_a_takeover_exclude_each_other,
             a_late_renewal_and_a_takeover_exclude_each_other, a_late_step_and_a_takeover_exclude_each_other,
         }
+        "of a result and a release at once, one is applied" {
+            a_result_and_a_release_exclude_each_other,
+        }
         "of rivals for one position of the steps, or for one doubt, one gets it" {
             rivals_for_one_position_leave_one_step, a_doubt_is_settled_by_one_of_many,
         }
@@ -133,9 +143,10 @@ table! {
             every_record_is_listed_as_it_is, a_listed_result_is_told_by_its_size_alone,
             a_record_with_steps_is_listed_without_them,
             pages_of_one_make_up_the_whole, records_of_odd_names_are_listed,
-            a_walk_gives_what_stays_while_others_come_and_go,
+            a_walk_gives_what_stays_while_others_come_and_go, a_walk_changes_nothing,
         }
-        "a walk gives no record that was not asked for" {
+        "a walk gives no record that was not asked for or is gone" {
+            what_was_forgotten_is_not_listed,
             a_walk_keeps_to_the_states_it_was_asked_for, a_walk_keeps_to_the_scope_it_was_asked_for,
         }
         "a page tells the store's clock, by which what is over is over" {

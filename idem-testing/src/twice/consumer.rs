@@ -10,50 +10,29 @@ use futures_util::stream::{self, Stream, StreamExt as _};
 use idem_messages::{Consumer, DeadLetter, Delivery};
 
 use super::Twice;
-use super::repetition::{Answer, AnswerKind};
 
-/// What the consumer tells the broker of a message.
-enum Settlement {
-    Acknowledged,
-    Retry(Duration),
-    Rejected(DeadLetter),
-}
+/// What the consumer tells the broker of a message, in words, or when it is retried.
+type Settlement = Result<String, Duration>;
 
-impl Answer for Settlement {
-    const SUBJECT: &'static str = "message";
-
-    fn kind(&self) -> AnswerKind {
-        if matches!(self, Self::Retry(_)) { AnswerKind::Retryable } else { AnswerKind::Final }
-    }
-
-    fn difference(&self, other: &Self) -> Option<String> {
-        let word = |settlement: &Self| match settlement {
-            Self::Rejected(letter) => format!("rejected ({})", letter.reason.as_str()),
-            _ => "acknowledged".to_owned(),
-        };
-        let (first, second) = (word(self), word(other));
-        (first != second).then(|| format!("{first} and then {second}"))
-    }
-}
-
-/// A delivery of a message, of whose settlement the broker hears nothing.
-struct Redelivery<'m, M>(&'m M, &'m Cell<Settlement>);
+/// A delivery of a message, of whose settlement the broker hears nothing. The last is the dead letter.
+struct Redelivery<'m, M>(&'m M, &'m Cell<Settlement>, &'m Cell<Option<DeadLetter>>);
 
 impl<M: Delivery> Delivery for Redelivery<'_, M> {
     type Error = Infallible;
 
     async fn acknowledge(&self) -> Result<(), Infallible> {
-        self.1.set(Settlement::Acknowledged);
+        self.1.set(Ok("acknowledged".to_owned()));
         Ok(())
     }
 
     async fn retry(&self, after: Duration) -> Result<(), Infallible> {
-        self.1.set(Settlement::Retry(after));
+        self.1.set(Err(after));
         Ok(())
     }
 
     async fn reject(&self, letter: &DeadLetter) -> Result<(), Infallible> {
-        self.1.set(Settlement::Rejected(letter.clone()));
+        self.1.set(Ok(format!("rejected ({})", letter.reason.as_str())));
+        self.2.set(Some(letter.clone()));
         Ok(())
     }
 
@@ -95,18 +74,19 @@ impl<E: Display> Twice<Consumer<E>> {
         let mut messages = pin!(messages);
         while let Some(message) = messages.next().await {
             let message = message.unwrap_or_else(|error| panic!("the stream failed: {error}"));
+            let letter = Cell::new(None);
             let once = || async {
-                let settlement = Cell::new(Settlement::Retry(Duration::ZERO));
-                let copy = Redelivery(&message, &settlement);
+                let settlement = Cell::new(Err(Duration::ZERO));
+                let copy = Redelivery(&message, &settlement, &letter);
                 let handler = |copy: &Redelivery<'_, _>| handler(copy.0);
                 self.inner.clone().run(stream::iter([Ok::<_, Infallible>(copy)]), handler).await;
                 Ok::<_, Infallible>(settlement.into_inner())
             };
-            let Ok(settlement) = self.repeat(None, once).await;
-            let settled = match settlement {
-                Settlement::Acknowledged => message.acknowledge().await,
-                Settlement::Retry(after) => message.retry(after).await,
-                Settlement::Rejected(letter) => message.reject(&letter).await,
+            let Ok(settlement) = self.repeat("message", None, once).await;
+            let settled = match (settlement, letter.take()) {
+                (Err(after), _) => message.retry(after).await,
+                (Ok(word), Some(letter)) if word != "acknowledged" => message.reject(&letter).await,
+                (Ok(_), _) => message.acknowledge().await,
             };
             settled.unwrap_or_else(|error| panic!("a message cannot be settled: {error}"));
         }

@@ -7,19 +7,17 @@ use super::Twice;
 use super::repetition::{Answer, AnswerKind};
 
 impl<T: PartialEq + Debug, E: Debug> Answer for Result<T, E> {
-    const SUBJECT: &'static str = "call";
-
     /// A terminal error is final, too, as its call says.
     fn kind(&self) -> AnswerKind {
         if self.is_ok() { AnswerKind::Final } else { AnswerKind::Retryable }
     }
 
-    fn difference(&self, other: &Self) -> Option<String> {
+    fn difference(&self, other: &Self) -> String {
         let is_same = match (self, other) {
             (Ok(first), Ok(second)) => first == second,
             (first, second) => format!("{first:?}") == format!("{second:?}"),
         };
-        (!is_same).then(|| format!("`{self:?}` and then `{other:?}`"))
+        if is_same { String::new() } else { format!("`{self:?}` and then `{other:?}`") }
     }
 }
 
@@ -57,7 +55,8 @@ impl<F> Twice<F> {
         T: PartialEq + Debug,
         E: Debug,
     {
-        let Ok(answer) = self.repeat(None, || async { Ok::<_, Infallible>((self.inner)().await) }).await;
+        let Ok(answer) =
+            self.repeat("call", None, || async { Ok::<_, Infallible>((self.inner)().await) }).await;
         answer
     }
 }

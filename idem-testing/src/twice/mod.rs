@@ -21,12 +21,6 @@ use futures_util::future::{BoxFuture, FutureExt as _};
 pub use grpc::Grpc;
 use repetition::Proof;
 
-/// How many pairs of runs are dropped at most, each one poll later than the pair before.
-const BREAKS: usize = 16;
-
-/// Counts the effects.
-type Effects = Arc<dyn Fn() -> BoxFuture<'static, u64> + Send + Sync>;
-
 /// Wraps a service such as an axum `Router`, a consumer or a closure for its own test: see [`Twice`].
 pub fn twice<S>(inner: S) -> Twice<S> {
     Twice {
@@ -34,7 +28,7 @@ pub fn twice<S>(inner: S) -> Twice<S> {
         effects: Arc::new(|| ready(0).boxed()),
         #[cfg(feature = "http")]
         header: http::HeaderName::from_static("idempotency-key"),
-        breaks: BREAKS,
+        breaks: 16,
         proof: Arc::default(),
         kind: PhantomData,
     }
@@ -99,9 +93,10 @@ pub fn twice<S>(inner: S) -> Twice<S> {
 #[derive(Clone)]
 pub struct Twice<S, K = ()> {
     inner: S,
-    effects: Effects,
+    effects: Arc<dyn Fn() -> BoxFuture<'static, u64> + Send + Sync>,
     #[cfg(feature = "http")]
     header: http::HeaderName,
+    /// How many pairs of runs are dropped at most, each one poll later than the pair before.
     breaks: usize,
     proof: Arc<Proof>,
     kind: PhantomData<K>,

@@ -19,9 +19,6 @@ use super::Twice;
 /// How long a run is repeated while another one with its key is in flight.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Between two of those.
-const PAUSE: Duration = Duration::from_millis(20);
-
 /// What an answer means for its client. The test gets the least of all.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum AnswerKind {
@@ -35,14 +32,11 @@ pub(super) enum AnswerKind {
 
 /// What a run returns.
 pub(super) trait Answer {
-    /// The word for what is made several times.
-    const SUBJECT: &'static str;
-
     /// What it means, if the idempotent calls of the run do not say it themselves.
     fn kind(&self) -> AnswerKind;
 
-    /// How the other one differs from this.
-    fn difference(&self, other: &Self) -> Option<String>;
+    /// How the other one differs from this. Empty if it does not.
+    fn difference(&self, other: &Self) -> String;
 }
 
 /// The idempotent calls of a run: the operation of the first one, and what the last one says of the answer.
@@ -84,9 +78,10 @@ impl Drop for Proof {
 }
 
 impl<S, K> Twice<S, K> {
-    /// All runs, and the checks after them. Without a `name`, the operation names them.
-    pub(super) async fn repeat<A, E, B>(&self, name: Option<&str>, once: impl Fn() -> B) -> Result<A, E>
+    /// All runs, and the checks after them. `subject` is the word for what is repeated. Without a `name`, the operation names it.
+    pub(super) async fn repeat<A, E, B, F>(&self, subject: &str, name: Option<&str>, once: F) -> Result<A, E>
     where
+        F: Fn() -> B,
         A: Answer,
         B: Future<Output = Result<A, E>>,
     {
@@ -102,12 +97,12 @@ impl<S, K> Twice<S, K> {
         // The first final answer is that of the test.
         runs.sort_by_key(|(_, kind, _)| *kind);
         let (answer, ..) = runs.remove(0);
-        let mut others = runs.iter().filter(|(_, kind, _)| *kind == AnswerKind::Final);
-        let difference = others.find_map(|(other, ..)| answer.difference(other));
-        let is_proof = operation.is_some() || difference.is_some() || [after, last] != [before; 2];
+        let others = runs.iter().filter(|(_, kind, _)| *kind == AnswerKind::Final);
+        let mut differences = others.map(|(other, ..)| answer.difference(other));
+        let difference = differences.find(|difference| !difference.is_empty()).unwrap_or_default();
+        let is_proof = operation.is_some() || !difference.is_empty() || [after, last] != [before; 2];
         self.proof.0.fetch_or(is_proof, Ordering::Relaxed);
 
-        let subject = A::SUBJECT;
         let of = operation.map(|operation| format!(" of {operation}")).unwrap_or_default();
         let name = name.map_or_else(|| format!("the {subject}{of}"), str::to_owned);
         let dropped = if drops > 0 { format!(" and was dropped {drops} times") } else { String::new() };
@@ -116,9 +111,7 @@ impl<S, K> Twice<S, K> {
             "{name} did something twice: the effects went from {before} to {after} when it came twice at the same time{dropped}, and \
              to {last} when it came again; one {subject} may raise them by one"
         );
-        if let Some(difference) = difference {
-            panic!("{name} answered otherwise when it came again: {difference}");
-        }
+        assert!(difference.is_empty(), "{name} answered otherwise when it came again: {difference}");
         Ok(answer)
     }
 }
@@ -155,7 +148,7 @@ async fn together<A: Answer, E, B: Future<Output = Result<A, E>>>(
             Some(runs) if is_answered.load(Ordering::Relaxed) || Instant::now() > patience => {
                 return Ok((runs, drops));
             }
-            Some(_) => sleep(PAUSE).await,
+            Some(_) => sleep(Duration::from_millis(20)).await,
         }
     }
 }

@@ -57,7 +57,7 @@ where
                 let (body, trailers) = whole(&name, body).await;
                 Ok::<_, S::Error>((head, body, trailers))
             };
-            let (head, body, trailers) = twice.repeat(Some(&name), once).await?;
+            let (head, body, trailers) = twice.repeat("request", Some(&name), once).await?;
             Ok(Response::from_parts(head, K::body(body, trailers)))
         }
         .boxed()
@@ -89,8 +89,6 @@ fn parts(whole: &Whole) -> [(&'static str, Option<&[u8]>); 6] {
 }
 
 impl Answer for Whole {
-    const SUBJECT: &'static str = "request";
-
     fn kind(&self) -> AnswerKind {
         let may_retry = metadata(self, "retry-after").is_some();
         match (metadata(self, "grpc-status"), self.0.status.as_u16()) {
@@ -106,13 +104,12 @@ impl Answer for Whole {
         }
     }
 
-    fn difference(&self, other: &Self) -> Option<String> {
-        let parts = parts(self).into_iter().zip(parts(other));
-        let differences: Vec<_> = parts
+    fn difference(&self, other: &Self) -> String {
+        let differences: Vec<_> = std::iter::zip(parts(self), parts(other))
             .filter(|(first, second)| first != second)
             .map(|((name, first), (_, second))| format!("{name} {} and then {}", shown(first), shown(second)))
             .collect();
-        (!differences.is_empty()).then(|| differences.join(", "))
+        differences.join(", ")
     }
 }
 

@@ -15,7 +15,9 @@ use super::DeadLetter;
 /// held](Self::is_held).
 ///
 /// ```
-/// /// use std::time::Duration;
+/// use std::convert::Infallible;
+/// use std::time::Duration;
+///
 /// use idem::message::{DeadLetter, Delivery};
 ///
 /// struct Message {

@@ -8,7 +8,10 @@ use crate::conformance::trial::{Broken, Checked, Held, LONG, Trial, answered, sa
 use crate::conformance::witness::Witness;
 use idem_core::Store;
 use idem_core::StoreError;
-use idem_core::protocol::{Claim, ClaimAnswer, CompleteAnswer, RecordStepAnswer, RecordedStep, RenewAnswer};
+use idem_core::protocol::{
+    Claim, ClaimAnswer, CompleteAnswer, RecordStepAnswer, RecordedStep, ReleaseAnswer, ReleaseCause,
+    RenewAnswer,
+};
 
 /// The number of keys.
 const SOME: usize = 96;
@@ -99,6 +102,25 @@ pub(crate) async fn a_late_renewal_and_a_takeover_exclude_each_other(t: &Trial) 
             (RenewAnswer::Held, ClaimAnswer::Busy { .. }) | (RenewAnswer::Lost, ClaimAnswer::Granted(_))
         );
         that(agrees, format!("renew was {renewed:?} and the claim {claimed:?}"))?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_result_and_a_release_exclude_each_other(t: &Trial) -> Checked {
+    let ended = duel(
+        t,
+        Stage::Running,
+        |store, held| complete(store, held, "r"),
+        |store, held| async move { store.release(&held.key, &held.release(ReleaseCause::Failed)).await },
+    );
+    for (held, completed, released) in ended.await? {
+        let done = t.record(&held.key).await?.result.is_some();
+        let agrees = match (completed, released) {
+            (CompleteAnswer::Done, ReleaseAnswer::Lost) => done,
+            (CompleteAnswer::Lost, ReleaseAnswer::Released) => !done,
+            _ => false,
+        };
+        that(agrees, format!("complete was {completed:?}, release {released:?}, a result is there: {done}"))?;
     }
     Ok(())
 }

@@ -8,9 +8,22 @@ use futures_util::future::join_all;
 use crate::conformance::stage::Stage;
 use crate::conformance::trial::{Broken, Checked, LONG, Trial, same, value};
 use idem_core::protocol::{
-    CompleteAnswer, ReleaseAnswer, ReleaseCause, RenewAnswer, Resolution, ResolveAnswer,
+    ClaimAnswer, CompleteAnswer, Fingerprint, ReleaseAnswer, ReleaseCause, RenewAnswer, Resolution,
+    ResolveAnswer,
 };
 use idem_core::{MAX_KEY_BYTES, MAX_SCOPE_BYTES, RecordKey};
+
+pub(crate) async fn fingerprints_are_told_apart_by_every_byte(t: &Trial) -> Checked {
+    let key = t.key("a")?;
+    let request = |bytes| t.ask().with_fingerprint(Some(Fingerprint::from_bytes(bytes)));
+    t.grant(&key, &request([1; 32])).await?;
+    for place in 0..32 {
+        let mut other = [1; 32];
+        other[place] = 2;
+        same("claim", t.claim(&key, &request(other)).await?, ClaimAnswer::Mismatch)?;
+    }
+    Ok(())
+}
 
 /// Claims all keys, completes each with its own result, and checks all replays.
 async fn all_distinct(t: &Trial, keys: Vec<RecordKey>) -> Checked {

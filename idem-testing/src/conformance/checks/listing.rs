@@ -209,6 +209,15 @@ pub(crate) async fn records_of_odd_names_are_listed(t: &Trial) -> Checked {
     exactly(&of_scope(t, 100).await?, &keys)
 }
 
+pub(crate) async fn what_was_forgotten_is_not_listed(t: &Trial) -> Checked {
+    for stage in Stage::live() {
+        let key = t.key(format!("{stage:?}"))?;
+        t.bring(&key, stage).await?;
+        t.forget(&key).await?;
+    }
+    exactly(&of_scope(t, 100).await?, &[])
+}
+
 pub(crate) async fn a_pages_clock_tells_what_is_over(t: &Trial) -> Checked {
     for stage in [Stage::Running, Stage::Lapsed, Stage::Expired, Stage::ExpiredInFlight] {
         t.bring(&t.key(format!("{stage:?}"))?, stage).await?;
@@ -263,4 +272,17 @@ pub(crate) async fn a_walk_gives_what_stays_while_others_come_and_go(t: &Trial) 
     .await?;
     found.retain(|(_, key), _| key.starts_with("stays"));
     exactly(&found, &staying)
+}
+
+pub(crate) async fn a_walk_changes_nothing(t: &Trial) -> Checked {
+    let mut before = Vec::new();
+    for (_, key) in every_stage(t).await? {
+        before.push((t.get(&key).await?, key));
+    }
+    of_scope(t, 1).await?;
+    walk(t, List::default()).await?;
+    for (record, key) in before {
+        t.unchanged(&key, &record).await?;
+    }
+    Ok(())
 }

@@ -1,6 +1,6 @@
 //! Checks of many concurrent callers, on several threads and over every handle.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -108,6 +108,26 @@ pub(crate) async fn an_owner_that_asks_many_times_at_once_has_one_grant(t: &Tria
     let fences: BTreeSet<Fence> = granted.iter().map(|grant| grant.fence).collect();
     same("fences", fences.len(), 1)?;
     same("attempt", t.record(&key).await?.attempt, 1)
+}
+
+pub(crate) async fn races_for_different_keys_do_not_touch_each_other(t: &Trial) -> Checked {
+    let keys: Checked<Vec<_>> = (0..32).map(|number| t.key(format!("{number}"))).collect();
+    let keys = keys?;
+    let answers = t
+        .race(256, |number, store| {
+            let (key, request) = (keys[number % 32].clone(), t.ask());
+            async move { (key.clone(), store.claim(&key, &request).await) }
+        })
+        .await?;
+    let mut granted = BTreeMap::new();
+    for (key, answer) in answers {
+        let count = granted.entry(key.key().clone()).or_insert(0);
+        *count += grants(vec![answer])?.len();
+    }
+    for (key, count) in granted {
+        that(count == 1, format!("key {} was granted {count} times", key.as_str()))?;
+    }
+    Ok(())
 }
 
 pub(crate) async fn of_many_results_of_one_attempt_one_is_recorded(t: &Trial) -> Checked {

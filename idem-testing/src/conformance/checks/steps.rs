@@ -101,6 +101,20 @@ pub(crate) async fn a_step_over_the_limit_is_refused_and_nothing_applied(t: &Tri
     same("steps", t.record(&held.key).await?.steps, vec![step("step 0"), tombstone])
 }
 
+pub(crate) async fn another_step_at_a_position_that_is_taken_is_lost(t: &Trial) -> Checked {
+    let there = step("charge").with_input(Some(print_of(1)));
+    let held = held_with(t, "a", &t.ask(), std::slice::from_ref(&there)).await?;
+    for other in [
+        there.clone().with_name("Charge".into()),
+        there.clone().with_input(None),
+        there.clone().with_input(Some(print_of(2))),
+        there.clone().with_result(value("of charg")),
+    ] {
+        same("record_step", t.record_step(&held, 0, &other).await?, Lost)?;
+    }
+    same("steps", t.record(&held.key).await?.steps, vec![there])
+}
+
 pub(crate) async fn a_new_generation_knows_no_step_of_the_one_before(t: &Trial) -> Checked {
     let held = held_with(t, "forgotten", &t.ask(), &steps(2)).await?;
     same("forget", t.forget(&held.key).await?, true)?;

@@ -4,11 +4,12 @@ use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::fmt::{self, Display};
 use std::future::pending;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::BoxFuture;
-use futures_util::stream;
+use futures_util::{FutureExt as _, stream};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -183,14 +184,14 @@ impl<'b, R: BatchRecord + Clone, E> Batch<'b, R, E> {
     {
         let mut failed: Vec<_> =
             records.iter().map(|record| Some(record.identifier().unwrap_or_default().to_owned())).collect();
-        let shared = Shared { done: Mutex::default(), rejected: self.rejected.as_ref() };
+        let deadline = self.deadline;
+        let shared = Shared { done: Mutex::default(), rejected: self.rejected.as_ref(), deadline };
         let (taken, mut messages) = unbounded_channel();
         for group in grouped(records) {
             Message::take(group, &taken, &shared);
         }
         // The stream ends with the last message.
         drop(taken);
-        let deadline = self.deadline;
         let shutdown = async {
             match deadline {
                 Some(deadline) => sleep_until(deadline.checked_sub(STOP_TAKING).unwrap_or(deadline)).await,
@@ -201,15 +202,8 @@ impl<'b, R: BatchRecord + Clone, E> Batch<'b, R, E> {
         consumer.settings.holds = deadline.is_some();
         let messages =
             stream::poll_fn(move |cx| messages.poll_recv(cx).map(|next| next.map(Ok::<_, Infallible>)));
-        let working = consumer.run_until(shutdown, messages, |message| {
-            let call = handler(message.record.clone());
-            async move {
-                match deadline {
-                    Some(deadline) => with_deadline(deadline, call).await,
-                    None => call.await,
-                }
-            }
-        });
+        let working = consumer
+            .run_until(shutdown, messages, |message| within(deadline, handler(message.record.clone())));
         // On the heap, as the caller's handlers are in it.
         let working = Box::pin(working);
         match deadline {
@@ -235,6 +229,14 @@ impl<'b, R: BatchRecord + Clone, E> Batch<'b, R, E> {
 impl<R, E> fmt::Debug for Batch<'_, R, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Batch").field("deadline", &self.deadline).finish_non_exhaustive()
+    }
+}
+
+/// Makes a call whose leases end at the deadline, if there is one.
+async fn within<F: Future>(deadline: Option<Instant>, call: F) -> F::Output {
+    match deadline {
+        Some(deadline) => with_deadline(deadline, call).await,
+        None => call.await,
     }
 }
 
@@ -270,6 +272,7 @@ struct Shared<'p, 'b, R> {
     /// The positions of the records that are done.
     done: Mutex<Vec<usize>>,
     rejected: Option<&'p Rejected<'b, R>>,
+    deadline: Option<Instant>,
 }
 
 impl<'p, 'b, R> Message<'p, 'b, R> {
@@ -299,8 +302,14 @@ impl<R: BatchRecord + Clone> Delivery for Message<'_, '_, R> {
 
     async fn reject(&self, letter: &DeadLetter) -> Result<(), Infallible> {
         if let Some(rejected) = self.shared.rejected {
-            if rejected(self.record.clone(), letter.reason).await == OnReject::Acknowledge {
-                return self.acknowledge().await;
+            let call = async { rejected(self.record.clone(), letter.reason).await };
+            match AssertUnwindSafe(within(self.shared.deadline, call)).catch_unwind().await {
+                Ok(OnReject::Acknowledge) => return self.acknowledge().await,
+                Ok(OnReject::Redrive) => {}
+                Err(_) => tracing::error!(
+                    target: "idem", event = "message_panicked", message_id = self.id(),
+                    operation = letter.operation, key = letter.key, tries = letter.tries, "`on_reject` panicked"
+                ),
             }
         } else if self.record.blocks_its_source() {
             tracing::error!(

@@ -7,13 +7,14 @@ use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
 use aws_lambda_events::event::sqs::SqsMessage;
-use idem::Store;
 use idem::lambda::batch::{Batch, BatchResponse, OnReject};
 use idem::message::{Disposition, Reason};
+use idem::{Error, MemoryStore, Operation, Store};
 use idem_testing::{Fault, OperationKind};
 use tokio::time::{Instant, sleep};
 
-use crate::message_support::{Failure, Shop, key};
+use crate::events::Events;
+use crate::message_support::{Failure, SCOPE, Shop, key};
 
 /// A message with an id and a text: the order, and what becomes of it.
 fn message((id, body): &(&str, &str)) -> SqsMessage {
@@ -162,6 +163,31 @@ async fn no_lease_reaches_beyond_the_deadline() {
     };
     let (_, longest) = tokio::join!(working, looking);
     assert!(longest <= left && longest >= Duration::from_secs(4), "{longest:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_lease_of_on_reject_reaches_beyond_the_deadline_and_its_panic_is_an_event() {
+    let (events, _guard) = Events::start();
+    let (shop, store, lease) = (Shop::new(), MemoryStore::new(), Mutex::new(None));
+    let set_aside = Operation::new(SCOPE).lease(Duration::from_secs(60));
+    let batch = Batch::new().deadline(SystemTime::now() + Duration::from_secs(5)).on_reject(
+        |message: SqsMessage, _| async {
+            let order = message.message_id.unwrap();
+            assert!(order == "1", "a bug");
+            let body = || async {
+                let record = store.get(&key("1")).await.unwrap().unwrap();
+                *lease.lock().unwrap() = Some(record.lease_until.since(record.created_at));
+                Ok::<_, Error>(())
+            };
+            set_aside.run(&store, order, body).await.unwrap();
+            OnReject::Acknowledge
+        },
+    );
+    let records = standard(&[("1", "1 final"), ("2", "2 final")]);
+    let response = batch.process(records, |message| ship(&shop, message)).await;
+    assert_eq!(failures(&response), ["2"]);
+    assert!(lease.lock().unwrap().unwrap() <= Duration::from_secs(5));
+    assert_eq!(events.only("message_panicked")[0], "ERROR");
 }
 
 #[tokio::test(start_paused = true)]

@@ -212,3 +212,15 @@ async fn many_callers_of_many_keys_in_any_order_never_wait_for_each_other_in_a_c
     }
     assert_eq!(server.sql("select deadlocks from pg_stat_database where datname = 'postgres'"), "0");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fence_rises_over_one_ahead_of_the_clock() {
+    let server = Postgres::shared();
+    let store = PostgresStore::builder(&server.url()).table("ahead").connect().await.unwrap();
+    grant(&store, "order").await;
+    // As where the clock was set back since the record was written.
+    let ahead = 1_u64 << 60;
+    run(&server, &format!("update ahead set fence = {ahead}, expires_at = 1"));
+    let (_, granted) = grant(&store, "order").await;
+    assert_eq!(granted.fence.get(), ahead + 1);
+}

@@ -10,6 +10,7 @@ use idem_test_servers::Redis;
 use redis::AsyncCommands as _;
 use tower::{ServiceExt as _, service_fn};
 
+use super::letter;
 use crate::{Broker, CONCURRENCY, Failure, Kind, Order, Setup, ShipError, Shop};
 
 /// A worker without a heartbeat for two of these intervals is dead, and others get its jobs. One that has not registered within the
@@ -126,9 +127,7 @@ impl Broker for OnApalis {
         let mut letters = Vec::new();
         for job in redis.smembers::<_, Vec<String>>(config.dead_jobs_set()).await? {
             let body: Vec<u8> = redis.hget(config.job_data_hash(), job).await?;
-            let order = Order::parse(serde_json::from_slice::<String>(&body)?.as_bytes());
-            let is_healthy = order.is_ok_and(|order| order.pieces > 0);
-            letters.push(StoredLetter::read("", |_| (!is_healthy).then(|| "terminal".to_owned())));
+            letters.push(letter(serde_json::from_slice::<String>(&body)?.as_bytes()));
         }
         Ok(letters)
     }
