@@ -12,9 +12,9 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Redirect, Response};
 use idem_operate_kit::Error;
 
+use crate::app::App;
 use crate::operator::Operator;
 use crate::page::{Visit, bare};
-use crate::service::App;
 
 const HEADERS: [(HeaderName, &str); 5] = [
     (

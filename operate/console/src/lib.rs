@@ -28,6 +28,7 @@
 //! shows the last figures and their age while the next walk runs. `/metrics` gives the same figures to Prometheus. The service
 //! must run in a tokio runtime.
 
+mod app;
 mod forms;
 mod guard;
 mod login;

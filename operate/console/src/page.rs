@@ -10,8 +10,8 @@ use axum::response::{IntoResponse, Response};
 use idem_operate_kit::{Error, Kind};
 use maud::{DOCTYPE, Markup, html};
 
+use crate::app::App;
 use crate::operator::Operator;
-use crate::service::App;
 
 pub(crate) const STYLE: &str = include_str!("style.css");
 

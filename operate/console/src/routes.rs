@@ -17,13 +17,13 @@ use idem_operate_kit::{Error, Kind, Result, prometheus, result, text, walk};
 use maud::html;
 use serde::Deserialize;
 
+use crate::app::App;
 use crate::forms::Issued;
 use crate::guard;
 use crate::look::Query;
 use crate::overview::{self, Filter};
 use crate::page::{Failed, STYLE, Visit};
 use crate::record::{self, Sent, Whole};
-use crate::service::App;
 use crate::walks::still_looking;
 
 type Handled = std::result::Result<Response, Failed>;

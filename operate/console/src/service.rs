@@ -11,20 +11,9 @@ use idem_core::Store;
 use idem_operate_kit::Access;
 use tower_service::Service;
 
-use crate::forms::Forms;
+use crate::app::App;
 use crate::routes;
 use crate::walks::{FRESH, FRESH_IF_COSTLY, Walks};
-
-/// The settings, and the state that all requests share.
-#[derive(Clone)]
-pub(crate) struct App {
-    pub(crate) access: Access,
-    pub(crate) walks: Arc<Walks>,
-    pub(crate) forms: Arc<Forms>,
-    pub(crate) read_only: bool,
-    /// The origin that browsers see, if it is not that of `Host`.
-    pub(crate) origin: Option<String>,
-}
 
 /// The console of this store, for an app's router. For a service that encrypts its results or makes digests of its keys, give
 /// [`Console::of`] an [`Access`] with the keys.

@@ -1,17 +1,14 @@
-//! The layer, which makes the service.
+//! The layer: its settings, and the calls that services make.
 
 use std::fmt;
 use std::sync::Arc;
 
 use http::Request;
 use http::request::Parts;
-use tower_layer::Layer;
 
 use super::body::{Body, BoxError};
 use super::config::Config;
 use super::exchange::{Begun, begin};
-use super::operation_status::OperationStatus;
-use super::service::Idempotency;
 use idem_core::Store;
 
 /// Guards a service by the `Idempotency-Key` header, as draft-ietf-httpapi-idempotency-key-header-07
@@ -25,8 +22,7 @@ use idem_core::Store;
 /// ```
 /// use idem::MemoryStore;
 /// use idem::http::IdempotencyLayer;
-/// use tower_layer::Layer;
-///
+/// ///
 /// fn guarded<S>(api: S) -> impl Sized {
 /// // An API whose clients need not be separated. For others see `Builder::tenant`.
 ///     IdempotencyLayer::shared_by_all_clients(MemoryStore::new()).layer(api)
@@ -44,12 +40,6 @@ impl<St: Clone> IdempotencyLayer<St> {
     #[must_use]
     pub fn max_request_bytes(&self) -> usize {
         self.config.max_request_bytes
-    }
-
-    /// The service that answers a `GET` or `HEAD` of the place of a [long operation](super::LongOperation).
-    #[must_use]
-    pub fn operations(&self) -> OperationStatus<St> {
-        OperationStatus { layer: self.clone() }
     }
 }
 
@@ -111,14 +101,6 @@ impl<St: Store> IdempotencyLayer<St> {
         B::Error: Into<BoxError>,
     {
         begin(&self.config, request.map(Body::new)).await
-    }
-}
-
-impl<S, St: Clone> Layer<S> for IdempotencyLayer<St> {
-    type Service = Idempotency<S, St>;
-
-    fn layer(&self, inner: S) -> Self::Service {
-        Idempotency { inner, layer: self.clone() }
     }
 }
 

@@ -59,6 +59,14 @@ pub struct OperationStatus<St> {
     pub(super) layer: IdempotencyLayer<St>,
 }
 
+impl<St: Clone> IdempotencyLayer<St> {
+    /// The service that answers a `GET` or `HEAD` of the place of a [long operation](super::LongOperation).
+    #[must_use]
+    pub fn operations(&self) -> OperationStatus<St> {
+        OperationStatus { layer: self.clone() }
+    }
+}
+
 impl<St: Store, B> Service<Request<B>> for OperationStatus<St> {
     type Response = Response<Body>;
     type Error = Infallible;

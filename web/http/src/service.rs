@@ -5,6 +5,7 @@ use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
+use tower_layer::Layer;
 use tower_service::Service;
 
 use super::body::{Body, BoxError};
@@ -21,6 +22,14 @@ use idem_core::Store;
 pub struct Idempotency<S, St> {
     pub(super) inner: S,
     pub(super) layer: IdempotencyLayer<St>,
+}
+
+impl<S, St: Clone> Layer<S> for IdempotencyLayer<St> {
+    type Service = Idempotency<S, St>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Idempotency { inner, layer: self.clone() }
+    }
 }
 
 impl<S, St, B, R> Service<Request<B>> for Idempotency<S, St>
