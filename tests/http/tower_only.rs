@@ -235,7 +235,10 @@ async fn a_refused_duplicate_comes_again_in_a_second_or_two_while_the_lease_runs
 #[tokio::test]
 async fn a_refusal_and_a_panic_are_events_without_a_key_and_a_handler_runs_in_the_span_of_its_request() {
     let log = tempfile::NamedTempFile::new().unwrap();
-    let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(Arc::new(log.reopen().unwrap()));
+    let lines = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_max_level(tracing::Level::DEBUG)
+        .with_writer(Arc::new(log.reopen().unwrap()));
     let _guard = tracing::subscriber::set_default(lines.finish());
     let handler = |body: String| async move {
         tracing::info!("the handler says {}", body.len());

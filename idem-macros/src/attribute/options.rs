@@ -55,8 +55,11 @@ impl Options {
     pub(crate) fn parse(tokens: TokenStream, faults: &mut Faults) -> Self {
         let List { mut items, names } = List::parse(tokens, faults);
         items.retain(|item| {
-            let option = Self::from_list(slice::from_ref(item));
-            faults.take(option.map_err(|fault| at_value(item, fault))).is_some()
+            let option = match word_with_value(item) {
+                Some(fault) => Err(vec![fault]),
+                None => Self::from_list(slice::from_ref(item)).map_err(|fault| at_value(item, fault)),
+            };
+            faults.take(option).is_some()
         });
         let options = faults.take(Self::from_list(&items).map_err(of_darling)).unwrap_or_default();
         Self { names, ..options }
@@ -68,15 +71,24 @@ impl Options {
     }
 }
 
+/// The fault of a flag that is more than its name. Found before darling, which panics at `detach()`.
+fn word_with_value(item: &NestedMeta) -> Option<Error> {
+    let (NestedMeta::Meta(option @ Meta::List(_)) | NestedMeta::Meta(option @ Meta::NameValue(_))) = item
+    else {
+        return None;
+    };
+    let is_flag = FLAGS.iter().any(|flag| option.path().is_ident(flag));
+    let fault = "this option takes no value: write its name alone, or leave it out";
+    is_flag.then(|| Error::new_spanned(option, fault))
+}
+
 /// darling's faults at the whole value; a place of darling's is a single token.
-fn at_value(item: &NestedMeta, faults: darling::Error) -> impl Iterator<Item = Error> {
-    of_darling(faults).map(move |fault| match item {
-        NestedMeta::Meta(option) if FLAGS.iter().any(|flag| option.path().is_ident(flag)) => {
-            Error::new_spanned(option, "this option takes no value: write its name alone, or leave it out")
-        }
+fn at_value(item: &NestedMeta, faults: darling::Error) -> Vec<Error> {
+    let at_value = |fault| match item {
         NestedMeta::Meta(Meta::NameValue(option)) => Error::new_spanned(&option.value, fault),
         _ => fault,
-    })
+    };
+    of_darling(faults).map(at_value).collect()
 }
 
 #[cfg(test)]

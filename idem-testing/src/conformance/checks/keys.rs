@@ -68,10 +68,8 @@ fn around(c: char) -> [String; 5] {
 }
 
 pub(crate) async fn each_character_makes_a_key_of_its_own(t: &Trial) -> Checked {
-    for characters in ['\0'..='\x1f', '\x20'..='\x7e', '\x7f'..='\u{9f}'] {
-        let around: BTreeSet<String> = characters.flat_map(around).chain(["ab".to_owned()]).collect();
-        texts(t, around).await?;
-    }
+    let around: BTreeSet<String> = ('\0'..='\u{9f}').flat_map(around).chain(["ab".to_owned()]).collect();
+    texts(t, around).await?;
     let places = [0x00a0, 0x00ff, 0x4e00, 0x8000, 0xd7ff, 0xe000, 0xfffd, 0xfffe, 0xffff];
     let planes = (0..=0x10_u32).flat_map(|plane| places.map(|place| (plane << 16) | place));
     texts(t, planes.filter_map(char::from_u32).map(String::from)).await
