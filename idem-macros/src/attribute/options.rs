@@ -73,10 +73,7 @@ impl Options {
 
 /// The fault of a flag that is more than its name. Found before darling, which panics at `detach()`.
 fn word_with_value(item: &NestedMeta) -> Option<Error> {
-    let (NestedMeta::Meta(option @ Meta::List(_)) | NestedMeta::Meta(option @ Meta::NameValue(_))) = item
-    else {
-        return None;
-    };
+    let NestedMeta::Meta(option @ (Meta::List(_) | Meta::NameValue(_))) = item else { return None };
     let is_flag = FLAGS.iter().any(|flag| option.path().is_ident(flag));
     let fault = "this option takes no value: write its name alone, or leave it out";
     is_flag.then(|| Error::new_spanned(option, fault))
