@@ -78,7 +78,7 @@ fn the_page_of_events_has_every_event_and_every_metric() {
     // `Level::DEBUG, "claimed"`, also over two lines.
     let of_calls = calls.split("Level::").filter_map(|rest| {
         let name = rest.split_once(',')?.1.trim_start().strip_prefix('"')?;
-        name.split_once('"').map(|(name, _)| name.to_owned())
+        name.split_once('"').map(|(name, _)| name)
     });
     let before = names.len();
     names.extend(of_calls);

@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 
 use support::model::Bounded;
 use support::protocol::OnCrash::{self, InDoubt, Rerun};
-use support::setup::{Setup, Under};
+use support::setup::Setup;
 
 /// Explores the first setup completely; with `IDEM_MODEL=full`, the second one.
 fn explore(reduced: Setup, full: Setup) {
@@ -156,15 +156,4 @@ fn three_workers_of_different_policies() {
     let max_attempts = NonZeroU32::new(2);
     let bounds = Setup { max_attempts, other_arguments: true, ..one_call(name, &[Rerun, InDoubt, InDoubt]) };
     explore(Setup { end: 2, renewals: false, other_arguments: false, ..bounds.clone() }, bounds);
-}
-
-/// Long histories at random, of more calls and over a longer time than the others can explore.
-#[test]
-fn long_random_histories() {
-    let seed = idem_testing::seed();
-    for under in Under::ALL {
-        let report = Bounded(Setup { lives: 20, end: 60, failures: true, ..Setup::wide(under) }).wander(seed);
-        println!("{report}");
-        assert!(report.broken.is_empty(), "a promise is broken:\n{report}");
-    }
 }

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
-use stateright::{Checker, HasDiscoveries, Model, Property, UniformChooser};
+use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use super::promise::Promise;
 use super::protocol::{OnCrash, Record, State};
@@ -91,13 +91,6 @@ impl Bounded {
     /// Explores for [`ENOUGH`] steps, whatever breaks.
     pub fn explore_enough(self) -> Report {
         self.run(1, HasDiscoveries::All, ENOUGH)
-    }
-
-    /// Goes through random histories for [`ENOUGH`] steps: deeper than an exploration that leaves nothing out can go.
-    pub fn wander(self, seed: u64) -> Report {
-        let (name, start) = (self.0.name, Instant::now());
-        let checker = self.checker().target_state_count(ENOUGH);
-        Report::of(name, start, &checker.spawn_simulation(seed, UniformChooser).join())
     }
 
     /// Explores until `until`, or for at most `most` steps if that is not zero.
