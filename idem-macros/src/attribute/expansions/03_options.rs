@@ -1,4 +1,4 @@
-#[idempotent(key = ("order/{id}"), fingerprint = (order.amount, order.currency), terminal = ChargeError::is_final, max_attempts = 5, wait = "5s", lease = LEASE, on_crash = "in_doubt", store = app.store)]
+#[idempotent(key = ("order/{id}"), fingerprint = (order.amount, order.currency), terminal = ChargeError::is_final, max_attempts = 5, wait = "5s", timeout = "2m", lease = LEASE, on_crash = "in_doubt", store = app.store)]
 async fn charge(app: &App, id: u64, order: &Order) -> Result<Receipt, ChargeError> {
     app.gateway.charge(id, order).await
 }
@@ -27,6 +27,9 @@ async fn charge(app: &App, id: u64, order: &Order) -> Result<Receipt, ChargeErro
             true,
             __idem::Policy {
                 wait: ::core::time::Duration::from_millis(5000),
+                timeout: ::core::option::Option::Some(
+                    ::core::time::Duration::from_millis(120000),
+                ),
                 on_crash: __idem::OnCrash::InDoubt,
                 max_attempts: ::core::option::Option::Some(5),
                 ..__idem::Policy::new()

@@ -1,4 +1,4 @@
-#[idempotent(key = "{id}", key_fn = charge_key, timeout = "2m", retry_after = "1s..5m", record_if = Receipt::is_final, store_timeout = "2s", store = store)]
+#[idempotent(key = "{id}", key_fn = charge_key, retry_after = "1s..5m", record_if = Receipt::is_final, store_timeout = "2s", store = store)]
 pub async fn charge(store: &Pool, id: u64) -> Result<Receipt, ChargeError> {
     id.charge().await
 }
@@ -24,9 +24,6 @@ pub async fn charge(store: &Pool, id: u64) -> Result<Receipt, ChargeError> {
             "charge",
             true,
             __idem::Policy {
-                timeout: ::core::option::Option::Some(
-                    ::core::time::Duration::from_millis(120000),
-                ),
                 store_timeout: ::core::time::Duration::from_millis(2000),
                 retry_after: ::core::option::Option::Some(
                     __idem::RetryAfter::between(
