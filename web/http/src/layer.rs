@@ -22,7 +22,8 @@ use idem_core::Store;
 /// ```
 /// use idem::MemoryStore;
 /// use idem::http::IdempotencyLayer;
-/// ///
+/// use tower_layer::Layer;
+///
 /// fn guarded<S>(api: S) -> impl Sized {
 /// // An API whose clients need not be separated. For others see `Builder::tenant`.
 ///     IdempotencyLayer::shared_by_all_clients(MemoryStore::new()).layer(api)
