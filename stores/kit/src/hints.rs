@@ -54,6 +54,7 @@ impl Hints {
 
     /// Whether a claim on the key with this mark should read the record first: the key is remembered, or most keys of late had a
     /// result that were not.
+    #[cfg(any(test, feature = "cas", feature = "sql"))]
     pub(crate) fn expects_result(&self, mark: Mark) -> bool {
         self.unseen_with_result.load(Ordering::Relaxed) > ALL / 2 || self.has(mark)
     }
