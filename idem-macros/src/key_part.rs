@@ -115,7 +115,7 @@ fn check(part: &Part, faults: &mut Faults) -> bool {
                 if text.value().is_empty() {
                     faults.push(
                         text,
-                        "a variant cannot be renamed to the empty text, which is no value in a key",
+                        "a variant cannot be renamed to the empty text, which a key cannot have as a value",
                     );
                 } else if texts[..index].iter().any(|other| other.value() == text.value()) {
                     faults.push(text, format!("two variants are rendered as `{}`: rename one", text.value()));

@@ -102,9 +102,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
 /// Waits for handlers whose clients went away, and for their responses to be recorded.
 async fn drain() {
-    let left = idem::drain(LAST_ORDERS).await;
-    if !left.is_complete() {
-        eprintln!("{} handlers still run, and {} results are not recorded", left.bodies, left.results);
+    let unfinished = idem::drain(LAST_ORDERS).await;
+    if !unfinished.is_complete() {
+        eprintln!(
+            "{} handlers still run, and {} results are not recorded",
+            unfinished.bodies, unfinished.results
+        );
     }
 }
 

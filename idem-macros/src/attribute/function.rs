@@ -245,9 +245,9 @@ pub(crate) struct Unnameable<'t> {
 
 impl<'t> Unnameable<'t> {
     pub(crate) fn of(ty: &'t Type) -> Self {
-        let mut found = Self::default();
-        found.visit_type(ty);
-        found
+        let mut types = Self::default();
+        types.visit_type(ty);
+        types
     }
 }
 

@@ -64,7 +64,7 @@ impl List {
         let message = if !NAMES.iter().any(|known| name == known) {
             unknown(&name.to_string())
         } else if is_repeated {
-            format!("`{name}` is given twice: keep one")
+            format!("`{name}` is written twice: keep one")
         } else {
             self.items.push(item);
             return Ok(());

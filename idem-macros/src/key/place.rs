@@ -71,7 +71,7 @@ fn ident(name: &str, span: Span) -> Ident {
     }
 }
 
-/// Why text that is no expression is no place.
+/// Why text that is no expression is not a place.
 fn unparsed(text: &str) -> String {
     match text.split_once(':') {
         Some((place, _)) if !text.contains("::") => {
@@ -84,7 +84,7 @@ fn unparsed(text: &str) -> String {
 
 fn no_place(text: &str) -> String {
     format!(
-        "`{text}` is no place: write an argument with fields or methods without arguments, such as `order.id`, or any \
+        "`{text}` is not a place: write an argument with fields or methods without arguments, such as `order.id`, or any \
          expression without quotes: `key = ..`"
     )
 }
@@ -168,7 +168,7 @@ mod tests {
             "{ order }",
         ] {
             let message = parse(text, Span::call_site(), &arguments()).unwrap_err();
-            assert!(message.contains("is no place: write an argument"), "{text:?}: {message}");
+            assert!(message.contains("is not a place: write an argument"), "{text:?}: {message}");
         }
     }
 }

@@ -97,7 +97,7 @@ impl Catalogue {
     ///
     /// # Errors
     ///
-    /// If the text is no catalogue: the reason, with its line.
+    /// If the text is not a catalogue: the reason, with its line.
     pub fn parse(text: &str) -> Result<Self, CatalogueError> {
         serde_json::from_str(text).map(Self::sorted).map_err(|error| CatalogueError(error.to_string()))
     }
@@ -137,7 +137,7 @@ impl fmt::Display for Catalogue {
     }
 }
 
-/// Why a text is no catalogue.
+/// Why a text is not a catalogue.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it is no catalogue: {0}")]
+#[error("it is not a catalogue: {0}")]
 pub struct CatalogueError(String);

@@ -129,8 +129,8 @@ impl Shard {
         {
             self.expiry.pop();
             // Of two keys with one hash, each has an entry, and each entry finds one of them.
-            let found = self.slots.find_entry(hash, |slot| slot.hash == hash && slot.look_at == Some(at));
-            let Ok(mut entry) = found else { continue };
+            let due = self.slots.find_entry(hash, |slot| slot.hash == hash && slot.look_at == Some(at));
+            let Ok(mut entry) = due else { continue };
             let end = entry.get().record.expires_at;
             match end {
                 Some(end) if end <= now => {

@@ -38,9 +38,12 @@ impl Reader for Taking {
             }
             self.batch = None;
             let limits = &self.consumer.cached_info().config;
-            let most = usize::try_from(limits.max_batch).ok().filter(|most| *most > 0).unwrap_or(usize::MAX);
+            let largest_batch = usize::try_from(limits.max_batch)
+                .ok()
+                .filter(|largest_batch| *largest_batch > 0)
+                .unwrap_or(usize::MAX);
             let expires = Some(limits.max_expires).filter(|longest| !longest.is_zero()).unwrap_or(EXPIRES);
-            let free = room.free().await.min(most);
+            let free = room.free().await.min(largest_batch);
             let request = self.consumer.batch().max_messages(free).expires(expires.min(EXPIRES));
             self.batch = Some(request.messages().await.map_err(Error::at("request messages"))?);
         }

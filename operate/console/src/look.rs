@@ -41,27 +41,27 @@ impl Query {
     pub(crate) async fn read(&self, access: &Access) -> Result<Findings> {
         // Reads the store's marks, once.
         access.layers().await?;
-        let mut found = Findings::default();
+        let mut findings = Findings::default();
         match self {
             Self::Overview => {
                 let walk = Walk::new(&access.store, Vec::new(), None);
-                found.look = look(walk, ROWS, |state| state != State::Completed).await?;
+                findings.look = look(walk, ROWS, |state| state != State::Completed).await?;
             }
             Self::Some(scope, state, prefix) => {
                 let walk = Walk::new(&access.store, state.iter().copied().collect(), scope.clone());
-                found.look = look(walk.with_prefix(prefix.clone()), ROWS, |_| true).await?;
+                findings.look = look(walk.with_prefix(prefix.clone()), ROWS, |_| true).await?;
             }
             Self::Trail => {
-                found.trail = audit::entries(access, None).await?;
-                found.trail.truncate(ROWS);
+                findings.trail = audit::entries(access, None).await?;
+                findings.trail.truncate(ROWS);
             }
             Self::Find(scope, text) => {
                 let (key, digest) = (Key::new(text).ok(), text.to_ascii_lowercase());
-                found.names = find::find(access, scope.clone(), key.as_ref(), Some(&digest)).await?;
+                findings.names = find::find(access, scope.clone(), key.as_ref(), Some(&digest)).await?;
             }
-            Self::Form(scope) => found.form = Some(evidence::of_scope(access, scope).await?),
+            Self::Form(scope) => findings.form = Some(evidence::of_scope(access, scope).await?),
         }
-        found.names.extend(found.look.open.iter().map(|(listed, _)| listed.key.clone()));
-        Ok(found)
+        findings.names.extend(findings.look.open.iter().map(|(listed, _)| listed.key.clone()));
+        Ok(findings)
     }
 }

@@ -6,24 +6,12 @@ use idem_store_kit::step_bytes;
 use sqlx::mysql::{MySql, MySqlRow};
 use sqlx::{Decode, Row as _};
 
-/// The columns of a record, but for its result.
-pub(super) const COLUMNS: [&str; 15] = [
-    "state",
-    "owner",
-    "fence",
-    "attempt",
-    "recovered",
-    "on_crash",
-    "lease_until",
-    "retry_at",
-    "ttl",
-    "fingerprint",
-    "tombstone",
-    "created_at",
-    "completed_at",
-    "expires_at",
-    "steps",
-];
+/// The columns of a record: its steps in place of its result.
+pub(super) const COLUMNS: [&str; 15] = {
+    let mut names = NAMES;
+    names[14] = "steps";
+    names
+};
 
 /// What [`read`] expects of a row, but for the result: all in one column, as each column of an answer costs the server and the
 /// driver more than its value. `-` is none: to some SQL modes an empty string is NULL. After it comes the result, or nothing where it is

@@ -27,7 +27,7 @@ async fn charge(store: &MemoryStore, order: Order) -> Result<u64, idem::Error> {
 async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
     Ok(id)
 }
-//~ error: a key without `{..}` is one place: `order/42` is no place: write an argument with fields or methods without arguments, such as `order.id`, or any expression without quotes: `key = ..`. Text alone would be the same key for every call, and the first result would be everybody's: for text with places in it, write `key = "id/{id}"`
+//~ error: a key without `{..}` is one place: `order/42` is not a place: write an argument with fields or methods without arguments, such as `order.id`, or any expression without quotes: `key = ..`. Text alone would be the same key for every call, and the first result would be everybody's: for text with places in it, write `key = "id/{id}"`
 //~   --> "order/42"
 
 // key_constant_expression

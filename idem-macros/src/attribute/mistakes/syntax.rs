@@ -139,7 +139,7 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
     Ok(id)
 }
-//~ error: `ttl` is given twice: keep one
+//~ error: `ttl` is written twice: keep one
 //~   --> ttl
 
 // option_unknown_and_unlike_any

@@ -77,12 +77,12 @@ pub(crate) async fn bytes_that_mean_something_elsewhere_come_back(t: &Trial) -> 
 }
 
 pub(crate) async fn results_of_every_size_come_back(t: &Trial) -> Checked {
-    let most = t.store.max_result_bytes().unwrap_or(t.profile.largest_result);
+    let largest = t.store.max_result_bytes().unwrap_or(t.profile.largest_result);
     let sizes = (0..=16).flat_map(|power| [(1_usize << power) - 1, 1 << power, (1 << power) + 1]);
-    for (number, size) in sizes.chain([most]).filter(|size| *size <= most).enumerate() {
+    for (number, size) in sizes.chain([largest]).filter(|size| *size <= largest).enumerate() {
         comes_back(t, &format!("{number}: {size}"), noise(size)).await?;
     }
-    comes_back(t, "zeros", Bytes::from(vec![0; most])).await
+    comes_back(t, "zeros", Bytes::from(vec![0; largest])).await
 }
 
 /// A result that is one byte over the limit, if there is a limit that fits into memory.

@@ -149,8 +149,8 @@ impl Bounded {
                 "one past the limit finds out",
                 |model, world| {
                     let past = |record: &Record| {
-                        let most = model.0.max_attempts.map_or(u32::MAX, NonZeroU32::get);
-                        record.attempt > most && record.state == State::Completed
+                        let limit = model.0.max_attempts.map_or(u32::MAX, NonZeroU32::get);
+                        record.attempt > limit && record.state == State::Completed
                     };
                     world.key.record.as_ref().is_some_and(past)
                 },

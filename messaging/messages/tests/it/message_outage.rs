@@ -179,9 +179,9 @@ async fn a_broker_that_stalls_is_not_told_all_missed_extensions_in_a_burst() {
         shop.broker.heal("extend 1");
     };
     tokio::join!(shop.consume(consumer, &["1 30"]), healing);
-    let told = shop.broker.told();
-    let at_once = told.iter().filter(|(at, what)| *at == 21 && what.starts_with("extend")).count();
-    assert!(at_once <= 2, "{told:?}");
+    let requests = shop.broker.told();
+    let at_once = requests.iter().filter(|(at, what)| *at == 21 && what.starts_with("extend")).count();
+    assert!(at_once <= 2, "{requests:?}");
 }
 
 #[tokio::test(start_paused = true)]

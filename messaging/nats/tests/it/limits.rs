@@ -125,7 +125,7 @@ async fn a_message_without_room_for_the_error_or_any_header_is_set_aside_without
     let summary = work_off(&orders, Shop::settings().max_tries(1), poison).await;
     assert_eq!((summary.rejected, shop.deliveries()), (2, 2), "{summary:?}");
     let letters = orders.letters().await.into_iter();
-    let mut said: Vec<_> = letters.map(|letter| (letter.reason, letter.error)).collect();
-    said.sort();
-    assert_eq!(said, [(None, None), (Some("exhausted".to_owned()), None)]);
+    let mut reasons: Vec<_> = letters.map(|letter| (letter.reason, letter.error)).collect();
+    reasons.sort();
+    assert_eq!(reasons, [(None, None), (Some("exhausted".to_owned()), None)]);
 }

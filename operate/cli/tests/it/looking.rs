@@ -193,6 +193,6 @@ async fn operations_that_no_catalogue_claims_are_counted() {
 
     let broken = file("broken.catalogue", r#"{"operations": [{"tll": 3}]}"#);
     let refused = shop.idem.run(&["stats", "--catalogue", &broken]).ended(2);
-    assert!(refused.err.contains("it is no catalogue: unknown field `tll`"), "{refused:?}");
+    assert!(refused.err.contains("it is not a catalogue: unknown field `tll`"), "{refused:?}");
     shop.idem.run(&["stats", "--catalogue", "nowhere"]).ended(2);
 }

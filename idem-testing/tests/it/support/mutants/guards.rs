@@ -60,9 +60,9 @@ pub fn last_completion_wins(asked: &Asked<'_>) -> Step {
     match (asked.request, asked.record) {
         (Request::Complete(_), Some(done)) if matches!(done.state, State::Completed | State::Failed) => {
             let again = done.clone().with_state(State::InFlight);
-            let asked =
+            let held =
                 Asked { record: Some(&again), floor: asked.floor, request: asked.request, now: asked.now };
-            asked.as_if_held()
+            held.as_if_held()
         }
         _ => asked.right(),
     }
