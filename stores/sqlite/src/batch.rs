@@ -2,19 +2,16 @@
 //!
 //! The protocol owns the rules: this code reads a record, calls the transition, and writes its result.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
-use bytes::Bytes;
 use rusqlite::{Connection, Statement, params};
 
-use super::clock::now;
-use super::find::{FIND, FIND_STEP, FIND_STEPS, StoredRecord, find, name};
-use super::held::Held;
+use super::now;
 use super::queue::{Answer, Op, Outcome, Purged};
-use super::rows::{self, COLUMNS, for_key};
+use super::rows::{self, COLUMNS, Steps, StoredRecord, for_key, name};
 use idem_core::RecordKey;
-use idem_core::protocol::{self, Fence, Record, RecordedStep, Request, StoredResult, Transition};
-use idem_store_kit::columns::Unreadable;
+use idem_core::protocol::{self, Fence, Record, Request, State, Transition};
 use idem_store_kit::step_bytes;
 
 /// When a purge looks at a new record: at the earliest end that it can have.
@@ -24,15 +21,12 @@ const DUE: &str = "SELECT rowid FROM idem_records WHERE purge_at <= ?1 ORDER BY 
 /// In microseconds.
 const HOUR: u64 = 3_600_000_000;
 
-/// A record with more steps than this is read with all its steps, which are counted.
-const MOST_BLANKS: usize = 65_536;
+/// How many records are held at the most: some megabytes. Claims beyond them are read.
+const MOST_HELD: usize = 4_096;
 
-/// The writer's statements on one connection.
+/// The writer's statements on one connection, and what it knows of the file.
 pub(super) struct Session<'c> {
     pub(super) connection: &'c Connection,
-    find: Statement<'c>,
-    find_steps: Statement<'c>,
-    find_step: Statement<'c>,
     insert: Statement<'c>,
     update: Statement<'c>,
     put_step: Statement<'c>,
@@ -40,7 +34,14 @@ pub(super) struct Session<'c> {
     purge: Statement<'c>,
     put_off: Statement<'c>,
     bring_forward: Statement<'c>,
-    held: Held<'c>,
+    data_version: Statement<'c>,
+    /// Which state of the file this transaction found, counted by what other connections wrote.
+    version: i64,
+    /// The same of the last transaction, if it was committed.
+    committed: Option<i64>,
+    /// The records of claims that this connection granted, as it wrote them, without steps: what comes next for one
+    /// need not read it. They are true as long as no other connection wrote to the file.
+    held: HashMap<RecordKey, StoredRecord>,
 }
 
 impl<'c> Session<'c> {
@@ -56,9 +57,6 @@ impl<'c> Session<'c> {
         let put_step = "INSERT INTO idem_steps (scope, key, position, step) VALUES (?1, ?2, ?3, ?4)";
         Ok(Self {
             connection,
-            find: connection.prepare(&FIND)?,
-            find_steps: connection.prepare(&FIND_STEPS)?,
-            find_step: connection.prepare(&FIND_STEP)?,
             insert: connection.prepare(&insert)?,
             update: connection.prepare(&update)?,
             put_step: connection.prepare(put_step)?,
@@ -72,20 +70,28 @@ impl<'c> Session<'c> {
             ))?,
             bring_forward: connection
                 .prepare("UPDATE idem_records SET purge_at = min(purge_at, ?2) WHERE rowid = ?1")?,
-            held: Held::new(connection)?,
+            data_version: connection.prepare("PRAGMA data_version")?,
+            version: 0,
+            committed: None,
+            held: HashMap::new(),
         })
     }
 
-    /// Begins a transaction, and waits this long for other connections.
+    /// Begins a transaction, which excludes other writers, and waits this long for them. Forgets the held records if
+    /// another connection wrote since the last transaction, or if that was not committed.
     pub(super) fn begin(&mut self, patience: Duration) -> rusqlite::Result<()> {
         self.connection.busy_timeout(patience)?;
         self.connection.execute_batch("BEGIN IMMEDIATE")?;
-        self.held.begin()
+        self.version = self.data_version.query_row((), |row| row.get(0))?;
+        if self.committed.take() != Some(self.version) {
+            self.held.clear();
+        }
+        Ok(())
     }
 
     pub(super) fn commit(&mut self) -> rusqlite::Result<()> {
         self.connection.execute_batch("COMMIT")?;
-        self.held.commit();
+        self.committed = Some(self.version);
         Ok(())
     }
 
@@ -106,103 +112,68 @@ impl<'c> Session<'c> {
     fn transition(&mut self, key: &RecordKey, request: &Request) -> rows::Result<protocol::Answer> {
         let stored = match (self.held.get(key), request) {
             (Some(held), _) => Some(held.clone()),
-            (_, Request::Claim(_)) => match self.claim_new(key, request)? {
-                Some(answer) => return Ok(answer),
-                None => self.find(key)?,
-            },
-            (_, Request::RecordStep(step)) => self.find_with_blank_steps(key, Some(step.position))?,
-            _ => self.find_with_blank_steps(key, None)?,
+            (_, Request::Claim(_)) => {
+                // Most claims that come here are of a key without a record, so they read nothing first.
+                let Transition { write, answer, .. } =
+                    protocol::apply(None, Fence::default(), request, now());
+                if let Some(record) = &write
+                    && self.put(key, None, record)?
+                {
+                    return Ok(answer);
+                }
+                rows::find(self.connection, key, Steps::All)?
+            }
+            (_, Request::RecordStep(step)) => {
+                rows::find(self.connection, key, Steps::Only(Some(step.position)))?
+            }
+            _ => rows::find(self.connection, key, Steps::Only(None))?,
         };
         let record = stored.as_ref().map(|stored| &stored.record);
         let Transition { write, answer, .. } = protocol::apply(record, Fence::default(), request, now());
-        if let Some(record) = &write {
-            self.put(key, stored.as_ref(), record)?;
+        if let Some(record) = &write
+            && !self.put(key, stored.as_ref(), record)?
+        {
+            // The record is not in the file, for whatever reason, so the operation must not be acknowledged.
+            return Err(rusqlite::Error::StatementChangedRows(0).into());
         }
         Ok(answer)
     }
 
-    /// Claims a key that has no record, as most have whose claim comes here; `None` if it has one.
-    fn claim_new(
-        &mut self,
-        key: &RecordKey,
-        request: &Request,
-    ) -> rusqlite::Result<Option<protocol::Answer>> {
-        let Transition { write, answer, .. } = protocol::apply(None, Fence::default(), request, now());
-        let Some(record) = write else { return Ok(None) };
-        Ok(self.insert(key, &record)?.map(|row| {
-            self.held.put(key, &record, row);
-            answer
-        }))
-    }
-
-    /// Writes a record over the one that was found for its key. A transition adds one step or removes all; the triggers
-    /// of the layout delete the removed steps.
-    pub(super) fn put(
+    /// Writes a record over the one that was found for its key, or as a new one. Returns whether it did: a key that has
+    /// a record gets no new one. A transition adds one step or removes all; the triggers of the layout delete the removed
+    /// steps.
+    fn put(
         &mut self,
         key: &RecordKey,
         old: Option<&StoredRecord>,
         record: &Record,
-    ) -> rusqlite::Result<()> {
-        let written = match old {
-            Some(old) => rows::write(&mut self.update, record, &[&old.row])?.then_some(old.row),
-            None => self.insert(key, record)?,
+    ) -> rusqlite::Result<bool> {
+        let [scope, name] = name(key);
+        let is_written = match old {
+            Some(old) => rows::write(&mut self.update, record, &[&old.row])?,
+            None => rows::write(&mut self.insert, record, &[&scope, &name])?,
         };
-        let Some(row) = written else {
-            // The record is not in the file, for whatever reason, so the operation must not be acknowledged.
-            return Err(rusqlite::Error::StatementChangedRows(0));
-        };
+        if !is_written {
+            return Ok(false);
+        }
+        let row = old.map_or_else(|| self.connection.last_insert_rowid(), |old| old.row);
         if let (Some(StoredRecord { record: old, .. }), Some(end)) = (old, record.expires_at)
             && end < old.created_at.after(old.ttl)
         {
             // An operator's word, or a result that is kept for a shorter time: a purge is to look at it earlier.
             self.bring_forward.execute(params![row, rows::instant(end)])?;
         }
-        self.held.put(key, record, row);
+        if record.state != State::InFlight || !record.steps.is_empty() {
+            self.held.remove(key);
+        } else if self.held.len() < MOST_HELD || self.held.contains_key(key) {
+            self.held.insert(key.clone(), StoredRecord { record: record.clone(), row });
+        }
         let had = old.map_or(0, |old| old.record.steps.len());
         for (position, step) in record.steps.iter().enumerate().skip(had) {
-            let [scope, name] = name(key);
             let position = rows::number_of_steps(position);
             self.put_step.execute(params![scope, name, position, step_bytes::encode(step)])?;
         }
-        Ok(())
-    }
-
-    /// Writes the record of a key if it has none, and says where.
-    fn insert(&mut self, key: &RecordKey, record: &Record) -> rusqlite::Result<Option<i64>> {
-        let [scope, name] = name(key);
-        let written = rows::write(&mut self.insert, record, &[&scope, &name])?;
-        Ok(written.then(|| self.connection.last_insert_rowid()))
-    }
-
-    pub(super) fn find(&mut self, key: &RecordKey) -> rows::Result<Option<StoredRecord>> {
-        find(&mut self.find, || Ok(&mut self.find_steps), key)
-    }
-
-    /// The record of a key with empty steps, except the one at `position`. Steps may be large, and all other operations
-    /// on the file would wait while they are read.
-    fn find_with_blank_steps(
-        &mut self,
-        key: &RecordKey,
-        position: Option<u32>,
-    ) -> rows::Result<Option<StoredRecord>> {
-        let mut rows = self.find.query(name(key))?;
-        let Some(row) = rows.next()? else { return Ok(None) };
-        let (mut record, count) = rows::read(row)?;
-        let row = row.get(rows::NUMBER_OF_COLUMNS)?;
-        drop(rows);
-        let Some(count) = usize::try_from(count).ok().filter(|count| *count <= MOST_BLANKS) else {
-            return self.find(key);
-        };
-        let blank = RecordedStep::new(String::new(), None, StoredResult::Value(Bytes::new()));
-        record.steps = vec![blank; count];
-        if let Some(position) = position
-            && let Some(step) = usize::try_from(position).ok().and_then(|at| record.steps.get_mut(at))
-        {
-            let [scope, name] = name(key);
-            let mut rows = self.find_step.query(params![scope, name, position])?;
-            *step = rows::read_step(rows.next()?.ok_or(Unreadable("steps"))?)?;
-        }
-        Ok(Some(StoredRecord { record, row }))
+        Ok(true)
     }
 
     fn forget(&mut self, key: &RecordKey) -> rusqlite::Result<bool> {

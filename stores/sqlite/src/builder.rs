@@ -7,17 +7,19 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 
 use super::file::DatabaseFile;
-use super::queue::{Op, Queue};
-use super::reader::Readers;
+use super::queue::{Op, PURGE_BATCH, Queue};
 use super::schema::{self, Opening, Purpose};
 use super::writer::Writer;
-use super::{Inner, PURGE_BATCH, PURGE_EVERY, SqliteStore, purged};
+use super::{Inner, SqliteStore};
 use idem_core::{StoreError, Waiters};
 use idem_store_kit::limits;
 use idem_store_kit::purging::Purging;
 
 /// Upper limit of `max_result_bytes`: a row in SQLite has at most 1,000,000,000 bytes, and is larger than its result.
 const LARGEST_MAX_RESULT_BYTES: usize = 1_000_000_000 - 16 * 1024;
+/// How often expired records are deleted, about.
+const PURGE_EVERY: Duration = Duration::from_secs(5);
+
 /// The settings for opening a [`SqliteStore`].
 #[derive(Clone, Debug)]
 #[must_use]
@@ -88,24 +90,22 @@ impl SqliteStoreBuilder {
         connection: Connection,
     ) -> Result<SqliteStore, StoreError> {
         let file = Arc::new(file);
-        let queue = Arc::new(Queue::default());
+        let queue = Arc::new(Queue::new(self.busy_timeout));
         let again = if self.must_exist { Purpose::Examine } else { Purpose::UseAgain };
-        let writer = Writer::new(queue.clone(), file.clone(), self.busy_timeout, again);
+        let writer = Writer::new(queue.clone(), file.clone(), again);
         let thread = std::thread::Builder::new().name("idem-sqlite".to_owned());
         let thread = thread.spawn(move || writer.run(connection)).map_err(|error| {
             StoreError::unavailable("the system has no thread left for the store").with_source(error)
         })?;
-        let patience = self.busy_timeout;
         if !self.must_exist {
             // The program may end before a purge is due. Nobody waits for this one.
-            drop(queue.submit(Op::Purge(PURGE_BATCH), patience));
+            drop(queue.submit(Op::Purge(PURGE_BATCH)));
         }
-        let purge = move |queue: Arc<Queue>, limit| async move { purged(&queue, patience, limit).await };
+        let purge = |queue: Arc<Queue>, limit| async move { queue.purge(limit).await };
         let purging = Purging::start(&queue, (!self.must_exist).then_some(PURGE_EVERY), purge);
         let inner = Inner {
             queue,
-            readers: Readers::new(file),
-            busy_timeout: self.busy_timeout,
+            file,
             max_result_bytes: self.max_result_bytes,
             waiters: Waiters::default(),
             purging,

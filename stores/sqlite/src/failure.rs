@@ -4,7 +4,6 @@ use std::path::Path;
 
 use rusqlite::{Connection, Error, ErrorCode};
 
-use super::file::log_path;
 use idem_core::StoreError;
 
 /// SQLite's code of the error, with or without a statement.
@@ -99,12 +98,12 @@ pub(super) fn gone(path: &Path) -> StoreError {
 }
 
 /// The error for a file that was replaced while the log of the previous file is still beside it.
-pub(super) fn log_left(path: &Path) -> StoreError {
+pub(super) fn log_left(path: &Path, log: &Path) -> StoreError {
     StoreError::unavailable(format!(
         "the file {} was replaced and the log {} of the one before lies beside it, which SQLite would play into the \
          new one; put the old file back, or move its -wal and -shm files away",
         path.display(),
-        log_path(path).display()
+        log.display()
     ))
 }
 

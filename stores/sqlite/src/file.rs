@@ -1,26 +1,31 @@
-//! The path of the file, and whether it still names the file that was opened.
+//! The database file: whether its path still names it, and the connections that read it.
 //!
 //! SQLite continues to write into a file that was removed, and two processes would then have different records. So
 //! every use first checks whether the path still names the file that was opened. A read checks only if nobody has for a
 //! millisecond, as a check takes a quarter of a read's time.
 
 use std::fs::{Metadata, metadata, read_link};
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
+
+use super::failure;
 use idem_core::StoreError;
 
-/// For how long, in microseconds, a look is good enough for a read.
-const LOOK_EVERY: u64 = 1_000;
+/// For how long a look is good enough for a read.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// The fewest bytes of a database that is laid out.
 pub(super) const SMALLEST: u64 = 512;
 
 /// How many symbolic links may lead to a file one after another, as on Linux.
 const MOST_LINKS: usize = 40;
+
+/// How many connections that nobody reads on stay open.
+const MOST_IDLE: usize = 16;
 
 /// The identity of a file, independent of its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,41 +36,15 @@ pub(super) struct Identity {
 
 impl Identity {
     #[cfg(unix)]
-    fn of(metadata: &Metadata) -> Self {
+    pub(super) fn of(metadata: &Metadata) -> Self {
         use std::os::unix::fs::MetadataExt as _;
         Self { device: metadata.dev(), number: metadata.ino() }
     }
 
     /// On other systems, an open file cannot be removed or replaced.
     #[cfg(not(unix))]
-    const fn of(_: &Metadata) -> Self {
+    pub(super) const fn of(_: &Metadata) -> Self {
         Self { device: 0, number: 0 }
-    }
-}
-
-/// The file at the path, if there is one, and its length in bytes.
-///
-/// # Errors
-///
-/// A configuration error if something other than a file is at the path.
-pub(super) fn look(path: &Path) -> Result<Option<(Identity, u64)>, StoreError> {
-    match metadata(path) {
-        Ok(metadata) if metadata.is_file() => Ok(Some((Identity::of(&metadata), metadata.len()))),
-        Ok(metadata) => Err(StoreError::configuration(format!(
-            "{} is {}; give the path of a file",
-            path.display(),
-            if metadata.is_dir() { "a folder" } else { "not a regular file" }
-        ))),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::InvalidFilename) => {
-            Err(StoreError::configuration("the path of the database is no path; give the path of a file")
-                .with_source(error))
-        }
-        Err(error) => Err(StoreError::unavailable(format!(
-            "the file {} cannot be looked at; check its folder and the permissions of that",
-            path.display()
-        ))
-        .with_source(error)),
     }
 }
 
@@ -80,44 +59,63 @@ pub(super) fn log_path(path: &Path) -> PathBuf {
     file
 }
 
-/// The file's write-ahead log, if there is one, and its length in bytes.
-fn log_of(path: &Path) -> Option<(Identity, u64)> {
-    look(&log_path(path)).ok().flatten()
+/// The file's write-ahead log, if there is one.
+fn log_of(path: &Path) -> Option<Metadata> {
+    metadata(log_path(path)).ok().filter(Metadata::is_file)
 }
 
 /// Whether the file has a write-ahead log that is not empty.
 pub(super) fn has_log(path: &Path) -> bool {
-    log_of(path).is_some_and(|(_, length)| length > 0)
+    log_of(path).is_some_and(|log| log.len() > 0)
 }
 
-/// The writer's file and the log of its transactions.
-#[derive(Clone, Copy)]
+/// Sets the options of a connection that do not change the file.
+pub(super) fn harden(connection: &Connection) -> rusqlite::Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    connection.pragma_update(None, "cell_size_check", true)?;
+    // On macOS, `fsync` alone leaves data in the drive's cache, where a power cut loses it. On other systems, these
+    // settings do nothing.
+    connection.pragma_update(None, "fullfsync", true)?;
+    connection.pragma_update(None, "checkpoint_fullfsync", true)?;
+    connection.pragma_update(None, "synchronous", "FULL")
+}
+
+/// Closes a connection to a file that the path no longer names, without touching the log beside the file that is there
+/// now.
+pub(super) fn abandon(connection: Connection) {
+    let _ = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+    drop(connection);
+}
+
+/// The path of the database, and the file that it named when the writer opened it.
+pub(super) struct DatabaseFile {
+    path: PathBuf,
+    opened: Mutex<Opened>,
+}
+
+/// The writer's file.
 struct Opened {
     file: Identity,
+    /// The log of its transactions.
     log: Option<Identity>,
+    /// When a read last saw that the path names this file.
+    seen: Option<Instant>,
+    /// Connections to it that nobody reads on.
+    idle: Vec<Connection>,
 }
 
 impl Opened {
     /// The log that is beside a file when it is opened stays beside it until that connection is closed.
     fn at(path: &Path, file: Identity) -> Self {
-        Self { file, log: log_of(path).map(|(log, _)| log) }
+        Self { file, log: log_of(path).map(|log| Identity::of(&log)), seen: None, idle: Vec::new() }
     }
-}
-
-/// The path of the database, and which file it named when it was opened.
-pub(super) struct DatabaseFile {
-    path: PathBuf,
-    opened: Mutex<Opened>,
-    /// The origin of `good_until`.
-    begin: Instant,
-    /// Until when, in microseconds, the last look of a read is good enough.
-    good_until: AtomicU64,
 }
 
 impl DatabaseFile {
     pub(super) fn new(path: PathBuf, file: Identity) -> Self {
         let opened = Mutex::new(Opened::at(&path, file));
-        Self { path, opened, begin: Instant::now(), good_until: AtomicU64::new(0) }
+        Self { path, opened }
     }
 
     fn lock(&self) -> MutexGuard<'_, Opened> {
@@ -134,33 +132,85 @@ impl DatabaseFile {
     }
 
     pub(super) fn set_opened(&self, file: Identity) {
-        *self.lock() = Opened::at(&self.path, file);
-        self.good_until.store(0, Ordering::Relaxed);
+        let opened = Opened::at(&self.path, file);
+        let previous = std::mem::replace(&mut *self.lock(), opened);
+        previous.idle.into_iter().for_each(abandon);
     }
 
-    /// The file the writer works on, if the path names it, or did a moment ago.
-    pub(super) fn opened_lately(&self) -> Option<Identity> {
-        let opened = self.opened();
-        let now = u64::try_from(self.begin.elapsed().as_micros()).unwrap_or(u64::MAX);
-        if now < self.good_until.load(Ordering::Relaxed) {
-            return Some(opened);
-        }
-        let same = self.now() == Some(opened);
-        self.good_until.store(if same { now.saturating_add(LOOK_EVERY) } else { 0 }, Ordering::Relaxed);
-        same.then_some(opened)
+    /// The identity of the file at the path, if there is one; an emptied file does not count.
+    pub(super) fn now(&self) -> Option<Identity> {
+        let file = metadata(&self.path).ok().filter(Metadata::is_file)?;
+        (file.len() >= SMALLEST).then(|| Identity::of(&file))
     }
 
     /// Whether the log of the writer's previous file is beside the file that replaced it. SQLite would apply that log
     /// to the new file, because a log does not say to which file it belongs.
     pub(super) fn log_is_left(&self) -> bool {
-        let opened = *self.lock();
-        let log = log_of(&self.path).filter(|(_, length)| *length > 0).map(|(log, _)| log);
-        log.is_some() && log == opened.log && self.now() != Some(opened.file)
+        let (file, log) = {
+            let opened = self.lock();
+            (opened.file, opened.log)
+        };
+        let left = log_of(&self.path).filter(|log| log.len() > 0).map(|log| Identity::of(&log));
+        left.is_some() && left == log && self.now() != Some(file)
     }
 
-    /// The identity of the file at the path, if there is one; an emptied file does not count.
-    pub(super) fn now(&self) -> Option<Identity> {
-        let (file, length) = look(&self.path).ok().flatten()?;
-        (length >= SMALLEST).then_some(file)
+    /// Reads on a connection that nobody else reads on, without waiting for a lock of the file. After an error, the
+    /// writer may know better.
+    pub(super) fn read<T>(
+        &self,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
+        let now = Instant::now();
+        let mut opened = self.lock();
+        if opened.seen.is_none_or(|seen| now.saturating_duration_since(seen) >= LOOK_EVERY) {
+            let file = opened.file;
+            drop(opened);
+            if self.now() != Some(file) {
+                return Err(failure::gone(&self.path));
+            }
+            opened = self.lock();
+            // The writer may have opened another one meanwhile.
+            if opened.file == file {
+                opened.seen = Some(now);
+            }
+        }
+        let (file, idle) = (opened.file, opened.idle.pop());
+        drop(opened);
+        let connection = match idle {
+            Some(connection) => connection,
+            None => self.open_reader(file)?,
+        };
+        let result = read(&connection);
+        let is_sound = result.as_ref().err().is_none_or(failure::is_busy);
+        let mut opened = self.lock();
+        if opened.file != file {
+            drop(opened);
+            abandon(connection);
+        } else if is_sound && opened.idle.len() < MOST_IDLE {
+            opened.idle.push(connection);
+        }
+        result.map_err(|error| failure::not_applied(&self.path, error))
+    }
+
+    /// Opens the file for reading; the writer has verified it before.
+    fn open_reader(&self, file: Identity) -> Result<Connection, StoreError> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let opened = Connection::open_with_flags(&self.path, flags).and_then(|connection| {
+            connection.busy_timeout(Duration::ZERO)?;
+            harden(&connection)?;
+            Ok(connection)
+        });
+        let connection = opened.map_err(|error| failure::not_applied(&self.path, error))?;
+        if self.now() != Some(file) {
+            // The connection may be to either of the two files.
+            abandon(connection);
+            return Err(failure::gone(&self.path));
+        }
+        Ok(connection)
+    }
+
+    /// Closes the connections that read.
+    pub(super) fn close_readers(&self) {
+        self.lock().idle.clear();
     }
 }

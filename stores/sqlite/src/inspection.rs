@@ -4,15 +4,14 @@ use std::path::Path;
 
 use rusqlite::Connection;
 
-use super::clock;
 use super::file::log_path;
+use super::now;
 use idem_core::inspection::{Inspection, Standing};
 
 pub(super) fn look(connection: &Connection, path: &Path) -> rusqlite::Result<Inspection> {
     let number = |sql: &str| connection.query_row(sql, (), |row| row.get::<_, i64>(0));
     let mode: String = connection.query_row("PRAGMA journal_mode", (), |row| row.get(0))?;
-    let mut inspection =
-        Inspection::of(format!("SQLite {}", rusqlite::version())).with_now(Some(clock::now()));
+    let mut inspection = Inspection::of(format!("SQLite {}", rusqlite::version())).with_now(Some(now()));
     let layout = number("PRAGMA user_version")?;
     inspection.find(Standing::Fine, "layout", format!("version {layout}"));
     match mode.as_str() {

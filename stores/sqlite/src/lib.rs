@@ -1,21 +1,17 @@
 //! `SqliteStore`: a store in one file, for several processes of one host.
 //!
-//! Owns the public API. `builder` sets a store up, `schema` opens a file, and `file` knows whether it is still there.
-//! `queue` has the waiting operations, `writer` commits them in `batch`es, and `reader` answers operations that write
-//! nothing. `find` has the statements of both, `rows` converts records to rows and back, `clock` is the host's clock,
-//! and `failure` says what errors mean.
+//! Owns the public API, and the clock. A claim is read here, on a connection of `file`. If it writes, it waits in the
+//! `queue` until the `writer` commits it, in a `batch` with all that wait. `rows` finds records and converts them.
+//! `builder` sets a store up, `schema` opens a file, `file` knows whether it is still there, and `failure` says what
+//! errors mean.
 
 mod batch;
 mod builder;
-mod clock;
 mod failure;
 mod file;
-mod find;
-mod held;
 mod inspection;
 mod listing;
 mod queue;
-mod reader;
 mod rows;
 mod schema;
 #[cfg(test)]
@@ -26,25 +22,18 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::SystemTime;
 
 pub use self::builder::SqliteStoreBuilder;
-use self::queue::{Answer, Op, Outcome, Queue, ended};
-use self::reader::{Reader, Readers};
-use self::rows::for_key;
-use idem_core::RecordKey;
-use idem_core::StoreError;
+use self::file::DatabaseFile;
+use self::queue::{Answer, Op, Queue, ended};
+use self::rows::{Steps, for_key};
 use idem_core::inspection::Inspection;
 use idem_core::listing::{List, Page};
-use idem_core::protocol::{self, Fence, Record, Request};
-use idem_core::{Store, Waiters};
-use idem_store_kit::own_runtime::entered;
+use idem_core::protocol::{self, Fence, Record, Request, Timestamp};
+use idem_core::{RecordKey, Store, StoreError, Waiters};
 use idem_store_kit::purging::Purging;
-
-/// How many records a transaction of a purge deletes.
-const PURGE_BATCH: usize = 512;
-/// How often expired records are deleted, about.
-const PURGE_EVERY: Duration = Duration::from_secs(5);
+use rusqlite::Connection;
 
 /// Keeps records in one SQLite file. Any number of processes of one host may share it.
 ///
@@ -86,8 +75,7 @@ pub struct SqliteStore(Arc<Inner>);
 
 struct Inner {
     queue: Arc<Queue>,
-    readers: Readers,
-    busy_timeout: Duration,
+    file: Arc<DatabaseFile>,
     max_result_bytes: usize,
     waiters: Waiters,
     purging: Option<Purging>,
@@ -111,19 +99,12 @@ impl SqliteStore {
     }
 
     /// Reads beside the writer. If that fails, the writer opens a file that was replaced or says what is wrong.
-    async fn read<T>(&self, read: impl Fn(&Reader) -> rusqlite::Result<T>) -> Result<T, StoreError> {
-        if let Ok(value) = self.0.readers.read(&read) {
+    async fn read<T>(&self, read: impl Fn(&Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
+        if let Ok(value) = self.0.file.read(&read) {
             return Ok(value);
         }
-        self.write(Op::Purge(0)).await?;
-        self.0.readers.read(&read)
-    }
-
-    /// Lets the writer execute an operation.
-    fn write(&self, op: Op) -> impl Future<Output = Outcome> + Send {
-        let (queue, patience) = (self.0.queue.clone(), self.0.busy_timeout);
-        // By a clock that no test pauses.
-        entered(Box::pin(async move { queue.run(op, patience).await }))
+        self.0.queue.run(Op::Purge(0)).await?;
+        self.0.file.read(&read)
     }
 }
 
@@ -137,15 +118,15 @@ impl Store for SqliteStore {
         async move {
             request.check_size(self.0.max_result_bytes)?;
             if let Request::Claim(_) = &request
-                && let Ok(record) = self.0.readers.read(|reader| for_key(reader.find_for_claim(key), key))
+                && let Ok(record) = self.0.file.read(|reader| for_key(rows::find_for_claim(reader, key), key))
                 && let Some(record) = record?
             {
-                let transition = protocol::apply(Some(&record), Fence::default(), &request, clock::now());
+                let transition = protocol::apply(Some(&record), Fence::default(), &request, now());
                 if transition.write.is_none() {
                     return Ok(transition.answer);
                 }
             }
-            match self.write(Op::Apply(key.clone(), request)).await? {
+            match self.0.queue.run(Op::Apply(key.clone(), request)).await? {
                 Answer::Applied(answer) => Ok(answer),
                 _ => Err(ended()),
             }
@@ -153,28 +134,27 @@ impl Store for SqliteStore {
     }
 
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
-        match self.write(Op::Forget(key.clone())).await? {
+        match self.0.queue.run(Op::Forget(key.clone())).await? {
             Answer::Forgotten(was_live) => Ok(was_live),
             _ => Err(ended()),
         }
     }
 
     async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
-        let record = self.read(|reader| for_key(reader.find(key), key)).await??;
-        Ok(record.filter(|record| protocol::is_live(record, clock::now())))
+        let stored = self.read(|reader| for_key(rows::find(reader, key, Steps::All), key)).await??;
+        Ok(stored.map(|stored| stored.record).filter(|record| protocol::is_live(record, now())))
     }
 
     async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
-        let (queue, patience) = (self.0.queue.clone(), self.0.busy_timeout);
-        entered(Box::pin(async move { purged(&queue, patience, limit).await })).await
+        self.0.queue.purge(limit).await
     }
 
     async fn list(&self, request: &List) -> Result<Page, StoreError> {
-        self.read(|reader| listing::page(&reader.connection, request)).await
+        self.read(|reader| listing::page(reader, request)).await
     }
 
     async fn inspect(&self) -> Result<Inspection, StoreError> {
-        self.read(|reader| inspection::look(&reader.connection, self.0.readers.path())).await
+        self.read(|reader| inspection::look(reader, self.0.file.path())).await
     }
 
     fn max_result_bytes(&self) -> Option<usize> {
@@ -186,23 +166,14 @@ impl Store for SqliteStore {
     }
 }
 
-/// Deletes at most `limit` records whose time is over. Returns how many.
-async fn purged(queue: &Queue, patience: Duration, limit: usize) -> Result<usize, StoreError> {
-    let mut purged = 0;
-    while purged < limit {
-        let most = PURGE_BATCH.min(limit - purged);
-        let Answer::Purged(now) = queue.run(Op::Purge(most), patience).await? else { return Err(ended()) };
-        purged += now.count;
-        if now.all {
-            break;
-        }
-    }
-    Ok(purged)
+/// The time of the clock for leases and expiry: the system clock of the file's host, which all processes share.
+fn now() -> Timestamp {
+    Timestamp::default().after(SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default())
 }
 
 impl fmt::Debug for SqliteStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("SqliteStore").field(&self.0.readers.path()).finish()
+        f.debug_tuple("SqliteStore").field(&self.0.file.path()).finish()
     }
 }
 
@@ -210,7 +181,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         self.purging = None;
         // Before the writer, which so is the last to close the file.
-        self.readers.close();
+        self.file.close_readers();
         self.queue.close();
         // If an answer drops the last handle, this may run on the thread that sent the answer. That thread then ends by
         // itself.

@@ -4,7 +4,7 @@
 
 use rusqlite::{Connection, Row, params_from_iter};
 
-use super::clock;
+use super::now;
 use super::rows::{self, COLUMNS, RowError};
 use idem_core::listing::{self, Cursor, List, Listed, Page};
 
@@ -25,7 +25,7 @@ pub(super) fn page(connection: &Connection, request: &List) -> rusqlite::Result<
     );
     let mut statement = connection.prepare_cached(&sql)?;
     let named = statement.column_count() - 3;
-    let mut page = Page::new(clock::now());
+    let mut page = Page::new(now());
     let mut rows = statement.query(params_from_iter(parameters))?;
     let (mut seen, mut last) = (0, None);
     while let Some(row) = rows.next()? {

@@ -13,13 +13,26 @@ use tokio::time::timeout;
 use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::protocol::{self, Request, StoredResult};
+use idem_store_kit::own_runtime::entered;
 
+/// Upper limit of the operations in one batch.
+const BATCH: usize = 512;
+/// Approximate upper limit of the bytes of results in one batch.
+const BATCH_BYTES: usize = 16 * 1024 * 1024;
 /// How long the writer may be late before a caller gives up.
 const GRACE: Duration = Duration::from_secs(1);
 /// How long a batch may take.
 const BATCH_TIME: Duration = Duration::from_secs(4);
 /// How often a caller looks whether to give up.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How many records one operation of a purge deletes.
+pub(super) const PURGE_BATCH: usize = 512;
+/// The writer waits for expected operations for the duration of a commit divided by this number.
+const PATIENCE: u32 = 4;
+/// Upper limit of that wait.
+const LONGEST_PATIENCE: Duration = Duration::from_millis(5);
+/// The shortest useful wait: sleeping for a shorter time and waking up takes longer than that time.
+const SHORTEST_PATIENCE: Duration = Duration::from_micros(50);
 
 /// An operation for the writer.
 pub(super) enum Op {
@@ -27,22 +40,6 @@ pub(super) enum Op {
     Apply(RecordKey, Request),
     Forget(RecordKey),
     Purge(usize),
-}
-
-impl Op {
-    /// The size of its result in bytes.
-    fn weight(&self) -> usize {
-        match self {
-            Self::Apply(_, request) => request.result().map_or(0, StoredResult::size),
-            _ => 0,
-        }
-    }
-
-    /// Whether it is left out if nobody waits for its answer: nobody would use the grant, and the key would stay
-    /// claimed until the lease is over.
-    const fn is_claim(&self) -> bool {
-        matches!(self, Self::Apply(_, Request::Claim(_)))
-    }
 }
 
 /// The answer to an operation.
@@ -72,13 +69,33 @@ pub(super) struct Ticket {
 }
 
 impl Ticket {
+    /// Whether it is left out, as a claim whose answer nobody waits for: nobody would use the grant, and the key would
+    /// stay claimed until the lease is over.
     fn is_pointless(&self) -> bool {
-        self.op.is_claim() && self.reply.is_closed()
+        matches!(self.op, Op::Apply(_, Request::Claim(_))) && self.reply.is_closed()
     }
+}
 
-    pub(super) fn answer(self, outcome: Outcome) {
-        // A caller that went away does not need the answer.
-        let _ = self.reply.send(outcome);
+/// How long a batch waits for operations that will probably come soon.
+///
+/// Callers usually send the next operation soon after an answer. If a transaction begins before that, it has few
+/// operations, and the others wait for a whole commit. So the writer waits for as many operations as last time, for a
+/// part of the time that a commit takes. If they do not come, little time is lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Pace {
+    /// How many operations are expected.
+    pub(super) expected: usize,
+    /// How long to wait for them.
+    pub(super) patience: Duration,
+}
+
+impl Pace {
+    /// The pace after a commit that took this long, with this number of operations in it or waiting after it.
+    pub(super) fn after(commit: Duration, operations: usize) -> Self {
+        let patience = (commit / PATIENCE).min(LONGEST_PATIENCE);
+        let worth = patience >= SHORTEST_PATIENCE;
+        let expected = operations.min(BATCH);
+        Self { expected, patience: if worth { patience } else { Duration::ZERO } }
     }
 }
 
@@ -96,37 +113,60 @@ struct State {
 }
 
 /// The waiting operations.
-#[derive(Default)]
 pub(super) struct Queue {
+    /// How long an operation waits for the writer.
+    patience: Duration,
     state: Mutex<State>,
     work: Condvar,
 }
 
 impl Queue {
+    pub(super) fn new(patience: Duration) -> Self {
+        Self { patience, state: Mutex::default(), work: Condvar::new() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets the writer execute an operation, which it must begin within `patience`.
-    pub(super) async fn run(&self, op: Op, patience: Duration) -> Outcome {
-        let give_up_at = Instant::now() + patience + GRACE;
-        let (number, mut answer) = self.submit(op, patience);
-        loop {
-            match timeout(LOOK_EVERY, &mut answer).await {
-                Ok(answer) => return answer.unwrap_or_else(|_| Err(ended())),
-                Err(_) => self.give_up(number, give_up_at)?,
+    /// Lets the writer execute an operation, which it must begin within the patience of this queue.
+    pub(super) fn run(&self, op: Op) -> impl Future<Output = Outcome> + Send {
+        // By a clock that no test pauses.
+        entered(Box::pin(async move {
+            let give_up_at = Instant::now() + self.patience + GRACE;
+            let (number, mut answer) = self.submit(op);
+            loop {
+                match timeout(LOOK_EVERY, &mut answer).await {
+                    Ok(answer) => return answer.unwrap_or_else(|_| Err(ended())),
+                    Err(_) => self.give_up(number, give_up_at)?,
+                }
+            }
+        }))
+    }
+
+    /// Deletes at most `limit` records whose time is over. Returns how many.
+    pub(super) async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
+        let mut purged = 0;
+        while purged < limit {
+            let most = PURGE_BATCH.min(limit - purged);
+            let Answer::Purged(now) = self.run(Op::Purge(most)).await? else { return Err(ended()) };
+            purged += now.count;
+            if now.all {
+                break;
             }
         }
+        Ok(purged)
     }
 
     /// Queues an operation. The receiver fails if the writer ends before it answers.
-    pub(super) fn submit(&self, op: Op, patience: Duration) -> (u64, oneshot::Receiver<Outcome>) {
+    pub(super) fn submit(&self, op: Op) -> (u64, oneshot::Receiver<Outcome>) {
         let (reply, answer) = oneshot::channel();
+        let deadline = Instant::now() + self.patience;
         let mut state = self.lock();
         state.last += 1;
         let number = state.last;
         if !state.ended {
-            state.waiting.push_back(Ticket { op, number, deadline: Instant::now() + patience, reply });
+            state.waiting.push_back(Ticket { op, number, deadline, reply });
             if state.waiting.len() == state.wanted.max(1) {
                 self.work.notify_one();
             }
@@ -150,34 +190,31 @@ impl Queue {
         }
     }
 
-    /// Waits for work. Returns by when the first operation must be answered; nothing if the store is dropped,
-    /// and nothing is left to do.
-    pub(super) fn wait(&self) -> Option<Instant> {
+    /// Waits for work, and then a moment for as many operations as are expected. Returns by when the first must be
+    /// answered; nothing if the store is dropped, and nothing is left to do.
+    pub(super) fn wait(&self, pace: Pace) -> Option<Instant> {
         let mut state = self.lock();
-        loop {
+        let deadline = loop {
             while state.waiting.front().is_some_and(Ticket::is_pointless) {
                 state.waiting.pop_front();
             }
             match state.waiting.front() {
-                Some(first) => return Some(first.deadline),
+                Some(first) => break first.deadline,
                 None if state.closed => return None,
                 None => state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner),
             }
-        }
-    }
-
-    /// Waits until `count` operations are in the queue, at most until `end`.
-    pub(super) fn gather(&self, count: usize, end: Instant) {
-        let mut state = self.lock();
-        while state.waiting.len() < count && !state.closed {
+        };
+        let end = Instant::now() + pace.patience;
+        while state.waiting.len() < pace.expected && !state.closed {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
-            state.wanted = count;
+            state.wanted = pace.expected;
             state = self.work.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         state.wanted = 0;
+        Some(deadline)
     }
 
     /// How many operations the writer is waiting for.
@@ -186,42 +223,56 @@ impl Queue {
         self.lock().wanted
     }
 
-    /// Takes the next operations for a batch: at most `most`, and about `bytes` bytes of results.
-    pub(super) fn take(&self, most: usize, bytes: usize) -> Vec<Ticket> {
+    /// Takes the next operations for a batch.
+    pub(super) fn take(&self) -> Vec<Ticket> {
         let mut state = self.lock();
         let mut batch = Vec::new();
-        let mut weight = 0;
-        while batch.len() < most && weight < bytes {
+        let mut bytes = 0;
+        while batch.len() < BATCH && bytes < BATCH_BYTES {
             let Some(ticket) = state.waiting.pop_front() else {
                 break;
             };
-            if !ticket.is_pointless() {
-                weight += ticket.op.weight();
-                batch.push(ticket);
+            if ticket.is_pointless() {
+                continue;
             }
+            if let Op::Apply(_, request) = &ticket.op {
+                bytes += request.result().map_or(0, StoredResult::size);
+            }
+            batch.push(ticket);
         }
         state.running_since = Some(Instant::now());
         batch
     }
 
-    /// Notes that the batch is done, and returns how many operations are waiting now.
-    pub(super) fn finish(&self) -> usize {
-        let mut state = self.lock();
-        state.running_since = None;
-        state.waiting.len()
+    /// Answers operations, at the end of their batch if they are one. Returns how many others are waiting by then.
+    pub(super) fn finish(&self, answers: impl IntoIterator<Item = (Ticket, Outcome)>) -> usize {
+        let waiting = {
+            let mut state = self.lock();
+            state.running_since = None;
+            state.waiting.len()
+        };
+        // Outside the lock, because a waker may run any code.
+        for (ticket, outcome) in answers {
+            // A caller that went away does not need the answer.
+            let _ = ticket.reply.send(outcome);
+        }
+        waiting
     }
 
-    /// Puts operations of which nothing was applied back to the front.
-    pub(super) fn put_back(&self, batch: Vec<Ticket>) {
+    /// Ends a batch of which nothing was applied: puts its operations back to the front, but fails this one.
+    pub(super) fn retry_without(&self, mut batch: Vec<Ticket>, culprit: usize, error: StoreError) {
+        let culprit = batch.remove(culprit);
         let mut state = self.lock();
         for ticket in batch.into_iter().rev() {
             state.waiting.push_front(ticket);
         }
-        state.running_since = None;
+        drop(state);
+        self.finish([(culprit, Err(error))]);
     }
 
-    /// Fails the waiting operations whose time is over at `now`.
-    pub(super) fn fail_due(&self, now: Instant, error: &StoreError) {
+    /// Fails the waiting operations whose time is over.
+    pub(super) fn fail_due(&self, error: &StoreError) {
+        let now = Instant::now();
         self.fail(error, |ticket| ticket.deadline <= now);
     }
 
@@ -237,10 +288,7 @@ impl Queue {
             state.waiting = kept.into();
             failed
         };
-        // Outside the lock, because a waker may run any code.
-        for ticket in failed {
-            ticket.answer(Err(error.clone()));
-        }
+        self.finish(failed.into_iter().map(|ticket| (ticket, Err(error.clone()))));
     }
 
     /// Lets the writer end after the waiting operations.

@@ -1,10 +1,14 @@
-//! A record as a row, and back. There are no rules and no SQL statements here.
+//! A record as its rows: the statements that find it and its steps, and its columns. There are no rules here.
+
+use std::sync::LazyLock;
 
 use bytes::Bytes;
 use rusqlite::types::ValueRef;
-use rusqlite::{Row, Statement, ToSql, params_from_iter};
+use rusqlite::{Connection, Row, Statement, ToSql, params, params_from_iter};
 
-use idem_core::protocol::{Fingerprint, OnCrash, Owner, Record, RecordedStep, State, Timestamp, Tombstone};
+use idem_core::protocol::{
+    Fingerprint, OnCrash, Owner, Record, RecordedStep, State, StoredResult, Timestamp, Tombstone,
+};
 use idem_core::{RecordKey, StoreError};
 use idem_store_kit::columns::{Columns, NAMES, Unreadable, Word, micros, number_of, parts};
 use idem_store_kit::step_bytes;
@@ -14,11 +18,50 @@ pub(super) const COLUMNS: &str = "state, owner, fence, attempt, recovered, on_cr
      ttl, fingerprint, tombstone, created_at, completed_at, expires_at, result, steps";
 
 /// The number of these columns.
-pub(super) const NUMBER_OF_COLUMNS: usize = 16;
+const NUMBER_OF_COLUMNS: usize = 16;
 
-/// The columns that a claim needs from a record with a result, in the order that [`read_replay`] expects.
-pub(super) const REPLAY_COLUMNS: &str =
-    "state, attempt, fingerprint, tombstone, completed_at, expires_at, result";
+/// The columns that a claim needs from a record with a result, in the order that [`find_for_claim`] expects.
+const REPLAY_COLUMNS: &str = "state, attempt, fingerprint, tombstone, completed_at, expires_at, result";
+
+/// A record with more steps than this is read with all its steps, which are counted.
+const MOST_BLANKS: usize = 65_536;
+
+/// Finds a record and its rowid by scope and key.
+static FIND: LazyLock<String> = LazyLock::new(|| by_key("idem_records", &format!("{COLUMNS}, rowid")));
+
+/// Finds the columns that a claim needs from a record with a result.
+static FIND_REPLAY: LazyLock<String> = LazyLock::new(|| by_key("idem_records", REPLAY_COLUMNS));
+
+/// Finds the steps of a record.
+static FIND_STEPS: LazyLock<String> = LazyLock::new(|| by_key("idem_steps", "step") + " ORDER BY position");
+
+/// Finds one step of a record.
+static FIND_STEP: LazyLock<String> = LazyLock::new(|| by_key("idem_steps", "step") + " AND position = ?3");
+
+fn by_key(table: &str, columns: &str) -> String {
+    format!("SELECT {columns} FROM {table} WHERE scope = ?1 AND key = ?2")
+}
+
+/// The parameters of a statement for one key.
+pub(super) fn name(key: &RecordKey) -> [&str; 2] {
+    [key.scope().as_str(), key.key().as_str()]
+}
+
+/// A record as it lies in the file.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct StoredRecord {
+    pub(super) record: Record,
+    pub(super) row: i64,
+}
+
+/// Which steps of a record are read.
+#[derive(Clone, Copy)]
+pub(super) enum Steps {
+    All,
+    /// The one at this position, or none. The others are blank: steps may be large, and all other operations on the
+    /// file would wait while the writer reads them.
+    Only(Option<u32>),
+}
 
 /// Why a row is not a valid record.
 #[derive(Debug)]
@@ -55,6 +98,67 @@ pub(super) fn for_key<T>(
     }
 }
 
+/// The record of a key, expired or not.
+pub(super) fn find(connection: &Connection, key: &RecordKey, steps: Steps) -> Result<Option<StoredRecord>> {
+    let mut statement = connection.prepare_cached(&FIND)?;
+    let mut rows = statement.query(name(key))?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let (mut record, count) = read(row)?;
+    let row = row.get(NUMBER_OF_COLUMNS)?;
+    match steps {
+        _ if count == 0 => {}
+        Steps::Only(position) if count <= MOST_BLANKS => {
+            let blank = RecordedStep::new(String::new(), None, StoredResult::Value(Bytes::new()));
+            record.steps = vec![blank; count];
+            if let Some(position) = position
+                && let Some(step) = usize::try_from(position).ok().and_then(|at| record.steps.get_mut(at))
+            {
+                let [scope, name] = name(key);
+                let mut statement = connection.prepare_cached(&FIND_STEP)?;
+                let mut rows = statement.query(params![scope, name, position])?;
+                *step = read_step(rows.next()?.ok_or(Unreadable("steps"))?)?;
+            }
+        }
+        _ => {
+            // The first statement is still open, so both read the same snapshot.
+            let mut statement = connection.prepare_cached(&FIND_STEPS)?;
+            let mut rows = statement.query(name(key))?;
+            while let Some(row) = rows.next()? {
+                record.steps.push(read_step(row)?);
+            }
+            if record.steps.len() != count {
+                return Err(Unreadable("steps").into());
+            }
+        }
+    }
+    Ok(Some(StoredRecord { record, row }))
+}
+
+/// What a claim needs of the record of a key. Of one with a result it reads only some columns, because most repeated
+/// calls end here, and each column takes time.
+pub(super) fn find_for_claim(connection: &Connection, key: &RecordKey) -> Result<Option<Record>> {
+    let mut statement = connection.prepare_cached(&FIND_REPLAY)?;
+    let mut rows = statement.query(name(key))?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let state = word(row, 0, "state", State::from_word)?;
+    let terminal = [State::Completed, State::Failed].map(|state| Some(u64::from(number_of(state))));
+    if !terminal.contains(&state) {
+        return Ok(find(connection, key, Steps::All)?.map(|stored| stored.record));
+    }
+    let columns = Columns {
+        state,
+        attempt: number(row, 1, "attempt")?,
+        fingerprint: bytes(row, 2, "fingerprint")?,
+        tombstone: word(row, 3, "tombstone", Tombstone::from_word)?,
+        completed_at: number(row, 4, "completed_at")?,
+        expires_at: number(row, 5, "expires_at")?,
+        result: bytes(row, 6, "result")?,
+        owner: Some(Owner::NOBODY.as_bytes()),
+        ..Columns::BLANK
+    };
+    Ok(Some(columns.record()?))
+}
+
 /// The value of a column, if it is one that `read` takes.
 fn value<'r, T>(
     row: &'r Row<'_>,
@@ -87,7 +191,7 @@ fn word<W: Word>(
 }
 
 /// The record, without its steps, in a row that begins with [`COLUMNS`], and the number of its steps.
-pub(super) fn read(row: &Row<'_>) -> Result<(Record, u64)> {
+pub(super) fn read(row: &Row<'_>) -> Result<(Record, usize)> {
     let number_or_word = |index: usize| match NAMES[index] {
         "state" => word(row, index, "state", State::from_word),
         "on_crash" => word(row, index, "on_crash", OnCrash::from_word),
@@ -95,34 +199,12 @@ pub(super) fn read(row: &Row<'_>) -> Result<(Record, u64)> {
         name => number(row, index, name),
     };
     let columns = Columns::read(number_or_word, |index| bytes(row, index, NAMES[index]))?;
-    let steps = number(row, NAMES.len(), "steps")?.ok_or(Unreadable("steps"))?;
-    Ok((columns.record()?, steps))
-}
-
-/// The record in a row of [`REPLAY_COLUMNS`], if it has a result. The other columns are left out, because no claim on
-/// such a record needs them: most repeated calls end here, and each column takes time.
-pub(super) fn read_replay(row: &Row<'_>) -> Result<Option<Record>> {
-    let state = word(row, 0, "state", State::from_word)?;
-    let terminal = [State::Completed, State::Failed].map(|state| Some(u64::from(number_of(state))));
-    if !terminal.contains(&state) {
-        return Ok(None);
-    }
-    let columns = Columns {
-        state,
-        attempt: number(row, 1, "attempt")?,
-        fingerprint: bytes(row, 2, "fingerprint")?,
-        tombstone: word(row, 3, "tombstone", Tombstone::from_word)?,
-        completed_at: number(row, 4, "completed_at")?,
-        expires_at: number(row, 5, "expires_at")?,
-        result: bytes(row, 6, "result")?,
-        owner: Some(Owner::NOBODY.as_bytes()),
-        ..Columns::BLANK
-    };
-    Ok(Some(columns.record()?))
+    let steps = number(row, NAMES.len(), "steps")?.and_then(|steps| usize::try_from(steps).ok());
+    Ok((columns.record()?, steps.ok_or(Unreadable("steps"))?))
 }
 
 /// The step in a row of one.
-pub(super) fn read_step(row: &Row<'_>) -> Result<RecordedStep> {
+fn read_step(row: &Row<'_>) -> Result<RecordedStep> {
     let step = bytes(row, 0, "steps")?.map(Bytes::copy_from_slice);
     Ok(step.and_then(step_bytes::decode).ok_or(Unreadable("steps"))?)
 }
@@ -160,7 +242,7 @@ pub(super) fn number_of_steps(steps: usize) -> i64 {
 }
 
 /// The nearest integer that SQLite can store: larger numbers become the largest one, some 292,000 years from now.
-pub(super) fn integer(number: u64) -> i64 {
+fn integer(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 

@@ -2,6 +2,8 @@
 //!
 //! A file that is not ours stays unchanged, byte for byte: nothing is written before that is known.
 
+use std::fs::metadata;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -10,7 +12,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavio
 
 use super::batch::Session;
 use super::failure;
-use super::file::{Identity, SMALLEST, has_log, log_path, look};
+use super::file::{Identity, SMALLEST, harden, has_log, log_path};
 use idem_core::StoreError;
 
 /// "idem" in ASCII, in the header field that identifies the program to which a SQLite file belongs.
@@ -133,24 +135,6 @@ pub(super) fn open(path: &Path, opening: Opening) -> Result<(Connection, Identit
     }
 }
 
-/// Opens the database for reading; the writer has verified it before.
-pub(super) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
-    let connection = Connection::open_with_flags(
-        path,
-        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
-    )?;
-    connection.busy_timeout(Duration::ZERO)?;
-    harden(&connection)?;
-    Ok(connection)
-}
-
-/// Closes a connection to a file that the path no longer names, without touching the log beside the file that is there
-/// now.
-pub(super) fn abandon(connection: Connection) {
-    let _ = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
-    drop(connection);
-}
-
 fn refused(path: &Path, opening: Opening, error: rusqlite::Error) -> StoreError {
     match failure::code(&error) {
         // A file that was in use is damaged. Of any other nobody knows whose it is.
@@ -166,6 +150,32 @@ fn foreign(path: &Path, reason: &str) -> StoreError {
         "the file {} is not idem's ({reason}); it was left as it is: give the path of another file",
         path.display()
     ))
+}
+
+/// The file at the path, if there is one, and its length in bytes.
+///
+/// # Errors
+///
+/// A configuration error if something other than a file is at the path.
+fn look(path: &Path) -> Result<Option<(Identity, u64)>, StoreError> {
+    match metadata(path) {
+        Ok(metadata) if metadata.is_file() => Ok(Some((Identity::of(&metadata), metadata.len()))),
+        Ok(metadata) => Err(StoreError::configuration(format!(
+            "{} is {}; give the path of a file",
+            path.display(),
+            if metadata.is_dir() { "a folder" } else { "not a regular file" }
+        ))),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::InvalidFilename) => {
+            Err(StoreError::configuration("the path of the database is no path; give the path of a file")
+                .with_source(error))
+        }
+        Err(error) => Err(StoreError::unavailable(format!(
+            "the file {} cannot be looked at; check its folder and the permissions of that",
+            path.display()
+        ))
+        .with_source(error)),
+    }
 }
 
 fn attempt(path: &Path, opening: Opening) -> Result<(Connection, Identity), Refusal> {
@@ -216,18 +226,6 @@ fn attempt(path: &Path, opening: Opening) -> Result<(Connection, Identity), Refu
     prepare(&connection, path, opening)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
     Ok((connection, identity))
-}
-
-/// Sets the options that do not change the file.
-fn harden(connection: &Connection) -> rusqlite::Result<()> {
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
-    connection.pragma_update(None, "cell_size_check", true)?;
-    // On macOS, `fsync` alone leaves data in the drive's cache, where a power cut loses it. On other systems, these
-    // settings do nothing.
-    connection.pragma_update(None, "fullfsync", true)?;
-    connection.pragma_update(None, "checkpoint_fullfsync", true)?;
-    connection.pragma_update(None, "synchronous", "FULL")
 }
 
 /// Takes the steps of the layout that the file lacks, and sets the options that are in the file.

@@ -1,5 +1,6 @@
 //! Tests of states that cannot be caused from outside: a full disk, a stuck disk, arbitrary records, a next layout.
 
+mod batch;
 mod layouts;
 
 use std::sync::Arc;
@@ -8,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use super::SqliteStore;
+use super::batch::Session;
 use super::file::DatabaseFile;
-use super::queue::{Op, Queue};
+use super::queue::{Op, Pace, Queue};
 use super::schema::{self, Opening, Purpose};
-use super::writer::Pace;
-use super::{SqliteStore, batch};
 use idem_core::Store;
 use idem_core::StoreErrorKind;
 use idem_core::protocol::{
@@ -20,19 +21,19 @@ use idem_core::protocol::{
 };
 use idem_core::{Key, RecordKey, Scope};
 
-pub(super) fn folder() -> TempDir {
+fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-pub(super) fn key(key: &str) -> RecordKey {
+fn key(key: &str) -> RecordKey {
     RecordKey::new(Scope::new("test").unwrap(), Key::new(key).unwrap())
 }
 
-pub(super) fn claim_request() -> Claim {
+fn claim_request() -> Claim {
     Claim::new(Owner::random(), Duration::from_secs(30), Duration::from_secs(3_600))
 }
 
-pub(super) fn completion(owner: Owner, fence: Fence, size: usize) -> Complete {
+fn completion(owner: Owner, fence: Fence, size: usize) -> Complete {
     Complete::new(
         owner,
         fence,
@@ -46,7 +47,7 @@ fn opening(layout: &'static [&'static str]) -> Opening {
     Opening { purpose: Purpose::Use, layout, until: Instant::now() + Duration::from_secs(60) }
 }
 
-pub(super) fn open(folder: &TempDir) -> (DatabaseFile, rusqlite::Connection) {
+fn open(folder: &TempDir) -> (DatabaseFile, rusqlite::Connection) {
     let path = folder.path().join("idem.db");
     let (connection, identity) = schema::open(&path, opening(schema::LAYOUT)).unwrap();
     (DatabaseFile::new(path, identity), connection)
@@ -103,30 +104,30 @@ async fn a_full_disk_is_an_error_and_what_was_recorded_stays() {
 
 #[tokio::test]
 async fn what_waits_for_a_writer_that_is_stuck_is_answered_in_its_place() {
-    let queue = Queue::default();
-    let run = |name: &str, patience| Box::pin(queue.run(Op::Forget(key(name)), patience));
+    let queue = Queue::new(Duration::from_millis(10));
+    let run = |name: &str| Box::pin(queue.run(Op::Forget(key(name))));
     let started = Instant::now();
-    let mut running = run("a", Duration::from_millis(10));
+    let mut running = run("a");
     assert!(running.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    let _batch = queue.take(10, 10);
-    let error = run("b", Duration::from_millis(10)).await.err().unwrap();
+    let _batch = queue.take();
+    let error = run("b").await.err().unwrap();
     assert_eq!(error.kind(), StoreErrorKind::Unavailable);
-    assert!(queue.take(10, 10).is_empty(), "it would be executed although its caller heard that it is not");
+    assert!(queue.take().is_empty(), "it would be executed although its caller heard that it is not");
     let error = running.await.err().unwrap();
     assert_eq!(error.kind(), StoreErrorKind::OutcomeUnknown);
     assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
-    let mut last = run("c", Duration::from_secs(60));
+    let mut last = run("c");
     assert!(last.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     queue.end();
     assert!(last.await.is_err());
-    assert!(run("d", Duration::from_secs(60)).await.is_err());
+    assert!(run("d").await.is_err());
 }
 
 #[test]
 fn a_record_that_is_kept_out_of_the_file_is_no_grant() {
     let folder = folder();
     let (_, connection) = open(&folder);
-    let mut session = batch::Session::prepare(&connection).unwrap();
+    let mut session = Session::prepare(&connection).unwrap();
     let mut claim = || session.apply(&Op::Apply(key("a"), claim_request().into()));
     let ignore = "CREATE TRIGGER t BEFORE INSERT ON idem_records BEGIN SELECT raise(IGNORE); END";
     connection.execute_batch(ignore).unwrap();
@@ -149,13 +150,14 @@ fn wants(queue: &Queue, count: usize) -> bool {
 
 #[test]
 fn the_writer_waits_for_as_many_as_are_expected_and_not_for_ever() {
-    let queue = Arc::new(Queue::default());
-    let submit = |name: &str| queue.submit(Op::Forget(key(name)), Duration::from_secs(60));
+    let queue = Arc::new(Queue::new(Duration::from_secs(60)));
+    let submit = |name: &str| queue.submit(Op::Forget(key(name)));
+    let long = Pace { expected: 3, patience: Duration::from_secs(600) };
     let _first = submit("a");
     let gathering = queue.clone();
     let writer = std::thread::spawn(move || {
-        gathering.gather(3, Instant::now() + Duration::from_secs(600));
-        gathering.take(10, 10).len()
+        assert!(gathering.wait(long).is_some());
+        gathering.take().len()
     });
     assert!(wants(&queue, 3));
     let _second = submit("b");
@@ -163,17 +165,19 @@ fn the_writer_waits_for_as_many_as_are_expected_and_not_for_ever() {
     assert_eq!(writer.join().unwrap(), 3);
     let _fourth = submit("d");
     let begun = Instant::now();
-    queue.gather(2, begun + Duration::from_millis(20));
+    assert!(queue.wait(Pace { patience: Duration::from_millis(20), ..long }).is_some());
     assert!(begun.elapsed() >= Duration::from_millis(20));
-    assert_eq!(queue.take(10, 10).len(), 1);
+    assert_eq!(queue.take().len(), 1);
     // After that, a single operation wakes the writer as before.
     let waiting = queue.clone();
-    let writer = std::thread::spawn(move || waiting.wait().is_some());
+    let writer = std::thread::spawn(move || waiting.wait(Pace::default()).is_some());
     let _fifth = submit("e");
     assert!(writer.join().unwrap());
     // A dropped store does not wait for more operations.
     queue.close();
-    queue.gather(2, Instant::now() + Duration::from_secs(600));
+    assert!(queue.wait(long).is_some());
+    queue.take();
+    assert!(queue.wait(long).is_none());
 }
 
 #[test]

@@ -1,43 +1,29 @@
 //! The only thread that writes. It commits all waiting operations in one transaction.
 
-mod pace;
-
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rusqlite::Connection;
 
-pub(super) use self::pace::Pace;
 use super::batch::Session;
 use super::failure::{self, Reach};
-use super::file::DatabaseFile;
-use super::queue::{Op, Outcome, Queue, Ticket};
+use super::file::{DatabaseFile, abandon, log_path};
+use super::queue::{Op, Outcome, Pace, Queue, Ticket};
 use super::schema::{self, Opening, Purpose};
 use idem_core::{StoreError, StoreErrorKind};
-
-/// Upper limit of the operations in one transaction.
-const BATCH: usize = 512;
-/// Approximate upper limit of the bytes of results in one transaction.
-const BATCH_BYTES: usize = 16 * 1024 * 1024;
 
 /// The state of the thread.
 pub(super) struct Writer {
     queue: Arc<Queue>,
     file: Arc<DatabaseFile>,
-    busy_timeout: Duration,
     /// What the file is opened for, if it must be opened again.
     purpose: Purpose,
     pace: Pace,
 }
 
 impl Writer {
-    pub(super) fn new(
-        queue: Arc<Queue>,
-        file: Arc<DatabaseFile>,
-        busy_timeout: Duration,
-        purpose: Purpose,
-    ) -> Self {
-        Self { queue, file, busy_timeout, purpose, pace: Pace::default() }
+    pub(super) fn new(queue: Arc<Queue>, file: Arc<DatabaseFile>, purpose: Purpose) -> Self {
+        Self { queue, file, purpose, pace: Pace::default() }
     }
 
     /// Serves the queue until it is closed and empty.
@@ -45,23 +31,18 @@ impl Writer {
         let mut opened = Some(connection);
         while let Some(connection) = opened.take().or_else(|| self.reopened()) {
             self.serve(&connection);
-            if self.is_in_place() {
+            if self.file.now() == Some(self.file.opened()) {
                 drop(connection);
             } else {
-                schema::abandon(connection);
+                abandon(connection);
             }
         }
-    }
-
-    /// Whether the path names the file that was opened.
-    fn is_in_place(&self) -> bool {
-        self.file.now() == Some(self.file.opened())
     }
 
     /// Opens the file that is at the path when there is work; `None` if there will be none.
     fn reopened(&self) -> Option<Connection> {
         loop {
-            match self.reopen(self.queue.wait()?) {
+            match self.reopen(self.queue.wait(Pace::default())?) {
                 Ok(connection) => return Some(connection),
                 Err(error) => self.queue.fail_all(&error),
             }
@@ -71,7 +52,7 @@ impl Writer {
     fn reopen(&self, until: Instant) -> Result<Connection, StoreError> {
         let path = self.file.path();
         if self.file.log_is_left() {
-            return Err(failure::log_left(path));
+            return Err(failure::log_left(path, &log_path(path)));
         }
         let opening = Opening { purpose: self.purpose, layout: schema::LAYOUT, until };
         let (connection, identity) = schema::open(path, opening).map_err(|error| match error.kind() {
@@ -92,7 +73,7 @@ impl Writer {
                 return self.queue.fail_all(&error);
             }
         };
-        while let Some(until) = self.queue.wait() {
+        while let Some(until) = self.queue.wait(self.pace) {
             if !self.work(&mut session, until) {
                 return;
             }
@@ -101,7 +82,6 @@ impl Writer {
 
     /// Runs one transaction for the waiting operations. Returns whether the connection can be used again.
     fn work(&mut self, session: &mut Session<'_>, until: Instant) -> bool {
-        self.queue.gather(self.pace.expected.min(BATCH), Instant::now() + self.pace.patience);
         match self.file.now() {
             Some(identity) if identity == self.file.opened() => {}
             Some(_) => return false,
@@ -111,11 +91,10 @@ impl Writer {
                 return true;
             }
         }
-        let patience = until.saturating_duration_since(Instant::now()).min(self.busy_timeout);
-        if let Err(error) = session.begin(patience) {
+        if let Err(error) = session.begin(until.saturating_duration_since(Instant::now())) {
             return self.not_begun(session, error);
         }
-        let batch = self.queue.take(BATCH, BATCH_BYTES);
+        let batch = self.queue.take();
         let mut outcomes: Vec<Outcome> = Vec::with_capacity(batch.len());
         for ticket in &batch {
             match session.apply(&ticket.op) {
@@ -128,7 +107,7 @@ impl Writer {
             return self.failed(session, batch, None, error);
         }
         let took = committing.elapsed();
-        if !self.is_in_place() {
+        if self.file.now() != Some(self.file.opened()) {
             // The batch was written, but into a file that others may never see.
             let error = StoreError::outcome_unknown(format!(
                 "the file {} was removed or replaced while it was written",
@@ -136,11 +115,9 @@ impl Writer {
             ));
             outcomes.iter_mut().for_each(|outcome| *outcome = Err(error.clone()));
         }
-        let waiting = self.queue.finish();
-        self.pace = Pace::after(took, batch.len() + waiting);
-        for (ticket, outcome) in batch.into_iter().zip(outcomes) {
-            ticket.answer(outcome);
-        }
+        let operations = batch.len();
+        let waiting = self.queue.finish(batch.into_iter().zip(outcomes));
+        self.pace = Pace::after(took, operations + waiting);
         true
     }
 
@@ -149,7 +126,7 @@ impl Writer {
         let (reach, is_busy) = (failure::reach(&error), failure::is_busy(&error));
         let error = failure::not_applied_on(session.connection, self.file.path(), error);
         if is_busy {
-            self.queue.fail_due(Instant::now(), &error);
+            self.queue.fail_due(&error);
         } else {
             self.queue.fail_all(&error);
         }
@@ -161,7 +138,7 @@ impl Writer {
     fn failed(
         &self,
         session: &Session<'_>,
-        mut batch: Vec<Ticket>,
+        batch: Vec<Ticket>,
         culprit: Option<usize>,
         error: rusqlite::Error,
     ) -> bool {
@@ -176,15 +153,10 @@ impl Writer {
         match culprit {
             // The others are retried without it.
             Some(culprit) if reach == Reach::Operation || matches!(batch[culprit].op, Op::Purge(_)) => {
-                let ticket = batch.remove(culprit);
-                self.queue.put_back(batch);
-                ticket.answer(Err(error));
+                self.queue.retry_without(batch, culprit, error);
             }
             _ => {
-                self.queue.finish();
-                for ticket in batch {
-                    ticket.answer(Err(error.clone()));
-                }
+                self.queue.finish(batch.into_iter().map(|ticket| (ticket, Err(error.clone()))));
             }
         }
         is_rolled_back && reach != Reach::Connection

@@ -1,0 +1,132 @@
+//! What the writer holds of the file, and when it purges: its transactions, one after another.
+
+use std::time::Duration;
+
+use rusqlite::Connection;
+use tempfile::TempDir;
+
+use super::{claim_request, completion, folder, key, open};
+use crate::batch::Session;
+use crate::now;
+use crate::queue::{Answer, Op, Purged};
+use crate::rows;
+use idem_core::protocol::{
+    self, Claim, ClaimAnswer, CompleteAnswer, Fence, OnCrash, Owner, Renew, RenewAnswer, Request,
+};
+
+fn apply(session: &mut Session<'_>, name: &str, request: impl Into<Request>) -> protocol::Answer {
+    match session.apply(&Op::Apply(key(name), request.into())) {
+        Ok(Ok(Answer::Applied(answer))) => answer,
+        _ => panic!("no answer"),
+    }
+}
+
+fn granted(session: &mut Session<'_>, name: &str, claim: &Claim) -> (Owner, Fence) {
+    session.begin(Duration::ZERO).unwrap();
+    let protocol::Answer::Claim(ClaimAnswer::Granted(grant)) = apply(session, name, claim.clone()) else {
+        panic!("not granted")
+    };
+    (claim.owner, grant.fence)
+}
+
+fn other(folder: &TempDir) -> Connection {
+    Connection::open(folder.path().join("idem.db")).unwrap()
+}
+
+#[test]
+fn what_another_connection_wrote_is_seen() {
+    let folder = folder();
+    let (_, connection) = open(&folder);
+    let mut session = Session::prepare(&connection).unwrap();
+    for change in ["UPDATE idem_records SET owner = zeroblob(16)", "DELETE FROM idem_records"] {
+        let (owner, fence) = granted(&mut session, "a", &claim_request());
+        session.commit().unwrap();
+        other(&folder).execute(change, ()).unwrap();
+        session.begin(Duration::ZERO).unwrap();
+        let answer = apply(&mut session, "a", completion(owner, fence, 1));
+        let done = protocol::Answer::Complete(CompleteAnswer::Done);
+        assert_ne!(answer, done, "{change}");
+        session.commit().unwrap();
+        other(&folder).execute("DELETE FROM idem_records", ()).unwrap();
+    }
+}
+
+#[test]
+fn what_was_not_committed_is_forgotten() {
+    let folder = folder();
+    let (_, connection) = open(&folder);
+    let mut session = Session::prepare(&connection).unwrap();
+    let (owner, fence) = granted(&mut session, "a", &claim_request());
+    // As SQLite does it by itself when a commit fails.
+    connection.execute_batch("ROLLBACK").unwrap();
+    session.begin(Duration::ZERO).unwrap();
+    let answer = apply(&mut session, "a", Renew::new(owner, fence, claim_request().lease));
+    assert_ne!(answer, protocol::Answer::Renew(RenewAnswer::Held));
+    assert!(session.roll_back());
+}
+
+#[test]
+fn a_held_record_is_not_read_again() {
+    let folder = folder();
+    let (_, connection) = open(&folder);
+    let mut session = Session::prepare(&connection).unwrap();
+    let (owner, fence) = granted(&mut session, "a", &claim_request());
+    // By its own connection, which only a test does.
+    connection.execute("UPDATE idem_records SET fingerprint = x'00'", ()).unwrap();
+    let renewed = apply(&mut session, "a", Renew::new(owner, fence, claim_request().lease));
+    assert_eq!(renewed, protocol::Answer::Renew(RenewAnswer::Held), "it would be unreadable");
+    session.commit().unwrap();
+}
+
+/// The statement that renewals and completions are writes no index: none has a column that it sets.
+#[test]
+fn an_update_writes_no_index() {
+    let folder = folder();
+    let (_, connection) = open(&folder);
+    let writes_index = |update: &str| {
+        let mut program = connection.prepare(&format!("EXPLAIN {update}")).unwrap();
+        let steps = program.query_map((), |row| row.get::<_, String>(1)).unwrap();
+        let steps: Vec<String> = steps.map(Result::unwrap).collect();
+        steps.iter().any(|step| step == "IdxInsert" || step == "IdxDelete")
+    };
+    let values = ["1"; 16].join(", ");
+    let update = format!("UPDATE idem_records SET ({}) = ({values}) WHERE rowid = 1", rows::COLUMNS);
+    assert!(!writes_index(&update));
+    assert!(writes_index("UPDATE idem_records SET purge_at = 1 WHERE rowid = 1"));
+}
+
+#[test]
+fn a_record_that_lives_longer_than_its_claim_said_is_deleted_when_it_ends() {
+    let folder = folder();
+    let (_, connection) = open(&folder);
+    let mut session = Session::prepare(&connection).unwrap();
+    granted(&mut session, "longer", &claim_request());
+    session.commit().unwrap();
+    granted(&mut session, "in doubt", &claim_request().with_on_crash(OnCrash::InDoubt));
+    let set = |columns: &str| connection.execute(&format!("UPDATE idem_records SET {columns}"), ()).unwrap();
+    // As if the time that the claims said were over.
+    set("purge_at = 1");
+    assert!(matches!(session.purge(10), Ok(Purged { count: 0, all: true })));
+    let later = "SELECT count(*) FROM idem_records WHERE purge_at > ?1";
+    let later: i64 = connection.query_row(later, [rows::instant(now())], |row| row.get(0)).unwrap();
+    assert_eq!(later, 2, "both are due later");
+    set("purge_at = 1, expires_at = iif(expires_at IS NULL, NULL, 1)");
+    assert!(matches!(session.purge(1), Ok(Purged { count: 1, all: false })));
+    assert!(matches!(session.purge(10), Ok(Purged { count: 0, all: true })), "a doubt has no end");
+    session.commit().unwrap();
+}
+
+#[test]
+fn a_record_whose_end_is_brought_forward_is_deleted_then() {
+    let folder = folder();
+    let (_, connection) = open(&folder);
+    let mut session = Session::prepare(&connection).unwrap();
+    let (owner, fence) = granted(&mut session, "shorter", &claim_request());
+    let mut short = completion(owner, fence, 1);
+    short.ttl = Duration::ZERO;
+    assert_eq!(apply(&mut session, "shorter", short), protocol::Answer::Complete(CompleteAnswer::Done));
+    session.commit().unwrap();
+    session.begin(Duration::ZERO).unwrap();
+    assert!(matches!(session.purge(10), Ok(Purged { count: 1, all: true })));
+    session.commit().unwrap();
+}
