@@ -39,8 +39,8 @@ pub(super) struct Session<'c> {
     version: i64,
     /// The same of the last transaction, if it was committed.
     committed: Option<i64>,
-    /// The records of claims that this connection granted, as it wrote them, without steps: what comes next for one
-    /// need not read it. They are true as long as no other connection wrote to the file.
+    /// The records of claims that this connection granted, as it wrote them, without steps: what comes next
+    /// for one need not read it. They are true as long as no other connection wrote to the file.
     held: HashMap<RecordKey, StoredRecord>,
 }
 
@@ -51,8 +51,8 @@ impl<'c> Session<'c> {
             "INSERT INTO idem_records ({COLUMNS}, scope, key, purge_at) VALUES {values}, ?17, ?18, {PURGE_AT}) \
              ON CONFLICT (scope, key) DO NOTHING"
         );
-        // If a statement fails, the whole transaction ends. `OR FAIL` tells SQLite so: it need not keep a copy of every
-        // changed page to undo the single statement.
+        // If a statement fails, the whole transaction ends. `OR FAIL` tells SQLite so: it need not keep a
+        // copy of every changed page to undo the single statement.
         let update = format!("UPDATE OR FAIL idem_records SET ({COLUMNS}) = {values}) WHERE rowid = ?17");
         let put_step = "INSERT INTO idem_steps (scope, key, position, step) VALUES (?1, ?2, ?3, ?4)";
         Ok(Self {
@@ -77,8 +77,8 @@ impl<'c> Session<'c> {
         })
     }
 
-    /// Begins a transaction, which excludes other writers, and waits this long for them. Forgets the held records if
-    /// another connection wrote since the last transaction, or if that was not committed.
+    /// Begins a transaction, which excludes other writers, and waits this long for them. Forgets the held
+    /// records if another connection wrote since the last transaction, or if that was not committed.
     pub(super) fn begin(&mut self, patience: Duration) -> rusqlite::Result<()> {
         self.connection.busy_timeout(patience)?;
         self.connection.execute_batch("BEGIN IMMEDIATE")?;
@@ -139,9 +139,9 @@ impl<'c> Session<'c> {
         Ok(answer)
     }
 
-    /// Writes a record over the one that was found for its key, or as a new one. Returns whether it did: a key that has
-    /// a record gets no new one. A transition adds one step or removes all; the triggers of the layout delete the removed
-    /// steps.
+    /// Writes a record over the one that was found for its key, or as a new one. Returns whether it did: a
+    /// key that has a record gets no new one. A transition adds one step or removes all; the triggers of the
+    /// layout delete the removed steps.
     fn put(
         &mut self,
         key: &RecordKey,
@@ -160,7 +160,8 @@ impl<'c> Session<'c> {
         if let (Some(StoredRecord { record: old, .. }), Some(end)) = (old, record.expires_at)
             && end < old.created_at.after(old.ttl)
         {
-            // An operator's word, or a result that is kept for a shorter time: a purge is to look at it earlier.
+            // An operator's word, or a result that is kept for a shorter time: a purge is to look at it
+            // earlier.
             self.bring_forward.execute(params![row, rows::instant(end)])?;
         }
         if record.state != State::InFlight || !record.steps.is_empty() {
@@ -187,9 +188,9 @@ impl<'c> Session<'c> {
         Ok(was_live)
     }
 
-    /// Looks at no more than `limit` records that are due, and deletes those whose time is over. A record is due before its
-    /// time is over where it was renewed or its body took time: then it is due again at its end, and one without an end
-    /// after its `ttl`, or an hour.
+    /// Looks at no more than `limit` records that are due, and deletes those whose time is over. A record is
+    /// due before its time is over where it was renewed or its body took time: then it is due again at its
+    /// end, and one without an end after its `ttl`, or an hour.
     pub(super) fn purge(&mut self, limit: usize) -> rusqlite::Result<Purged> {
         let most = i64::try_from(limit).unwrap_or(i64::MAX);
         let now = rows::instant(now());

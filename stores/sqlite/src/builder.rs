@@ -15,7 +15,8 @@ use idem_core::{StoreError, Waiters};
 use idem_store_kit::limits;
 use idem_store_kit::purging::Purging;
 
-/// Upper limit of `max_result_bytes`: a row in SQLite has at most 1,000,000,000 bytes, and is larger than its result.
+/// Upper limit of `max_result_bytes`: a row in SQLite has at most 1,000,000,000 bytes, and is larger than its
+/// result.
 const LARGEST_MAX_RESULT_BYTES: usize = 1_000_000_000 - 16 * 1024;
 /// How often expired records are deleted, about.
 const PURGE_EVERY: Duration = Duration::from_secs(5);
@@ -47,8 +48,8 @@ impl SqliteStoreBuilder {
         self
     }
 
-    /// How long an operation waits for a lock of another program, from 1 millisecond to 1 hour; 5 seconds if not set.
-    /// After that time, the operation fails soon.
+    /// How long an operation waits for a lock of another program, from 1 millisecond to 1 hour; 5 seconds if
+    /// not set. After that time, the operation fails soon.
     pub const fn busy_timeout(mut self, timeout: Duration) -> Self {
         self.busy_timeout = timeout;
         self
@@ -62,15 +63,16 @@ impl SqliteStoreBuilder {
 
     /// Opens the file, and creates it if it is absent; its folder must exist.
     ///
-    /// It blocks its thread: for some file operations, and up to the busy timeout if another program holds a lock.
+    /// It blocks its thread: for some file operations, and up to the busy timeout if another program holds a
+    /// lock.
     ///
     /// # Errors
     ///
-    /// [`Configuration`](idem_core::StoreErrorKind::Configuration) if a setting is out of its range, or the path names
-    /// a file that is not idem's, or that a newer version made. [`Unavailable`](idem_core::StoreErrorKind::Unavailable)
-    /// if the file cannot be opened, created or written now, or stays locked.
-    /// [`CorruptRecord`](idem_core::StoreErrorKind::CorruptRecord) if it is damaged. The file is unchanged in all these
-    /// cases.
+    /// [`Configuration`](idem_core::StoreErrorKind::Configuration) if a setting is out of its range, or the
+    /// path names a file that is not idem's, or that a newer version made.
+    /// [`Unavailable`](idem_core::StoreErrorKind::Unavailable) if the file cannot be opened, created or
+    /// written now, or stays locked. [`CorruptRecord`](idem_core::StoreErrorKind::CorruptRecord) if it is
+    /// damaged. The file is unchanged in all these cases.
     pub fn open(self) -> Result<SqliteStore, StoreError> {
         self.check().map_err(StoreError::configuration)?;
         let path = std::path::absolute(&self.path).map_err(|error| {

@@ -54,26 +54,24 @@ pub(super) fn is_busy(error: &Error) -> bool {
 
 /// Whether a commit that failed with this error certainly did not happen.
 ///
-/// Without a lock nothing is written. A full disk refuses a frame of the log, at the latest the one that commits the
-/// transaction. After any other error, such as a failed flush, the outcome is unknown.
+/// Without a lock nothing is written. A full disk refuses a frame of the log, at the latest the one that
+/// commits the transaction. After any other error, such as a failed flush, the outcome is unknown.
 pub(super) fn is_certainly_not_committed(error: &Error) -> bool {
     is_busy(error) || matches!(code(error), Some(ErrorCode::DiskFull))
 }
 
-/// The error for an operation that was not applied. Damage is not an outage: a retry does not mend it, and a record may be
-/// there that cannot be read.
+/// The error for an operation that was not applied. Damage is not an outage: a retry does not mend it, and a
+/// record may be there that cannot be read.
 pub(super) fn not_applied(path: &Path, error: Error) -> StoreError {
     let meaning = match code(&error) {
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
-            return damaged(path).with_source(error);
-        }
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => damaged(path),
         code => StoreError::unavailable(advice(path, code)),
     };
     meaning.with_source(error)
 }
 
-/// As [`not_applied`], on a connection that was opened for writing. If it has become read-only, the header of the file says
-/// so, which SQLite does not write.
+/// As [`not_applied`], on a connection that was opened for writing. If it has become read-only, the header of
+/// the file says so, which SQLite does not write.
 pub(super) fn not_applied_on(connection: &Connection, path: &Path, error: Error) -> StoreError {
     let is_header = code(&error) == Some(ErrorCode::ReadOnly) && connection.is_readonly("main") == Ok(true);
     if is_header { damaged(path).with_source(error) } else { not_applied(path, error) }

@@ -1,8 +1,8 @@
 //! The database file: whether its path still names it, and the connections that read it.
 //!
-//! SQLite continues to write into a file that was removed, and two processes would then have different records. So
-//! every use first checks whether the path still names the file that was opened. A read checks only if nobody has for a
-//! millisecond, as a check takes a quarter of a read's time.
+//! SQLite continues to write into a file that was removed, and two processes would then have different
+//! records. So every use first checks whether the path still names the file that was opened. A read checks
+//! only if nobody has for a millisecond, as a check takes a quarter of a read's time.
 
 use std::fs::{Metadata, metadata, read_link};
 use std::path::{Path, PathBuf};
@@ -74,15 +74,15 @@ pub(super) fn harden(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     connection.pragma_update(None, "cell_size_check", true)?;
-    // On macOS, `fsync` alone leaves data in the drive's cache, where a power cut loses it. On other systems, these
-    // settings do nothing.
+    // On macOS, `fsync` alone leaves data in the drive's cache, where a power cut loses it. On other systems,
+    // these settings do nothing.
     connection.pragma_update(None, "fullfsync", true)?;
     connection.pragma_update(None, "checkpoint_fullfsync", true)?;
     connection.pragma_update(None, "synchronous", "FULL")
 }
 
-/// Closes a connection to a file that the path no longer names, without touching the log beside the file that is there
-/// now.
+/// Closes a connection to a file that the path no longer names, without touching the log beside the file that
+/// is there now.
 pub(super) fn abandon(connection: Connection) {
     let _ = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
     drop(connection);
@@ -114,8 +114,7 @@ impl Opened {
 
 impl DatabaseFile {
     pub(super) fn new(path: PathBuf, file: Identity) -> Self {
-        let opened = Mutex::new(Opened::at(&path, file));
-        Self { path, opened }
+        Self { opened: Mutex::new(Opened::at(&path, file)), path }
     }
 
     fn lock(&self) -> MutexGuard<'_, Opened> {
@@ -143,8 +142,8 @@ impl DatabaseFile {
         (file.len() >= SMALLEST).then(|| Identity::of(&file))
     }
 
-    /// Whether the log of the writer's previous file is beside the file that replaced it. SQLite would apply that log
-    /// to the new file, because a log does not say to which file it belongs.
+    /// Whether the log of the writer's previous file is beside the file that replaced it. SQLite would apply
+    /// that log to the new file, because a log does not say to which file it belongs.
     pub(super) fn log_is_left(&self) -> bool {
         let (file, log) = {
             let opened = self.lock();
@@ -154,8 +153,8 @@ impl DatabaseFile {
         left.is_some() && left == log && self.now() != Some(file)
     }
 
-    /// Reads on a connection that nobody else reads on, without waiting for a lock of the file. After an error, the
-    /// writer may know better.
+    /// Reads on a connection that nobody else reads on, without waiting for a lock of the file. After an
+    /// error, the writer may know better.
     pub(super) fn read<T>(
         &self,
         read: impl FnOnce(&Connection) -> rusqlite::Result<T>,

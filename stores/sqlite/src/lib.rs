@@ -1,9 +1,9 @@
 //! `SqliteStore`: a store in one file, for several processes of one host.
 //!
-//! Owns the public API, and the clock. A claim is read here, on a connection of `file`. If it writes, it waits in the
-//! `queue` until the `writer` commits it, in a `batch` with all that wait. `rows` finds records and converts them.
-//! `builder` sets a store up, `schema` opens a file, `file` knows whether it is still there, and `failure` says what
-//! errors mean.
+//! Owns the public API, and the clock. A claim is read here, on a connection of `file`. If it writes, it
+//! waits in the `queue` until the `writer` commits it, in a `batch` with all that wait. `rows` finds records
+//! and converts them. `builder` sets a store up, `schema` opens a file, `file` knows whether it is still
+//! there, and `failure` says what errors mean.
 
 mod batch;
 mod builder;
@@ -38,8 +38,9 @@ use rusqlite::Connection;
 /// Keeps records in one SQLite file. Any number of processes of one host may share it.
 ///
 /// Every acknowledged operation is on disk: it survives `kill -9` and a power cut (write-ahead log,
-/// `synchronous=FULL`). One thread writes, and commits all waiting operations in one transaction, so that they share
-/// one flush to disk. Replays are read on separate connections and never wait for a writer of this or another process.
+/// `synchronous=FULL`). One thread writes, and commits all waiting operations in one transaction, so that
+/// they share one flush to disk. Replays are read on separate connections and never wait for a writer of this
+/// or another process.
 ///
 /// The clock is the host's system clock. The file must be on a disk of that host: network file
 /// systems do not keep SQLite's locks.
@@ -51,13 +52,13 @@ use rusqlite::Connection;
 /// first. A process that uses the store must not open the file as a regular file too: on Unix, closing that
 /// would end SQLite's locks. Never delete the `-wal` file beside it: it has the newest operations.
 ///
-/// If the file is removed or replaced while it is in use, operations fail until it is back, or until another database
-/// of idem is in its place without the log of the previous file. The store creates nothing meanwhile. A process that
-/// opens a file cannot know to which file the log beside it belongs: to restore a backup, end all processes and move
-/// `-wal` and `-shm` away first.
+/// If the file is removed or replaced while it is in use, operations fail until it is back, or until another
+/// database of idem is in its place without the log of the previous file. The store creates nothing
+/// meanwhile. A process that opens a file cannot know to which file the log beside it belongs: to restore a
+/// backup, end all processes and move `-wal` and `-shm` away first.
 ///
-/// A handle is cheap to clone. Dropping the last handle finishes the waiting operations. That blocks for a flush to
-/// disk, or at most for the busy timeout if another program holds a lock.
+/// A handle is cheap to clone. Dropping the last handle finishes the waiting operations. That blocks for a
+/// flush to disk, or at most for the busy timeout if another program holds a lock.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -98,7 +99,8 @@ impl SqliteStore {
         SqliteStoreBuilder::new(path.as_ref())
     }
 
-    /// Reads beside the writer. If that fails, the writer opens a file that was replaced or says what is wrong.
+    /// Reads beside the writer. If that fails, the writer opens a file that was replaced or says what is
+    /// wrong.
     async fn read<T>(&self, read: impl Fn(&Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
         if let Ok(value) = self.0.file.read(&read) {
             return Ok(value);
@@ -166,7 +168,8 @@ impl Store for SqliteStore {
     }
 }
 
-/// The time of the clock for leases and expiry: the system clock of the file's host, which all processes share.
+/// The time of the clock for leases and expiry: the system clock of the file's host, which all processes
+/// share.
 fn now() -> Timestamp {
     Timestamp::default().after(SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default())
 }
@@ -183,8 +186,8 @@ impl Drop for Inner {
         // Before the writer, which so is the last to close the file.
         self.file.close_readers();
         self.queue.close();
-        // If an answer drops the last handle, this may run on the thread that sent the answer. That thread then ends by
-        // itself.
+        // If an answer drops the last handle, this may run on the thread that sent the answer. That thread
+        // then ends by itself.
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != std::thread::current().id()
         {

@@ -1,7 +1,7 @@
 //! The queue of operations for the writer, and their answers.
 //!
-//! Owns the promise that every operation is answered in time, whatever the disk does: if it waits too long, the writer fails it,
-//! or its caller gives up if the writer is stuck. It knows nothing about SQLite.
+//! Owns the promise that every operation is answered in time, whatever the disk does: if it waits too long,
+//! the writer fails it, or its caller gives up if the writer is stuck. It knows nothing about SQLite.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -69,8 +69,8 @@ pub(super) struct Ticket {
 }
 
 impl Ticket {
-    /// Whether it is left out, as a claim whose answer nobody waits for: nobody would use the grant, and the key would
-    /// stay claimed until the lease is over.
+    /// Whether it is left out, as a claim whose answer nobody waits for: nobody would use the grant, and the
+    /// key would stay claimed until the lease is over.
     fn is_pointless(&self) -> bool {
         matches!(self.op, Op::Apply(_, Request::Claim(_))) && self.reply.is_closed()
     }
@@ -78,9 +78,9 @@ impl Ticket {
 
 /// How long a batch waits for operations that will probably come soon.
 ///
-/// Callers usually send the next operation soon after an answer. If a transaction begins before that, it has few
-/// operations, and the others wait for a whole commit. So the writer waits for as many operations as last time, for a
-/// part of the time that a commit takes. If they do not come, little time is lost.
+/// Callers usually send the next operation soon after an answer. If a transaction begins before that, it has
+/// few operations, and the others wait for a whole commit. So the writer waits for as many operations as last
+/// time, for a part of the time that a commit takes. If they do not come, little time is lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Pace {
     /// How many operations are expected.
@@ -93,9 +93,9 @@ impl Pace {
     /// The pace after a commit that took this long, with this number of operations in it or waiting after it.
     pub(super) fn after(commit: Duration, operations: usize) -> Self {
         let patience = (commit / PATIENCE).min(LONGEST_PATIENCE);
-        let worth = patience >= SHORTEST_PATIENCE;
-        let expected = operations.min(BATCH);
-        Self { expected, patience: if worth { patience } else { Duration::ZERO } }
+        let is_worth_it = patience >= SHORTEST_PATIENCE;
+        let patience = if is_worth_it { patience } else { Duration::ZERO };
+        Self { expected: operations.min(BATCH), patience }
     }
 }
 
@@ -174,7 +174,8 @@ impl Queue {
         (number, answer)
     }
 
-    /// Fails if the writer is stuck: then the operation is not executed any more, or nobody knows whether it was.
+    /// Fails if the writer is stuck: then the operation is not executed any more, or nobody knows whether it
+    /// was.
     fn give_up(&self, number: u64, at: Instant) -> Result<(), StoreError> {
         const STUCK: &str = "the disk did not finish what came before in time; look into the system's log, or ask for less at once";
         let mut state = self.lock();
@@ -190,8 +191,8 @@ impl Queue {
         }
     }
 
-    /// Waits for work, and then a moment for as many operations as are expected. Returns by when the first must be
-    /// answered; nothing if the store is dropped, and nothing is left to do.
+    /// Waits for work, and then a moment for as many operations as are expected. Returns by when the first
+    /// must be answered; nothing if the store is dropped, and nothing is left to do.
     pub(super) fn wait(&self, pace: Pace) -> Option<Instant> {
         let mut state = self.lock();
         let deadline = loop {
@@ -244,7 +245,8 @@ impl Queue {
         batch
     }
 
-    /// Answers operations, at the end of their batch if they are one. Returns how many others are waiting by then.
+    /// Answers operations, at the end of their batch if they are one. Returns how many others are waiting by
+    /// then.
     pub(super) fn finish(&self, answers: impl IntoIterator<Item = (Ticket, Outcome)>) -> usize {
         let waiting = {
             let mut state = self.lock();
@@ -301,7 +303,6 @@ impl Queue {
     pub(super) fn end(&self) {
         let waiting = {
             let mut state = self.lock();
-            state.closed = true;
             state.ended = true;
             std::mem::take(&mut state.waiting)
         };

@@ -20,27 +20,22 @@ pub(super) const COLUMNS: &str = "state, owner, fence, attempt, recovered, on_cr
 /// The number of these columns.
 const NUMBER_OF_COLUMNS: usize = 16;
 
-/// The columns that a claim needs from a record with a result, in the order that [`find_for_claim`] expects.
-const REPLAY_COLUMNS: &str = "state, attempt, fingerprint, tombstone, completed_at, expires_at, result";
-
 /// A record with more steps than this is read with all its steps, which are counted.
 const MOST_BLANKS: usize = 65_536;
 
 /// Finds a record and its rowid by scope and key.
-static FIND: LazyLock<String> = LazyLock::new(|| by_key("idem_records", &format!("{COLUMNS}, rowid")));
+static FIND: LazyLock<String> =
+    LazyLock::new(|| format!("SELECT {COLUMNS}, rowid FROM idem_records WHERE scope = ?1 AND key = ?2"));
 
 /// Finds the columns that a claim needs from a record with a result.
-static FIND_REPLAY: LazyLock<String> = LazyLock::new(|| by_key("idem_records", REPLAY_COLUMNS));
+const FIND_REPLAY: &str = "SELECT state, attempt, fingerprint, tombstone, completed_at, expires_at, result \
+     FROM idem_records WHERE scope = ?1 AND key = ?2";
 
 /// Finds the steps of a record.
-static FIND_STEPS: LazyLock<String> = LazyLock::new(|| by_key("idem_steps", "step") + " ORDER BY position");
+const FIND_STEPS: &str = "SELECT step FROM idem_steps WHERE scope = ?1 AND key = ?2 ORDER BY position";
 
 /// Finds one step of a record.
-static FIND_STEP: LazyLock<String> = LazyLock::new(|| by_key("idem_steps", "step") + " AND position = ?3");
-
-fn by_key(table: &str, columns: &str) -> String {
-    format!("SELECT {columns} FROM {table} WHERE scope = ?1 AND key = ?2")
-}
+const FIND_STEP: &str = "SELECT step FROM idem_steps WHERE scope = ?1 AND key = ?2 AND position = ?3";
 
 /// The parameters of a statement for one key.
 pub(super) fn name(key: &RecordKey) -> [&str; 2] {
@@ -58,8 +53,8 @@ pub(super) struct StoredRecord {
 #[derive(Clone, Copy)]
 pub(super) enum Steps {
     All,
-    /// The one at this position, or none. The others are blank: steps may be large, and all other operations on the
-    /// file would wait while the writer reads them.
+    /// The one at this position, or none. The others are blank: steps may be large, and all other operations
+    /// on the file would wait while the writer reads them.
     Only(Option<u32>),
 }
 
@@ -114,14 +109,14 @@ pub(super) fn find(connection: &Connection, key: &RecordKey, steps: Steps) -> Re
                 && let Some(step) = usize::try_from(position).ok().and_then(|at| record.steps.get_mut(at))
             {
                 let [scope, name] = name(key);
-                let mut statement = connection.prepare_cached(&FIND_STEP)?;
+                let mut statement = connection.prepare_cached(FIND_STEP)?;
                 let mut rows = statement.query(params![scope, name, position])?;
                 *step = read_step(rows.next()?.ok_or(Unreadable("steps"))?)?;
             }
         }
         _ => {
             // The first statement is still open, so both read the same snapshot.
-            let mut statement = connection.prepare_cached(&FIND_STEPS)?;
+            let mut statement = connection.prepare_cached(FIND_STEPS)?;
             let mut rows = statement.query(name(key))?;
             while let Some(row) = rows.next()? {
                 record.steps.push(read_step(row)?);
@@ -134,10 +129,10 @@ pub(super) fn find(connection: &Connection, key: &RecordKey, steps: Steps) -> Re
     Ok(Some(StoredRecord { record, row }))
 }
 
-/// What a claim needs of the record of a key. Of one with a result it reads only some columns, because most repeated
-/// calls end here, and each column takes time.
+/// What a claim needs of the record of a key. Of one with a result it reads only some columns, because most
+/// repeated calls end here, and each column takes time.
 pub(super) fn find_for_claim(connection: &Connection, key: &RecordKey) -> Result<Option<Record>> {
-    let mut statement = connection.prepare_cached(&FIND_REPLAY)?;
+    let mut statement = connection.prepare_cached(FIND_REPLAY)?;
     let mut rows = statement.query(name(key))?;
     let Some(row) = rows.next()? else { return Ok(None) };
     let state = word(row, 0, "state", State::from_word)?;
@@ -241,7 +236,8 @@ pub(super) fn number_of_steps(steps: usize) -> i64 {
     i64::try_from(steps).unwrap_or(i64::MAX)
 }
 
-/// The nearest integer that SQLite can store: larger numbers become the largest one, some 292,000 years from now.
+/// The nearest integer that SQLite can store: larger numbers become the largest one, some 292,000 years from
+/// now.
 fn integer(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

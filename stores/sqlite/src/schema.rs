@@ -18,11 +18,11 @@ use idem_core::StoreError;
 /// "idem" in ASCII, in the header field that identifies the program to which a SQLite file belongs.
 const APPLICATION_ID: i64 = 0x6964_656d;
 
-/// The steps that make the layout, beginning with an empty file; `user_version` counts those that a file has. A change
-/// of the layout is one more step, which also gives the records that are there what it needs.
+/// The steps that make the layout, beginning with an empty file; `user_version` counts those that a file has.
+/// A change of the layout is one more step, which also gives the records that are there what it needs.
 ///
-/// Each step is a transaction. SQLite cannot build an index beside a writer: all writers wait for a step with one (a
-/// second for a million records) or fail after their busy timeout, and replays go on.
+/// Each step is a transaction. SQLite cannot build an index beside a writer: all writers wait for a step with
+/// one (a second for a million records) or fail after their busy timeout, and replays go on.
 pub(super) const LAYOUT: &[&str] = &["
     CREATE TABLE idem_records (
         scope        TEXT    NOT NULL,
@@ -115,7 +115,8 @@ impl From<StoreError> for Refusal {
     }
 }
 
-/// Opens the database for writing, creates or migrates it if the options say so, and returns the identity of the file.
+/// Opens the database for writing, creates or migrates it if the options say so, and returns the identity of
+/// the file.
 pub(super) fn open(path: &Path, opening: Opening) -> Result<(Connection, Identity), StoreError> {
     loop {
         let refusal = match attempt(path, opening) {

@@ -1,4 +1,5 @@
-//! Tests of states that cannot be caused from outside: a full disk, a stuck disk, arbitrary records, a next layout.
+//! Tests of states that cannot be caused from outside: a full disk, a stuck disk, arbitrary records, a next
+//! layout.
 
 mod batch;
 mod layouts;

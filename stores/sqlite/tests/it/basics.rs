@@ -1,49 +1,44 @@
-//! Tests of what any store does, on a SQLite file: records, replays, keys, and opening again.
+//! Tests of records that cannot be read, and of what a store shows of itself.
 
 use crate::support;
 
-use idem_runtime::protocol::{Fence, Owner, ReleaseCause};
+use idem_runtime::protocol::RecordStepAnswer;
 use idem_runtime::{Store, StoreErrorKind};
-use idem_sqlite::SqliteStore;
 
 use support::*;
 
 #[tokio::test]
 async fn debug_shows_the_path_and_nothing_else() {
-    let folder = folder();
-    let path = folder.path().join("idem.db");
-    let store = SqliteStore::open(&path).unwrap();
+    let (_folder, path, store) = opened();
     complete(&store, &key("secret-key"), b"secret-result").await;
     assert_eq!(format!("{store:?}"), format!("SqliteStore({path:?})"));
 }
 
 #[tokio::test]
-async fn a_record_that_cannot_be_read_fails_alone_and_can_be_forgotten() {
-    let folder = folder();
-    let path = folder.path().join("idem.db");
-    let store = SqliteStore::open(&path).unwrap();
-    let (bad, good) = (key("bad"), key("good"));
-    complete(&store, &bad, b"x").await;
+async fn a_record_that_cannot_be_read_fails_alone_says_no_secret_and_can_be_forgotten() {
+    let (_folder, path, store) = opened();
+    let (bad, good) = (key("secret-key"), key("good"));
     complete(&store, &good, b"y").await;
     for damage in [
-        "state = 'gone'",
-        "owner = x'00'",
-        "fence = -1",
-        "result = NULL",
-        "attempt = 4294967296",
-        "recovered = 2",
-        "tombstone = 'x'",
+        "UPDATE idem_records SET state = 'gone' WHERE key <> 'good'",
+        "UPDATE idem_records SET owner = x'00' WHERE key <> 'good'",
+        "UPDATE idem_records SET fence = -1 WHERE key <> 'good'",
+        "UPDATE idem_records SET tombstone = 'x' WHERE key <> 'good'",
+        "UPDATE idem_steps SET step = x'ff'",
+        "DELETE FROM idem_steps",
     ] {
-        sqlite(&path).execute_batch(&format!("UPDATE idem_records SET {damage} WHERE key = 'bad'")).unwrap();
-        let error = store.get(&bad).await.unwrap_err();
-        assert_eq!(error.kind(), StoreErrorKind::CorruptRecord, "{damage}");
-        assert!(!error.to_string().contains("bad"), "{error}");
-        // `get` reads with a reader, and `release` with the writer; both must report the damage.
-        let release = release_request(Owner::random(), Fence::new(1), ReleaseCause::Failed);
-        let (bad_one, ()) = tokio::join!(store.release(&bad, &release), complete(&store, &good, b"y"));
-        assert_eq!(bad_one.unwrap_err().kind(), StoreErrorKind::CorruptRecord, "{damage}");
+        let (owner, grant) = granted(&store, &bad).await;
+        let step = recording(owner, grant.fence, 0, "reserve", b"secret-value");
+        assert_eq!(store.record_step(&bad, &step).await.unwrap(), RecordStepAnswer::Recorded);
+        sqlite(&path).execute(damage, ()).unwrap();
+        // `get` reads with a reader, and `record_step` with the writer; both must report the damage.
+        let (read, step, ()) =
+            tokio::join!(store.get(&bad), store.record_step(&bad, &step), complete(&store, &good, b"y"));
+        for error in [read.unwrap_err(), step.unwrap_err()] {
+            assert_eq!(error.kind(), StoreErrorKind::CorruptRecord, "{damage}");
+            assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
+        }
+        assert!(store.forget(&bad).await.unwrap(), "{damage}");
     }
-    assert!(store.forget(&bad).await.unwrap());
-    assert_eq!(store.get(&bad).await.unwrap(), None);
     assert_eq!(replayed(&store, &good).await, b"y");
 }

@@ -8,6 +8,5 @@ mod conformance;
 mod must_exist;
 mod processes;
 mod retention;
-mod steps;
 mod support;
 mod unavailable;

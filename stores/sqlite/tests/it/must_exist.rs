@@ -7,7 +7,7 @@ use crate::support::*;
 
 #[test]
 fn a_file_that_must_exist_is_not_made() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder();
     let path = folder.path().join("idem.db");
     let error = SqliteStore::builder(&path).must_exist().open().unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Configuration);
@@ -22,16 +22,13 @@ fn a_file_that_must_exist_is_not_made() {
 
 #[tokio::test]
 async fn a_database_in_its_place_is_not_made_into_a_store() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder();
     let (path, other) = (folder.path().join("idem.db"), folder.path().join("other.db"));
     drop(SqliteStore::open(&path).unwrap());
     let store = SqliteStore::builder(&path).must_exist().open().unwrap();
     sqlite(&other).execute_batch("CREATE TABLE t (x); DROP TABLE t").unwrap();
     let before = std::fs::read(&other).unwrap();
-    for suffix in ["", "-wal", "-shm"] {
-        let name = |stem: &str| folder.path().join(format!("{stem}.db{suffix}"));
-        std::fs::rename(name("idem"), name("kept")).unwrap();
-    }
+    rename(&folder, "idem", "kept", WHOLE);
     std::fs::rename(&other, &path).unwrap();
     let error = store.claim(&key("a"), &claim_request()).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");

@@ -1,4 +1,4 @@
-//! Tests of which records leave the file and which must not, and that fences rise in any case.
+//! Tests of when expired records leave the file, and steps, which lie beside their records.
 
 use crate::support;
 
@@ -6,65 +6,39 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use idem_runtime::Store;
-use idem_runtime::protocol::{OnCrash, State};
+use idem_runtime::protocol::{CompleteAnswer, RecordStepAnswer};
 use idem_sqlite::SqliteStore;
 
 use support::*;
 
 fn count(path: &Path, filter: &str) -> i64 {
-    let count = format!("SELECT count(*) FROM idem_records WHERE {filter}");
-    sqlite(path).query_row(&count, (), |row| row.get(0)).unwrap()
-}
-
-/// Polls a condition for a bounded time.
-async fn eventually(what: &str, so: impl Fn() -> bool) {
-    let started = Instant::now();
-    while !so() {
-        assert!(started.elapsed() < Duration::from_secs(20), "never: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    number(path, &format!("SELECT count(*) FROM idem_records WHERE {filter}"))
 }
 
 #[tokio::test]
-async fn purge_deletes_what_is_over_up_to_its_limit_and_nothing_live() {
-    let folder = folder();
-    let path = folder.path().join("idem.db");
-    let store = SqliteStore::open(&path).unwrap();
-    for i in 0..10 {
-        complete(&store, &key(&format!("live/{i}")), b"x").await;
-    }
-    let forever = claim_request().with_on_crash(OnCrash::InDoubt).with_lease(Duration::from_nanos(1));
-    store.claim(&key("forever"), &forever).await.unwrap();
-    let filling = sqlite(&path);
+async fn a_purge_takes_as_many_transactions_as_its_limit_needs() {
+    let (_folder, path, store) = opened();
+    complete(&store, &key("live"), b"x").await;
+    let filling = lock(&path);
     filling
         .execute_batch(
-            "BEGIN IMMEDIATE; \
-             WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500) \
+            "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500) \
              INSERT INTO idem_records SELECT scope, 'over/' || i, state, owner, fence, attempt, recovered, on_crash, \
              lease_until, retry_at, ttl, fingerprint, tombstone, created_at, completed_at, i, steps, i, result \
-             FROM idem_records, n WHERE key = 'live/0'",
+             FROM idem_records, n WHERE key = 'live'",
         )
         .unwrap();
     // The purge waits for the lock, and so comes before those that the store does by itself.
-    let (purged, ()) = tokio::join!(store.purge(100), async { filling.execute_batch("COMMIT").unwrap() });
-    assert_eq!(purged.unwrap(), 100);
-    assert_eq!(store.purge(0).await.unwrap(), 0);
-    let after = count(&path, "key LIKE 'over/%'");
-    assert!(after <= 1_400, "{after}");
-    let rest = store.purge(usize::MAX).await.unwrap();
-    assert!(i64::try_from(rest).unwrap() <= after);
-    assert_eq!(count(&path, "key LIKE 'over/%'"), 0);
-    assert_eq!(count(&path, "key LIKE 'live/%'"), 10);
-    assert_eq!(store.get(&key("forever")).await.unwrap().unwrap().state, State::InFlight);
-    assert_eq!(store.purge(usize::MAX).await.unwrap(), 0);
-    assert_eq!(integrity(&path), "ok");
+    let (purged, ()) = tokio::join!(store.purge(1_400), async { filling.execute_batch("COMMIT").unwrap() });
+    assert_eq!(purged.unwrap(), 1_400);
+    store.purge(usize::MAX).await.unwrap();
+    assert_eq!(count(&path, "true"), 1);
+    assert_eq!(replayed(&store, &key("live")).await, b"x");
 }
 
 #[tokio::test]
 async fn opening_purges_for_programs_that_end_before_the_next_purge() {
-    let folder = folder();
-    let path = folder.path().join("idem.db");
-    let store = SqliteStore::open(&path).unwrap();
+    let (_folder, path, store) = opened();
     complete(&store, &key("over"), b"x").await;
     drop(store);
     sqlite(&path).execute_batch("UPDATE idem_records SET expires_at = 1, purge_at = 1").unwrap();
@@ -74,15 +48,51 @@ async fn opening_purges_for_programs_that_end_before_the_next_purge() {
 
 #[tokio::test]
 async fn expired_records_leave_by_themselves_while_nothing_is_asked() {
-    let folder = folder();
-    let path = folder.path().join("idem.db");
-    let store = SqliteStore::open(&path).unwrap();
+    let (_folder, path, store) = opened();
     let short = Duration::from_millis(1);
-    for i in 0..200 {
+    for i in 0..20 {
         let request = claim_request().with_lease(short).with_ttl(short);
         store.claim(&key(&format!("{i}")), &request).await.unwrap();
     }
     complete(&store, &key("live"), b"x").await;
-    eventually("expired records are gone", || count(&path, "key <> 'live'") == 0).await;
+    let started = Instant::now();
+    while count(&path, "key <> 'live'") > 0 {
+        assert!(started.elapsed() < Duration::from_secs(20), "they are still there");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     assert_eq!(replayed(&store, &key("live")).await, b"x");
+}
+
+#[tokio::test]
+async fn steps_leave_the_file_when_their_record_is_completed_forgotten_purged_or_begins_anew() {
+    let (_folder, path, store) = opened();
+    let steps_left = || number(&path, "SELECT count(*) FROM idem_steps");
+    for end in ["completed", "forgotten", "purged", "begun anew"] {
+        let key = key(end);
+        let (owner, grant) = granted(&store, &key).await;
+        for position in 0..3 {
+            let request = recording(owner, grant.fence, position, "a step", b"value");
+            assert_eq!(store.record_step(&key, &request).await.unwrap(), RecordStepAnswer::Recorded);
+        }
+        assert_eq!(steps_left(), 3, "{end}");
+        let expire = format!("UPDATE idem_records SET expires_at = 1, purge_at = 1 WHERE key = '{end}'");
+        match end {
+            "completed" => {
+                let completion = completion(owner, grant.fence, b"receipt");
+                assert_eq!(store.complete(&key, &completion).await.unwrap(), CompleteAnswer::Done);
+            }
+            "forgotten" => assert!(store.forget(&key).await.unwrap()),
+            "purged" => {
+                sqlite(&path).execute(&expire, ()).unwrap();
+                store.purge(100).await.unwrap();
+            }
+            _ => {
+                sqlite(&path).execute(&expire, ()).unwrap();
+                let (_, grant) = granted(&store, &key).await;
+                assert_eq!(grant.attempt, 1);
+                assert_eq!(store.get(&key).await.unwrap().unwrap().steps, []);
+            }
+        }
+        assert_eq!(steps_left(), 0, "{end}");
+    }
 }

@@ -1,5 +1,5 @@
-//! Tests of a file that cannot be used: there is a typed error in time, nothing is created or destroyed, and afterwards
-//! everything is still there. Here are statements that fail in a sound file, and the helpers.
+//! Tests of a file that cannot be used: there is a typed error in time, nothing is created or destroyed, and
+//! afterwards everything is still there. Here are statements that fail in a sound file, and the helpers.
 
 mod damaged;
 mod foreign;
@@ -13,9 +13,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use idem_runtime::protocol::ClaimAnswer;
+use futures_util::future::{join, join_all};
+use idem_runtime::protocol::{ClaimAnswer, Fence, Release, ReleaseCause, Renew, Request, Resolution};
 use idem_runtime::{Store, StoreError, StoreErrorKind};
 use idem_sqlite::SqliteStore;
+use tempfile::TempDir;
 
 use support::*;
 
@@ -26,6 +28,14 @@ const BOUND: Duration = Duration::from_secs(3);
 
 fn impatient(path: &Path) -> SqliteStore {
     SqliteStore::builder(path).busy_timeout(PATIENCE).open().unwrap()
+}
+
+/// Such a store on a new file. Its folder is there as long as the first value.
+fn impatient_on_a_new_file() -> (TempDir, PathBuf, SqliteStore) {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    let store = impatient(&path);
+    (folder, path, store)
 }
 
 /// Every file of a folder with its content.
@@ -50,31 +60,18 @@ fn refused(path: &Path) -> StoreError {
 
 async fn all_operations_are_unavailable(store: &SqliteStore) {
     let started = Instant::now();
-    let key = key("some");
-    let request = claim_request();
-    let fence = idem_runtime::protocol::Fence::new(1);
-    let cause = idem_runtime::protocol::ReleaseCause::Failed;
-    let completion = completion(request.owner, fence, b"x");
-    let (renewal, release) = (renewal(request.owner, fence), release_request(request.owner, fence, cause));
-    let resolution = idem_runtime::protocol::Resolution::Release;
-    let (claim, complete, renew, release, resolve, forget, purge) = tokio::join!(
-        store.claim(&key, &request),
-        store.complete(&key, &completion),
-        store.renew(&key, &renewal),
-        store.release(&key, &release),
-        store.resolve(&key, &resolution),
-        store.forget(&key),
-        store.purge(10),
-    );
-    let errors = [
-        claim.unwrap_err(),
-        complete.unwrap_err(),
-        renew.unwrap_err(),
-        release.unwrap_err(),
-        resolve.unwrap_err(),
-        forget.unwrap_err(),
-        purge.unwrap_err(),
+    let (key, claim, fence) = (key("some"), claim_request(), Fence::new(1));
+    let requests: [Request; 5] = [
+        completion(claim.owner, fence, b"x").into(),
+        Renew::new(claim.owner, fence, LEASE).into(),
+        Release::new(claim.owner, fence, ReleaseCause::Failed).into(),
+        Resolution::Release.into(),
+        claim.into(),
     ];
+    let requests = requests.map(|request| store.apply(&key, request));
+    let (answers, forget, purge) = tokio::join!(join_all(requests), store.forget(&key), store.purge(10));
+    let mut errors: Vec<_> = answers.into_iter().map(Result::unwrap_err).collect();
+    errors.extend([forget.unwrap_err(), purge.unwrap_err()]);
     for error in errors {
         assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
     }
@@ -83,9 +80,7 @@ async fn all_operations_are_unavailable(store: &SqliteStore) {
 
 #[tokio::test]
 async fn an_operation_that_fails_does_not_take_those_with_it_that_waited_beside_it() {
-    let folder = folder();
-    let path = folder.path().join("idem.db");
-    let store = SqliteStore::open(&path).unwrap();
+    let (_folder, path, store) = opened();
     complete(&store, &key("first"), b"x").await;
     let other = sqlite(&path);
     other
@@ -102,7 +97,7 @@ async fn an_operation_that_fails_does_not_take_those_with_it_that_waited_beside_
         }
     });
     let unlock = async { other.execute_batch("ROLLBACK").unwrap() };
-    let (answers, ()) = futures_util::future::join(futures_util::future::join_all(claims), unlock).await;
+    let (answers, ()) = join(join_all(claims), unlock).await;
     for (bad, answer) in answers {
         match answer {
             Ok(ClaimAnswer::Granted(_)) => assert!(!bad),
@@ -114,9 +109,7 @@ async fn an_operation_that_fails_does_not_take_those_with_it_that_waited_beside_
 
 #[tokio::test]
 async fn a_purge_that_fails_does_not_stop_anything_else() {
-    let folder = folder();
-    let path = folder.path().join("idem.db");
-    let store = impatient(&path);
+    let (_folder, path, store) = impatient_on_a_new_file();
     complete(&store, &key("over"), b"x").await;
     sqlite(&path)
         .execute_batch(
@@ -135,6 +128,5 @@ async fn a_purge_that_fails_does_not_stop_anything_else() {
     sqlite(&path).execute_batch("DROP TRIGGER t").unwrap();
     // Unless the store did it by itself meanwhile.
     store.purge(10).await.unwrap();
-    let count = "SELECT count(*) FROM idem_records WHERE key = 'over'";
-    assert_eq!(sqlite(&path).query_row(count, (), |row| row.get::<_, i64>(0)).unwrap(), 0);
+    assert_eq!(number(&path, "SELECT count(*) FROM idem_records WHERE key = 'over'"), 0);
 }

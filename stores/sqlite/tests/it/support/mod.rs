@@ -1,15 +1,16 @@
 //! Helpers for the SQLite tests.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::panic)]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
 use idem_runtime::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Grant, Owner, RecordStep, RecordedStep, Release,
-    ReleaseCause, Renew, StoredResult, Verdict,
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Grant, Owner, RecordStep, RecordedStep,
+    StoredResult, Verdict,
 };
 use idem_runtime::{Key, RecordKey, Scope, Store};
+use idem_sqlite::SqliteStore;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -20,12 +21,16 @@ pub fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-pub fn key_in(scope: &str, key: &str) -> RecordKey {
-    RecordKey::new(Scope::new(scope.to_owned()).unwrap(), Key::new(key).unwrap())
+/// A store on a new file. Its folder is there as long as the first value.
+pub fn opened() -> (TempDir, PathBuf, SqliteStore) {
+    let folder = folder();
+    let path = folder.path().join("idem.db");
+    let store = SqliteStore::open(&path).unwrap();
+    (folder, path, store)
 }
 
 pub fn key(key: &str) -> RecordKey {
-    key_in("test", key)
+    RecordKey::new(Scope::new("test").unwrap(), Key::new(key).unwrap())
 }
 
 /// A claim by a new owner.
@@ -41,14 +46,6 @@ pub fn recording(owner: Owner, fence: Fence, position: u32, name: &str, result: 
     let result = StoredResult::Value(Bytes::copy_from_slice(result));
     let step = RecordedStep::new(name.to_owned(), None, result);
     RecordStep::new(owner, fence, position, step)
-}
-
-pub fn release_request(owner: Owner, fence: Fence, cause: ReleaseCause) -> Release {
-    Release::new(owner, fence, cause)
-}
-
-pub fn renewal(owner: Owner, fence: Fence) -> Renew {
-    Renew::new(owner, fence, LEASE)
 }
 
 /// Claims a key that is free.
@@ -90,6 +87,29 @@ pub fn sqlite(path: &Path) -> Connection {
     connection.busy_timeout(Duration::from_secs(10)).unwrap();
     connection
 }
+
+/// The same in the middle of a transaction that writes.
+pub fn lock(path: &Path) -> Connection {
+    let connection = sqlite(path);
+    connection.execute_batch("BEGIN IMMEDIATE").unwrap();
+    connection
+}
+
+/// The number that a query of another program returns.
+pub fn number(path: &Path, query: &str) -> i64 {
+    sqlite(path).query_row(query, (), |row| row.get(0)).unwrap()
+}
+
+/// Renames a database of this folder, with the files beside it that have these suffixes.
+pub fn rename(folder: &TempDir, from: &str, to: &str, suffixes: &[&str]) {
+    for suffix in suffixes {
+        let name = |stem: &str| folder.path().join(format!("{stem}.db{suffix}"));
+        std::fs::rename(name(from), name(to)).unwrap();
+    }
+}
+
+/// A database and all the files beside it.
+pub const WHOLE: &[&str] = &["", "-wal", "-shm"];
 
 pub fn integrity(path: &Path) -> String {
     sqlite(path).query_row("PRAGMA integrity_check", (), |row| row.get(0)).unwrap()

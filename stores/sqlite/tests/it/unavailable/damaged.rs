@@ -6,14 +6,12 @@ use idem_runtime::protocol::ClaimAnswer;
 use idem_runtime::{Store, StoreError, StoreErrorKind};
 use idem_sqlite::SqliteStore;
 
-use super::{PATIENCE, all_operations_are_unavailable, impatient, refused};
+use super::{PATIENCE, all_operations_are_unavailable, impatient, impatient_on_a_new_file, refused};
 use crate::support::*;
 
 #[tokio::test]
 async fn a_damaged_file_is_refused_and_unchanged() {
-    let folder = folder();
-    let path = folder.path().join("idem.db");
-    let store = impatient(&path);
+    let (_folder, path, store) = impatient_on_a_new_file();
     for i in 0..100 {
         complete(&store, &key(&format!("{i}")), &[b'x'; 1_000]).await;
     }
@@ -34,9 +32,7 @@ async fn a_damaged_file_is_refused_and_unchanged() {
 
 #[tokio::test]
 async fn damage_deep_in_the_file_is_an_error_and_never_an_answer() {
-    let folder = folder();
-    let path = folder.path().join("idem.db");
-    let store = impatient(&path);
+    let (_folder, path, store) = impatient_on_a_new_file();
     for i in 0..200 {
         complete(&store, &key(&format!("{i}")), &[b'x'; 1_000]).await;
     }
@@ -67,9 +63,7 @@ fn is_about_damage(error: &StoreError) -> bool {
 
 #[tokio::test]
 async fn no_byte_of_the_header_makes_an_error_that_a_retry_or_a_permission_could_mend() {
-    let folder = folder();
-    let path = folder.path().join("idem.db");
-    let store = impatient(&path);
+    let (_folder, path, store) = impatient_on_a_new_file();
     complete(&store, &key("a"), b"x").await;
     drop(store);
     let whole = fs::read(&path).unwrap();
@@ -94,9 +88,7 @@ async fn no_byte_of_the_header_makes_an_error_that_a_retry_or_a_permission_could
 #[tokio::test]
 async fn a_header_damaged_under_a_store_is_an_error_that_no_retry_can_mend() {
     for place in [0, 16, 18, 19, 22, 47] {
-        let folder = folder();
-        let path = folder.path().join("idem.db");
-        let store = impatient(&path);
+        let (_folder, path, store) = impatient_on_a_new_file();
         complete(&store, &key("a"), b"x").await;
         sqlite(&path).execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
         let mut bytes = fs::read(&path).unwrap();
@@ -115,11 +107,9 @@ async fn a_header_damaged_under_a_store_is_an_error_that_no_retry_can_mend() {
 
 #[tokio::test]
 async fn a_log_without_its_database_is_not_thrown_away() {
-    let folder = folder();
-    let path = folder.path().join("idem.db");
-    let store = impatient(&path);
+    let (_folder, path, store) = impatient_on_a_new_file();
     complete(&store, &key("a"), b"x").await;
-    let log = fs::read(folder.path().join("idem.db-wal")).unwrap();
+    let log = fs::read(path.with_extension("db-wal")).unwrap();
     drop(store);
     let whole = fs::read(&path).unwrap();
     for left in [None, Some("")] {
@@ -127,7 +117,7 @@ async fn a_log_without_its_database_is_not_thrown_away() {
         if let Some(left) = left {
             fs::write(&path, left).unwrap();
         }
-        fs::write(folder.path().join("idem.db-wal"), &log).unwrap();
+        fs::write(path.with_extension("db-wal"), &log).unwrap();
         assert_eq!(refused(&path).kind(), StoreErrorKind::Unavailable);
         fs::write(&path, &whole).unwrap();
     }
@@ -136,9 +126,7 @@ async fn a_log_without_its_database_is_not_thrown_away() {
 
 #[tokio::test]
 async fn a_file_that_was_emptied_takes_no_operation_and_keeps_its_log() {
-    let folder = folder();
-    let path = folder.path().join("idem.db");
-    let store = impatient(&path);
+    let (_folder, path, store) = impatient_on_a_new_file();
     complete(&store, &key("a"), b"x").await;
     let whole = fs::read(&path).unwrap();
     fs::write(&path, "").unwrap();

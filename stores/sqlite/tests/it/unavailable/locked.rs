@@ -1,6 +1,5 @@
 //! A file that another program has locked.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use idem_runtime::protocol::ClaimAnswer;
@@ -8,20 +7,12 @@ use idem_runtime::{Store, StoreErrorKind};
 use idem_sqlite::SqliteStore;
 use rusqlite::Connection;
 
-use super::{BOUND, PATIENCE, all_operations_are_unavailable, impatient};
+use super::{BOUND, PATIENCE, all_operations_are_unavailable, impatient, impatient_on_a_new_file};
 use crate::support::*;
 
-fn lock(path: &Path) -> Connection {
-    let connection = sqlite(path);
-    connection.execute_batch("BEGIN IMMEDIATE").unwrap();
-    connection
-}
-
-#[tokio::test]
-async fn a_lock_by_another_program_is_waited_for() {
-    let folder = folder();
-    let path = folder.path().join("idem.db");
-    let store = SqliteStore::open(&path).unwrap();
+#[tokio::test(start_paused = true)]
+async fn a_lock_by_another_program_is_waited_for_whatever_the_clock_of_a_test_says() {
+    let (_folder, path, store) = opened();
     let (locked, time) = (lock(&path), Duration::from_millis(500));
     let started = Instant::now();
     let holder = std::thread::spawn(move || {
@@ -36,9 +27,7 @@ async fn a_lock_by_another_program_is_waited_for() {
 
 #[tokio::test]
 async fn a_lock_that_never_ends_is_an_error_in_time_and_nothing_was_applied() {
-    let folder = folder();
-    let path = folder.path().join("idem.db");
-    let store = impatient(&path);
+    let (_folder, path, store) = impatient_on_a_new_file();
     complete(&store, &key("before"), b"x").await;
     let locked = lock(&path);
     all_operations_are_unavailable(&store).await;
@@ -50,9 +39,7 @@ async fn a_lock_that_never_ends_is_an_error_in_time_and_nothing_was_applied() {
 
 #[tokio::test]
 async fn operations_that_come_one_after_another_are_all_answered_in_time_under_a_lock() {
-    let folder = folder();
-    let path = folder.path().join("idem.db");
-    let store = impatient(&path);
+    let (_folder, path, store) = impatient_on_a_new_file();
     let locked = lock(&path);
     let mut asked = Vec::new();
     for i in 0..20 {

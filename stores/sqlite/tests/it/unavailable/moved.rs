@@ -40,10 +40,7 @@ async fn another_database_of_idem_in_its_place_is_used_from_then_on() {
     let store = impatient(&path);
     complete(&store, &key("in first"), b"first").await;
     assert_eq!(replayed(&store, &key("in first")).await, b"first");
-    for suffix in ["", "-wal", "-shm"] {
-        let name = |stem: &str| folder.path().join(format!("{stem}.db{suffix}"));
-        fs::rename(name("idem"), name("kept")).unwrap();
-    }
+    rename(&folder, "idem", "kept", WHOLE);
     fs::rename(&other, &path).unwrap();
     assert_eq!(replayed(&store, &key("in other")).await, b"other");
     assert_eq!(store.get(&key("in first")).await.unwrap(), None);
@@ -60,48 +57,28 @@ async fn another_database_of_idem_in_its_place_is_used_from_then_on() {
 
 #[tokio::test]
 async fn the_log_of_the_file_before_is_not_played_into_the_one_in_its_place() {
-    let folder = folder();
-    let path = folder.path().join("idem.db");
-    let backup = folder.path().join("backup.db");
-    let store = impatient(&backup);
-    complete(&store, &key("in backup"), b"backup").await;
-    drop(store);
-    let before = fs::read(&backup).unwrap();
+    for is_written_by_another in [false, true] {
+        let folder = folder();
+        let (path, backup) = (folder.path().join("idem.db"), folder.path().join("backup.db"));
+        complete(&impatient(&backup), &key("in backup"), b"backup").await;
+        let before = fs::read(&backup).unwrap();
+        // The other store wrote the log as one of another process would.
+        let (store, other) = (impatient(&path), impatient(&path));
+        complete(if is_written_by_another { &other } else { &store }, &key("in first"), b"first").await;
+        // As an operator who forgets the log would do.
+        rename(&folder, "idem", "kept", &[""]);
+        fs::rename(&backup, &path).unwrap();
+        all_operations_are_unavailable(&store).await;
+        assert_eq!(fs::read(&path).unwrap(), before);
 
-    let store = impatient(&path);
-    complete(&store, &key("in first"), b"first").await;
-    // As an operator who forgets the log would do.
-    fs::rename(&path, folder.path().join("kept.db")).unwrap();
-    fs::rename(&backup, &path).unwrap();
-    all_operations_are_unavailable(&store).await;
-    assert_eq!(fs::read(&path).unwrap(), before);
-
-    for suffix in ["-wal", "-shm"] {
-        let name = |stem: &str| folder.path().join(format!("{stem}.db{suffix}"));
-        fs::rename(name("idem"), name("kept")).unwrap();
+        rename(&folder, "idem", "kept", &["-wal", "-shm"]);
+        assert_eq!(replayed(&store, &key("in backup")).await, b"backup");
+        complete(&store, &key("later"), b"later").await;
+        drop((store, other));
+        assert_eq!(integrity(&path), "ok");
+        let kept = impatient(&folder.path().join("kept.db"));
+        assert_eq!(replayed(&kept, &key("in first")).await, b"first");
     }
-    assert_eq!(replayed(&store, &key("in backup")).await, b"backup");
-    complete(&store, &key("later"), b"later").await;
-    drop(store);
-    assert_eq!(integrity(&path), "ok");
-    let kept = impatient(&folder.path().join("kept.db"));
-    assert_eq!(replayed(&kept, &key("in first")).await, b"first");
-}
-
-#[tokio::test]
-async fn a_log_that_another_process_wrote_is_not_played_into_the_file_in_its_place() {
-    let folder = folder();
-    let path = folder.path().join("idem.db");
-    let backup = folder.path().join("backup.db");
-    complete(&impatient(&backup), &key("in backup"), b"backup").await;
-    let before = fs::read(&backup).unwrap();
-    // This store has written nothing, as one of another process has.
-    let (store, other) = (impatient(&path), impatient(&path));
-    complete(&other, &key("in first"), b"first").await;
-    fs::rename(&path, folder.path().join("kept.db")).unwrap();
-    fs::rename(&backup, &path).unwrap();
-    all_operations_are_unavailable(&store).await;
-    assert_eq!(fs::read(&path).unwrap(), before);
 }
 
 #[cfg(unix)]

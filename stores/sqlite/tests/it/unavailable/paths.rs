@@ -39,13 +39,9 @@ async fn names_that_mean_something_to_sqlite_are_names_of_files() {
 fn settings_out_of_range_are_errors() {
     let folder = folder();
     let path = folder.path().join("idem.db");
-    for timeout in [Duration::ZERO, Duration::from_nanos(1), Duration::from_secs(3_601), Duration::MAX] {
-        let error = SqliteStore::builder(&path).busy_timeout(timeout).open().unwrap_err();
-        assert_eq!(error.kind(), StoreErrorKind::Configuration, "{timeout:?}");
-    }
-    for bytes in [0, 1_000_000_000, usize::MAX] {
-        let error = SqliteStore::builder(&path).max_result_bytes(bytes).open().unwrap_err();
-        assert_eq!(error.kind(), StoreErrorKind::Configuration, "{bytes}");
+    let builder = SqliteStore::builder(&path);
+    for wrong in [builder.clone().busy_timeout(Duration::ZERO), builder.max_result_bytes(1_000_000_000)] {
+        assert_eq!(wrong.open().unwrap_err().kind(), StoreErrorKind::Configuration);
     }
     assert!(!path.exists());
 }
