@@ -48,16 +48,17 @@ fn opening(layout: &'static [&'static str]) -> Opening {
     Opening { purpose: Purpose::Use, layout, until: Instant::now() + Duration::from_secs(60) }
 }
 
-fn open(folder: &TempDir) -> (DatabaseFile, rusqlite::Connection) {
+/// A new file. Its folder is there as long as the first value.
+fn open() -> (TempDir, DatabaseFile, rusqlite::Connection) {
+    let folder = folder();
     let path = folder.path().join("idem.db");
     let (connection, identity) = schema::open(&path, opening(schema::LAYOUT)).unwrap();
-    (DatabaseFile::new(path, identity), connection)
+    (folder, DatabaseFile::new(path, identity), connection)
 }
 
 #[test]
 fn a_commit_is_on_disk_when_it_is_answered() {
-    let folder = folder();
-    let (_, connection) = open(&folder);
+    let (_folder, _, connection) = open();
     let pragma = |name: &str| -> String {
         connection
             .query_row(&format!("SELECT CAST({name} AS TEXT) FROM pragma_{name}"), (), |row| row.get(0))
@@ -71,8 +72,7 @@ fn a_commit_is_on_disk_when_it_is_answered() {
 
 #[tokio::test]
 async fn a_full_disk_is_an_error_and_what_was_recorded_stays() {
-    let folder = folder();
-    let (file, connection) = open(&folder);
+    let (_folder, file, connection) = open();
     connection.query_row("PRAGMA max_page_count = 40", (), |_| Ok(())).unwrap();
     let store = SqliteStore::builder(file.path()).start(file, connection).unwrap();
     let mut recorded = Vec::new();
@@ -126,8 +126,7 @@ async fn what_waits_for_a_writer_that_is_stuck_is_answered_in_its_place() {
 
 #[test]
 fn a_record_that_is_kept_out_of_the_file_is_no_grant() {
-    let folder = folder();
-    let (_, connection) = open(&folder);
+    let (_folder, _, connection) = open();
     let mut session = Session::prepare(&connection).unwrap();
     let mut claim = || session.apply(&Op::Apply(key("a"), claim_request().into()));
     let ignore = "CREATE TRIGGER t BEFORE INSERT ON idem_records BEGIN SELECT raise(IGNORE); END";

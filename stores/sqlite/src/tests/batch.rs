@@ -5,7 +5,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-use super::{claim_request, completion, folder, key, open};
+use super::{claim_request, completion, key, open};
 use crate::batch::Session;
 use crate::now;
 use crate::queue::{Answer, Op, Purged};
@@ -35,8 +35,7 @@ fn other(folder: &TempDir) -> Connection {
 
 #[test]
 fn what_another_connection_wrote_is_seen() {
-    let folder = folder();
-    let (_, connection) = open(&folder);
+    let (folder, _, connection) = open();
     let mut session = Session::prepare(&connection).unwrap();
     for change in ["UPDATE idem_records SET owner = zeroblob(16)", "DELETE FROM idem_records"] {
         let (owner, fence) = granted(&mut session, "a", &claim_request());
@@ -53,8 +52,7 @@ fn what_another_connection_wrote_is_seen() {
 
 #[test]
 fn what_was_not_committed_is_forgotten() {
-    let folder = folder();
-    let (_, connection) = open(&folder);
+    let (_folder, _, connection) = open();
     let mut session = Session::prepare(&connection).unwrap();
     let (owner, fence) = granted(&mut session, "a", &claim_request());
     // As SQLite does it by itself when a commit fails.
@@ -67,8 +65,7 @@ fn what_was_not_committed_is_forgotten() {
 
 #[test]
 fn a_held_record_is_not_read_again() {
-    let folder = folder();
-    let (_, connection) = open(&folder);
+    let (_folder, _, connection) = open();
     let mut session = Session::prepare(&connection).unwrap();
     let (owner, fence) = granted(&mut session, "a", &claim_request());
     // By its own connection, which only a test does.
@@ -81,8 +78,7 @@ fn a_held_record_is_not_read_again() {
 /// The statement that renewals and completions are writes no index: none has a column that it sets.
 #[test]
 fn an_update_writes_no_index() {
-    let folder = folder();
-    let (_, connection) = open(&folder);
+    let (_folder, _, connection) = open();
     let writes_index = |update: &str| {
         let mut program = connection.prepare(&format!("EXPLAIN {update}")).unwrap();
         let steps = program.query_map((), |row| row.get::<_, String>(1)).unwrap();
@@ -97,8 +93,7 @@ fn an_update_writes_no_index() {
 
 #[test]
 fn a_record_that_lives_longer_than_its_claim_said_is_deleted_when_it_ends() {
-    let folder = folder();
-    let (_, connection) = open(&folder);
+    let (_folder, _, connection) = open();
     let mut session = Session::prepare(&connection).unwrap();
     granted(&mut session, "longer", &claim_request());
     session.commit().unwrap();
@@ -118,8 +113,7 @@ fn a_record_that_lives_longer_than_its_claim_said_is_deleted_when_it_ends() {
 
 #[test]
 fn a_record_whose_end_is_brought_forward_is_deleted_then() {
-    let folder = folder();
-    let (_, connection) = open(&folder);
+    let (_folder, _, connection) = open();
     let mut session = Session::prepare(&connection).unwrap();
     let (owner, fence) = granted(&mut session, "shorter", &claim_request());
     let mut short = completion(owner, fence, 1);

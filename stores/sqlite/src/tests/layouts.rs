@@ -52,10 +52,15 @@ async fn is_replayed(path: &Path, store: &SqliteStore) {
 }
 
 #[tokio::test]
-async fn processes_that_migrate_at_once_take_each_step_once_and_keep_the_records() {
+async fn processes_that_migrate_at_once_take_each_step_once_and_keep_the_records_and_another_goes_on() {
     let folder = folder();
     let path = folder.path().join("idem.db");
     filled(&path).await;
+    let running = SqliteStore::open(&path).unwrap();
+    let claim = claim_request();
+    let ClaimAnswer::Granted(grant) = running.claim(&key("in flight"), &claim).await.unwrap() else {
+        panic!("not granted")
+    };
     let starting: Vec<_> = (0..8)
         .map(|_| {
             let path = path.clone();
@@ -65,8 +70,9 @@ async fn processes_that_migrate_at_once_take_each_step_once_and_keep_the_records
     for each in starting {
         each.join().unwrap().unwrap();
     }
-    assert_eq!(layout(&path), 3);
-    assert!(has_index(&path));
+    assert_eq!((layout(&path), has_index(&path)), (3, true));
+    running.complete(&key("in flight"), &completion(claim.owner, grant.fence, 5)).await.unwrap();
+    is_replayed(&path, &running).await;
     let (connection, identity) = schema::open(&path, opening(NEXT)).unwrap();
     let store = SqliteStore::builder(&path).start(DatabaseFile::new(path.clone(), identity), connection);
     is_replayed(&path, &store.unwrap()).await;
@@ -74,21 +80,6 @@ async fn processes_that_migrate_at_once_take_each_step_once_and_keep_the_records
     let error = SqliteStore::open(&path).unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Configuration);
     assert!(error.to_string().contains("newer idem"), "{error}");
-}
-
-#[tokio::test]
-async fn a_process_that_runs_goes_on_while_another_migrates() {
-    let folder = folder();
-    let path = folder.path().join("idem.db");
-    filled(&path).await;
-    let running = SqliteStore::open(&path).unwrap();
-    let claim = claim_request();
-    let ClaimAnswer::Granted(grant) = running.claim(&key("in flight"), &claim).await.unwrap() else {
-        panic!("not granted")
-    };
-    schema::open(&path, opening(NEXT)).unwrap();
-    running.complete(&key("in flight"), &completion(claim.owner, grant.fence, 5)).await.unwrap();
-    is_replayed(&path, &running).await;
 }
 
 #[tokio::test]
