@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::future::join;
-use futures_util::stream::{self, Stream};
+use futures_util::stream;
 use tokio::sync::{Mutex, oneshot, watch};
 use tokio::time::timeout;
 
@@ -127,7 +127,7 @@ macro_rules! broker_methods {
                 let group_by = source.group_by.take();
                 let mut plan = $crate::Plan::of(&consumer);
                 let reader = ::std::boxed::Box::pin($crate::Broker::connect(source, &mut plan)).await?;
-                $crate::work(reader, plan, group_by, shutdown, consumer, handler).await
+                Ok($crate::work(reader, plan, group_by, shutdown, consumer, handler).await)
             }
 
             /// Lists the dead letters, and leaves them where they are.
@@ -160,10 +160,7 @@ macro_rules! broker_methods {
 }
 
 /// Handles the messages of a reader until `shutdown` ends: what [`broker_methods`](crate::broker_methods) calls.
-///
-/// # Errors
-///
-/// None at present: failures of the broker are counted in the summary.
+/// Failures of the broker are counted in the summary.
 pub async fn work<R, H, F, T, E>(
     reader: R,
     plan: Plan,
@@ -171,7 +168,7 @@ pub async fn work<R, H, F, T, E>(
     shutdown: impl Future<Output = ()>,
     mut consumer: Consumer<E>,
     handler: H,
-) -> Result<Summary, BrokerError>
+) -> Summary
 where
     R: Reader<Message: Delivery + Send + Sync>,
     H: Fn(&R::Message) -> F,
@@ -187,8 +184,12 @@ where
         drop(ending);
     };
     let (reader, room) = (Mutex::new(reader), Room::default());
+    let next = |(reader, room)| async move {
+        let reader: &Mutex<R> = reader;
+        Some((reader.lock().await.next(room).await, (reader, room)))
+    };
     // In a box, so that the returned future is `Send` whatever the handler borrows.
-    let messages = read(&reader, &room).boxed();
+    let messages = stream::unfold((&reader, &room), next).boxed();
     let group = |message: &R::Message| match &group_by {
         Some(group) => group(message),
         None => message.group(),
@@ -202,17 +203,7 @@ where
     // On the heap, as the caller's handlers and the broker's client are in them.
     join(Box::pin(working), Box::pin(stopping)).await;
     Box::pin(ended_in_time(&progress, reader.into_inner().close())).await;
-    Ok(progress.summary())
-}
-
-fn read<'r, R>(
-    reader: &'r Mutex<R>,
-    room: &'r Room,
-) -> impl Stream<Item = Result<R::Message, BrokerError>> + Send + 'r
-where
-    R: Reader<Message: Send>,
-{
-    stream::unfold(reader, move |reader| async move { Some((reader.lock().await.next(room).await, reader)) })
+    progress.summary()
 }
 
 /// Reports what a broker could not do at the shutdown.
@@ -360,7 +351,7 @@ mod tests {
             Ok::<_, String>(())
         };
         let working = work(reader, plan, None, shutdown, consumer, handler);
-        let summary = timeout(Duration::from_secs(60), working).await.expect("it ends").unwrap();
+        let summary = timeout(Duration::from_secs(60), working).await.expect("it ends");
         assert_eq!((summary.acknowledged, summary.broker_errors), (1, 1));
         assert_eq!(*times.lock().unwrap(), [1, 10]);
     }
