@@ -182,7 +182,9 @@ where
 
     /// Runs the handler; `None` if it was dropped because its time was over.
     async fn handle(&self, message: &M, tries: Tries, about: &mut About) -> Option<Next> {
-        let observation = Arc::new(Observation::of_handler(&self.held, self.consumer.settings.horizon));
+        let Consumer { settings, progress, .. } = self.consumer;
+        let horizon = settings.horizon.map(|horizon| (horizon, progress.clone()));
+        let observation = Arc::new(Observation::of_handler(&self.held, horizon));
         about.error = None;
         let ended = {
             let call = async { (self.handler)(message).await };
@@ -203,7 +205,6 @@ where
         let another_ended = observation.let_go();
         let (key, attempt) = observation.last().unzip();
         about.key = key;
-        self.forgetful(&observation);
         let Some(ended) = ended else {
             // So that who is given the message next finds its key free.
             let _ = timeout(AFTERMATH, observation.settled()).await;
@@ -250,24 +251,6 @@ impl<M, H, E> Works<'_, M, H, E> {
         report::panicked(about, tries.number, disposition);
         report::settled(about, Cause::Panicked, tries.number, disposition);
         (disposition, Cause::Panicked)
-    }
-
-    fn forgetful(&self, observation: &Observation) {
-        for (operation, ttl) in observation.take_forgetful() {
-            if self
-                .consumer
-                .progress
-                .count(|summary| summary.forgetful.insert(operation.clone(), ttl).is_none())
-            {
-                tracing::warn!(
-                    target: "idem",
-                    event = "ttl_below_horizon",
-                    operation,
-                    ttl_s = ttl.as_secs(),
-                    "results are kept for a shorter time than the broker may deliver a message again"
-                );
-            }
-        }
     }
 
     /// What `wait` gives, if it was over before the consumer's end began.
