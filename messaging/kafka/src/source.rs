@@ -12,7 +12,8 @@ use crate::intake::{Intake, set_default};
 use crate::letters;
 use crate::received::Received;
 
-/// How many messages the worker holds, including those that wait for a retry, as a multiple of what the consumer holds.
+/// How many messages the worker holds, as a multiple of what the consumer holds. Those that wait for a retry
+/// count too.
 const HELD: usize = 20;
 
 /// librdkafka's default of `receive.message.max.bytes`. A consumer receives a record of this size, so the producer of copies sends it.

@@ -90,7 +90,8 @@ where
     F: Future<Output = Result<T, E>>,
     E: Display,
 {
-    /// Does one message, in its place where it is in an order, which it returns. An error is a [`Delivery::group`] that panicked.
+    /// Does one message, and returns its place, if it is in an order. An error is a [`Delivery::group`] that
+    /// panicked.
     pub(super) async fn one(&self, message: M, order: Result<Option<Place>, ()>) -> Option<Place> {
         let mut about = About::message(&message);
         #[cfg(feature = "metrics")]
