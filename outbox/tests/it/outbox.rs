@@ -14,35 +14,6 @@ const HELD_BACK: &str = "select count(*) from idem_outbox_topics t join idem_out
      where t.topic = 'orders' and t.owner is null and t.served_at > m.enqueued_at";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_waits_for_those_enqueued_before_it_and_their_transactions_wait_for_nothing() {
-    let bed = Bed::open().await;
-    let broker = Broker::willing();
-    let relay = bed.run(broker.clone());
-    for commits in [true, false] {
-        let before = broker.taken().len();
-        let mut first = bed.begin().await;
-        bed.outbox.enqueue(&mut first, "orders", "first").await.unwrap();
-        // This transaction commits before the one that enqueued earlier.
-        bed.send("orders", "second").await;
-        wait_for_sql(&bed.server, HELD_BACK, "1").await;
-        bed.send("others", "another topic").await;
-        broker.until_taken(before + 1).await;
-        assert_eq!(broker.payloads()[before..], ["another topic"]);
-        if commits {
-            first.commit().await.unwrap();
-            broker.until_taken(before + 3).await;
-            assert_eq!(broker.payloads()[before + 1..], ["first", "second"]);
-        } else {
-            first.rollback().await.unwrap();
-            broker.until_taken(before + 2).await;
-            assert_eq!(broker.payloads()[before + 1..], ["second"]);
-        }
-        wait("all is noted", || bed.count("true") == 0).await;
-    }
-    relay.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn what_is_settled_goes_in_as_many_batches_and_turns_as_it_takes_whatever_is_open_by_then() {
     struct Slow(Broker);
 
