@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::future::join;
-use futures_util::stream;
+use futures_util::stream::{self, Stream};
 use tokio::sync::{Mutex, oneshot, watch};
 use tokio::time::timeout;
 
@@ -184,12 +184,8 @@ where
         drop(ending);
     };
     let (reader, room) = (Mutex::new(reader), Room::default());
-    let next = |(reader, room)| async move {
-        let reader: &Mutex<R> = reader;
-        Some((reader.lock().await.next(room).await, (reader, room)))
-    };
     // In a box, so that the returned future is `Send` whatever the handler borrows.
-    let messages = stream::unfold((&reader, &room), next).boxed();
+    let messages = read(&reader, &room).boxed();
     let group = |message: &R::Message| match &group_by {
         Some(group) => group(message),
         None => message.group(),
@@ -204,6 +200,16 @@ where
     join(Box::pin(working), Box::pin(stopping)).await;
     Box::pin(ended_in_time(&progress, reader.into_inner().close())).await;
     progress.summary()
+}
+
+fn read<'r, R>(
+    reader: &'r Mutex<R>,
+    room: &'r Room,
+) -> impl Stream<Item = Result<R::Message, BrokerError>> + Send + 'r
+where
+    R: Reader<Message: Send>,
+{
+    stream::unfold(reader, move |reader| async move { Some((reader.lock().await.next(room).await, reader)) })
 }
 
 /// Reports what a broker could not do at the shutdown.
