@@ -9,7 +9,8 @@ use super::handle::Outbox;
 use super::link::Link;
 use super::message::MessageId;
 use idem_core::StoreError;
-use idem_postgres::db::session::{Statement, column};
+use idem_postgres::db::session::{Session, Statement, column};
+use idem_store_kit::group_commit::Failure;
 
 /// How many messages one statement deletes: few, so that it is short.
 const PURGE_BATCH: usize = 2_000;
@@ -133,29 +134,20 @@ impl Outbox {
     ///
     /// [`OutboxError::Database`].
     pub async fn purge(&self, limit: usize) -> Result<usize, OutboxError> {
-        let link = Link::new(&self.0.connector);
-        let purged = self.purge_by(&link, limit).await;
-        link.close().await;
-        purged
-    }
-
-    async fn purge_by(&self, link: &Link, limit: usize) -> Result<usize, OutboxError> {
-        let names = &self.0.names;
         let idle = i64::try_from(IDLE_TOPIC.as_micros()).unwrap_or(i64::MAX);
-        link.ask(|| names.purge_topics().bind(idle)).await?;
-        let mut purged = 0;
-        while purged < limit {
-            let most = PURGE_BATCH.min(limit - purged);
-            let batch = i64::try_from(most).unwrap_or(i64::MAX);
-            let rows = link.ask(|| names.purge().bind(batch)).await?;
-            let now = rows.first().map_or(Ok(0), |row| unsigned(row, 0))?;
-            let now = usize::try_from(now).unwrap_or(0);
-            purged += now;
-            if now < most {
-                break;
+        self.run(false, || self.0.names.purge_topics().bind(idle)).await?;
+        let batch = |mut session: Session, most: usize| {
+            let purge = self.0.names.purge().bind(i64::try_from(most).unwrap_or(i64::MAX));
+            async move {
+                let deleted = session.fetch_all(purge).await.and_then(|rows| {
+                    let deleted = rows.first().map_or(Ok(0), |row| unsigned(row, 0));
+                    deleted.map_err(Failure::Refused)
+                });
+                let count = deleted.map(|deleted| usize::try_from(deleted).unwrap_or(usize::MAX));
+                (count.map(|count| (count, count)), session)
             }
-        }
-        Ok(purged)
+        };
+        Ok(self.0.connector.purge(limit, PURGE_BATCH, batch).await?)
     }
 
     /// Runs one statement on a connection of its own. One that changes a message is not repeated where its answer was lost: the second

@@ -2,7 +2,6 @@
 
 use std::error::Error;
 use std::fmt;
-use std::sync::Arc;
 
 use super::message::Message;
 
@@ -20,12 +19,6 @@ pub trait Publisher: Send + Sync {
     ///
     /// A [`PublishError`], whose kind decides what the relay does with the message.
     fn publish(&self, message: &Message) -> impl Future<Output = Result<(), PublishError>> + Send;
-}
-
-impl<P: Publisher> Publisher for Arc<P> {
-    fn publish(&self, message: &Message) -> impl Future<Output = Result<(), PublishError>> + Send {
-        (**self).publish(message)
-    }
 }
 
 /// The kinds of failures to publish.

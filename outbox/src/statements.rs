@@ -188,22 +188,13 @@ impl Names {
 
     /// Makes a message pending again. $1 id. Returns a row, if it was set aside.
     pub(super) fn retry(&self) -> Statement {
-        let messages = &self.messages;
-        let freed = freed(self);
-        query(format!(
-            "WITH back AS (UPDATE {messages} SET set_aside_at = NULL, attempts = 0, last_error = NULL \
-               WHERE id = $1 AND set_aside_at IS NOT NULL RETURNING topic, sequence), {freed}"
-        ))
+        let pending = "SET set_aside_at = NULL, attempts = 0, last_error = NULL";
+        decided(self, &format!("UPDATE {} {pending}", self.messages))
     }
 
     /// Deletes a message. $1 id. Returns a row, if it was set aside.
     pub(super) fn discard(&self) -> Statement {
-        let messages = &self.messages;
-        let freed = freed(self);
-        query(format!(
-            "WITH back AS (DELETE FROM {messages} WHERE id = $1 AND set_aside_at IS NOT NULL \
-               RETURNING topic, sequence), {freed}"
-        ))
+        decided(self, &format!("DELETE FROM {}", self.messages))
     }
 
     /// Deletes kept messages. $1 the limit. Returns how many were deleted.
@@ -252,10 +243,14 @@ fn unblocked(names: &Names, by: &str) -> String {
     )
 }
 
-/// Unblocks the topics of the rows in `back`, and notifies the relays.
-fn freed(names: &Names) -> String {
+/// Makes this change to a message that was set aside, unblocks its topic, and notifies the relays. $1 id.
+fn decided(names: &Names, change: &str) -> Statement {
     let (channel, unblocked) = (&names.channel, unblocked(names, "back"));
-    format!("freed AS ({unblocked}) SELECT sequence, pg_notify('{channel}', '')::text FROM back")
+    query(format!(
+        "WITH back AS ({change} WHERE id = $1 AND set_aside_at IS NOT NULL RETURNING topic, sequence), \
+           freed AS ({unblocked}) \
+         SELECT sequence, pg_notify('{channel}', '')::text FROM back"
+    ))
 }
 
 #[cfg(test)]

@@ -66,6 +66,8 @@ struct Message;
 impl Delivery for Message {
     type Error = Infallible;
 
+    const SYSTEM: Option<&'static str> = Some("nats");
+
     async fn acknowledge(&self) -> Result<(), Infallible> {
         Ok(())
     }
@@ -84,10 +86,6 @@ impl Delivery for Message {
 
     fn id(&self) -> Option<String> {
         Some("orders#17".to_owned())
-    }
-
-    fn system(&self) -> Option<&'static str> {
-        Some("nats")
     }
 
     fn destination(&self) -> Option<String> {

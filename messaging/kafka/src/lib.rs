@@ -37,9 +37,10 @@
 //! - **Rebalance.** The offsets that are done in a partition that goes to another worker are committed at once. A handler that runs then
 //!   runs on; the other worker gets its message too, finds its call in flight, and waits for the result. All assignors work,
 //!   `cooperative-sticky` included.
-//! - **Backpressure.** Each partition has its share of [`held`](Source::held). A partition that holds its share is paused; the others
-//!   continue. Polling never stops, so the worker keeps within `max.poll.interval.ms` however long handlers take, also while the store
-//!   fails.
+//! - **Backpressure.** The worker holds up to 20 times as many messages as the consumer, including those that
+//!   wait for a retry. Each partition has an equal share, but at least as many as the consumer holds. A partition
+//!   that holds its share is paused; the others continue. Polling never stops, so the worker keeps within
+//!   `max.poll.interval.ms` however long handlers take, also while the store fails.
 //! - **Retries.** Kafka cannot delay a message. Without a retry topic a message waits in its worker, and its offset holds up the
 //!   partition's commit; other messages are handled meanwhile. With a retry topic it holds up the commit of that topic's partition.
 //!

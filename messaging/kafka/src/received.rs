@@ -88,6 +88,8 @@ const fn is_too_large(sent: &Result<(), KafkaError>) -> bool {
 impl Delivery for Received {
     type Error = Error;
 
+    const SYSTEM: Option<&'static str> = Some("kafka");
+
     async fn acknowledge(&self) -> Result<(), Error> {
         // The next commit includes it once all before it are done too. If this worker dies first, the message is delivered again
         // and its result is replayed.
@@ -163,10 +165,6 @@ impl Delivery for Received {
     fn deliveries(&self) -> Option<u32> {
         let copies: u32 = header(self, DELIVERED).and_then(|number| number.parse().ok()).unwrap_or(0);
         Some(copies.saturating_add(1))
-    }
-
-    fn system(&self) -> Option<&'static str> {
-        Some("kafka")
     }
 
     fn destination(&self) -> Option<String> {

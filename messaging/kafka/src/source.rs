@@ -12,7 +12,8 @@ use crate::intake::{Intake, set_default};
 use crate::letters;
 use crate::received::Received;
 
-/// The default of `held`, as a multiple of what the consumer holds. Messages that wait behind others count too.
+/// How many messages the worker holds, as a multiple of what the consumer holds. Those that wait for a retry
+/// count too.
 const HELD: usize = 20;
 
 /// librdkafka's default of `receive.message.max.bytes`. A consumer receives a record of this size, so the producer of copies sends it.
@@ -41,7 +42,6 @@ pub struct Source {
     retry_topic: Option<String>,
     producer: Option<FutureProducer>,
     group_by: GroupBy<Received>,
-    held: Option<usize>,
 }
 
 impl Source {
@@ -62,7 +62,6 @@ impl Source {
             retry_topic: None,
             producer: None,
             group_by: None,
-            held: None,
         }
     }
 
@@ -77,13 +76,6 @@ impl Source {
     /// configured, a `message.timeout.ms` of 20 s.
     pub fn producer(mut self, producer: FutureProducer) -> Self {
         self.producer = Some(producer);
-        self
-    }
-
-    /// How many messages the worker holds, including those that wait for a retry; 20 times what the consumer holds unless set. Each
-    /// partition has an equal share, but at least as many as the consumer holds.
-    pub fn held(mut self, messages: usize) -> Self {
-        self.held = Some(messages.max(1));
         self
     }
 
@@ -109,7 +101,7 @@ impl Broker for Source {
 
     async fn connect(self, plan: &mut Plan) -> Result<Intake, Error> {
         let least = plan.capacity;
-        let held = self.held.unwrap_or_else(|| least.saturating_mul(HELD));
+        let held = least.saturating_mul(HELD);
         let producer = self.producing()?;
         let Self { config, topics, dead_letters, retry_topic, .. } = self;
         let group = config.get("group.id").unwrap_or_default().to_owned();

@@ -127,7 +127,7 @@ macro_rules! broker_methods {
                 let group_by = source.group_by.take();
                 let mut plan = $crate::Plan::of(&consumer);
                 let reader = ::std::boxed::Box::pin($crate::Broker::connect(source, &mut plan)).await?;
-                $crate::work(reader, plan, group_by, shutdown, consumer, handler).await
+                Ok($crate::work(reader, plan, group_by, shutdown, consumer, handler).await)
             }
 
             /// Lists the dead letters, and leaves them where they are.
@@ -160,10 +160,7 @@ macro_rules! broker_methods {
 }
 
 /// Handles the messages of a reader until `shutdown` ends: what [`broker_methods`](crate::broker_methods) calls.
-///
-/// # Errors
-///
-/// None at present: failures of the broker are counted in the summary.
+/// Failures of the broker are counted in the summary.
 pub async fn work<R, H, F, T, E>(
     reader: R,
     plan: Plan,
@@ -171,7 +168,7 @@ pub async fn work<R, H, F, T, E>(
     shutdown: impl Future<Output = ()>,
     mut consumer: Consumer<E>,
     handler: H,
-) -> Result<Summary, BrokerError>
+) -> Summary
 where
     R: Reader<Message: Delivery + Send + Sync>,
     H: Fn(&R::Message) -> F,
@@ -202,7 +199,7 @@ where
     // On the heap, as the caller's handlers and the broker's client are in them.
     join(Box::pin(working), Box::pin(stopping)).await;
     Box::pin(ended_in_time(&progress, reader.into_inner().close())).await;
-    Ok(progress.summary())
+    progress.summary()
 }
 
 fn read<'r, R>(
@@ -360,7 +357,7 @@ mod tests {
             Ok::<_, String>(())
         };
         let working = work(reader, plan, None, shutdown, consumer, handler);
-        let summary = timeout(Duration::from_secs(60), working).await.expect("it ends").unwrap();
+        let summary = timeout(Duration::from_secs(60), working).await.expect("it ends");
         assert_eq!((summary.acknowledged, summary.broker_errors), (1, 1));
         assert_eq!(*times.lock().unwrap(), [1, 10]);
     }

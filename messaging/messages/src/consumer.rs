@@ -4,6 +4,7 @@
 
 use std::fmt::{self, Display};
 use std::future::{pending, poll_fn};
+use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,12 +19,10 @@ use tokio::time::sleep;
 
 use super::gate::Gate;
 use super::held_keys::HeldKeys;
-use super::lanes::Lanes;
+use super::lanes::{Lanes, Place};
 use super::report;
 use super::settings::Settings;
-#[cfg(feature = "metrics")]
-use super::work::Queues;
-use super::work::{Done, Stage, Works};
+use super::work::{Stage, Works};
 use super::{Delivery, Disposition, Progress, Room, Summary, pauses};
 
 /// The first pause after an error of a stream that gives nothing else, and the longest.
@@ -291,7 +290,8 @@ impl<E> Consumer<E> {
             held: Arc::new(HeldKeys::default()),
             idle: AtomicUsize::new(0),
             #[cfg(feature = "metrics")]
-            counted: Queues::default(),
+            counted: report::Queues::default(),
+            messages: PhantomData,
         };
         let end = async {
             shutdown.await;
@@ -310,8 +310,8 @@ impl<E> Consumer<E> {
                 if !is_shut_down && *works.stage.borrow() > Stage::Open {
                     return Poll::Ready(Step::Shutdown);
                 }
-                if let Poll::Ready(Some(done)) = running.poll_next_unpin(cx) {
-                    return Poll::Ready(Step::Done(done));
+                if let Poll::Ready(Some(place)) = running.poll_next_unpin(cx) {
+                    return Poll::Ready(Step::Done(place));
                 }
                 let idle = works.idle.load(Ordering::Relaxed);
                 let free = if works.gate.is_open() { self.settings.free(running.len(), idle) } else { 0 };
@@ -326,7 +326,7 @@ impl<E> Consumer<E> {
                 }
             });
             match step.await {
-                Step::Done(Done { place }) => place.iter().for_each(|place| lanes.leave(place)),
+                Step::Done(place) => place.into_iter().for_each(|place| lanes.leave(place)),
                 Step::Given(Some(Some(message))) => {
                     self.progress.count(|summary| summary.taken += 1);
                     let group = catch_unwind(AssertUnwindSafe(|| group(&message))).map_err(drop);
@@ -376,7 +376,8 @@ fn paused<M, X: Display>(messages: impl Stream<Item = Result<M, X>>) -> impl Str
 /// What a consumer does next.
 enum Step<M> {
     Shutdown,
-    Done(Done),
+    /// A message is done with, and leaves its place in an order.
+    Done(Option<Place>),
     /// The next message; `Some(None)` for an error of the stream.
     Given(Option<Option<M>>),
     Over,

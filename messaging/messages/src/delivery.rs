@@ -52,6 +52,9 @@ pub trait Delivery {
     /// Why the broker could not settle the message. Its text goes into an event.
     type Error: fmt::Display;
 
+    /// The broker, by the word of OpenTelemetry's `messaging.system`, for the span of the handler.
+    const SYSTEM: Option<&'static str> = None;
+
     /// The message is done.
     fn acknowledge(&self) -> impl Future<Output = Result<(), Self::Error>>;
 
@@ -106,11 +109,6 @@ pub trait Delivery {
     /// The name by which the broker knows the message, for events and dead letters: its id, offset or sequence number, and
     /// nothing private. `None`, unless it is overridden.
     fn id(&self) -> Option<String> {
-        None
-    }
-
-    /// The broker, by the word of OpenTelemetry's `messaging.system`, for the span of the handler. `None`, unless it is overridden.
-    fn system(&self) -> Option<&'static str> {
         None
     }
 

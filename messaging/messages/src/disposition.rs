@@ -34,6 +34,15 @@ impl Disposition {
     pub const fn reject(reason: Reason) -> Self {
         Self::Reject { reason }
     }
+
+    /// A stable word, for events and metrics.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Acknowledge => "acknowledge",
+            Self::Retry { .. } => "retry",
+            Self::Reject { .. } => "reject",
+        }
+    }
 }
 
 /// Why a message is rejected.

@@ -22,24 +22,3 @@ pub(super) fn of(error: &impl Display) -> Option<String> {
     }
     (!text.is_empty()).then_some(text)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::of;
-
-    #[test]
-    fn a_text_is_one_line_without_control_characters() {
-        let text = of(&"\n the bank said:\r\n\tno\u{7f} ");
-        assert_eq!(text.as_deref(), Some("the bank said:   no"));
-        assert_eq!(of(&" \n"), None);
-    }
-
-    #[test]
-    fn a_long_text_is_cut_between_two_characters() {
-        let (just, long) = ("é".repeat(512), "é".repeat(513));
-        assert_eq!(of(&just), Some(just));
-        let cut = of(&long).unwrap();
-        // 1,021 bytes are room for 510 characters.
-        assert_eq!(cut, format!("{}...", "é".repeat(510)));
-    }
-}

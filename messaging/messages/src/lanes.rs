@@ -4,43 +4,38 @@
 
 use std::collections::HashMap;
 
-use tokio::sync::oneshot;
+use tokio::sync::oneshot::{self, error::TryRecvError};
 
 /// The groups that have a message in work.
 #[derive(Default)]
 pub(super) struct Lanes {
-    last: HashMap<String, Last>,
-    next: u64,
+    /// The end of the last place of each group.
+    last: HashMap<String, oneshot::Receiver<()>>,
 }
 
-/// The last of a group.
-struct Last {
-    place: u64,
-    over: oneshot::Receiver<()>,
-}
-
-/// The place of one message in its group. Who is next has its turn when this is dropped.
+/// The place of one message in its group. The next message has its turn when this is dropped.
 pub(super) struct Place {
     group: String,
-    place: u64,
     before: Option<oneshot::Receiver<()>>,
-    _over: oneshot::Sender<()>,
+    over: oneshot::Sender<()>,
 }
 
 impl Lanes {
     /// The next place in a group.
     pub(super) fn enter(&mut self, group: String) -> Place {
-        let (sender, over) = oneshot::channel();
-        let place = self.next;
-        self.next += 1;
-        let before = self.last.insert(group.clone(), Last { place, over }).map(|last| last.over);
-        Place { group, place, before, _over: sender }
+        let (over, last) = oneshot::channel();
+        let before = self.last.insert(group.clone(), last);
+        Place { group, before, over }
     }
 
-    /// Somebody's place is over.
-    pub(super) fn leave(&mut self, place: &Place) {
-        if self.last.get(&place.group).is_some_and(|last| last.place == place.place) {
-            self.last.remove(&place.group);
+    /// Ends a place.
+    pub(super) fn leave(&mut self, place: Place) {
+        let Place { group, over, .. } = place;
+        drop(over);
+        // A group whose last place is over is forgotten.
+        let last = self.last.get_mut(&group).map(oneshot::Receiver::try_recv);
+        if last == Some(Err(TryRecvError::Closed)) {
+            self.last.remove(&group);
         }
     }
 
@@ -77,13 +72,12 @@ mod tests {
         {
             let mut turn = Box::pin(second.turn());
             assert_eq!(turn.as_mut().now_or_never(), None);
-            lanes.leave(&first);
-            drop(first);
+            lanes.leave(first);
             assert_eq!(turn.now_or_never(), Some(()));
         }
         assert_eq!(lanes.groups(), 2);
-        lanes.leave(&second);
-        lanes.leave(&other);
+        lanes.leave(second);
+        lanes.leave(other);
         assert_eq!(lanes.groups(), 0);
     }
 }

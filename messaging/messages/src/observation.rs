@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use idem_core::RecordKey;
 
+use super::Progress;
 use super::held_keys::{Held, HeldKeys};
 use idem_runtime::Outcome;
 use idem_runtime::observer::{BackgroundWork, CallEnd, CallEvent, CallObserver, observed_by};
@@ -20,8 +21,8 @@ tokio::task_local! {
 pub(crate) struct Observation {
     /// Where the handler's keys count, if handlers run beside it.
     held: Option<Arc<HeldKeys>>,
-    /// Operations that keep results for less are noted.
-    horizon: Option<Duration>,
+    /// Where operations that keep their results for less than this time are noted.
+    horizon: Option<(Duration, Progress)>,
     calls: Mutex<Calls>,
 }
 
@@ -32,14 +33,13 @@ struct Calls {
     /// The key of the last call, and the attempt that was granted.
     last: Option<(RecordKey, Option<u32>)>,
     holds: Vec<Held>,
-    forgetful: Vec<(String, Duration)>,
     background: Vec<BackgroundWork>,
 }
 
 impl Observation {
     /// The observer of a handler that adds the keys of its calls to `held`, and notes the operations that keep their results
     /// for less than `horizon`.
-    pub(crate) fn of_handler(held: &Arc<HeldKeys>, horizon: Option<Duration>) -> Self {
+    pub(crate) fn of_handler(held: &Arc<HeldKeys>, horizon: Option<(Duration, Progress)>) -> Self {
         Self { held: Some(held.clone()), horizon, calls: Mutex::default() }
     }
 
@@ -82,11 +82,6 @@ impl Observation {
         self.calls().last.clone()
     }
 
-    /// The operations that keep their results for less than the horizon, with their `ttl`.
-    pub(crate) fn take_forgetful(&self) -> Vec<(String, Duration)> {
-        std::mem::take(&mut self.calls().forgetful)
-    }
-
     /// Waits for the work that the handler left in the background.
     pub(crate) async fn settled(&self) {
         loop {
@@ -108,8 +103,9 @@ impl CallObserver for Observation {
                 let mut calls = self.calls();
                 calls.holds.extend(held);
                 calls.last = Some(((*key).clone(), None));
-                if self.horizon.is_some_and(|horizon| *ttl < horizon) {
-                    calls.forgetful.push((key.scope().as_str().to_owned(), *ttl));
+                drop(calls);
+                if let Some((_, progress)) = self.horizon.as_ref().filter(|(horizon, _)| ttl < horizon) {
+                    progress.forgets(key.scope().as_str(), *ttl);
                 }
             }
             CallEvent::Granted { key, attempt, .. } => {

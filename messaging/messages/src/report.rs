@@ -3,7 +3,11 @@
 //! No key and no message is ever shown: the digest of the key of its last call is, and the id that the broker
 //! knows the message by.
 
+#[cfg(feature = "metrics")]
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+#[cfg(feature = "metrics")]
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use idem_core::RecordKey;
@@ -33,7 +37,7 @@ impl About {
     /// A message, before its first idempotent call.
     pub(super) fn message<M: Delivery>(message: &M) -> Self {
         let (id, queue) = (guarded(|| message.id()), guarded(|| message.destination()));
-        Self { id, queue, system: guarded(|| message.system()), ..Self::default() }
+        Self { id, queue, system: M::SYSTEM, ..Self::default() }
     }
 }
 
@@ -186,9 +190,17 @@ fn counter(queue: Option<&str>, disposition: &'static str, reason: &'static str)
     metrics::counter!("idem_messages_total", "disposition" => disposition, "reason" => reason, "queue" => queue)
 }
 
+/// The queues whose counters have begun.
+#[cfg(feature = "metrics")]
+pub(super) type Queues = Mutex<BTreeSet<Option<String>>>;
+
 /// Counts from 0 what alerts look at, so that the first message of a kind is an increase: at the first message of a queue.
 #[cfg(feature = "metrics")]
-pub(super) fn count_from_zero(queue: Option<&str>) {
+pub(super) fn count_from_zero(begun: &Queues, queue: &Option<String>) {
+    if !begun.lock().unwrap_or_else(PoisonError::into_inner).insert(queue.clone()) {
+        return;
+    }
+    let queue = queue.as_deref();
     let rejected = [
         Cause::Terminal,
         Cause::Unclaimed,

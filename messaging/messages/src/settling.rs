@@ -14,9 +14,9 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep, tim
 use super::gate::Gate;
 use super::report::{self, About, guarded};
 use super::work::{Verdict, Works};
-use super::{Cause, Delivery};
+use super::{Cause, DeadLetter, Delivery, Disposition};
 
-impl<H, E> Works<'_, H, E> {
+impl<M: Delivery, H, E> Works<'_, M, H, E> {
     /// When a message that arrives now is extended, to its end.
     pub(super) fn rounds(&self) -> Option<Interval> {
         let every = self.consumer.settings.extend_every?.max(Duration::from_millis(1));
@@ -27,16 +27,12 @@ impl<H, E> Works<'_, H, E> {
     }
 
     /// Keeps the message from being delivered again while `work` goes on.
-    pub(super) async fn extended<M, F>(
+    pub(super) async fn extended<F: Future + Unpin>(
         &self,
         message: &M,
         rounds: &mut Option<Interval>,
         work: F,
-    ) -> F::Output
-    where
-        M: Delivery,
-        F: Future + Unpin,
-    {
+    ) -> F::Output {
         let Some(rounds) = rounds else { return work.await };
         let extending = async {
             loop {
@@ -57,45 +53,47 @@ impl<H, E> Works<'_, H, E> {
     /// Settles the message with the broker. A retry or a rejection that fails is repeated while the broker counts the message as this
     /// worker's, until the consumer's end begins; then the message is given back. An acknowledgement that was lost is a replay, and the
     /// broker's own rule returns what was not given back.
-    pub(super) async fn settle<M: Delivery>(
+    pub(super) async fn settle(
         &self,
         message: &M,
         verdict: Verdict,
+        tries: u32,
         about: &About,
         mut rounds: Option<Interval>,
     ) {
         let mut pauses = Gate::pauses();
         loop {
-            let settling = pin!(self.settle_once(message, &verdict, about));
+            let settling = pin!(self.settle_once(message, verdict, tries, about));
             // An extension must not come after a retry, and lengthen or undo its pause.
             let is_settled = match verdict {
-                Verdict::Acknowledge(_) | Verdict::Reject(..) => {
+                Some((Disposition::Acknowledge | Disposition::Reject { .. }, _)) => {
                     self.extended(message, &mut rounds, settling).await
                 }
-                Verdict::Retry(..) | Verdict::Unhandled => settling.await,
+                _ => settling.await,
             };
-            let is_repeatable = matches!(verdict, Verdict::Retry(..) | Verdict::Reject(..));
+            let is_repeatable =
+                verdict.is_some_and(|(disposition, _)| disposition != Disposition::Acknowledge);
             if is_settled || !is_repeatable || guarded(|| Some(message.is_held())) != Some(true) {
                 return;
             }
             let pause = pin!(sleep(pauses.next().unwrap_or_default()));
             if self.unless_closing(self.extended(message, &mut rounds, pause)).await.is_none() {
-                self.settle_once(message, &Verdict::Unhandled, about).await;
+                self.settle_once(message, None, tries, about).await;
                 return;
             }
         }
     }
 
     /// Whether the broker took it.
-    async fn settle_once<M: Delivery>(&self, message: &M, verdict: &Verdict, about: &About) -> bool {
-        let (word, cause, answer) = match verdict {
-            Verdict::Unhandled => ("give_back", Cause::Done, self.answered(|| message.give_back()).await),
-            Verdict::Acknowledge(cause) => {
-                ("acknowledge", *cause, self.answered(|| message.acknowledge()).await)
-            }
-            Verdict::Retry(after, cause) => ("retry", *cause, self.answered(|| message.retry(*after)).await),
-            Verdict::Reject(letter, cause) => {
-                ("reject", *cause, self.answered(|| message.reject(letter)).await)
+    async fn settle_once(&self, message: &M, verdict: Verdict, tries: u32, about: &About) -> bool {
+        let (disposition, cause) = verdict.unzip();
+        let answer = match disposition {
+            None => self.answered(|| message.give_back()).await,
+            Some(Disposition::Acknowledge) => self.answered(|| message.acknowledge()).await,
+            Some(Disposition::Retry { after }) => self.answered(|| message.retry(after)).await,
+            Some(Disposition::Reject { reason }) => {
+                let letter = DeadLetter::of(reason, tries, about);
+                self.answered(|| message.reject(&letter)).await
             }
         };
         if let Err(error) = answer {
@@ -103,7 +101,8 @@ impl<H, E> Works<'_, H, E> {
             report::broker_failed(about, "a message could not be settled", &error);
             return false;
         }
-        report::count(about, word, cause.as_str());
+        let word = disposition.map_or("give_back", Disposition::as_str);
+        report::count(about, word, cause.unwrap_or(Cause::Done).as_str());
         self.consumer.progress.count(|summary| {
             *match word {
                 "acknowledge" => &mut summary.acknowledged,

@@ -57,6 +57,19 @@ impl Progress {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// An operation keeps its results for a shorter time than the horizon.
+    pub(super) fn forgets(&self, operation: &str, ttl: Duration) {
+        if self.count(|summary| summary.forgetful.insert(operation.to_owned(), ttl).is_none()) {
+            tracing::warn!(
+                target: "idem",
+                event = "ttl_below_horizon",
+                operation,
+                ttl_s = ttl.as_secs(),
+                "results are kept for a shorter time than the broker may deliver a message again"
+            );
+        }
+    }
+
     pub(super) fn count<T>(&self, count: impl FnOnce(&mut Summary) -> T) -> T {
         count(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -4,6 +4,7 @@
 //! the stream.
 
 use std::fmt::Display;
+use std::marker::PhantomData;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use super::held_keys::HeldKeys;
 use super::lanes::Place;
 use super::observation::Observation;
 use super::report::{self, About, guarded};
-use super::{Cause, Consumer, DeadLetter, Decision, Delivery, Disposition, Reason, Tries, settle_by};
+use super::{Cause, Consumer, Decision, Delivery, Disposition, Reason, Tries, settle_by};
 use idem_runtime::{ErrorKind, Outcome};
 
 /// What a dead letter says of a panic, whose own text may be anything.
@@ -43,16 +44,11 @@ pub(super) enum Stage {
     Closed,
 }
 
-/// How a message is settled.
-pub(super) enum Verdict {
-    Acknowledge(Cause),
-    Retry(Duration, Cause),
-    Reject(DeadLetter, Cause),
-    Unhandled,
-}
+/// How a message is settled, and why; `None` for one that was not handled.
+pub(super) type Verdict = Option<(Disposition, Cause)>;
 
 /// What the works of a consumer share.
-pub(super) struct Works<'w, H, E> {
+pub(super) struct Works<'w, M, H, E> {
     pub(super) consumer: &'w Consumer<E>,
     pub(super) handler: &'w H,
     /// As many as handlers may run.
@@ -63,29 +59,8 @@ pub(super) struct Works<'w, H, E> {
     /// How many messages wait for others, or for their pause to be over.
     pub(super) idle: AtomicUsize,
     #[cfg(feature = "metrics")]
-    pub(super) counted: Queues,
-}
-
-/// The queues whose messages are counted.
-#[cfg(feature = "metrics")]
-#[derive(Debug, Default)]
-pub(super) struct Queues(std::sync::Mutex<std::collections::BTreeSet<Option<String>>>);
-
-#[cfg(feature = "metrics")]
-impl Queues {
-    /// At the first message of a queue, its counters begin.
-    fn first(&self, queue: &Option<String>) {
-        let mut counted = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if !counted.contains(queue) {
-            counted.insert(queue.clone());
-            report::count_from_zero(queue.as_deref());
-        }
-    }
-}
-
-/// A message that is done with.
-pub(super) struct Done {
-    pub(super) place: Option<Place>,
+    pub(super) counted: report::Queues,
+    pub(super) messages: PhantomData<fn(M)>,
 }
 
 /// What comes after a handler.
@@ -101,27 +76,26 @@ impl Next {
     /// What comes of it, for the span of the handler.
     const fn word(&self) -> (&'static str, Option<Cause>) {
         match self {
-            Self::Settle(Disposition::Acknowledge, cause) => ("acknowledge", Some(*cause)),
-            Self::Settle(Disposition::Retry { .. }, cause) => ("retry", Some(*cause)),
-            Self::Settle(Disposition::Reject { .. }, cause) => ("reject", Some(*cause)),
+            Self::Settle(disposition, cause) => (disposition.as_str(), Some(*cause)),
             Self::Behind(_) => ("wait", None),
             Self::Hold(cause) => ("hold", Some(*cause)),
         }
     }
 }
 
-impl<H, E> Works<'_, H, E> {
-    /// Does one message, in its place where it is in an order. An error is a [`Delivery::group`] that panicked.
-    pub(super) async fn one<M, F, T>(&self, message: M, order: Result<Option<Place>, ()>) -> Done
-    where
-        M: Delivery,
-        H: Fn(&M) -> F,
-        F: Future<Output = Result<T, E>>,
-        E: Display,
-    {
+impl<M, H, F, T, E> Works<'_, M, H, E>
+where
+    M: Delivery,
+    H: Fn(&M) -> F,
+    F: Future<Output = Result<T, E>>,
+    E: Display,
+{
+    /// Does one message, and returns its place, if it is in an order. An error is a [`Delivery::group`] that
+    /// panicked.
+    pub(super) async fn one(&self, message: M, order: Result<Option<Place>, ()>) -> Option<Place> {
         let mut about = About::message(&message);
         #[cfg(feature = "metrics")]
-        self.counted.first(&about.queue);
+        report::count_from_zero(&self.counted, &about.queue);
         let limit = self.consumer.settings.max_tries;
         let mut tries = Tries { number: guarded(|| message.deliveries()).unwrap_or(1).max(1), limit };
         let mut rounds = self.rounds();
@@ -139,35 +113,25 @@ impl<H, E> Works<'_, H, E> {
             }
         };
         let is_last = || guarded(|| Some(message.is_last_delivery())) == Some(true);
-        let letter = |reason| DeadLetter::of(reason, tries.number, &about);
         let verdict = match next {
-            None => Verdict::Unhandled,
-            Some((Disposition::Acknowledge, cause)) => Verdict::Acknowledge(cause),
             Some((Disposition::Retry { .. }, cause)) if is_last() => {
-                Verdict::Reject(letter(Reason::Exhausted), cause)
+                Some((Disposition::reject(Reason::Exhausted), cause))
             }
-            Some((Disposition::Retry { after }, cause)) => Verdict::Retry(after, cause),
-            Some((Disposition::Reject { reason }, cause)) => Verdict::Reject(letter(reason), cause),
+            other => other,
         };
-        self.settle(&message, verdict, &about, rounds).await;
-        Done { place }
+        self.settle(&message, verdict, tries.number, &about, rounds).await;
+        place
     }
 
     /// Runs the handler in its turn, again in its place if it must be, and decides what becomes of the message; `None` if it
     /// is not handled.
-    async fn decide<M, F, T>(
+    async fn decide(
         &self,
         message: &M,
         mut place: Option<&mut Place>,
         tries: &mut Tries,
         about: &mut About,
-    ) -> Option<(Disposition, Cause)>
-    where
-        M: Delivery,
-        H: Fn(&M) -> F,
-        F: Future<Output = Result<T, E>>,
-        E: Display,
-    {
+    ) -> Verdict {
         let delay = guarded(|| Some(message.delay())).unwrap_or_default();
         if !delay.is_zero() {
             let _idle = Idle::new(&self.idle);
@@ -218,13 +182,10 @@ impl<H, E> Works<'_, H, E> {
     }
 
     /// Runs the handler; `None` if it was dropped because its time was over.
-    async fn handle<M, F, T>(&self, message: &M, tries: Tries, about: &mut About) -> Option<Next>
-    where
-        H: Fn(&M) -> F,
-        F: Future<Output = Result<T, E>>,
-        E: Display,
-    {
-        let observation = Arc::new(Observation::of_handler(&self.held, self.consumer.settings.horizon));
+    async fn handle(&self, message: &M, tries: Tries, about: &mut About) -> Option<Next> {
+        let Consumer { settings, progress, .. } = self.consumer;
+        let horizon = settings.horizon.map(|horizon| (horizon, progress.clone()));
+        let observation = Arc::new(Observation::of_handler(&self.held, horizon));
         about.error = None;
         let ended = {
             let call = async { (self.handler)(message).await };
@@ -245,7 +206,6 @@ impl<H, E> Works<'_, H, E> {
         let another_ended = observation.let_go();
         let (key, attempt) = observation.last().unzip();
         about.key = key;
-        self.forgetful(&observation);
         let Some(ended) = ended else {
             // So that who is given the message next finds its key free.
             let _ = timeout(AFTERMATH, observation.settled()).await;
@@ -262,7 +222,9 @@ impl<H, E> Works<'_, H, E> {
             }
         })
     }
+}
 
+impl<M, H, E> Works<'_, M, H, E> {
     /// What comes after a handler that ended like this. If another handler with its key ended meanwhile, the key that it
     /// found in flight may be free.
     fn next(&self, decision: &Decision, about: &About, another_ended: bool) -> Next {
@@ -290,24 +252,6 @@ impl<H, E> Works<'_, H, E> {
         report::panicked(about, tries.number, disposition);
         report::settled(about, Cause::Panicked, tries.number, disposition);
         (disposition, Cause::Panicked)
-    }
-
-    fn forgetful(&self, observation: &Observation) {
-        for (operation, ttl) in observation.take_forgetful() {
-            if self
-                .consumer
-                .progress
-                .count(|summary| summary.forgetful.insert(operation.clone(), ttl).is_none())
-            {
-                tracing::warn!(
-                    target: "idem",
-                    event = "ttl_below_horizon",
-                    operation,
-                    ttl_s = ttl.as_secs(),
-                    "results are kept for a shorter time than the broker may deliver a message again"
-                );
-            }
-        }
     }
 
     /// What `wait` gives, if it was over before the consumer's end began.

@@ -101,6 +101,8 @@ pub(crate) fn copied(headers: &HeaderMap, is_kept: impl Fn(&str) -> bool) -> Hea
 impl Delivery for Received {
     type Error = Error;
 
+    const SYSTEM: Option<&'static str> = Some("nats");
+
     async fn acknowledge(&self) -> Result<(), Error> {
         // An acknowledgement that gets no reply is an error here. The client takes any reply, also "no responders".
         self.message.double_ack().await.map_err(Error::at("acknowledge the message"))
@@ -157,10 +159,6 @@ impl Delivery for Received {
 
     fn deliveries(&self) -> Option<u32> {
         u32::try_from(self.message.info().ok()?.delivered).ok()
-    }
-
-    fn system(&self) -> Option<&'static str> {
-        Some("nats")
     }
 
     fn destination(&self) -> Option<String> {

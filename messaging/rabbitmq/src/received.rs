@@ -58,6 +58,8 @@ impl Received {
 impl Delivery for Received {
     type Error = Error;
 
+    const SYSTEM: Option<&'static str> = Some("rabbitmq");
+
     async fn acknowledge(&self) -> Result<(), Error> {
         let doing = "acknowledge the message";
         // RabbitMQ does not confirm this. If it is lost, the message is delivered again and its result is replayed.
@@ -95,10 +97,6 @@ impl Delivery for Received {
 
     fn deliveries(&self) -> Option<u32> {
         Some(deliveries(&self.message.properties))
-    }
-
-    fn system(&self) -> Option<&'static str> {
-        Some("rabbitmq")
     }
 
     fn destination(&self) -> Option<String> {

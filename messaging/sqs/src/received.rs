@@ -98,6 +98,8 @@ impl Received {
 impl Delivery for Received {
     type Error = Error;
 
+    const SYSTEM: Option<&'static str> = Some("aws_sqs");
+
     async fn acknowledge(&self) -> Result<(), Error> {
         let (answer, answered) = oneshot::channel();
         let receipt = self.message.receipt_handle.clone().unwrap_or_default();
@@ -141,10 +143,6 @@ impl Delivery for Received {
     fn deliveries(&self) -> Option<u32> {
         let counted = MessageSystemAttributeName::ApproximateReceiveCount;
         self.message.attributes.as_ref()?.get(&counted)?.parse().ok()
-    }
-
-    fn system(&self) -> Option<&'static str> {
-        Some("aws_sqs")
     }
 
     fn destination(&self) -> Option<String> {

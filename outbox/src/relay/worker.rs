@@ -28,6 +28,7 @@ const FEW_TOPICS: i32 = 64;
 const MORE_TOPICS: i32 = 8;
 
 /// The result of a look at some topics.
+#[derive(Default)]
 struct Window {
     topic: Option<Topic>,
     /// Where to continue; `None` after the last topic.
@@ -132,18 +133,16 @@ impl<'r, P: Publisher> Worker<'r, P> {
                 claim.bind(micros(lease)).bind(self.looked_at.clone()).bind(most)
             })
             .await?;
-        let Some(row) = rows.first() else { return Ok(Window { topic: None, last: None, made: 0 }) };
-        let (last, made) = (column(row, 3)?, column(row, 4)?);
-        let Some(name) = column::<Option<String>>(row, 0)? else {
-            return Ok(Window { topic: None, last, made });
-        };
+        let Some(row) = rows.first() else { return Ok(Window::default()) };
+        let window = Window { topic: None, last: column(row, 3)?, made: column(row, 4)? };
+        let Some(name) = column::<Option<String>>(row, 0)? else { return Ok(window) };
         let taken_over: bool = column(row, 1)?;
         if taken_over {
             report::taken_over(&name);
         }
         let failures = u32::try_from(column::<i32>(row, 2)?).unwrap_or(0);
         let topic = Topic { name: name.into(), until: since + lease, failures, taken_over };
-        Ok(Window { topic: Some(topic), last, made })
+        Ok(Window { topic: Some(topic), ..window })
     }
 
     /// How long there is nothing to do.

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 
+#[allow(dead_code, reason = "the tests of the engine read more of them")]
+#[path = "../../../idem-runtime/tests/it/events.rs"]
+mod events;
 mod outbox;
 mod outbox_at_random;
 mod outbox_events;

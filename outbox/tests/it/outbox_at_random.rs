@@ -28,11 +28,18 @@ async fn at_random_nothing_is_lost_nothing_overtakes_and_every_id_comes() {
                 while ids.len() < MESSAGES / 5 {
                     let mut tx = bed.begin().await;
                     let mut new = Vec::new();
+                    if rand::random_ratio(1, 8) {
+                        sqlx::query("SAVEPOINT sp").execute(&mut *tx).await.unwrap();
+                        bed.outbox.enqueue(&mut tx, "topic 0", "rolled back").await.unwrap();
+                        sqlx::query("ROLLBACK TO sp").execute(&mut *tx).await.unwrap();
+                    }
                     for number in 0..rand::random_range(1..=20_usize).min(MESSAGES / 5 - ids.len()) {
                         let topic = format!("topic {}", (enqueuer + number) % 5);
                         new.push(bed.outbox.enqueue(&mut tx, &topic, "x").await.unwrap().to_string());
                     }
-                    if rand::random_ratio(1, 8) {
+                    if rand::random_ratio(1, 16) {
+                        drop(tx);
+                    } else if rand::random_ratio(1, 16) {
                         tx.rollback().await.unwrap();
                     } else {
                         tx.commit().await.unwrap();

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use idem_outbox::{MessageId, Outbox};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
-use outbox_support::{Bed, Broker, Log, Running, Then};
+use outbox_support::{Bed, Broker, Running, Then};
+
+use crate::events::Events;
 
 const ID: &str = "secret-id";
 const PAYLOAD: &str = "secret-payload";
@@ -17,7 +19,7 @@ const PENDING: &str = "SELECT count(*) FROM idem_outbox_readable WHERE state = '
 #[tokio::test]
 async fn messages_are_told_by_topic_number_and_attempt_and_never_by_id_or_payload() {
     let bed = Bed::open().await;
-    let (log, _heard) = Log::of_this_thread();
+    let (events, _guard) = Events::start();
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _counted = metrics::set_default_local_recorder(&recorder);
@@ -39,9 +41,9 @@ async fn messages_are_told_by_topic_number_and_attempt_and_never_by_id_or_payloa
     }
     relay.stop().await;
 
-    let text = log.text();
+    let text = events.text();
     assert!(!text.contains("secret"), "{text}");
-    let events: Vec<_> = text
+    let told: Vec<_> = text
         .lines()
         .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
         .filter(|line| line["target"] == "idem::outbox")
@@ -53,16 +55,16 @@ async fn messages_are_told_by_topic_number_and_attempt_and_never_by_id_or_payloa
         })
         .filter(|event| event.1 != "held_back")
         .collect();
-    let told = |level: &str, event: &str, topic: &str, attempt| {
-        (level.to_owned(), event.to_owned(), topic.to_owned(), Some(attempt))
-    };
     let expected = [
-        told("WARN", "publish_failed", "good", 1),
-        told("DEBUG", "published", "good", 2),
-        told("WARN", "publish_failed", "bad", 1),
-        told("ERROR", "set_aside", "bad", 1),
+        ("WARN", "publish_failed", "good", 1),
+        ("DEBUG", "published", "good", 2),
+        ("WARN", "publish_failed", "bad", 1),
+        ("ERROR", "set_aside", "bad", 1),
     ];
-    assert_eq!(events, expected);
+    let expected = expected.map(|(level, event, topic, attempt)| {
+        (level.to_owned(), event.to_owned(), topic.to_owned(), Some(attempt))
+    });
+    assert_eq!(told, expected);
 
     let mut counts = BTreeMap::new();
     let mut times = BTreeMap::new();
@@ -89,10 +91,10 @@ async fn a_table_of_the_same_name_in_another_schema_of_the_search_path_is_told()
     let bed = Bed::open().await;
     bed.sql("create schema other; alter role postgres set search_path = other, public");
     for is_told in [true, false] {
-        let (log, _heard) = Log::of_this_thread();
+        let (events, _guard) = Events::start();
         // The first one creates a table in its own schema, which the second one finds.
         Outbox::connect(&bed.server.url()).await.unwrap();
-        let log = log.text();
+        let log = events.text();
         assert_eq!(log.contains("second_table"), is_told, "{log}");
         assert!(!is_told || log.contains("\"schema\":\"public\""), "{log}");
     }

@@ -18,6 +18,9 @@ use idem_runtime::with_deadline;
 
 /// A record of a batch.
 pub trait BatchRecord {
+    /// Whether the event source delivers no later record before one is done, as a shard of a stream does.
+    const BLOCKS_ITS_SOURCE: bool = false;
+
     /// Its identifier in the event source: the message id or the sequence number.
     fn identifier(&self) -> Option<&str>;
 
@@ -29,11 +32,6 @@ pub trait BatchRecord {
     /// default is `None`.
     fn deliveries(&self) -> Option<u32> {
         None
-    }
-
-    /// Whether the event source delivers no later record before this one is done, as a shard of a stream does.
-    fn blocks_its_source(&self) -> bool {
-        false
     }
 }
 
@@ -311,7 +309,7 @@ impl<R: BatchRecord + Clone> Delivery for Message<'_, '_, R> {
                     operation = letter.operation, key = letter.key, tries = letter.tries, "`on_reject` panicked"
                 ),
             }
-        } else if self.record.blocks_its_source() {
+        } else if R::BLOCKS_ITS_SOURCE {
             tracing::error!(
                 target: "idem", event = "record_stops_shard", message_id = self.id(),
                 operation = letter.operation, key = letter.key,

@@ -25,6 +25,8 @@ impl BatchRecord for SqsMessage {
 }
 
 impl BatchRecord for KinesisEventRecord {
+    const BLOCKS_ITS_SOURCE: bool = true;
+
     fn identifier(&self) -> Option<&str> {
         Some(&self.kinesis.sequence_number)
     }
@@ -33,13 +35,11 @@ impl BatchRecord for KinesisEventRecord {
     fn group(&self) -> Option<String> {
         Some(self.kinesis.partition_key.clone())
     }
-
-    fn blocks_its_source(&self) -> bool {
-        true
-    }
 }
 
 impl BatchRecord for DynamoDbRecord {
+    const BLOCKS_ITS_SOURCE: bool = true;
+
     fn identifier(&self) -> Option<&str> {
         self.change.sequence_number.as_deref()
     }
@@ -48,9 +48,5 @@ impl BatchRecord for DynamoDbRecord {
     fn group(&self) -> Option<String> {
         // Canonical JSON, because the attributes of a key may come in another order in each record.
         serde_json_canonicalizer::to_string(&self.change.keys).ok()
-    }
-
-    fn blocks_its_source(&self) -> bool {
-        true
     }
 }

@@ -58,18 +58,6 @@ async fn process(shop: &Shop, records: Vec<SqsMessage>) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_duplicate_in_the_same_batch_waits_for_the_first_and_is_done_with_it() {
-    let (shop, begin) = (Shop::new(), Instant::now());
-    let records = standard(&[("m1", "1 ok"), ("m2", "2 ok"), ("m3", "1 ok")]);
-    assert_eq!(process(&shop, records).await, [""; 0]);
-    assert_eq!(shop.ran(), ["1", "2"]);
-    assert!(begin.elapsed() < Duration::from_millis(1_050), "{:?}", begin.elapsed());
-    // One whose first fails is tried in its place.
-    assert_eq!(process(&shop, standard(&[("m4", "4 transient"), ("m5", "4 ok")])).await, ["m4"]);
-    assert_eq!(shop.ran(), ["4", "4"]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn one_bad_record_fails_nobody_else() {
     let shop = Shop::new();
     let texts = [("m1", "1 ok"), ("m2", "2 panic"), ("m3", "3 transient"), ("m4", "4 final"), ("m5", "5 ok")];

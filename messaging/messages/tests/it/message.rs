@@ -176,20 +176,6 @@ async fn what_is_no_idempotent_call_is_acknowledged_only_where_it_succeeds() {
     assert_eq!(retry(settled.disposition), Duration::from_secs(1));
 }
 
-#[tokio::test]
-async fn a_value_that_record_if_refuses_is_retried_because_nobody_else_would_call_again() {
-    let store = MemoryStore::new();
-    let operation = operation().record_if(|value: &u8| *value > 1);
-    let mut dispositions = Vec::new();
-    for value in [1, 2] {
-        let settled = settle(operation.run(&store, "42", || async move { Ok::<_, Failure>(value) })).await;
-        assert_eq!(settled.value.unwrap(), value);
-        dispositions.push(settled.disposition);
-    }
-    assert!(retry(dispositions[0]) >= Duration::from_secs(1));
-    assert_eq!(dispositions[1], Disposition::Acknowledge);
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_store_that_cannot_be_read_before_recover_holds_the_message() {
     let store = FaultStore::new(MemoryStore::new());
