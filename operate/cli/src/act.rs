@@ -41,7 +41,7 @@ pub(crate) struct Resolve {
     #[command(flatten)]
     word: Word,
     #[command(flatten)]
-    pub(crate) decider: Decider,
+    decider: Decider,
 }
 
 #[derive(Args)]
@@ -49,7 +49,7 @@ pub(crate) struct Forget {
     #[command(flatten)]
     choice: Choice,
     #[command(flatten)]
-    pub(crate) decider: Decider,
+    decider: Decider,
 }
 
 /// Records a result for a key without a record: after a store was lost, or before calls move to another one.
@@ -63,7 +63,7 @@ pub(crate) struct Record {
     #[arg(long, value_name = "SPAN", value_parser = span, default_value = "24h")]
     ttl: Duration,
     #[command(flatten)]
-    pub(crate) decider: Decider,
+    decider: Decider,
 }
 
 /// The chosen records, each as it is shown.
@@ -170,6 +170,9 @@ impl Chosen {
     ) -> Answer {
         if self.records.is_empty() {
             return Ok(End::Nothing);
+        }
+        if !decider.dry_run {
+            output.must_arrive();
         }
         if let (Some(rows), false) = (&self.rows, output.is_json()) {
             output.table(record_head(false), rows)?;

@@ -109,33 +109,14 @@ enum Command {
     Man,
 }
 
-impl Command {
-    /// Whether it changes the store: its report then matters.
-    const fn changes(&self) -> bool {
-        match self {
-            Self::Resolve(resolve) => !resolve.decider.dry_run,
-            Self::Forget(forget) => !forget.decider.dry_run,
-            Self::Record(record) => !record.decider.dry_run,
-            #[cfg(feature = "postgres")]
-            Self::Outbox(outbox) => outbox.changes(),
-            Self::Purge(_) => true,
-            _ => false,
-        }
-    }
-}
-
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let changes = cli.command.changes();
     let mut output = Output::new(cli.json);
     let ended = run(cli, &mut output);
     let flushed = output.flush();
     match ended.and_then(|end| flushed.map(|()| end).map_err(Trouble::from)) {
         Ok(end) => ExitCode::from(end as u8),
-        // The reader of the pipe, such as `head`, has closed it.
-        Err(Trouble::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe && !changes => {
-            ExitCode::SUCCESS
-        }
+        Err(Trouble::Output(error)) if output.is_enough(&error) => ExitCode::SUCCESS,
         Err(Trouble::Output(error)) => said(Kind::Unusable, &format!("cannot print: {error}")),
         Err(Trouble::Error(error)) => said(error.kind(), &error.to_string()),
     }

@@ -45,16 +45,6 @@ struct One {
     decider: Decider,
 }
 
-impl Outbox {
-    /// Whether it changes the outbox.
-    pub(crate) const fn changes(&self) -> bool {
-        match &self.what {
-            What::Retry(one) | What::Discard(one) => !one.decider.dry_run,
-            What::List { .. } => false,
-        }
-    }
-}
-
 fn failed(error: OutboxError) -> Error {
     match error {
         OutboxError::Database(error) => error.into(),
@@ -153,6 +143,7 @@ impl One {
             return Ok(End::Done);
         }
         self.decider.ask(question)?;
+        output.must_arrive();
         let done = async {
             let settled = match action {
                 "retried" => table.retry(&id).await,

@@ -9,15 +9,26 @@ use serde_json::Value;
 pub(crate) struct Output {
     to: BufWriter<Stdout>,
     json: bool,
+    must_arrive: bool,
 }
 
 impl Output {
     pub(crate) fn new(json: bool) -> Self {
-        Self { to: BufWriter::new(io::stdout()), json }
+        Self { to: BufWriter::new(io::stdout()), json, must_arrive: false }
     }
 
     pub(crate) const fn is_json(&self) -> bool {
         self.json
+    }
+
+    /// The command changes the store: from now on it is an error if its report does not arrive.
+    pub(crate) const fn must_arrive(&mut self) {
+        self.must_arrive = true;
+    }
+
+    /// Whether this error only says that the reader, such as `head`, has read enough.
+    pub(crate) fn is_enough(&self, error: &io::Error) -> bool {
+        error.kind() == io::ErrorKind::BrokenPipe && !self.must_arrive
     }
 
     pub(crate) fn is_terminal(&self) -> bool {

@@ -12,7 +12,7 @@ use crate::text::{is_lapsed, is_over, safe, size, span};
 use crate::walk::Walk;
 
 /// The states, in the order of [`Figures::states`].
-pub const STATES: [State; 5] =
+pub(crate) const STATES: [State; 5] =
     [State::InFlight, State::InDoubt, State::Released, State::Completed, State::Failed];
 
 /// Figures of one operation, or of all.
@@ -23,18 +23,18 @@ pub struct Figures {
     /// In flight with an expired lease.
     pub lapsed: u64,
     /// Expired and not deleted yet.
-    pub expired: u64,
+    expired: u64,
     /// How long ago the oldest record in flight was first claimed.
     pub oldest_in_flight: Option<Duration>,
     /// How long ago the first of the expired leases ended.
-    pub longest_lapse: Option<Duration>,
+    longest_lapse: Option<Duration>,
     /// How long ago the oldest record in doubt was first claimed.
-    pub oldest_in_doubt: Option<Duration>,
+    oldest_in_doubt: Option<Duration>,
     /// Bytes of results, as stored.
-    pub bytes: u64,
+    bytes: u64,
     largest: u64,
     /// Results whose size the store does not report.
-    pub unsized_values: u64,
+    unsized_values: u64,
 }
 
 impl Figures {
@@ -68,12 +68,11 @@ impl Figures {
     }
 
     /// Live records.
-    #[must_use]
-    pub fn live(&self) -> u64 {
+    fn live(&self) -> u64 {
         self.states.iter().sum()
     }
 
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let seconds = |span: Option<Duration>| span.map(|span| span.as_secs_f64());
         let mut figures = json!({
             "live": self.live(),
@@ -121,7 +120,7 @@ impl Figures {
 #[derive(Default)]
 pub struct Counted {
     /// Of all operations.
-    pub all: Figures,
+    all: Figures,
     /// Of each operation, by name.
     pub scopes: BTreeMap<String, Figures>,
     /// Values that this version cannot read.
@@ -132,7 +131,7 @@ pub struct Counted {
 
 impl Counted {
     /// Counts a page.
-    pub fn add(&mut self, page: &Page) {
+    fn add(&mut self, page: &Page) {
         for listed in &page.records {
             self.all.add(listed, page);
             let scope = listed.key.scope().as_str();
