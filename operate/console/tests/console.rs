@@ -112,6 +112,10 @@ fn app(store: &Watched) -> Router {
     Router::new().route("/", axum::routing::get(async || "the app's own page")).merge(console)
 }
 
+fn console(store: &Watched) -> Console {
+    Console::of(Access::new(store.clone()))
+}
+
 /// The console behind its own login on this machine.
 fn protected(console: Console) -> Router {
     Login::new(TOKEN).local().protect(console)
@@ -256,7 +260,7 @@ async fn nobody_deletes_the_trail_of_his_own_acts() {
 async fn whoever_is_not_signed_in_or_comes_from_elsewhere_sees_and_changes_nothing() {
     let store = Watched::new(1_000);
     let key = store.in_doubt("order-1").await;
-    let app = protected(service(store.clone()));
+    let app = protected(console(&store));
     let record = format!("/{}", path_of(&key));
     for path in ["/", "/?state=completed", "/audit", &record, "/nowhere"] {
         let refused = ask(&app, Method::GET, path, &[], "").await;
@@ -306,8 +310,8 @@ async fn whoever_is_not_signed_in_or_comes_from_elsewhere_sees_and_changes_nothi
 
 #[tokio::test]
 async fn a_console_on_this_machine_answers_no_proxy() {
-    let console = || service(Watched::new(1_000));
-    let app = protected(console());
+    let store = Watched::new(1_000);
+    let app = protected(console(&store));
     for header in
         ["x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "forwarded", "via"]
     {
@@ -315,7 +319,7 @@ async fn a_console_on_this_machine_answers_no_proxy() {
         assert!(refused.status == StatusCode::FORBIDDEN && refused.body.contains("--public-url"), "{header}");
     }
     assert_eq!(ask(&app, Method::GET, "/login", &[], "").await.status, StatusCode::OK);
-    let app = Login::new(TOKEN).origin("https://idem.example").protect(console());
+    let app = Login::new(TOKEN).origin("https://idem.example").protect(console(&store));
     let forwarded = [("x-forwarded-proto", "https"), ("origin", "https://idem.example")];
     let body = format!("name=mara&token={TOKEN}");
     let answer = ask(&app, Method::POST, "/login", &forwarded, &body).await;
@@ -327,7 +331,7 @@ async fn a_console_on_this_machine_answers_no_proxy() {
 async fn a_read_only_console_changes_nothing_and_notes_who_saw_a_key_and_a_result() {
     let store = Watched::new(1_000);
     let key = store.bring("shop.charge", "order-1", State::Completed).await;
-    let app = protected(service(store.clone()).read_only());
+    let app = protected(console(&store).read_only());
     let cookie = sign_in(&app).await;
     let cookie = [("cookie", &*cookie)];
     let page = ask(&app, Method::GET, &format!("/{}", path_of(&key)), &cookie, "").await;
@@ -364,7 +368,7 @@ async fn hostile_names_are_text_and_every_answer_forbids_scripts_frames_and_cach
     for path in ["", "style.css", "metrics", "audit", "nowhere", "record"] {
         pages.push(get(&empty, &format!("/idem/{path}")).await);
     }
-    pages.push(ask(&protected(service(store)), Method::GET, "/login", &[], "").await);
+    pages.push(ask(&protected(console(&store)), Method::GET, "/login", &[], "").await);
     for page in &pages {
         for text in ["<script", "<img", "\u{202e}", "style=", "http://", "https://"] {
             assert!(!page.body.contains(text), "{text}: {page:?}");
