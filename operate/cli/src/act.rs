@@ -151,13 +151,9 @@ impl Chosen {
             return format!("This records {subject} as {}.", decision.means());
         }
         let state = one.map(|(_, shown)| format!(", which is {}", shown.word())).unwrap_or_default();
-        let more = match one {
-            Some((_, shown)) if shown.word() == State::InFlight.as_str() => {
-                " Its worker may be running: it will lose its claim and its result."
-            }
-            _ => "",
-        };
-        format!("This deletes {subject}{state}: the next call runs the body.{more}")
+        let warning =
+            one.and_then(|(_, shown)| shown.warning()).map(|text| format!(" {text}")).unwrap_or_default();
+        format!("This deletes {subject}{state}: the next call runs the body.{warning}")
     }
 
     /// Asks, and settles them.

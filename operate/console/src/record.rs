@@ -1,8 +1,7 @@
 //! The page of one record, the forms to settle it, and the question before that is done.
 
 use idem_core::RecordKey;
-use idem_core::listing::Listed;
-use idem_core::protocol::{Record, State, StoredResult, Timestamp, Verdict};
+use idem_core::protocol::{Record, StoredResult, Timestamp, Verdict};
 use idem_operate_kit::act::{Decision, Shown};
 use idem_operate_kit::evidence::Form;
 use idem_operate_kit::result::{json_result, response};
@@ -71,17 +70,11 @@ pub(crate) fn record(visit: &Visit, whole: Whole<'_>) -> Markup {
     let Whole { key, record, now, form, is_open } = whole;
     let shown = Shown::of(&record, now);
     let issued = || Issued { key: key.clone(), shown, decided: None };
-    let (result, steps) = (record.result.clone(), record.steps.clone());
-    let lines = show::lines(&Listed::new(key.clone(), record), now, is_open);
     html! {
-        dl { @for (name, text) in lines { dt { (name) } dd { bdi { (text) } } } }
-        @if !steps.is_empty() {
-            h2 { "Steps" }
-            ol.steps { @for step in &steps { li { bdi { (safe(&step.name)) } } } }
-        }
+        dl { @for (name, text) in show::lines(key, &record, now, is_open) { dt { (name) } dd { bdi { (text) } } } }
         h2 { "Key and result" }
         @if is_open {
-            @match &result {
+            @match &record.result {
                 Some(StoredResult::Value(bytes)) => pre tabindex="0" { (show::value_text(bytes)) },
                 _ => p { "There is no result." },
             }
@@ -164,9 +157,7 @@ pub(crate) fn question(visit: &Visit, issued: Issued, decision: &Decision, sent:
             }
         }
         @if matches!(sent.action.as_str(), "completed" | "failed") { pre tabindex="0" { (sent.value) } }
-        @if matches!(shown, Shown::Record(seen) if seen.state == State::InFlight) {
-            p.warn { "Its worker may be running: it will lose its claim and its result." }
-        }
+        @if let Some(warning) = shown.warning() { p.warn { (warning) } }
         p { "The change is made only if the record is still as it is shown here." }
         form.deed action="settle" method="post" {
             (hidden(visit, issued))
