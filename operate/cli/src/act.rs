@@ -11,10 +11,10 @@ use idem_core::protocol::State;
 use idem_core::{RecordKey, Store as _};
 use idem_operate_kit::act::{self, Decision, Shown};
 use idem_operate_kit::text::{name_json, record_head, record_row};
-use idem_operate_kit::{Access, Kind, evidence};
+use idem_operate_kit::{Access, Error, Kind, evidence};
 
 use super::decision::Decider;
-use super::end::{Answer, End, Trouble};
+use super::end::{Answer, End};
 use super::filter::{Filter, span};
 use super::output::Output;
 use super::target::{Target, called};
@@ -81,32 +81,32 @@ impl Choice {
         }
         if !self.all && !self.filter.is_empty() {
             let text = "`--state`, `--older`, `--lapsed` and `--key-prefix` need `--all`";
-            return Err(Trouble::usage(text));
+            return Err(Error::usage(text));
         }
         if !self.all {
             let key = self.target.find(access).await?;
             let Some((shown, _)) = act::look(access, &key).await? else {
-                return Err(evidence::absent(access).await.into());
+                return Err(evidence::absent(access).await);
             };
             return Ok(Chosen { records: vec![(key, shown)], rows: None });
         }
         if self.filter.names_unreadable() {
             let text = "records that cannot be read are forgotten one by one: `idem list --state unreadable` shows their digests";
-            return Err(Trouble::usage(text));
+            return Err(Error::usage(text));
         }
         let mut states = self.filter.states();
         if !matches!(decision, Decision::Forget) {
             let resolvable = [State::InDoubt, State::InFlight];
             if states.iter().any(|state| !resolvable.contains(state)) {
                 let text = "only keys in doubt, or in flight with an expired lease, can be resolved";
-                return Err(Trouble::usage(text));
+                return Err(Error::usage(text));
             }
             if states.is_empty() {
                 states.extend(resolvable);
             }
         } else if scope.is_none() && self.filter.is_empty() {
             let text = "this would delete every record: give `--scope`, `--key-prefix`, `--state`, `--older` or `--lapsed`";
-            return Err(Trouble::usage(text));
+            return Err(Error::usage(text));
         }
         let chosen = self.filter.chosen(access, states, scope).await?.into_iter();
         // A lease is judged by the time when its record was read.
@@ -195,7 +195,7 @@ impl Chosen {
                     untouched += 1;
                     "changed meanwhile"
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(error),
             };
             if output.is_json() && reported.is_ok() {
                 reported = report(key, "outcome", outcome, output);
@@ -234,7 +234,7 @@ pub(crate) async fn forget(forget: &Forget, access: &Access, output: &mut Output
 pub(crate) async fn record(record: &Record, access: &Access, output: &mut Output) -> Answer {
     let decision = record.word.decision()?;
     if !decision.records() {
-        return Err(Trouble::usage("missing result: give `--completed`, `--failed` or `--http`"));
+        return Err(Error::usage("missing result: give `--completed`, `--failed` or `--http`"));
     }
     let key = record.target.exact(access)?;
     act::check_scope(key.scope())?;
@@ -248,5 +248,5 @@ pub(crate) async fn record(record: &Record, access: &Access, output: &mut Output
 fn report(key: &RecordKey, field: &str, word: &str, output: &mut Output) -> Answer<()> {
     let mut line = name_json(key, false);
     line[field] = word.into();
-    Ok(output.line(line.to_string())?)
+    output.line(line.to_string())
 }

@@ -10,7 +10,7 @@ use idem_outbox::{MessageId, Outbox as Table, OutboxError, SetAside};
 use serde_json::json;
 
 use super::decision::Decider;
-use super::end::{Answer, End, Trouble};
+use super::end::{Answer, End};
 use super::output::Output;
 use super::place::Place;
 
@@ -55,7 +55,7 @@ fn failed(error: OutboxError) -> Error {
 async fn open(place: &Place) -> Answer<Table> {
     let url = place.url()?;
     if !url.starts_with("postgres") {
-        return Err(Trouble::usage("an outbox is in a PostgreSQL database: give postgres://.."));
+        return Err(Error::usage("an outbox is in a PostgreSQL database: give postgres://.."));
     }
     let mut builder = Table::builder(&url).must_exist();
     let (schema, table) = place.table();
@@ -65,7 +65,7 @@ async fn open(place: &Place) -> Answer<Table> {
     if let Some(table) = table {
         builder = builder.table(table);
     }
-    Ok(builder.connect().await.map_err(failed)?)
+    builder.connect().await.map_err(failed)
 }
 
 pub(crate) async fn run(outbox: &Outbox, place: &Place, output: &mut Output) -> Answer {
@@ -117,12 +117,12 @@ fn is_missing(error: &Error) -> bool {
 async fn records(place: &Place) -> Answer<Option<Access>> {
     match place.open_records().await {
         Ok(access) => Ok(Some(access)),
-        Err(Trouble::Error(error)) if is_missing(&error) => {
+        Err(error) if is_missing(&error) => {
             // A failure here cannot be reported anywhere.
             let _ = writeln!(io::stderr(), "idem: this database has no records, so there is no audit trail");
             Ok(None)
         }
-        Err(trouble) => Err(trouble),
+        Err(error) => Err(error),
     }
 }
 

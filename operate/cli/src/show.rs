@@ -26,7 +26,7 @@ pub(crate) async fn run(show: &Show, access: &Access, output: &mut Output) -> An
     let key = show.target.find(access).await?;
     let now = walk::now(&access.store).await?;
     let Some(record) = evidence::readable(&access.store).get(&key).await? else {
-        return Err(evidence::absent(access).await.into());
+        return Err(evidence::absent(access).await);
     };
     if output.is_json() {
         output.line(json(&key, record, now, show.keys, show.result))?;

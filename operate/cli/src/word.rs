@@ -6,9 +6,9 @@ use clap::Args;
 use idem_core::protocol::Verdict;
 use idem_operate_kit::act::Decision;
 use idem_operate_kit::evidence::Form;
-use idem_operate_kit::{Access, result};
+use idem_operate_kit::{Access, Error, result};
 
-use super::end::{Answer, Trouble};
+use super::end::{Answer, unreadable};
 
 /// The text below the options in the help.
 pub(crate) const HELP: &str = "\
@@ -76,9 +76,9 @@ fn content(text: &str) -> Answer<Vec<u8>> {
     let mut content = Vec::new();
     match (text, text.strip_prefix('@')) {
         ("-", _) => {
-            io::stdin().lock().read_to_end(&mut content).map_err(|error| Trouble::input(&error))?;
+            io::stdin().lock().read_to_end(&mut content).map_err(|error| unreadable(&error))?;
         }
-        (_, Some(file)) => content = std::fs::read(file).map_err(|error| Trouble::input(&error))?,
+        (_, Some(file)) => content = std::fs::read(file).map_err(|error| unreadable(&error))?,
         (text, None) => content.extend(text.as_bytes()),
     }
     Ok(content)
@@ -87,18 +87,18 @@ fn content(text: &str) -> Answer<Vec<u8>> {
 impl Word {
     pub(crate) fn decision(&self) -> Answer<Decision> {
         if self.outcome.http.is_none() && (!self.header.is_empty() || self.body.is_some()) {
-            return Err(Trouble::usage("`--header` and `--body` need `--http`"));
+            return Err(Error::usage("`--header` and `--body` need `--http`"));
         }
         let json = |verdict, text: &str| {
-            let text = String::from_utf8(content(text)?).map_err(|_| Trouble::usage("expected JSON"))?;
-            Ok(result::json_result(verdict, &text)?)
+            let text = String::from_utf8(content(text)?).map_err(|_| Error::usage("expected JSON"))?;
+            result::json_result(verdict, &text)
         };
         match &self.outcome {
             Outcome { completed: Some(text), .. } => json(Verdict::Completed, text),
             Outcome { failed: Some(text), .. } => json(Verdict::Failed, text),
             Outcome { http: Some(status), .. } => {
                 let body = self.body.as_deref().map(content).transpose()?.unwrap_or_default();
-                Ok(result::response(*status, self.header.iter().map(String::as_str), body)?)
+                result::response(*status, self.header.iter().map(String::as_str), body)
             }
             _ => Ok(Decision::Release),
         }
@@ -107,6 +107,6 @@ impl Word {
     /// Refuses a result that the service could not read.
     pub(crate) async fn check(&self, form: Form, access: &Access) -> Answer<()> {
         let is_said = if access.has_ring() { self.encrypted } else { self.unencrypted };
-        Ok(result::check(form, self.outcome.http.is_some(), access, is_said).await?)
+        result::check(form, self.outcome.http.is_some(), access, is_said).await
     }
 }

@@ -6,7 +6,7 @@ use idem_operate_kit::act::{Decision, Shown};
 use idem_operate_kit::evidence::Form;
 use idem_operate_kit::result::{json_result, response};
 use idem_operate_kit::text::safe;
-use idem_operate_kit::{Error, Kind, Result, show};
+use idem_operate_kit::{Error, Result, show};
 use maud::{Markup, html};
 use serde::Deserialize;
 
@@ -41,12 +41,12 @@ impl Sent {
             "failed" => json_result(Verdict::Failed, &self.value),
             "completed" if self.status.is_empty() => json_result(Verdict::Completed, &self.value),
             "completed" => {
-                let wrong = || Error::new(Kind::Usage, "expected an HTTP status");
+                let wrong = || Error::usage("expected an HTTP status");
                 let status = self.status.trim().parse().map_err(|_| wrong())?;
                 let headers = self.headers.lines().map(str::trim).filter(|line| !line.is_empty());
                 response(status, headers, self.value.clone().into_bytes())
             }
-            _ => Err(Error::new(Kind::Usage, "choose what happened")),
+            _ => Err(Error::usage("choose what happened")),
         }
     }
 }
