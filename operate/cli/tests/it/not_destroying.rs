@@ -95,14 +95,3 @@ async fn an_operation_that_encrypts_is_recorded_beside_one_that_does_not() {
     let sealed = shop.store.clone().encrypted(KeyRing::new(1, &[7; 32]));
     assert_eq!(called(&sealed, "order-1").await.unwrap(), json!(7));
 }
-
-#[tokio::test]
-async fn a_large_number_is_shown_as_it_was_recorded() {
-    let shop = Shop::new();
-    bring(&shop.store, &key("order-1"), State::InDoubt).await;
-    let number = "340282366920938463463374607431768211455";
-    shop.idem.run(&["resolve", "order-1", "--completed", number, "--unencrypted", "--yes"]).ended(0);
-    let shown = shop.idem.run(&["--json", "show", "order-1", "--result"]).ended(0);
-    assert!(shown.out.contains(&format!("\"value\":{number}")), "{shown:?}");
-    shown.one();
-}

@@ -8,7 +8,7 @@ use idem::{OnCrash, Store as _};
 use crate::idem_command::*;
 
 #[tokio::test]
-async fn a_result_is_kept_as_it_was_written() {
+async fn a_result_is_kept_and_shown_as_it_was_written() {
     let shop = Shop::new();
     let number = r#"{"n": 123456789012345678901234567890.1250}"#;
     for (name, option, from, state) in [
@@ -21,6 +21,9 @@ async fn a_result_is_kept_as_it_was_written() {
         shop.idem.run_with(&words, &format!("{number}\n")).ended(0);
         let record = shop.store.get(&key(name)).await.unwrap().unwrap();
         assert_eq!((record.state, record.result), (state, Some(StoredResult::Value(number.into()))));
+        let shown = shop.idem.run(&["--json", "show", name, "--result"]).ended(0);
+        assert!(shown.out.contains(&format!("\"value\":{number}")), "{shown:?}");
+        shown.one();
     }
 }
 
