@@ -58,11 +58,10 @@ async fn open(place: &Place) -> Answer<Table> {
         return Err(Error::usage("an outbox is in a PostgreSQL database: give postgres://.."));
     }
     let mut builder = Table::builder(&url).must_exist();
-    let (schema, table) = place.table();
-    if let Some(schema) = schema {
+    if let Some(schema) = &place.schema {
         builder = builder.schema(schema);
     }
-    if let Some(table) = table {
+    if let Some(table) = &place.table {
         builder = builder.table(table);
     }
     builder.connect().await.map_err(failed)
@@ -115,7 +114,7 @@ fn is_missing(error: &Error) -> bool {
 /// The records in the outbox's database, in the table with the default name, for the trail. `None` if there is no such table: a
 /// database with an outbox may have no records.
 async fn records(place: &Place) -> Answer<Option<Access>> {
-    match place.open_records().await {
+    match place.open_table(None).await {
         Ok(access) => Ok(Some(access)),
         Err(error) if is_missing(&error) => {
             // A failure here cannot be reported anywhere.

@@ -26,10 +26,10 @@ pub(crate) struct Place {
     prefix: Option<String>,
     /// The schema of the table, on PostgreSQL
     #[arg(long, global = true, value_name = "NAME")]
-    schema: Option<String>,
+    pub(crate) schema: Option<String>,
     /// The table, on PostgreSQL and MySQL (`idem_records`)
     #[arg(long, global = true, value_name = "NAME")]
-    table: Option<String>,
+    pub(crate) table: Option<String>,
     /// The service's encryption keys: lines `NUMBER HEX` with 64 digits; the first key encrypts, all decrypt. Or put the
     /// text into `IDEM_KEY_RING`
     #[arg(long, global = true, env = "IDEM_KEY_RING_FILE", value_name = "FILE")]
@@ -55,23 +55,12 @@ impl Place {
         }
     }
 
-    /// The schema and the table of an outbox.
-    #[cfg(feature = "postgres")]
-    pub(crate) fn table(&self) -> (Option<&str>, Option<&str>) {
-        (self.schema.as_deref(), self.table.as_deref())
-    }
-
-    /// The records in the outbox's database, in the table with the default name.
-    #[cfg(feature = "postgres")]
-    pub(crate) async fn open_records(&self) -> Answer<Access> {
-        self.open_table(None).await
-    }
-
     pub(crate) async fn open(&self) -> Answer<Access> {
         self.open_table(self.table.clone()).await
     }
 
-    async fn open_table(&self, table: Option<String>) -> Answer<Access> {
+    /// Opens the records in this table, or in the one with the default name.
+    pub(crate) async fn open_table(&self, table: Option<String>) -> Answer<Access> {
         let url = StoreUrl::parse(&self.url()?).map_err(Error::usage)?;
         let (ring, secret) = (self.ring()?, self.secret()?);
         if self.accept_plain && ring.is_none() {

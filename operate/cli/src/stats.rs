@@ -74,19 +74,7 @@ async fn look(store: &DynStore, scope: Option<Scope>) -> Answer<Look> {
 }
 
 fn print(counted: &Counted, rows: &[[String; 10]], output: &mut Output) -> Answer<()> {
-    let head = [
-        "SCOPE",
-        "IN_FLIGHT",
-        "LAPSED",
-        "OLDEST",
-        "IN_DOUBT",
-        "RELEASED",
-        "COMPLETED",
-        "FAILED",
-        "EXPIRED",
-        "RESULTS",
-    ];
-    output.table(head, rows)?;
+    output.table(Counted::head(), rows)?;
     if counted.unreadable > 0 {
         let text =
             format!("{} records cannot be read: see `idem list --state unreadable`", counted.unreadable);

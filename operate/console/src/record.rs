@@ -15,21 +15,16 @@ use crate::overview::address;
 use crate::page::Visit;
 
 /// The fields of a form about a record.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct Sent {
     pub(crate) form: String,
-    #[serde(default)]
     action: String,
-    #[serde(default)]
     value: String,
-    #[serde(default)]
     pub(crate) status: String,
-    #[serde(default)]
     headers: String,
-    #[serde(default)]
     pub(crate) reason: String,
     /// Whether the box about encryption is ticked, which is shown where no result of the operation shows it.
-    #[serde(default)]
     pub(crate) is_said: bool,
 }
 

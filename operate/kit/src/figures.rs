@@ -91,7 +91,8 @@ impl Figures {
         figures
     }
 
-    fn row(&self, name: &str) -> [String; 10] {
+    /// The columns of a table: name and text.
+    fn columns(&self, scope: &str) -> [(&'static str, String); 10] {
         let span = |at: Option<Duration>| at.map_or_else(|| "-".to_owned(), span);
         let [in_flight, in_doubt, released, completed, failed] = self.states.map(|count| count.to_string());
         let bytes = if self.unsized_values > 0 { "-".to_owned() } else { size(self.bytes) };
@@ -102,16 +103,16 @@ impl Figures {
         };
         let oldest = span(self.oldest_in_flight);
         [
-            safe(name),
-            in_flight,
-            lapsed,
-            oldest,
-            in_doubt,
-            released,
-            completed,
-            failed,
-            self.expired.to_string(),
-            bytes,
+            ("SCOPE", safe(scope)),
+            ("IN_FLIGHT", in_flight),
+            ("LAPSED", lapsed),
+            ("OLDEST", oldest),
+            ("IN_DOUBT", in_doubt),
+            ("RELEASED", released),
+            ("COMPLETED", completed),
+            ("FAILED", failed),
+            ("EXPIRED", self.expired.to_string()),
+            ("RESULTS", bytes),
         ]
     }
 }
@@ -150,12 +151,18 @@ impl Counted {
         self.scopes.is_empty() && self.unreadable == 0
     }
 
-    /// The rows of a table: each operation, then all.
+    /// The head of a table of operations.
+    #[must_use]
+    pub fn head() -> [&'static str; 10] {
+        Figures::default().columns("").map(|(name, _)| name)
+    }
+
+    /// Its rows: each operation, then all.
     #[must_use]
     pub fn rows(&self) -> Vec<[String; 10]> {
-        let mut rows: Vec<_> = self.scopes.iter().map(|(scope, figures)| figures.row(scope)).collect();
-        rows.push(self.all.row("(all)"));
-        rows
+        let scopes = self.scopes.iter().map(|(scope, figures)| figures.columns(scope));
+        let columns = scopes.chain([self.all.columns("(all)")]);
+        columns.map(|columns| columns.map(|(_, text)| text)).collect()
     }
 
     /// The figures as JSON.
