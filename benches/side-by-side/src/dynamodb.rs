@@ -84,8 +84,8 @@ async fn arms(url: String) -> Anything<Vec<Arm>> {
     Ok(beside(hand, &store))
 }
 
-pub(crate) fn contest() -> Contest {
+pub(crate) fn contest() -> Anything<Contest> {
     let mut emulator = Aws::start();
     let port = emulator.server().port();
-    Contest::new("DynamoDB (emulator)", emulator.url(), Some(port), emulator, arms)
+    Ok(Contest::new("DynamoDB (emulator)", emulator.url(), Some(port), emulator, arms))
 }

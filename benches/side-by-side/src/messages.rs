@@ -91,9 +91,9 @@ async fn arms(redis: String, nats: String) -> Anything<Vec<Arm>> {
     ])
 }
 
-pub(crate) fn contest() -> Contest {
+pub(crate) fn contest() -> Anything<Contest> {
     let (redis, nats) = (Redis::start(), Nats::start());
     let (url, broker) = (redis.url(), nats.url());
     let connect = move |redis| arms(redis, broker.clone());
-    Contest::new("messages of NATS, effects in Redis", url, None, (redis, nats), connect)
+    Ok(Contest::new("messages of NATS, effects in Redis", url, None, (redis, nats), connect))
 }

@@ -52,8 +52,8 @@ async fn arms(url: String) -> Anything<Vec<Arm>> {
     Ok(beside(hand(&url).await?, &MySqlStore::connect(&url).await?))
 }
 
-pub(crate) fn contest() -> Contest {
+pub(crate) fn contest() -> Anything<Contest> {
     // The server waits for the disk.
     let server = MariaDb::with(&[]);
-    Contest::new("MariaDB", server.url(), Some(server.port()), server, arms)
+    Ok(Contest::new("MariaDB", server.url(), Some(server.port()), server, arms))
 }

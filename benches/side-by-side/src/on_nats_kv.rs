@@ -38,7 +38,7 @@ async fn arms(url: String) -> Anything<Vec<Arm>> {
     Ok(beside(hand(&url).await?, &store))
 }
 
-pub(crate) fn contest() -> Contest {
+pub(crate) fn contest() -> Anything<Contest> {
     let mut server = Nats::start();
-    Contest::new("NATS key-value", server.url(), Some(server.server().port()), server, arms)
+    Ok(Contest::new("NATS key-value", server.url(), Some(server.server().port()), server, arms))
 }

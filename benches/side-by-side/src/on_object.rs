@@ -32,9 +32,9 @@ async fn arms(objects: Arc<dyn ObjectStore>) -> Anything<Vec<Arm>> {
     Ok(beside(hand, &store))
 }
 
-pub(crate) fn contest() -> Contest {
+pub(crate) fn contest() -> Anything<Contest> {
     let emulator = Aws::start();
     let objects = bucket(&emulator, "side-by-side");
     let url = emulator.url();
-    Contest::new("object store (emulator of S3)", url, None, emulator, move |_| arms(objects.clone()))
+    Ok(Contest::new("object store (emulator of S3)", url, None, emulator, move |_| arms(objects.clone())))
 }

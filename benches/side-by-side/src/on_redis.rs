@@ -31,7 +31,7 @@ async fn arms(url: String) -> Anything<Vec<Arm>> {
     Ok(arms)
 }
 
-pub(crate) fn contest() -> Contest {
+pub(crate) fn contest() -> Anything<Contest> {
     let server = Redis::start();
-    Contest::new("Redis", server.url(), Some(server.port()), server, arms)
+    Ok(Contest::new("Redis", server.url(), Some(server.port()), server, arms))
 }

@@ -52,8 +52,8 @@ async fn arms(url: String) -> Anything<Vec<Arm>> {
     Ok(beside(hand(&url).await?, &PostgresStore::connect(&url).await?))
 }
 
-pub(crate) fn contest() -> Contest {
+pub(crate) fn contest() -> Anything<Contest> {
     // With its own settings, the server waits for the disk.
     let server = Postgres::with(&[]);
-    Contest::new("PostgreSQL", server.url(), Some(server.port()), server, arms)
+    Ok(Contest::new("PostgreSQL", server.url(), Some(server.port()), server, arms))
 }

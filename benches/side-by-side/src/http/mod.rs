@@ -64,7 +64,7 @@ async fn arms(url: String) -> Anything<Vec<Arm>> {
     ])
 }
 
-pub(crate) fn contest() -> Contest {
+pub(crate) fn contest() -> Anything<Contest> {
     let server = Redis::start();
-    Contest::new("HTTP", server.url(), None, server, arms)
+    Ok(Contest::new("HTTP", server.url(), None, server, arms))
 }
