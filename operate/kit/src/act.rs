@@ -308,8 +308,7 @@ pub fn changed(now: Option<State>) -> Error {
 }
 
 /// The error for a record that cannot be resolved in this state.
-#[must_use]
-pub fn refused(state: State) -> Error {
+fn refused(state: State) -> Error {
     let more = match state {
         State::InFlight => "; its lease has not expired, or its crash policy is to run again",
         _ => "",

@@ -175,20 +175,6 @@ async fn a_closed_pipe_leaves_no_decision_undone() {
 }
 
 #[tokio::test]
-async fn an_export_has_keys_and_results_only_where_that_is_asked_for() {
-    let shop = Shop::new();
-    bring(&shop.store, &key(&format!("{SECRET}-1")), State::Completed).await;
-    bring(&shop.store, &key("order-2"), State::InDoubt).await;
-    let shown = shop.idem.run(&["list", "--full"]).ended(0);
-    assert_eq!(shown.json().len(), 2);
-    assert!(!shown.out.contains(SECRET), "{shown:?}");
-    let shown =
-        shop.idem.run(&["list", "--full", "--state", "completed", "--keys", "--results"]).ended(0).one();
-    assert_eq!((&shown["key"], &shown["result"]["value"]["receipt"]), (&json!("hush-1"), &json!(SECRET)));
-    shop.idem.run(&["list", "--full", "--scope", "none"]).ended(1);
-}
-
-#[tokio::test]
 async fn the_trail_says_what_was_refused_and_is_in_no_list_of_records() {
     let shop = Shop::new();
     bring(&shop.store, &key("order-1"), State::Completed).await;
