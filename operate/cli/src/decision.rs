@@ -6,7 +6,7 @@ use clap::Args;
 use idem_operate_kit::audit::Trail;
 use idem_operate_kit::{Error, Kind};
 
-use super::end::{Answer, unreadable};
+use super::end::{Answer, input_error};
 
 /// Who decides and why, and whether to ask.
 #[derive(Args)]
@@ -45,7 +45,7 @@ impl Decider {
         let mut line = String::new();
         write!(io::stderr(), "{what} Type yes to continue: ")
             .and_then(|()| io::stdin().read_line(&mut line))
-            .map_err(|error| unreadable(&error))?;
+            .map_err(|error| input_error(&error))?;
         match line.trim() {
             "yes" | "y" => Ok(()),
             _ => Err(Error::new(Kind::Unconfirmed, "nothing was done")),

@@ -17,6 +17,6 @@ pub(crate) enum End {
 pub(crate) type Answer<T = End> = idem_operate_kit::Result<T>;
 
 /// Standard input, or a file, cannot be read.
-pub(crate) fn unreadable(error: &io::Error) -> Error {
+pub(crate) fn input_error(error: &io::Error) -> Error {
     Error::usage(format!("cannot read the input: {error}"))
 }

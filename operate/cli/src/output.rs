@@ -35,7 +35,7 @@ impl Output {
         self.is_closed && !self.must_arrive
     }
 
-    fn failed(&mut self, error: &io::Error) -> Error {
+    fn print_error(&mut self, error: &io::Error) -> Error {
         self.is_closed |= error.kind() == io::ErrorKind::BrokenPipe;
         Error::new(Kind::Unusable, format!("cannot print: {error}"))
     }
@@ -45,15 +45,15 @@ impl Output {
     }
 
     pub(crate) fn line(&mut self, text: impl AsRef<str>) -> Answer<()> {
-        writeln!(self.to, "{}", text.as_ref()).map_err(|error| self.failed(&error))
+        writeln!(self.to, "{}", text.as_ref()).map_err(|error| self.print_error(&error))
     }
 
     pub(crate) fn text(&mut self, text: &str) -> Answer<()> {
-        self.to.write_all(text.as_bytes()).map_err(|error| self.failed(&error))
+        self.to.write_all(text.as_bytes()).map_err(|error| self.print_error(&error))
     }
 
     pub(crate) fn flush(&mut self) -> Answer<()> {
-        self.to.flush().map_err(|error| self.failed(&error))
+        self.to.flush().map_err(|error| self.print_error(&error))
     }
 
     /// Prints an outcome: as an object, or in words.

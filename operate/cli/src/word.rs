@@ -8,7 +8,7 @@ use idem_operate_kit::act::Decision;
 use idem_operate_kit::evidence::Form;
 use idem_operate_kit::{Access, Error, result};
 
-use super::end::{Answer, unreadable};
+use super::end::{Answer, input_error};
 
 /// The text below the options in the help.
 pub(crate) const HELP: &str = "\
@@ -69,9 +69,9 @@ fn content(text: &str) -> Answer<Vec<u8>> {
     let mut content = Vec::new();
     match (text, text.strip_prefix('@')) {
         ("-", _) => {
-            io::stdin().lock().read_to_end(&mut content).map_err(|error| unreadable(&error))?;
+            io::stdin().lock().read_to_end(&mut content).map_err(|error| input_error(&error))?;
         }
-        (_, Some(file)) => content = std::fs::read(file).map_err(|error| unreadable(&error))?,
+        (_, Some(file)) => content = std::fs::read(file).map_err(|error| input_error(&error))?,
         (text, None) => content.extend(text.as_bytes()),
     }
     Ok(content)
