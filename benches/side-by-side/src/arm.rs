@@ -2,12 +2,12 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use idem::{Operation, Store, idempotent};
 
-pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
-pub(crate) type Anything<T> = Result<T, Failure>;
+pub(crate) type Anything<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 type Call = Arc<dyn Fn(String) -> BoxFuture<'static, Anything<()>> + Send + Sync>;
 
@@ -26,16 +26,18 @@ pub(crate) struct Arm {
     pub(crate) work: Option<Call>,
 }
 
-/// Boxes a call, so that every arm has the same cost.
-pub(crate) fn call<F>(make: impl Fn(String) -> F + Send + Sync + 'static) -> Call
+/// A call over this client, boxed, so that every arm has the same cost.
+pub(crate) fn over<C, F>(client: &C, make: impl Fn(C, String) -> F + Send + Sync + 'static) -> Call
 where
+    C: Clone + Send + Sync + 'static,
     F: Future<Output = Anything<()>> + Send + 'static,
 {
-    Arc::new(move |key| Box::pin(make(key)))
+    let client = client.clone();
+    Arc::new(move |key| Box::pin(make(client.clone(), key)))
 }
 
 /// The arms that compete on one store, once they are connected. The others are compared with the first.
-pub(crate) type Arms = BoxFuture<'static, Anything<Vec<Arm>>>;
+type Arms = BoxFuture<'static, Anything<Vec<Arm>>>;
 
 /// A store, and the ways to make a call on it.
 pub(crate) struct Contest {
@@ -46,22 +48,34 @@ pub(crate) struct Contest {
     /// The port in the URL, if a counter of the traffic can be put before it.
     pub(crate) port: Option<u16>,
     /// The servers and folders, which exist as long as this value.
-    pub(crate) _kept: Box<dyn Any>,
+    _kept: Box<dyn Any>,
 }
 
-pub(crate) fn wrong() -> Failure {
-    "another answer than there must be".into()
+impl Contest {
+    pub(crate) fn new<F>(
+        store: &'static str,
+        url: String,
+        port: Option<u16>,
+        kept: impl Any,
+        connect: impl Fn(String) -> F + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Anything<Vec<Arm>>> + Send + 'static,
+    {
+        let connect = Box::new(move |url| -> Arms { Box::pin(connect(url)) });
+        Self { store, connect, url, port, _kept: Box::new(kept) }
+    }
 }
 
-/// Works for fifty milliseconds.
-pub(crate) async fn work() {
-    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+/// The end of a call with the right answer, or with another one.
+pub(crate) fn right(is_right: bool) -> Anything<()> {
+    if is_right { Ok(()) } else { Err("another answer than there must be".into()) }
 }
 
-/// The body of all calls.
+/// The body of all calls. It may work for fifty milliseconds.
 async fn body(works: bool) -> String {
     if works {
-        work().await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
     RECEIPT.to_owned()
 }
@@ -71,47 +85,35 @@ async fn pay<S: Store>(store: &S, key: &str, works: bool) -> Result<String, idem
     Ok(body(works).await)
 }
 
-/// This library's arms on any store: the attribute, and `Operation::run`.
-pub(crate) fn ours<S: Store>(store: &S) -> Vec<Arm> {
+/// The arms on any store: this code by hand, this library with the attribute and with `Operation::run`, and nothing.
+pub(crate) fn beside<S: Store>(hand: Arm, store: &S) -> Vec<Arm> {
     let attribute = |works: bool| {
-        let store = store.clone();
-        call(move |key| {
-            let store = store.clone();
-            async move {
-                let receipt = pay(&store, &key, works).await?;
-                if receipt == RECEIPT { Ok(()) } else { Err(wrong()) }
-            }
+        over(store, move |store, key| async move { right(pay(&store, &key, works).await? == RECEIPT) })
+    };
+    let operation = || {
+        let client = (store.clone(), Operation::new("side.by.side.run"));
+        over(&client, |(store, operation), key| async move {
+            let body = || async { Ok::<_, idem::Error>(body(false).await) };
+            right(operation.run(&store, key, body).await? == RECEIPT)
         })
     };
-    let operation = |works: bool| {
-        let (store, operation) = (store.clone(), Operation::new("side.by.side.run"));
-        call(move |key| {
-            let (store, operation) = (store.clone(), operation.clone());
-            async move {
-                let receipt =
-                    operation.run(&store, key, || async { Ok::<_, idem::Error>(body(works).await) }).await?;
-                if receipt == RECEIPT { Ok(()) } else { Err(wrong()) }
-            }
-        })
+    let nothing = |works: bool| {
+        over(&(), move |(), _| async move { right(std::hint::black_box(body(works).await) == RECEIPT) })
     };
     vec![
+        hand,
         Arm {
             name: "idem, `#[idempotent]`",
             fresh: attribute(false),
             replay: attribute(false),
             work: Some(attribute(true)),
         },
-        Arm { name: "idem, `Operation::run`", fresh: operation(false), replay: operation(false), work: None },
+        Arm { name: "idem, `Operation::run`", fresh: operation(), replay: operation(), work: None },
+        Arm {
+            name: "no idempotency",
+            fresh: nothing(false),
+            replay: nothing(false),
+            work: Some(nothing(true)),
+        },
     ]
-}
-
-/// An arm without idempotency.
-pub(crate) fn none() -> Arm {
-    let nothing = |works| {
-        call(move |_| async move {
-            let receipt = std::hint::black_box(body(works).await);
-            if receipt == RECEIPT { Ok(()) } else { Err(wrong()) }
-        })
-    };
-    Arm { name: "no idempotency", fresh: nothing(false), replay: nothing(false), work: Some(nothing(true)) }
 }

@@ -10,7 +10,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use idem::DynamoDbStore;
 use idem_test_servers::Aws;
 
-use crate::arm::{Anything, Arm, Contest, RECEIPT, call, none, ours, wrong};
+use crate::arm::{Anything, Arm, Contest, RECEIPT, beside, over, right};
 
 const TABLE: &str = "side-by-side";
 
@@ -26,16 +26,6 @@ fn client(url: &str) -> Client {
 
 fn text(text: &str) -> AttributeValue {
     AttributeValue::S(text.to_owned())
-}
-
-fn hand(client: Client) -> Arm {
-    let reading = client.clone();
-    Arm {
-        name: "a put, an update, a get",
-        fresh: call(move |key| pay(client.clone(), key)),
-        replay: call(move |key| look(reading.clone(), key)),
-        work: None,
-    }
 }
 
 async fn pay(client: Client, key: String) -> Anything<()> {
@@ -77,26 +67,25 @@ async fn look(client: Client, key: String) -> Anything<()> {
         .send()
         .await?;
     let result = got.item.as_ref().and_then(|item| item.get("result")?.as_b().ok());
-    if result.is_some_and(|result| result.as_ref() == RECEIPT.as_bytes()) { Ok(()) } else { Err(wrong()) }
+    right(result.is_some_and(|result| result.as_ref() == RECEIPT.as_bytes()))
 }
 
 async fn arms(url: String) -> Anything<Vec<Arm>> {
+    let client = client(&url);
+    let hand = Arm {
+        name: "a put, an update, a get",
+        fresh: over(&client, pay),
+        replay: over(&client, look),
+        work: None,
+    };
     // Everything runs on one machine with one clock.
-    let store = DynamoDbStore::builder(client(&url), TABLE).clock_skew(Duration::ZERO).build();
+    let store = DynamoDbStore::builder(client, TABLE).clock_skew(Duration::ZERO).build();
     store.create_table().await?;
-    let mut arms = vec![hand(client(&url))];
-    arms.extend(ours(&store));
-    arms.push(none());
-    Ok(arms)
+    Ok(beside(hand, &store))
 }
 
-pub(crate) fn contest() -> Contest {
+pub(crate) fn contest() -> Anything<Contest> {
     let mut emulator = Aws::start();
-    Contest {
-        store: "DynamoDB (emulator)",
-        connect: Box::new(|url| Box::pin(arms(url))),
-        url: emulator.url(),
-        port: Some(emulator.server().port()),
-        _kept: Box::new(emulator),
-    }
+    let port = emulator.server().port();
+    Ok(Contest::new("DynamoDB (emulator)", emulator.url(), Some(port), emulator, arms))
 }

@@ -8,7 +8,7 @@ use idempotent::fingerprint::{DefaultFingerprintStrategy, FingerprintStrategy as
 use idempotent::store::{IdempotencyStore, InsertResult};
 use idempotent::{CachedResponse, IdempotencyEntry, IdempotencyKey, Metadata};
 
-use crate::arm::{Anything, Arm, RECEIPT, call, wrong};
+use crate::arm::{Anything, Arm, RECEIPT, over, right};
 
 const TTL: Duration = Duration::from_secs(3_600);
 
@@ -19,12 +19,8 @@ where
     S::Error: std::error::Error + Send + Sync + 'static,
 {
     let store = Arc::new(store);
-    let one = |fresh: bool| {
-        let store = store.clone();
-        call(move |key| {
-            let store = store.clone();
-            async move { if claimed(&*store, key).await? == fresh { Ok(()) } else { Err(wrong()) } }
-        })
+    let one = |is_fresh: bool| {
+        over(&store, move |store, key| async move { right(claimed(&*store, key).await? == is_fresh) })
     };
     Arm { name: "crate `idempotent` 0.3", fresh: one(true), replay: one(false), work: None }
 }

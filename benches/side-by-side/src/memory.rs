@@ -6,42 +6,30 @@ use std::time::Duration;
 
 use idem::MemoryStore;
 
-use crate::arm::{Arm, Arms, Contest, RECEIPT, call, none, ours, wrong};
+use crate::arm::{Anything, Arm, Contest, RECEIPT, beside, over, right};
 use crate::idempotent;
 
 /// The work that a table behind a lock needs at least: one write to claim, one write to record, one read.
-fn table() -> Arm {
-    let table: Arc<Mutex<HashMap<String, Option<String>>>> = Arc::default();
-    let fresh = {
-        let table = table.clone();
-        call(move |key| {
-            let table = table.clone();
-            async move {
-                let lock = || table.lock().unwrap_or_else(PoisonError::into_inner);
-                if lock().insert(key.clone(), None).is_some() {
-                    return Err(wrong());
-                }
-                lock().insert(key, Some(RECEIPT.to_owned()));
-                Ok(())
-            }
-        })
-    };
-    let replay = call(move |key| {
-        let found = table.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
-        async move { if found.flatten().is_some() { Ok(()) } else { Err(wrong()) } }
-    });
-    Arm { name: "a table behind a lock", fresh, replay, work: None }
+type Table = Arc<Mutex<HashMap<String, Option<String>>>>;
+
+async fn pay(table: Table, key: String) -> Anything<()> {
+    let insert = |value| table.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), value);
+    right(insert(None).is_none() && insert(Some(RECEIPT.to_owned())).is_some())
 }
 
-fn arms() -> Vec<Arm> {
-    let mut arms = vec![table()];
-    arms.extend(ours(&MemoryStore::new()));
+async fn look(table: Table, key: String) -> Anything<()> {
+    right(table.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned().flatten().is_some())
+}
+
+async fn arms(_: String) -> Anything<Vec<Arm>> {
+    let table = Table::default();
+    let (fresh, replay) = (over(&table, pay), over(&table, look));
+    let hand = Arm { name: "a table behind a lock", fresh, replay, work: None };
+    let mut arms = beside(hand, &MemoryStore::new());
     arms.push(idempotent::arm(::idempotent::store::memory::MemoryStore::new(1_024, Duration::from_secs(60))));
-    arms.push(none());
-    arms
+    Ok(arms)
 }
 
-pub(crate) fn contest() -> Contest {
-    let connect = Box::new(|_| -> Arms { Box::pin(async { Ok(arms()) }) });
-    Contest { store: "memory", connect, url: String::new(), port: None, _kept: Box::new(()) }
+pub(crate) fn contest() -> Anything<Contest> {
+    Ok(Contest::new("memory", String::new(), None, (), arms))
 }

@@ -16,7 +16,7 @@ use idem_test_servers::{Nats, Redis};
 use redis::aio::MultiplexedConnection;
 use tokio::sync::oneshot;
 
-use crate::arm::{Anything, Arm, Contest, Failure, call};
+use crate::arm::{Anything, Arm, Contest, over};
 
 /// How many messages the consumer handles at once: as many as there are callers at most.
 const AT_ONCE: usize = 64;
@@ -72,15 +72,11 @@ async fn arm(name: &'static str, jetstream: &Context, shop: Shop, is_guarded: bo
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let consumer = Consumer::new().concurrency(AT_ONCE);
     std::thread::spawn(move || runtime.block_on(source.run_until(pending(), consumer, handler)));
-    let jetstream = jetstream.clone();
-    let publish = call(move |key: String| {
-        let (jetstream, waiting) = (jetstream.clone(), waiting.clone());
-        async move {
-            let (sender, handled) = oneshot::channel();
-            waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), sender);
-            jetstream.publish(subject, key.into()).await?;
-            Ok::<_, Failure>(handled.await?)
-        }
+    let publish = over(&(jetstream.clone(), waiting), move |(jetstream, waiting), key| async move {
+        let (sender, handled) = oneshot::channel();
+        waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), sender);
+        jetstream.publish(subject, key.into()).await?;
+        Anything::Ok(handled.await?)
     });
     Ok(Arm { name, fresh: publish.clone(), replay: publish, work: None })
 }
@@ -95,14 +91,9 @@ async fn arms(redis: String, nats: String) -> Anything<Vec<Arm>> {
     ])
 }
 
-pub(crate) fn contest() -> Contest {
+pub(crate) fn contest() -> Anything<Contest> {
     let (redis, nats) = (Redis::start(), Nats::start());
-    let url = nats.url();
-    Contest {
-        store: "messages of NATS, effects in Redis",
-        connect: Box::new(move |redis| Box::pin(arms(redis, url.clone()))),
-        url: redis.url(),
-        port: None,
-        _kept: Box::new((redis, nats)),
-    }
+    let (url, broker) = (redis.url(), nats.url());
+    let connect = move |redis| arms(redis, broker.clone());
+    Ok(Contest::new("messages of NATS, effects in Redis", url, None, (redis, nats), connect))
 }

@@ -2,10 +2,10 @@
 
 use idem::MySqlStore;
 use idem_test_servers::MariaDb;
+use sqlx::MySqlPool;
 use sqlx::mysql::MySqlPoolOptions;
-use sqlx::{MySqlPool, Row as _};
 
-use crate::arm::{Anything, Arm, Contest, RECEIPT, call, none, ours, wrong};
+use crate::arm::{Anything, Arm, Contest, RECEIPT, beside, over, right};
 
 async fn hand(url: &str) -> Anything<Arm> {
     let pool = MySqlPoolOptions::new().max_connections(16).test_before_acquire(false).connect(url).await?;
@@ -15,11 +15,10 @@ async fn hand(url: &str) -> Anything<Arm> {
     )
     .execute(&pool)
     .await?;
-    let reading = pool.clone();
     Ok(Arm {
         name: "two statements, a `SELECT`",
-        fresh: call(move |key| pay(pool.clone(), key)),
-        replay: call(move |key| look(reading.clone(), key)),
+        fresh: over(&pool, pay),
+        replay: over(&pool, look),
         work: None,
     })
 }
@@ -40,31 +39,21 @@ async fn pay(pool: MySqlPool, key: String) -> Anything<()> {
     .bind(key.as_bytes())
     .execute(&pool)
     .await?;
-    if (claimed.rows_affected(), recorded.rows_affected()) == (1, 1) { Ok(()) } else { Err(wrong()) }
+    right((claimed.rows_affected(), recorded.rows_affected()) == (1, 1))
 }
 
 async fn look(pool: MySqlPool, key: String) -> Anything<()> {
-    let select = sqlx::query("SELECT state, result FROM by_hand WHERE `key` = ?").bind(key.as_bytes());
-    let row = select.fetch_one(&pool).await?;
-    let (state, result): (String, Vec<u8>) = (row.try_get(0)?, row.try_get(1)?);
-    if state == "completed" && result == RECEIPT.as_bytes() { Ok(()) } else { Err(wrong()) }
+    let select = sqlx::query_as("SELECT state, result FROM by_hand WHERE `key` = ?").bind(key.as_bytes());
+    let (state, result): (String, Vec<u8>) = select.fetch_one(&pool).await?;
+    right(state == "completed" && result == RECEIPT.as_bytes())
 }
 
 async fn arms(url: String) -> Anything<Vec<Arm>> {
-    let mut arms = vec![hand(&url).await?];
-    arms.extend(ours(&MySqlStore::connect(&url).await?));
-    arms.push(none());
-    Ok(arms)
+    Ok(beside(hand(&url).await?, &MySqlStore::connect(&url).await?))
 }
 
-pub(crate) fn contest() -> Contest {
+pub(crate) fn contest() -> Anything<Contest> {
     // The server waits for the disk.
     let server = MariaDb::with(&[]);
-    Contest {
-        store: "MariaDB",
-        connect: Box::new(|url| Box::pin(arms(url))),
-        url: server.url(),
-        port: Some(server.port()),
-        _kept: Box::new(server),
-    }
+    Ok(Contest::new("MariaDB", server.url(), Some(server.port()), server, arms))
 }

@@ -7,17 +7,16 @@ use async_nats::jetstream::kv::{Config, Store as Bucket};
 use idem::NatsKvStore;
 use idem_test_servers::Nats;
 
-use crate::arm::{Anything, Arm, Contest, RECEIPT, call, none, ours, wrong};
+use crate::arm::{Anything, Arm, Contest, RECEIPT, beside, over, right};
 
 async fn hand(url: &str) -> Anything<Arm> {
     let jetstream = jetstream::new(async_nats::connect(url).await?);
     let config = Config { bucket: "by-hand".to_owned(), history: 1, ..Config::default() };
     let bucket = jetstream.create_or_update_key_value(config).await?;
-    let reading = bucket.clone();
     Ok(Arm {
         name: "a create, an update, a get",
-        fresh: call(move |key| pay(bucket.clone(), key)),
-        replay: call(move |key| look(reading.clone(), key)),
+        fresh: over(&bucket, pay),
+        replay: over(&bucket, look),
         work: None,
     })
 }
@@ -30,24 +29,16 @@ async fn pay(bucket: Bucket, key: String) -> Anything<()> {
 
 async fn look(bucket: Bucket, key: String) -> Anything<()> {
     let receipt = bucket.get(key).await?;
-    if receipt.is_some_and(|receipt| receipt == RECEIPT) { Ok(()) } else { Err(wrong()) }
+    right(receipt.is_some_and(|receipt| receipt == RECEIPT))
 }
 
 async fn arms(url: String) -> Anything<Vec<Arm>> {
-    let mut arms = vec![hand(&url).await?];
     // Everything runs on one machine with one clock.
-    arms.extend(ours(&NatsKvStore::builder(&url, "idem").clock_skew(Duration::ZERO).connect().await?));
-    arms.push(none());
-    Ok(arms)
+    let store = NatsKvStore::builder(&url, "idem").clock_skew(Duration::ZERO).connect().await?;
+    Ok(beside(hand(&url).await?, &store))
 }
 
-pub(crate) fn contest() -> Contest {
+pub(crate) fn contest() -> Anything<Contest> {
     let mut server = Nats::start();
-    Contest {
-        store: "NATS key-value",
-        connect: Box::new(|url| Box::pin(arms(url))),
-        url: server.url(),
-        port: Some(server.server().port()),
-        _kept: Box::new(server),
-    }
+    Ok(Contest::new("NATS key-value", server.url(), Some(server.server().port()), server, arms))
 }

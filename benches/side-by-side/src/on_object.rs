@@ -9,17 +9,7 @@ use idem_test_servers::{Aws, bucket};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt as _, PutMode, UpdateVersion};
 
-use crate::arm::{Anything, Arm, Contest, RECEIPT, call, none, ours, wrong};
-
-fn hand(objects: Arc<dyn ObjectStore>) -> Arm {
-    let reading = objects.clone();
-    Arm {
-        name: "two puts, a get",
-        fresh: call(move |key| pay(objects.clone(), key)),
-        replay: call(move |key| look(reading.clone(), key)),
-        work: None,
-    }
-}
+use crate::arm::{Anything, Arm, Contest, RECEIPT, beside, over, right};
 
 async fn pay(objects: Arc<dyn ObjectStore>, key: String) -> Anything<()> {
     let path = Path::from(format!("by-hand/{key}"));
@@ -31,26 +21,20 @@ async fn pay(objects: Arc<dyn ObjectStore>, key: String) -> Anything<()> {
 
 async fn look(objects: Arc<dyn ObjectStore>, key: String) -> Anything<()> {
     let receipt = objects.get(&Path::from(format!("by-hand/{key}"))).await?.bytes().await?;
-    if receipt == RECEIPT { Ok(()) } else { Err(wrong()) }
+    right(receipt == RECEIPT)
 }
 
 async fn arms(objects: Arc<dyn ObjectStore>) -> Anything<Vec<Arm>> {
-    let mut arms = vec![hand(objects.clone())];
+    let hand =
+        Arm { name: "two puts, a get", fresh: over(&objects, pay), replay: over(&objects, look), work: None };
     // Everything runs on one machine with one clock.
-    let builder = BucketStore::builder(objects, "idem").clock_skew(Duration::ZERO);
-    arms.extend(ours(&builder.connect().await?));
-    arms.push(none());
-    Ok(arms)
+    let store = BucketStore::builder(objects, "idem").clock_skew(Duration::ZERO).connect().await?;
+    Ok(beside(hand, &store))
 }
 
-pub(crate) fn contest() -> Contest {
+pub(crate) fn contest() -> Anything<Contest> {
     let emulator = Aws::start();
     let objects = bucket(&emulator, "side-by-side");
-    Contest {
-        store: "object store (emulator of S3)",
-        connect: Box::new(move |_| Box::pin(arms(objects.clone()))),
-        url: emulator.url(),
-        port: None,
-        _kept: Box::new(emulator),
-    }
+    let url = emulator.url();
+    Ok(Contest::new("object store (emulator of S3)", url, None, emulator, move |_| arms(objects.clone())))
 }

@@ -6,45 +6,32 @@ use idempotent::store::valkey::ValkeyStore;
 use redis::aio::MultiplexedConnection;
 use redis::{Client, cmd};
 
-use crate::arm::{Anything, Arm, Contest, RECEIPT, call, none, ours, wrong};
-
-async fn hand(url: &str) -> Anything<Arm> {
-    let connection = Client::open(url)?.get_multiplexed_async_connection().await?;
-    let reading = connection.clone();
-    let fresh = call(move |key| pay(connection.clone(), key));
-    let replay = call(move |key| {
-        let mut connection = reading.clone();
-        async move {
-            let value: String = cmd("GET").arg(key).query_async(&mut connection).await?;
-            if value == RECEIPT { Ok(()) } else { Err(wrong()) }
-        }
-    });
-    Ok(Arm { name: "two `SET`, a `GET`", fresh, replay, work: None })
-}
+use crate::arm::{Anything, Arm, Contest, RECEIPT, beside, over, right};
 
 async fn pay(mut connection: MultiplexedConnection, key: String) -> Anything<()> {
     let claim = cmd("SET").arg(&key).arg("pending").arg("NX").arg("PX").arg(30_000).to_owned();
     let claimed: bool = claim.query_async(&mut connection).await?;
     let complete = cmd("SET").arg(&key).arg(RECEIPT).arg("PX").arg(3_600_000).to_owned();
     let recorded: bool = complete.query_async(&mut connection).await?;
-    if claimed && recorded { Ok(()) } else { Err(wrong()) }
+    right(claimed && recorded)
+}
+
+async fn look(mut connection: MultiplexedConnection, key: String) -> Anything<()> {
+    let value: String = cmd("GET").arg(key).query_async(&mut connection).await?;
+    right(value == RECEIPT)
 }
 
 async fn arms(url: String) -> Anything<Vec<Arm>> {
-    let mut arms = vec![hand(&url).await?];
-    arms.extend(ours(&RedisStore::connect(&url).await?));
-    arms.push(crate::idempotent::arm(ValkeyStore::new(Client::open(url)?).await?));
-    arms.push(none());
+    let client = Client::open(url.as_str())?;
+    let connection = client.get_multiplexed_async_connection().await?;
+    let (fresh, replay) = (over(&connection, pay), over(&connection, look));
+    let hand = Arm { name: "two `SET`, a `GET`", fresh, replay, work: None };
+    let mut arms = beside(hand, &RedisStore::connect(&url).await?);
+    arms.push(crate::idempotent::arm(ValkeyStore::new(client).await?));
     Ok(arms)
 }
 
-pub(crate) fn contest() -> Contest {
+pub(crate) fn contest() -> Anything<Contest> {
     let server = Redis::start();
-    Contest {
-        store: "Redis",
-        connect: Box::new(|url| Box::pin(arms(url))),
-        url: server.url(),
-        port: Some(server.port()),
-        _kept: Box::new(server),
-    }
+    Ok(Contest::new("Redis", server.url(), Some(server.port()), server, arms))
 }

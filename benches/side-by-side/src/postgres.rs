@@ -2,10 +2,10 @@
 
 use idem::PostgresStore;
 use idem_test_servers::Postgres;
+use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
-use sqlx::{PgPool, Row as _};
 
-use crate::arm::{Anything, Arm, Contest, RECEIPT, call, none, ours, wrong};
+use crate::arm::{Anything, Arm, Contest, RECEIPT, beside, over, right};
 
 async fn hand(url: &str) -> Anything<Arm> {
     let pool = PgPoolOptions::new().max_connections(16).test_before_acquire(false).connect(url).await?;
@@ -15,11 +15,10 @@ async fn hand(url: &str) -> Anything<Arm> {
     )
     .execute(&pool)
     .await?;
-    let reading = pool.clone();
     Ok(Arm {
         name: "two statements, a `SELECT`",
-        fresh: call(move |key| pay(pool.clone(), key)),
-        replay: call(move |key| look(reading.clone(), key)),
+        fresh: over(&pool, pay),
+        replay: over(&pool, look),
         work: None,
     })
 }
@@ -40,31 +39,21 @@ async fn pay(pool: PgPool, key: String) -> Anything<()> {
     .bind(RECEIPT.as_bytes())
     .execute(&pool)
     .await?;
-    if (claimed.rows_affected(), recorded.rows_affected()) == (1, 1) { Ok(()) } else { Err(wrong()) }
+    right((claimed.rows_affected(), recorded.rows_affected()) == (1, 1))
 }
 
 async fn look(pool: PgPool, key: String) -> Anything<()> {
-    let row =
-        sqlx::query("SELECT state, result FROM by_hand WHERE key = $1").bind(&key).fetch_one(&pool).await?;
-    let (state, result): (String, Vec<u8>) = (row.try_get(0)?, row.try_get(1)?);
-    if state == "completed" && result == RECEIPT.as_bytes() { Ok(()) } else { Err(wrong()) }
+    let select = sqlx::query_as("SELECT state, result FROM by_hand WHERE key = $1").bind(&key);
+    let (state, result): (String, Vec<u8>) = select.fetch_one(&pool).await?;
+    right(state == "completed" && result == RECEIPT.as_bytes())
 }
 
 async fn arms(url: String) -> Anything<Vec<Arm>> {
-    let mut arms = vec![hand(&url).await?];
-    arms.extend(ours(&PostgresStore::connect(&url).await?));
-    arms.push(none());
-    Ok(arms)
+    Ok(beside(hand(&url).await?, &PostgresStore::connect(&url).await?))
 }
 
-pub(crate) fn contest() -> Contest {
+pub(crate) fn contest() -> Anything<Contest> {
     // With its own settings, the server waits for the disk.
     let server = Postgres::with(&[]);
-    Contest {
-        store: "PostgreSQL",
-        connect: Box::new(|url| Box::pin(arms(url))),
-        url: server.url(),
-        port: Some(server.port()),
-        _kept: Box::new(server),
-    }
+    Ok(Contest::new("PostgreSQL", server.url(), Some(server.port()), server, arms))
 }

@@ -7,7 +7,7 @@ use idem::SqliteStore;
 use rusqlite::{Connection, params};
 use tokio::task::spawn_blocking;
 
-use crate::arm::{Anything, Arm, Contest, RECEIPT, call, none, ours, wrong};
+use crate::arm::{Anything, Arm, Contest, RECEIPT, beside, over, right};
 
 /// Code by hand: one connection that writes and one that reads, each behind a lock.
 #[derive(Clone)]
@@ -56,40 +56,28 @@ impl Hand {
     }
 }
 
-fn hand(path: &Path) -> Anything<Arm> {
-    let hand = Hand::new(path)?;
-    let reader = hand.clone();
-    let fresh = call(move |key| {
-        let (claiming, recording, again) = (hand.clone(), hand.clone(), key.clone());
-        async move {
-            // A commit blocks its thread.
-            let claimed = spawn_blocking(move || claiming.claim(&key)).await??;
-            let recorded = spawn_blocking(move || recording.record(&again)).await??;
-            if claimed && recorded { Ok(()) } else { Err(wrong()) }
-        }
-    });
-    let replay = call(move |key| {
-        // A read is short, so it is made on the current thread.
-        let found = reader.look(&key);
-        async move { if found? { Ok(()) } else { Err(wrong()) } }
-    });
-    Ok(Arm { name: "two commits, a read", fresh, replay, work: None })
+async fn pay(hand: Hand, key: String) -> Anything<()> {
+    let (claiming, again) = (hand.clone(), key.clone());
+    // A commit blocks its thread.
+    let claimed = spawn_blocking(move || claiming.claim(&key)).await??;
+    let recorded = spawn_blocking(move || hand.record(&again)).await??;
+    right(claimed && recorded)
 }
 
-fn arms(folder: &Path) -> Anything<Vec<Arm>> {
-    let mut arms = vec![hand(&folder.join("hand.db"))?];
-    arms.extend(ours(&SqliteStore::open(folder.join("idem.db"))?));
-    arms.push(none());
-    Ok(arms)
+/// A read is short, so it is made on the current thread.
+async fn look(hand: Hand, key: String) -> Anything<()> {
+    right(hand.look(&key)?)
+}
+
+async fn arms(folder: String) -> Anything<Vec<Arm>> {
+    let folder = Path::new(&folder);
+    let hand = Hand::new(&folder.join("hand.db"))?;
+    let (fresh, replay) = (over(&hand, pay), over(&hand, look));
+    let hand = Arm { name: "two commits, a read", fresh, replay, work: None };
+    Ok(beside(hand, &SqliteStore::open(folder.join("idem.db"))?))
 }
 
 pub(crate) fn contest() -> Anything<Contest> {
     let folder = tempfile::tempdir()?;
-    Ok(Contest {
-        store: "SQLite",
-        connect: Box::new(|folder| Box::pin(async move { arms(Path::new(&folder)) })),
-        url: folder.path().display().to_string(),
-        port: None,
-        _kept: Box::new(folder),
-    })
+    Ok(Contest::new("SQLite", folder.path().display().to_string(), None, folder, arms))
 }

@@ -12,7 +12,7 @@ use idem::http::IdempotencyLayer;
 use idem_actix::Idempotency;
 use serde_json::{Value, json};
 
-use crate::payment::{Answer, Body, CHANGE, Executions, PAY, REFUND, carry_out, events};
+use crate::payment::{Answer, Body, CHANGE, Executions, PAY, REFUND, Route, carry_out, events};
 use crate::{LAST_ORDERS, Metrics, Options, drain};
 
 /// Serves until the process gets the signal to end.
@@ -51,26 +51,19 @@ pub(crate) async fn serve(
 
 fn api(routes: &mut web::ServiceConfig, guard: &Idempotency<DynStore>) {
     let guarded = |path: &str, route: actix_web::Route| web::resource(path).wrap(guard.clone()).route(route);
+    let handler = |route: &'static Route| {
+        move |executions: Data<Executions>, body: Bytes| async move {
+            response(carry_out(&executions, route, &body).await)
+        }
+    };
     routes
-        .service(guarded("/payments", web::post().to(pay)))
-        .service(guarded("/payments/{id}", web::patch().to(change)))
-        .service(guarded("/refunds", web::post().to(refund)))
+        .service(guarded("/payments", web::post().to(handler(&PAY))))
+        .service(guarded("/payments/{id}", web::patch().to(handler(&CHANGE))))
+        .service(guarded("/refunds", web::post().to(handler(&REFUND))))
         .service(guarded("/echo", web::post().to(echo)))
         .route("/executions", web::get().to(executions))
         .route("/executions", web::delete().to(forget_executions))
         .route("/metrics", web::get().to(async |metrics: Data<Metrics>| metrics.render()));
-}
-
-async fn pay(executions: Data<Executions>, body: Bytes) -> HttpResponse {
-    response(carry_out(&executions, &PAY, &body).await)
-}
-
-async fn change(executions: Data<Executions>, _id: web::Path<String>, body: Bytes) -> HttpResponse {
-    response(carry_out(&executions, &CHANGE, &body).await)
-}
-
-async fn refund(executions: Data<Executions>, body: Bytes) -> HttpResponse {
-    response(carry_out(&executions, &REFUND, &body).await)
 }
 
 async fn echo(executions: Data<Executions>, request: HttpRequest, body: Bytes) -> HttpResponse {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 
 use axum::body::{Body as HttpBody, Bytes};
-use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::extract::{DefaultBodyLimit, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -15,7 +15,7 @@ use idem::http::IdempotencyLayer;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::payment::{Answer, Body, CHANGE, Executions, PAY, REFUND, carry_out, events};
+use crate::payment::{Answer, Body, CHANGE, Executions, PAY, REFUND, Route, carry_out, events};
 use crate::{Metrics, Options, drain};
 
 /// Serves until the process gets the signal to end.
@@ -37,26 +37,19 @@ pub(crate) async fn serve(
 }
 
 fn api(layer: IdempotencyLayer<DynStore>, max_body: usize) -> Router {
+    let handler = |route: &'static Route| {
+        async move |State(executions): State<Executions>, body: Bytes| {
+            carry_out(&executions, route, &body).await
+        }
+    };
     let guarded = Router::new()
-        .route("/payments", post(pay))
-        .route("/payments/{id}", patch(change))
-        .route("/refunds", post(refund))
+        .route("/payments", post(handler(&PAY)))
+        .route("/payments/{id}", patch(handler(&CHANGE)))
+        .route("/refunds", post(handler(&REFUND)))
         .route("/echo", post(echo))
         .route_layer(layer);
     let executions = Router::new().route("/executions", get(executions).delete(forget_executions));
     guarded.merge(executions).layer(DefaultBodyLimit::max(max_body)).with_state(Executions::default())
-}
-
-async fn pay(State(executions): State<Executions>, body: Bytes) -> Response {
-    carry_out(&executions, &PAY, &body).await.into_response()
-}
-
-async fn change(State(executions): State<Executions>, Path(_id): Path<String>, body: Bytes) -> Response {
-    carry_out(&executions, &CHANGE, &body).await.into_response()
-}
-
-async fn refund(State(executions): State<Executions>, body: Bytes) -> Response {
-    carry_out(&executions, &REFUND, &body).await.into_response()
 }
 
 async fn echo(State(executions): State<Executions>, headers: HeaderMap, body: Bytes) -> Response {

@@ -11,10 +11,10 @@ use idem_core::protocol::State;
 use idem_core::{RecordKey, Store as _};
 use idem_operate_kit::act::{self, Decision, Shown};
 use idem_operate_kit::text::{name_json, record_head, record_row};
-use idem_operate_kit::{Access, Kind, evidence};
+use idem_operate_kit::{Access, Error, Kind, evidence};
 
 use super::decision::Decider;
-use super::end::{Answer, End, Trouble};
+use super::end::{Answer, End};
 use super::filter::{Filter, span};
 use super::output::Output;
 use super::target::{Target, called};
@@ -41,7 +41,7 @@ pub(crate) struct Resolve {
     #[command(flatten)]
     word: Word,
     #[command(flatten)]
-    pub(crate) decider: Decider,
+    decider: Decider,
 }
 
 #[derive(Args)]
@@ -49,7 +49,7 @@ pub(crate) struct Forget {
     #[command(flatten)]
     choice: Choice,
     #[command(flatten)]
-    pub(crate) decider: Decider,
+    decider: Decider,
 }
 
 /// Records a result for a key without a record: after a store was lost, or before calls move to another one.
@@ -63,7 +63,7 @@ pub(crate) struct Record {
     #[arg(long, value_name = "SPAN", value_parser = span, default_value = "24h")]
     ttl: Duration,
     #[command(flatten)]
-    pub(crate) decider: Decider,
+    decider: Decider,
 }
 
 /// The chosen records, each as it is shown.
@@ -81,32 +81,32 @@ impl Choice {
         }
         if !self.all && !self.filter.is_empty() {
             let text = "`--state`, `--older`, `--lapsed` and `--key-prefix` need `--all`";
-            return Err(Trouble::usage(text));
+            return Err(Error::usage(text));
         }
         if !self.all {
             let key = self.target.find(access).await?;
             let Some((shown, _)) = act::look(access, &key).await? else {
-                return Err(evidence::absent(access).await.into());
+                return Err(evidence::absent(access).await);
             };
             return Ok(Chosen { records: vec![(key, shown)], rows: None });
         }
         if self.filter.names_unreadable() {
             let text = "records that cannot be read are forgotten one by one: `idem list --state unreadable` shows their digests";
-            return Err(Trouble::usage(text));
+            return Err(Error::usage(text));
         }
         let mut states = self.filter.states();
         if !matches!(decision, Decision::Forget) {
             let resolvable = [State::InDoubt, State::InFlight];
             if states.iter().any(|state| !resolvable.contains(state)) {
                 let text = "only keys in doubt, or in flight with an expired lease, can be resolved";
-                return Err(Trouble::usage(text));
+                return Err(Error::usage(text));
             }
             if states.is_empty() {
                 states.extend(resolvable);
             }
         } else if scope.is_none() && self.filter.is_empty() {
             let text = "this would delete every record: give `--scope`, `--key-prefix`, `--state`, `--older` or `--lapsed`";
-            return Err(Trouble::usage(text));
+            return Err(Error::usage(text));
         }
         let chosen = self.filter.chosen(access, states, scope).await?.into_iter();
         // A lease is judged by the time when its record was read.
@@ -151,13 +151,9 @@ impl Chosen {
             return format!("This records {subject} as {}.", decision.means());
         }
         let state = one.map(|(_, shown)| format!(", which is {}", shown.word())).unwrap_or_default();
-        let more = match one {
-            Some((_, shown)) if shown.word() == State::InFlight.as_str() => {
-                " Its worker may be running: it will lose its claim and its result."
-            }
-            _ => "",
-        };
-        format!("This deletes {subject}{state}: the next call runs the body.{more}")
+        let warning =
+            one.and_then(|(_, shown)| shown.warning()).map(|text| format!(" {text}")).unwrap_or_default();
+        format!("This deletes {subject}{state}: the next call runs the body.{warning}")
     }
 
     /// Asks, and settles them.
@@ -170,6 +166,9 @@ impl Chosen {
     ) -> Answer {
         if self.records.is_empty() {
             return Ok(End::Nothing);
+        }
+        if !decider.dry_run {
+            output.must_arrive();
         }
         if let (Some(rows), false) = (&self.rows, output.is_json()) {
             output.table(record_head(false), rows)?;
@@ -196,7 +195,7 @@ impl Chosen {
                     untouched += 1;
                     "changed meanwhile"
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(error),
             };
             if output.is_json() && reported.is_ok() {
                 reported = report(key, "outcome", outcome, output);
@@ -235,7 +234,7 @@ pub(crate) async fn forget(forget: &Forget, access: &Access, output: &mut Output
 pub(crate) async fn record(record: &Record, access: &Access, output: &mut Output) -> Answer {
     let decision = record.word.decision()?;
     if !decision.records() {
-        return Err(Trouble::usage("missing result: give `--completed`, `--failed` or `--http`"));
+        return Err(Error::usage("missing result: give `--completed`, `--failed` or `--http`"));
     }
     let key = record.target.exact(access)?;
     act::check_scope(key.scope())?;
@@ -249,5 +248,5 @@ pub(crate) async fn record(record: &Record, access: &Access, output: &mut Output
 fn report(key: &RecordKey, field: &str, word: &str, output: &mut Output) -> Answer<()> {
     let mut line = name_json(key, false);
     line[field] = word.into();
-    Ok(output.line(line.to_string())?)
+    output.line(line.to_string())
 }

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use idem_console::{Console as Pages, Login};
-use idem_operate_kit::{Access, Kind};
+use idem_operate_kit::{Access, Error, Kind};
 
-use super::end::{Answer, End, Trouble};
+use super::end::{Answer, End};
 use super::output::Output;
 use super::place::text;
 
@@ -50,13 +50,13 @@ impl Console {
     fn token(&self) -> Answer<(String, bool)> {
         let Some(file) = &self.token_file else {
             if !self.is_local() {
-                return Err(Trouble::usage("other machines can reach this console: give `--token-file`"));
+                return Err(Error::usage("other machines can reach this console: give `--token-file`"));
             }
             return Ok((Login::random_token(), true));
         };
         let token = text(file)?.trim().to_owned();
         if token.len() < SHORTEST_TOKEN {
-            return Err(Trouble::usage(format!(
+            return Err(Error::usage(format!(
                 "the token must have at least {SHORTEST_TOKEN} bytes, better 32 random ones"
             )));
         }
@@ -67,7 +67,7 @@ impl Console {
 pub(crate) async fn run(console: &Console, access: Access, costly: bool, output: &mut Output) -> Answer {
     let (token, is_made_up) = console.token()?;
     let cannot = |error: std::io::Error| {
-        Trouble::new(Kind::Unusable, format!("cannot listen on {}: {error}", console.listen))
+        Error::new(Kind::Unusable, format!("cannot listen on {}: {error}", console.listen))
     };
     let listener = tokio::net::TcpListener::bind(console.listen).await.map_err(cannot)?;
     let address = listener.local_addr().map_err(cannot)?;

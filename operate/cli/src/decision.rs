@@ -1,12 +1,12 @@
 //! What every command that changes something takes: who decides and why, and whether to ask.
 
-use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 
 use clap::Args;
-use idem_operate_kit::Kind;
 use idem_operate_kit::audit::Trail;
+use idem_operate_kit::{Error, Kind};
 
-use super::end::{Answer, Trouble};
+use super::end::{Answer, input_error};
 
 /// Who decides and why, and whether to ask.
 #[derive(Args)]
@@ -40,16 +40,15 @@ impl Decider {
         if !io::stdin().is_terminal() {
             let text =
                 format!("{what} There is no terminal to confirm this: give `--yes`. Nothing was done.");
-            return Err(Trouble::new(Kind::Unconfirmed, text));
+            return Err(Error::new(Kind::Unconfirmed, text));
         }
-        let mut terminal = io::stderr().lock();
-        write!(terminal, "{what} Type yes to continue: ")?;
-        terminal.flush()?;
         let mut line = String::new();
-        io::stdin().lock().read_line(&mut line).map_err(|error| Trouble::input(&error))?;
+        write!(io::stderr(), "{what} Type yes to continue: ")
+            .and_then(|()| io::stdin().read_line(&mut line))
+            .map_err(|error| input_error(&error))?;
         match line.trim() {
             "yes" | "y" => Ok(()),
-            _ => Err(Trouble::new(Kind::Unconfirmed, "nothing was done")),
+            _ => Err(Error::new(Kind::Unconfirmed, "nothing was done")),
         }
     }
 }

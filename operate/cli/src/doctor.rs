@@ -11,11 +11,11 @@ use idem_core::protocol::{
 };
 use idem_core::{RecordKey, Store as _, StoreError, listing};
 use idem_operate_kit::text::{random_hex, safe, span};
-use idem_operate_kit::{Access, Kind, walk};
+use idem_operate_kit::{Access, Error, Kind, walk};
 use idem_runtime::DynStore;
 use serde_json::json;
 
-use super::end::{Answer, End, Trouble};
+use super::end::{Answer, End};
 use super::output::Output;
 
 /// A clock that differs by more than this is reported: people compare logs by their times.
@@ -96,7 +96,7 @@ impl Times {
 
 /// The median time of each operation, on a key that is removed again.
 async fn medians(store: &DynStore) -> Answer<Vec<(&'static str, Duration)>> {
-    let invalid = || Trouble::new(Kind::Unusable, "the temporary key is invalid");
+    let invalid = || Error::new(Kind::Unusable, "the temporary key is invalid");
     let key = listing::name("idem.doctor", &random_hex()).ok_or_else(invalid)?;
     let mut times = Times::default();
     for number in 1..=ROUNDS {
@@ -120,7 +120,7 @@ async fn round(store: &DynStore, key: &RecordKey, on_crash: OnCrash, times: &mut
     let claim = Claim::new(owner, Duration::from_secs(30), Duration::from_secs(60)).with_on_crash(on_crash);
     let ClaimAnswer::Granted(grant) = times.of("claim", store.claim(key, &claim)).await? else {
         let text = "the store did not grant a new key: does another program use the scope `idem.doctor`?";
-        return Err(Trouble::new(Kind::Unusable, text));
+        return Err(Error::new(Kind::Unusable, text));
     };
     let (renew, release) = (
         Renew::new(owner, grant.fence, claim.lease),
@@ -151,7 +151,7 @@ const fn word(standing: Standing) -> &'static str {
     }
 }
 
-fn print(found: &Inspection, times: &[(&'static str, Duration)], output: &mut Output) -> std::io::Result<()> {
+fn print(found: &Inspection, times: &[(&'static str, Duration)], output: &mut Output) -> Answer<()> {
     let object = |finding: &Finding| json!({ "standing": word(finding.standing), "subject": finding.subject, "text": finding.text });
     let (version, findings) =
         (env!("CARGO_PKG_VERSION"), found.findings.iter().map(object).collect::<Vec<_>>());

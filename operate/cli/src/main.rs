@@ -25,9 +25,9 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
-use idem_operate_kit::Kind;
+use idem_operate_kit::{Error, Kind};
 
-use self::end::{Answer, End, Trouble};
+use self::end::{Answer, End};
 use self::output::Output;
 use self::place::Place;
 
@@ -109,52 +109,29 @@ enum Command {
     Man,
 }
 
-impl Command {
-    /// Whether it changes the store: its report then matters.
-    const fn changes(&self) -> bool {
-        match self {
-            Self::Resolve(resolve) => !resolve.decider.dry_run,
-            Self::Forget(forget) => !forget.decider.dry_run,
-            Self::Record(record) => !record.decider.dry_run,
-            #[cfg(feature = "postgres")]
-            Self::Outbox(outbox) => outbox.changes(),
-            Self::Purge(_) => true,
-            _ => false,
-        }
-    }
-}
-
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let changes = cli.command.changes();
     let mut output = Output::new(cli.json);
-    let ended = run(cli, &mut output);
-    let flushed = output.flush();
-    match ended.and_then(|end| flushed.map(|()| end).map_err(Trouble::from)) {
+    let ended = run(cli, &mut output).and_then(|end| output.flush().map(|()| end));
+    match ended {
         Ok(end) => ExitCode::from(end as u8),
-        // The reader of the pipe, such as `head`, has closed it.
-        Err(Trouble::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe && !changes => {
-            ExitCode::SUCCESS
+        Err(_) if output.is_enough() => ExitCode::SUCCESS,
+        Err(error) => {
+            // A failure here cannot be reported anywhere.
+            let _ = writeln!(io::stderr(), "idem: {error}");
+            ExitCode::from(error.kind() as u8)
         }
-        Err(Trouble::Output(error)) => said(Kind::Unusable, &format!("cannot print: {error}")),
-        Err(Trouble::Error(error)) => said(error.kind(), &error.to_string()),
     }
-}
-
-fn said(kind: Kind, text: &str) -> ExitCode {
-    // A failure here cannot be reported anywhere.
-    let _ = writeln!(io::stderr(), "idem: {text}");
-    ExitCode::from(kind as u8)
 }
 
 fn run(cli: Cli, output: &mut Output) -> Answer {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Trouble::new(Kind::Unusable, format!("cannot start: {error}")))?;
+        .map_err(|error| Error::new(Kind::Unusable, format!("cannot start: {error}")))?;
     runtime.block_on(async {
         let place = cli.place;
-        let costly = || Ok::<_, Trouble>(place.url()?.starts_with("dynamodb:"));
+        let costly = || Ok::<_, Error>(place.url()?.starts_with("dynamodb:"));
         match cli.command {
             Command::List(list) => list::run(&list, &place.open().await?, output).await,
             Command::Show(show) => show::run(&show, &place.open().await?, output).await,
@@ -176,7 +153,8 @@ fn run(cli: Cli, output: &mut Output) -> Answer {
             }
             Command::Man => {
                 let mut text = Vec::new();
-                clap_mangen::Man::new(Cli::command()).render(&mut text)?;
+                let written = clap_mangen::Man::new(Cli::command()).render(&mut text);
+                written.map_err(|error| Error::new(Kind::Unusable, error.to_string()))?;
                 print_all(&text, output)
             }
         }

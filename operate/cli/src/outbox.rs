@@ -10,7 +10,7 @@ use idem_outbox::{MessageId, Outbox as Table, OutboxError, SetAside};
 use serde_json::json;
 
 use super::decision::Decider;
-use super::end::{Answer, End, Trouble};
+use super::end::{Answer, End};
 use super::output::Output;
 use super::place::Place;
 
@@ -45,16 +45,6 @@ struct One {
     decider: Decider,
 }
 
-impl Outbox {
-    /// Whether it changes the outbox.
-    pub(crate) const fn changes(&self) -> bool {
-        match &self.what {
-            What::Retry(one) | What::Discard(one) => !one.decider.dry_run,
-            What::List { .. } => false,
-        }
-    }
-}
-
 fn failed(error: OutboxError) -> Error {
     match error {
         OutboxError::Database(error) => error.into(),
@@ -65,17 +55,16 @@ fn failed(error: OutboxError) -> Error {
 async fn open(place: &Place) -> Answer<Table> {
     let url = place.url()?;
     if !url.starts_with("postgres") {
-        return Err(Trouble::usage("an outbox is in a PostgreSQL database: give postgres://.."));
+        return Err(Error::usage("an outbox is in a PostgreSQL database: give postgres://.."));
     }
     let mut builder = Table::builder(&url).must_exist();
-    let (schema, table) = place.table();
-    if let Some(schema) = schema {
+    if let Some(schema) = &place.schema {
         builder = builder.schema(schema);
     }
-    if let Some(table) = table {
+    if let Some(table) = &place.table {
         builder = builder.table(table);
     }
-    Ok(builder.connect().await.map_err(failed)?)
+    builder.connect().await.map_err(failed)
 }
 
 pub(crate) async fn run(outbox: &Outbox, place: &Place, output: &mut Output) -> Answer {
@@ -125,14 +114,14 @@ fn is_missing(error: &Error) -> bool {
 /// The records in the outbox's database, in the table with the default name, for the trail. `None` if there is no such table: a
 /// database with an outbox may have no records.
 async fn records(place: &Place) -> Answer<Option<Access>> {
-    match place.open_records().await {
+    match place.open_table(None).await {
         Ok(access) => Ok(Some(access)),
-        Err(Trouble::Error(error)) if is_missing(&error) => {
+        Err(error) if is_missing(&error) => {
             // A failure here cannot be reported anywhere.
             let _ = writeln!(io::stderr(), "idem: this database has no records, so there is no audit trail");
             Ok(None)
         }
-        Err(trouble) => Err(trouble),
+        Err(error) => Err(error),
     }
 }
 
@@ -153,6 +142,7 @@ impl One {
             return Ok(End::Done);
         }
         self.decider.ask(question)?;
+        output.must_arrive();
         let done = async {
             let settled = match action {
                 "retried" => table.retry(&id).await,

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use hex::FromHex as _;
 use idem_cli::store::{FORMS, Names, StoreUrl};
-use idem_operate_kit::Access;
+use idem_operate_kit::{Access, Error};
 use idem_wrappers::KeyRing;
 
-use super::end::{Answer, Trouble};
+use super::end::Answer;
 
 /// Where the store is, and how its service keeps results and keys.
 #[derive(Args)]
@@ -26,10 +26,10 @@ pub(crate) struct Place {
     prefix: Option<String>,
     /// The schema of the table, on PostgreSQL
     #[arg(long, global = true, value_name = "NAME")]
-    schema: Option<String>,
+    pub(crate) schema: Option<String>,
     /// The table, on PostgreSQL and MySQL (`idem_records`)
     #[arg(long, global = true, value_name = "NAME")]
-    table: Option<String>,
+    pub(crate) table: Option<String>,
     /// The service's encryption keys: lines `NUMBER HEX` with 64 digits; the first key encrypts, all decrypt. Or put the
     /// text into `IDEM_KEY_RING`
     #[arg(long, global = true, env = "IDEM_KEY_RING_FILE", value_name = "FILE")]
@@ -49,33 +49,22 @@ impl Place {
         match (&self.store, &self.store_file) {
             (Some(url), _) => Ok(url.clone()),
             (None, Some(file)) => Ok(text(file)?.trim().to_owned()),
-            (None, None) => Err(Trouble::usage(format!(
+            (None, None) => Err(Error::usage(format!(
                 "missing store: give `--store`, `--store-file` or IDEM_STORE: {FORMS}; see `idem --help`"
             ))),
         }
-    }
-
-    /// The schema and the table of an outbox.
-    #[cfg(feature = "postgres")]
-    pub(crate) fn table(&self) -> (Option<&str>, Option<&str>) {
-        (self.schema.as_deref(), self.table.as_deref())
-    }
-
-    /// The records in the outbox's database, in the table with the default name.
-    #[cfg(feature = "postgres")]
-    pub(crate) async fn open_records(&self) -> Answer<Access> {
-        self.open_table(None).await
     }
 
     pub(crate) async fn open(&self) -> Answer<Access> {
         self.open_table(self.table.clone()).await
     }
 
-    async fn open_table(&self, table: Option<String>) -> Answer<Access> {
-        let url = StoreUrl::parse(&self.url()?).map_err(Trouble::usage)?;
+    /// Opens the records in this table, or in the one with the default name.
+    pub(crate) async fn open_table(&self, table: Option<String>) -> Answer<Access> {
+        let url = StoreUrl::parse(&self.url()?).map_err(Error::usage)?;
         let (ring, secret) = (self.ring()?, self.secret()?);
         if self.accept_plain && ring.is_none() {
-            return Err(Trouble::usage("`--accept-plain` needs `--key-ring-file`"));
+            return Err(Error::usage("`--accept-plain` needs `--key-ring-file`"));
         }
         let names =
             Names { prefix: self.prefix.clone(), schema: self.schema.clone(), table, must_exist: true };
@@ -102,7 +91,7 @@ impl Place {
             ring = Some(match ring {
                 None => KeyRing::new(number, &key),
                 Some(ring) => {
-                    ring.and_reads(number, &key).map_err(|error| Trouble::usage(error.to_string()))?
+                    ring.and_reads(number, &key).map_err(|error| Error::usage(error.to_string()))?
                 }
             });
         }
@@ -113,28 +102,27 @@ impl Place {
         let Some(bytes) = given(self.key_secret_file.as_ref(), "IDEM_KEY_SECRET")? else { return Ok(None) };
         let raw = <[u8; 32]>::try_from(bytes.as_slice()).ok();
         let written = || <[u8; 32]>::from_hex(bytes.trim_ascii()).ok();
-        let wrong = || {
-            Trouble::usage("the secret of key digests must be 64 hexadecimal digits, or a file of 32 bytes")
-        };
+        let wrong =
+            || Error::usage("the secret of key digests must be 64 hexadecimal digits, or a file of 32 bytes");
         raw.or_else(written).map(Some).ok_or_else(wrong)
     }
 }
 
-fn wrong_ring() -> Trouble {
+fn wrong_ring() -> Error {
     // The text is not shown: it is a key, or was meant as one.
-    Trouble::usage(
+    Error::usage(
         "a key ring has lines `NUMBER HEX`: a number below 2^32 and 64 hexadecimal digits; the first key encrypts",
     )
 }
 
 /// The content of a file.
 pub(crate) fn content(file: &Path) -> Answer<Vec<u8>> {
-    std::fs::read(file).map_err(|error| Trouble::usage(format!("cannot read {}: {error}", file.display())))
+    std::fs::read(file).map_err(|error| Error::usage(format!("cannot read {}: {error}", file.display())))
 }
 
 /// The same, as text.
 pub(crate) fn text(file: &Path) -> Answer<String> {
-    let wrong = |_| Trouble::usage(format!("{} is not UTF-8", file.display()));
+    let wrong = |_| Error::usage(format!("{} is not UTF-8", file.display()));
     String::from_utf8(content(file)?).map_err(wrong)
 }
 

@@ -20,6 +20,7 @@ pub(crate) struct Purge {
 
 pub(crate) async fn run(purge: &Purge, store: &DynStore, output: &mut Output) -> Answer {
     let most = if purge.limit == 0 { usize::MAX } else { purge.limit };
+    output.must_arrive();
     let mut deleted = 0;
     while deleted < most {
         let now = store.purge(BATCH.min(most - deleted)).await?;

@@ -10,10 +10,10 @@ use idem_core::protocol::State;
 use idem_operate_kit::figures::{Counted, Look};
 use idem_operate_kit::text::{date, record_head, record_json, record_row};
 use idem_operate_kit::walk::Walk;
-use idem_operate_kit::{Result, figures, find, prometheus};
+use idem_operate_kit::{Error, Kind, figures, find, prometheus};
 use idem_runtime::{Catalogue, DynStore};
 
-use super::end::{Answer, End, Trouble};
+use super::end::{Answer, End};
 use super::filter::span;
 use super::output::Output;
 use super::place::text;
@@ -61,32 +61,20 @@ enum Format {
 fn claimed(files: &[PathBuf]) -> Answer<BTreeSet<String>> {
     let mut claimed = BTreeSet::new();
     for file in files {
-        let wrong = |why| Trouble::usage(format!("cannot read the catalogue {}: {why}", file.display()));
+        let wrong = |why| Error::usage(format!("cannot read the catalogue {}: {why}", file.display()));
         let catalogue = Catalogue::parse(&text(file)?).map_err(wrong)?;
         claimed.extend(catalogue.operations().iter().filter_map(|operation| operation.scope.clone()));
     }
     Ok(claimed)
 }
 
-async fn look(store: &DynStore, scope: Option<Scope>) -> Result<Look> {
+async fn look(store: &DynStore, scope: Option<Scope>) -> Answer<Look> {
     let is_open = |state| matches!(state, State::InFlight | State::InDoubt);
     figures::look(Walk::new(store, Vec::new(), scope), ROWS, is_open).await
 }
 
-fn print(counted: &Counted, rows: &[[String; 10]], output: &mut Output) -> std::io::Result<()> {
-    let head = [
-        "SCOPE",
-        "IN_FLIGHT",
-        "LAPSED",
-        "OLDEST",
-        "IN_DOUBT",
-        "RELEASED",
-        "COMPLETED",
-        "FAILED",
-        "EXPIRED",
-        "RESULTS",
-    ];
-    output.table(head, rows)?;
+fn print(counted: &Counted, rows: &[[String; 10]], output: &mut Output) -> Answer<()> {
+    output.table(Counted::head(), rows)?;
     if counted.unreadable > 0 {
         let text =
             format!("{} records cannot be read: see `idem list --state unreadable`", counted.unreadable);
@@ -141,10 +129,10 @@ async fn watch(
         match seen {
             Ok(look) => frame(&look, stats.keys, interval, output)?,
             // The store may be back in the next round.
-            Err(error) if rounds != Some(0) && error.kind() == idem_operate_kit::Kind::Unreachable => {
+            Err(error) if rounds != Some(0) && error.kind() == Kind::Unreachable => {
                 output.line(error.to_string())?;
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         }
         output.flush()?;
         if rounds == Some(0) {
@@ -154,7 +142,7 @@ async fn watch(
     }
 }
 
-fn frame(look: &Look, keys: bool, interval: Duration, output: &mut Output) -> std::io::Result<()> {
+fn frame(look: &Look, keys: bool, interval: Duration, output: &mut Output) -> Answer<()> {
     if output.is_json() {
         let open = look.open.iter().map(|(listed, now)| record_json(listed, *now, keys));
         let mut frame = look.counted.json();

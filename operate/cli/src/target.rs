@@ -3,9 +3,9 @@
 use clap::Args;
 use idem_core::{Key, RecordKey, Scope};
 use idem_operate_kit::text::safe;
-use idem_operate_kit::{Access, Kind, evidence, find};
+use idem_operate_kit::{Access, Error, Kind, evidence, find};
 
-use super::end::{Answer, Trouble};
+use super::end::Answer;
 
 /// The record. Without `--scope`, and with `--digest`, the command searches the whole store.
 #[derive(Args)]
@@ -24,19 +24,19 @@ pub(crate) struct Target {
 impl Target {
     /// The operation, if one is given.
     pub(crate) fn scope(&self) -> Answer<Option<Scope>> {
-        Ok(self.scope.as_deref().map(find::scope).transpose()?)
+        self.scope.as_deref().map(find::scope).transpose()
     }
 
     fn key(&self) -> Answer<Option<Key>> {
-        let wrong = |error| Trouble::usage(format!("invalid key: {error}"));
+        let wrong = |error| Error::usage(format!("invalid key: {error}"));
         self.key.as_ref().map(Key::new).transpose().map_err(wrong)
     }
 
     /// The stored name of the given key and operation. A record with this name need not exist.
     pub(crate) fn exact(&self, access: &Access) -> Answer<RecordKey> {
         match (self.scope()?, self.key()?) {
-            (Some(scope), Some(key)) => Ok(access.stored(&RecordKey::new(scope, key))?),
-            _ => Err(Trouble::usage("missing record: give the key, and its operation with `--scope`")),
+            (Some(scope), Some(key)) => access.stored(&RecordKey::new(scope, key)),
+            _ => Err(Error::usage("missing record: give the key, and its operation with `--scope`")),
         }
     }
 
@@ -44,18 +44,18 @@ impl Target {
     pub(crate) async fn find(&self, access: &Access) -> Answer<RecordKey> {
         let (scope, key) = (self.scope()?, self.key()?);
         if self.key.is_none() && self.digest.is_none() {
-            return Err(Trouble::usage("missing record: give its key, or its digest with `--digest`"));
+            return Err(Error::usage("missing record: give its key, or its digest with `--digest`"));
         }
         let digest = self.digest.as_ref().map(|digest| digest.trim().to_ascii_lowercase());
         let mut names = find::find(access, scope, key.as_ref(), digest.as_deref()).await?;
         match names.len() {
-            0 => Err(evidence::absent(access).await.into()),
+            0 => Err(evidence::absent(access).await),
             1 => Ok(names.remove(0)),
             _ => {
                 let scopes: Vec<String> = names.iter().map(|name| safe(name.scope().as_str())).collect();
                 let text =
                     format!("several operations have such a record: give `--scope`: {}", scopes.join(", "));
-                Err(Trouble::new(Kind::Refused, text))
+                Err(Error::new(Kind::Refused, text))
             }
         }
     }

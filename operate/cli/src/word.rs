@@ -6,17 +6,15 @@ use clap::Args;
 use idem_core::protocol::Verdict;
 use idem_operate_kit::act::Decision;
 use idem_operate_kit::evidence::Form;
-use idem_operate_kit::{Access, result};
+use idem_operate_kit::{Access, Error, result};
 
-use super::end::{Answer, Trouble};
+use super::end::{Answer, input_error};
 
 /// The text below the options in the help.
 pub(crate) const HELP: &str = "\
-Every later call returns the value of --completed or the error of --failed, so give exactly what the
-function itself would have recorded: the JSON of its value (null for a function of `Result<(), _>`),
-or, where the operation has `terminal`, the JSON of its error. `idem show KEY --result` of another
-key of the operation shows the form. The command checks that it is JSON, but does not know the function's
-type: a call that cannot decode it fails with `Undecodable`.
+Every later call returns the value of --completed or the error of --failed: give the JSON that the function itself would
+have recorded, of its value (null for `Result<(), _>`) or, where the operation has `terminal`, of its error. `idem show KEY
+--result` of another key of the operation shows the form. A call that cannot decode it fails with `Undecodable`.
 
 Other users of this machine can see a command line, so give a result by a file or by standard input:
   idem resolve --digest 3f1c9a0d5be27716 --completed @receipt.json
@@ -25,16 +23,11 @@ Other users of this machine can see a command line, so give a result by a file o
 Complete a key of the HTTP layer with --http and the response that every later request gets:
   idem resolve 'TENANT/KEY' --http 201 --header 'location: /payments/7' --body @receipt.json
 
-If the service encrypts its results, give its key ring with --key-ring-file. Without it, and where other results
-are encrypted, this command can only --release. Where the operation has no result yet, the store does not show whether
-the service encrypts: give --unencrypted, or --encrypted with the key ring, if you know.
+If the service encrypts its results, give its key ring with --key-ring-file; without it, only --release works. Where the
+operation has no result yet, the store does not show that: give --unencrypted, or --encrypted with the key ring.
 
---all lists every key in doubt that matches --scope, --key-prefix, --state, --older and --lapsed, and every key whose lease has expired
-under `on_crash = \"in_doubt\"`, and then resolves them. A key that changes between the list and your answer is not
-touched.
-
-A key whose lease has expired under `on_crash = \"in_doubt\"` falls in doubt only at the next claim: this command
-makes that claim.";
+A key whose lease has expired under `on_crash = \"in_doubt\"` falls in doubt at the next claim: this command makes it.
+--all lists all such keys and all keys in doubt that match, and resolves them. A key that changes meanwhile is not touched.";
 
 #[derive(Args)]
 pub(crate) struct Word {
@@ -76,9 +69,9 @@ fn content(text: &str) -> Answer<Vec<u8>> {
     let mut content = Vec::new();
     match (text, text.strip_prefix('@')) {
         ("-", _) => {
-            io::stdin().lock().read_to_end(&mut content).map_err(|error| Trouble::input(&error))?;
+            io::stdin().lock().read_to_end(&mut content).map_err(|error| input_error(&error))?;
         }
-        (_, Some(file)) => content = std::fs::read(file).map_err(|error| Trouble::input(&error))?,
+        (_, Some(file)) => content = std::fs::read(file).map_err(|error| input_error(&error))?,
         (text, None) => content.extend(text.as_bytes()),
     }
     Ok(content)
@@ -87,18 +80,18 @@ fn content(text: &str) -> Answer<Vec<u8>> {
 impl Word {
     pub(crate) fn decision(&self) -> Answer<Decision> {
         if self.outcome.http.is_none() && (!self.header.is_empty() || self.body.is_some()) {
-            return Err(Trouble::usage("`--header` and `--body` need `--http`"));
+            return Err(Error::usage("`--header` and `--body` need `--http`"));
         }
         let json = |verdict, text: &str| {
-            let text = String::from_utf8(content(text)?).map_err(|_| Trouble::usage("expected JSON"))?;
-            Ok(result::json_result(verdict, &text)?)
+            let text = String::from_utf8(content(text)?).map_err(|_| Error::usage("expected JSON"))?;
+            result::json_result(verdict, &text)
         };
         match &self.outcome {
             Outcome { completed: Some(text), .. } => json(Verdict::Completed, text),
             Outcome { failed: Some(text), .. } => json(Verdict::Failed, text),
             Outcome { http: Some(status), .. } => {
                 let body = self.body.as_deref().map(content).transpose()?.unwrap_or_default();
-                Ok(result::response(*status, self.header.iter().map(String::as_str), body)?)
+                result::response(*status, self.header.iter().map(String::as_str), body)
             }
             _ => Ok(Decision::Release),
         }
@@ -107,6 +100,6 @@ impl Word {
     /// Refuses a result that the service could not read.
     pub(crate) async fn check(&self, form: Form, access: &Access) -> Answer<()> {
         let is_said = if access.has_ring() { self.encrypted } else { self.unencrypted };
-        Ok(result::check(form, self.outcome.http.is_some(), access, is_said).await?)
+        result::check(form, self.outcome.http.is_some(), access, is_said).await
     }
 }

@@ -8,11 +8,10 @@ use crate::forms::Forms;
 use crate::walks::Walks;
 
 /// The settings, and the state that all requests share.
-#[derive(Clone)]
 pub(crate) struct App {
     pub(crate) access: Access,
     pub(crate) walks: Arc<Walks>,
-    pub(crate) forms: Arc<Forms>,
+    pub(crate) forms: Forms,
     pub(crate) read_only: bool,
     /// The origin that browsers see, if it is not that of `Host`.
     pub(crate) origin: Option<String>,

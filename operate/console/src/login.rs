@@ -107,7 +107,7 @@ impl Login {
             .route("/login", get(form).post(sign_in))
             .route("/logout", post(sign_out))
             .route("/style.css", get(routes::style))
-            .fallback_service(console)
+            .fallback_service(console.router())
             .layer(from_fn_with_state(login.clone(), admit))
             .with_state(login)
     }

@@ -19,20 +19,22 @@ use crate::walks::Aged;
 const OLD: Duration = Duration::from_secs(5);
 
 /// Which records are shown.
-#[derive(Deserialize, Default)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct Filter {
-    #[serde(default)]
     scope: String,
-    #[serde(default)]
     state: String,
-    #[serde(default)]
     prefix: String,
 }
 
 impl Filter {
+    fn is_empty(&self) -> bool {
+        self.scope.is_empty() && self.state.is_empty() && self.prefix.is_empty()
+    }
+
     /// The walk that finds them, unless the first page's own shows them.
     pub(crate) async fn query(&self, access: &Access) -> Result<Option<Query>> {
-        if self.scope.is_empty() && self.state.is_empty() && self.prefix.is_empty() {
+        if self.is_empty() {
             return Ok(None);
         }
         let scope = (!self.scope.is_empty()).then(|| find::scope(&self.scope)).transpose()?;
@@ -108,10 +110,9 @@ fn row(scope: &str, figures: &Figures) -> Markup {
 }
 
 fn records(records: &[(Listed, Timestamp)], filter: &Filter) -> Markup {
-    let is_all = filter.scope.is_empty() && filter.state.is_empty() && filter.prefix.is_empty();
     html! {
         section aria-labelledby="records" {
-            h2 #records { @if is_all { "Records that are not completed" } @else { "Records" } }
+            h2 #records { @if filter.is_empty() { "Records that are not completed" } @else { "Records" } }
             form.filter action="list" method="post" {
                 label for="scope" { "Operation" }
                 input #scope name="scope" value=(filter.scope) maxlength="512";

@@ -1,13 +1,12 @@
 //! The page of one record, the forms to settle it, and the question before that is done.
 
 use idem_core::RecordKey;
-use idem_core::listing::Listed;
-use idem_core::protocol::{Record, State, StoredResult, Timestamp, Verdict};
+use idem_core::protocol::{Record, StoredResult, Timestamp, Verdict};
 use idem_operate_kit::act::{Decision, Shown};
 use idem_operate_kit::evidence::Form;
 use idem_operate_kit::result::{json_result, response};
 use idem_operate_kit::text::safe;
-use idem_operate_kit::{Error, Kind, Result, show};
+use idem_operate_kit::{Error, Result, show};
 use maud::{Markup, html};
 use serde::Deserialize;
 
@@ -16,21 +15,16 @@ use crate::overview::address;
 use crate::page::Visit;
 
 /// The fields of a form about a record.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct Sent {
     pub(crate) form: String,
-    #[serde(default)]
     action: String,
-    #[serde(default)]
     value: String,
-    #[serde(default)]
     pub(crate) status: String,
-    #[serde(default)]
     headers: String,
-    #[serde(default)]
     pub(crate) reason: String,
     /// Whether the box about encryption is ticked, which is shown where no result of the operation shows it.
-    #[serde(default)]
     pub(crate) is_said: bool,
 }
 
@@ -42,12 +36,12 @@ impl Sent {
             "failed" => json_result(Verdict::Failed, &self.value),
             "completed" if self.status.is_empty() => json_result(Verdict::Completed, &self.value),
             "completed" => {
-                let wrong = || Error::new(Kind::Usage, "expected an HTTP status");
+                let wrong = || Error::usage("expected an HTTP status");
                 let status = self.status.trim().parse().map_err(|_| wrong())?;
                 let headers = self.headers.lines().map(str::trim).filter(|line| !line.is_empty());
                 response(status, headers, self.value.clone().into_bytes())
             }
-            _ => Err(Error::new(Kind::Usage, "choose what happened")),
+            _ => Err(Error::usage("choose what happened")),
         }
     }
 }
@@ -71,17 +65,11 @@ pub(crate) fn record(visit: &Visit, whole: Whole<'_>) -> Markup {
     let Whole { key, record, now, form, is_open } = whole;
     let shown = Shown::of(&record, now);
     let issued = || Issued { key: key.clone(), shown, decided: None };
-    let (result, steps) = (record.result.clone(), record.steps.clone());
-    let lines = show::lines(&Listed::new(key.clone(), record), now, is_open);
     html! {
-        dl { @for (name, text) in lines { dt { (name) } dd { bdi { (text) } } } }
-        @if !steps.is_empty() {
-            h2 { "Steps" }
-            ol.steps { @for step in &steps { li { bdi { (safe(&step.name)) } } } }
-        }
+        dl { @for (name, text) in show::lines(key, &record, now, is_open) { dt { (name) } dd { bdi { (text) } } } }
         h2 { "Key and result" }
         @if is_open {
-            @match &result {
+            @match &record.result {
                 Some(StoredResult::Value(bytes)) => pre tabindex="0" { (show::value_text(bytes)) },
                 _ => p { "There is no result." },
             }
@@ -164,9 +152,7 @@ pub(crate) fn question(visit: &Visit, issued: Issued, decision: &Decision, sent:
             }
         }
         @if matches!(sent.action.as_str(), "completed" | "failed") { pre tabindex="0" { (sent.value) } }
-        @if matches!(shown, Shown::Record(seen) if seen.state == State::InFlight) {
-            p.warn { "Its worker may be running: it will lose its claim and its result." }
-        }
+        @if let Some(warning) = shown.warning() { p.warn { (warning) } }
         p { "The change is made only if the record is still as it is shown here." }
         form.deed action="settle" method="post" {
             (hidden(visit, issued))

@@ -214,7 +214,7 @@ async fn confirm(Answered { visit, issued, sent }: Answered) -> Handled {
 
 async fn settle(Answered { visit, issued, .. }: Answered) -> Handled {
     let Some((decision, reason)) = issued.decided else {
-        return Err(Error::new(Kind::Usage, "choose what happened, and confirm it").into());
+        return Err(Error::usage("choose what happened, and confirm it").into());
     };
     let trail = Trail { by: visit.operator.name.clone(), reason };
     let settled = act::settle(&visit.app.access, &trail, &issued.key, issued.shown, &decision).await;

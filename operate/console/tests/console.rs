@@ -20,7 +20,7 @@ use idem_core::protocol::{
 use idem_core::{Key, RecordKey, Scope, Store, StoreError};
 use idem_operate_kit::Access;
 use idem_runtime::MemoryStore;
-use idem_wrappers::{KeyRing, StoreExt as _};
+use idem_wrappers::KeyRing;
 use tokio::sync::Semaphore;
 use tower::ServiceExt as _;
 
@@ -110,6 +110,10 @@ fn app(store: &Watched) -> Router {
     };
     let console = Router::new().nest_service("/idem", service(store.clone())).layer(from_fn(login));
     Router::new().route("/", axum::routing::get(async || "the app's own page")).merge(console)
+}
+
+fn console(store: &Watched) -> Console {
+    Console::of(Access::new(store.clone()))
 }
 
 /// The console behind its own login on this machine.
@@ -242,21 +246,10 @@ async fn a_form_is_taken_over_http_2_which_has_no_host() {
 }
 
 #[tokio::test]
-async fn nobody_deletes_the_trail_of_his_own_acts() {
-    let store = Watched::new(1_000);
-    let app = app(&store);
-    let page = get(&app, &format!("/idem/{}", path_of(&store.in_doubt("order-1").await))).await;
-    assert_eq!(post(&app, "/idem/reveal", &page.form("reveal", "")).await.status, StatusCode::OK);
-    let trail = List::default().with_scope(Scope::new("idem.audit").ok());
-    let entry = &store.inner.list(&trail).await.unwrap().records[0].key;
-    assert_eq!(get(&app, &format!("/idem/{}", path_of(entry))).await.status, StatusCode::CONFLICT);
-}
-
-#[tokio::test]
 async fn whoever_is_not_signed_in_or_comes_from_elsewhere_sees_and_changes_nothing() {
     let store = Watched::new(1_000);
     let key = store.in_doubt("order-1").await;
-    let app = protected(service(store.clone()));
+    let app = protected(console(&store));
     let record = format!("/{}", path_of(&key));
     for path in ["/", "/?state=completed", "/audit", &record, "/nowhere"] {
         let refused = ask(&app, Method::GET, path, &[], "").await;
@@ -306,8 +299,8 @@ async fn whoever_is_not_signed_in_or_comes_from_elsewhere_sees_and_changes_nothi
 
 #[tokio::test]
 async fn a_console_on_this_machine_answers_no_proxy() {
-    let console = || service(Watched::new(1_000));
-    let app = protected(console());
+    let store = Watched::new(1_000);
+    let app = protected(console(&store));
     for header in
         ["x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "forwarded", "via"]
     {
@@ -315,7 +308,7 @@ async fn a_console_on_this_machine_answers_no_proxy() {
         assert!(refused.status == StatusCode::FORBIDDEN && refused.body.contains("--public-url"), "{header}");
     }
     assert_eq!(ask(&app, Method::GET, "/login", &[], "").await.status, StatusCode::OK);
-    let app = Login::new(TOKEN).origin("https://idem.example").protect(console());
+    let app = Login::new(TOKEN).origin("https://idem.example").protect(console(&store));
     let forwarded = [("x-forwarded-proto", "https"), ("origin", "https://idem.example")];
     let body = format!("name=mara&token={TOKEN}");
     let answer = ask(&app, Method::POST, "/login", &forwarded, &body).await;
@@ -327,7 +320,7 @@ async fn a_console_on_this_machine_answers_no_proxy() {
 async fn a_read_only_console_changes_nothing_and_notes_who_saw_a_key_and_a_result() {
     let store = Watched::new(1_000);
     let key = store.bring("shop.charge", "order-1", State::Completed).await;
-    let app = protected(service(store.clone()).read_only());
+    let app = protected(console(&store).read_only());
     let cookie = sign_in(&app).await;
     let cookie = [("cookie", &*cookie)];
     let page = ask(&app, Method::GET, &format!("/{}", path_of(&key)), &cookie, "").await;
@@ -336,6 +329,11 @@ async fn a_read_only_console_changes_nothing_and_notes_who_saw_a_key_and_a_resul
     assert!(open.body.contains(SECRET) && open.body.contains("order-1"), "{open:?}");
     let trail = ask(&app, Method::GET, "/audit", &cookie, "").await;
     assert!(trail.body.contains("mara") && trail.body.contains("revealed"), "{trail:?}");
+    // The entry itself has no page.
+    let entries = List::default().with_scope(Scope::new("idem.audit").ok());
+    let entry = path_of(&store.inner.list(&entries).await.unwrap().records[0].key);
+    let refused = ask(&app, Method::GET, &format!("/{entry}"), &cookie, "").await;
+    assert_eq!(refused.status, StatusCode::CONFLICT);
     // The number of a form that exists, for another action.
     let page = ask(&app, Method::GET, &format!("/{}", path_of(&key)), &cookie, "").await;
     let refused = ask(&app, Method::POST, "/confirm", &cookie, &page.form("reveal", "action=forget")).await;
@@ -364,7 +362,7 @@ async fn hostile_names_are_text_and_every_answer_forbids_scripts_frames_and_cach
     for path in ["", "style.css", "metrics", "audit", "nowhere", "record"] {
         pages.push(get(&empty, &format!("/idem/{path}")).await);
     }
-    pages.push(ask(&protected(service(store)), Method::GET, "/login", &[], "").await);
+    pages.push(ask(&protected(console(&store)), Method::GET, "/login", &[], "").await);
     for page in &pages {
         for text in ["<script", "<img", "\u{202e}", "style=", "http://", "https://"] {
             assert!(!page.body.contains(text), "{text}: {page:?}");
@@ -397,16 +395,6 @@ async fn a_neighbour_that_cannot_be_decrypted_closes_no_page() {
     let sent = page.form("confirm", "action=release");
     let question = ask(&app, Method::POST, "/confirm", &cookie, &sent).await;
     assert_eq!(question.status, StatusCode::OK, "{question:?}");
-}
-
-#[tokio::test]
-async fn a_search_in_a_store_of_digests_says_why_it_finds_nothing() {
-    let store = Watched::new(1_000);
-    let digested = store.clone().digest_keys(&[9; 32]);
-    let name = RecordKey::new(Scope::new("shop.charge").unwrap(), Key::new("order-1").unwrap());
-    digested.claim(&name, &Claim::new(Owner::random(), DAY, DAY)).await.unwrap();
-    let answer = post(&app(&store), "/idem/find", "q=order-1").await;
-    assert!(answer.body.contains("keeps keys as digests"), "{answer:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,7 +13,7 @@ pub struct Access {
     /// The store by its stored names, which may be digests. With the key ring it reads and writes results as the service does.
     pub store: DynStore,
     /// The same store, which also reads results that are not encrypted.
-    pub lenient: DynStore,
+    pub(crate) lenient: DynStore,
     bare: DynStore,
     ring: Option<KeyRing>,
     names: Option<DigestedKeys<DynStore>>,
@@ -81,7 +81,7 @@ impl Access {
 
     /// Whether the secret of the key digests was given, so that records are found by their keys.
     #[must_use]
-    pub const fn knows_names(&self) -> bool {
+    pub(crate) const fn knows_names(&self) -> bool {
         self.names.is_some()
     }
 
@@ -99,7 +99,7 @@ impl Access {
 
     /// Whether logs, or the command, show the record of this stored name as `digest`.
     #[must_use]
-    pub fn has_digest(&self, stored: &RecordKey, digest: &str) -> bool {
+    pub(crate) fn has_digest(&self, stored: &RecordKey, digest: &str) -> bool {
         stored.digest().to_string() == digest
             || self.names.as_ref().is_some_and(|names| names.has_digest(stored, digest))
     }

@@ -22,10 +22,8 @@ const LEASE: Duration = Duration::from_secs(30);
 /// A record as a person sees it before a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {
-    /// The record.
-    Record(Seen),
-    /// The record is in flight under `on_crash = "in_doubt"` and its lease has expired: the next claim puts it in doubt.
-    Lapsed(Seen),
+    /// The record, and whether it is in flight under `on_crash = "in_doubt"` with an expired lease: the next claim puts it in doubt.
+    Record(Seen, bool),
     /// The record cannot be read; it can only be forgotten.
     Unreadable,
     /// There is no record: a result that is known from elsewhere can be recorded, and is kept for this time.
@@ -36,18 +34,14 @@ impl Shown {
     /// How this record is shown.
     #[must_use]
     pub fn of(record: &Record, now: idem_core::protocol::Timestamp) -> Self {
-        let seen = Seen::of(record);
-        match is_lapsed(record, now) && record.on_crash == OnCrash::InDoubt {
-            true => Self::Lapsed(seen),
-            false => Self::Record(seen),
-        }
+        Self::Record(Seen::of(record), is_lapsed(record, now) && record.on_crash == OnCrash::InDoubt)
     }
 
     /// The state, in a word.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
-            Self::Record(seen) | Self::Lapsed(seen) => seen.state.as_str(),
+            Self::Record(seen, _) => seen.state.as_str(),
             Self::Unreadable => "unreadable",
             Self::Absent(_) => "absent",
         }
@@ -57,19 +51,22 @@ impl Shown {
     #[must_use]
     pub const fn seen(self) -> Option<Seen> {
         match self {
-            Self::Record(seen) | Self::Lapsed(seen) => Some(seen),
+            Self::Record(seen, _) => Some(seen),
             Self::Unreadable | Self::Absent(_) => None,
         }
     }
 
+    /// What a person should know before a decision ends the claim.
+    #[must_use]
+    pub fn warning(self) -> Option<&'static str> {
+        let is_in_flight = self.seen().is_some_and(|seen| seen.state == State::InFlight);
+        is_in_flight.then_some("Its worker may be running: it will lose its claim and its result.")
+    }
+
     /// Whether a result can be recorded for it, or its claim released.
     #[must_use]
-    pub const fn is_resolvable(self) -> bool {
-        match self {
-            Self::Record(seen) => matches!(seen.state, State::InDoubt),
-            Self::Lapsed(_) => true,
-            Self::Unreadable | Self::Absent(_) => false,
-        }
+    pub fn is_resolvable(self) -> bool {
+        matches!(self, Self::Record(seen, is_lapsed) if is_lapsed || seen.state == State::InDoubt)
     }
 }
 
@@ -143,7 +140,7 @@ impl Decision {
             Shown::Absent(_) if self.records() => Ok(()),
             Shown::Absent(_) => Err(absent()),
             _ if matches!(self, Self::Forget) || shown.is_resolvable() => Ok(()),
-            Shown::Record(seen) | Shown::Lapsed(seen) => Err(refused(seen.state)),
+            Shown::Record(seen, _) => Err(refused(seen.state)),
             Shown::Unreadable => Err(Error::new(Kind::Unusable, "it cannot be read, and only be forgotten")),
         }
     }
@@ -188,10 +185,10 @@ pub async fn settle(
     decision.check(shown)?;
     let act = async {
         let seen = match shown {
-            Shown::Lapsed(seen) if !matches!(decision, Decision::Forget) => {
+            Shown::Record(seen, true) if !matches!(decision, Decision::Forget) => {
                 put_in_doubt(access, key, seen).await?
             }
-            Shown::Record(seen) | Shown::Lapsed(seen) => seen,
+            Shown::Record(seen, _) => seen,
             Shown::Unreadable => return forget_unreadable(access, key).await,
             Shown::Absent(ttl) => return record(access, key, decision, ttl).await,
         };
@@ -311,8 +308,7 @@ pub fn changed(now: Option<State>) -> Error {
 }
 
 /// The error for a record that cannot be resolved in this state.
-#[must_use]
-pub fn refused(state: State) -> Error {
+fn refused(state: State) -> Error {
     let more = match state {
         State::InFlight => "; its lease has not expired, or its crash policy is to run again",
         _ => "",

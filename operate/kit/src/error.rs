@@ -33,6 +33,11 @@ impl Error {
         Self { kind, text: text.into() }
     }
 
+    /// An error of a wrong request.
+    pub fn usage(text: impl Into<String>) -> Self {
+        Self::new(Kind::Usage, text)
+    }
+
     /// The kind.
     #[must_use]
     pub const fn kind(&self) -> Kind {

@@ -12,7 +12,7 @@ use crate::text::{is_lapsed, is_over, safe, size, span};
 use crate::walk::Walk;
 
 /// The states, in the order of [`Figures::states`].
-pub const STATES: [State; 5] =
+pub(crate) const STATES: [State; 5] =
     [State::InFlight, State::InDoubt, State::Released, State::Completed, State::Failed];
 
 /// Figures of one operation, or of all.
@@ -23,18 +23,18 @@ pub struct Figures {
     /// In flight with an expired lease.
     pub lapsed: u64,
     /// Expired and not deleted yet.
-    pub expired: u64,
+    expired: u64,
     /// How long ago the oldest record in flight was first claimed.
     pub oldest_in_flight: Option<Duration>,
     /// How long ago the first of the expired leases ended.
-    pub longest_lapse: Option<Duration>,
+    longest_lapse: Option<Duration>,
     /// How long ago the oldest record in doubt was first claimed.
-    pub oldest_in_doubt: Option<Duration>,
+    oldest_in_doubt: Option<Duration>,
     /// Bytes of results, as stored.
-    pub bytes: u64,
+    bytes: u64,
     largest: u64,
     /// Results whose size the store does not report.
-    pub unsized_values: u64,
+    unsized_values: u64,
 }
 
 impl Figures {
@@ -68,12 +68,11 @@ impl Figures {
     }
 
     /// Live records.
-    #[must_use]
-    pub fn live(&self) -> u64 {
+    fn live(&self) -> u64 {
         self.states.iter().sum()
     }
 
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let seconds = |span: Option<Duration>| span.map(|span| span.as_secs_f64());
         let mut figures = json!({
             "live": self.live(),
@@ -92,7 +91,8 @@ impl Figures {
         figures
     }
 
-    fn row(&self, name: &str) -> [String; 10] {
+    /// The columns of a table: name and text.
+    fn columns(&self, scope: &str) -> [(&'static str, String); 10] {
         let span = |at: Option<Duration>| at.map_or_else(|| "-".to_owned(), span);
         let [in_flight, in_doubt, released, completed, failed] = self.states.map(|count| count.to_string());
         let bytes = if self.unsized_values > 0 { "-".to_owned() } else { size(self.bytes) };
@@ -103,16 +103,16 @@ impl Figures {
         };
         let oldest = span(self.oldest_in_flight);
         [
-            safe(name),
-            in_flight,
-            lapsed,
-            oldest,
-            in_doubt,
-            released,
-            completed,
-            failed,
-            self.expired.to_string(),
-            bytes,
+            ("SCOPE", safe(scope)),
+            ("IN_FLIGHT", in_flight),
+            ("LAPSED", lapsed),
+            ("OLDEST", oldest),
+            ("IN_DOUBT", in_doubt),
+            ("RELEASED", released),
+            ("COMPLETED", completed),
+            ("FAILED", failed),
+            ("EXPIRED", self.expired.to_string()),
+            ("RESULTS", bytes),
         ]
     }
 }
@@ -121,7 +121,7 @@ impl Figures {
 #[derive(Default)]
 pub struct Counted {
     /// Of all operations.
-    pub all: Figures,
+    all: Figures,
     /// Of each operation, by name.
     pub scopes: BTreeMap<String, Figures>,
     /// Values that this version cannot read.
@@ -132,7 +132,7 @@ pub struct Counted {
 
 impl Counted {
     /// Counts a page.
-    pub fn add(&mut self, page: &Page) {
+    fn add(&mut self, page: &Page) {
         for listed in &page.records {
             self.all.add(listed, page);
             let scope = listed.key.scope().as_str();
@@ -151,12 +151,18 @@ impl Counted {
         self.scopes.is_empty() && self.unreadable == 0
     }
 
-    /// The rows of a table: each operation, then all.
+    /// The head of a table of operations.
+    #[must_use]
+    pub fn head() -> [&'static str; 10] {
+        Figures::default().columns("").map(|(name, _)| name)
+    }
+
+    /// Its rows: each operation, then all.
     #[must_use]
     pub fn rows(&self) -> Vec<[String; 10]> {
-        let mut rows: Vec<_> = self.scopes.iter().map(|(scope, figures)| figures.row(scope)).collect();
-        rows.push(self.all.row("(all)"));
-        rows
+        let scopes = self.scopes.iter().map(|(scope, figures)| figures.columns(scope));
+        let columns = scopes.chain([self.all.columns("(all)")]);
+        columns.map(|columns| columns.map(|(_, text)| text)).collect()
     }
 
     /// The figures as JSON.

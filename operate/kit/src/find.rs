@@ -3,7 +3,7 @@
 use idem_core::{Key, RecordKey, Scope, Store as _, StoreErrorKind};
 
 use crate::access::Access;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::walk::Walk;
 
 /// The scope of this name.
@@ -12,7 +12,7 @@ use crate::walk::Walk;
 ///
 /// The name is invalid.
 pub fn scope(name: &str) -> Result<Scope> {
-    Scope::new(name.to_owned()).map_err(|error| Error::new(Kind::Usage, format!("invalid scope: {error}")))
+    Scope::new(name.to_owned()).map_err(|error| Error::usage(format!("invalid scope: {error}")))
 }
 
 /// The stored name of the record with this name, or of the one that has this as its stored name, which a list shows. Two reads.

@@ -3,13 +3,12 @@
 //! Owns the metric names. `ops/` uses them, and a test compares both with the table in `docs/cli.md`.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
-use idem_core::protocol::Timestamp;
+use idem_core::protocol::{State, Timestamp};
 
-use crate::figures::{Counted, Figures, STATES};
+use crate::figures::{Counted, STATES};
 
-/// The metrics with one value for each operation.
+/// The metrics with one value for each operation. The middle of a name is the field of the figures in JSON.
 const OF_OPERATIONS: [(&str, &str); 6] = [
     ("idem_store_lapsed_records", "Records in flight whose lease has expired, by operation."),
     ("idem_store_expired_records", "Expired records that are not deleted yet, by operation."),
@@ -19,37 +18,30 @@ const OF_OPERATIONS: [(&str, &str); 6] = [
     ("idem_store_result_bytes", "Bytes of recorded results as stored, by operation."),
 ];
 
-/// Their values. A store may not report the size of results.
-fn values(figures: &Figures) -> [Option<f64>; OF_OPERATIONS.len()] {
-    [
-        Some(number(figures.lapsed)),
-        Some(number(figures.expired)),
-        Some(seconds(figures.oldest_in_flight)),
-        Some(seconds(figures.oldest_in_doubt)),
-        Some(seconds(figures.longest_lapse)),
-        (figures.unsized_values == 0).then(|| number(figures.bytes)),
-    ]
-}
-
 /// The metrics as text.
 #[must_use]
 pub fn text(counted: &Counted) -> String {
     let mut text = String::new();
+    let scopes = counted.scopes.iter().map(|(scope, figures)| (escaped(scope), figures.json()));
+    let scopes: Vec<_> = scopes.collect();
     head(&mut text, "idem_store_records", "Live records, by operation and state.");
-    for (scope, figures) in &counted.scopes {
-        let operation = escaped(scope);
-        for (state, count) in STATES.into_iter().zip(figures.states) {
-            let state = state.as_str();
+    for (operation, figures) in &scopes {
+        for state in STATES.map(State::as_str) {
             let labels = format!("operation=\"{operation}\",state=\"{state}\"");
-            let _ = writeln!(text, "idem_store_records{{{labels}}} {count}");
+            let _ = writeln!(text, "idem_store_records{{{labels}}} {}", figures[state]);
         }
     }
-    for (at, (name, help)) in OF_OPERATIONS.into_iter().enumerate() {
+    for (name, help) in OF_OPERATIONS {
         head(&mut text, name, help);
-        for (scope, figures) in &counted.scopes {
-            if let Some(value) = values(figures)[at] {
-                let _ = writeln!(text, "{name}{{operation=\"{}\"}} {value}", escaped(scope));
+        let field = field(name);
+        for (operation, figures) in &scopes {
+            // A store may not report the size of results.
+            if field == "result_bytes" && figures["results_of_unknown_size"] != 0 {
+                continue;
             }
+            // Without a record in this state there is no age.
+            let value = figures[field].as_f64().unwrap_or_default();
+            let _ = writeln!(text, "{name}{{operation=\"{operation}\"}} {value}");
         }
     }
     let looked_at = counted.now.since(Timestamp::default()).as_secs_f64();
@@ -61,18 +53,14 @@ pub fn text(counted: &Counted) -> String {
     text
 }
 
+/// The field with the values of a metric.
+fn field(name: &str) -> &str {
+    name.trim_start_matches("idem_store_").trim_end_matches("_records")
+}
+
 fn head(text: &mut String, name: &str, help: &str) {
     // Writing to a string does not fail.
     let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");
-}
-
-#[allow(clippy::cast_precision_loss, reason = "a count of records or bytes; counts below 2^53 are exact")]
-const fn number(count: u64) -> f64 {
-    count as f64
-}
-
-fn seconds(span: Option<Duration>) -> f64 {
-    span.unwrap_or_default().as_secs_f64()
 }
 
 /// The text escaped for the value of a label, which is in quotes.
@@ -83,6 +71,13 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::figures::Figures;
+
+    #[test]
+    fn each_metric_has_its_field() {
+        let figures = Figures::default().json();
+        assert!(OF_OPERATIONS.iter().all(|(name, _)| figures.get(field(name)).is_some()), "{figures}");
+    }
 
     #[test]
     fn a_label_cannot_end_before_its_end() {

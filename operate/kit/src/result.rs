@@ -54,7 +54,7 @@ pub async fn check(form: Form, is_response: bool, access: &Access, is_said: bool
 ///
 /// The status or a header is invalid.
 pub fn response<'h>(status: u16, headers: impl Iterator<Item = &'h str>, body: Vec<u8>) -> Result<Decision> {
-    let wrong = |text: &str| Error::new(Kind::Usage, text);
+    let wrong = |text: &str| Error::usage(text);
     let status = StatusCode::from_u16(status).map_err(|_| wrong("expected an HTTP status"))?;
     let mut response = StoredResponse::new(status, body.into());
     for header in headers {
@@ -82,7 +82,7 @@ pub fn json_result(verdict: Verdict, text: &str) -> Result<Decision> {
         let text = format!(
             "expected JSON (error in line {line}, column {column}); a string needs quotes, such as '\"done\"'"
         );
-        return Err(Error::new(Kind::Usage, text));
+        return Err(Error::usage(text));
     }
     // Byte for byte: parsing and printing a number might change it.
     Ok(Decision::Record(verdict, StoredResult::Value(text.as_bytes().to_vec().into())))

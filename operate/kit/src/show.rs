@@ -70,10 +70,16 @@ fn step_json(step: &RecordedStep) -> Value {
     serde_json::json!({ "name": step.name, "result": result })
 }
 
-/// The lines about a record: name and text.
+/// The lines about a record: name and text. Its steps are without their results, which may be private.
 #[must_use]
-pub fn lines(listed: &Listed, now: Timestamp, with_key: bool) -> Vec<(&'static str, String)> {
-    let Listed { key, record, result, .. } = listed;
+pub fn lines(
+    key: &RecordKey,
+    record: &Record,
+    now: Timestamp,
+    with_key: bool,
+) -> Vec<(&'static str, String)> {
+    let listed = Listed::new(key.clone(), record.clone());
+    let format = record.result.as_ref().and_then(StoredResult::format);
     let ago = |at: Timestamp| match at > now {
         true => format!("{}  in {}", date(at), span(at.since(now))),
         false => format!("{}  {} ago", date(at), span(now.since(at))),
@@ -100,7 +106,12 @@ pub fn lines(listed: &Listed, now: Timestamp, with_key: bool) -> Vec<(&'static s
         (record.state.as_str(), record.completed_at.map(ago)),
         ("kept", Some(span(record.ttl))),
         ("until", Some(until)),
-        ("result", result.map(|_| text::remark(listed, now))),
+        ("result", listed.result.map(|_| text::remark(&listed, now))),
+        ("format", format.map(|format| format.to_string())),
     ];
-    lines.into_iter().filter_map(|(name, text)| Some((name, text?))).collect()
+    let steps = record.steps.iter().zip(1..).map(|(step, number)| {
+        let size = text::remark_of(ListedResult::of(&step.result));
+        ("step", format!("{number}  {}  {size}", safe(&step.name)).trim_end().to_owned())
+    });
+    lines.into_iter().filter_map(|(name, text)| Some((name, text?))).chain(steps).collect()
 }

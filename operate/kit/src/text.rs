@@ -52,7 +52,7 @@ pub fn span(span: Duration) -> String {
 
 /// A number of bytes in a readable unit.
 #[must_use]
-pub fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     match bytes {
         0..10_240 => format!("{bytes} B"),
         10_240..10_485_760 => format!("{} KiB", bytes / 1_024),
@@ -90,7 +90,7 @@ pub fn name_json(key: &RecordKey, with_key: bool) -> Value {
 
 /// A result as JSON, without its value.
 #[must_use]
-pub fn result_json(result: Option<ListedResult>) -> Value {
+pub(crate) fn result_json(result: Option<ListedResult>) -> Value {
     match result {
         None => Value::Null,
         Some(ListedResult::Value { bytes }) => json!({ "kind": "value", "bytes": bytes }),
@@ -130,7 +130,7 @@ pub fn record_json(listed: &Listed, now: Timestamp, with_key: bool) -> Value {
 
 /// A record's situation now, in a few words.
 #[must_use]
-pub fn remark(listed: &Listed, now: Timestamp) -> String {
+pub(crate) fn remark(listed: &Listed, now: Timestamp) -> String {
     let Listed { record, result, .. } = listed;
     if is_over(record, now) {
         return "expired".to_owned();
@@ -149,7 +149,7 @@ pub fn remark(listed: &Listed, now: Timestamp) -> String {
 
 /// A result's size, or why there is none.
 #[must_use]
-pub fn remark_of(result: ListedResult) -> String {
+pub(crate) fn remark_of(result: ListedResult) -> String {
     match result {
         ListedResult::Value { bytes: Some(bytes) } => size(bytes),
         ListedResult::Value { bytes: None } => String::new(),

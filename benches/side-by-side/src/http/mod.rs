@@ -19,7 +19,7 @@ use idem::{MemoryStore, RedisStore};
 use idem_test_servers::Redis;
 use tokio::net::TcpListener;
 
-use crate::arm::{Anything, Arm, Contest, call, wrong};
+use crate::arm::{Anything, Arm, Contest, over, right};
 
 const BODY: &str = r#"{"amount":1999,"currency":"EUR","to":"8e03978e-40d5-43e8-bc93-6894a57f9324"}"#;
 
@@ -40,8 +40,7 @@ async fn pay(sender: Sender, server: SocketAddr, key: String, replayed: bool) ->
         .body(Body::from(BODY))?;
     let (head, body) = sender.request(request).await?.into_parts();
     let body = to_bytes(Body::new(body), usize::MAX).await?;
-    let is_right = body == BODY && head.headers.contains_key("idempotency-replayed") == replayed;
-    if is_right { Ok(()) } else { Err(wrong()) }
+    right(body == BODY && head.headers.contains_key("idempotency-replayed") == replayed)
 }
 
 async fn arm(name: &'static str, router: Router, replays: bool) -> Anything<Arm> {
@@ -49,13 +48,8 @@ async fn arm(name: &'static str, router: Router, replays: bool) -> Anything<Arm>
     let server = listener.local_addr()?;
     tokio::spawn(async move { axum::serve(listener, router).await });
     let sender: Sender = Client::builder(TokioExecutor::new()).build_http();
-    let again = sender.clone();
-    Ok(Arm {
-        name,
-        fresh: call(move |key| pay(sender.clone(), server, key, false)),
-        replay: call(move |key| pay(again.clone(), server, key, replays)),
-        work: None,
-    })
+    let call = |replayed| over(&sender, move |sender, key| pay(sender, server, key, replayed));
+    Ok(Arm { name, fresh: call(false), replay: call(replays), work: None })
 }
 
 async fn arms(url: String) -> Anything<Vec<Arm>> {
@@ -70,13 +64,7 @@ async fn arms(url: String) -> Anything<Vec<Arm>> {
     ])
 }
 
-pub(crate) fn contest() -> Contest {
+pub(crate) fn contest() -> Anything<Contest> {
     let server = Redis::start();
-    Contest {
-        store: "HTTP",
-        connect: Box::new(|url| Box::pin(arms(url))),
-        url: server.url(),
-        port: None,
-        _kept: Box::new(server),
-    }
+    Ok(Contest::new("HTTP", server.url(), None, server, arms))
 }

@@ -1,8 +1,9 @@
-//! A service with layers around its store: the command reads and writes as it does, and is refused without its keys.
+//! A service with layers around its store: the command reads and writes as it does, writes nothing that it could not read, and says
+//! nothing false about a store whose keys it does not have.
 
 use idem::protocol::{ClaimAnswer, RecordStep, RecordedStep, Release, ReleaseCause, State, StoredResult};
 use idem::{KeyRing, OnCrash, Operation, Store, StoreExt as _};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::idem_command::*;
 
@@ -52,42 +53,19 @@ async fn a_key_of_a_service_with_all_layers_and_steps_is_found_shown_and_settled
 }
 
 #[tokio::test]
-async fn a_wrong_or_missing_key_is_refused_and_nothing_is_written() {
+async fn a_key_ring_that_cannot_be_read_or_that_the_service_does_not_use_writes_nothing() {
     let shop = Shop::new();
-    let ring = shop.folder().join("ring");
-    let sealed = shop.store.clone().encrypted(KeyRing::new(1, &KEY));
-    bring(&sealed, &key("order-0"), State::Completed).await;
-    bring(&sealed, &key("order-1"), State::InDoubt).await;
-    let words = ["resolve", "order-1", "--completed", "1", "--yes"];
-    let resolve = |text: String, more: &[&str]| {
-        std::fs::write(&ring, text).unwrap();
-        let idem =
-            Idem::new(&*shop.idem.store).with_environment("IDEM_KEY_RING_FILE", ring.to_str().unwrap());
-        idem.run(&[&words[..], more].concat())
-    };
-    // Also the only record of its operation, in a store whose other operations are encrypted.
-    bring(&shop.store, &key_of("only", "order-4"), State::InDoubt).await;
-    for (name, option) in [("order-1", "--completed"), ("order-1", "--failed"), ("order-4", "--completed")] {
-        let refused = shop.idem.run(&["resolve", name, option, "1", "--yes"]).ended(5);
-        assert!(refused.err.contains("--key-ring-file"), "{refused:?}");
-    }
-    // A different key under the same number, and an unknown number.
-    for line in [format!("1 {}", hex(&[8; 32])), format!("2 {}", hex(&KEY))] {
-        let refused = resolve(line, &["--encrypted"]).ended(5);
-        assert!(refused.err.contains("key") && !refused.err.contains(&hex(&KEY)), "{refused:?}");
-    }
+    let idem = |text: &str| Idem::new(&*shop.idem.store).with_environment("IDEM_KEY_RING", text);
+    bring(&shop.store, &key("order-1"), State::Completed).await;
+    bring(&shop.store, &key("order-2"), State::InDoubt).await;
+    let words = ["resolve", "order-2", "--completed", "1", "--yes"];
     for text in ["", "1", "x y", "1 00ff", &format!("1 {}\n1 {}", hex(&KEY), hex(&KEY))] {
-        resolve(text.to_owned(), &[]).ended(2);
+        idem(text).run(&words).ended(2);
     }
-    assert_eq!(state_of(&sealed, &key("order-1")).await, Some(State::InDoubt));
     // An encrypted result is not recorded where the operation's results are not encrypted.
-    bring(&shop.store, &key_of("another", "order-2"), State::Completed).await;
-    bring(&shop.store, &key_of("another", "order-3"), State::InDoubt).await;
-    let words = ["resolve", "order-3", "--scope", "another", "--completed", "1", "--yes"];
-    let idem = Idem::new(&*shop.idem.store).with_environment("IDEM_KEY_RING", &format!("1 {}", hex(&KEY)));
-    let refused = idem.run(&words).ended(5);
+    let refused = idem(&ring(1, KEY)).run(&words).ended(5);
     assert!(refused.err.contains("not encrypted"), "{refused:?}");
-    resolve(format!("1 {}", hex(&KEY)), &["--scope", SCOPE]).ended(0);
+    assert_eq!(state_of(&shop.store, &key("order-2")).await, Some(State::InDoubt));
 }
 
 #[tokio::test]
@@ -104,9 +82,9 @@ fn ring(number: u32, key: [u8; 32]) -> String {
     format!("{number} {}", hex(&key))
 }
 
-async fn called<S: Store>(store: &S) -> Result<serde_json::Value, idem::Error> {
+async fn called<S: Store>(store: &S, key: &str) -> Result<Value, idem::Error> {
     let operation = Operation::new(SCOPE).on_crash(OnCrash::InDoubt);
-    operation.run(store, "order-1", || async { Ok(json!("the body ran")) }).await
+    operation.run(store, key, || async { Ok(json!("the body ran")) }).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -156,13 +134,13 @@ async fn a_store_says_how_it_is_wrapped() {
     // With the service's keys it works.
     let right = with(&ring(1, KEY), SECRET_OF_KEYS);
     right.run(&["resolve", "order-1", "--scope", SCOPE, "--completed", "\"by hand\"", "--yes"]).ended(0);
-    assert_eq!(called(&store).await.unwrap(), json!("by hand"));
+    assert_eq!(called(&store, "order-1").await.unwrap(), json!("by hand"));
     // If the keys are lost, a person can delete the marks.
     for name in ["encrypted", "encrypted/1", "digested", "digested/0"] {
         plain.run(&["forget", name, "--scope", "idem.layers", "--yes"]).ended(0);
     }
     let other = bare.clone().encrypted(KeyRing::new(1, &[8; 32])).digest_keys(&[8; 32]);
-    assert_eq!(called(&other).await.unwrap(), json!("the body ran"));
+    assert_eq!(called(&other, "order-1").await.unwrap(), json!("the body ran"));
 }
 
 #[tokio::test]
@@ -177,5 +155,87 @@ async fn digests_within_the_encryption_are_not_completed_by_a_command_that_canno
     let refused = idem.run(&[&words[..], &["--completed", "1"]].concat()).ended(5);
     assert!(refused.err.contains("within the encryption"), "{refused:?}");
     idem.run(&[&words[..], &["--release"]].concat()).ended(0);
-    assert_eq!(called(&store).await.unwrap(), json!("the body ran"));
+    assert_eq!(called(&store, "order-1").await.unwrap(), json!("the body ran"));
+}
+
+#[tokio::test]
+async fn the_first_key_of_an_encrypted_store_is_not_completed_in_the_clear() {
+    let shop = Shop::new();
+    let sealed = shop.store.clone().encrypted(KeyRing::new(1, &[7; 32]));
+    bring(&shop.store, &key("order-1"), State::InDoubt).await;
+    // That another service of the store does not encrypt shows nothing about this one.
+    bring(&shop.store, &key_of("another", "order-2"), State::Completed).await;
+    for word in [&["--completed", "\"x\""], &["--failed", "\"x\""], &["--http", "201"]] {
+        let refused = shop.idem.run(&["resolve", "order-1", "--yes", word[0], word[1]]).ended(3);
+        assert!(
+            refused.err.contains("--unencrypted") && refused.err.contains("Nothing was done"),
+            "{refused:?}"
+        );
+    }
+    assert!(matches!(called(&sealed, "order-1").await, Err(idem::Error::InDoubt { .. })));
+    shop.idem.run(&["resolve", "order-1", "--yes", "--release", "--unencrypted"]).ended(2);
+    shop.idem.run(&["resolve", "order-1", "--yes", "--release"]).ended(0);
+    assert_eq!(called(&sealed, "order-1").await.unwrap(), json!("the body ran"));
+    // Now the operation has a result, which is encrypted: `--unencrypted` does not override that.
+    bring(&shop.store, &key("order-3"), State::InDoubt).await;
+    shop.idem.run(&["resolve", "order-3", "--yes", "--completed", "1", "--unencrypted"]).ended(5);
+}
+
+#[tokio::test]
+async fn a_step_in_the_clear_shows_that_results_are_not_encrypted() {
+    let shop = Shop::new();
+    let (name, request) = (key("order-1"), claim());
+    let ClaimAnswer::Granted(grant) = shop.store.claim(&name, &request).await.unwrap() else {
+        panic!("not granted")
+    };
+    let step = RecordedStep::new("charge".to_owned(), None, StoredResult::Value("7".into()));
+    let step = RecordStep::new(request.owner, grant.fence, 0, step);
+    shop.store.record_step(&name, &step).await.unwrap();
+    let gone = Release::new(request.owner, grant.fence, ReleaseCause::Abandoned);
+    shop.store.release(&name, &gone).await.unwrap();
+    shop.idem.run(&["resolve", "order-1", "--yes", "--completed", "7"]).ended(0);
+    assert_eq!(called(&shop.store, "order-1").await.unwrap(), json!(7));
+}
+
+#[tokio::test]
+async fn a_store_that_keeps_digests_of_keys_is_not_said_to_have_no_record() {
+    let shop = Shop::new();
+    let digested = shop.store.clone().digest_keys(&[7; 32]);
+    called(&digested, "order-1").await.unwrap();
+    let digest = key("order-1").digest().to_string();
+    for words in [
+        &["show", "order-1", "--scope", SCOPE][..],
+        &["show", "order-1"],
+        &["show", "--digest", &digest],
+        &["forget", "order-1", "--scope", SCOPE, "--yes"],
+        &["resolve", "order-1", "--scope", SCOPE, "--release", "--yes"],
+    ] {
+        let refused = shop.idem.run(words).ended(5);
+        assert!(refused.err.contains("digests"), "{words:?} {refused:?}");
+    }
+    // By its stored name, a digest, the record is found.
+    let listed = shop.idem.run(&["--json", "list", "--keys"]).one();
+    shop.idem.run(&["show", listed["key"].as_str().unwrap(), "--scope", SCOPE]).ended(0);
+    // Without digests there is no such record: in the whole store, or in the operation where the store has no marks.
+    for has_other in [false, true] {
+        let shop = Shop::new();
+        if has_other {
+            called(&shop.store.clone().digest_keys(&[7; 32]).without_mark(), "order-1").await.unwrap();
+        }
+        bring(&shop.store, &key_of("plain", "a"), State::Completed).await;
+        shop.idem.run(&["show", "b", "--scope", "plain"]).ended(1);
+    }
+}
+
+#[tokio::test]
+async fn an_operation_that_encrypts_is_recorded_beside_one_that_does_not() {
+    let shop = Shop::new();
+    bring(&shop.store, &key_of("plain", "a"), State::Completed).await;
+    let idem =
+        Idem::new(&*shop.idem.store).with_environment("IDEM_KEY_RING", &format!("1 {}", "07".repeat(32)));
+    let words = ["record", "order-1", "--scope", SCOPE, "--completed", "7", "--yes"];
+    idem.run(&words).ended(3);
+    idem.run(&[&words[..], &["--encrypted"]].concat()).ended(0);
+    let sealed = shop.store.clone().encrypted(KeyRing::new(1, &[7; 32]));
+    assert_eq!(called(&sealed, "order-1").await.unwrap(), json!(7));
 }

@@ -1,6 +1,5 @@
 //! The operator's command `idem`, run as a script and as a person would.
 
-mod asking;
 #[cfg(feature = "console")]
 mod console;
 mod errors;
@@ -8,7 +7,6 @@ mod idem_command;
 mod layers;
 mod looking;
 mod many;
-mod not_destroying;
 mod ops;
 mod outbox;
 mod privacy;

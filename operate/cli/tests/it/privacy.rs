@@ -1,6 +1,7 @@
 //! Keys and results are private: no command shows them without the option for it.
 
 use idem::protocol::State;
+use serde_json::json;
 
 use crate::idem_command::*;
 
@@ -12,8 +13,13 @@ async fn no_command_shows_a_key_or_a_result_that_was_not_told_to() {
     bring(&shop.store, &key(&name), State::Completed).await;
     bring(&shop.store, &key(&format!("{SECRET}-2")), State::InDoubt).await;
     let doubt = key(&format!("{SECRET}-2")).digest().to_string();
-    let commands: [&[&str]; 10] = [
+    let shown =
+        shop.idem.run(&["list", "--full", "--state", "completed", "--keys", "--results"]).ended(0).one();
+    assert_eq!((&shown["key"], &shown["result"]["value"]["receipt"]), (&json!(name), &json!(SECRET)));
+    shop.idem.run(&["list", "--full", "--scope", "none"]).ended(1);
+    let commands: [&[&str]; 11] = [
         &["list"],
+        &["list", "--full"],
         &["show", &name],
         &["show", "--digest", &digest],
         &["stats"],
