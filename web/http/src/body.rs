@@ -8,13 +8,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use futures_util::stream::{self, StreamExt as _};
 use http::HeaderMap;
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, BodyStream, Full, LengthLimitError, StreamBody};
-use pin_project_lite::pin_project;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
@@ -41,10 +40,10 @@ impl Body {
     #[must_use]
     pub fn new<B>(body: B) -> Self
     where
-        B: http_body::Body + Send + 'static,
+        B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        Self(UnsyncBoxBody::new(Plain { body }))
+        Self(body.map_err(Into::<BoxError>::into).boxed_unsync())
     }
 
     /// A body that is whole in memory.
@@ -97,36 +96,6 @@ impl http_body::Body for Body {
 
     fn size_hint(&self) -> SizeHint {
         self.0.size_hint()
-    }
-}
-
-pin_project! {
-    /// A body whose data is converted to `Bytes` and whose errors to [`BoxError`]. Its length stays.
-    struct Plain<B> {
-        #[pin]
-        body: B,
-    }
-}
-
-impl<B> http_body::Body for Plain<B>
-where
-    B: http_body::Body,
-    B::Error: Into<BoxError>,
-{
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Piece>> {
-        let plain = |frame: Frame<B::Data>| frame.map_data(|mut data| data.copy_to_bytes(data.remaining()));
-        self.project().body.poll_frame(cx).map_ok(plain).map_err(Into::into)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 

@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{HeaderName, Response, StatusCode, request, response};
 use tokio::sync::Semaphore;
 
@@ -362,7 +363,7 @@ impl<St: Store> Builder<St> {
     where
         F: Fn(response::Parts, Body) -> W + Send + Sync + 'static,
         W: Future<Output = Response<R>> + Send + 'static,
-        R: http_body::Body + Send + 'static,
+        R: http_body::Body<Data = Bytes> + Send + 'static,
         R::Error: Into<BoxError>,
     {
         self.config.large_result = Some(Arc::new(move |head, body| boxed(keep(head, body))));

@@ -18,7 +18,7 @@ use super::body::{Body, Gathered, discard, gather};
 use super::config::Config;
 use super::errors::{misconfigured, refusal, too_many_running};
 use super::guard::Guard;
-use super::handling::{Run, Unstarted};
+use super::handling::{Run, unstarted};
 use super::key::{self, HEADER};
 use super::long_operation::{LongOperation, name_of_key, name_of_request};
 use super::report;
@@ -110,7 +110,7 @@ async fn claim<St: Store>(
             if let Some(long_operation) = &long_operation {
                 request.extensions_mut().insert(long_operation.clone());
             }
-            let unstarted = Unstarted::new(attempt);
+            let unstarted = unstarted(attempt);
             // The handler needs a free place before it starts. If there is none, the key is released.
             let place = config.places.clone().try_acquire_owned().map_err(|_| too_many_running())?;
             let run = Run::new(config.clone(), unstarted, place, request.method().clone(), long_operation);

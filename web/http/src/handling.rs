@@ -6,15 +6,17 @@ use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::FutureExt as _;
 use http::{Method, Response};
+use scopeguard::{ScopeGuard, guard};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::task::AbortHandle;
 use tracing::{Instrument as _, Span};
 
 use super::body::{Body, BoxError};
 use super::config::Config;
-use super::errors::{misconfigured, not_committed, refusal};
+use super::errors::{not_committed, refusal};
 use super::long_operation::LongOperation;
 use super::recording;
 use super::report;
@@ -66,7 +68,7 @@ impl<St: Store> Run<St> {
     pub async fn spawn<F, R, E>(self, handler: F) -> Result<Response<Body>, E>
     where
         F: Future<Output = Result<Response<R>, E>> + Send + 'static,
-        R: http_body::Body + Send + 'static,
+        R: http_body::Body<Data = Bytes> + Send + 'static,
         R::Error: Into<BoxError>,
         E: Send + 'static,
     {
@@ -88,7 +90,7 @@ impl<St: Store> Run<St> {
     pub async fn spawn_local<F, R, E>(self, handler: F) -> Result<Response<Body>, E>
     where
         F: Future<Output = Result<Response<R>, E>> + 'static,
-        R: http_body::Body + Send + 'static,
+        R: http_body::Body<Data = Bytes> + Send + 'static,
         R::Error: Into<BoxError>,
         E: 'static,
     {
@@ -102,7 +104,7 @@ impl<St: Store> Run<St> {
     async fn work<F, R, E>(self, handler: F, client: oneshot::Sender<Result<Response<Body>, E>>)
     where
         F: Future<Output = Result<Response<R>, E>>,
-        R: http_body::Body + Send + 'static,
+        R: http_body::Body<Data = Bytes> + Send + 'static,
         R::Error: Into<BoxError>,
     {
         let (config, mut client) = (self.config.clone(), Client(Some(client)));
@@ -114,14 +116,11 @@ impl<St: Store> Run<St> {
     async fn handle<F, R, E>(self, handler: F, client: &mut Client<E>) -> Result<Response<Body>, E>
     where
         F: Future<Output = Result<Response<R>, E>>,
-        R: http_body::Body + Send + 'static,
+        R: http_body::Body<Data = Bytes> + Send + 'static,
         R::Error: Into<BoxError>,
     {
-        let Self { mut unstarted, place, config, method, operation, .. } = self;
-        let Some(attempt) = unstarted.0.take() else {
-            // Does not happen: it is taken once.
-            return Ok(config.refuse(&misconfigured()));
-        };
+        let Self { unstarted, place, config, method, operation, .. } = self;
+        let attempt = ScopeGuard::into_inner(unstarted);
         let served = async {
             // Free when the handler has ended, before its response is recorded.
             let _place = place;
@@ -173,39 +172,20 @@ async fn answered<St, E>(
     task: AbortHandle,
     answer: oneshot::Receiver<Result<Response<Body>, E>>,
 ) -> Result<Response<Body>, E> {
-    let _end = EndOfClient(config.transaction.is_some().then_some(task));
+    // A handler in a transaction ends when its client goes away: nothing stays of it, and no connection waits for
+    // nobody.
+    let _end = config.transaction.is_some().then(|| guard(task, |task| task.abort()));
     match answer.await {
         Ok(answer) => answer,
         Err(_) => span.in_scope(|| Ok(config.handler_failed("was ended with the server"))),
     }
 }
 
-/// Ends a handler in a transaction when its client goes away: nothing stays of it, and no connection waits for nobody.
-struct EndOfClient(Option<AbortHandle>);
-
-impl Drop for EndOfClient {
-    fn drop(&mut self) {
-        if let Some(task) = &self.0 {
-            task.abort();
-        }
-    }
-}
-
 /// An attempt whose handler has not begun. If it is dropped, the key is released as if the request had never come.
-pub(super) struct Unstarted<St: Store>(Option<Attempt<St>>);
+pub(super) type Unstarted<St> = ScopeGuard<Attempt<St>, fn(Attempt<St>)>;
 
-impl<St: Store> Unstarted<St> {
-    pub(super) const fn new(attempt: Attempt<St>) -> Self {
-        Self(Some(attempt))
-    }
-}
-
-impl<St: Store> Drop for Unstarted<St> {
-    fn drop(&mut self) {
-        if let Some(attempt) = self.0.take() {
-            attempt.give_back();
-        }
-    }
+pub(super) fn unstarted<St: Store>(attempt: Attempt<St>) -> Unstarted<St> {
+    guard(attempt, Attempt::give_back)
 }
 
 impl<St: Store> Config<St> {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::Request;
 use http::request::Parts;
 
@@ -98,7 +99,7 @@ impl<St: Store> IdempotencyLayer<St> {
     /// ```
     pub async fn begin<B>(&self, request: Request<B>) -> Begun<St>
     where
-        B: http_body::Body + Send + 'static,
+        B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
         begin(&self.config, request.map(Body::new)).await

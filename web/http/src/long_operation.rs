@@ -150,7 +150,7 @@ impl LongOperation {
     pub fn accept<F, R>(self, work: F) -> Response<Body>
     where
         F: Future<Output = Response<R>> + Send + 'static,
-        R: http_body::Body + Send + 'static,
+        R: http_body::Body<Data = Bytes> + Send + 'static,
         R::Error: Into<BoxError>,
     {
         *self.lock() = Some(boxed(work));
@@ -189,7 +189,7 @@ impl fmt::Debug for LongOperation {
 pub(super) fn boxed<F, R>(work: F) -> Work
 where
     F: Future<Output = Response<R>> + Send + 'static,
-    R: http_body::Body + Send + 'static,
+    R: http_body::Body<Data = Bytes> + Send + 'static,
     R::Error: Into<BoxError>,
 {
     Box::pin(async move { work.await.map(Body::new) })
