@@ -2,8 +2,6 @@
 //!
 //! Owns what replaces them. Scopes, results and everything else pass unchanged.
 
-use std::fmt::Write as _;
-
 use aes::Aes256;
 use aes::cipher::{Array, BlockCipherDecrypt as _, BlockCipherEncrypt as _, KeyInit as _};
 use hmac::{Hmac, Mac as _};
@@ -15,7 +13,7 @@ use super::transformed::{Transform, Transformed};
 use idem_core::StoreError;
 use idem_core::Waiters;
 use idem_core::protocol::Fingerprint;
-use idem_core::{Key, RecordKey, Scope};
+use idem_core::{Key, RecordKey, Scope, hex};
 
 /// How many bytes of a stored name come from the digest that logs show, and how many from the key.
 const OF_DIGEST: usize = 8;
@@ -99,15 +97,6 @@ impl KeyDigests {
         let key = self.hmac(&["idem fingerprint 1", name.scope().as_str(), name.key().as_str()]);
         Aes256::new((&*key).into())
     }
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(2 * bytes.len());
-    for byte in bytes {
-        // Writing to a `String` cannot fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
 }
 
 /// Applies `change` to each half of a fingerprint.

@@ -11,13 +11,10 @@ use aes_gcm_siv::{Aes256GcmSiv, Nonce, Tag};
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
-use super::digested::hex;
 use super::marks::{Layer, Mark};
 use super::transformed::{Part, Transform, Transformed};
-use idem_core::RecordKey;
-use idem_core::Store;
-use idem_core::StoreError;
 use idem_core::protocol::{ResultFormat, Verdict};
+use idem_core::{RecordKey, Store, StoreError, hex};
 
 /// The magic number of an envelope; its last byte is the version. No JSON, no text and no Zstandard frame begins with
 /// it.

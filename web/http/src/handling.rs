@@ -15,7 +15,7 @@ use tokio::task::AbortHandle;
 use tracing::{Instrument as _, Span};
 
 use super::body::{Body, BoxError};
-use super::config::Config;
+use super::config::{Config, Recording};
 use super::errors::{not_committed, refusal};
 use super::long_operation::LongOperation;
 use super::recording;
@@ -200,23 +200,23 @@ impl<St: Store> Config<St> {
                 let verdict = if is_undone { Verdict::Failed } else { Verdict::Completed };
                 attempt.record(verdict, StoredResult::Value(bytes)).await.map(Some)
             }
-            Record::Tombstone if is_in_transaction => {
+            Record::Without(Recording::Keep | Recording::PassThrough) if is_in_transaction => {
                 attempt.fail(None).await;
                 return self.handler_failed("has a response too large to record");
             }
-            Record::Tombstone => {
+            Record::Without(Recording::Keep | Recording::PassThrough) => {
                 let tombstone = StoredResult::Tombstone(Tombstone::TooLarge);
                 attempt.record(Verdict::Completed, tombstone).await.map(Some)
             }
-            Record::Nothing => {
+            Record::Without(Recording::Release) => {
                 attempt.fail(None).await;
                 Ok(None)
             }
-            Record::Crash => {
+            Record::Without(Recording::Crash) => {
                 attempt.abandon().await;
                 Ok(None)
             }
-            Record::Forget => attempt.forget().await.map(|()| None),
+            Record::Without(Recording::Forget) => attempt.forget().await.map(|()| None),
         };
         match recorded {
             Ok(Some(Outcome::Unrecorded { .. })) if is_in_transaction => self.refuse(&not_committed()),
