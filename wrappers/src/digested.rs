@@ -114,7 +114,6 @@ impl Transform for KeyDigests {
         name: LAYER,
         differs: "its keys are digests under another secret than this process has, which would find no record; \
                   check the secret, or give a service with a secret of its own another table or prefix (docs: wrappers)",
-        must_agree: true,
     });
 
     fn marks(&self) -> Vec<Mark> {

@@ -157,8 +157,6 @@ impl Transform for Encryption {
         name: LAYER,
         differs: "its results are under other encryption keys than this process has; check the key ring, \
                   or give a service with keys of its own another table or prefix (docs: wrappers)",
-        // Without its key nothing can be read.
-        must_agree: false,
     });
 
     fn marks(&self) -> Vec<Mark> {
@@ -283,32 +281,7 @@ fn bound_to(name: &RecordKey, part: Part<'_>) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use aes_gcm_siv::aead::Aead as _;
-    use aes_gcm_siv::aead::Payload;
     use zeroize::ZeroizeOnDrop;
-
-    use super::*;
-
-    fn bytes(text: &str) -> Vec<u8> {
-        (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
-    }
-
-    /// RFC 8452, appendix C.2: `AEAD_AES_256_GCM_SIV`.
-    #[test]
-    fn the_cipher_gives_what_rfc_8452_says() {
-        let key: [u8; 32] =
-            bytes("0100000000000000000000000000000000000000000000000000000000000000").try_into().unwrap();
-        let cipher = Aes256GcmSiv::new((&key).into());
-        let nonce: [u8; NONCE] = bytes("030000000000000000000000").try_into().unwrap();
-        for (plain, aad, sealed) in [
-            ("", "", "07f5f4169bbf55a8400cd47ea6fd400f"),
-            ("0100000000000000", "", "c2ef328e5c71c83b843122130f7364b761e0b97427e3df28"),
-            ("0200000000000000", "01", "1de22967237a813291213f267e3b452f02d01ae33e4ec854"),
-        ] {
-            let payload = Payload { msg: &bytes(plain), aad: &bytes(aad) };
-            assert_eq!(cipher.encrypt(&Nonce::from(nonce), payload).unwrap(), bytes(sealed), "{plain}");
-        }
-    }
 
     #[test]
     fn the_material_of_a_key_is_overwritten_when_it_is_dropped() {

@@ -20,9 +20,9 @@ pub(super) const SCOPE: &str = RESERVED_SCOPES[1];
 
 /// How long one look at the marks may take.
 const WITHIN: Duration = Duration::from_secs(2);
-/// How long a look that failed, or that refused, counts.
+/// How long a look that found other keys counts.
 const AGAIN: Duration = Duration::from_secs(5);
-/// How long a look that failed counts, if it refuses its calls: so long that of many calls one looks.
+/// How long a look that failed counts: so long that of many calls one looks.
 const SOON: Duration = Duration::from_millis(250);
 /// How long nobody else writes a mark that is being written.
 const LEASE: Duration = Duration::from_secs(5);
@@ -35,8 +35,6 @@ pub(super) struct Layer {
     pub(super) name: &'static str,
     /// The error's text where the store has another mark.
     pub(super) differs: &'static str,
-    /// Whether a call is refused if the marks cannot be compared: under other keys it would find no record.
-    pub(super) must_agree: bool,
 }
 
 impl Layer {
@@ -64,11 +62,6 @@ pub(super) struct Marks {
     owner: Owner,
 }
 
-/// Whether the store was used under another key. If not, an error says that it is not known.
-fn differs(error: &StoreError) -> bool {
-    error.kind() == StoreErrorKind::WrongKeys
-}
-
 impl Marks {
     /// Marks that are compared at the first use, unless they `are_settled`.
     pub(super) fn new(are_settled: bool) -> Arc<Self> {
@@ -80,33 +73,24 @@ impl Marks {
         self.are_settled.load(Ordering::Acquire)
     }
 
-    /// Compares the marks with the store's, and leaves those that are missing. A look that fails counts only if the layer
-    /// must agree.
+    /// Compares the marks with the store's, and leaves those that are missing.
     pub(super) async fn look<S: Store>(
         &self,
         store: &S,
         layer: &Layer,
         marks: &[Mark],
     ) -> Result<(), StoreError> {
-        let ended = |error: &StoreError| {
-            if layer.must_agree || differs(error) { Err(error.clone()) } else { Ok(()) }
-        };
         let counts = |(at, error): &&(Instant, StoreError)| {
-            let is_short = layer.must_agree && !differs(error);
-            at.elapsed() < if is_short { SOON } else { AGAIN }
+            at.elapsed() < if error.kind() == StoreErrorKind::WrongKeys { AGAIN } else { SOON }
         };
         let mut last = self.last.lock().await;
         if self.are_settled() {
             return Ok(());
         }
         if let Some((_, error)) = last.as_ref().filter(counts) {
-            return ended(error);
+            return Err(error.clone());
         }
         let unknown = || StoreError::unavailable("it did not answer about the marks of its layers in time");
-        if !layer.must_agree {
-            // Before the look: the next caller does not repeat one that was dropped because it took too long.
-            *last = Some((Instant::now(), unknown()));
-        }
         let error = match timeout(WITHIN, self.leave(store, layer, marks)).await {
             Ok(Ok(())) => {
                 self.are_settled.store(true, Ordering::Release);
@@ -117,9 +101,8 @@ impl Marks {
             Ok(Err(error)) => error,
             Err(_) => unknown(),
         };
-        let result = ended(&error);
-        *last = Some((Instant::now(), error));
-        result
+        *last = Some((Instant::now(), error.clone()));
+        Err(error)
     }
 
     async fn leave<S: Store>(&self, store: &S, layer: &Layer, marks: &[Mark]) -> Result<(), StoreError> {
