@@ -278,14 +278,3 @@ fn bound_to(name: &RecordKey, part: Part<'_>) -> Vec<u8> {
     }
     data
 }
-
-#[cfg(test)]
-mod tests {
-    use zeroize::ZeroizeOnDrop;
-
-    #[test]
-    fn the_material_of_a_key_is_overwritten_when_it_is_dropped() {
-        fn overwritten<T: ZeroizeOnDrop>() {}
-        overwritten::<aes::Aes256>();
-    }
-}
