@@ -56,9 +56,9 @@
 //! Then it is not known what happened to the request, and it may only be sent again *under the same key*: keep the key
 //! with [`Key::derived`] or [`Key::new`].
 //!
-//! The middleware for reqwest reads an answer completely before it returns it, up to [`Policy::max_answer_bytes`], unless
-//! [`Policy::streamed_answers`] is set. The tower layer cannot do that: if a body breaks off there, the program must send the request again, under the
-//! same [`Key`].
+//! The middleware for reqwest reads an answer completely before it returns it, up to [`Policy::max_answer_bytes`]. The
+//! tower layer cannot do that: if a body breaks off there, the program must send the request again, under the same
+//! [`Key`].
 //!
 //! A request whose body cannot be cloned (a stream) is sent once, with its key.
 //!

@@ -24,7 +24,6 @@ pub struct Policy {
     pub(crate) attempts: u32,
     pub(crate) patience: Duration,
     pub(crate) attempt_timeout: Duration,
-    pub(crate) streamed: bool,
     pub(crate) max_answer_bytes: usize,
     conflict_is_in_flight: bool,
     retry_error: Option<fn(&(dyn Error + 'static)) -> bool>,
@@ -39,7 +38,6 @@ impl Default for Policy {
             attempts: 20,
             patience: Duration::from_secs(120),
             attempt_timeout: Duration::from_secs(30),
-            streamed: false,
             max_answer_bytes: 8 * 1024 * 1024,
             conflict_is_in_flight: false,
             retry_error: None,
@@ -99,17 +97,9 @@ impl Policy {
         self
     }
 
-    /// Returns an answer as soon as its head is there. Without this, the middleware for reqwest reads the whole answer,
-    /// except for `text/event-stream`, so that a request is sent again if the body of its answer breaks off. Set this
-    /// if answers are long. The tower layer always returns an answer when its head is there.
-    #[must_use]
-    pub const fn streamed_answers(mut self) -> Self {
-        self.streamed = true;
-        self
-    }
-
-    /// The largest answer that the middleware for reqwest reads into memory, in bytes; 8 MiB unless set. A larger one is
-    /// returned unread if the server says its length, and is an error otherwise.
+    /// The largest answer that the middleware for reqwest reads into memory, in bytes; 8 MiB unless set. It reads every
+    /// answer whole, except for `text/event-stream`, so that a request is sent again if the body of its answer breaks off.
+    /// A larger answer is returned unread if the server says its length, and is an error otherwise.
     #[must_use]
     pub const fn max_answer_bytes(mut self, bytes: usize) -> Self {
         self.max_answer_bytes = bytes;

@@ -50,12 +50,7 @@ impl Middleware for IdempotencyMiddleware {
         loop {
             let spare = request.try_clone();
             let answered = async {
-                let response = next.clone().run(request, extensions).await?;
-                if self.policy.streamed || is_stream(&response) {
-                    Ok(response)
-                } else {
-                    whole(response, self.policy.max_answer_bytes).await
-                }
+                whole(next.clone().run(request, extensions).await?, self.policy.max_answer_bytes).await
             };
             let ended = timeout(self.policy.attempt_timeout, answered).await;
             let pause = match &ended {
@@ -79,12 +74,6 @@ fn timed_out(patience: Duration) -> Error {
     Error::middleware(io::Error::new(io::ErrorKind::TimedOut, text))
 }
 
-/// Whether the body may never end.
-fn is_stream(response: &Response) -> bool {
-    let kind = response.headers().get(CONTENT_TYPE);
-    kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
-}
-
 /// Whether the connection broke. Any other error comes again: of the URL, of a redirect, of other middleware.
 fn is_broken(error: &Error) -> bool {
     match error {
@@ -96,10 +85,12 @@ fn is_broken(error: &Error) -> bool {
     }
 }
 
-/// The response with its body read, unless the server says that it is larger than the limit. Fails if the body breaks
-/// off, or turns out to be larger.
+/// The response with its body read, unless it may never end, or the server says that it is larger than the limit. Fails
+/// if the body breaks off, or turns out to be larger.
 async fn whole(mut response: Response, limit: usize) -> Result<Response> {
-    if response.content_length().is_some_and(|length| length > limit as u64) {
+    let kind = response.headers().get(CONTENT_TYPE);
+    let is_stream = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+    if is_stream || response.content_length().is_some_and(|length| length > limit as u64) {
         return Ok(response);
     }
     let mut body = Vec::new();

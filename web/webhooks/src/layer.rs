@@ -12,7 +12,7 @@ use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use idem_core::Store;
 use idem_http::{
-    Body, Builder, Guard, Idempotency, IdempotencyLayer, Problem, Recording, RequestFingerprint,
+    Body, BoxError, Builder, Guard, Idempotency, IdempotencyLayer, Problem, Recording, RequestFingerprint,
 };
 use idem_runtime::Error;
 use tower_layer::Layer;
@@ -28,8 +28,6 @@ const TTL: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The longest id, in bytes.
 const LONGEST_ID: usize = 255;
-
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Guards a service that handles the webhooks of one [`Sender`]. See the [page of the crate](crate).
 ///
