@@ -46,14 +46,14 @@ impl<S> DigestedKeys<S> {
     ///
     /// None at present: every digest is a valid key.
     pub fn stored_name(&self, key: &RecordKey) -> Result<RecordKey, StoreError> {
-        self.transform().name(key)
+        self.transform.name(key)
     }
 
     /// Whether the record with this stored name can be the one that logs and errors show as `digest` (16 hexadecimal
     /// digits).
     #[must_use]
     pub fn has_digest(&self, stored: &RecordKey, digest: &str) -> bool {
-        let begin = self.transform().of_digest(stored.scope(), &digest.to_ascii_lowercase());
+        let begin = self.transform.of_digest(stored.scope(), &digest.to_ascii_lowercase());
         stored.key().as_str().starts_with(&begin)
     }
 }

@@ -146,8 +146,9 @@ impl<S: Store> Encrypted<S> {
     ///
     /// Use it until those results have expired. Until then, anyone who can write to the store can put any result there.
     #[must_use]
-    pub fn accept_plain(self) -> Self {
-        self.change(|encryption| Encryption { accept_plain: true, ..encryption })
+    pub fn accept_plain(mut self) -> Self {
+        self.transform.accept_plain = true;
+        self
     }
 }
 
@@ -193,7 +194,13 @@ impl Transform for Encryption {
                 )),
             };
         };
-        let Some(Envelope { id, nonce, sealed, tag }) = Envelope::open(rest) else {
+        let envelope = || {
+            let (id, rest) = rest.split_first_chunk::<ID>()?;
+            let (nonce, rest) = rest.split_first_chunk::<NONCE>()?;
+            let (sealed, tag) = rest.split_last_chunk::<TAG>()?;
+            Some((u32::from_be_bytes(*id), nonce, sealed, tag))
+        };
+        let Some((id, nonce, sealed, tag)) = envelope() else {
             return Err(StoreError::corrupt_record(
                 "its encrypted result is cut off; find out who wrote it, then forget the key",
             ));
@@ -206,10 +213,10 @@ impl Transform for Encryption {
         let mut plain = sealed.to_vec();
         cipher
             .decrypt_inout_detached(
-                &Nonce::from(nonce),
+                &Nonce::from(*nonce),
                 &bound_to(name, part),
                 plain.as_mut_slice().into(),
-                &Tag::from(tag),
+                &Tag::from(*tag),
             )
             .map_err(|_| {
                 StoreError::corrupt_record(format!(
@@ -222,23 +229,6 @@ impl Transform for Encryption {
 
     fn max_result_bytes(&self, inner: Option<usize>) -> Option<usize> {
         inner.map(|most| most.saturating_sub(OVERHEAD))
-    }
-}
-
-/// The part of an envelope after the magic number.
-struct Envelope<'e> {
-    id: u32,
-    nonce: [u8; NONCE],
-    sealed: &'e [u8],
-    tag: [u8; TAG],
-}
-
-impl<'e> Envelope<'e> {
-    fn open(bytes: &'e [u8]) -> Option<Self> {
-        let (id, rest) = bytes.split_first_chunk::<ID>()?;
-        let (nonce, rest) = rest.split_first_chunk::<NONCE>()?;
-        let (sealed, tag) = rest.split_last_chunk::<TAG>()?;
-        Some(Self { id: u32::from_be_bytes(*id), nonce: *nonce, sealed, tag: *tag })
     }
 }
 

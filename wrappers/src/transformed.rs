@@ -94,7 +94,7 @@ pub(super) trait Transform: Clone + Send + Sync + 'static {
 #[derive(Clone)]
 pub struct Transformed<S, T> {
     inner: S,
-    transform: T,
+    pub(super) transform: T,
     marks: Arc<Marks>,
 }
 
@@ -108,16 +108,6 @@ impl<S, T> Transformed<S, T> {
     #[must_use]
     pub fn without_mark(self) -> Self {
         Self { marks: Marks::new(true), ..self }
-    }
-
-    #[cfg(feature = "encryption")]
-    pub(super) const fn transform(&self) -> &T {
-        &self.transform
-    }
-
-    #[cfg(feature = "encryption")]
-    pub(super) fn change(self, change: impl FnOnce(T) -> T) -> Self {
-        Self { inner: self.inner, transform: change(self.transform), marks: self.marks }
     }
 }
 

@@ -20,7 +20,7 @@ use idem_runtime::Error;
 
 /// The number of digits of a name that its record has, and of those that only its request has.
 pub(super) const OF_KEY: usize = 32;
-pub(super) const OF_REQUEST: usize = 16;
+const OF_REQUEST: usize = 16;
 
 /// Keeps a response that is too large to record, and returns the one that is recorded.
 pub(super) type LargeResult = Arc<dyn Fn(Parts, Body) -> Work + Send + Sync>;
