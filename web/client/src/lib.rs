@@ -32,8 +32,7 @@
 //! | none, and is sent inside an idempotent body | `context().downstream_key(..)` of its method, host and path: the same at every attempt of the body that sends it to the same place |
 //! | none of these | a new random one, kept over retries, and lost when the process ends |
 //!
-//! Only `POST` and `PATCH` requests get a key and are repeated, unless [`Policy::methods`] says otherwise; all others
-//! pass unchanged.
+//! Only `POST` and `PATCH` requests, and those with a [`Key`], get a key and are repeated; all others pass unchanged.
 //!
 //! Inside an idempotent body, name each request with [`Key::named`]. Without a name, two requests of the same method to
 //! the same path have the same key: the server answers the second one with the first one's response, or refuses it with

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::time::{Duration, SystemTime};
 
 use http::header::{DATE, RETRY_AFTER};
-use http::{HeaderMap, HeaderName, Method, StatusCode};
+use http::{HeaderMap, HeaderName, StatusCode};
 
 /// The headers that mark an answer as one that was recorded: of `idem::http`, and of Stripe.
 const REPLAYED: [HeaderName; 2] =
@@ -20,7 +20,6 @@ const SHOULD_RETRY: HeaderName = HeaderName::from_static("stripe-should-retry");
 #[derive(Clone, Debug)]
 pub struct Policy {
     pub(crate) header: HeaderName,
-    methods: Vec<Method>,
     pub(crate) attempts: u32,
     pub(crate) patience: Duration,
     pub(crate) attempt_timeout: Duration,
@@ -34,7 +33,6 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             header: HeaderName::from_static("idempotency-key"),
-            methods: vec![Method::POST, Method::PATCH],
             attempts: 20,
             patience: Duration::from_secs(120),
             attempt_timeout: Duration::from_secs(30),
@@ -64,13 +62,6 @@ impl Policy {
     #[must_use]
     pub fn header(mut self, name: HeaderName) -> Self {
         self.header = name;
-        self
-    }
-
-    /// The methods whose requests get a key and are sent again; `POST` and `PATCH` unless set.
-    #[must_use]
-    pub fn methods(mut self, methods: impl IntoIterator<Item = Method>) -> Self {
-        self.methods = methods.into_iter().collect();
         self
     }
 
@@ -122,11 +113,6 @@ impl Policy {
     pub const fn pauses(mut self, first: Duration, longest: Duration) -> Self {
         self.pauses = (first, longest);
         self
-    }
-
-    /// Whether requests with this method get a key.
-    pub(crate) fn covers(&self, method: &Method) -> bool {
-        self.methods.contains(method)
     }
 
     /// Whether this error is a reason to send the request again. `default` answers if the policy does not.

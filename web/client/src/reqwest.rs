@@ -11,10 +11,10 @@ use reqwest_middleware::{Error, Middleware, Next, Result};
 use tokio::time::{sleep, timeout};
 
 use crate::Policy;
-use crate::retry::{Retrying, is_refused_by_tls, missing_header};
+use crate::retry::{Retrying, covers, is_refused_by_tls, missing_header};
 
-/// Sends each `POST` and `PATCH` with a key, and repeats it until there is a final answer. For
-/// `reqwest_middleware::ClientBuilder::with`. See the [crate](crate).
+/// Sends each `POST`, each `PATCH` and each request with a [`Key`](crate::Key) with a key, and repeats it until there is a
+/// final answer. For `reqwest_middleware::ClientBuilder::with`. See the [crate](crate).
 ///
 /// Put it outside of middleware that must see every attempt, such as tracing and signatures. It replaces reqwest-retry.
 #[derive(Clone, Debug, Default)]
@@ -38,7 +38,7 @@ impl Middleware for IdempotencyMiddleware {
         extensions: &mut Extensions,
         next: Next<'_>,
     ) -> Result<Response> {
-        if !self.policy.covers(request.method()) {
+        if !covers(request.method(), extensions) {
             return next.run(request, extensions).await;
         }
         let target = (request.url().authority(), request.url().path());

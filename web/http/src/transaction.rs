@@ -13,8 +13,6 @@ use http::Extensions;
 use scopeguard::{ScopeGuard, guard};
 use tokio::sync::{OwnedMappedMutexGuard, OwnedMutexGuard};
 
-use idem_core::inspection::Inspection;
-use idem_core::listing::{List, Page};
 use idem_core::protocol::{
     self, Answer, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Owner, Record, ReleaseAnswer,
     RenewAnswer, Request, Verdict,
@@ -282,14 +280,6 @@ where
 
     async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
         self.store.purge(limit).await
-    }
-
-    async fn list(&self, request: &List) -> Result<Page, StoreError> {
-        self.store.list(request).await
-    }
-
-    async fn inspect(&self) -> Result<Inspection, StoreError> {
-        self.store.inspect().await
     }
 
     fn max_result_bytes(&self) -> Option<usize> {

@@ -148,6 +148,9 @@ async fn a_key_that_the_program_gives_is_sent_and_other_methods_pass_untouched()
     let (answer, keys) =
         sent(Policy::new(), &[Does::Answers(StatusCode::BAD_GATEWAY.as_u16(), None)], get).await;
     assert_eq!((answer.unwrap(), keys), (502, vec![String::new()]));
+    let mut put = Request::put("http://example.com/payments").body(String::new()).unwrap();
+    put.extensions_mut().insert(Key::new("order-42"));
+    assert_eq!(sent(Policy::new(), &[Does::Breaks, ok[0]], put).await.1, ["\"order-42\""; 2]);
 }
 
 #[tokio::test(start_paused = true)]
