@@ -35,7 +35,7 @@ use idem_runtime::{Attempt, Error, Interrupted, Outcome, Replayed};
 #[must_use = "the handler runs by `spawn` or `spawn_local`; dropping this gives the key back"]
 pub struct Run<St: Store> {
     // The order of the fields is the order of drop: the key is released before the place.
-    unstarted: Unstarted<St>,
+    attempt: ScopeGuard<Attempt<St>, fn(Attempt<St>)>,
     place: OwnedSemaphorePermit,
     config: Arc<Config<St>>,
     method: Method,
@@ -47,12 +47,13 @@ impl<St: Store> Run<St> {
     /// In the current span, which is that of the request.
     pub(super) fn new(
         config: Arc<Config<St>>,
-        unstarted: Unstarted<St>,
+        attempt: Attempt<St>,
         place: OwnedSemaphorePermit,
         method: Method,
         operation: Option<LongOperation>,
     ) -> Self {
-        Self { unstarted, place, config, method, operation, span: Span::current() }
+        let attempt = guard(attempt, Attempt::give_back as fn(_));
+        Self { attempt, place, config, method, operation, span: Span::current() }
     }
 
     /// Runs the handler, records its response, and returns what the client gets: the response, or a problem if the
@@ -119,8 +120,8 @@ impl<St: Store> Run<St> {
         R: http_body::Body<Data = Bytes> + Send + 'static,
         R::Error: Into<BoxError>,
     {
-        let Self { unstarted, place, config, method, operation, .. } = self;
-        let attempt = ScopeGuard::into_inner(unstarted);
+        let Self { attempt, place, config, method, operation, .. } = self;
+        let attempt = ScopeGuard::into_inner(attempt);
         let served = async {
             // Free when the handler has ended, before its response is recorded.
             let _place = place;
@@ -179,13 +180,6 @@ async fn answered<St, E>(
         Ok(answer) => answer,
         Err(_) => span.in_scope(|| Ok(config.handler_failed("was ended with the server"))),
     }
-}
-
-/// An attempt whose handler has not begun. If it is dropped, the key is released as if the request had never come.
-pub(super) type Unstarted<St> = ScopeGuard<Attempt<St>, fn(Attempt<St>)>;
-
-pub(super) fn unstarted<St: Store>(attempt: Attempt<St>) -> Unstarted<St> {
-    guard(attempt, Attempt::give_back)
 }
 
 impl<St: Store> Config<St> {

@@ -11,6 +11,9 @@ use super::body::{Body, BoxError};
 use super::builder::Builder;
 use super::config::Config;
 use super::exchange::{Begun, begin};
+use super::guard::Guard;
+use super::key::HEADER;
+use super::report;
 use super::transaction::Transactional;
 use idem_core::Store;
 use idem_core::transaction::{RecordsIn, TransactionPool};
@@ -116,7 +119,15 @@ impl<St: Store> IdempotencyLayer<St> {
     /// Whether a request with this head is guarded. Any other request goes to its handler as if there were no layer.
     #[must_use]
     pub fn guards(&self, head: &Parts) -> bool {
-        self.config.guards(head)
+        match self.config.guard_of(head) {
+            Ok(Guard::Unguarded) => false,
+            Ok(Guard::Optional) if !head.headers.contains_key(HEADER) => {
+                report::outcome(&self.config.scope, report::UNGUARDED);
+                false
+            }
+            // A panic is answered where the request is read.
+            _ => true,
+        }
     }
 
     /// Reads a guarded request whole, claims its key, and returns what to do: send a response, or run the handler. Call

@@ -19,7 +19,7 @@ use super::long_operation::{LongOperation, OF_KEY, name_of_request};
 use super::recording;
 use idem_core::listing::List;
 use idem_core::protocol::{OnCrash, Record, State, StoredResult, Tombstone};
-use idem_core::{RecordKey, Scope, Store, StoreError, StoreErrorKind};
+use idem_core::{RecordKey, Store, StoreError, StoreErrorKind};
 use idem_runtime::problem::{Problem, ProblemDetails};
 
 /// Why a place has no response: what its client learns.
@@ -103,8 +103,8 @@ impl<St: Store> Config<St> {
         let looking = async {
             let of_key = name.get(..OF_KEY).ok_or(UNKNOWN)?;
             let key = self.operation_key(tenant.as_deref(), of_key).map_err(|_| UNKNOWN)?;
-            let scope = Scope::new(self.scope.clone()).map_err(|_| UNKNOWN)?;
-            self.look(path, name, &RecordKey::new(scope, key)).await
+            let key = self.operation.record_key(key).map_err(|_| UNKNOWN)?;
+            self.look(path, name, &key).await
         };
         let looked = timeout(self.store_timeout, looking).await.unwrap_or(Err(UNREADABLE));
         looked.map_err(|(problem, detail)| ProblemDetails::new(problem, detail))
