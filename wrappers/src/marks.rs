@@ -142,7 +142,7 @@ impl Marks {
                         return Ok(mark.clone());
                     }
                 }
-                ClaimAnswer::Replay(replay) => return mark_of(Some(&replay.result)),
+                ClaimAnswer::Replay(replay) => return mark_of(&replay.result),
                 // Another process writes it just now. Who waits here has a bound of its own.
                 _ => sleep(PAUSE).await,
             }
@@ -167,14 +167,12 @@ fn written(layer: &str, mark: &Mark) -> StoredResult {
     StoredResult::Value(text.into())
 }
 
-fn parsed(result: Option<&StoredResult>) -> Option<Value> {
-    match result {
-        Some(StoredResult::Value(bytes)) => serde_json::from_slice(bytes).ok(),
-        _ => None,
-    }
+fn parsed(result: &StoredResult) -> Option<Value> {
+    let StoredResult::Value(bytes) = result else { return None };
+    serde_json::from_slice(bytes).ok()
 }
 
-fn mark_of(result: Option<&StoredResult>) -> Result<Mark, StoreError> {
+fn mark_of(result: &StoredResult) -> Result<Mark, StoreError> {
     let read = || {
         let value = parsed(result)?;
         let number = u32::try_from(value["key"].as_u64()?).ok()?;
@@ -185,17 +183,17 @@ fn mark_of(result: Option<&StoredResult>) -> Result<Mark, StoreError> {
     })
 }
 
-#[cfg(feature = "encryption")]
 /// Which layers a mark's layer had within, from the outside in.
+#[cfg(feature = "encryption")]
 pub(super) fn over(result: Option<&StoredResult>) -> Vec<String> {
-    let value = parsed(result).unwrap_or_default();
+    let value = result.and_then(parsed).unwrap_or_default();
     let names = value["over"].as_array().into_iter().flatten();
     names.filter_map(|name| name.as_str().map(str::to_owned)).collect()
 }
 
 /// The mark as it is, on its way through another layer: with that one's name.
 pub(super) fn through(layer: &str, result: &StoredResult) -> StoredResult {
-    let Some(mut value) = parsed(Some(result)) else { return result.clone() };
+    let Some(mut value) = parsed(result) else { return result.clone() };
     if let Some(over) = value["over"].as_array_mut() {
         over.push(layer.into());
     }
@@ -210,21 +208,18 @@ pub(super) async fn compare<'m, S: Store>(
 ) -> Result<(Vec<&'m Mark>, bool), StoreError> {
     let mut missing = Vec::new();
     for mark in marks {
-        match store.get(&name(layer.name, Some(mark.number))?).await? {
+        match store.get(&name(layer.name, Some(mark.number))?).await?.and_then(|record| record.result) {
             None => missing.push(mark),
-            Some(record) if record.result.is_none() => missing.push(mark),
-            Some(record) if mark_of(record.result.as_ref())? == *mark => {}
+            Some(result) if mark_of(&result)? == *mark => {}
             Some(_) => return Err(layer.refusal()),
         }
     }
     if missing.len() < marks.len() {
         return Ok((missing, true));
     }
-    match store.get(&name(layer.name, None)?).await? {
-        Some(record) if record.result.is_some() => {
-            let first = mark_of(record.result.as_ref())?;
-            if marks.contains(&first) { Ok((missing, true)) } else { Err(layer.refusal()) }
-        }
-        _ => Ok((missing, false)),
+    match store.get(&name(layer.name, None)?).await?.and_then(|record| record.result) {
+        None => Ok((missing, false)),
+        Some(result) if marks.contains(&mark_of(&result)?) => Ok((missing, true)),
+        Some(_) => Err(layer.refusal()),
     }
 }

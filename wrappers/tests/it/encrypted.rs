@@ -87,22 +87,6 @@ async fn an_operators_result_is_encrypted_too() {
     assert!(error.contains("key 1, a key that is not in the ring"), "{error}");
 }
 
-#[tokio::test]
-async fn a_key_that_was_rotated_out_of_writing_still_reads() {
-    let inner = MemoryStore::new();
-    recorded(&inner.clone().encrypted(KeyRing::new(1, &[1; 32])), &key("a"), Verdict::Completed, SECRET)
-        .await;
-    let rotated = KeyRing::new(2, &[2; 32]).and_reads(1, &[1; 32]).unwrap();
-    let store = inner.clone().encrypted(rotated);
-    assert_eq!(replayed(&store, &key("a")).await.1, value(SECRET));
-    // A result that is written now needs only the new key.
-    recorded(&store, &key("b"), Verdict::Completed, SECRET).await;
-    let only_new = inner.encrypted(KeyRing::new(2, &[2; 32]));
-    assert_eq!(replayed(&only_new, &key("b")).await.1, value(SECRET));
-    let error = refused(&only_new, &key("a")).await;
-    assert!(error.contains("key 1, a key that is not in the ring"), "{error}");
-}
-
 #[test]
 fn two_keys_of_one_number_are_refused() {
     for id in [1, 2] {
