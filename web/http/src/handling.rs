@@ -20,7 +20,7 @@ use super::errors::{not_committed, refusal};
 use super::long_operation::LongOperation;
 use super::recording;
 use super::report;
-use super::serving::{Record, Served, serve, serve_end};
+use super::serving::{Record, serve, serve_end};
 use idem_core::Store;
 use idem_core::protocol::{ResultFormat, StoredResult, Tombstone, Verdict};
 use idem_runtime::problem::{Problem, ProblemDetails};
@@ -135,7 +135,7 @@ impl<St: Store> Run<St> {
             })
         };
         match attempt.run(served).await {
-            Ok((Ok(served), attempt)) => Ok(config.record(attempt, served).await),
+            Ok((Ok((response, record)), attempt)) => Ok(config.record(attempt, response, record).await),
             Ok((Err(error), attempt)) => {
                 attempt.abandon().await;
                 report::outcome(&config.scope, report::FAILED);
@@ -184,8 +184,12 @@ async fn answered<St, E>(
 
 impl<St: Store> Config<St> {
     /// Records the response, and returns what the client gets.
-    async fn record(&self, attempt: Attempt<St>, served: Served) -> Response<Body> {
-        let Served { mut response, record } = served;
+    async fn record(
+        &self,
+        attempt: Attempt<St>,
+        mut response: Response<Body>,
+        record: Record,
+    ) -> Response<Body> {
         let is_in_transaction = self.transaction.is_some();
         let recorded = match record {
             Record::Whole(bytes, is_failure) => {

@@ -10,12 +10,7 @@ use super::config::{Config, Recording, is_grpc_failure};
 use super::recording::{self, REPLAYED};
 use idem_core::Store;
 
-/// A response, and what to record for it.
-pub(super) struct Served {
-    pub(super) response: Response<Body>,
-    pub(super) record: Record,
-}
-
+/// What to record for a response.
 pub(super) enum Record {
     /// These bytes, and whether they are of a failure.
     Whole(Bytes, bool),
@@ -28,11 +23,11 @@ pub(super) async fn serve<St: Store>(
     config: &Config<St>,
     method: &Method,
     response: Response<Body>,
-) -> Served {
+) -> (Response<Body>, Record) {
     let (mut parts, body) = response.into_parts();
     // Only a replay may have the marker.
     parts.headers.remove(REPLAYED);
-    let serve = |parts, body, record| Served { response: Response::from_parts(parts, body), record };
+    let serve = |parts, body, record| (Response::from_parts(parts, body), record);
     match config.recording_of(&mut parts) {
         Recording::Keep => {}
         other => return serve(parts, body, Record::Without(other)),
@@ -72,18 +67,18 @@ pub(super) async fn serve_end<St: Store>(
     config: &Config<St>,
     method: &Method,
     response: Response<Body>,
-) -> Served {
-    let served = serve(config, method, response).await;
-    let is_lost = match &served.record {
+) -> (Response<Body>, Record) {
+    let (response, record) = serve(config, method, response).await;
+    let is_lost = match &record {
         Record::Whole(bytes, _) => is_too_large(config, bytes),
         Record::Without(recording) => *recording == Recording::PassThrough,
     };
     match &config.large_result {
         Some(large_result) if is_lost => {
-            let (parts, body) = served.response.into_parts();
+            let (parts, body) = response.into_parts();
             serve(config, method, large_result(parts, body).await).await
         }
-        _ => served,
+        _ => (response, record),
     }
 }
 

@@ -5,15 +5,14 @@ use crate::sealed_support;
 use bytes::Bytes;
 use idem::StoreExt as _;
 use idem::protocol::{
-    Complete, RecordStep, Release, ReleaseAnswer, ReleaseCause, Resolution, ResolveAnswer, StoredResult,
-    Verdict,
+    Complete, RecordStep, Release, ReleaseAnswer, ReleaseCause, Resolution, ResolveAnswer, Verdict,
 };
 use idem::{
     Error, Fingerprint, KeyRing, MemoryStore, OnCrash, Operation, RecordKey, Scope, Store, StoreError,
     StoreErrorKind,
 };
 use idem_testing::conformance::{self, Check, Profile, Subject, Violation};
-use sealed_support::{claim, granted, key, recorded, replayed, ring, step, value};
+use sealed_support::{claim, granted, key, recorded, replayed, ring, step, stored, value};
 
 const SECRET: &[u8] = b"{\"card\":\"4111 1111 1111 1111\"}";
 
@@ -41,13 +40,6 @@ fn the_conformance_kit_holds_with_a_limit() -> Result<(), Violation> {
 fn why(error: &StoreError) -> String {
     assert_eq!(error.kind(), StoreErrorKind::CorruptRecord, "{error}");
     error.to_string()
-}
-
-async fn stored(store: &impl Store, key: &RecordKey) -> Bytes {
-    match store.get(key).await.unwrap().unwrap().result {
-        Some(StoredResult::Value(bytes)) => bytes,
-        other => panic!("{other:?}"),
-    }
 }
 
 /// Asks for the result in every way, and returns why it is not available.
