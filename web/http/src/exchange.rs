@@ -108,7 +108,7 @@ async fn claim<St: Store>(
         Ok(idem_runtime::Begun::Replay(replay)) => Ok(Begun::Answered(config.replayed(&replay))),
         Err(error) => match long_operation {
             Some(long_operation) if matches!(error, Error::InFlight { reentrant: false, .. }) => {
-                report::outcome(&config.scope, report::ACCEPTED);
+                report::outcome(&config.scope, "accepted");
                 Ok(Begun::Answered(long_operation.in_flight(Duration::ZERO)))
             }
             _ => Err(refusal(&error)),

@@ -138,7 +138,7 @@ impl<St: Store> Run<St> {
             Ok((Ok((response, record)), attempt)) => Ok(config.record(attempt, response, record).await),
             Ok((Err(error), attempt)) => {
                 attempt.abandon().await;
-                report::outcome(&config.scope, report::FAILED);
+                report::outcome(&config.scope, "failed");
                 Err(error)
             }
             Err(interrupted) => Ok(config.instead(interrupted)),
@@ -219,12 +219,12 @@ impl<St: Store> Config<St> {
         match recorded {
             Ok(Some(Outcome::Unrecorded { .. })) if is_in_transaction => self.refuse(&not_committed()),
             Ok(Some(outcome)) => {
-                report::outcome(&self.scope, report::HANDLED);
+                report::outcome(&self.scope, "handled");
                 response.extensions_mut().insert(outcome);
                 response
             }
             Ok(None) => {
-                report::outcome(&self.scope, report::RELEASED);
+                report::outcome(&self.scope, "released");
                 response
             }
             Err(interrupted) => self.instead(interrupted),
@@ -250,7 +250,7 @@ impl<St: Store> Config<St> {
         });
         match decoded {
             Ok(mut response) => {
-                report::outcome(&self.scope, report::REPLAYED);
+                report::outcome(&self.scope, "replayed");
                 response.extensions_mut().insert(replay.outcome());
                 response
             }

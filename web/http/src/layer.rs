@@ -122,7 +122,7 @@ impl<St: Store> IdempotencyLayer<St> {
         match self.config.guard_of(head) {
             Ok(Guard::Unguarded) => false,
             Ok(Guard::Optional) if !head.headers.contains_key(HEADER) => {
-                report::outcome(&self.config.scope, report::UNGUARDED);
+                report::outcome(&self.config.scope, "unguarded");
                 false
             }
             // A panic is answered where the request is read.
