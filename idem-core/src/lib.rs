@@ -24,7 +24,7 @@ pub use error::{StoreError, StoreErrorKind};
 pub use key::AnyPart;
 pub use key::{
     Key, KeyBuilder, KeyDigest, KeyError, KeyPart, MAX_KEY_BYTES, MAX_SCOPE_BYTES, RESERVED_SCOPES,
-    RecordKey, Scope, framed_digest,
+    RecordKey, Scope, framed_digest, hex,
 };
 pub use protocol::{Fence, Fingerprint, OnCrash};
 pub use store::Store;

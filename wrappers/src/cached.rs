@@ -1,9 +1,7 @@
 //! A cache of recorded results in this process's memory, in front of any store.
 //!
-//! Owns when a result may be returned without asking the store. It knows results only as bytes, and the store's clock
-//! only from the store's pages.
-
-mod clock;
+//! Owns when a result may be returned without asking the store. It knows results only as bytes, and not what the store's
+//! clock shows.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
@@ -12,9 +10,9 @@ use std::time::Duration;
 
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
+use scopeguard::{ScopeGuard, guard};
 use tokio::time::Instant;
 
-use self::clock::StoreClock;
 use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::defaults::LONGEST;
@@ -66,8 +64,8 @@ impl Caching {
 
     /// How long a result may be replayed from memory after the store returned it. After that the store is asked again.
     ///
-    /// It limits how long this process still replays a result after another process has forgotten the key. With zero
-    /// the store is always asked.
+    /// It limits how long this process still replays a result after another process has forgotten the key, or after the
+    /// result has expired. With zero the store is always asked.
     pub const fn ask_again_after(mut self, time: Duration) -> Self {
         self.ask_again_after = time;
         self
@@ -88,9 +86,10 @@ impl From<usize> for Caching {
 ///
 /// - after [`forget`](Store::forget) through this store or a clone, also if an older answer arrives later. A `forget`
 ///   by another process takes effect when the store is asked again;
-/// - after the record has expired by the store's clock. The clock is read once a minute, so if it is set forward in
-///   between, that takes effect when the store is asked again;
 /// - with another fingerprint: the store is asked.
+///
+/// The end of a record takes effect when the store is asked again: after that time, or after the record's `ttl` if that is
+/// shorter.
 ///
 /// Everything else goes to the store. While the store is down, only results in memory are replayed.
 ///
@@ -108,7 +107,6 @@ struct Shared {
     /// Each counter is for a part of the keys. It is incremented when earlier answers of the store must not be cached
     /// any more.
     generations: [Mutex<u64>; GENERATIONS],
-    clock: StoreClock,
     ask_again_after: Duration,
 }
 
@@ -159,7 +157,6 @@ impl Shared {
             entries: cache(entries, bytes, Weight { least }),
             hasher: RandomState::new(),
             generations: [const { Mutex::new(0) }; GENERATIONS],
-            clock: StoreClock::default(),
             ask_again_after: caching.ask_again_after,
         }
     }
@@ -193,6 +190,20 @@ impl Shared {
         *generation = generation.wrapping_add(1);
         self.entries.remove(key);
     }
+
+    /// Drops the cached result of a key when a `forget` begins and again when it ends in any way, so that nothing that was
+    /// read before the deletion stays cached.
+    fn forgetting(&self, key: &RecordKey) -> ScopeGuard<(), impl FnOnce(())> {
+        self.drop_entry(key);
+        guard((), move |()| self.drop_entry(key))
+    }
+
+    /// Until when a replay from a claim that was sent at `asked` may be returned from memory; `None` if not at all. The
+    /// record may expire at any time from then on, so it is not returned for longer than it is kept, either.
+    fn until(&self, replay: &Replay, asked: Instant) -> Option<Instant> {
+        let kept = replay.expires_at.map_or(LONGEST, |end| end.since(replay.completed_at));
+        asked.checked_add(self.ask_again_after.min(kept))
+    }
 }
 
 /// Counts a claim that memory answered, or that went to the store.
@@ -207,36 +218,9 @@ fn count(key: &RecordKey, answer: &'static str) {
     .increment(1);
 }
 
-/// Drops the cached result of a key when a `forget` begins and again when it ends in any way, so that nothing that was
-/// read before the deletion stays cached.
-struct Forgetting<'a> {
-    shared: &'a Shared,
-    key: &'a RecordKey,
-}
-
-impl<'a> Forgetting<'a> {
-    fn begin(shared: &'a Shared, key: &'a RecordKey) -> Self {
-        shared.drop_entry(key);
-        Self { shared, key }
-    }
-}
-
-impl Drop for Forgetting<'_> {
-    fn drop(&mut self) {
-        self.shared.drop_entry(self.key);
-    }
-}
-
 impl<S: Store> Cached<S> {
     pub(super) fn new(inner: S, caching: Caching) -> Self {
         Self { inner, shared: Arc::new(Shared::new(caching)) }
-    }
-
-    /// Until when a replay from a claim that was sent at `asked` may be returned from memory; `None` if not at all.
-    async fn until(&self, replay: &Replay, asked: Instant) -> Option<Instant> {
-        let trusted = asked.checked_add(self.shared.ask_again_after.min(LONGEST))?;
-        let Some(end) = replay.expires_at else { return Some(trusted) };
-        Some(trusted.min(self.shared.clock.until(&self.inner, end).await?))
     }
 }
 
@@ -244,7 +228,7 @@ impl<S: Store> Store for Cached<S> {
     async fn apply(&self, key: &RecordKey, request: Request) -> Result<Answer, StoreError> {
         let Request::Claim(claim) = &request else {
             let forgets = matches!(request, Request::Resolve(Resolution::ForgetSeen(_)));
-            let _forgetting = forgets.then(|| Forgetting::begin(&self.shared, key));
+            let _forgetting = forgets.then(|| self.shared.forgetting(key));
             return self.inner.apply(key, request).await;
         };
         if let Some(replay) = self.shared.find(key, claim) {
@@ -258,7 +242,7 @@ impl<S: Store> Store for Cached<S> {
         let answer = self.inner.apply(key, request).await?;
         match &answer {
             Answer::Claim(ClaimAnswer::Replay(replay)) => {
-                if let Some(until) = self.until(replay, asked).await {
+                if let Some(until) = self.shared.until(replay, asked) {
                     self.shared.keep(key, Entry { replay: replay.clone(), fingerprint, until }, generation);
                 }
             }
@@ -270,7 +254,7 @@ impl<S: Store> Store for Cached<S> {
     }
 
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
-        let _forgetting = Forgetting::begin(&self.shared, key);
+        let _forgetting = self.shared.forgetting(key);
         self.inner.forget(key).await
     }
 

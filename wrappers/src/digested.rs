@@ -2,8 +2,6 @@
 //!
 //! Owns what replaces them. Scopes, results and everything else pass unchanged.
 
-use std::fmt::Write as _;
-
 use aes::Aes256;
 use aes::cipher::{Array, BlockCipherDecrypt as _, BlockCipherEncrypt as _, KeyInit as _};
 use hmac::{Hmac, Mac as _};
@@ -15,7 +13,7 @@ use super::transformed::{Transform, Transformed};
 use idem_core::StoreError;
 use idem_core::Waiters;
 use idem_core::protocol::Fingerprint;
-use idem_core::{Key, RecordKey, Scope};
+use idem_core::{Key, RecordKey, Scope, hex};
 
 /// How many bytes of a stored name come from the digest that logs show, and how many from the key.
 const OF_DIGEST: usize = 8;
@@ -48,14 +46,14 @@ impl<S> DigestedKeys<S> {
     ///
     /// None at present: every digest is a valid key.
     pub fn stored_name(&self, key: &RecordKey) -> Result<RecordKey, StoreError> {
-        self.transform().name(key)
+        self.transform.name(key)
     }
 
     /// Whether the record with this stored name can be the one that logs and errors show as `digest` (16 hexadecimal
     /// digits).
     #[must_use]
     pub fn has_digest(&self, stored: &RecordKey, digest: &str) -> bool {
-        let begin = self.transform().of_digest(stored.scope(), &digest.to_ascii_lowercase());
+        let begin = self.transform.of_digest(stored.scope(), &digest.to_ascii_lowercase());
         stored.key().as_str().starts_with(&begin)
     }
 }
@@ -101,15 +99,6 @@ impl KeyDigests {
     }
 }
 
-pub(super) fn hex(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(2 * bytes.len());
-    for byte in bytes {
-        // Writing to a `String` cannot fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
-}
-
 /// Applies `change` to each half of a fingerprint.
 fn halves(print: Fingerprint, change: impl Fn(&mut Array<u8, aes::cipher::consts::U16>)) -> Fingerprint {
     let mut bytes = *print.as_bytes();
@@ -125,7 +114,6 @@ impl Transform for KeyDigests {
         name: LAYER,
         differs: "its keys are digests under another secret than this process has, which would find no record; \
                   check the secret, or give a service with a secret of its own another table or prefix (docs: wrappers)",
-        must_agree: true,
     });
 
     fn marks(&self) -> Vec<Mark> {

@@ -11,13 +11,10 @@ use aes_gcm_siv::{Aes256GcmSiv, Nonce, Tag};
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
-use super::digested::hex;
 use super::marks::{Layer, Mark};
 use super::transformed::{Part, Transform, Transformed};
-use idem_core::RecordKey;
-use idem_core::Store;
-use idem_core::StoreError;
 use idem_core::protocol::{ResultFormat, Verdict};
+use idem_core::{RecordKey, Store, StoreError, hex};
 
 /// The magic number of an envelope; its last byte is the version. No JSON, no text and no Zstandard frame begins with
 /// it.
@@ -149,8 +146,9 @@ impl<S: Store> Encrypted<S> {
     ///
     /// Use it until those results have expired. Until then, anyone who can write to the store can put any result there.
     #[must_use]
-    pub fn accept_plain(self) -> Self {
-        self.change(|encryption| Encryption { accept_plain: true, ..encryption })
+    pub fn accept_plain(mut self) -> Self {
+        self.transform.accept_plain = true;
+        self
     }
 }
 
@@ -160,8 +158,6 @@ impl Transform for Encryption {
         name: LAYER,
         differs: "its results are under other encryption keys than this process has; check the key ring, \
                   or give a service with keys of its own another table or prefix (docs: wrappers)",
-        // Without its key nothing can be read.
-        must_agree: false,
     });
 
     fn marks(&self) -> Vec<Mark> {
@@ -198,7 +194,13 @@ impl Transform for Encryption {
                 )),
             };
         };
-        let Some(Envelope { id, nonce, sealed, tag }) = Envelope::open(rest) else {
+        let envelope = || {
+            let (id, rest) = rest.split_first_chunk::<ID>()?;
+            let (nonce, rest) = rest.split_first_chunk::<NONCE>()?;
+            let (sealed, tag) = rest.split_last_chunk::<TAG>()?;
+            Some((u32::from_be_bytes(*id), nonce, sealed, tag))
+        };
+        let Some((id, nonce, sealed, tag)) = envelope() else {
             return Err(StoreError::corrupt_record(
                 "its encrypted result is cut off; find out who wrote it, then forget the key",
             ));
@@ -211,10 +213,10 @@ impl Transform for Encryption {
         let mut plain = sealed.to_vec();
         cipher
             .decrypt_inout_detached(
-                &Nonce::from(nonce),
+                &Nonce::from(*nonce),
                 &bound_to(name, part),
                 plain.as_mut_slice().into(),
-                &Tag::from(tag),
+                &Tag::from(*tag),
             )
             .map_err(|_| {
                 StoreError::corrupt_record(format!(
@@ -227,23 +229,6 @@ impl Transform for Encryption {
 
     fn max_result_bytes(&self, inner: Option<usize>) -> Option<usize> {
         inner.map(|most| most.saturating_sub(OVERHEAD))
-    }
-}
-
-/// The part of an envelope after the magic number.
-struct Envelope<'e> {
-    id: u32,
-    nonce: [u8; NONCE],
-    sealed: &'e [u8],
-    tag: [u8; TAG],
-}
-
-impl<'e> Envelope<'e> {
-    fn open(bytes: &'e [u8]) -> Option<Self> {
-        let (id, rest) = bytes.split_first_chunk::<ID>()?;
-        let (nonce, rest) = rest.split_first_chunk::<NONCE>()?;
-        let (sealed, tag) = rest.split_last_chunk::<TAG>()?;
-        Some(Self { id: u32::from_be_bytes(*id), nonce: *nonce, sealed, tag: *tag })
     }
 }
 
@@ -282,40 +267,4 @@ fn bound_to(name: &RecordKey, part: Part<'_>) -> Vec<u8> {
         }
     }
     data
-}
-
-#[cfg(test)]
-mod tests {
-    use aes_gcm_siv::aead::Aead as _;
-    use aes_gcm_siv::aead::Payload;
-    use zeroize::ZeroizeOnDrop;
-
-    use super::*;
-
-    fn bytes(text: &str) -> Vec<u8> {
-        (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
-    }
-
-    /// RFC 8452, appendix C.2: `AEAD_AES_256_GCM_SIV`.
-    #[test]
-    fn the_cipher_gives_what_rfc_8452_says() {
-        let key: [u8; 32] =
-            bytes("0100000000000000000000000000000000000000000000000000000000000000").try_into().unwrap();
-        let cipher = Aes256GcmSiv::new((&key).into());
-        let nonce: [u8; NONCE] = bytes("030000000000000000000000").try_into().unwrap();
-        for (plain, aad, sealed) in [
-            ("", "", "07f5f4169bbf55a8400cd47ea6fd400f"),
-            ("0100000000000000", "", "c2ef328e5c71c83b843122130f7364b761e0b97427e3df28"),
-            ("0200000000000000", "01", "1de22967237a813291213f267e3b452f02d01ae33e4ec854"),
-        ] {
-            let payload = Payload { msg: &bytes(plain), aad: &bytes(aad) };
-            assert_eq!(cipher.encrypt(&Nonce::from(nonce), payload).unwrap(), bytes(sealed), "{plain}");
-        }
-    }
-
-    #[test]
-    fn the_material_of_a_key_is_overwritten_when_it_is_dropped() {
-        fn overwritten<T: ZeroizeOnDrop>() {}
-        overwritten::<aes::Aes256>();
-    }
 }

@@ -20,9 +20,9 @@ pub(super) const SCOPE: &str = RESERVED_SCOPES[1];
 
 /// How long one look at the marks may take.
 const WITHIN: Duration = Duration::from_secs(2);
-/// How long a look that failed, or that refused, counts.
+/// How long a look that found other keys counts.
 const AGAIN: Duration = Duration::from_secs(5);
-/// How long a look that failed counts, if it refuses its calls: so long that of many calls one looks.
+/// How long a look that failed counts: so long that of many calls one looks.
 const SOON: Duration = Duration::from_millis(250);
 /// How long nobody else writes a mark that is being written.
 const LEASE: Duration = Duration::from_secs(5);
@@ -35,8 +35,6 @@ pub(super) struct Layer {
     pub(super) name: &'static str,
     /// The error's text where the store has another mark.
     pub(super) differs: &'static str,
-    /// Whether a call is refused if the marks cannot be compared: under other keys it would find no record.
-    pub(super) must_agree: bool,
 }
 
 impl Layer {
@@ -64,11 +62,6 @@ pub(super) struct Marks {
     owner: Owner,
 }
 
-/// Whether the store was used under another key. If not, an error says that it is not known.
-fn differs(error: &StoreError) -> bool {
-    error.kind() == StoreErrorKind::WrongKeys
-}
-
 impl Marks {
     /// Marks that are compared at the first use, unless they `are_settled`.
     pub(super) fn new(are_settled: bool) -> Arc<Self> {
@@ -80,33 +73,24 @@ impl Marks {
         self.are_settled.load(Ordering::Acquire)
     }
 
-    /// Compares the marks with the store's, and leaves those that are missing. A look that fails counts only if the layer
-    /// must agree.
+    /// Compares the marks with the store's, and leaves those that are missing.
     pub(super) async fn look<S: Store>(
         &self,
         store: &S,
         layer: &Layer,
         marks: &[Mark],
     ) -> Result<(), StoreError> {
-        let ended = |error: &StoreError| {
-            if layer.must_agree || differs(error) { Err(error.clone()) } else { Ok(()) }
-        };
         let counts = |(at, error): &&(Instant, StoreError)| {
-            let is_short = layer.must_agree && !differs(error);
-            at.elapsed() < if is_short { SOON } else { AGAIN }
+            at.elapsed() < if error.kind() == StoreErrorKind::WrongKeys { AGAIN } else { SOON }
         };
         let mut last = self.last.lock().await;
         if self.are_settled() {
             return Ok(());
         }
         if let Some((_, error)) = last.as_ref().filter(counts) {
-            return ended(error);
+            return Err(error.clone());
         }
         let unknown = || StoreError::unavailable("it did not answer about the marks of its layers in time");
-        if !layer.must_agree {
-            // Before the look: the next caller does not repeat one that was dropped because it took too long.
-            *last = Some((Instant::now(), unknown()));
-        }
         let error = match timeout(WITHIN, self.leave(store, layer, marks)).await {
             Ok(Ok(())) => {
                 self.are_settled.store(true, Ordering::Release);
@@ -117,9 +101,8 @@ impl Marks {
             Ok(Err(error)) => error,
             Err(_) => unknown(),
         };
-        let result = ended(&error);
-        *last = Some((Instant::now(), error));
-        result
+        *last = Some((Instant::now(), error.clone()));
+        Err(error)
     }
 
     async fn leave<S: Store>(&self, store: &S, layer: &Layer, marks: &[Mark]) -> Result<(), StoreError> {
@@ -159,7 +142,7 @@ impl Marks {
                         return Ok(mark.clone());
                     }
                 }
-                ClaimAnswer::Replay(replay) => return mark_of(Some(&replay.result)),
+                ClaimAnswer::Replay(replay) => return mark_of(&replay.result),
                 // Another process writes it just now. Who waits here has a bound of its own.
                 _ => sleep(PAUSE).await,
             }
@@ -184,14 +167,12 @@ fn written(layer: &str, mark: &Mark) -> StoredResult {
     StoredResult::Value(text.into())
 }
 
-fn parsed(result: Option<&StoredResult>) -> Option<Value> {
-    match result {
-        Some(StoredResult::Value(bytes)) => serde_json::from_slice(bytes).ok(),
-        _ => None,
-    }
+fn parsed(result: &StoredResult) -> Option<Value> {
+    let StoredResult::Value(bytes) = result else { return None };
+    serde_json::from_slice(bytes).ok()
 }
 
-fn mark_of(result: Option<&StoredResult>) -> Result<Mark, StoreError> {
+fn mark_of(result: &StoredResult) -> Result<Mark, StoreError> {
     let read = || {
         let value = parsed(result)?;
         let number = u32::try_from(value["key"].as_u64()?).ok()?;
@@ -202,17 +183,17 @@ fn mark_of(result: Option<&StoredResult>) -> Result<Mark, StoreError> {
     })
 }
 
-#[cfg(feature = "encryption")]
 /// Which layers a mark's layer had within, from the outside in.
+#[cfg(feature = "encryption")]
 pub(super) fn over(result: Option<&StoredResult>) -> Vec<String> {
-    let value = parsed(result).unwrap_or_default();
+    let value = result.and_then(parsed).unwrap_or_default();
     let names = value["over"].as_array().into_iter().flatten();
     names.filter_map(|name| name.as_str().map(str::to_owned)).collect()
 }
 
 /// The mark as it is, on its way through another layer: with that one's name.
 pub(super) fn through(layer: &str, result: &StoredResult) -> StoredResult {
-    let Some(mut value) = parsed(Some(result)) else { return result.clone() };
+    let Some(mut value) = parsed(result) else { return result.clone() };
     if let Some(over) = value["over"].as_array_mut() {
         over.push(layer.into());
     }
@@ -227,21 +208,18 @@ pub(super) async fn compare<'m, S: Store>(
 ) -> Result<(Vec<&'m Mark>, bool), StoreError> {
     let mut missing = Vec::new();
     for mark in marks {
-        match store.get(&name(layer.name, Some(mark.number))?).await? {
+        match store.get(&name(layer.name, Some(mark.number))?).await?.and_then(|record| record.result) {
             None => missing.push(mark),
-            Some(record) if record.result.is_none() => missing.push(mark),
-            Some(record) if mark_of(record.result.as_ref())? == *mark => {}
+            Some(result) if mark_of(&result)? == *mark => {}
             Some(_) => return Err(layer.refusal()),
         }
     }
     if missing.len() < marks.len() {
         return Ok((missing, true));
     }
-    match store.get(&name(layer.name, None)?).await? {
-        Some(record) if record.result.is_some() => {
-            let first = mark_of(record.result.as_ref())?;
-            if marks.contains(&first) { Ok((missing, true)) } else { Err(layer.refusal()) }
-        }
-        _ => Ok((missing, false)),
+    match store.get(&name(layer.name, None)?).await?.and_then(|record| record.result) {
+        None => Ok((missing, false)),
+        Some(result) if marks.contains(&mark_of(&result)?) => Ok((missing, true)),
+        Some(_) => Err(layer.refusal()),
     }
 }

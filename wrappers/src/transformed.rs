@@ -94,7 +94,7 @@ pub(super) trait Transform: Clone + Send + Sync + 'static {
 #[derive(Clone)]
 pub struct Transformed<S, T> {
     inner: S,
-    transform: T,
+    pub(super) transform: T,
     marks: Arc<Marks>,
 }
 
@@ -108,16 +108,6 @@ impl<S, T> Transformed<S, T> {
     #[must_use]
     pub fn without_mark(self) -> Self {
         Self { marks: Marks::new(true), ..self }
-    }
-
-    #[cfg(feature = "encryption")]
-    pub(super) const fn transform(&self) -> &T {
-        &self.transform
-    }
-
-    #[cfg(feature = "encryption")]
-    pub(super) fn change(self, change: impl FnOnce(T) -> T) -> Self {
-        Self { inner: self.inner, transform: change(self.transform), marks: self.marks }
     }
 }
 
@@ -196,29 +186,17 @@ impl<S: Store, T: Transform> Transformed<S, T> {
         Ok(StoredResult::Value(self.transform.unpack(name, part, stored)?))
     }
 
-    fn unpack_step(
-        &self,
-        name: &RecordKey,
-        position: usize,
-        step: RecordedStep,
-    ) -> Result<RecordedStep, StoreError> {
-        // No record has so many steps.
-        let position = u32::try_from(position).unwrap_or(u32::MAX);
-        let part = Part::Step { position, name: &step.name, input: step.input };
-        let result = self.unpack(name, part, step.result)?;
-        let input = step.input.map(|print| self.transform.reveal(name, print));
-        Ok(RecordedStep::new(step.name, input, result))
-    }
-
-    fn unpack_record(&self, name: &RecordKey, record: Record) -> Result<Record, StoreError> {
+    fn unpack_record(&self, name: &RecordKey, mut record: Record) -> Result<Record, StoreError> {
         let verdict = if record.state == State::Failed { Verdict::Failed } else { Verdict::Completed };
         let unpacked = |result| self.unpack(name, Part::Result(verdict), result);
-        let mut record = record;
         let result = record.result.take().map(unpacked).transpose()?;
-        let numbered = std::mem::take(&mut record.steps).into_iter().enumerate();
-        let steps = numbered
-            .map(|(position, step)| self.unpack_step(name, position, step))
-            .collect::<Result<_, StoreError>>()?;
+        let mut steps = Vec::with_capacity(record.steps.len());
+        for (position, step) in (0..).zip(std::mem::take(&mut record.steps)) {
+            let part = Part::Step { position, name: &step.name, input: step.input };
+            let result = self.unpack(name, part, step.result)?;
+            let input = step.input.map(|print| self.transform.reveal(name, print));
+            steps.push(RecordedStep::new(step.name, input, result));
+        }
         let fingerprint = record.fingerprint.map(|print| self.transform.reveal(name, print));
         Ok(record.with_result(result).with_steps(steps).with_fingerprint(fingerprint))
     }

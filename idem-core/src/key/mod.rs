@@ -7,7 +7,7 @@ mod foreign;
 mod part;
 
 use std::borrow::Cow;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -250,6 +250,16 @@ pub fn framed_digest(parts: &[&str]) -> [u8; 32] {
         hash.update(part.as_bytes());
     }
     hash.finalize().into()
+}
+
+/// These bytes as hexadecimal digits, two each.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        // Writing to a `String` cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 /// The first eight bytes of the SHA-256 of scope and key, as logs, errors and spans show it.

@@ -2,11 +2,12 @@
 //!
 //! Owns which parts of a request and a response are converted.
 
+use actix_web::HttpResponse;
 use actix_web::body::{self as actix_body, BodySize, BoxBody, MessageBody};
 use actix_web::dev::ServiceRequest;
+use actix_web::error::{ErrorBadRequest, ErrorInternalServerError, InternalError};
 use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::http::{StatusCode, Version};
-use actix_web::{HttpResponse, error::InternalError};
 use http::header::CONTENT_LENGTH;
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, Uri};
@@ -17,7 +18,6 @@ use crate::body::{self, of_response};
 
 /// The head of a request. Fails for one that only actix-web accepts, which does not occur on a server.
 pub(crate) fn head(request: &ServiceRequest) -> Result<Parts, actix_web::Error> {
-    let malformed = |error: http::Error| actix_web::error::ErrorBadRequest(error.to_string());
     let of_http = || -> Result<Parts, http::Error> {
         let (mut parts, ()) = Request::new(()).into_parts();
         parts.method = Method::from_bytes(request.method().as_str().as_bytes())?;
@@ -31,7 +31,7 @@ pub(crate) fn head(request: &ServiceRequest) -> Result<Parts, actix_web::Error> 
         parts.headers = headers(fields)?;
         Ok(parts)
     };
-    of_http().map_err(malformed)
+    of_http().map_err(ErrorBadRequest)
 }
 
 fn headers<'a>(fields: impl Iterator<Item = (&'a str, &'a [u8])>) -> Result<HeaderMap, http::Error> {
@@ -56,8 +56,7 @@ pub(crate) fn response_of<B: MessageBody + 'static>(
         *response.headers_mut() = headers(fields)?;
         Ok(response)
     };
-    let mut response =
-        of_http().map_err(|error| actix_web::error::ErrorInternalServerError(error.to_string()))?;
+    let mut response = of_http().map_err(ErrorInternalServerError)?;
     if let Some(recording) = recording {
         response.extensions_mut().insert(recording);
     }

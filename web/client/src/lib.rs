@@ -32,8 +32,7 @@
 //! | none, and is sent inside an idempotent body | `context().downstream_key(..)` of its method, host and path: the same at every attempt of the body that sends it to the same place |
 //! | none of these | a new random one, kept over retries, and lost when the process ends |
 //!
-//! Only `POST` and `PATCH` requests get a key and are repeated, unless [`Policy::methods`] says otherwise; all others
-//! pass unchanged.
+//! Only `POST` and `PATCH` requests, and those with a [`Key`], get a key and are repeated; all others pass unchanged.
 //!
 //! Inside an idempotent body, name each request with [`Key::named`]. Without a name, two requests of the same method to
 //! the same path have the same key: the server answers the second one with the first one's response, or refuses it with
@@ -56,9 +55,9 @@
 //! Then it is not known what happened to the request, and it may only be sent again *under the same key*: keep the key
 //! with [`Key::derived`] or [`Key::new`].
 //!
-//! The middleware for reqwest reads an answer completely before it returns it, up to [`Policy::max_answer_bytes`], unless
-//! [`Policy::streamed_answers`] is set. The tower layer cannot do that: if a body breaks off there, the program must send the request again, under the
-//! same [`Key`].
+//! The middleware for reqwest reads an answer completely before it returns it, up to [`Policy::max_answer_bytes`]. The
+//! tower layer cannot do that: if a body breaks off there, the program must send the request again, under the same
+//! [`Key`].
 //!
 //! A request whose body cannot be cloned (a stream) is sent once, with its key.
 //!

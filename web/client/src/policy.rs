@@ -4,7 +4,7 @@ use std::error::Error;
 use std::time::{Duration, SystemTime};
 
 use http::header::{DATE, RETRY_AFTER};
-use http::{HeaderMap, HeaderName, Method, StatusCode};
+use http::{HeaderMap, HeaderName, StatusCode};
 
 /// The headers that mark an answer as one that was recorded: of `idem::http`, and of Stripe.
 const REPLAYED: [HeaderName; 2] =
@@ -20,11 +20,9 @@ const SHOULD_RETRY: HeaderName = HeaderName::from_static("stripe-should-retry");
 #[derive(Clone, Debug)]
 pub struct Policy {
     pub(crate) header: HeaderName,
-    methods: Vec<Method>,
     pub(crate) attempts: u32,
     pub(crate) patience: Duration,
     pub(crate) attempt_timeout: Duration,
-    pub(crate) streamed: bool,
     pub(crate) max_answer_bytes: usize,
     conflict_is_in_flight: bool,
     retry_error: Option<fn(&(dyn Error + 'static)) -> bool>,
@@ -35,11 +33,9 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             header: HeaderName::from_static("idempotency-key"),
-            methods: vec![Method::POST, Method::PATCH],
             attempts: 20,
             patience: Duration::from_secs(120),
             attempt_timeout: Duration::from_secs(30),
-            streamed: false,
             max_answer_bytes: 8 * 1024 * 1024,
             conflict_is_in_flight: false,
             retry_error: None,
@@ -69,13 +65,6 @@ impl Policy {
         self
     }
 
-    /// The methods whose requests get a key and are sent again; `POST` and `PATCH` unless set.
-    #[must_use]
-    pub fn methods(mut self, methods: impl IntoIterator<Item = Method>) -> Self {
-        self.methods = methods.into_iter().collect();
-        self
-    }
-
     /// Upper limit of how many times a request is sent; 20 unless set, at least 1.
     #[must_use]
     pub fn attempts(mut self, attempts: u32) -> Self {
@@ -99,17 +88,9 @@ impl Policy {
         self
     }
 
-    /// Returns an answer as soon as its head is there. Without this, the middleware for reqwest reads the whole answer,
-    /// except for `text/event-stream`, so that a request is sent again if the body of its answer breaks off. Set this
-    /// if answers are long. The tower layer always returns an answer when its head is there.
-    #[must_use]
-    pub const fn streamed_answers(mut self) -> Self {
-        self.streamed = true;
-        self
-    }
-
-    /// The largest answer that the middleware for reqwest reads into memory, in bytes; 8 MiB unless set. A larger one is
-    /// returned unread if the server says its length, and is an error otherwise.
+    /// The largest answer that the middleware for reqwest reads into memory, in bytes; 8 MiB unless set. It reads every
+    /// answer whole, except for `text/event-stream`, so that a request is sent again if the body of its answer breaks off.
+    /// A larger answer is returned unread if the server says its length, and is an error otherwise.
     #[must_use]
     pub const fn max_answer_bytes(mut self, bytes: usize) -> Self {
         self.max_answer_bytes = bytes;
@@ -132,11 +113,6 @@ impl Policy {
     pub const fn pauses(mut self, first: Duration, longest: Duration) -> Self {
         self.pauses = (first, longest);
         self
-    }
-
-    /// Whether requests with this method get a key.
-    pub(crate) fn covers(&self, method: &Method) -> bool {
-        self.methods.contains(method)
     }
 
     /// Whether this error is a reason to send the request again. `default` answers if the policy does not.

@@ -50,12 +50,6 @@ impl Problem {
         let name: StrDeserializer<'_, Error> = r#type.rsplit(['/', ':', '#']).next()?.into_deserializer();
         Self::deserialize(name).ok()
     }
-
-    /// Whether the request was or may have been processed, so that it must not be sent under another key.
-    #[must_use]
-    pub const fn may_be_done(self) -> bool {
-        !matches!(self, Self::KeyMissing | Self::KeyMalformed | Self::KeyReused)
-    }
 }
 
 #[cfg(test)]

@@ -11,10 +11,10 @@ use reqwest_middleware::{Error, Middleware, Next, Result};
 use tokio::time::{sleep, timeout};
 
 use crate::Policy;
-use crate::retry::{Retrying, is_refused_by_tls, missing_header};
+use crate::retry::{Retrying, covers, is_refused_by_tls, missing_header};
 
-/// Sends each `POST` and `PATCH` with a key, and repeats it until there is a final answer. For
-/// `reqwest_middleware::ClientBuilder::with`. See the [crate](crate).
+/// Sends each `POST`, each `PATCH` and each request with a [`Key`](crate::Key) with a key, and repeats it until there is a
+/// final answer. For `reqwest_middleware::ClientBuilder::with`. See the [crate](crate).
 ///
 /// Put it outside of middleware that must see every attempt, such as tracing and signatures. It replaces reqwest-retry.
 #[derive(Clone, Debug, Default)]
@@ -38,7 +38,7 @@ impl Middleware for IdempotencyMiddleware {
         extensions: &mut Extensions,
         next: Next<'_>,
     ) -> Result<Response> {
-        if !self.policy.covers(request.method()) {
+        if !covers(request.method(), extensions) {
             return next.run(request, extensions).await;
         }
         let target = (request.url().authority(), request.url().path());
@@ -50,12 +50,7 @@ impl Middleware for IdempotencyMiddleware {
         loop {
             let spare = request.try_clone();
             let answered = async {
-                let response = next.clone().run(request, extensions).await?;
-                if self.policy.streamed || is_stream(&response) {
-                    Ok(response)
-                } else {
-                    whole(response, self.policy.max_answer_bytes).await
-                }
+                whole(next.clone().run(request, extensions).await?, self.policy.max_answer_bytes).await
             };
             let ended = timeout(self.policy.attempt_timeout, answered).await;
             let pause = match &ended {
@@ -79,12 +74,6 @@ fn timed_out(patience: Duration) -> Error {
     Error::middleware(io::Error::new(io::ErrorKind::TimedOut, text))
 }
 
-/// Whether the body may never end.
-fn is_stream(response: &Response) -> bool {
-    let kind = response.headers().get(CONTENT_TYPE);
-    kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
-}
-
 /// Whether the connection broke. Any other error comes again: of the URL, of a redirect, of other middleware.
 fn is_broken(error: &Error) -> bool {
     match error {
@@ -96,10 +85,12 @@ fn is_broken(error: &Error) -> bool {
     }
 }
 
-/// The response with its body read, unless the server says that it is larger than the limit. Fails if the body breaks
-/// off, or turns out to be larger.
+/// The response with its body read, unless it may never end, or the server says that it is larger than the limit. Fails
+/// if the body breaks off, or turns out to be larger.
 async fn whole(mut response: Response, limit: usize) -> Result<Response> {
-    if response.content_length().is_some_and(|length| length > limit as u64) {
+    let kind = response.headers().get(CONTENT_TYPE);
+    let is_stream = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+    if is_stream || response.content_length().is_some_and(|length| length > limit as u64) {
         return Ok(response);
     }
     let mut body = Vec::new();

@@ -11,6 +11,11 @@ use tokio::time::Instant;
 use crate::policy::{Policy, Verdict};
 use crate::{Key, key};
 
+/// Whether a request gets a key and is sent again.
+pub(crate) fn covers(method: &Method, extensions: &Extensions) -> bool {
+    matches!(*method, Method::POST | Method::PATCH) || extensions.get::<Key>().is_some()
+}
+
 /// The header that a request still needs; `None` if it already has one. `authority` and `path` are those of its URL.
 pub(crate) fn missing_header(
     policy: &Policy,

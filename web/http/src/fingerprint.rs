@@ -37,34 +37,21 @@ type Route = Arc<dyn Fn(&Parts) -> String + Send + Sync>;
 /// let fingerprint = RequestFingerprint::new().without_member("/client/sent_at").without_query();
 /// # let _ = fingerprint;
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct RequestFingerprint {
     is_empty: bool,
     route: Option<Route>,
-    query: bool,
-    body: bool,
+    without_query: bool,
+    without_body: bool,
     headers: Vec<HeaderName>,
     left_out: Vec<String>,
-}
-
-impl Default for RequestFingerprint {
-    fn default() -> Self {
-        Self::new()
-    }
 }
 
 impl RequestFingerprint {
     /// All parts.
     #[must_use]
-    pub const fn new() -> Self {
-        Self {
-            is_empty: false,
-            route: None,
-            query: true,
-            body: true,
-            headers: Vec::new(),
-            left_out: Vec::new(),
-        }
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// No part: for keys that name one request by themselves, such as the id of a webhook's delivery.
@@ -84,14 +71,14 @@ impl RequestFingerprint {
     /// Leaves the query out.
     #[must_use]
     pub const fn without_query(mut self) -> Self {
-        self.query = false;
+        self.without_query = true;
         self
     }
 
     /// Leaves the body out.
     #[must_use]
     pub const fn without_body(mut self) -> Self {
-        self.body = false;
+        self.without_body = true;
         self
     }
 
@@ -134,7 +121,7 @@ impl RequestFingerprint {
             Some(route) => add(b'r', route(parts).as_bytes()),
             None => add(b'p', sent_uri(parts).path().as_bytes()),
         }
-        if let Some(query) = sent_uri(parts).query().filter(|_| self.query) {
+        if let Some(query) = sent_uri(parts).query().filter(|_| !self.without_query) {
             add(b'q', query.as_bytes());
         }
         let boundary = multipart::boundary(content_type(parts));
@@ -158,7 +145,7 @@ impl RequestFingerprint {
             }
         }
         match boundary {
-            _ if !self.body => {}
+            _ if self.without_body => {}
             Some(boundary) => {
                 multipart::pieces(body, boundary).into_iter().for_each(|piece| add(b'u', piece));
             }

@@ -6,19 +6,21 @@ use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::FutureExt as _;
 use http::{Method, Response};
+use scopeguard::{ScopeGuard, guard};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::task::AbortHandle;
 use tracing::{Instrument as _, Span};
 
 use super::body::{Body, BoxError};
-use super::config::Config;
-use super::errors::{misconfigured, not_committed, refusal};
+use super::config::{Config, Recording};
+use super::errors::{not_committed, refusal};
 use super::long_operation::LongOperation;
 use super::recording;
 use super::report;
-use super::serving::{Record, Served, serve, serve_end};
+use super::serving::{Record, serve, serve_end};
 use idem_core::Store;
 use idem_core::protocol::{ResultFormat, StoredResult, Tombstone, Verdict};
 use idem_runtime::problem::{Problem, ProblemDetails};
@@ -33,7 +35,7 @@ use idem_runtime::{Attempt, Error, Interrupted, Outcome, Replayed};
 #[must_use = "the handler runs by `spawn` or `spawn_local`; dropping this gives the key back"]
 pub struct Run<St: Store> {
     // The order of the fields is the order of drop: the key is released before the place.
-    unstarted: Unstarted<St>,
+    attempt: ScopeGuard<Attempt<St>, fn(Attempt<St>)>,
     place: OwnedSemaphorePermit,
     config: Arc<Config<St>>,
     method: Method,
@@ -45,12 +47,13 @@ impl<St: Store> Run<St> {
     /// In the current span, which is that of the request.
     pub(super) fn new(
         config: Arc<Config<St>>,
-        unstarted: Unstarted<St>,
+        attempt: Attempt<St>,
         place: OwnedSemaphorePermit,
         method: Method,
         operation: Option<LongOperation>,
     ) -> Self {
-        Self { unstarted, place, config, method, operation, span: Span::current() }
+        let attempt = guard(attempt, Attempt::give_back as fn(_));
+        Self { attempt, place, config, method, operation, span: Span::current() }
     }
 
     /// Runs the handler, records its response, and returns what the client gets: the response, or a problem if the
@@ -66,7 +69,7 @@ impl<St: Store> Run<St> {
     pub async fn spawn<F, R, E>(self, handler: F) -> Result<Response<Body>, E>
     where
         F: Future<Output = Result<Response<R>, E>> + Send + 'static,
-        R: http_body::Body + Send + 'static,
+        R: http_body::Body<Data = Bytes> + Send + 'static,
         R::Error: Into<BoxError>,
         E: Send + 'static,
     {
@@ -88,7 +91,7 @@ impl<St: Store> Run<St> {
     pub async fn spawn_local<F, R, E>(self, handler: F) -> Result<Response<Body>, E>
     where
         F: Future<Output = Result<Response<R>, E>> + 'static,
-        R: http_body::Body + Send + 'static,
+        R: http_body::Body<Data = Bytes> + Send + 'static,
         R::Error: Into<BoxError>,
         E: 'static,
     {
@@ -102,7 +105,7 @@ impl<St: Store> Run<St> {
     async fn work<F, R, E>(self, handler: F, client: oneshot::Sender<Result<Response<Body>, E>>)
     where
         F: Future<Output = Result<Response<R>, E>>,
-        R: http_body::Body + Send + 'static,
+        R: http_body::Body<Data = Bytes> + Send + 'static,
         R::Error: Into<BoxError>,
     {
         let (config, mut client) = (self.config.clone(), Client(Some(client)));
@@ -114,14 +117,11 @@ impl<St: Store> Run<St> {
     async fn handle<F, R, E>(self, handler: F, client: &mut Client<E>) -> Result<Response<Body>, E>
     where
         F: Future<Output = Result<Response<R>, E>>,
-        R: http_body::Body + Send + 'static,
+        R: http_body::Body<Data = Bytes> + Send + 'static,
         R::Error: Into<BoxError>,
     {
-        let Self { mut unstarted, place, config, method, operation, .. } = self;
-        let Some(attempt) = unstarted.0.take() else {
-            // Does not happen: it is taken once.
-            return Ok(config.refuse(&misconfigured()));
-        };
+        let Self { attempt, place, config, method, operation, .. } = self;
+        let attempt = ScopeGuard::into_inner(attempt);
         let served = async {
             // Free when the handler has ended, before its response is recorded.
             let _place = place;
@@ -135,10 +135,10 @@ impl<St: Store> Run<St> {
             })
         };
         match attempt.run(served).await {
-            Ok((Ok(served), attempt)) => Ok(config.record(attempt, served).await),
+            Ok((Ok((response, record)), attempt)) => Ok(config.record(attempt, response, record).await),
             Ok((Err(error), attempt)) => {
                 attempt.abandon().await;
-                report::outcome(&config.scope, report::FAILED);
+                report::outcome(&config.scope, "failed");
                 Err(error)
             }
             Err(interrupted) => Ok(config.instead(interrupted)),
@@ -173,45 +173,23 @@ async fn answered<St, E>(
     task: AbortHandle,
     answer: oneshot::Receiver<Result<Response<Body>, E>>,
 ) -> Result<Response<Body>, E> {
-    let _end = EndOfClient(config.transaction.is_some().then_some(task));
+    // A handler in a transaction ends when its client goes away: nothing stays of it, and no connection waits for
+    // nobody.
+    let _end = config.transaction.is_some().then(|| guard(task, |task| task.abort()));
     match answer.await {
         Ok(answer) => answer,
         Err(_) => span.in_scope(|| Ok(config.handler_failed("was ended with the server"))),
     }
 }
 
-/// Ends a handler in a transaction when its client goes away: nothing stays of it, and no connection waits for nobody.
-struct EndOfClient(Option<AbortHandle>);
-
-impl Drop for EndOfClient {
-    fn drop(&mut self) {
-        if let Some(task) = &self.0 {
-            task.abort();
-        }
-    }
-}
-
-/// An attempt whose handler has not begun. If it is dropped, the key is released as if the request had never come.
-pub(super) struct Unstarted<St: Store>(Option<Attempt<St>>);
-
-impl<St: Store> Unstarted<St> {
-    pub(super) const fn new(attempt: Attempt<St>) -> Self {
-        Self(Some(attempt))
-    }
-}
-
-impl<St: Store> Drop for Unstarted<St> {
-    fn drop(&mut self) {
-        if let Some(attempt) = self.0.take() {
-            attempt.give_back();
-        }
-    }
-}
-
 impl<St: Store> Config<St> {
     /// Records the response, and returns what the client gets.
-    async fn record(&self, attempt: Attempt<St>, served: Served) -> Response<Body> {
-        let Served { mut response, record } = served;
+    async fn record(
+        &self,
+        attempt: Attempt<St>,
+        mut response: Response<Body>,
+        record: Record,
+    ) -> Response<Body> {
         let is_in_transaction = self.transaction.is_some();
         let recorded = match record {
             Record::Whole(bytes, is_failure) => {
@@ -220,33 +198,33 @@ impl<St: Store> Config<St> {
                 let verdict = if is_undone { Verdict::Failed } else { Verdict::Completed };
                 attempt.record(verdict, StoredResult::Value(bytes)).await.map(Some)
             }
-            Record::Tombstone if is_in_transaction => {
+            Record::Without(Recording::Keep | Recording::PassThrough) if is_in_transaction => {
                 attempt.fail(None).await;
                 return self.handler_failed("has a response too large to record");
             }
-            Record::Tombstone => {
+            Record::Without(Recording::Keep | Recording::PassThrough) => {
                 let tombstone = StoredResult::Tombstone(Tombstone::TooLarge);
                 attempt.record(Verdict::Completed, tombstone).await.map(Some)
             }
-            Record::Nothing => {
+            Record::Without(Recording::Release) => {
                 attempt.fail(None).await;
                 Ok(None)
             }
-            Record::Crash => {
+            Record::Without(Recording::Crash) => {
                 attempt.abandon().await;
                 Ok(None)
             }
-            Record::Forget => attempt.forget().await.map(|()| None),
+            Record::Without(Recording::Forget) => attempt.forget().await.map(|()| None),
         };
         match recorded {
             Ok(Some(Outcome::Unrecorded { .. })) if is_in_transaction => self.refuse(&not_committed()),
             Ok(Some(outcome)) => {
-                report::outcome(&self.scope, report::HANDLED);
+                report::outcome(&self.scope, "handled");
                 response.extensions_mut().insert(outcome);
                 response
             }
             Ok(None) => {
-                report::outcome(&self.scope, report::RELEASED);
+                report::outcome(&self.scope, "released");
                 response
             }
             Err(interrupted) => self.instead(interrupted),
@@ -272,7 +250,7 @@ impl<St: Store> Config<St> {
         });
         match decoded {
             Ok(mut response) => {
-                report::outcome(&self.scope, report::REPLAYED);
+                report::outcome(&self.scope, "replayed");
                 response.extensions_mut().insert(replay.outcome());
                 response
             }

@@ -1,15 +1,22 @@
-//! The layer: its settings, and the calls that services make.
+//! The layer: how it is made, and the calls that services make.
 
 use std::fmt;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::Request;
 use http::request::Parts;
 
 use super::body::{Body, BoxError};
+use super::builder::Builder;
 use super::config::Config;
 use super::exchange::{Begun, begin};
+use super::guard::Guard;
+use super::key::HEADER;
+use super::report;
+use super::transaction::Transactional;
 use idem_core::Store;
+use idem_core::transaction::{RecordsIn, TransactionPool};
 
 /// Guards a service by the `Idempotency-Key` header, as draft-ietf-httpapi-idempotency-key-header-07
 /// defines it: a repeated request under the same key gets the first response, and is not processed again.
@@ -35,6 +42,68 @@ pub struct IdempotencyLayer<St> {
     pub(super) config: Arc<Config<St>>,
 }
 
+impl<St: Store> IdempotencyLayer<St> {
+    /// A layer for an API whose clients need not be separated, with the defaults of all other options: see
+    /// [`Builder::shared_by_all_clients`].
+    #[must_use]
+    pub fn shared_by_all_clients(store: St) -> Self {
+        Builder::new(store).finish()
+    }
+
+    /// The options of a layer. One of [`tenant`](Builder::tenant) and
+    /// [`shared_by_all_clients`](Builder::shared_by_all_clients) is required.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use idem::MemoryStore;
+    /// use idem::http::IdempotencyLayer;
+    ///
+    /// #[derive(Clone)]
+    /// struct Account { id: String }
+    ///
+    /// let layer = IdempotencyLayer::builder(MemoryStore::new())
+    ///     .scope("payments-api")
+    /// // Set by the authentication layer, outside this one.
+    ///     .tenant(|request| Some(request.extensions.get::<Account>()?.id.clone()))
+    ///     .wait(Duration::from_secs(10))
+    ///     .documentation("https://api.example.com/docs/idempotency")
+    ///     .build()?;
+    /// # let _ = layer;
+    /// # Ok::<(), idem::Error>(())
+    /// ```
+    pub fn builder(store: St) -> Builder<St> {
+        Builder::new(store)
+    }
+
+    /// The options of a layer that runs each handler in a transaction of `pool`, a pool of the store's database: the
+    /// claim, what the handler writes through [`Tx`](super::Tx), and the record of its response are one commit. The
+    /// client gets a response only after the commit. The page `docs/http.md` has an example.
+    ///
+    /// | the handler's end | becomes |
+    /// |---|---|
+    /// | a response below 400 that is kept | one commit of its writes and its response |
+    /// | a response from 400 on that is kept | its writes are undone, and its response is recorded |
+    /// | a response that is not kept, such as a 5xx | a rollback: the key is free at once |
+    /// | a panic, a broken body, `handler_timeout`, a client that goes away, a killed process | the same |
+    /// | a response that streams or is too large | a rollback, and 500 `handler-failed` |
+    ///
+    /// A duplicate waits without a connection of the pool; in another process than the first request it takes one to look
+    /// at the key. A handler has no steps. Neither [`fail_open`](Builder::fail_open) nor
+    /// [`OnCrash::InDoubt`](idem_runtime::OnCrash::InDoubt) goes with it.
+    pub fn in_transaction<P>(store: St, pool: P) -> Builder<Transactional<St, P>>
+    where
+        P: TransactionPool<St>,
+        St: RecordsIn<P::Connection>,
+    {
+        let store = Transactional::new(store, pool);
+        let transactions = store.clone();
+        let mut builder = Builder::new(store);
+        builder.config.transaction =
+            Some(Arc::new(move |call, extensions| transactions.attach(call, extensions)));
+        builder
+    }
+}
+
 impl<St: Clone> IdempotencyLayer<St> {
     /// The largest body of a request that it accepts, in bytes: see
     /// [`Builder::max_request_bytes`](super::Builder::max_request_bytes).
@@ -50,7 +119,15 @@ impl<St: Store> IdempotencyLayer<St> {
     /// Whether a request with this head is guarded. Any other request goes to its handler as if there were no layer.
     #[must_use]
     pub fn guards(&self, head: &Parts) -> bool {
-        self.config.guards(head)
+        match self.config.guard_of(head) {
+            Ok(Guard::Unguarded) => false,
+            Ok(Guard::Optional) if !head.headers.contains_key(HEADER) => {
+                report::outcome(&self.config.scope, "unguarded");
+                false
+            }
+            // A panic is answered where the request is read.
+            _ => true,
+        }
     }
 
     /// Reads a guarded request whole, claims its key, and returns what to do: send a response, or run the handler. Call
@@ -98,7 +175,7 @@ impl<St: Store> IdempotencyLayer<St> {
     /// ```
     pub async fn begin<B>(&self, request: Request<B>) -> Begun<St>
     where
-        B: http_body::Body + Send + 'static,
+        B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
         begin(&self.config, request.map(Body::new)).await

@@ -85,7 +85,6 @@
 mod body;
 mod builder;
 mod config;
-mod digest;
 mod errors;
 mod exchange;
 #[cfg(feature = "axum")]

@@ -14,13 +14,13 @@ use http::response::Parts;
 use http::{Extensions, HeaderValue, Response, StatusCode, Uri};
 
 use super::body::{Body, BoxError};
-use super::digest::{digest, hex};
 use idem_core::protocol::Fingerprint;
+use idem_core::{framed_digest, hex};
 use idem_runtime::Error;
 
 /// The number of digits of a name that its record has, and of those that only its request has.
 pub(super) const OF_KEY: usize = 32;
-pub(super) const OF_REQUEST: usize = 16;
+const OF_REQUEST: usize = 16;
 
 /// Keeps a response that is too large to record, and returns the one that is recorded.
 pub(super) type LargeResult = Arc<dyn Fn(Parts, Body) -> Work + Send + Sync>;
@@ -30,7 +30,7 @@ pub(super) type Work = BoxFuture<'static, Response<Body>>;
 
 /// The first part of an operation's name, by which its record is found.
 pub(super) fn name_of_key(tenant: Option<&str>, key: &str) -> String {
-    let mut name = digest(&["idem http operation", tenant.unwrap_or_default(), key]);
+    let mut name = hex(&framed_digest(&["idem http operation", tenant.unwrap_or_default(), key]));
     name.truncate(OF_KEY);
     name
 }
@@ -38,7 +38,7 @@ pub(super) fn name_of_key(tenant: Option<&str>, key: &str) -> String {
 /// The whole name. With its second part, nobody who guesses a key reads the response to a request that they
 /// do not know.
 pub(super) fn name_of_request(name_of_key: &str, fingerprint: Fingerprint) -> String {
-    let of_request = digest(&["idem http request", name_of_key, &hex(fingerprint.as_bytes())]);
+    let of_request = hex(&framed_digest(&["idem http request", name_of_key, &hex(fingerprint.as_bytes())]));
     format!("{name_of_key}{}", &of_request[..OF_REQUEST])
 }
 
@@ -150,7 +150,7 @@ impl LongOperation {
     pub fn accept<F, R>(self, work: F) -> Response<Body>
     where
         F: Future<Output = Response<R>> + Send + 'static,
-        R: http_body::Body + Send + 'static,
+        R: http_body::Body<Data = Bytes> + Send + 'static,
         R::Error: Into<BoxError>,
     {
         *self.lock() = Some(boxed(work));
@@ -189,7 +189,7 @@ impl fmt::Debug for LongOperation {
 pub(super) fn boxed<F, R>(work: F) -> Work
 where
     F: Future<Output = Response<R>> + Send + 'static,
-    R: http_body::Body + Send + 'static,
+    R: http_body::Body<Data = Bytes> + Send + 'static,
     R::Error: Into<BoxError>,
 {
     Box::pin(async move { work.await.map(Body::new) })

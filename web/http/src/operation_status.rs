@@ -15,11 +15,11 @@ use super::body::Body;
 use super::config::Config;
 use super::errors::misconfigured;
 use super::layer::IdempotencyLayer;
-use super::long_operation::{LongOperation, OF_KEY, OF_REQUEST, name_of_request};
+use super::long_operation::{LongOperation, OF_KEY, name_of_request};
 use super::recording;
 use idem_core::listing::List;
 use idem_core::protocol::{OnCrash, Record, State, StoredResult, Tombstone};
-use idem_core::{RecordKey, Scope, Store, StoreError, StoreErrorKind};
+use idem_core::{RecordKey, Store, StoreError, StoreErrorKind};
 use idem_runtime::problem::{Problem, ProblemDetails};
 
 /// Why a place has no response: what its client learns.
@@ -101,10 +101,10 @@ impl<St: Store> Config<St> {
         let tenant = self.tenant(head)?;
         let name = head.uri.path().rsplit('/').next().unwrap_or_default();
         let looking = async {
-            let of_key = name.get(..OF_KEY).filter(|_| is_name(name)).ok_or(UNKNOWN)?;
+            let of_key = name.get(..OF_KEY).ok_or(UNKNOWN)?;
             let key = self.operation_key(tenant.as_deref(), of_key).map_err(|_| UNKNOWN)?;
-            let scope = Scope::new(self.scope.clone()).map_err(|_| UNKNOWN)?;
-            self.look(path, name, &RecordKey::new(scope, key)).await
+            let key = self.operation.record_key(key).map_err(|_| UNKNOWN)?;
+            self.look(path, name, &key).await
         };
         let looked = timeout(self.store_timeout, looking).await.unwrap_or(Err(UNREADABLE));
         looked.map_err(|(problem, detail)| ProblemDetails::new(problem, detail))
@@ -136,11 +136,6 @@ impl<St: Store> Config<St> {
         };
         record.filter(is_named).ok_or(UNKNOWN)
     }
-}
-
-fn is_name(name: &str) -> bool {
-    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    name.len() == OF_KEY + OF_REQUEST && name.bytes().all(is_digit)
 }
 
 /// What the place of an operation that does not run any more answers: its response, or why there is none.

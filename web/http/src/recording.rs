@@ -68,23 +68,21 @@ pub(super) fn encode(
     trailers: Option<&HeaderMap>,
 ) -> Bytes {
     let of_connection = named_by_connection(headers);
+    let is_kept =
+        |name: &HeaderName| !is_never_kept(name) && !of_connection.contains(name) && !denied.contains(name);
     let mut out = BytesMut::with_capacity(body.len() + 64 * headers.len() + 24);
     out.put_u8(VERSION);
-    out.put_u16(status.as_u16());
+    put(&mut out, status.as_str().as_bytes());
     for fields in [Some(headers), trailers] {
-        let is_kept = |name: &HeaderName| {
-            !is_never_kept(name) && !of_connection.contains(name) && !denied.contains(name)
-        };
-        let kept: Vec<_> = fields.into_iter().flatten().filter(|(name, _)| is_kept(name)).collect();
-        put_length(&mut out, kept.len());
-        for (name, value) in kept {
-            put_text(&mut out, name.as_str().as_bytes());
-            put_text(&mut out, value.as_bytes());
+        for (name, value) in fields.into_iter().flatten().filter(|(name, _)| is_kept(name)) {
+            put(&mut out, name.as_str().as_bytes());
+            put(&mut out, value.as_bytes());
         }
+        // No name is empty.
+        put(&mut out, b"");
     }
     // Framed, too, so that a record that was cut is no shorter response.
-    out.put_u64(body.len() as u64);
-    out.put_slice(body);
+    put(&mut out, body);
     out.freeze()
 }
 
@@ -140,19 +138,12 @@ impl StoredResponse {
 
     /// The response in the bytes that a layer recorded; `None` if they are not one.
     #[must_use]
-    pub fn from_bytes(mut bytes: &[u8]) -> Option<Self> {
-        let input = &mut bytes;
-        let (&version, rest) = input.split_first()?;
-        *input = rest;
-        if version != VERSION {
-            return None;
-        }
-        let status = StatusCode::from_u16(u16::from_be_bytes(*take_array(input)?)).ok()?;
-        let headers = take_fields(input)?;
-        let trailers = take_fields(input)?;
-        let length = u64::from_be_bytes(*take_array(input)?);
-        let is_whole = length == input.len() as u64;
-        is_whole.then(|| Self { status, headers, body: Bytes::copy_from_slice(input), trailers })
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let input = &mut bytes.strip_prefix(&[VERSION])?;
+        let status = StatusCode::from_bytes(take(input)?).ok()?;
+        let (headers, trailers) = (take_fields(input)?, take_fields(input)?);
+        let body = Bytes::copy_from_slice(take(input)?);
+        input.is_empty().then_some(Self { status, headers, body, trailers })
     }
 }
 
@@ -165,43 +156,34 @@ impl fmt::Debug for StoredResponse {
     }
 }
 
-/// No length comes near 4 GiB, because servers limit what they receive and send.
-fn put_length(out: &mut BytesMut, length: usize) {
-    out.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+/// Puts a part behind its length, which never comes near 4 GiB, because servers limit what they receive and send.
+fn put(out: &mut BytesMut, part: &[u8]) {
+    out.put_u32(u32::try_from(part.len()).unwrap_or(u32::MAX));
+    out.put_slice(part);
 }
 
-fn put_text(out: &mut BytesMut, text: &[u8]) {
-    put_length(out, text.len());
-    out.put_slice(text);
-}
-
-fn take_array<'a, const N: usize>(input: &mut &'a [u8]) -> Option<&'a [u8; N]> {
-    let (taken, rest) = input.split_first_chunk()?;
+fn take<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (length, rest) = input.split_first_chunk()?;
+    let (part, rest) = rest.split_at_checked(usize::try_from(u32::from_be_bytes(*length)).ok()?)?;
     *input = rest;
-    Some(taken)
-}
-
-fn take_text<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let length = u32::from_be_bytes(*take_array(input)?);
-    let (taken, rest) = input.split_at_checked(usize::try_from(length).ok()?)?;
-    *input = rest;
-    Some(taken)
+    Some(part)
 }
 
 fn take_fields(input: &mut &[u8]) -> Option<HeaderMap> {
-    let count = u32::from_be_bytes(*take_array(input)?);
     let mut fields = HeaderMap::new();
-    for _ in 0..count {
-        let name = HeaderName::from_bytes(take_text(input)?).ok()?;
-        let value = HeaderValue::from_bytes(take_text(input)?).ok()?;
-        fields.try_append(name, value).ok()?;
+    loop {
+        match take(input)? {
+            [] => return Some(fields),
+            name => {
+                let (name, value) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(take(input)?));
+                fields.try_append(name.ok()?, value.ok()?).ok()?;
+            }
+        }
     }
-    Some(fields)
 }
 
 #[cfg(test)]
 mod tests {
-    use http_body_util::BodyExt as _;
     use proptest::prelude::*;
 
     use super::*;
@@ -215,19 +197,6 @@ mod tests {
             fields.append(name, value);
         }
         fields
-    }
-
-    #[tokio::test]
-    async fn a_response_comes_back_as_it_was() {
-        let headers = fields(&[("link", b"<a>"), ("etag", b"\"\xff\xfe\""), ("link", b"<b>"), ("x", b"")]);
-        let trailers = fields(&[("checksum", b"1")]);
-        let bytes = encode(&HashSet::new(), StatusCode::IM_A_TEAPOT, &headers, b"\0\xff", Some(&trailers));
-        let mut response = replay(&bytes).unwrap();
-        assert_eq!(response.headers_mut().remove(REPLAYED).unwrap(), "true");
-        assert_eq!((response.status(), response.headers()), (StatusCode::IM_A_TEAPOT, &headers));
-        let body = response.into_body().collect().await.unwrap();
-        assert_eq!(body.trailers(), Some(&trailers));
-        assert_eq!(&body.to_bytes()[..], b"\0\xff");
     }
 
     #[test]

@@ -7,19 +7,6 @@ use tracing::Span;
 
 use idem_runtime::problem::Problem;
 
-/// The handler ran, and its response is kept.
-pub(super) const HANDLED: &str = "handled";
-/// The handler ran, and its response is not kept: the key is free again, or in doubt.
-pub(super) const RELEASED: &str = "released";
-/// The recorded response was returned.
-pub(super) const REPLAYED: &str = "replayed";
-/// A request was answered 202, whose long operation another request has begun.
-pub(super) const ACCEPTED: &str = "accepted";
-/// The handler ran without a key.
-pub(super) const UNGUARDED: &str = "unguarded";
-/// The inner service failed.
-pub(super) const FAILED: &str = "failed";
-
 /// The span of one guarded request, by OpenTelemetry's conventions for HTTP. Not the server's: that one is the framework's, and has the
 /// path.
 pub(super) fn span(operation: &str, method: &Method) -> Span {
@@ -49,7 +36,14 @@ pub(super) fn answered(span: &Span, status: StatusCode) {
     span.record("http.response.status_code", status.as_u16());
 }
 
-/// Counts a request by its outcome: one of the constants, or the name of a problem.
+/// Counts a request by its outcome, which is the name of a problem or
+///
+/// - `handled`: the handler ran, and its response is kept;
+/// - `released`: the handler ran, and its response is not kept: the key is free again, or in doubt;
+/// - `replayed`: the recorded response was returned;
+/// - `accepted`: the request was answered 202, and another request has begun its long operation;
+/// - `unguarded`: the handler ran without a key;
+/// - `failed`: the inner service failed.
 pub(super) fn outcome(operation: &str, outcome: &'static str) {
     #[cfg(feature = "metrics")]
     metrics::counter!("idem_http_total", "operation" => operation.to_owned(), "outcome" => outcome)

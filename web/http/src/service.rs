@@ -3,6 +3,7 @@
 use std::mem::replace;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
 use tower_layer::Layer;
@@ -38,9 +39,9 @@ where
     S: Service<Request<Body>, Response = Response<R>, Error: Send, Future: Send> + Clone + Send + 'static,
     S::Error: 'static,
     S::Future: 'static,
-    B: http_body::Body + Send + 'static,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
-    R: http_body::Body + Send + 'static,
+    R: http_body::Body<Data = Bytes> + Send + 'static,
     R::Error: Into<BoxError>,
 {
     type Response = Response<Body>;

@@ -10,23 +10,12 @@ use super::config::{Config, Recording, is_grpc_failure};
 use super::recording::{self, REPLAYED};
 use idem_core::Store;
 
-/// A response, and what to record for it.
-pub(super) struct Served {
-    pub(super) response: Response<Body>,
-    pub(super) record: Record,
-}
-
+/// What to record for a response.
 pub(super) enum Record {
     /// These bytes, and whether they are of a failure.
     Whole(Bytes, bool),
-    /// That there was a response, without its bytes.
-    Tombstone,
-    /// Nothing, because the key must be released.
-    Nothing,
-    /// Nothing, and the record must be deleted.
-    Forget,
-    /// That its handler began and did not answer.
-    Crash,
+    /// No bytes. `Keep` and `PassThrough` record only that there was a response.
+    Without(Recording),
 }
 
 /// Makes the response to the client from the handler's response, and decides what is recorded.
@@ -34,32 +23,29 @@ pub(super) async fn serve<St: Store>(
     config: &Config<St>,
     method: &Method,
     response: Response<Body>,
-) -> Served {
+) -> (Response<Body>, Record) {
     let (mut parts, body) = response.into_parts();
     // Only a replay may have the marker.
     parts.headers.remove(REPLAYED);
-    let serve = |parts, body, record| Served { response: Response::from_parts(parts, body), record };
+    let serve = |parts, body, record| (Response::from_parts(parts, body), record);
     match config.recording_of(&mut parts) {
         Recording::Keep => {}
-        Recording::PassThrough => return serve(parts, body, Record::Tombstone),
-        Recording::Release => return serve(parts, body, Record::Nothing),
-        Recording::Forget => return serve(parts, body, Record::Forget),
-        Recording::Crash => return serve(parts, body, Record::Crash),
+        other => return serve(parts, body, Record::Without(other)),
     }
     let (data, trailers) = match gather(body, config.max_response_bytes).await {
         Gathered::Whole(data, trailers) => (data, trailers),
-        Gathered::TooLarge(body) => return serve(parts, body, Record::Tombstone),
+        Gathered::TooLarge(body) => return serve(parts, body, Record::Without(Recording::PassThrough)),
         // Nobody has got the whole response, and its handler had begun.
-        Gathered::Broken { read, .. } => return serve(parts, read, Record::Crash),
+        Gathered::Broken { read, .. } => return serve(parts, read, Record::Without(Recording::Crash)),
     };
     if !is_as_long_as_said(method, &parts, data.len()) {
         // The body ended early without an error, or the header has a wrong length. The server must notice
         // that, as it would without the layer.
-        return serve(parts, Body::of_unsaid_length(data, trailers), Record::Crash);
+        return serve(parts, Body::of_unsaid_length(data, trailers), Record::Without(Recording::Crash));
     }
     let fails_by_trailers = trailers.as_ref().is_some_and(is_grpc_failure);
     if fails_by_trailers && parts.extensions.get() != Some(&Recording::Keep) {
-        return serve(parts, Body::whole(data, trailers), Record::Nothing);
+        return serve(parts, Body::whole(data, trailers), Record::Without(Recording::Release));
     }
     let bytes =
         recording::encode(&config.denied_headers, parts.status, &parts.headers, &data, trailers.as_ref());
@@ -69,7 +55,7 @@ pub(super) async fn serve<St: Store>(
         || is_grpc_failure(&parts.headers);
     // Outside of a transaction, the engine records that a response is too large for the store, and says so.
     let record = match config.transaction.is_some() && is_too_large(config, &bytes) {
-        true => Record::Tombstone,
+        true => Record::Without(Recording::PassThrough),
         false => Record::Whole(bytes, is_failure),
     };
     serve(parts, Body::whole(data, trailers), record)
@@ -81,19 +67,18 @@ pub(super) async fn serve_end<St: Store>(
     config: &Config<St>,
     method: &Method,
     response: Response<Body>,
-) -> Served {
-    let served = serve(config, method, response).await;
-    let is_lost = match &served.record {
-        Record::Tombstone => true,
+) -> (Response<Body>, Record) {
+    let (response, record) = serve(config, method, response).await;
+    let is_lost = match &record {
         Record::Whole(bytes, _) => is_too_large(config, bytes),
-        _ => false,
+        Record::Without(recording) => *recording == Recording::PassThrough,
     };
     match &config.large_result {
         Some(large_result) if is_lost => {
-            let (parts, body) = served.response.into_parts();
+            let (parts, body) = response.into_parts();
             serve(config, method, large_result(parts, body).await).await
         }
-        _ => served,
+        _ => (response, record),
     }
 }
 

@@ -10,10 +10,9 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::Extensions;
+use scopeguard::{ScopeGuard, guard};
 use tokio::sync::{OwnedMappedMutexGuard, OwnedMutexGuard};
 
-use idem_core::inspection::Inspection;
-use idem_core::listing::{List, Page};
 use idem_core::protocol::{
     self, Answer, Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Owner, Record, ReleaseAnswer,
     RenewAnswer, Request, Verdict,
@@ -94,30 +93,14 @@ pub struct Transactional<St, P: TransactionPool<St>> {
     running: Arc<Mutex<Calls<P::Transaction>>>,
 }
 
-type Calls<T> = HashMap<RecordKey, Arc<Running<T>>>;
+type Call<T> = Arc<Running<T>>;
+type Calls<T> = HashMap<RecordKey, Call<T>>;
 
 /// A call of this process, and its transaction.
 struct Running<T> {
     claim: Claim,
     taken: Taken,
     slot: Slot<T>,
-}
-
-/// The end of a call. Its key is busy in this process until this is dropped.
-struct Ending<'c, T> {
-    running: &'c Mutex<Calls<T>>,
-    key: &'c RecordKey,
-    call: Arc<Running<T>>,
-}
-
-impl<T> Drop for Ending<'_, T> {
-    fn drop(&mut self) {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        // After a rollback, another call may have the key.
-        if running.get(self.key).is_some_and(|call| Arc::ptr_eq(call, &self.call)) {
-            running.remove(self.key);
-        }
-    }
 }
 
 impl<St, P> Transactional<St, P>
@@ -183,17 +166,27 @@ where
         }
     }
 
-    /// Begins the end of a call of this owner.
-    fn ending<'c>(&'c self, key: &'c RecordKey, owner: Owner) -> Option<Ending<'c, P::Transaction>> {
+    /// The call of this owner, at its end. Its key is busy in this process until the guard is dropped.
+    fn ending(
+        &self,
+        key: &RecordKey,
+        owner: Owner,
+    ) -> Option<ScopeGuard<Call<P::Transaction>, impl FnOnce(Call<P::Transaction>)>> {
         let call = self.running().get(key).filter(|call| call.claim.owner == owner).cloned()?;
-        Some(Ending { running: &self.running, key, call })
+        Some(guard(call, move |call| {
+            let mut running = self.running();
+            // After a rollback, another call may have the key.
+            if running.get(key).is_some_and(|other| Arc::ptr_eq(other, &call)) {
+                running.remove(key);
+            }
+        }))
     }
 
     /// Records the result in the call's transaction and commits it.
     async fn end(&self, key: &RecordKey, request: Complete) -> Result<CompleteAnswer, StoreError> {
         let owner = request.owner;
         let Some(ending) = self.ending(key, owner) else { return self.look(key, owner).await };
-        match self.commit(key, &ending.call, request).await {
+        match self.commit(key, &ending, request).await {
             Ok(answer) => Ok(answer),
             // The answer to a commit may be lost.
             Err(error) => match self.look(key, owner).await {
@@ -247,7 +240,7 @@ where
 
     async fn roll_back(&self, key: &RecordKey, owner: Owner) {
         let Some(ending) = self.ending(key, owner) else { return };
-        if let Some(transaction) = take(&ending.call.slot) {
+        if let Some(transaction) = take(&ending.slot) {
             P::roll_back(transaction).await;
         }
     }
@@ -287,14 +280,6 @@ where
 
     async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
         self.store.purge(limit).await
-    }
-
-    async fn list(&self, request: &List) -> Result<Page, StoreError> {
-        self.store.list(request).await
-    }
-
-    async fn inspect(&self) -> Result<Inspection, StoreError> {
-        self.store.inspect().await
     }
 
     fn max_result_bytes(&self) -> Option<usize> {

@@ -12,7 +12,7 @@ use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use idem_core::Store;
 use idem_http::{
-    Body, Builder, Guard, Idempotency, IdempotencyLayer, Problem, Recording, RequestFingerprint,
+    Body, BoxError, Builder, Guard, Idempotency, IdempotencyLayer, Problem, Recording, RequestFingerprint,
 };
 use idem_runtime::Error;
 use tower_layer::Layer;
@@ -28,8 +28,6 @@ const TTL: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The longest id, in bytes.
 const LONGEST_ID: usize = 255;
-
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Guards a service that handles the webhooks of one [`Sender`]. See the [page of the crate](crate).
 ///
@@ -76,7 +74,7 @@ impl<St: Store> WebhookLayer<St> {
         // An id names one delivery, whose repetitions may differ in what is not the event, such as its path.
         let builder = IdempotencyLayer::builder(store)
             .shared_by_all_clients()
-            .scope(format!("webhooks.{}", sender.name()))
+            .scope(format!("webhooks.{}", sender.scheme.name()))
             .fingerprint(RequestFingerprint::none())
             .ttl(TTL)
             .guard(|head| match head.headers.contains_key(KEY) {
@@ -138,7 +136,7 @@ where
                     Ok(if is_handled { Response::new(Body::from(Bytes::new())) } else { response })
                 }
                 Err((status, why)) => {
-                    tracing::warn!(target: "idem", event = "webhook_refused", sender = sender.name(), reason = %why);
+                    tracing::warn!(target: "idem", event = "webhook_refused", sender = sender.scheme.name(), reason = %why);
                     Ok(answer(status, why))
                 }
             }
@@ -177,7 +175,7 @@ where
         let key = HeaderValue::from_str(&text).ok().filter(|_| id.len() <= LONGEST_ID && id.is_ascii());
         head.headers.insert(KEY, key.ok_or_else(no_id)?);
     }
-    head.extensions.insert(Delivery::new(sender.name(), id));
+    head.extensions.insert(Delivery::new(sender.scheme.name(), id));
     Ok(Request::from_parts(head, Body::from(body)))
 }
 

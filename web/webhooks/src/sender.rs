@@ -17,7 +17,7 @@ const TOLERANCE: Duration = Duration::from_secs(5 * 60);
 ///
 /// Several secrets are for the time in which the sender changes from one to the next: a signature by any of them is valid.
 pub struct Sender {
-    scheme: Scheme,
+    pub(crate) scheme: Scheme,
     secrets: Vec<Zeroizing<Vec<u8>>>,
     tolerance: Duration,
 }
@@ -78,11 +78,6 @@ impl Sender {
     pub const fn tolerance(mut self, tolerance: Duration) -> Self {
         self.tolerance = tolerance;
         self
-    }
-
-    /// The name of the scheme.
-    pub(crate) const fn name(&self) -> &'static str {
-        self.scheme.name()
     }
 
     /// Checks a delivery by its headers and its raw body, and returns its id; `None` if it has none.

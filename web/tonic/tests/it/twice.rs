@@ -68,32 +68,3 @@ async fn a_method_outside_of_the_layer_is_found() {
                     to 3 when it came again; one request may raise them by one";
     assert_eq!(message, expected);
 }
-
-#[tokio::test]
-async fn another_code_to_the_same_call_is_found() {
-    let bank = Bank::new();
-    // The first two calls have one key, the third another.
-    let service = twice(tower::service_fn({
-        let (bank, layer) = (bank.clone(), grpc(builder()));
-        move |request: http::Request<Body>| {
-            let mut guarded = layer.layer(bank.clone());
-            let is_late = bank.begun.available_permits() >= 2;
-            bank.begun.add_permits(1);
-            async move {
-                if is_late {
-                    Ok(Status::not_found("no such card").into_http())
-                } else {
-                    guarded.call(request).await
-                }
-            }
-        }
-    }))
-    .unbroken()
-    .grpc();
-    let test = AssertUnwindSafe(pay(&service, payment("k", of(5)))).catch_unwind();
-    let message = *test.await.expect_err("no fault").downcast::<String>().unwrap();
-    println!("{message}");
-    let expected = "POST /bank.Bank/Pay answered otherwise when it came again: code `0` and then `5`, message none and then \
-                    `no%20such%20card`, body ";
-    assert!(message.starts_with(expected), "{message}");
-}

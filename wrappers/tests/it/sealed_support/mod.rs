@@ -61,3 +61,11 @@ pub(crate) async fn replayed(store: &impl Store, key: &RecordKey) -> (Verdict, S
         other => panic!("{other:?}"),
     }
 }
+
+/// The bytes of a result that the store has.
+pub(crate) async fn stored(store: &impl Store, key: &RecordKey) -> Bytes {
+    match store.get(key).await.unwrap().unwrap().result {
+        Some(StoredResult::Value(bytes)) => bytes,
+        other => panic!("{other:?}"),
+    }
+}
