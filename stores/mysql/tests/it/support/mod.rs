@@ -37,15 +37,18 @@ pub(crate) fn both_ways(server: &MariaDb) -> [String; 2] {
     [server.url(), long_way(server)]
 }
 
+/// Other tests load the machine at the same time.
+pub(crate) const fn profile() -> Profile {
+    Profile::real_clock().short(Duration::from_millis(200))
+}
+
 /// Two stores on a new table, as in two processes.
-pub(crate) async fn subject(first: String, second: String) -> Subject {
+pub(crate) async fn subject(first: String, second: String, profile: Profile) -> Subject {
     let table = new_table();
     let open = |url: String| {
         let builder = MySqlStore::builder(&url).table(&table).max_result_bytes(MAX_RESULT_BYTES);
         builder.connections(2).connect()
     };
-    // Other tests load the machine at the same time.
-    let profile = Profile::real_clock().short(Duration::from_millis(200));
     Subject::new(open(first).await.unwrap(), profile).handle(open(second).await.unwrap())
 }
 
