@@ -173,6 +173,13 @@ pub(crate) async fn is_no_record(store: &impl Store, change: &str) {
     }
 }
 
+/// A proxy in front of the server on this port, and the URL through it.
+pub(crate) async fn metered(port: u16, url: &str) -> (Meter, String) {
+    let meter = Meter::before(port).await.unwrap();
+    let url = url.replace(&format!(":{port}"), &format!(":{}", meter.port));
+    (meter, url)
+}
+
 /// Reads the results of these orders, each of which the store claims as a duplicate.
 async fn are_replayed(store: &impl Store, orders: std::ops::Range<u32>) {
     for number in orders {

@@ -1,6 +1,6 @@
 //! Connections of the store and of a relay: read-only servers, passwords that change, slow networks.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use idem_outbox::Outbox;
 use idem_postgres::PostgresStore;
@@ -10,7 +10,6 @@ use idem_test_servers::Postgres;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
 use crate::outbox_support::{Bed, Broker, Log, Running, wait};
-use crate::support::proxy::Proxy;
 use crate::support::*;
 
 const READ_ONLY: &str = "alter database postgres set default_transaction_read_only = on";
@@ -131,25 +130,6 @@ async fn a_function_completes_the_options_of_each_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cold_start_and_its_first_call_are_nine_exchanges() {
-    let server = Postgres::start();
-    let table = new_table();
-    let open = |url: String| PostgresStore::builder(&url).table(&table).connections(1).connect();
-    drop(open(server.url()).await.unwrap());
-    let proxy = Proxy::start(&server.url()).await;
-    // A build with TLS would ask the server for TLS first: one more exchange per connection.
-    let store = open(format!("{}?sslmode=disable", proxy.url())).await.unwrap();
-    let connected = proxy.exchanges();
-    let held = grant(&store, "order").await;
-    let claimed = proxy.exchanges();
-    complete(&store, "order", held).await;
-    let completed = proxy.exchanges();
-    // Each connection takes one exchange for the startup message, because this server requires no password, one for its check,
-    // and then those of its statements. The first use of a statement takes two.
-    assert_eq!([connected, claimed - connected, completed - claimed], [3, 4, 2]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_role_whose_strings_have_escapes_makes_the_same_tables() {
     let server = Postgres::start();
     let _ = server.sql(
@@ -171,17 +151,4 @@ async fn a_table_that_was_dropped_is_an_error_that_says_what_to_do() {
     assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
     let text = error.to_string();
     assert!(text.contains("42P01") && text.contains("restore it") && !text.contains("password"), "{text}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_paused_clock_delays_nothing() {
-    let server = Postgres::start();
-    let store = builder(&server.url()).connect().await.unwrap();
-    let begin = Instant::now();
-    for number in 0..20 {
-        let name = format!("order {number}");
-        record(&store, &name, "done").await;
-        assert!(matches!(claimed(&store, &name).await, Ok(ClaimAnswer::Replay(_))));
-    }
-    assert!(begin.elapsed() < PATIENCE, "{:?}", begin.elapsed());
 }

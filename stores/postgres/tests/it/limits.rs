@@ -14,7 +14,6 @@ use idem_test_servers::Postgres;
 use sqlx::{Connection as _, Executor as _, PgConnection};
 
 use crate::outbox_support::{Bed, Broker, Running, wait_for_sql};
-use crate::support::proxy::Proxy;
 use crate::support::*;
 
 /// Longer than many operations at once take on a busy machine.
@@ -43,25 +42,6 @@ fn count_locks(server: &Postgres, table: &str) {
     let _ = server.sql(&format!(
         "create trigger counted after insert on {table} for each statement execute function count_locks()"
     ));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn many_claims_at_once_leave_other_programs_the_servers_table_of_locks() {
-    let server = Postgres::with(&["fsync=off", "max_locks_per_transaction=10", "max_connections=20"]);
-    let table = new_table();
-    let mut stores = Vec::new();
-    for _ in 0..2 {
-        let builder = PostgresStore::builder(&server.url()).table(&table).operation_timeout(MINUTE);
-        stores.push(builder.connect().await.unwrap());
-    }
-    count_locks(&server, &table);
-    let claims = stores.iter().enumerate().flat_map(|(process, store)| {
-        (0..600).map(move |number| async move { claimed(store, &format!("{process}/{number}")).await })
-    });
-    for answer in join_all(claims).await {
-        assert!(matches!(answer, Ok(ClaimAnswer::Granted(_))), "{answer:?}");
-    }
-    assert_eq!(server.sql("select max(locks) from seen"), "0");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -173,38 +153,37 @@ async fn the_fence_of_a_claim_behind_one_that_waited_is_of_the_moment_at_which_i
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hot_result_travels_once_a_batch() {
     let server = Postgres::start();
-    let proxy = Proxy::start(&server.url()).await;
-    let store = builder(&proxy.url()).connections(1).connect().await.unwrap();
+    let (meter, url) = metered(server.port(), &server.url()).await;
+    let store = builder(&url).connections(1).connect().await.unwrap();
     record(&store, "hot", noise(1 << 20)).await;
-    let before = proxy.received();
+    let (_, before) = meter.now();
     let answers = join_all((0..200).map(|_| claimed(&store, "hot"))).await;
     assert!(answers.iter().all(|answer| matches!(answer, Ok(ClaimAnswer::Replay(_)))));
-    let received = (proxy.received() - before) >> 20;
-    assert!(received <= 12, "{received} MiB for 200 replays of one result of 1 MiB");
+    let passed = (meter.now().1 - before) >> 20;
+    assert!(passed <= 12, "{passed} MiB for 200 replays of one result of 1 MiB");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn large_results_are_read_a_few_at_a_time_and_hold_up_no_other_call_for_long() {
     let server = Postgres::start();
-    let proxy = Proxy::start(&server.url()).await;
+    let (meter, url) = metered(server.port(), &server.url()).await;
     let table = new_table();
-    let open = |url: String| {
-        PostgresStore::builder(&url).table(&table).connections(1).operation_timeout(MINUTE).connect()
-    };
-    let store = open(proxy.url()).await.unwrap();
+    let open =
+        || PostgresStore::builder(&url).table(&table).connections(1).operation_timeout(MINUTE).connect();
+    let store = open().await.unwrap();
     for number in 0..40 {
         record(&store, &format!("large {number}"), noise(2 << 20)).await;
     }
     // Another process does not know the results and their sizes.
-    let fresh = open(proxy.url()).await.unwrap();
+    let fresh = open().await.unwrap();
     for round in [&fresh, &store] {
-        let before = proxy.exchanges();
+        let (before, _) = meter.now();
         let answers =
             join_all((0..40).map(|number| async move { claimed(round, &format!("large {number}")).await }))
                 .await;
         assert!(answers.iter().all(|answer| matches!(answer, Ok(ClaimAnswer::Replay(_)))), "{answers:?}");
         // Each result is larger than a statement may carry, so each comes alone.
-        let exchanges = proxy.exchanges() - before;
+        let exchanges = meter.now().0 - before;
         assert!(exchanges >= 40, "80 MiB in {exchanges} exchanges");
     }
 }

@@ -2,8 +2,6 @@
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
-pub(crate) mod proxy;
-
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use idem_postgres::{PostgresStore, PostgresStoreBuilder};
