@@ -1,4 +1,4 @@
-//! Connections of the store and of a relay: read-only servers, passwords that change, slow networks.
+//! Connections of the store: read-only servers, passwords that change, roles.
 
 use std::time::Duration;
 
@@ -9,7 +9,6 @@ use idem_runtime::{StoreError, StoreErrorKind};
 use idem_test_servers::Postgres;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
-use crate::outbox_support::{Bed, Broker, Log, Running, wait};
 use crate::support::*;
 
 const READ_ONLY: &str = "alter database postgres set default_transaction_read_only = on";
@@ -52,27 +51,6 @@ async fn a_server_that_takes_no_writes_replays_results_and_is_left_as_soon_as_an
     administer(&server, WRITABLE);
     // On a session from before, the claim would fail until its time is over.
     grant(&store, "absent").await;
-}
-
-// On one thread, so that the subscriber gets the event.
-#[tokio::test]
-async fn a_relay_leaves_a_server_that_takes_no_writes_as_soon_as_another_answers() {
-    let (log, _heard) = Log::of_this_thread();
-    let bed = Bed::open().await;
-    bed.send("orders", "1").await;
-    administer(&bed.server, READ_ONLY);
-    let outbox =
-        Outbox::builder(&bed.server.url()).operation_timeout(Duration::from_secs(6)).connect().await.unwrap();
-    let broker = Broker::willing();
-    let relay = idem_outbox::Relay::new(outbox, broker.clone());
-    let relay = Running::start(relay.topics(1).backoff(Duration::from_millis(300), Duration::from_secs(1)));
-    // Only now: a session that is opened later would already be writable.
-    wait("the relay was refused", || log.text().contains("relay_failed")).await;
-    administer(&bed.server, WRITABLE);
-    // An interrupted statement would end its session too, but that takes longer.
-    let taken = tokio::time::timeout(Duration::from_secs(5), broker.until_taken(1)).await;
-    taken.expect("the session that takes no writes is left");
-    relay.stop().await;
 }
 
 /// Makes the server require a password for a role.
@@ -144,7 +122,7 @@ async fn a_role_whose_strings_have_escapes_makes_the_same_tables() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_table_that_was_dropped_is_an_error_that_says_what_to_do() {
-    let server = Postgres::start();
+    let server = Postgres::shared();
     let store = PostgresStore::builder(&server.url()).table("gone").connect().await.unwrap();
     let _ = server.sql("drop table gone cascade");
     let error = claimed(&store, "order").await.unwrap_err();

@@ -9,9 +9,13 @@ use idem_test_servers::{Postgres, until};
 
 use crate::support::*;
 
+/// How many sessions of the test's database wait for a lock.
+const WAITING: &str =
+    "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_locked_by_another_transaction_is_unavailable_and_delays_no_other_for_long() {
-    let server = Postgres::start();
+    let server = Postgres::shared();
     let store = PostgresStore::builder(&server.url())
         .table("locked")
         .connections(1)
@@ -50,7 +54,7 @@ async fn a_record_locked_by_another_transaction_is_unavailable_and_delays_no_oth
 
 #[tokio::test]
 async fn the_error_of_a_row_that_the_server_refuses_shows_nothing_of_it() {
-    let server = Postgres::start();
+    let server = Postgres::shared();
     let store = PostgresStore::builder(&server.url()).table("checked").connect().await.unwrap();
     run(&server, "alter table checked add check (octet_length(result) < 100)");
     let bad = completion(grant(&store, "bad").await, vec![b'x'; 200]);
@@ -62,7 +66,7 @@ async fn the_error_of_a_row_that_the_server_refuses_shows_nothing_of_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_table_locked_for_longer_than_a_statement_may_take_changes_nothing() {
-    let server = Postgres::start();
+    let server = Postgres::shared();
     let store = PostgresStore::builder(&server.url())
         .table("slow")
         .operation_timeout(Duration::from_secs(3))
@@ -76,8 +80,7 @@ async fn a_table_locked_for_longer_than_a_statement_may_take_changes_nothing() {
     let error = claimed(&store, "order").await.unwrap_err();
     assert!(error.is_transient(), "{error}");
     // The time of the statement began when a session was open, so it may end after the operation's.
-    let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
-    until("the server has given up", || server.sql(waiting) == "0");
+    until("the server has given up", || server.sql(WAITING) == "0");
     other.rollback().await.unwrap();
     assert_eq!(server.sql("select count(*) from slow"), "0");
     grant(&store, "order").await;
@@ -85,7 +88,7 @@ async fn a_table_locked_for_longer_than_a_statement_may_take_changes_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_that_changes_between_the_look_and_the_write_is_looked_at_again() {
-    let server = Postgres::start();
+    let server = Postgres::shared();
     let store = PostgresStore::builder(&server.url())
         .table("looked_at")
         .operation_timeout(Duration::from_secs(30))
@@ -111,8 +114,7 @@ async fn a_record_that_changes_between_the_look_and_the_write_is_looked_at_again
             let request = Release::new(owner, held.fence, ReleaseCause::Failed);
             async move { store.release(&key(&name), &request).await }
         });
-        let waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
-        until("the write waits for the other", || server.sql(waits) == "1");
+        until("the write waits for the other", || server.sql(WAITING) == "1");
         let before = server.sql("select count(*) from looked_at where state = 3");
         other.commit().await.unwrap();
         assert_eq!(releasing.await.unwrap().unwrap(), ReleaseAnswer::Lost, "{name}");
@@ -122,7 +124,7 @@ async fn a_record_that_changes_between_the_look_and_the_write_is_looked_at_again
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_that_is_renewed_between_the_look_and_the_write_is_not_taken_over() {
-    let server = Postgres::start();
+    let server = Postgres::shared();
     let minute = Duration::from_secs(60);
     let builder = PostgresStore::builder(&server.url()).table("renewed");
     let store = builder.operation_timeout(minute).lock_timeout(minute).connect().await.unwrap();
@@ -132,8 +134,7 @@ async fn a_lease_that_is_renewed_between_the_look_and_the_write_is_not_taken_ove
     let mut other = pool.begin().await.unwrap();
     sqlx::query("UPDATE renewed SET lease_until = expires_at").execute(&mut *other).await.unwrap();
     let claiming = tokio::spawn(async move { claimed(&store, "order").await });
-    let waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
-    until("the write waits for the renewal", || server.sql(waits) == "1");
+    until("the write waits for the renewal", || server.sql(WAITING) == "1");
     other.commit().await.unwrap();
     let answer = claiming.await.unwrap().unwrap();
     assert!(matches!(answer, ClaimAnswer::Busy { .. }), "{answer:?}");

@@ -112,7 +112,7 @@ async fn what_cannot_work_is_a_configuration_error_that_says_so() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_is_no_record_is_reported_by_its_digest_and_never_run_over() {
-    let server = Postgres::start();
+    let server = Postgres::shared();
     let store = PostgresStore::builder(&server.url()).table("spoilt").connect().await.unwrap();
     record(&store, "order 4711", "secret").await;
     run(&server, "create table kept as select * from spoilt");

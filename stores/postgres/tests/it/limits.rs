@@ -217,7 +217,7 @@ async fn a_claim_of_a_topic_does_not_walk_through_all_of_them() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_records_though_the_expired_record_before_it_was_purged_meanwhile() {
-    let server = Postgres::start();
+    let server = Postgres::shared();
     let store = PostgresStore::builder(&server.url()).table("daily").connect().await.unwrap();
     for purged in [true, false] {
         record(&store, "job", b"yesterday".to_vec()).await;
