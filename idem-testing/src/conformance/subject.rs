@@ -51,9 +51,9 @@ impl Profile {
         self
     }
 
-    /// Runs one in `one_in` of the thousands of short traces, others each time, a random history that is as much shorter,
-    /// and duels and races of as many fewer callers, but of 16 keys and 100 callers at least: for a server that takes long
-    /// for each request, such as an emulator, and for a second way to a store that runs everything.
+    /// Runs one in `one_in` of the thousands of short traces, others each time, and as much less of the rest that is long: a
+    /// random history; duels for 16 keys at least, races of 100 callers, 200 steps of one record. For a server that takes
+    /// long for each request, such as an emulator, and for a second way to a store that runs everything.
     pub const fn sample(mut self, one_in: usize) -> Self {
         self.one_in = if one_in == 0 { 1 } else { one_in };
         self
