@@ -1,4 +1,4 @@
-//! Connections of the store: read-only servers, passwords that change, roles.
+//! Connections of the store: read-only servers, passwords that change, roles, the number of exchanges.
 
 use std::time::Duration;
 
@@ -129,4 +129,19 @@ async fn a_table_that_was_dropped_is_an_error_that_says_what_to_do() {
     assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
     let text = error.to_string();
     assert!(text.contains("42P01") && text.contains("restore it") && !text.contains("password"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_one_caller_a_claim_a_completion_and_a_replay_are_one_exchange_each() {
+    let server = Postgres::start();
+    let (meter, url) = metered(server.port(), &server.url()).await;
+    let table = new_table();
+    let open = async || builder(&url).table(&table).connections(1).connect().await.unwrap();
+    let [store, other] = [open().await, open().await];
+    // The first use of a statement prepares it.
+    for name in ["first", "second"] {
+        record(&store, name, "done").await;
+        replayed(&store, name).await;
+    }
+    each_is_one_exchange(&meter, &store, &other).await;
 }

@@ -61,28 +61,6 @@ async fn a_server_that_hangs_leaves_the_outcome_unknown_within_bounds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_free_connection_slot_callers_get_through_as_soon_as_there_is_one() {
-    let server = Postgres::with(&["fsync=off", "max_connections=12", "superuser_reserved_connections=0"]);
-    let store = builder(&server.url()).connections(2).connect().await.unwrap();
-    let pool = sqlx::postgres::PgPoolOptions::new().max_connections(12).connect(&server.url()).await.unwrap();
-    let mut taken = Vec::new();
-    while let Ok(connection) = tokio::time::timeout(Duration::from_millis(300), pool.acquire()).await {
-        match connection {
-            Ok(connection) => taken.push(connection),
-            Err(_) => break,
-        }
-    }
-    let waiting = tokio::spawn({
-        let store = store.clone();
-        async move { grant(&store, "order").await }
-    });
-    for connection in taken {
-        connection.close().await.unwrap();
-    }
-    waiting.await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_work_is_a_configuration_error_that_says_so() {
     let server = Postgres::start();
     let url = server.url();
