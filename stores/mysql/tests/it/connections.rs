@@ -78,7 +78,7 @@ async fn warm(store: &MySqlStore, meter: &Meter) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_one_caller_a_claim_a_completion_and_a_replay_are_one_exchange_each() {
-    let server = MariaDb::start();
+    let server = MariaDb::shared();
     let (meter, url) = metered(server.port(), &server.url()).await;
     let open = || builder(&url).table("exchanges").connections(1).connect();
     let [store, other] = [open().await.unwrap(), open().await.unwrap()];
@@ -89,7 +89,7 @@ async fn of_one_caller_a_claim_a_completion_and_a_replay_are_one_exchange_each()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn claims_of_new_keys_that_wait_together_are_one_exchange() {
-    let server = MariaDb::start();
+    let server = MariaDb::shared();
     let (meter, url) = metered(server.port(), &server.url()).await;
     let store = builder(&url).connections(1).connect().await.unwrap();
     let claims = |round: u32| {

@@ -49,7 +49,7 @@ async fn a_server_that_hangs_leaves_the_outcome_unknown_within_bounds() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_table_locked_for_longer_than_an_operation_may_take_changes_nothing() {
-    let server = MariaDb::start();
+    let server = MariaDb::shared();
     let builder = MySqlStore::builder(&server.url()).table("slow");
     let store = builder.operation_timeout(Duration::from_secs(3)).connect().await.unwrap();
     let mut other = sqlx::MySqlPool::connect(&server.url()).await.unwrap().acquire().await.unwrap().detach();

@@ -11,13 +11,10 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
 use crate::support::*;
 
-const READ_ONLY: &str = "alter database postgres set default_transaction_read_only = on";
-/// Makes the server writable, for new sessions only.
-const WRITABLE: &str = "alter database postgres reset default_transaction_read_only";
-
-/// Runs a statement that may write even if the database's default is read-only.
-fn administer(server: &Postgres, statement: &str) {
-    let _ = server.sql(&format!("set transaction read write; {statement}"));
+/// Changes the setting of the database's new sessions by which they take no writes, even if it is on.
+fn read_only(server: &Postgres, change: &str) {
+    let alter = format!("alter database {} {change}", server.database());
+    let _ = server.sql(&format!("set transaction read write; {alter}"));
 }
 
 /// Checks that claims of this key get no answer, and that an error says why.
@@ -33,14 +30,14 @@ async fn is_refused(store: &PostgresStore, name: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_takes_no_writes_replays_results_and_is_left_as_soon_as_another_answers() {
-    let server = Postgres::start();
+    let server = Postgres::shared();
     let table = new_table();
     let open = || PostgresStore::builder(&server.url()).table(&table);
     let first = open().connect().await.unwrap();
     let held = grant(&first, "done").await;
     complete(&first, "done", held).await;
     grant(&first, "in flight").await;
-    administer(&server, READ_ONLY);
+    read_only(&server, "set default_transaction_read_only = on");
     // A new process.
     let store = open().operation_timeout(Duration::from_secs(3)).connect().await.unwrap();
     let answers = [claimed(&store, "done").await, claimed(&store, "done").await];
@@ -48,7 +45,7 @@ async fn a_server_that_takes_no_writes_replays_results_and_is_left_as_soon_as_an
     for name in ["in flight", "absent"] {
         is_refused(&store, name).await;
     }
-    administer(&server, WRITABLE);
+    read_only(&server, "reset default_transaction_read_only");
     // On a session from before, the claim would fail until its time is over.
     grant(&store, "absent").await;
 }
@@ -133,7 +130,7 @@ async fn a_table_that_was_dropped_is_an_error_that_says_what_to_do() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_one_caller_a_claim_a_completion_and_a_replay_are_one_exchange_each() {
-    let server = Postgres::start();
+    let server = Postgres::shared();
     let (meter, url) = metered(server.port(), &server.url()).await;
     let table = new_table();
     let open = async || builder(&url).table(&table).connections(1).connect().await.unwrap();

@@ -46,7 +46,7 @@ fn count_locks(server: &Postgres, table: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_finds_the_key_of_a_transaction_and_takes_few_locks_at_a_time() {
-    let server = Postgres::start();
+    let server = Postgres::shared();
     let table = new_table();
     let open = || PostgresStore::builder(&server.url()).table(&table).connect();
     let (store, other) = (open().await.unwrap(), open().await.unwrap());
@@ -89,7 +89,7 @@ async fn a_claim_finds_the_key_of_a_transaction_and_takes_few_locks_at_a_time() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_holds_what_it_takes_over_and_no_key_that_it_is_refused() {
-    let server = Postgres::start();
+    let server = Postgres::shared();
     let store = PostgresStore::builder(&server.url()).table(new_table()).connect().await.unwrap();
     let owner = Owner::random();
     let answer = store.claim(&key("later"), &Claim::new(owner, HOUR, HOUR)).await.unwrap();
@@ -107,7 +107,8 @@ async fn a_transaction_holds_what_it_takes_over_and_no_key_that_it_is_refused() 
     store.release(&key("doubt"), &release).await.unwrap();
     let refused = store.take(&mut *tx, &key("doubt"), &request).await.unwrap();
     assert!(matches!(refused, Taking::Refused(_)), "{refused:?}");
-    let locks = "select count(*) from pg_locks where locktype = 'advisory'";
+    let locks = "select count(*) from pg_locks join pg_database on oid = database \
+                 where locktype = 'advisory' and datname = current_database()";
     assert_eq!(server.sql(locks), "0");
     let lapsed = Claim::new(Owner::random(), Duration::from_micros(1), HOUR);
     store.claim(&key("lapsed"), &lapsed).await.unwrap();
@@ -119,7 +120,7 @@ async fn a_transaction_holds_what_it_takes_over_and_no_key_that_it_is_refused() 
 // On one thread, so that both claims are in one batch.
 #[tokio::test]
 async fn the_fence_of_a_claim_behind_one_that_waited_is_of_the_moment_at_which_it_was_granted() {
-    let server = Postgres::start();
+    let server = Postgres::shared();
     // So that the first claim waits for as long as the test takes.
     let builder = PostgresStore::builder(&server.url()).table("slow").operation_timeout(MINUTE);
     let open = || builder.clone().lock_timeout(MINUTE).connect();
@@ -137,8 +138,8 @@ async fn the_fence_of_a_claim_behind_one_that_waited_is_of_the_moment_at_which_i
             tokio::spawn(
                 async move { join_all(["first", "second"].map(|name| claimed(&store, name))).await },
             );
-        let waits =
-            "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%slow%'";
+        let waits = "select count(*) from pg_stat_activity \
+                     where wait_event_type = 'Lock' and query like '%slow%' and datname = current_database()";
         wait_for_sql(&server, waits, "1").await;
         let granted_from = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint";
         let granted_from: u64 = server.sql(granted_from).parse().unwrap();
@@ -152,7 +153,7 @@ async fn the_fence_of_a_claim_behind_one_that_waited_is_of_the_moment_at_which_i
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hot_result_travels_once_a_batch() {
-    let server = Postgres::start();
+    let server = Postgres::shared();
     let (meter, url) = metered(server.port(), &server.url()).await;
     let store = builder(&url).connections(1).connect().await.unwrap();
     record(&store, "hot", noise(1 << 20)).await;
@@ -165,7 +166,7 @@ async fn a_hot_result_travels_once_a_batch() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn large_results_are_read_a_few_at_a_time_and_hold_up_no_other_call_for_long() {
-    let server = Postgres::start();
+    let server = Postgres::shared();
     let (meter, url) = metered(server.port(), &server.url()).await;
     let table = new_table();
     let open =

@@ -154,7 +154,7 @@ async fn first(
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_call_in_a_transaction_needs_a_second_session_of_the_pooler() {
     for (sessions, works) in [(1, false), (2, true)] {
-        let server = Postgres::start();
+        let server = Postgres::shared();
         let pooler = PgBouncer::start(&server, "transaction", &format!("default_pool_size={sessions}"));
         let store = PostgresStore::builder(&pooler.url()).operation_timeout(Duration::from_secs(3));
         let store = store.connect().await.unwrap();
