@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use idem_postgres::PostgresStore;
-use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, Owner};
+use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer};
 use idem_runtime::{Store, StoreErrorKind};
 use idem_test_servers::{Postgres, until};
 
@@ -109,9 +109,7 @@ async fn a_replay_and_a_busy_answer_write_nothing_by_the_servers_own_counters() 
     let store =
         PostgresStore::builder(&server.url()).table("counted").connections(1).connect().await.unwrap();
     for number in 0..50 {
-        let name = format!("order {number}");
-        let (owner, held) = grant(&store, &name).await;
-        store.complete(&key(&name), &completion((owner, held), "done")).await.unwrap();
+        record(&store, &format!("order {number}"), "done").await;
     }
     let (_, busy) = grant(&store, "busy").await;
     assert!(!busy.lease_left.is_zero());
@@ -154,14 +152,11 @@ async fn a_replay_and_a_busy_answer_write_nothing_by_the_servers_own_counters() 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_no_commit_ends_sessions_stay_within_their_bound_and_results_are_replayed() {
     let server = Postgres::start();
-    let (time, table, done) = (Duration::from_secs(1), new_table(), key("done before"));
+    let (time, table) = (Duration::from_secs(1), new_table());
     let open = || PostgresStore::builder(&server.url()).table(&table);
-    let patient = open().connect().await.unwrap();
-    let (owner, held) = grant(&patient, "done before").await;
-    patient.complete(&done, &completion((owner, held), "kept")).await.unwrap();
-    drop(patient);
+    record(&open().connect().await.unwrap(), "done before", "kept").await;
     let store = connected(&open().connections(3).operation_timeout(time)).await;
-    while store.claim(&done, &claim(Owner::random())).await.is_err() {}
+    while claimed(&store, "done before").await.is_err() {}
     // A standby that is not there: each commit waits for it, and no timeout of the server's ends that.
     let _ = server.sql("alter system set synchronous_standby_names = 'away'");
     let _ = server.sql("select pg_reload_conf()");
@@ -173,22 +168,21 @@ async fn while_no_commit_ends_sessions_stay_within_their_bound_and_results_are_r
     let mut number = 0;
     while server.sql("select count(*) from pg_stat_activity where wait_event = 'SyncRep'") == "0" {
         number += 1;
-        let _ = store.claim(&key(&format!("probe {number}")), &claim(Owner::random())).await;
+        let _ = claimed(&store, &format!("probe {number}")).await;
     }
     let (begin, mut most) = (Instant::now(), 0);
     while begin.elapsed() < 8 * time {
-        let names: Vec<_> = (0..6).map(|number| format!("{number} {:?}", begin.elapsed())).collect();
-        let claims = names.iter().map(|name| {
-            let (store, key) = (store.clone(), key(name));
-            tokio::spawn(async move { store.claim(&key, &claim(Owner::random())).await })
+        let claims = (0..6).map(|number| {
+            let (store, name) = (store.clone(), format!("{number} {:?}", begin.elapsed()));
+            tokio::spawn(async move { claimed(&store, &name).await })
         });
         for refused in futures_util::future::join_all(claims).await {
             assert!(refused.unwrap().unwrap_err().is_transient());
         }
-        let mut answer = store.claim(&done, &claim(Owner::random())).await;
+        let mut answer = claimed(&store, "done before").await;
         if answer.is_err() {
             // On a busy machine the time of one may be over too soon, but not that of two in a row.
-            answer = store.claim(&done, &claim(Owner::random())).await;
+            answer = claimed(&store, "done before").await;
         }
         assert!(matches!(answer, Ok(ClaimAnswer::Replay(_))), "{answer:?}");
         most = most.max(sessions());
