@@ -7,13 +7,7 @@ use idem_runtime::protocol::{CompleteAnswer, Renew, RenewAnswer};
 use idem_runtime::{Store as _, StoreErrorKind};
 use idem_test_servers::Postgres;
 
-use crate::support::{HOUR, completion, grant, key, replayed};
-
-const MIB: usize = 1 << 20;
-/// A result that cannot be compressed.
-fn result() -> Vec<u8> {
-    (0..MIB / 8).flat_map(|_| rand::random::<u64>().to_le_bytes()).collect()
-}
+use crate::support::{HOUR, completion, grant, key, noise, replayed};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_is_an_error_that_loses_nothing_and_passes_when_there_is_room() {
@@ -23,7 +17,7 @@ async fn a_full_disk_is_an_error_that_loses_nothing_and_passes_when_there_is_roo
     server.limit_files(Some(16 << 20));
     let mut kept = Vec::new();
     let refused = loop {
-        let (name, value) = (format!("order {}", kept.len()), result());
+        let (name, value) = (format!("order {}", kept.len()), noise(1 << 20));
         let completion = completion(grant(&store, &name).await, value.clone());
         let mut answer = store.complete(&key(&name), &completion).await;
         for _ in 0..10 {

@@ -19,18 +19,6 @@ use crate::support::*;
 /// Longer than many operations at once take on a busy machine.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Bytes that do not compress.
-fn noise(count: usize) -> Vec<u8> {
-    let mut state = 88_172_645_463_325_252_u64;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()[0]
-    };
-    (0..count).map(|_| next()).collect()
-}
-
 /// Makes a table `seen` of the advisory locks that each insertion of the store holds just before its commit.
 fn count_locks(server: &Postgres, table: &str) {
     let _ = server.sql(

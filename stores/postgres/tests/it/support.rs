@@ -54,3 +54,8 @@ pub(crate) fn builder(url: &str) -> PostgresStoreBuilder {
 pub(crate) fn run(server: &Postgres, statement: &str) {
     let _ = server.sql(statement);
 }
+
+/// Bytes that do not compress.
+pub(crate) fn noise(count: usize) -> Vec<u8> {
+    (0..count / 8).flat_map(|_| rand::random::<u64>().to_le_bytes()).collect()
+}
