@@ -3,12 +3,13 @@
 
 #![allow(dead_code, reason = "each store uses some of it")]
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use idem_core::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, Owner, Replay, StoredResult, Verdict,
 };
-use idem_core::{Key, RecordKey, Scope, Store, StoreErrorKind};
+use idem_core::{Key, RecordKey, Scope, Store, StoreError, StoreErrorKind};
 use idem_test_servers::meter::Meter;
 use idem_test_servers::until;
 
@@ -22,6 +23,23 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) type Held = (Owner, Grant);
 
+/// A new table name.
+pub(crate) fn new_table() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    format!("records_{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A store with a short timeout: on a busy machine its first connection may take longer.
+pub(crate) async fn connected<S>(connect: impl AsyncFn() -> Result<S, StoreError>) -> S {
+    for _ in 0..20 {
+        match connect().await {
+            Ok(store) => return store,
+            Err(error) => assert!(error.is_transient(), "{error}"),
+        }
+    }
+    panic!("no connection in time")
+}
+
 pub(crate) fn key(name: &str) -> RecordKey {
     RecordKey::new(Scope::new("orders").unwrap(), Key::new(name).unwrap())
 }
@@ -31,7 +49,7 @@ pub(crate) fn claim(owner: Owner) -> Claim {
 }
 
 /// The answer to a claim of a new owner.
-pub(crate) async fn claimed(store: &impl Store, name: &str) -> Result<ClaimAnswer, idem_core::StoreError> {
+pub(crate) async fn claimed(store: &impl Store, name: &str) -> Result<ClaimAnswer, StoreError> {
     store.claim(&key(name), &claim(Owner::random())).await
 }
 

@@ -39,7 +39,7 @@ async fn a_terminated_session_is_not_noticed_by_the_caller() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_hangs_leaves_the_outcome_unknown_within_bounds() {
     let mut server = MariaDb::start();
-    let store = connected(&builder(&server.url()).operation_timeout(TIME)).await;
+    let store = connected(async || builder(&server.url()).operation_timeout(TIME).connect().await).await;
     while claimed(&store, "warm").await.is_err() {}
     a_hanging_server_leaves_the_outcome_unknown(&store, |goes| {
         server.server().signal(if goes { "-CONT" } else { "-STOP" });

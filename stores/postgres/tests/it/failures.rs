@@ -41,7 +41,7 @@ async fn a_terminated_backend_is_not_noticed_by_the_caller() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_hangs_leaves_the_outcome_unknown_within_bounds() {
     let mut server = Postgres::start();
-    let store = connected(&builder(&server.url()).operation_timeout(TIME)).await;
+    let store = connected(async || builder(&server.url()).operation_timeout(TIME).connect().await).await;
     while claimed(&store, "warm").await.is_err() {}
     let backend = server.sql(
         "select pid from pg_stat_activity where pid <> pg_backend_pid() and backend_type = 'client backend'",
@@ -155,7 +155,7 @@ async fn while_no_commit_ends_sessions_stay_within_their_bound_and_results_are_r
     let (time, table) = (Duration::from_secs(1), new_table());
     let open = || PostgresStore::builder(&server.url()).table(&table);
     record(&open().connect().await.unwrap(), "done before", "kept").await;
-    let store = connected(&open().connections(3).operation_timeout(time)).await;
+    let store = connected(async || open().connections(3).operation_timeout(time).connect().await).await;
     while claimed(&store, "done before").await.is_err() {}
     // A standby that is not there: each commit waits for it, and no timeout of the server's ends that.
     let _ = server.sql("alter system set synchronous_standby_names = 'away'");

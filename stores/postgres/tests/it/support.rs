@@ -2,8 +2,6 @@
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use idem_postgres::{PostgresStore, PostgresStoreBuilder};
 use idem_test_servers::Postgres;
 use idem_testing::conformance::{Profile, Subject};
@@ -12,12 +10,6 @@ pub(crate) use crate::sql_servers::*;
 
 /// Large enough for the kit's results, small enough for a test of the limit.
 const MAX_RESULT_BYTES: usize = 1 << 20;
-
-/// A new table name.
-pub(crate) fn new_table() -> String {
-    static NEXT: AtomicU32 = AtomicU32::new(1);
-    format!("records_{}", NEXT.fetch_add(1, Ordering::Relaxed))
-}
 
 /// Two stores on a new table, as in two processes.
 pub(crate) async fn subject(url: String, profile: Profile) -> Subject {
@@ -32,17 +24,6 @@ pub(crate) async fn subject(url: String, profile: Profile) -> Subject {
 /// A store on a new table of this server.
 pub(crate) async fn store(url: &str) -> PostgresStore {
     builder(url).connect().await.unwrap()
-}
-
-/// The store of a builder with a short timeout: on a busy machine its first connection may take longer.
-pub(crate) async fn connected(builder: &PostgresStoreBuilder) -> PostgresStore {
-    for _ in 0..20 {
-        match builder.clone().connect().await {
-            Ok(store) => return store,
-            Err(error) => assert!(error.is_transient(), "{error}"),
-        }
-    }
-    panic!("no connection in time")
 }
 
 /// The builder of [`store`].

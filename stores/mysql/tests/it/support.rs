@@ -2,7 +2,6 @@
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use idem_mysql::{MySqlStore, MySqlStoreBuilder};
@@ -13,12 +12,6 @@ pub(crate) use crate::sql_servers::*;
 
 /// Large enough for the kit's results, small enough for a test of the limit.
 const MAX_RESULT_BYTES: usize = 1 << 20;
-
-/// A new table name.
-pub(crate) fn new_table() -> String {
-    static NEXT: AtomicU32 = AtomicU32::new(1);
-    format!("records_{}", NEXT.fetch_add(1, Ordering::Relaxed))
-}
 
 /// The URL of a user whose sessions prepare nothing, as on MySQL: all that it writes goes the long way.
 pub(crate) fn long_way(server: &MariaDb) -> String {
@@ -55,17 +48,6 @@ pub(crate) async fn subject(first: String, second: String, profile: Profile) -> 
 /// A store on a new table of this server.
 pub(crate) async fn store(url: &str) -> MySqlStore {
     builder(url).connect().await.unwrap()
-}
-
-/// The store of a builder with a short timeout: on a busy machine its first connection may take longer.
-pub(crate) async fn connected(builder: &MySqlStoreBuilder) -> MySqlStore {
-    for _ in 0..20 {
-        match builder.clone().connect().await {
-            Ok(store) => return store,
-            Err(error) => assert!(error.is_transient(), "{error}"),
-        }
-    }
-    panic!("no connection in time")
 }
 
 /// The builder of [`store`].
