@@ -12,6 +12,7 @@ use idem_core::protocol::{
 use idem_core::{Key, RecordKey, Scope, Store, StoreError, StoreErrorKind};
 use idem_test_servers::meter::Meter;
 use idem_test_servers::until;
+use serde::{Deserialize, Serialize};
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
 /// The operation timeout of stores that wait for its end.
@@ -22,6 +23,42 @@ pub(crate) const BOUND: Duration = Duration::from_secs(5);
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) type Held = (Owner, Grant);
+
+/// The error of a user's function.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Failure {
+    Transient,
+    Final,
+    Sql(String),
+    #[serde(skip)]
+    Idem(idem_runtime::Error),
+}
+
+impl From<idem_runtime::Error> for Failure {
+    fn from(error: idem_runtime::Error) -> Self {
+        Self::Idem(error)
+    }
+}
+
+impl From<sqlx::Error> for Failure {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Sql(error.to_string())
+    }
+}
+
+impl Failure {
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Idem(error) => error.kind().as_str(),
+            Self::Transient | Self::Final => "body",
+            Self::Sql(_) => "sql",
+        }
+    }
+
+    pub(crate) const fn is_final(&self) -> bool {
+        matches!(self, Self::Final)
+    }
+}
 
 /// A new table name.
 pub(crate) fn new_table() -> String {
