@@ -51,11 +51,17 @@ impl Profile {
         self
     }
 
-    /// Runs one in `one_in` of the thousands of short traces, others each time, and a random history that is as much
-    /// shorter: for a server that takes long for each request, such as an emulator.
+    /// Runs one in `one_in` of the thousands of short traces, others each time, and as much less of the rest that is long: a
+    /// random history; duels for 16 keys at least, races of 100 callers, 200 steps of one record. For a server that takes
+    /// long for each request, such as an emulator, and for a second way to a store that runs everything.
     pub const fn sample(mut self, one_in: usize) -> Self {
         self.one_in = if one_in == 0 { 1 } else { one_in };
         self
+    }
+
+    /// This sample's part of `all`, but not less than `least`.
+    pub(super) fn part_of(&self, all: usize, least: usize) -> usize {
+        (all / self.one_in).max(least)
     }
 
     /// The same profile, for checks in which tokio's clock cannot be paused.

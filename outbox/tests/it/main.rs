@@ -10,6 +10,3 @@ mod outbox_at_random;
 mod outbox_events;
 mod outbox_relay;
 mod outbox_support;
-#[allow(dead_code, reason = "the tests of the store count exchanges")]
-#[path = "../../../stores/postgres/tests/it/support/proxy.rs"]
-mod proxy;

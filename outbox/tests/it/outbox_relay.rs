@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use idem_outbox::{MessageId, OnPoison, Outbox, OutboxError, Relay};
+use idem_test_servers::meter::Meter;
 use tokio::sync::Notify;
 
 use outbox_support::{Bed, Broker, Running, Then, check_first_deliveries, wait, wait_for_sql};
@@ -287,8 +288,10 @@ async fn settings_that_cannot_work_are_refused_at_once() {
 async fn a_message_with_a_number_that_was_given_out_before_is_published_too() {
     for keep in [Duration::ZERO, HOUR] {
         let bed = Bed::open().await;
-        let proxy = crate::proxy::Proxy::start(&bed.server.url()).await;
-        let outbox = Outbox::builder(&proxy.url()).operation_timeout(Duration::from_secs(2)).connect();
+        let port = bed.server.port();
+        let meter = Meter::before(port).await.unwrap();
+        let url = bed.server.url().replace(&format!(":{port}"), &format!(":{}", meter.port));
+        let outbox = Outbox::builder(&url).operation_timeout(Duration::from_secs(2)).connect();
         let gate = Arc::new(Notify::new());
         let closed = gate.clone();
         let broker = Broker::new(move |seen| match seen.payload.as_str() {
@@ -300,13 +303,13 @@ async fn a_message_with_a_number_that_was_given_out_before_is_published_too() {
         bed.send("orders", "1").await;
         broker.until_taken(1).await;
         // The published message cannot be recorded, and the new primary server has never had it.
-        proxy.cut();
+        meter.cut(true);
         gate.notify_one();
         bed.sql("delete from idem_outbox");
         bed.sql("alter table idem_outbox alter column sequence restart with 1");
         bed.send("orders", "2").await;
         assert_eq!(bed.server.sql("select sequence from idem_outbox"), "1");
-        proxy.mend();
+        meter.cut(false);
         broker.until_taken(2).await;
         assert_eq!(broker.payloads(), ["1", "2"]);
         relay.stop().await;

@@ -94,16 +94,3 @@ async fn look(connection: &Connection, name: &[u8]) -> Result<(Vec<u8>, u64), St
     let answers = vec![connection.ask(&head).await?, connection.ask(&length).await?];
     understood(Value::Array(answers))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_place_is_what_a_cursor_was_made_of() {
-        let cursor = Cursor::from_bytes(vec![0x12, 0x34, b'1', b'7']);
-        assert_eq!(place(Some(&cursor)), Some((0x1234, b"17".to_vec())));
-        assert_eq!(place(Some(&Cursor::from_bytes(vec![1]))), None);
-        assert_eq!(place(None), None);
-    }
-}

@@ -16,7 +16,6 @@ mod kafka;
 mod mariadb;
 #[cfg(feature = "meter")]
 pub mod meter;
-mod names;
 mod nats;
 mod pgbouncer;
 mod postgres;
@@ -36,7 +35,6 @@ pub use bucket::bucket;
 pub use installed::says_what_is_missing;
 pub use kafka::Kafka;
 pub use mariadb::MariaDb;
-pub use names::MovingName;
 pub use nats::Nats;
 pub use pgbouncer::PgBouncer;
 pub use postgres::Postgres;

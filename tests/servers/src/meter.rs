@@ -1,15 +1,19 @@
-//! A proxy that counts what a client sends to a server: the bytes, and how often the client waits for an answer.
+//! A proxy that counts what a client sends to a server, and that cuts the line or leads it to another server.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 #[derive(Default)]
-struct Counts {
+struct Line {
     bytes: AtomicU64,
     round_trips: AtomicU64,
+    /// The port to which new connections lead.
+    server: AtomicU16,
+    /// Whether the next bytes of a client end its connection.
+    is_cut: AtomicBool,
 }
 
 /// A port of this process that forwards to a server, and the counts of what passes.
@@ -17,7 +21,7 @@ struct Counts {
 pub struct Meter {
     /// Where the proxy listens on 127.0.0.1.
     pub port: u16,
-    counts: Arc<Counts>,
+    line: Arc<Line>,
 }
 
 /// The traffic of one call.
@@ -36,33 +40,47 @@ impl Meter {
     /// No port is free.
     pub async fn before(server: u16) -> std::io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
-        let meter = Self { port: listener.local_addr()?.port(), counts: Arc::default() };
-        let counts = meter.counts.clone();
+        let meter = Self { port: listener.local_addr()?.port(), line: Arc::default() };
+        meter.lead_to(server);
+        let line = meter.line.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                let counts = counts.clone();
+                let line = line.clone();
                 tokio::spawn(async move {
+                    let server = line.server.load(Ordering::SeqCst);
                     let Ok(server) = TcpStream::connect(("127.0.0.1", server)).await else { return };
                     let _ = (client.set_nodelay(true), server.set_nodelay(true));
                     let (from_client, to_client) = client.into_split();
                     let (from_server, to_server) = server.into_split();
                     // A round trip begins with the first bytes sent after an answer: everything sent together counts as
                     // one.
-                    let answered = Arc::new(AtomicBool::new(true));
-                    let (asking, answering) = (answered.clone(), answered);
-                    let there = pump(from_client, to_server, counts.clone(), move |counts| {
-                        if asking.swap(false, Ordering::Relaxed) {
-                            counts.round_trips.fetch_add(1, Ordering::Relaxed);
+                    let answered = AtomicBool::new(true);
+                    let there = pump(from_client, to_server, &line, || {
+                        if answered.swap(false, Ordering::Relaxed) {
+                            line.round_trips.fetch_add(1, Ordering::Relaxed);
                         }
+                        !line.is_cut.load(Ordering::SeqCst)
                     });
-                    let back = pump(from_server, to_client, counts, move |_| {
-                        answering.store(true, Ordering::Relaxed);
+                    let back = pump(from_server, to_client, &line, || {
+                        answered.store(true, Ordering::Relaxed);
+                        true
                     });
-                    tokio::join!(there, back);
+                    // The end of either direction ends the other.
+                    tokio::select! { () = there => {}, () = back => {} }
                 });
             }
         });
         Ok(meter)
+    }
+
+    /// From now on new connections lead to the server on this port.
+    pub fn lead_to(&self, server: u16) {
+        self.line.server.store(server, Ordering::SeqCst);
+    }
+
+    /// While it is cut, a client that sends something loses its connection.
+    pub fn cut(&self, is_cut: bool) {
+        self.line.is_cut.store(is_cut, Ordering::SeqCst);
     }
 
     /// The traffic of each of `calls` calls since `before` was read.
@@ -77,20 +95,23 @@ impl Meter {
     /// The round trips and bytes so far.
     #[must_use]
     pub fn now(&self) -> (u64, u64) {
-        (self.counts.round_trips.load(Ordering::Relaxed), self.counts.bytes.load(Ordering::Relaxed))
+        (self.line.round_trips.load(Ordering::Relaxed), self.line.bytes.load(Ordering::Relaxed))
     }
 }
 
+/// Passes on what comes until either end is closed, or until `goes_on`, called with each part, says that it does not.
 async fn pump(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
-    counts: Arc<Counts>,
-    passed: impl Fn(&Counts),
+    line: &Line,
+    goes_on: impl Fn() -> bool,
 ) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
-        passed(&counts);
-        counts.bytes.fetch_add(length as u64, Ordering::Relaxed);
+        if !goes_on() {
+            return;
+        }
+        line.bytes.fetch_add(length as u64, Ordering::Relaxed);
         if to.write_all(&buffer[..length]).await.is_err() {
             return;
         }

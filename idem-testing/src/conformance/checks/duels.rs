@@ -13,8 +13,9 @@ use idem_core::protocol::{
     RenewAnswer,
 };
 
-/// The number of keys.
+/// The number of keys, and the least of a sample: each pair of delays once.
 const SOME: usize = 96;
+const FEW: usize = 16;
 
 /// Starts one side of a duel after some yields, so that not all pairs meet at the same point.
 async fn later<T>(steps: usize, side: impl Future<Output = T>) -> T {
@@ -37,10 +38,11 @@ where
     FA: Future<Output = Result<A, StoreError>> + Send + 'static,
     FB: Future<Output = Result<B, StoreError>> + Send + 'static,
 {
-    let brought = (0..SOME).map(|number| async move { t.bring(&t.key(format!("{number}"))?, stage).await });
+    let keys = t.profile.part_of(SOME, FEW);
+    let brought = (0..keys).map(|number| async move { t.bring(&t.key(format!("{number}"))?, stage).await });
     let held = join_all(brought).await.into_iter().collect::<Checked<Vec<_>>>()?;
     let pairs = t
-        .race(SOME, |number, store| {
+        .race(keys, |number, store| {
             let held = held[number].clone();
             let rival = t.handles[(number + 1) % t.handles.len()].clone();
             let (one, other) = (one(store, held.clone()), other(rival, held.clone()));

@@ -16,7 +16,9 @@ use idem_core::protocol::{
     ResolveAnswer, StoredResult, Verdict,
 };
 
+/// The number of callers, and the least of a sample.
 const MANY: usize = 300;
+const HUNDRED: usize = 100;
 
 /// How long one of many workers tries before it reports that there is no progress.
 struct Patience(Instant);
@@ -48,8 +50,9 @@ fn grants(answers: Vec<Result<ClaimAnswer, StoreError>>) -> Checked<Vec<Grant>> 
 
 /// Lets many new owners claim a key at once: one must be granted.
 async fn one_of_many(t: &Trial, key: &RecordKey) -> Checked<Grant> {
+    let many = t.profile.part_of(MANY, HUNDRED);
     let answers = t
-        .race(MANY, |_, store| {
+        .race(many, |_, store| {
             let (key, request) = (key.clone(), t.ask());
             async move { store.claim(&key, &request).await }
         })
@@ -60,7 +63,7 @@ async fn one_of_many(t: &Trial, key: &RecordKey) -> Checked<Grant> {
             same("fence", t.record(key).await?.fence, grant.fence)?;
             Ok(*grant)
         }
-        other => Err(Broken(format!("{MANY} asked at once and {} were granted: {other:?}", other.len()))),
+        other => Err(Broken(format!("{many} asked at once and {} were granted: {other:?}", other.len()))),
     }
 }
 
@@ -83,7 +86,7 @@ pub(crate) async fn of_hundreds_in_a_race_none_is_granted_a_key_in_doubt(t: &Tri
     let key = t.key("a")?;
     t.bring_with(&key, Stage::Lapsed, t.ask_in_doubt()).await?;
     let answers = t
-        .race(MANY, |_, store| {
+        .race(t.profile.part_of(MANY, HUNDRED), |_, store| {
             let (key, request) = (key.clone(), t.ask());
             async move { store.claim(&key, &request).await }
         })

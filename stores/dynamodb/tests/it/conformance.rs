@@ -21,7 +21,7 @@ async fn subject(aws: Arc<Aws>, tables: Arc<AtomicUsize>) -> Subject {
     };
     let store = open();
     store.create_table().await.unwrap();
-    Subject::new(store, Profile::real_clock().short(Duration::from_millis(300)).sample(20)).handle(open())
+    Subject::new(store, Profile::real_clock().short(Duration::from_millis(300)).sample(60)).handle(open())
 }
 
 idem_testing::conformance_suite!({

@@ -3,14 +3,16 @@
 
 #![allow(dead_code, reason = "each store uses some of it")]
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use idem_core::protocol::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, Owner, Replay, StoredResult, Verdict,
 };
-use idem_core::{Key, RecordKey, Scope, Store, StoreErrorKind};
+use idem_core::{Key, RecordKey, Scope, Store, StoreError, StoreErrorKind};
 use idem_test_servers::meter::Meter;
 use idem_test_servers::until;
+use serde::{Deserialize, Serialize};
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
 /// The operation timeout of stores that wait for its end.
@@ -22,6 +24,59 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) type Held = (Owner, Grant);
 
+/// The error of a user's function.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Failure {
+    Transient,
+    Final,
+    Sql(String),
+    #[serde(skip)]
+    Idem(idem_runtime::Error),
+}
+
+impl From<idem_runtime::Error> for Failure {
+    fn from(error: idem_runtime::Error) -> Self {
+        Self::Idem(error)
+    }
+}
+
+impl From<sqlx::Error> for Failure {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Sql(error.to_string())
+    }
+}
+
+impl Failure {
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Idem(error) => error.kind().as_str(),
+            Self::Transient | Self::Final => "body",
+            Self::Sql(_) => "sql",
+        }
+    }
+
+    pub(crate) const fn is_final(&self) -> bool {
+        matches!(self, Self::Final)
+    }
+}
+
+/// A new table name.
+pub(crate) fn new_table() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    format!("records_{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A store with a short timeout: on a busy machine its first connection may take longer.
+pub(crate) async fn connected<S>(connect: impl AsyncFn() -> Result<S, StoreError>) -> S {
+    for _ in 0..20 {
+        match connect().await {
+            Ok(store) => return store,
+            Err(error) => assert!(error.is_transient(), "{error}"),
+        }
+    }
+    panic!("no connection in time")
+}
+
 pub(crate) fn key(name: &str) -> RecordKey {
     RecordKey::new(Scope::new("orders").unwrap(), Key::new(name).unwrap())
 }
@@ -31,7 +86,7 @@ pub(crate) fn claim(owner: Owner) -> Claim {
 }
 
 /// The answer to a claim of a new owner.
-pub(crate) async fn claimed(store: &impl Store, name: &str) -> Result<ClaimAnswer, idem_core::StoreError> {
+pub(crate) async fn claimed(store: &impl Store, name: &str) -> Result<ClaimAnswer, StoreError> {
     store.claim(&key(name), &claim(Owner::random())).await
 }
 
@@ -171,6 +226,13 @@ pub(crate) async fn is_no_record(store: &impl Store, change: &str) {
         let digest = key("order 4711").digest().to_string();
         assert!(text.contains(&digest) && !text.contains("order 4711"), "{text}");
     }
+}
+
+/// A proxy in front of the server on this port, and the URL through it.
+pub(crate) async fn metered(port: u16, url: &str) -> (Meter, String) {
+    let meter = Meter::before(port).await.unwrap();
+    let url = url.replace(&format!(":{port}"), &format!(":{}", meter.port));
+    (meter, url)
 }
 
 /// Reads the results of these orders, each of which the store claims as a duplicate.

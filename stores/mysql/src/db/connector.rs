@@ -100,24 +100,3 @@ impl sql::Opener for Opener {
         )
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_server_on_this_machine_is_told_from_one_on_another() {
-        for (url, expected) in [
-            ("mysql://a@localhost/b", true),
-            ("mysql://a@127.0.0.1/b", true),
-            ("mysql://a@[::1]/b", true),
-            ("mysql://a@localhost/b?socket=/run/mysqld.sock", true),
-            ("mysql://a@db.example/b", false),
-            ("mysql://a@10.0.0.7/b", false),
-        ] {
-            let options = MySqlConnectOptions::from_str(url).unwrap();
-            let encryption = <Opener as sql::Opener>::encryption(&options);
-            assert_eq!(encryption == Encryption::Local, expected, "{url}");
-        }
-    }
-}

@@ -11,34 +11,7 @@ use idem_test_servers::{MariaDb, until};
 use sqlx::mysql::MySqlPoolOptions;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, MySql, MySqlPool, Transaction};
 
-use crate::support::run;
-
-#[derive(Debug, serde::Serialize, serde::Deserialize)]
-enum Failure {
-    Transient,
-    Final,
-    Sql(String),
-    #[serde(skip)]
-    Idem(idem::Error),
-}
-
-impl From<idem::Error> for Failure {
-    fn from(error: idem::Error) -> Self {
-        Self::Idem(error)
-    }
-}
-
-impl From<sqlx::Error> for Failure {
-    fn from(error: sqlx::Error) -> Self {
-        Self::Sql(error.to_string())
-    }
-}
-
-impl Failure {
-    const fn is_final(&self) -> bool {
-        matches!(self, Self::Final)
-    }
-}
+use crate::support::{Failure, run};
 
 /// What a body does after its effect.
 #[derive(Clone, Copy, Debug, PartialEq)]

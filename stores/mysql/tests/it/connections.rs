@@ -1,10 +1,10 @@
-//! Connections of the store: passwords that change, shared sessions, number of exchanges.
+//! Connections of the store: what stays in a session, and the number of exchanges.
 
+use futures_util::future::join_all;
 use idem_mysql::MySqlStore;
 use idem_runtime::Store;
 use idem_test_servers::MariaDb;
 use idem_test_servers::meter::Meter;
-use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 
 use crate::support::*;
 
@@ -78,10 +78,8 @@ async fn warm(store: &MySqlStore, meter: &Meter) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_one_caller_a_claim_a_completion_and_a_replay_are_one_exchange_each() {
-    let mut server = MariaDb::start();
-    let port = server.server().port();
-    let meter = Meter::before(port).await.unwrap();
-    let url = server.url().replace(&port.to_string(), &meter.port.to_string());
+    let server = MariaDb::shared();
+    let (meter, url) = metered(server.port(), &server.url()).await;
     let open = || builder(&url).table("exchanges").connections(1).connect();
     let [store, other] = [open().await.unwrap(), open().await.unwrap()];
     warm(&store, &meter).await;
@@ -89,22 +87,24 @@ async fn of_one_caller_a_claim_a_completion_and_a_replay_are_one_exchange_each()
     each_is_one_exchange(&meter, &store, &other).await;
 }
 
-fn change_password(server: &MariaDb) {
-    run(server, "alter user service identified by 'second'; kill user service");
-}
-
-fn options(server: &MariaDb, password: &str) -> MySqlConnectOptions {
-    server.url().replace("root@", &format!("service:{password}@")).parse().unwrap()
-}
-
 #[tokio::test(flavor = "multi_thread")]
-async fn a_password_that_the_pool_has_learned_is_the_stores_too() {
-    let server = MariaDb::start();
-    run(&server, "create user service identified by 'first'; grant all on idem.* to service");
-    let pool = MySqlPoolOptions::new().connect_lazy_with(options(&server, "first"));
-    let store = MySqlStore::from_pool(&pool).await.unwrap();
-    grant(&store, "before").await;
-    change_password(&server);
-    pool.set_connect_options(options(&server, "second"));
-    grant(&store, "after").await;
+async fn claims_of_new_keys_that_wait_together_are_one_exchange() {
+    let server = MariaDb::shared();
+    let (meter, url) = metered(server.port(), &server.url()).await;
+    let store = builder(&url).connections(1).connect().await.unwrap();
+    let claims = |round: u32| {
+        let (store, names) = (&store, (0..32).map(move |number| format!("{round}/{number}")));
+        async move { join_all(names.map(|name| async move { grant(store, &name).await })).await }
+    };
+    // Until the statements are prepared.
+    claims(0).await;
+    claims(1).await;
+    let before = meter.now();
+    let granted = claims(2).await;
+    // The first of them goes alone.
+    let exchanges = meter.since(before, 1).round_trips;
+    assert!(exchanges <= 4.0, "{exchanges}");
+    let mut fences: Vec<_> = granted.iter().map(|(_, grant)| grant.fence).collect();
+    fences.dedup();
+    assert!(fences.len() <= 4, "those of one statement have one time: {fences:?}");
 }

@@ -14,7 +14,7 @@ use crate::support::{both_ways, builder, claim, completion, grant, key, new_tabl
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_locked_by_another_transaction_is_unavailable_and_delays_no_other() {
-    let server = MariaDb::start();
+    let server = MariaDb::shared();
     for url in both_ways(&server) {
         delays_no_other(&server, &url).await;
     }
@@ -55,7 +55,7 @@ async fn delays_no_other(server: &MariaDb, url: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_of_a_locked_record_is_answered_where_it_would_change_nothing() {
-    let server = MariaDb::start();
+    let server = MariaDb::shared();
     for url in both_ways(&server) {
         is_answered(&server, &url).await;
     }
@@ -79,7 +79,7 @@ async fn is_answered(server: &MariaDb, url: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_callers_of_many_keys_in_any_order_all_get_through() {
-    let server = MariaDb::start();
+    let server = MariaDb::shared();
     let url = server.url();
     let table = new_table();
     let mut callers = Vec::new();

@@ -14,5 +14,4 @@ mod settings;
 #[path = "../../../kit/tests/sql_servers/mod.rs"]
 mod sql_servers;
 mod support;
-mod together;
 mod transaction;

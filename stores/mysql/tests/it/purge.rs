@@ -46,7 +46,7 @@ fn left(server: &MariaDb) -> (usize, usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn several_purges_at_once_delete_each_expired_record_once_and_no_live_one() {
-    let (server, count) = (MariaDb::start(), count());
+    let (server, count) = (MariaDb::shared(), count());
     let store = filled(&server, count).await;
     let live = left(&server).1;
     let begin = Instant::now();
@@ -57,7 +57,7 @@ async fn several_purges_at_once_delete_each_expired_record_once_and_no_live_one(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_transaction_holds_is_left_for_later_and_nobody_waits_for_it() {
-    let server = MariaDb::start();
+    let server = MariaDb::shared();
     let store = filled(&server, 100).await;
     let pool = MySqlPool::connect(&server.url()).await.unwrap();
     let mut holding = pool.begin().await.unwrap();
@@ -70,7 +70,7 @@ async fn what_a_transaction_holds_is_left_for_later_and_nobody_waits_for_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_steps_of_a_record_go_with_it() {
-    let server = MariaDb::start();
+    let server = MariaDb::shared();
     let store = MySqlStore::builder(&server.url()).table("stepped").connect().await.unwrap();
     for name in ["expired", "forgotten", "kept"] {
         let (owner, held) = grant(&store, name).await;
@@ -91,27 +91,8 @@ async fn the_steps_of_a_record_go_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_purge_with_a_limit_deletes_what_expired_first() {
-    let server = MariaDb::start();
-    let store = MySqlStore::builder(&server.url()).table("oldest").connect().await.unwrap();
-    // Neither the order of the keys nor the order in which they came.
-    for (name, expired) in [("c", 20), ("a", 30), ("b", 10), ("d", 40)] {
-        grant(&store, name).await;
-        run(
-            &server,
-            &format!("update oldest set expires_at = {expired}, purge_at = {expired} where `key` = '{name}'"),
-        );
-    }
-    let left = || server.sql("select group_concat(`key` order by expires_at separator '') from oldest");
-    for expected in ["0x636164", "0x6164", "0x64"] {
-        assert_eq!(store.purge(1).await.unwrap(), 1);
-        assert_eq!(left(), expected);
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn steps_left_over_from_a_record_that_was_deleted_by_hand_are_replaced() {
-    let server = MariaDb::start();
+    let server = MariaDb::shared();
     let store = MySqlStore::builder(&server.url()).table("left_over").connect().await.unwrap();
     for bytes in [vec![1; 10], vec![2; 100_000], vec![3; 20]] {
         let (owner, held) = grant(&store, "order").await;
@@ -125,7 +106,7 @@ async fn steps_left_over_from_a_record_that_was_deleted_by_hand_are_replaced() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_purge_looks_once_at_what_lives_longer_than_its_claim_said() {
-    let server = MariaDb::start();
+    let server = MariaDb::shared();
     for url in both_ways(&server) {
         let table = new_table();
         let store = MySqlStore::builder(&url).table(&table).connect().await.unwrap();

@@ -1,4 +1,4 @@
-//! Names, and the migration to a layout that this version does not have, so that it works when there is one.
+//! The migration to a layout that this version does not have, so that it works when there is one.
 
 use std::time::{Duration, Instant};
 
@@ -75,14 +75,6 @@ const BUILDS: &str =
 const VERSION: &str = "select value from fleet_meta where name = 'schema_version'";
 /// Whether the index is whole.
 const INDEX: &str = "select coalesce((select indisvalid::text from pg_index where indexrelid = to_regclass('fleet_tenant')), 'none')";
-
-#[test]
-fn names_are_quoted() {
-    let schema = Identifier::existing("od\"d");
-    let names = Names::of(&Tables { schema, table: Identifier::table("Mixed").unwrap() });
-    assert_eq!(names.records, "\"od\"\"d\".\"Mixed\"");
-    assert_eq!(names.meta, "\"od\"\"d\".\"Mixed_meta\"");
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_that_migrate_at_once_build_one_index_and_keep_the_records() {

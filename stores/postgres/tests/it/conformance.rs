@@ -24,7 +24,7 @@ fn through_a_pooler(mode: &str) {
     poolers::left_alone(mode, |url| {
         for theme in THEMES {
             let url = url.to_owned();
-            run_theme(theme, move || subject(url.clone(), Profile::real_clock().sample(4))).unwrap();
+            run_theme(theme, move || subject(url.clone(), Profile::real_clock().sample(16))).unwrap();
         }
     });
 }

@@ -1,6 +1,6 @@
-//! Connections of the store and of a relay: read-only servers, passwords that change, slow networks.
+//! Connections of the store: read-only servers, passwords that change, roles, the number of exchanges.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use idem_outbox::Outbox;
 use idem_postgres::PostgresStore;
@@ -9,17 +9,12 @@ use idem_runtime::{StoreError, StoreErrorKind};
 use idem_test_servers::Postgres;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
-use crate::outbox_support::{Bed, Broker, Log, Running, wait};
-use crate::support::proxy::Proxy;
 use crate::support::*;
 
-const READ_ONLY: &str = "alter database postgres set default_transaction_read_only = on";
-/// Makes the server writable, for new sessions only.
-const WRITABLE: &str = "alter database postgres reset default_transaction_read_only";
-
-/// Runs a statement that may write even if the database's default is read-only.
-fn administer(server: &Postgres, statement: &str) {
-    let _ = server.sql(&format!("set transaction read write; {statement}"));
+/// Changes the setting of the database's new sessions by which they take no writes, even if it is on.
+fn read_only(server: &Postgres, change: &str) {
+    let alter = format!("alter database {} {change}", server.database());
+    let _ = server.sql(&format!("set transaction read write; {alter}"));
 }
 
 /// Checks that claims of this key get no answer, and that an error says why.
@@ -35,14 +30,14 @@ async fn is_refused(store: &PostgresStore, name: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_takes_no_writes_replays_results_and_is_left_as_soon_as_another_answers() {
-    let server = Postgres::start();
+    let server = Postgres::shared();
     let table = new_table();
     let open = || PostgresStore::builder(&server.url()).table(&table);
     let first = open().connect().await.unwrap();
     let held = grant(&first, "done").await;
     complete(&first, "done", held).await;
     grant(&first, "in flight").await;
-    administer(&server, READ_ONLY);
+    read_only(&server, "set default_transaction_read_only = on");
     // A new process.
     let store = open().operation_timeout(Duration::from_secs(3)).connect().await.unwrap();
     let answers = [claimed(&store, "done").await, claimed(&store, "done").await];
@@ -50,30 +45,9 @@ async fn a_server_that_takes_no_writes_replays_results_and_is_left_as_soon_as_an
     for name in ["in flight", "absent"] {
         is_refused(&store, name).await;
     }
-    administer(&server, WRITABLE);
+    read_only(&server, "reset default_transaction_read_only");
     // On a session from before, the claim would fail until its time is over.
     grant(&store, "absent").await;
-}
-
-// On one thread, so that the subscriber gets the event.
-#[tokio::test]
-async fn a_relay_leaves_a_server_that_takes_no_writes_as_soon_as_another_answers() {
-    let (log, _heard) = Log::of_this_thread();
-    let bed = Bed::open().await;
-    bed.send("orders", "1").await;
-    administer(&bed.server, READ_ONLY);
-    let outbox =
-        Outbox::builder(&bed.server.url()).operation_timeout(Duration::from_secs(6)).connect().await.unwrap();
-    let broker = Broker::willing();
-    let relay = idem_outbox::Relay::new(outbox, broker.clone());
-    let relay = Running::start(relay.topics(1).backoff(Duration::from_millis(300), Duration::from_secs(1)));
-    // Only now: a session that is opened later would already be writable.
-    wait("the relay was refused", || log.text().contains("relay_failed")).await;
-    administer(&bed.server, WRITABLE);
-    // An interrupted statement would end its session too, but that takes longer.
-    let taken = tokio::time::timeout(Duration::from_secs(5), broker.until_taken(1)).await;
-    taken.expect("the session that takes no writes is left");
-    relay.stop().await;
 }
 
 /// Makes the server require a password for a role.
@@ -131,25 +105,6 @@ async fn a_function_completes_the_options_of_each_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cold_start_and_its_first_call_are_nine_exchanges() {
-    let server = Postgres::start();
-    let table = new_table();
-    let open = |url: String| PostgresStore::builder(&url).table(&table).connections(1).connect();
-    drop(open(server.url()).await.unwrap());
-    let proxy = Proxy::start(&server.url()).await;
-    // A build with TLS would ask the server for TLS first: one more exchange per connection.
-    let store = open(format!("{}?sslmode=disable", proxy.url())).await.unwrap();
-    let connected = proxy.exchanges();
-    let held = grant(&store, "order").await;
-    let claimed = proxy.exchanges();
-    complete(&store, "order", held).await;
-    let completed = proxy.exchanges();
-    // Each connection takes one exchange for the startup message, because this server requires no password, one for its check,
-    // and then those of its statements. The first use of a statement takes two.
-    assert_eq!([connected, claimed - connected, completed - claimed], [3, 4, 2]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_role_whose_strings_have_escapes_makes_the_same_tables() {
     let server = Postgres::start();
     let _ = server.sql(
@@ -164,7 +119,7 @@ async fn a_role_whose_strings_have_escapes_makes_the_same_tables() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_table_that_was_dropped_is_an_error_that_says_what_to_do() {
-    let server = Postgres::start();
+    let server = Postgres::shared();
     let store = PostgresStore::builder(&server.url()).table("gone").connect().await.unwrap();
     let _ = server.sql("drop table gone cascade");
     let error = claimed(&store, "order").await.unwrap_err();
@@ -173,15 +128,17 @@ async fn a_table_that_was_dropped_is_an_error_that_says_what_to_do() {
     assert!(text.contains("42P01") && text.contains("restore it") && !text.contains("password"), "{text}");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_paused_clock_delays_nothing() {
-    let server = Postgres::start();
-    let store = builder(&server.url()).connect().await.unwrap();
-    let begin = Instant::now();
-    for number in 0..20 {
-        let name = format!("order {number}");
-        record(&store, &name, "done").await;
-        assert!(matches!(claimed(&store, &name).await, Ok(ClaimAnswer::Replay(_))));
+#[tokio::test(flavor = "multi_thread")]
+async fn of_one_caller_a_claim_a_completion_and_a_replay_are_one_exchange_each() {
+    let server = Postgres::shared();
+    let (meter, url) = metered(server.port(), &server.url()).await;
+    let table = new_table();
+    let open = async || builder(&url).table(&table).connections(1).connect().await.unwrap();
+    let [store, other] = [open().await, open().await];
+    // The first use of a statement prepares it.
+    for name in ["first", "second"] {
+        record(&store, name, "done").await;
+        replayed(&store, name).await;
     }
-    assert!(begin.elapsed() < PATIENCE, "{:?}", begin.elapsed());
+    each_is_one_exchange(&meter, &store, &other).await;
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use idem_postgres::PostgresStore;
-use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, Owner};
+use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer};
 use idem_runtime::{Store, StoreErrorKind};
 use idem_test_servers::{Postgres, until};
 
@@ -39,25 +39,9 @@ async fn a_terminated_backend_is_not_noticed_by_the_caller() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_gone_is_unavailable_within_the_operation_timeout() {
-    let mut server = Postgres::start();
-    let store = connected(&builder(&server.url()).operation_timeout(TIME)).await;
-    server.server().kill();
-    let mut kinds = Vec::new();
-    // The time may end in the middle of a try, whose outcome is unknown then. Most tries end before.
-    while kinds.last() != Some(&StoreErrorKind::Unavailable) {
-        assert!(kinds.len() < 5, "{kinds:?}");
-        let begin = Instant::now();
-        let error = claimed(&store, "order").await.unwrap_err();
-        assert!(begin.elapsed() < BOUND, "{:?}", begin.elapsed());
-        kinds.push(error.kind());
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_hangs_leaves_the_outcome_unknown_within_bounds() {
     let mut server = Postgres::start();
-    let store = connected(&builder(&server.url()).operation_timeout(TIME)).await;
+    let store = connected(async || builder(&server.url()).operation_timeout(TIME).connect().await).await;
     while claimed(&store, "warm").await.is_err() {}
     let backend = server.sql(
         "select pid from pg_stat_activity where pid <> pg_backend_pid() and backend_type = 'client backend'",
@@ -74,28 +58,6 @@ async fn a_server_that_hangs_leaves_the_outcome_unknown_within_bounds() {
         server.server().signal(signal);
     })
     .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn without_a_free_connection_slot_callers_get_through_as_soon_as_there_is_one() {
-    let server = Postgres::with(&["fsync=off", "max_connections=12", "superuser_reserved_connections=0"]);
-    let store = builder(&server.url()).connections(2).connect().await.unwrap();
-    let pool = sqlx::postgres::PgPoolOptions::new().max_connections(12).connect(&server.url()).await.unwrap();
-    let mut taken = Vec::new();
-    while let Ok(connection) = tokio::time::timeout(Duration::from_millis(300), pool.acquire()).await {
-        match connection {
-            Ok(connection) => taken.push(connection),
-            Err(_) => break,
-        }
-    }
-    let waiting = tokio::spawn({
-        let store = store.clone();
-        async move { grant(&store, "order").await }
-    });
-    for connection in taken {
-        connection.close().await.unwrap();
-    }
-    waiting.await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -128,7 +90,7 @@ async fn what_cannot_work_is_a_configuration_error_that_says_so() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_is_no_record_is_reported_by_its_digest_and_never_run_over() {
-    let server = Postgres::start();
+    let server = Postgres::shared();
     let store = PostgresStore::builder(&server.url()).table("spoilt").connect().await.unwrap();
     record(&store, "order 4711", "secret").await;
     run(&server, "create table kept as select * from spoilt");
@@ -147,9 +109,7 @@ async fn a_replay_and_a_busy_answer_write_nothing_by_the_servers_own_counters() 
     let store =
         PostgresStore::builder(&server.url()).table("counted").connections(1).connect().await.unwrap();
     for number in 0..50 {
-        let name = format!("order {number}");
-        let (owner, held) = grant(&store, &name).await;
-        store.complete(&key(&name), &completion((owner, held), "done")).await.unwrap();
+        record(&store, &format!("order {number}"), "done").await;
     }
     let (_, busy) = grant(&store, "busy").await;
     assert!(!busy.lease_left.is_zero());
@@ -192,14 +152,11 @@ async fn a_replay_and_a_busy_answer_write_nothing_by_the_servers_own_counters() 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_no_commit_ends_sessions_stay_within_their_bound_and_results_are_replayed() {
     let server = Postgres::start();
-    let (time, table, done) = (Duration::from_secs(1), new_table(), key("done before"));
+    let (time, table) = (Duration::from_secs(1), new_table());
     let open = || PostgresStore::builder(&server.url()).table(&table);
-    let patient = open().connect().await.unwrap();
-    let (owner, held) = grant(&patient, "done before").await;
-    patient.complete(&done, &completion((owner, held), "kept")).await.unwrap();
-    drop(patient);
-    let store = connected(&open().connections(3).operation_timeout(time)).await;
-    while store.claim(&done, &claim(Owner::random())).await.is_err() {}
+    record(&open().connect().await.unwrap(), "done before", "kept").await;
+    let store = connected(async || open().connections(3).operation_timeout(time).connect().await).await;
+    while claimed(&store, "done before").await.is_err() {}
     // A standby that is not there: each commit waits for it, and no timeout of the server's ends that.
     let _ = server.sql("alter system set synchronous_standby_names = 'away'");
     let _ = server.sql("select pg_reload_conf()");
@@ -211,22 +168,21 @@ async fn while_no_commit_ends_sessions_stay_within_their_bound_and_results_are_r
     let mut number = 0;
     while server.sql("select count(*) from pg_stat_activity where wait_event = 'SyncRep'") == "0" {
         number += 1;
-        let _ = store.claim(&key(&format!("probe {number}")), &claim(Owner::random())).await;
+        let _ = claimed(&store, &format!("probe {number}")).await;
     }
     let (begin, mut most) = (Instant::now(), 0);
     while begin.elapsed() < 8 * time {
-        let names: Vec<_> = (0..6).map(|number| format!("{number} {:?}", begin.elapsed())).collect();
-        let claims = names.iter().map(|name| {
-            let (store, key) = (store.clone(), key(name));
-            tokio::spawn(async move { store.claim(&key, &claim(Owner::random())).await })
+        let claims = (0..6).map(|number| {
+            let (store, name) = (store.clone(), format!("{number} {:?}", begin.elapsed()));
+            tokio::spawn(async move { claimed(&store, &name).await })
         });
         for refused in futures_util::future::join_all(claims).await {
             assert!(refused.unwrap().unwrap_err().is_transient());
         }
-        let mut answer = store.claim(&done, &claim(Owner::random())).await;
+        let mut answer = claimed(&store, "done before").await;
         if answer.is_err() {
             // On a busy machine the time of one may be over too soon, but not that of two in a row.
-            answer = store.claim(&done, &claim(Owner::random())).await;
+            answer = claimed(&store, "done before").await;
         }
         assert!(matches!(answer, Ok(ClaimAnswer::Replay(_))), "{answer:?}");
         most = most.max(sessions());

@@ -1,14 +1,14 @@
-//! Several servers in one URL, `target_session_attrs`, and names that lead to another server.
+//! Several servers in one URL, `target_session_attrs`, and addresses that lead to another server.
 
 use std::net::TcpListener;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use idem_postgres::PostgresStore;
 use idem_runtime::StoreErrorKind;
 use idem_runtime::protocol::ClaimAnswer;
-use idem_test_servers::{MovingName, Postgres, free_port, until};
+use idem_test_servers::{Postgres, until};
 
-use crate::support::{PATIENCE, claimed, complete, grant};
+use crate::support::{claimed, complete, grant, metered};
 
 /// `HOST:PORT` of a server.
 fn address(server: &Postgres) -> String {
@@ -70,28 +70,26 @@ async fn a_store_moves_to_the_server_of_its_url_that_takes_writes_whenever_the_r
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_promoted_standby_is_found_and_a_standby_is_not_used() {
-    for target in ["primary", "read-write"] {
-        let mut primary = Postgres::start();
-        let first = PostgresStore::connect(&primary.url()).await.unwrap();
-        let held = grant(&first, "done").await;
-        complete(&first, "done", held).await;
-        let standby = primary.standby();
-        until("the standby has the record", || has(&standby, "done"));
-        let parameters = format!("target_session_attrs={target}");
-        let alone = PostgresStore::builder(&url(&[address(&standby)], &parameters));
-        let error = alone.operation_timeout(Duration::from_secs(3)).connect().await.unwrap_err();
-        assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
-        assert!(error.to_string().contains(target), "{error}");
-        let both = url(&[address(&standby), address(&primary)], &parameters);
-        let store = PostgresStore::connect(&both).await.unwrap();
-        grant(&store, "before").await;
-        until("the standby has the newest", || has(&standby, "before"));
-        primary.server().kill();
-        assert_eq!(standby.sql("select pg_promote()"), "t");
-        grant(&store, "after").await;
-        assert!(has(&standby, "after"));
-        assert!(matches!(claimed(&store, "before").await, Ok(ClaimAnswer::Busy { .. })));
-    }
+    let mut primary = Postgres::start();
+    let first = PostgresStore::connect(&primary.url()).await.unwrap();
+    let held = grant(&first, "done").await;
+    complete(&first, "done", held).await;
+    let standby = primary.standby();
+    until("the standby has the record", || has(&standby, "done"));
+    let parameters = "target_session_attrs=primary";
+    let alone = PostgresStore::builder(&url(&[address(&standby)], parameters));
+    let error = alone.operation_timeout(Duration::from_secs(3)).connect().await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("primary"), "{error}");
+    let both = url(&[address(&standby), address(&primary)], parameters);
+    let store = PostgresStore::connect(&both).await.unwrap();
+    grant(&store, "before").await;
+    until("the standby has the newest", || has(&standby, "before"));
+    primary.server().kill();
+    assert_eq!(standby.sql("select pg_promote()"), "t");
+    grant(&store, "after").await;
+    assert!(has(&standby, "after"));
+    assert!(matches!(claimed(&store, "before").await, Ok(ClaimAnswer::Busy { .. })));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -122,62 +120,19 @@ async fn a_server_that_does_not_answer_leaves_time_for_the_next_and_is_tried_onc
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_other_server_is_asked_about_a_user_that_the_first_does_not_know() {
-    let server = Postgres::shared();
-    let gone = format!("127.0.0.1:{}", free_port());
-    let url = url(&[address(&server), gone], "").replace("//postgres@", "//nobody:secret@");
-    let error = PostgresStore::connect(&url).await.unwrap_err();
-    let text = error.to_string();
-    assert_eq!(error.kind(), StoreErrorKind::Configuration, "{text}");
-    assert!(text.contains("28000") && !text.contains("secret"), "{text}");
-}
-
-/// Two servers and a name that leads to the first, in a process of their own.
-fn with_moving_name<F: Future<Output = ()>>(test: &str, body: impl FnOnce(MovingName, [Postgres; 2]) -> F) {
-    MovingName::in_process_of(&format!("hosts::{test}"), || {
-        let runtime = tokio::runtime::Runtime::new().unwrap();
-        runtime.block_on(async {
-            let mut servers = two().await;
-            let name = MovingName::of(servers.each_mut().map(|server| server.server().port()));
-            body(name, servers).await;
-        });
-    });
-}
-
-#[test]
-fn a_name_that_leads_to_another_server_is_followed_when_the_connections_are_old() {
-    let test = "a_name_that_leads_to_another_server_is_followed_when_the_connections_are_old";
-    with_moving_name(test, |name, servers| async move {
-        let url = url(&[name.address()], "");
-        let store = PostgresStore::builder(&url).max_connection_age(Duration::from_millis(100));
-        let store = store.connect().await.unwrap();
-        grant(&store, "first").await;
-        assert!(has(&servers[0], "first"));
-        name.lead_to(1);
-        let (begin, mut number) = (Instant::now(), 0);
-        while servers[1].sql("select count(*) from idem_records") == "0" {
-            assert!(begin.elapsed() < PATIENCE, "the store stays on the first server");
-            number += 1;
-            grant(&store, &format!("order {number}")).await;
-        }
-    });
-}
-
-#[test]
-fn a_name_that_leads_to_another_server_is_followed_at_once_where_the_first_is_gone_or_takes_no_writes() {
-    let test =
-        "a_name_that_leads_to_another_server_is_followed_at_once_where_the_first_is_gone_or_takes_no_writes";
-    with_moving_name(test, |name, mut servers| async move {
-        let store = PostgresStore::connect(&url(&[name.address()], "")).await.unwrap();
-        grant(&store, "first").await;
-        read_only(&servers[0], true);
-        name.lead_to(1);
-        grant(&store, "second").await;
-        assert!(has(&servers[0], "first") && has(&servers[1], "second"));
-        read_only(&servers[0], false);
-        name.lead_to(0);
-        servers[1].server().kill();
-        grant(&store, "third").await;
-        assert!(has(&servers[0], "third"));
-    });
+async fn an_address_that_leads_to_another_server_is_followed_at_once_where_the_first_is_gone_or_takes_no_writes()
+ {
+    let mut servers = two().await;
+    let (line, url) = metered(servers[0].port(), &servers[0].url()).await;
+    let store = PostgresStore::connect(&url).await.unwrap();
+    grant(&store, "first").await;
+    read_only(&servers[0], true);
+    line.lead_to(servers[1].port());
+    grant(&store, "second").await;
+    assert!(has(&servers[0], "first") && has(&servers[1], "second"));
+    read_only(&servers[0], false);
+    line.lead_to(servers[0].port());
+    servers[1].server().kill();
+    grant(&store, "third").await;
+    assert!(has(&servers[0], "third"));
 }

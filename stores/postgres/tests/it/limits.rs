@@ -14,23 +14,10 @@ use idem_test_servers::Postgres;
 use sqlx::{Connection as _, Executor as _, PgConnection};
 
 use crate::outbox_support::{Bed, Broker, Running, wait_for_sql};
-use crate::support::proxy::Proxy;
 use crate::support::*;
 
 /// Longer than many operations at once take on a busy machine.
 const MINUTE: Duration = Duration::from_secs(60);
-
-/// Bytes that do not compress.
-fn noise(count: usize) -> Vec<u8> {
-    let mut state = 88_172_645_463_325_252_u64;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()[0]
-    };
-    (0..count).map(|_| next()).collect()
-}
 
 /// Makes a table `seen` of the advisory locks that each insertion of the store holds just before its commit.
 fn count_locks(server: &Postgres, table: &str) {
@@ -46,27 +33,8 @@ fn count_locks(server: &Postgres, table: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_claims_at_once_leave_other_programs_the_servers_table_of_locks() {
-    let server = Postgres::with(&["fsync=off", "max_locks_per_transaction=10", "max_connections=20"]);
-    let table = new_table();
-    let mut stores = Vec::new();
-    for _ in 0..2 {
-        let builder = PostgresStore::builder(&server.url()).table(&table).operation_timeout(MINUTE);
-        stores.push(builder.connect().await.unwrap());
-    }
-    count_locks(&server, &table);
-    let claims = stores.iter().enumerate().flat_map(|(process, store)| {
-        (0..600).map(move |number| async move { claimed(store, &format!("{process}/{number}")).await })
-    });
-    for answer in join_all(claims).await {
-        assert!(matches!(answer, Ok(ClaimAnswer::Granted(_))), "{answer:?}");
-    }
-    assert_eq!(server.sql("select max(locks) from seen"), "0");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_claim_finds_the_key_of_a_transaction_and_takes_few_locks_at_a_time() {
-    let server = Postgres::start();
+    let server = Postgres::shared();
     let table = new_table();
     let open = || PostgresStore::builder(&server.url()).table(&table).connect();
     let (store, other) = (open().await.unwrap(), open().await.unwrap());
@@ -109,7 +77,7 @@ async fn a_claim_finds_the_key_of_a_transaction_and_takes_few_locks_at_a_time() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_holds_what_it_takes_over_and_no_key_that_it_is_refused() {
-    let server = Postgres::start();
+    let server = Postgres::shared();
     let store = PostgresStore::builder(&server.url()).table(new_table()).connect().await.unwrap();
     let owner = Owner::random();
     let answer = store.claim(&key("later"), &Claim::new(owner, HOUR, HOUR)).await.unwrap();
@@ -127,7 +95,8 @@ async fn a_transaction_holds_what_it_takes_over_and_no_key_that_it_is_refused() 
     store.release(&key("doubt"), &release).await.unwrap();
     let refused = store.take(&mut *tx, &key("doubt"), &request).await.unwrap();
     assert!(matches!(refused, Taking::Refused(_)), "{refused:?}");
-    let locks = "select count(*) from pg_locks where locktype = 'advisory'";
+    let locks = "select count(*) from pg_locks join pg_database on oid = database \
+                 where locktype = 'advisory' and datname = current_database()";
     assert_eq!(server.sql(locks), "0");
     let lapsed = Claim::new(Owner::random(), Duration::from_micros(1), HOUR);
     store.claim(&key("lapsed"), &lapsed).await.unwrap();
@@ -139,7 +108,7 @@ async fn a_transaction_holds_what_it_takes_over_and_no_key_that_it_is_refused() 
 // On one thread, so that both claims are in one batch.
 #[tokio::test]
 async fn the_fence_of_a_claim_behind_one_that_waited_is_of_the_moment_at_which_it_was_granted() {
-    let server = Postgres::start();
+    let server = Postgres::shared();
     // So that the first claim waits for as long as the test takes.
     let builder = PostgresStore::builder(&server.url()).table("slow").operation_timeout(MINUTE);
     let open = || builder.clone().lock_timeout(MINUTE).connect();
@@ -157,8 +126,8 @@ async fn the_fence_of_a_claim_behind_one_that_waited_is_of_the_moment_at_which_i
             tokio::spawn(
                 async move { join_all(["first", "second"].map(|name| claimed(&store, name))).await },
             );
-        let waits =
-            "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%slow%'";
+        let waits = "select count(*) from pg_stat_activity \
+                     where wait_event_type = 'Lock' and query like '%slow%' and datname = current_database()";
         wait_for_sql(&server, waits, "1").await;
         let granted_from = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint";
         let granted_from: u64 = server.sql(granted_from).parse().unwrap();
@@ -172,39 +141,38 @@ async fn the_fence_of_a_claim_behind_one_that_waited_is_of_the_moment_at_which_i
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hot_result_travels_once_a_batch() {
-    let server = Postgres::start();
-    let proxy = Proxy::start(&server.url()).await;
-    let store = builder(&proxy.url()).connections(1).connect().await.unwrap();
+    let server = Postgres::shared();
+    let (meter, url) = metered(server.port(), &server.url()).await;
+    let store = builder(&url).connections(1).connect().await.unwrap();
     record(&store, "hot", noise(1 << 20)).await;
-    let before = proxy.received();
+    let (_, before) = meter.now();
     let answers = join_all((0..200).map(|_| claimed(&store, "hot"))).await;
     assert!(answers.iter().all(|answer| matches!(answer, Ok(ClaimAnswer::Replay(_)))));
-    let received = (proxy.received() - before) >> 20;
-    assert!(received <= 12, "{received} MiB for 200 replays of one result of 1 MiB");
+    let passed = (meter.now().1 - before) >> 20;
+    assert!(passed <= 12, "{passed} MiB for 200 replays of one result of 1 MiB");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn large_results_are_read_a_few_at_a_time_and_hold_up_no_other_call_for_long() {
-    let server = Postgres::start();
-    let proxy = Proxy::start(&server.url()).await;
+    let server = Postgres::shared();
+    let (meter, url) = metered(server.port(), &server.url()).await;
     let table = new_table();
-    let open = |url: String| {
-        PostgresStore::builder(&url).table(&table).connections(1).operation_timeout(MINUTE).connect()
-    };
-    let store = open(proxy.url()).await.unwrap();
+    let open =
+        || PostgresStore::builder(&url).table(&table).connections(1).operation_timeout(MINUTE).connect();
+    let store = open().await.unwrap();
     for number in 0..40 {
         record(&store, &format!("large {number}"), noise(2 << 20)).await;
     }
     // Another process does not know the results and their sizes.
-    let fresh = open(proxy.url()).await.unwrap();
+    let fresh = open().await.unwrap();
     for round in [&fresh, &store] {
-        let before = proxy.exchanges();
+        let (before, _) = meter.now();
         let answers =
             join_all((0..40).map(|number| async move { claimed(round, &format!("large {number}")).await }))
                 .await;
         assert!(answers.iter().all(|answer| matches!(answer, Ok(ClaimAnswer::Replay(_)))), "{answers:?}");
         // Each result is larger than a statement may carry, so each comes alone.
-        let exchanges = proxy.exchanges() - before;
+        let exchanges = meter.now().0 - before;
         assert!(exchanges >= 40, "80 MiB in {exchanges} exchanges");
     }
 }
@@ -238,7 +206,7 @@ async fn a_claim_of_a_topic_does_not_walk_through_all_of_them() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_records_though_the_expired_record_before_it_was_purged_meanwhile() {
-    let server = Postgres::start();
+    let server = Postgres::shared();
     let store = PostgresStore::builder(&server.url()).table("daily").connect().await.unwrap();
     for purged in [true, false] {
         record(&store, "job", b"yesterday".to_vec()).await;

@@ -7,7 +7,6 @@ mod connections;
 mod contention;
 mod drivers;
 mod encryption;
-mod exchanges;
 mod failures;
 mod full_disk;
 mod hosts;

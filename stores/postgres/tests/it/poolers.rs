@@ -7,14 +7,13 @@ use idem_outbox::{Outbox, Relay};
 use idem_postgres::PostgresStore;
 use idem_runtime::Store as _;
 use idem_test_servers::{PgBouncer, Postgres};
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgPoolOptions, PgRow};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
 use sqlx::{
     AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, PgPool, Row as _, Transaction,
 };
 
 use crate::outbox_support::{Broker, Running, Then};
-use crate::support::proxy::Proxy;
-use crate::support::{grant, record, replayed};
+use crate::support::{grant, metered, record, replayed};
 
 /// How many sessions the pooler has on the server.
 const SESSIONS: usize = 3;
@@ -121,27 +120,14 @@ async fn a_pooler_that_drops_the_startup_options_is_found_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pooler_is_found_out_though_the_role_has_the_stores_lock_timeout() {
-    let server = Postgres::start();
-    let _ = server.sql("alter role postgres set lock_timeout = '1s'");
-    let more = format!("default_pool_size={SESSIONS}\nignore_startup_parameters=options,extra_float_digits");
-    let pooler = PgBouncer::start(&server, "transaction", &more);
-    let store = PostgresStore::connect(&pooler.url()).await.unwrap();
-    grant(&store, "order").await;
-    let found = others_find(&pooler.url()).await.concat();
-    let named: Vec<_> = found.iter().filter(|trace| trace.starts_with("statement ")).collect();
-    assert!(named.is_empty(), "{named:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_pooler_that_comes_in_front_of_a_running_process_is_found_out() {
     let mut server = Postgres::start();
-    let line = Proxy::start(&server.url()).await;
-    let store = PostgresStore::connect(&line.url()).await.unwrap();
+    let (line, url) = metered(server.port(), &server.url()).await;
+    let store = PostgresStore::connect(&url).await.unwrap();
     grant(&store, "direct").await;
     let more = format!("default_pool_size={SESSIONS}\nignore_startup_parameters=options,extra_float_digits");
-    let pooler = PgBouncer::start(&server, "transaction", &more);
-    line.lead_to(&pooler.url());
+    let mut pooler = PgBouncer::start(&server, "transaction", &more);
+    line.lead_to(pooler.server().port());
     let before = server.server().log().lines().count();
     let _ = server
         .sql("select count(pg_terminate_backend(pid)) from pg_stat_activity where pid <> pg_backend_pid()");
@@ -168,7 +154,7 @@ async fn first(
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_call_in_a_transaction_needs_a_second_session_of_the_pooler() {
     for (sessions, works) in [(1, false), (2, true)] {
-        let server = Postgres::start();
+        let server = Postgres::shared();
         let pooler = PgBouncer::start(&server, "transaction", &format!("default_pool_size={sessions}"));
         let store = PostgresStore::builder(&pooler.url()).operation_timeout(Duration::from_secs(3));
         let store = store.connect().await.unwrap();
@@ -180,37 +166,4 @@ async fn the_first_call_in_a_transaction_needs_a_second_session_of_the_pooler() 
             false => assert_eq!(called.unwrap_err().kind().as_str(), "store"),
         }
     }
-}
-
-/// A user's own statements with sqlx, as the store's page advises.
-async fn own_statements(pool: &PgPool, number: i64) -> sqlx::Result<()> {
-    let mut tx = pool.begin().await?;
-    let insert = sqlx::query("INSERT INTO accounts VALUES ($1)").bind(number).persistent(false);
-    tx.execute(insert).await?;
-    tx.commit().await?;
-    sqlx::raw_sql("SELECT id FROM accounts").fetch_all(pool).await.map(drop)
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_users_own_pool_of_sqlx_goes_through_a_pooler_as_the_page_says() {
-    let server = Postgres::shared();
-    let direct = others_find(&server.url()).await;
-    let _ = server.sql("create table accounts (id bigint primary key)");
-    let pooler = pooler(&server, "transaction", "");
-    let options = pooler.url().parse::<PgConnectOptions>().unwrap();
-    let refused = options.clone().connect().await.unwrap_err();
-    assert!(refused.to_string().contains("extra_float_digits"), "{refused}");
-    let pool = || {
-        let options = options.clone().extra_float_digits(None);
-        PgPoolOptions::new().max_connections(8).connect_lazy_with(options)
-    };
-    // Two processes have two pools.
-    let pools = [pool(), pool()];
-    let calls = (0..200).map(|number| own_statements(&pools[number % 2], i64::try_from(number).unwrap()));
-    futures_util::future::try_join_all(calls).await.unwrap();
-    assert_eq!(server.sql("select count(*) from accounts"), "200");
-    for pool in pools {
-        pool.close().await;
-    }
-    assert_eq!(differences(&direct, &others_find(&pooler.url()).await), [""; 0]);
 }

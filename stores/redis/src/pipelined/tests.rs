@@ -179,29 +179,3 @@ fn what_waits_when_its_runtime_ends_fails() {
     }
     nothing_is_left(&pipelined);
 }
-
-#[tokio::test]
-async fn large_answers_go_in_small_pipelines() {
-    const BYTES: usize = 300 << 10;
-    let redis = Redis::start();
-    let pipelined = connected(&redis).await;
-    let next_limit = || pipelined.queue().take().1;
-    assert_eq!(next_limit(), 8, "the first answers may be large");
-    pipelined.ask(&request(&["SET", "large", &"a".repeat(BYTES)])).await.unwrap();
-    let requests = vec![request(&["GET", "large"]); FEW + 20];
-    for _ in 0..2 {
-        let asked = asked(&pipelined, &requests);
-        for answer in join_all(asked).await {
-            assert_eq!(bytes(&answer.unwrap()), BYTES);
-        }
-    }
-    assert_eq!(next_limit(), MOST_BYTES / BYTES);
-    // The large answers are forgotten after some small ones, whether these come together or alone.
-    let mut seen = vec![next_limit()];
-    while next_limit() < MOST {
-        assert!(seen.len() < 100, "{seen:?}");
-        pipelined.ask(&request(&["PING"])).await.unwrap();
-        seen.push(next_limit());
-    }
-    assert!(seen.is_sorted() && seen.len() > 10, "{seen:?}");
-}

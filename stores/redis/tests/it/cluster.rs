@@ -30,7 +30,7 @@ fn a_cluster_keeps_the_rules_of_the_kit() {
         let subject = move || {
             let cluster = cluster.clone();
             async move {
-                let subject = Subject::new(connect(&cluster).await, Profile::real_clock().sample(8));
+                let subject = Subject::new(connect(&cluster).await, Profile::real_clock().sample(32));
                 subject.handle(connect(&cluster).await)
             }
         };

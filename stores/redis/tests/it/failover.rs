@@ -4,34 +4,22 @@ use crate::support;
 
 use std::time::Duration;
 
-use idem_redis::RedisStore;
+use idem_redis::{RedisStore, RedisStoreBuilder};
 use idem_runtime::protocol::CompleteAnswer;
 use idem_runtime::{Store as _, StoreErrorKind};
 use idem_test_servers::{RedisSentinel, until};
 use support::*;
 
-async fn connect(servers: &RedisSentinel) -> RedisStore {
-    RedisStore::sentinel(RedisSentinel::SERVICE, servers.urls())
-        .operation_timeout(PATIENCE)
-        .wait_replicas(1, Duration::from_secs(5))
-        .connect()
-        .await
-        .unwrap()
-}
-
-/// The same without waiting for replicas, because none is left after a failover.
-async fn connect_alone(servers: &RedisSentinel) -> RedisStore {
-    RedisStore::sentinel(RedisSentinel::SERVICE, servers.urls())
-        .operation_timeout(PATIENCE)
-        .connect()
-        .await
-        .unwrap()
+fn builder(servers: &RedisSentinel) -> RedisStoreBuilder {
+    RedisStore::sentinel(RedisSentinel::SERVICE, servers.urls()).operation_timeout(PATIENCE)
 }
 
 #[tokio::test]
 async fn what_a_replica_acknowledged_survives_a_failover_and_calls_go_on() {
     let mut servers = RedisSentinel::with(&[]);
-    let (store, after) = (connect(&servers).await, connect_alone(&servers).await);
+    let store = builder(&servers).wait_replicas(1, Duration::from_secs(5)).connect().await.unwrap();
+    // Does not wait for replicas, because none is left after a failover.
+    let after = builder(&servers).connect().await.unwrap();
     complete(&store, &key("done"), b"r").await;
     complete(&after, &key("the fast way is open"), b"r").await;
     let (owner, grant) = granted(&store, &key("running")).await;
@@ -71,7 +59,7 @@ async fn sentinels_that_know_no_such_master_are_a_typed_error() {
 #[tokio::test]
 async fn a_master_that_refuses_writes_without_replicas_is_left_for_the_one_that_the_sentinels_name() {
     let mut servers = RedisSentinel::with(&[]);
-    let store = connect_alone(&servers).await;
+    let store = builder(&servers).connect().await.unwrap();
     // Also on the connection of this runtime.
     for number in 0..50 {
         granted(&store, &key(&format!("before {number}"))).await;

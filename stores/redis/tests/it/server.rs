@@ -6,12 +6,10 @@ mod replicas;
 
 use crate::support;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use idem_redis::RedisStore;
-use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, RenewAnswer, State};
+use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, RenewAnswer};
 use idem_runtime::{Store, StoreErrorKind};
 use idem_test_servers::Redis;
 use redis::{Connection, cmd};
@@ -45,24 +43,6 @@ async fn without_a_disk_a_restart_forgets_and_fences_still_rise() {
     assert!(granted(&store, &key("a")).await.1.fence > grant.fence);
 }
 
-#[tokio::test]
-async fn a_server_that_comes_back_within_the_operation_timeout_is_waited_for() {
-    // With `everysec`, a write waits while the disk is busy, and a kill loses it.
-    let mut redis = Redis::with(&["--appendonly", "yes", "--appendfsync", "always"]);
-    let store = connect(&redis).await;
-    complete(&store, &key("a"), b"r").await;
-    redis.server().kill();
-    let asked = tokio::spawn({
-        let store = store.clone();
-        async move { replayed(&store, &key("a")).await }
-    });
-    // The subject of the test: the server is away for a moment.
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    assert!(!asked.is_finished());
-    redis.server().restart();
-    assert_eq!(asked.await.unwrap(), b"r");
-}
-
 /// Less than the default of the operation timeout, and longer than a busy machine stops a process.
 const SOON: Duration = Duration::from_millis(4_800);
 
@@ -84,46 +64,6 @@ async fn a_server_that_is_gone_is_unavailable_within_the_operation_timeout() {
     let connect = || RedisStore::builder(redis.url()).operation_timeout(Duration::from_millis(500)).connect();
     let error = refused(async || connect().await).await;
     assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error:?}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_that_are_cut_lose_no_call() {
-    let redis = Redis::start();
-    let store = connect(&redis).await;
-    let mut server = client(&redis.url());
-    let (completed, cut) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    let calls: Vec<_> = (0..40)
-        .map(|number| {
-            let (store, completed, cut) = (store.clone(), completed.clone(), cut.clone());
-            tokio::spawn(async move {
-                let mut round = 0;
-                while round < 20 || cut.load(Ordering::Relaxed) < 10 {
-                    complete(&store, &key(&format!("{number}/{round}")), b"r").await;
-                    completed.fetch_add(1, Ordering::Relaxed);
-                    round += 1;
-                }
-            })
-        })
-        .collect();
-    let mut seen = 0;
-    while !calls.iter().all(tokio::task::JoinHandle::is_finished) {
-        // On any machine, some operations complete between two cuts.
-        let now = completed.load(Ordering::Relaxed);
-        if std::mem::replace(&mut seen, now) == now {
-            tokio::task::yield_now().await;
-            continue;
-        }
-        let killed: u64 = cmd("CLIENT").arg("KILL").arg("TYPE").arg("normal").query(&mut server).unwrap();
-        cut.fetch_add(killed, Ordering::Relaxed);
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-    for call in calls {
-        call.await.unwrap();
-    }
-    for number in 0..40 {
-        let record = store.get(&key(&format!("{number}/19"))).await.unwrap().unwrap();
-        assert_eq!((record.state, record.attempt), (State::Completed, 1));
-    }
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! A database with effects and records, and a function's error.
+//! A database with effects and records.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,40 +8,10 @@ use idem_postgres::PostgresStore;
 use idem_runtime::protocol::{Claim, ClaimAnswer, Owner, Release, ReleaseCause};
 use idem_runtime::{Key, RecordKey, Scope, Store as _};
 use idem_test_servers::{PgBouncer, Postgres};
-use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
+pub(crate) use crate::support::Failure;
 pub(crate) use idem_macros::idempotent;
-
-/// The error of a user's function.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Failure {
-    Transient,
-    Final,
-    Sql(String),
-    #[serde(skip)]
-    Idem(idem_runtime::Error),
-}
-
-impl From<idem_runtime::Error> for Failure {
-    fn from(error: idem_runtime::Error) -> Self {
-        Self::Idem(error)
-    }
-}
-
-impl Failure {
-    pub(crate) fn kind(&self) -> &'static str {
-        match self {
-            Self::Idem(error) => error.kind().as_str(),
-            Self::Transient | Self::Final => "body",
-            Self::Sql(_) => "sql",
-        }
-    }
-
-    pub(crate) const fn is_final(&self) -> bool {
-        matches!(self, Self::Final)
-    }
-}
 
 /// What a body does after its effect.
 #[derive(Clone, Default)]

@@ -2,10 +2,6 @@
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
-pub(crate) mod proxy;
-
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use idem_postgres::{PostgresStore, PostgresStoreBuilder};
 use idem_test_servers::Postgres;
 use idem_testing::conformance::{Profile, Subject};
@@ -14,12 +10,6 @@ pub(crate) use crate::sql_servers::*;
 
 /// Large enough for the kit's results, small enough for a test of the limit.
 const MAX_RESULT_BYTES: usize = 1 << 20;
-
-/// A new table name.
-pub(crate) fn new_table() -> String {
-    static NEXT: AtomicU32 = AtomicU32::new(1);
-    format!("records_{}", NEXT.fetch_add(1, Ordering::Relaxed))
-}
 
 /// Two stores on a new table, as in two processes.
 pub(crate) async fn subject(url: String, profile: Profile) -> Subject {
@@ -36,17 +26,6 @@ pub(crate) async fn store(url: &str) -> PostgresStore {
     builder(url).connect().await.unwrap()
 }
 
-/// The store of a builder with a short timeout: on a busy machine its first connection may take longer.
-pub(crate) async fn connected(builder: &PostgresStoreBuilder) -> PostgresStore {
-    for _ in 0..20 {
-        match builder.clone().connect().await {
-            Ok(store) => return store,
-            Err(error) => assert!(error.is_transient(), "{error}"),
-        }
-    }
-    panic!("no connection in time")
-}
-
 /// The builder of [`store`].
 pub(crate) fn builder(url: &str) -> PostgresStoreBuilder {
     PostgresStore::builder(url).table(new_table())
@@ -55,4 +34,9 @@ pub(crate) fn builder(url: &str) -> PostgresStoreBuilder {
 /// Runs a statement on the server.
 pub(crate) fn run(server: &Postgres, statement: &str) {
     let _ = server.sql(statement);
+}
+
+/// Bytes that do not compress.
+pub(crate) fn noise(count: usize) -> Vec<u8> {
+    (0..count / 8).flat_map(|_| rand::random::<u64>().to_le_bytes()).collect()
 }

@@ -2,7 +2,6 @@
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use idem_mysql::{MySqlStore, MySqlStoreBuilder};
@@ -13,12 +12,6 @@ pub(crate) use crate::sql_servers::*;
 
 /// Large enough for the kit's results, small enough for a test of the limit.
 const MAX_RESULT_BYTES: usize = 1 << 20;
-
-/// A new table name.
-pub(crate) fn new_table() -> String {
-    static NEXT: AtomicU32 = AtomicU32::new(1);
-    format!("records_{}", NEXT.fetch_add(1, Ordering::Relaxed))
-}
 
 /// The URL of a user whose sessions prepare nothing, as on MySQL: all that it writes goes the long way.
 pub(crate) fn long_way(server: &MariaDb) -> String {
@@ -37,32 +30,24 @@ pub(crate) fn both_ways(server: &MariaDb) -> [String; 2] {
     [server.url(), long_way(server)]
 }
 
+/// Other tests load the machine at the same time.
+pub(crate) const fn profile() -> Profile {
+    Profile::real_clock().short(Duration::from_millis(200))
+}
+
 /// Two stores on a new table, as in two processes.
-pub(crate) async fn subject(first: String, second: String) -> Subject {
+pub(crate) async fn subject(first: String, second: String, profile: Profile) -> Subject {
     let table = new_table();
     let open = |url: String| {
         let builder = MySqlStore::builder(&url).table(&table).max_result_bytes(MAX_RESULT_BYTES);
         builder.connections(2).connect()
     };
-    // Other tests load the machine at the same time.
-    let profile = Profile::real_clock().short(Duration::from_millis(200));
     Subject::new(open(first).await.unwrap(), profile).handle(open(second).await.unwrap())
 }
 
 /// A store on a new table of this server.
 pub(crate) async fn store(url: &str) -> MySqlStore {
     builder(url).connect().await.unwrap()
-}
-
-/// The store of a builder with a short timeout: on a busy machine its first connection may take longer.
-pub(crate) async fn connected(builder: &MySqlStoreBuilder) -> MySqlStore {
-    for _ in 0..20 {
-        match builder.clone().connect().await {
-            Ok(store) => return store,
-            Err(error) => assert!(error.is_transient(), "{error}"),
-        }
-    }
-    panic!("no connection in time")
 }
 
 /// The builder of [`store`].
