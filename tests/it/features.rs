@@ -27,6 +27,7 @@ fn check(name: &str, feature: &str, program: &str) -> String {
 }
 
 #[test]
+#[ignore = "it starts a compiler: `scripts/test features`"]
 fn a_store_whose_feature_is_off_is_named_with_its_feature() {
     let program = "use idem::SqliteStore;\nfn main() { let _ = SqliteStore::open(\"idem.db\"); }\n";
     let said = check("without-sqlite", "macros", program);
