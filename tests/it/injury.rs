@@ -145,14 +145,6 @@ fn a_result_that_does_not_decode_is_found() {
     println!("{report}");
 }
 
-#[idempotent_test]
-#[should_panic(expected = "crash before at point 4, the store's complete: assertion `left == right` failed")]
-async fn the_point_that_broke_a_test_is_printed(trial: Trial) {
-    let shop = Shop::new(&trial);
-    trial.call(|| forgets_the_key(&shop, 42)).await;
-    assert_eq!(shop.gateway.charges(), 1);
-}
-
 #[idempotent(key = "order/{order}", scope = "injury.in_doubt", on_crash = "in_doubt", store = shop.store)]
 async fn in_doubt(shop: &Shop, order: u64) -> Result<Receipt, Error> {
     Ok(shop.gateway.charge("any".to_owned() + &shop.gateway.charges().to_string()).await)
