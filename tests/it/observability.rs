@@ -97,19 +97,12 @@ async fn a_crash_is_told_as_busy_then_recovered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_is_told_as_released_and_running_out_of_attempts_as_exhausted() {
+async fn what_ends_or_refuses_a_call_is_told() {
     let (log, _guard) = Log::start();
-    let store = MemoryStore::new();
-    let operation = operation().max_attempts(1);
+    let (store, once) = (MemoryStore::new(), operation().max_attempts(1));
     let fail = || async { Err::<String, _>(Failure::Transient) };
-    operation.run(&store, KEY, fail).await.unwrap_err();
-    operation.run(&store, KEY, fail).await.unwrap_err();
-    assert_eq!(log.names(), ["claimed", "released", "exhausted"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_lost_lease_is_told() {
-    let (log, _guard) = Log::start();
+    once.run(&store, KEY, fail).await.unwrap_err();
+    once.run(&store, KEY, fail).await.unwrap_err();
     let store = MemoryStore::new();
     let call = operation().run(&store, KEY, || async {
         store.forget(&record_key(KEY)).await.unwrap();
@@ -117,17 +110,17 @@ async fn a_lost_lease_is_told() {
         std::future::pending::<Result<String, Failure>>().await
     });
     call.await.unwrap_err();
-    assert_eq!(log.names(), ["claimed", "lease_lost"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn doubt_is_told() {
-    let (log, _guard) = Log::start();
-    let store = MemoryStore::new();
-    crashed_worker(&store, KEY, OnCrash::InDoubt).await;
-    tokio::time::advance(LEASE).await;
-    operation().run(&store, KEY, ok).await.unwrap_err();
-    assert_eq!(log.names(), ["in_doubt"]);
+    for policy in [OnCrash::InDoubt, OnCrash::Rerun] {
+        let store = MemoryStore::new();
+        crashed_worker(&store, KEY, policy).await;
+        tokio::time::advance(LEASE).await;
+        let found = operation().recover(|_| async { Ok(Some(RESULT.to_owned())) });
+        let call = found.run(&store, KEY, ok).await;
+        assert_eq!(call.is_ok(), policy == OnCrash::Rerun);
+    }
+    let failed = ["claimed", "released", "exhausted"];
+    let told = [&failed[..], &["claimed", "lease_lost", "in_doubt", "recovered", "found", "completed"]];
+    assert_eq!(log.names(), told.concat());
 }
 
 #[tokio::test(start_paused = true)]
@@ -165,17 +158,6 @@ async fn what_becomes_of_a_step_is_told_by_its_name_and_without_its_value() {
     let steps: Vec<_> =
         log.events().into_iter().filter_map(|event| Some(event.get("step")?.clone())).collect();
     assert_eq!(steps, ["reserve", "reserve", "charge"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_is_found_by_recover_is_told() {
-    let (log, _guard) = Log::start();
-    let store = MemoryStore::new();
-    crashed_worker(&store, KEY, OnCrash::Rerun).await;
-    tokio::time::advance(LEASE).await;
-    let found = operation().recover(|_| async { Ok(Some(RESULT.to_owned())) });
-    found.run(&store, KEY, ok).await.unwrap();
-    assert_eq!(log.names(), ["recovered", "found", "completed"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -71,12 +71,14 @@ async fn fault(app: &Twice<Router>, path: &str) -> String {
 #[tokio::test]
 async fn a_handler_behind_the_layer_passes_and_its_test_sees_one_answer_and_one_effect() {
     let shop = Shop::default();
-    let pay = |State(shop): State<Shop>| async move {
-        (StatusCode::CREATED, format!("charge {}", shop.charge().await))
+    let pay = |State(shop): State<Shop>, amount: String| async move {
+        (StatusCode::CREATED, format!("charge {} of {amount}", shop.charge().await))
     };
     let app = shop.guarded(Router::new().route("/payments", post(pay)));
-    assert_eq!(answer(&app, request("/payments")).await, (StatusCode::CREATED, "charge 1".into()));
-    assert_eq!(answer(&app, request("/payments")).await, (StatusCode::CREATED, "charge 1".into()));
+    for _ in 0..2 {
+        let expected = (StatusCode::CREATED, "charge 1 of 7".into());
+        assert_eq!(answer(&app, request("/payments")).await, expected);
+    }
     assert_eq!(shop.charges(), 1);
 }
 
@@ -167,25 +169,11 @@ async fn another_answer_to_the_same_request_is_found() {
     let expected =
         "POST /payments answered otherwise when it came again: body `receipt 0` and then `receipt 1`";
     assert_eq!(message, expected);
-    let first = Arc::new(AtomicU64::new(0));
-    let put = move || async move {
-        if first.fetch_add(1, Ordering::SeqCst) == 0 { StatusCode::CREATED } else { StatusCode::CONFLICT }
-    };
-    let message = fault(&twice(Router::new().route("/cards", post(put))), "/cards").await;
-    assert!(message.ends_with("came again: status `201` and then `409`"), "{message}");
-    let kind = Arc::new(AtomicU64::new(0));
-    let typed = move || async move {
-        let kind = if kind.fetch_add(1, Ordering::SeqCst) == 0 { "text/plain" } else { "text/html" };
-        ([("content-type", kind)], "paid")
-    };
-    let message = fault(&twice(Router::new().route("/types", post(typed))), "/types").await;
-    assert!(message.ends_with("came again: content-type `text/plain` and then `text/html`"), "{message}");
-    let place = Arc::new(AtomicU64::new(0));
-    let created = move || async move {
-        (StatusCode::CREATED, [("location", format!("/orders/{}", place.fetch_add(1, Ordering::SeqCst)))])
-    };
-    let message = fault(&twice(Router::new().route("/orders", post(created))), "/orders").await;
-    assert!(message.ends_with("came again: location `/orders/0` and then `/orders/1`"), "{message}");
+    for name in ["content-type", "location"] {
+        let headers = Box::leak(Box::new([(name, "one")]));
+        let message = fault(&first((200, headers, "paid")), "/payments").await;
+        assert!(message.ends_with(&format!("came again: {name} `one` and then none")), "{message}");
+    }
 }
 
 /// A status, headers and a body.
@@ -290,19 +278,9 @@ async fn an_answer_without_retry_after_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn each_request_has_the_body_of_the_first_one() {
-    let layer = IdempotencyLayer::shared_by_all_clients(MemoryStore::new());
-    let echo = post(|body: String| async move { format!("paid {body}") });
-    let app = twice(Router::new().route("/payments", echo).route_layer(layer));
-    assert_eq!(answer(&app, request("/payments")).await, (StatusCode::OK, "paid 7".into()));
-}
-
-#[tokio::test]
 async fn a_long_body_is_cut_in_the_message() {
     let message = fault(&first((201, &[], "x".repeat(201).leak())), "/payments").await;
     assert!(message.ends_with(&format!("body `{}..` and then `paid`", "x".repeat(200))), "{message}");
-    let message = fault(&first((201, &[], "x".repeat(200).leak())), "/payments").await;
-    assert!(message.ends_with(&format!("body `{}` and then `paid`", "x".repeat(200))), "{message}");
 }
 
 #[tokio::test]
