@@ -9,7 +9,6 @@ mod attribute_missing_key;
 mod attribute_pace;
 mod attribute_scope;
 mod attribute_shapes;
-mod attribute_versions;
 mod cancellation;
 mod catalogue;
 mod catalogue_changes;

@@ -31,7 +31,7 @@ macro_rules! promises {
 fn each_promise_is_broken_by_a_mutant() {
     let broken = for_each_mutant!(promises);
     for promise in Promise::ALL {
-        assert!(broken.contains(&promise), "no mutant shows that the model watches \"{}\"", promise.name());
+        assert!(broken.contains(promise), "no mutant shows that the model watches \"{}\"", promise.name());
     }
 }
 
