@@ -222,16 +222,6 @@ async fn an_effect_after_the_answer_is_found_though_it_is_the_only_one() {
     assert!(message.contains(" from 0 to 0 when it came twice at the same time, and to 1 "), "{message}");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_call_that_is_refused_for_another_reason_is_not_waited_for() {
-    let shop = Shop::default();
-    let begun = tokio::time::Instant::now();
-    let pay = Operation::new("shop.pay").max_attempts(1);
-    let call = || pay.run(&shop.store, "order-42", || ready(Err::<String, _>(Failure::Down)));
-    assert!(matches!(twice(call).answer().await, Err(Failure::Down)));
-    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
-}
-
 #[tokio::test]
 async fn the_fault_of_a_test_is_its_own() {
     let own = fault(async {

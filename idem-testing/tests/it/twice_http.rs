@@ -13,7 +13,7 @@ use axum::routing::{get, post};
 use axum::{Router, http};
 use futures_util::{FutureExt as _, stream};
 use idem_http::IdempotencyLayer;
-use idem_runtime::{Error, MemoryStore, OnCrash, Operation};
+use idem_runtime::MemoryStore;
 use idem_testing::{Twice, twice};
 use tower::ServiceExt as _;
 
@@ -109,30 +109,6 @@ async fn a_handler_that_looks_first_and_writes_later_is_found_by_two_requests_at
     let expected = "POST /payments did something twice: the effects went from 0 to 2 when it came twice at the same time, ";
     assert!(message.starts_with(expected), "{message}");
     assert!(!message.contains("k-1") && !message.contains("4242"), "{message}");
-}
-
-#[tokio::test]
-async fn an_idempotent_call_in_the_handler_is_found_that_a_broken_connection_drops_after_its_effect() {
-    for policy in [OnCrash::Rerun, OnCrash::InDoubt] {
-        let shop = Shop::default();
-        let pay = move |State(shop): State<Shop>| async move {
-            let charge = Operation::new("payments.charge").on_crash(policy);
-            let call = charge.run(&shop.store, "order-42", async || Ok::<_, Error>(shop.charge().await));
-            call.await.map(|number| format!("charge {number}"))
-        };
-        let app = shop.watched(Router::new().route("/payments", post(pay)));
-        if policy == OnCrash::Rerun {
-            let message = fault(&app, "/payments").await;
-            assert!(message.contains("came twice at the same time and was dropped"), "{message}");
-        } else {
-            // In doubt: nothing happens twice, and the test sees that no answer came.
-            assert_eq!(answer(&app, request("/payments")).await.0, StatusCode::CONFLICT);
-            assert!(shop.charges() <= 1);
-        }
-        let shop = Shop::default();
-        let app = Twice::unbroken(shop.watched(Router::new().route("/payments", post(pay))));
-        assert_eq!(answer(&app, request("/payments")).await, (StatusCode::OK, "charge 1".into()));
-    }
 }
 
 #[tokio::test]
