@@ -14,6 +14,8 @@ mod catalogue;
 mod catalogue_changes;
 #[path = "../../stores/dynamodb/tests/it/support/mod.rs"]
 mod dynamodb_support;
+#[path = "../../idem-runtime/tests/it/events.rs"]
+mod events;
 mod features;
 mod http_errors;
 mod injury;
