@@ -136,7 +136,8 @@ async fn what_becomes_of_a_step_is_told_by_its_name_and_without_its_value() {
 async fn failures_of_the_store_are_told() {
     let (log, _guard) = start();
     let store = FaultStore::new(MemoryStore::new());
-    store.next_times(OperationKind::Claim, 2, Fault::FailBefore);
+    store.next(OperationKind::Claim, Fault::FailBefore);
+    store.next(OperationKind::Claim, Fault::FailBefore);
     operation().run(&store, KEY, ok).await.unwrap_err();
     operation().fail_open().run(&store, KEY, ok).await.unwrap();
     store.next(OperationKind::Renew, Fault::FailBefore);
