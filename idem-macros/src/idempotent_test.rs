@@ -82,43 +82,17 @@ mod tests {
     #[test]
     fn what_is_no_test_is_said() {
         for (attribute, item, words) in [
+            ("", "fn once(trial: Trial) {}", "help: write `async fn name(trial"),
+            ("", "async fn once() {}", "expected a test with one argument"),
             (
-                quote!(),
-                quote!(
-                    fn once(trial: Trial) {}
-                ),
-                "help: write `async fn name(trial",
-            ),
-            (
-                quote!(),
-                quote!(
-                    async fn once() {}
-                ),
-                "expected a test with one argument",
-            ),
-            (
-                quote!(times = 3),
-                quote!(
-                    async fn once(trial: Trial) {}
-                ),
+                "times = 3",
+                "async fn once(trial: Trial) {}",
                 "unknown option `times`\\nhelp: must be one of `crate`",
             ),
-            (
-                quote!(crate = tools),
-                quote!(
-                    async fn once(trial: Trial) {}
-                ),
-                "absolute path",
-            ),
-            (
-                quote!(),
-                quote!(
-                    struct Once;
-                ),
-                "expected",
-            ),
+            ("crate = tools", "async fn once(trial: Trial) {}", "absolute path"),
+            ("", "struct Once;", "expected"),
         ] {
-            let text = expand(attribute, &item).to_string();
+            let text = expand(attribute.parse().unwrap(), &item.parse().unwrap()).to_string();
             assert!(text.contains("compile_error") && text.contains(words), "{item}: {text}");
         }
     }

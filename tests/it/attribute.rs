@@ -3,7 +3,6 @@
 
 mod keys;
 mod options;
-mod shapes;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

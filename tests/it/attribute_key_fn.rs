@@ -24,15 +24,6 @@ impl App {
     }
 }
 
-struct Payments<T>(T);
-
-impl<T> Payments<T> {
-    #[idempotent(key = "{id}", key_fn = unnamed_key, store = store)]
-    async fn unnamed(&self, store: &MemoryStore, id: u64) -> Result<u64, Error> {
-        Ok(id)
-    }
-}
-
 fn order(id: u64) -> Order {
     Order { id, note: "a".into() }
 }
@@ -51,14 +42,4 @@ async fn the_record_that_it_names_is_the_one_that_the_call_makes() {
     let app = App { store };
     app.refund("7").await.unwrap();
     assert!(app.store.get(&app.refund_key("7").unwrap()).await.unwrap().is_some());
-}
-
-#[tokio::test]
-async fn it_says_why_a_call_has_no_record() {
-    let app = App { store: MemoryStore::new() };
-    assert!(matches!(app.refund_key(""), Err(Error::MissingKey { .. })));
-    assert!(matches!(app.refund_key(&"x".repeat(2_000)), Err(Error::InvalidKey { .. })));
-    assert!(Payments(1_u8).unnamed(&app.store, 1).await.is_err());
-    let text = Payments(1_u8).unnamed_key(&app.store, 1).unwrap_err().to_string();
-    assert!(text.contains("write `scope = \"..\"`"), "{text}");
 }

@@ -77,12 +77,6 @@ async fn by_expression(app: &App, id: u8) -> Result<u32, Failure> {
     Err(Failure::Transient)
 }
 
-#[idempotent(key = "{id}", retry_after = |_, attempt| SECOND * attempt, store = app.store)]
-async fn by_closure(app: &App, id: u8) -> Result<u32, Failure> {
-    app.run();
-    Err(Failure::Transient)
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_key_whose_body_failed_is_due_when_the_attribute_says() {
     let app = App::default();
@@ -100,7 +94,6 @@ async fn a_key_whose_body_failed_is_due_when_the_attribute_says() {
         assert_eq!(by_range(&app, 1).await.unwrap_err().kind(), "not_due");
         advance(2 * SECOND).await;
         assert_eq!(by_expression(&app, 2).await.unwrap_err().kind(), "body");
-        assert_eq!(by_closure(&app, 3).await.unwrap_err().kind(), "body");
         advance(2 * SECOND).await;
     }
 }
@@ -110,19 +103,10 @@ async fn even(app: &App, id: u8) -> Result<u32, Failure> {
     Ok(app.run())
 }
 
-#[idempotent(key = "{id}", record_if = |number| *number > 1, retry_after = "1h", store = app.store)]
-async fn detached_closure(app: &App, id: u8) -> Result<u32, Failure> {
-    Ok(app.run())
-}
-
 #[tokio::test]
 async fn a_value_that_is_not_to_be_kept_is_returned_and_the_key_released() {
     let app = App::default();
     for number in [1, 2, 2, 2] {
         assert_eq!(even(&app, 1).await.unwrap(), number);
-    }
-    let app = App::default();
-    for number in [1, 2, 2] {
-        assert_eq!(detached_closure(&app, 1).await.unwrap(), number);
     }
 }

@@ -95,22 +95,8 @@ impl Handler for Invoice {
     const NAME: &'static str = "invoice";
 }
 
-impl Order {
-    #[idempotent(key = "{id}", store = store)]
-    async fn own(store: &MemoryStore, id: u64) -> Result<String, Error> {
-        Ok("order".into())
-    }
-}
-
 mod elsewhere {
     use super::*;
-
-    impl Invoice {
-        #[idempotent(key = "{id}", store = store)]
-        pub(super) async fn own(store: &MemoryStore, id: u64) -> Result<String, Error> {
-            Ok("invoice".into())
-        }
-    }
 
     /// Another type of this name.
     pub(super) struct Order;
@@ -121,14 +107,9 @@ mod elsewhere {
 }
 
 #[tokio::test]
-async fn a_function_of_a_type_or_trait_without_a_receiver_is_refused_at_its_first_call() {
+async fn a_function_of_a_trait_without_a_receiver_is_refused_at_its_first_call() {
     let store = MemoryStore::new();
-    for text in [
-        refusal(Order::create(&store, 1).await),
-        refusal(Invoice::create(&store, 1).await),
-        refusal(Order::own(&store, 1).await),
-        refusal(Invoice::own(&store, 1).await),
-    ] {
+    for text in [refusal(Order::create(&store, 1).await), refusal(Invoice::create(&store, 1).await)] {
         assert!(text.contains("without `self`") && text.contains("write `scope = \"..\"`"), "{text}");
     }
 }
@@ -143,24 +124,6 @@ async fn one_method_of_two_types_is_two_operations() {
     let text = refusal(elsewhere::Order.handle(&store, 1).await);
     assert!(text.contains("would answer each other's calls"), "{text}");
     assert!(has(&store, "it::attribute_scope::Order::handle", "1").await);
-}
-
-trait Charges<G> {
-    async fn charge_with(&self, id: u64) -> Result<String, Error>;
-}
-
-impl Charges<u8> for Ledger<'_> {
-    #[idempotent(key = "{id}", store = self.0)]
-    async fn charge_with(&self, id: u64) -> Result<String, Error> {
-        Ok("u8".into())
-    }
-}
-
-impl Charges<u16> for Ledger<'_> {
-    #[idempotent(key = "{id}", store = self.0)]
-    async fn charge_with(&self, id: u64) -> Result<String, Error> {
-        Ok("u16".into())
-    }
 }
 
 struct Ledger<'s>(&'s MemoryStore);
@@ -178,17 +141,6 @@ async fn a_lifetime_is_no_part_of_the_name() {
     let first = Ledger(&store).book(1).await.unwrap();
     assert_eq!(Ledger(&store).book(1).await.unwrap(), first);
     assert!(has(&store, "it::attribute_scope::Ledger::book", "1").await);
-}
-
-#[tokio::test]
-async fn a_method_of_a_generic_trait_is_refused_at_its_first_call() {
-    let store = MemoryStore::new();
-    for refused in [
-        refusal(Charges::<u8>::charge_with(&Ledger(&store), 1).await),
-        refusal(Charges::<u16>::charge_with(&Ledger(&store), 1).await),
-    ] {
-        assert!(refused.contains("write `scope = \"..\"`"), "{refused}");
-    }
 }
 
 #[idempotent(key = "{id}", store = store)]

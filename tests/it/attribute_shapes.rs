@@ -1,7 +1,7 @@
 //! Tests that every valid use in `tests/ui/pass` compiles and that its functions can be called.
 //!
-//! They are modules of one crate, because linking a crate for each takes minutes. Uses that need a crate of their own
-//! are in `tests/ui/pass/crates`.
+//! They are modules of one crate, because linking a crate for each takes minutes. Uses under the lints of a strict crate
+//! are in `tests/lints`.
 
 /// The functions of these files, one module each.
 macro_rules! shapes {
@@ -27,16 +27,12 @@ macro_rules! shapes {
 }
 
 shapes! {
-    all_options associated_function async_trait_with_associated_types body_that_diverges
-    body_with_control_flow conditional const_parameter constants_with_usual_names derived_key_in_the_body
-    destructured_arguments detached_bodies durations durations_of_expressions expected_lints fingerprints
-    fingerprints_of_expressions free_function generic_function generic_type inside_a_function instrumented
-    key_functions key_of_derived_parts key_of_every_part key_of_expressions key_of_one_place key_of_own_impl
-    key_of_places key_that_may_be_missing lifetimes method_by_arc method_by_mutable_reference
-    method_by_reference method_by_value method_of_async_trait method_of_trait mutable_argument not_send
-    on_one_line out_of_a_macro public_function raw_identifiers recover recursive return_types
-    return_types_of_traits spawned_and_joined store_behind_deref store_behind_pointers store_of_any_kind
-    store_of_expression terminal_functions
+    all_options async_trait_with_associated_types body_that_diverges body_with_control_flow conditional
+    constants_with_usual_names crate_behind_another destructured_arguments detached_bodies
+    durations_of_expressions expected_lints fingerprints_of_expressions futures_are_send handlers
+    key_functions key_of_derived_parts method_by_arc method_by_value names_do_not_collide
+    on_one_line out_of_a_macro raw_identifiers recover recursive return_types return_types_of_traits
+    store_behind_deref store_of_any_kind store_of_expression
 }
 
 #[test]

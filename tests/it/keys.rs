@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::num::NonZeroU8;
 
-use idem::{Error, KeyBuilder, KeyPart, MemoryStore, idempotent};
+use idem::{KeyBuilder, KeyPart};
 use proptest::prelude::*;
 
 #[derive(Clone, Debug, PartialEq, KeyPart)]
@@ -172,54 +172,4 @@ proptest! {
         prop_assert_eq!(key(&values.0) == key(&values.1), values.0 == values.1);
         prop_assert!(key(&moved[0]) != key(&moved[1]) || moved[0] == moved[1]);
     }
-
-    #[test]
-    fn calls_of_annotated_functions_share_a_result_only_if_their_values_are_the_same(
-        values in two((tenant(), text(), line(), kind()).boxed()),
-        moved in boundary_moved(Just("/".to_owned())),
-        meeting in any::<bool>(),
-    ) {
-        let mut values = values;
-        if meeting {
-            let [(first, second), (third, fourth)] = moved;
-            values.1 = (Tenant(third), fourth, values.0.2.clone(), values.0.3);
-            (values.0.0, values.0.1) = (Tenant(first), second);
-        }
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let (template, expression) = runtime.block_on(async {
-            let store = MemoryStore::new();
-            let mut results = Vec::new();
-            for (number, (tenant, note, line, kind)) in [&values.0, &values.1].into_iter().enumerate() {
-                let template = template(&store, tenant, note, line, *kind, number).await.unwrap();
-                results.push((template, expression(&store, tenant, note, line, *kind, number).await.unwrap()));
-            }
-            (results[0].0 == results[1].0, results[0].1 == results[1].1)
-        });
-        prop_assert_eq!(template, values.0 == values.1);
-        prop_assert_eq!(expression, values.0 == values.1);
-    }
-}
-
-#[idempotent(key = "of {tenant}/{note}/{line}/{kind}", store = store)]
-async fn template(
-    store: &MemoryStore,
-    tenant: &Tenant,
-    note: &str,
-    line: &Line,
-    kind: Kind,
-    number: usize,
-) -> Result<usize, Error> {
-    Ok(number)
-}
-
-#[idempotent(key = (tenant, note, line, kind), store = store)]
-async fn expression(
-    store: &MemoryStore,
-    tenant: &Tenant,
-    note: &str,
-    line: &Line,
-    kind: Kind,
-    number: usize,
-) -> Result<usize, Error> {
-    Ok(number)
 }

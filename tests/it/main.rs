@@ -9,12 +9,13 @@ mod attribute_missing_key;
 mod attribute_pace;
 mod attribute_scope;
 mod attribute_shapes;
-mod attribute_versions;
 mod cancellation;
 mod catalogue;
 mod catalogue_changes;
 #[path = "../../stores/dynamodb/tests/it/support/mod.rs"]
 mod dynamodb_support;
+#[path = "../../idem-runtime/tests/it/events.rs"]
+mod events;
 mod features;
 mod http_errors;
 mod injury;

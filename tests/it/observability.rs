@@ -1,9 +1,8 @@
 //! Tests of events and metrics: events have operation, digest and attempt; neither contains a key or a result.
 
+use crate::events::Events;
 use crate::support;
 
-use std::io;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use idem::testing::{Fault, FaultStore, OperationKind};
@@ -11,63 +10,36 @@ use idem::{MemoryStore, OnCrash, Store};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use serde_json::Value;
 use support::{Failure, LEASE, SCOPE, crashed_worker, operation, record_key};
+use tracing_subscriber::fmt::format::FmtSpan;
 
 const KEY: &str = "4711-private-key";
 const RESULT: &str = "private-result";
 
-/// The text that a subscriber wrote.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+/// All that a subscriber can be given.
+fn start() -> (Events, tracing::subscriber::DefaultGuard) {
+    Events::with(tracing::Level::TRACE, FmtSpan::FULL)
 }
 
-impl Log {
-    /// Logs everything of this thread until the guard is dropped.
-    fn start() -> (Self, tracing::subscriber::DefaultGuard) {
-        let log = Self::default();
-        let writer = log.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .json()
-            .with_max_level(tracing::Level::TRACE)
-            .with_span_events(tracing_subscriber::fmt::format::FmtSpan::FULL)
-            .with_writer(move || writer.clone())
-            .finish();
-        (log, tracing::subscriber::set_default(subscriber))
-    }
+/// The fields of idem's events, after a check that each has the required fields and that the log contains neither key
+/// nor result.
+fn fields(log: &Events) -> Vec<Value> {
+    let text = log.text();
+    assert!(!text.contains("private-key") && !text.contains(RESULT), "{text}");
+    let digest = record_key(KEY).digest().to_string();
+    let events = log.lines().into_iter().filter(|line| line["target"] == "idem");
+    events
+        .map(|line| {
+            assert_eq!(line["span"]["name"], "idempotent_call", "{line}");
+            let event = line["fields"].clone();
+            assert_eq!((&event["operation"], &event["key"]), (&SCOPE.into(), &digest.clone().into()));
+            assert!(event["attempt"].is_u64(), "{event}");
+            event
+        })
+        .collect()
+}
 
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
-
-    /// The fields of idem's events, after a check that each has the required fields and that the log contains neither
-    /// key nor result.
-    fn events(&self) -> Vec<Value> {
-        let text = self.text();
-        assert!(!text.contains("private-key") && !text.contains(RESULT), "{text}");
-        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let events = lines.filter(|line| line["target"] == "idem");
-        let events = events.inspect(|line| assert_eq!(line["span"]["name"], "idempotent_call", "{line}"));
-        let events = events.map(|line| line["fields"].clone());
-        let digest = record_key(KEY).digest().to_string();
-        events
-            .inspect(|event| {
-                assert_eq!((&event["operation"], &event["key"]), (&SCOPE.into(), &digest.clone().into()));
-                assert!(event["attempt"].is_u64(), "{event}");
-            })
-            .collect()
-    }
-
-    fn names(&self) -> Vec<String> {
-        self.events().iter().map(|event| event["event"].as_str().unwrap().to_owned()).collect()
-    }
+fn names(log: &Events) -> Vec<String> {
+    fields(log).iter().map(|event| event["event"].as_str().unwrap().to_owned()).collect()
 }
 
 async fn ok() -> Result<String, Failure> {
@@ -76,40 +48,33 @@ async fn ok() -> Result<String, Failure> {
 
 #[tokio::test(start_paused = true)]
 async fn a_first_call_a_duplicate_and_a_mismatch_are_told() {
-    let (log, _guard) = Log::start();
+    let (log, _guard) = start();
     let store = MemoryStore::new();
     operation().fingerprint(&1).run(&store, KEY, ok).await.unwrap();
     operation().fingerprint(&1).run(&store, KEY, ok).await.unwrap();
     operation().fingerprint(&2).run(&store, KEY, ok).await.unwrap_err();
-    assert_eq!(log.names(), ["claimed", "completed", "replayed", "mismatch"]);
-    assert_eq!(log.events()[2]["attempt"], 1);
+    assert_eq!(names(&log), ["claimed", "completed", "replayed", "mismatch"]);
+    assert_eq!(fields(&log)[2]["attempt"], 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_crash_is_told_as_busy_then_recovered() {
-    let (log, _guard) = Log::start();
+    let (log, _guard) = start();
     let store = MemoryStore::new();
     crashed_worker(&store, KEY, OnCrash::Rerun).await;
     operation().run(&store, KEY, ok).await.unwrap_err();
     operation().wait(LEASE * 2).run(&store, KEY, ok).await.unwrap();
-    assert_eq!(log.names(), ["busy", "busy", "waited", "recovered", "completed"]);
-    assert_eq!(log.events()[3]["attempt"], 2);
+    assert_eq!(names(&log), ["busy", "busy", "waited", "recovered", "completed"]);
+    assert_eq!(fields(&log)[3]["attempt"], 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_is_told_as_released_and_running_out_of_attempts_as_exhausted() {
-    let (log, _guard) = Log::start();
-    let store = MemoryStore::new();
-    let operation = operation().max_attempts(1);
+async fn what_ends_or_refuses_a_call_is_told() {
+    let (log, _guard) = start();
+    let (store, once) = (MemoryStore::new(), operation().max_attempts(1));
     let fail = || async { Err::<String, _>(Failure::Transient) };
-    operation.run(&store, KEY, fail).await.unwrap_err();
-    operation.run(&store, KEY, fail).await.unwrap_err();
-    assert_eq!(log.names(), ["claimed", "released", "exhausted"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_lost_lease_is_told() {
-    let (log, _guard) = Log::start();
+    once.run(&store, KEY, fail).await.unwrap_err();
+    once.run(&store, KEY, fail).await.unwrap_err();
     let store = MemoryStore::new();
     let call = operation().run(&store, KEY, || async {
         store.forget(&record_key(KEY)).await.unwrap();
@@ -117,22 +82,22 @@ async fn a_lost_lease_is_told() {
         std::future::pending::<Result<String, Failure>>().await
     });
     call.await.unwrap_err();
-    assert_eq!(log.names(), ["claimed", "lease_lost"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn doubt_is_told() {
-    let (log, _guard) = Log::start();
-    let store = MemoryStore::new();
-    crashed_worker(&store, KEY, OnCrash::InDoubt).await;
-    tokio::time::advance(LEASE).await;
-    operation().run(&store, KEY, ok).await.unwrap_err();
-    assert_eq!(log.names(), ["in_doubt"]);
+    for policy in [OnCrash::InDoubt, OnCrash::Rerun] {
+        let store = MemoryStore::new();
+        crashed_worker(&store, KEY, policy).await;
+        tokio::time::advance(LEASE).await;
+        let found = operation().recover(|_| async { Ok(Some(RESULT.to_owned())) });
+        let call = found.run(&store, KEY, ok).await;
+        assert_eq!(call.is_ok(), policy == OnCrash::Rerun);
+    }
+    let failed = ["claimed", "released", "exhausted"];
+    let told = [&failed[..], &["claimed", "lease_lost", "in_doubt", "recovered", "found", "completed"]];
+    assert_eq!(names(&log), told.concat());
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_becomes_of_a_step_is_told_by_its_name_and_without_its_value() {
-    let (log, _guard) = Log::start();
+    let (log, _guard) = start();
     let store = FaultStore::new(MemoryStore::new());
     let step = || idem::step("reserve", ok);
     let failing = || async {
@@ -161,28 +126,18 @@ async fn what_becomes_of_a_step_is_told_by_its_name_and_without_its_value() {
         "step_unrecorded",
         "released",
     ];
-    assert_eq!(log.names(), told);
+    assert_eq!(names(&log), told);
     let steps: Vec<_> =
-        log.events().into_iter().filter_map(|event| Some(event.get("step")?.clone())).collect();
+        fields(&log).into_iter().filter_map(|event| Some(event.get("step")?.clone())).collect();
     assert_eq!(steps, ["reserve", "reserve", "charge"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_found_by_recover_is_told() {
-    let (log, _guard) = Log::start();
-    let store = MemoryStore::new();
-    crashed_worker(&store, KEY, OnCrash::Rerun).await;
-    tokio::time::advance(LEASE).await;
-    let found = operation().recover(|_| async { Ok(Some(RESULT.to_owned())) });
-    found.run(&store, KEY, ok).await.unwrap();
-    assert_eq!(log.names(), ["recovered", "found", "completed"]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn failures_of_the_store_are_told() {
-    let (log, _guard) = Log::start();
+    let (log, _guard) = start();
     let store = FaultStore::new(MemoryStore::new());
-    store.next_times(OperationKind::Claim, 2, Fault::FailBefore);
+    store.next(OperationKind::Claim, Fault::FailBefore);
+    store.next(OperationKind::Claim, Fault::FailBefore);
     operation().run(&store, KEY, ok).await.unwrap_err();
     operation().fail_open().run(&store, KEY, ok).await.unwrap();
     store.next(OperationKind::Renew, Fault::FailBefore);
@@ -206,27 +161,25 @@ async fn failures_of_the_store_are_told() {
         "release_failed",
         "released",
     ];
-    assert_eq!(log.names(), told);
+    assert_eq!(names(&log), told);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_bodys_own_events_stand_in_the_span_of_the_call() {
-    let (log, _guard) = Log::start();
+    let (log, _guard) = start();
     let store = MemoryStore::new();
     let speaking = || async {
         tracing::info!(target: "user", "from the body");
         ok().await
     };
     operation().run(&store, KEY, speaking).await.unwrap();
-    let text = log.text();
-    let line = text.lines().find(|line| line.contains("from the body")).unwrap();
-    let line: Value = serde_json::from_str(line).unwrap();
+    let line = log.lines().into_iter().find(|line| line.to_string().contains("from the body")).unwrap();
     assert_eq!(line["span"]["idem.operation"], SCOPE);
     assert_eq!(line["span"]["idem.key.digest"], record_key(KEY).digest().to_string());
     assert_eq!(line["span"]["idem.attempt"], 1);
     // The outcome is in the span too when it closes.
     operation().run(&store, KEY, ok).await.unwrap();
-    let closed: Vec<Value> = log.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let closed = log.lines();
     let closed = closed.iter().filter(|line| line["fields"]["message"] == "close");
     let outcomes: Vec<&Value> = closed.map(|line| &line["span"]["idem.outcome"]).collect();
     assert_eq!(outcomes, ["completed", "replayed"]);

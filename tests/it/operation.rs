@@ -1,25 +1,15 @@
-//! Tests of calls one after another: results that cannot be kept or read, values that cannot work, what errors show.
+//! Tests of calls one after another: results that cannot be kept or read, values that cannot work.
 //! Which calls run, are replayed or refused is the simulation's.
 
 use crate::support;
 
 use std::time::Duration;
 
-use idem::{Error, MemoryStore, NotStored, OnCrash, Operation, Outcome, Store, observe};
-use support::{Failure, LEASE, Runs, SCOPE, crashed_worker, operation, record_key};
+use idem::{Error, MemoryStore, NotStored, OnCrash, Operation, Outcome, observe};
+use support::{Failure, LEASE, Runs, operation};
 
 async fn count(runs: &Runs) -> Result<usize, Failure> {
     Ok(runs.run())
-}
-
-#[tokio::test]
-async fn a_result_that_is_too_large_is_given_once_and_never_made_twice() {
-    let (store, operation) = (MemoryStore::with_max_result_bytes(10), operation());
-    let long = || async { Ok::<_, Failure>("x".repeat(100)) };
-    assert_eq!(operation.run(&store, "k", long).await.unwrap().len(), 100);
-    let again = operation.run(&store, "k", long).await.unwrap_err();
-    let Failure::Idem(Error::ResultNotStored { reason, .. }) = again else { panic!("{again:?}") };
-    assert_eq!(reason, NotStored::TooLarge);
 }
 
 /// A value whose `Serialize` fails, or panics.
@@ -47,17 +37,6 @@ async fn a_result_that_does_not_encode_is_given_once_and_never_made_twice() {
         assert_eq!(reason, NotStored::NotEncodable);
         assert_eq!(runs.count(), 1);
     }
-}
-
-#[tokio::test]
-async fn a_result_of_another_type_is_refused_kept_and_never_made_again() {
-    let (store, runs) = (MemoryStore::new(), Runs::default());
-    let text = || async { Ok::<_, Failure>("text".to_owned()) };
-    operation().run(&store, "k", text).await.unwrap();
-    let refused = operation().run(&store, "k", || count(&runs)).await.unwrap_err();
-    assert_eq!(refused.kind(), "undecodable");
-    assert_eq!(operation().run(&store, "k", text).await.unwrap(), "text");
-    assert_eq!(runs.count(), 0);
 }
 
 #[tokio::test]
@@ -137,23 +116,6 @@ async fn every_value_that_cannot_work_is_an_error_before_the_store_is_asked() {
     }
     assert_eq!(runs.count(), 0);
     assert!(store.is_empty());
-}
-
-#[tokio::test]
-async fn no_error_shows_a_key_a_result_or_a_fingerprint() {
-    let (store, runs) = (MemoryStore::new(), Runs::default());
-    let key = "4711-secret-key";
-    let operation = || operation().fingerprint("secret-amount").max_attempts(1);
-    crashed_worker(&store, key, OnCrash::Rerun).await;
-    let refused = operation().run(&store, key, || count(&runs)).await.unwrap_err();
-    assert_eq!(refused.kind(), "in_flight");
-    for shown in
-        [refused.to_string(), format!("{refused:?}"), format!("{:?}", store.get(&record_key(key)).await)]
-    {
-        assert!(!shown.contains("secret"), "{shown}");
-    }
-    assert!(refused.to_string().contains(SCOPE));
-    assert!(refused.to_string().contains(&record_key(key).digest().to_string()));
 }
 
 #[test]

@@ -18,9 +18,9 @@ async fn state<S: Store>(store: &S) -> Option<State> {
 }
 
 /// A key whose worker died.
-async fn crashed(on_crash: OnCrash) -> MemoryStore {
+async fn crashed() -> MemoryStore {
     let store = MemoryStore::new();
-    crashed_worker(&store, "k", on_crash).await;
+    crashed_worker(&store, "k", OnCrash::Rerun).await;
     advance(LEASE).await;
     store
 }
@@ -130,28 +130,11 @@ async fn inner(store: &MemoryStore, id: Option<&str>) -> Result<usize, Failure> 
 
 #[tokio::test(start_paused = true)]
 async fn a_closure_is_asked_too_and_a_call_without_a_key_asks_nothing() {
-    let store = crashed(OnCrash::Rerun).await;
+    let store = crashed().await;
     assert_eq!(inner(&store, None).await.unwrap(), 5);
     // Also inside the body of another call that has taken over: a call without a key does not ask about that one.
-    let outer = crashed(OnCrash::Rerun).await;
+    let outer = crashed().await;
     assert_eq!(operation().run(&outer, "k", || inner(&store, None)).await.unwrap(), 5);
     assert!(matches!(inner(&store, Some("k")).await, Err(Failure::Transient)));
     assert_eq!(state(&store).await, Some(State::InDoubt));
-}
-
-#[idempotent(key = "{id}", scope = "test.operation", detach, on_crash = "in_doubt", recover = found::<u8>, store = store)]
-async fn detached(store: MemoryStore, id: String, _more: u8) -> Result<usize, Failure> {
-    drop((store, id));
-    Ok(5)
-}
-
-async fn found<T>(_: &Recovery, store: &MemoryStore, id: &str, _: &T) -> Result<Option<usize>, Failure> {
-    assert!(!store.is_empty());
-    Ok(Some(id.len()))
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_detached_body_is_asked_about_in_its_own_task() {
-    let store = crashed(OnCrash::InDoubt).await;
-    assert_eq!(detached(store, "k".into(), 0).await.unwrap(), 1);
 }

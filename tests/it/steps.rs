@@ -1,20 +1,14 @@
-//! Tests of steps: their names, what a rerun reads, large values, a thread that a body holds. What is recorded and given
-//! again, and when a step is refused, is the simulation's.
+//! Tests of steps: their names, what a rerun reads, a thread that a body holds. What is recorded and given again, and
+//! when a step is refused, is the simulation's.
 
 use std::sync::Arc;
 
 use futures_util::future::join;
 use idem::protocol::{RecordStep, RecordStepAnswer, RecordedStep, StoredResult};
 use idem::testing::{FaultStore, OperationKind};
-use idem::{Error, MemoryStore, NotStored, OnCrash, Step, StepError, Store};
+use idem::{Error, MemoryStore, OnCrash, Step, StepError, Store};
 
 use crate::support::{Failure, Runs, crashed_worker, operation, record_key};
-
-/// The names of the recorded steps.
-async fn recorded(store: &impl Store) -> Vec<String> {
-    let record = store.get(&record_key("k")).await.unwrap();
-    record.into_iter().flat_map(|record| record.steps).map(|step| step.name).collect()
-}
 
 /// A step that counts its runs.
 async fn counted(name: &str, runs: &Runs) -> Result<usize, Failure> {
@@ -49,24 +43,6 @@ async fn the_first_attempt_reads_nothing_and_a_rerun_reads_once() {
 }
 
 #[tokio::test]
-async fn a_value_that_is_too_large_is_given_once_and_never_made_again() {
-    let runs = Runs::default();
-    let large = || async {
-        runs.run();
-        Ok::<_, Failure>("x".repeat(100))
-    };
-    let store = MemoryStore::with_max_result_bytes(50);
-    let body = || async {
-        assert_eq!(idem::step("a", large).await?.len(), 100);
-        Err::<usize, _>(Failure::Transient)
-    };
-    operation().run(&store, "k", body).await.unwrap_err();
-    let again = reason(operation().run(&store, "k", body).await.unwrap_err());
-    assert!(matches!(again, StepError::NotStored(NotStored::TooLarge)), "{again:?}");
-    assert_eq!(runs.count(), 1);
-}
-
-#[tokio::test]
 async fn what_a_step_holds_is_in_no_debug_text() {
     let step = format!("{:?}", Step::new("charge").fingerprint("4711 4711 4711"));
     assert!(step.contains("charge"), "{step}");
@@ -93,25 +69,6 @@ async fn a_name_that_this_run_has_had_is_refused_before_it_runs() {
     });
     both.await.unwrap();
     assert_eq!(runs.count(), 2);
-}
-
-#[tokio::test]
-async fn a_loop_names_its_steps_by_an_index() {
-    let (store, runs) = (MemoryStore::new(), Runs::default());
-    let body = |lines: usize, ends: bool| {
-        let runs = &runs;
-        async move {
-            let mut sum = 0;
-            for line in 0..lines {
-                sum += idem::step(("line", line), || async { Ok::<_, Failure>(runs.run()) }).await?;
-            }
-            if ends { Ok(sum) } else { Err(Failure::Transient) }
-        }
-    };
-    operation().run(&store, "k", || body(400, false)).await.unwrap_err();
-    assert_eq!(recorded(&store).await[399], "line[399]");
-    assert_eq!(operation().run(&store, "k", || body(500, true)).await.unwrap(), 500 * 501 / 2);
-    assert_eq!(runs.count(), 500);
 }
 
 #[tokio::test]

@@ -41,14 +41,3 @@ async fn a_body_that_succeeded_gives_its_value_though_nothing_can_be_recorded() 
         assert!(elapsed >= held && elapsed < held + Duration::from_secs(2), "{elapsed:?}");
     }
 }
-
-#[tokio::test(start_paused = true)]
-async fn an_observer_does_not_take_a_call_within_the_body_for_the_one_it_observes() {
-    let (store, runs) = (faulty(), Runs::default());
-    store.next(OperationKind::Claim, Fault::FailBefore);
-    let observed = observe(operation().fail_open().run(&store, "outer", || async {
-        operation().run(&store, "inner", || async { Ok::<_, Failure>(runs.run()) }).await
-    }))
-    .await;
-    assert_eq!(observed.outcome, Some(Outcome::Unprotected));
-}

@@ -3,7 +3,6 @@
 //! Here are the bank whose calls are tested, and other options beside this one.
 
 mod carriers;
-mod duplicates;
 mod not_recorded;
 mod of_operation;
 mod races;
@@ -104,16 +103,6 @@ async fn pay(
         go_on.notified().await;
     }
     Ok(7)
-}
-
-#[idempotent(key = "order/{order}", scope = "bank.pay", store = store, transaction = tx, wait = "20s")]
-async fn pay_patiently(
-    store: &PostgresStore,
-    tx: &mut Transaction<'_, Postgres>,
-    order: &str,
-) -> Result<u32, Failure> {
-    effect(tx, order).await?;
-    Ok(8)
 }
 
 #[tokio::test]

@@ -1,10 +1,12 @@
-//! Tests of the events that the engine emits.
-#![allow(unreachable_pub)]
+//! The events that the engine emits, as a subscriber writes them. The tests of several crates use it.
+#![allow(dead_code, unreachable_pub)]
 
 use std::io;
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
+use tracing::Level;
+use tracing_subscriber::fmt::format::FmtSpan;
 
 /// The events of this thread since this was made.
 #[derive(Clone, Default)]
@@ -22,11 +24,17 @@ impl io::Write for Events {
 
 impl Events {
     pub fn start() -> (Self, tracing::subscriber::DefaultGuard) {
+        Self::with(Level::DEBUG, FmtSpan::NONE)
+    }
+
+    /// Up to this level, and with these events of spans.
+    pub fn with(level: Level, spans: FmtSpan) -> (Self, tracing::subscriber::DefaultGuard) {
         let events = Self::default();
         let writer = events.clone();
         let subscriber = tracing_subscriber::fmt()
             .json()
-            .with_max_level(tracing::Level::DEBUG)
+            .with_max_level(level)
+            .with_span_events(spans)
             .with_writer(move || writer.clone())
             .finish();
         (events, tracing::subscriber::set_default(subscriber))
@@ -36,12 +44,14 @@ impl Events {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
 
+    pub fn lines(&self) -> Vec<Value> {
+        self.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
     /// The level, name and reason of each event.
     pub fn all(&self) -> Vec<[String; 3]> {
-        let text = self.text();
-        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let lines = self.lines().into_iter().filter(|line| line["target"] == "idem");
         lines
-            .filter(|line| line["target"] == "idem")
             .map(|line| {
                 let field = |name: &str| line["fields"][name].as_str().unwrap_or_default().to_owned();
                 [line["level"].as_str().unwrap().to_owned(), field("event"), field("reason")]

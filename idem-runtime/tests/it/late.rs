@@ -121,24 +121,6 @@ async fn late_results_are_bounded_in_number_and_bytes() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn draining_waits_for_what_dropped_callers_left_and_says_what_is_left_in_the_end() {
-    let _alone = alone().await;
-    let (store, runs) = (faulty(), Runs::default());
-    store.always(OperationKind::Release, Fault::FailBefore);
-    let never = operation().run(&store, "k", || async {
-        runs.run();
-        std::future::pending::<Result<usize, Failure>>().await
-    });
-    assert!(timeout(Duration::from_secs(1), never).await.is_err());
-    let left = drain(Duration::from_secs(2)).await;
-    assert_eq!((left.bodies, left.results, left.releases), (0, 0, 1));
-    assert!(!left.is_complete());
-    store.always(OperationKind::Release, None);
-    assert!(drain(Duration::from_secs(2)).await.is_complete());
-    assert_ne!(state(&store).await, Some(State::InFlight));
-}
-
 #[test]
 fn a_runtime_that_is_dropped_leaves_nothing_to_wait_for_and_says_what_is_lost() {
     let (events, _guard) = Events::start();

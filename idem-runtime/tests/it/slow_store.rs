@@ -7,23 +7,7 @@ use idem::{MemoryStore, OnCrash, Store as _, drain, step, with_deadline};
 use idem_testing::{Fault, FaultStore, OperationKind};
 use tokio::time::{Instant, sleep};
 
-use crate::support::{Failure, LEASE, Runs, completion, crashed_worker, operation, record_key};
-
-#[tokio::test(start_paused = true)]
-async fn the_waiters_for_a_slow_store_share_one_poll() {
-    let store = FaultStore::new(MemoryStore::new());
-    crashed_worker(&store, "k", OnCrash::Rerun).await;
-    for kind in [OperationKind::Claim, OperationKind::Get] {
-        store.always(kind, Fault::DelayBefore(Duration::from_secs(3)));
-    }
-    let operation = operation().wait(Duration::from_secs(20));
-    let calls = (0..200).map(|_| operation.run(&store, "k", || async { Ok::<_, Failure>(0) }));
-    for refused in join_all(calls).await {
-        assert_eq!(refused.unwrap_err().kind(), "in_flight");
-    }
-    let (claims, readings) = (store.asked(OperationKind::Claim), store.asked(OperationKind::Get));
-    assert!(claims == 201 && (1..60).contains(&readings), "{claims} claims, {readings} readings");
-}
+use crate::support::{Failure, LEASE, Runs, crashed_worker, operation, record_key};
 
 #[tokio::test(start_paused = true)]
 async fn the_waiters_share_one_poll_while_the_store_is_down() {
@@ -68,52 +52,6 @@ async fn a_call_with_no_time_left_is_refused_before_its_store_is_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_cut_short_by_a_deadline_ends_at_it() {
-    let (store, runs) = (MemoryStore::new(), Runs::default());
-    let deadline = Instant::now() + Duration::from_secs(5);
-    let call = operation();
-    let call = with_deadline(
-        deadline,
-        call.run(&store, "k", || async {
-            sleep(LEASE).await;
-            Ok::<_, Failure>(runs.run())
-        }),
-    );
-    let rival = async {
-        sleep(Duration::from_secs(5)).await;
-        operation().run(&store, "k", || async { Ok::<_, Failure>(runs.run()) }).await
-    };
-    let (call, rival) = futures_util::future::join(call, rival).await;
-    assert_eq!((rival.unwrap(), call.unwrap()), (1, 1));
-    assert!(store.get(&record_key("k")).await.unwrap().is_some());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_step_after_the_deadline_does_not_begin_beside_the_one_of_another_call() {
-    let (store, runs) = (MemoryStore::new(), Runs::default());
-    let body = |before, after| {
-        let runs = runs.clone();
-        move || async move {
-            sleep(before).await;
-            let count = step("charge", || async { Ok::<_, Failure>(runs.run()) }).await?;
-            sleep(after).await;
-            Ok::<_, Failure>(count)
-        }
-    };
-    let seconds = Duration::from_secs_f64;
-    let deadline = Instant::now() + seconds(5.0);
-    let operation = operation();
-    let call = with_deadline(deadline, operation.run(&store, "k", body(seconds(5.6), seconds(0.0))));
-    let rival = async {
-        sleep(seconds(5.5)).await;
-        operation.run(&store, "k", body(seconds(0.0), seconds(5.0))).await
-    };
-    let (call, rival) = futures_util::future::join(call, rival).await;
-    assert_eq!((rival.unwrap(), call.unwrap_err().kind()), (1, "lease_lost"));
-    assert_eq!(runs.count(), 1);
-}
-
-#[tokio::test(start_paused = true)]
 async fn what_calls_that_went_away_leave_to_be_found_out_is_bounded() {
     let store = FaultStore::new(MemoryStore::new());
     store.always(OperationKind::Claim, Fault::FailAfter);
@@ -148,38 +86,6 @@ async fn a_caller_waits_for_a_step_before_a_release_no_longer_than_the_store_tim
     assert!(drain(LEASE).await.is_complete());
     let record = store.get(&record_key("k")).await.unwrap().unwrap();
     assert_eq!((record.state, record.steps.len()), (idem::protocol::State::Released, 1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_waiter_gets_no_result_that_was_forgotten_before_it_began() {
-    let store = FaultStore::new(MemoryStore::new());
-    let (owner, grant) = crashed_worker(&store, "k", OnCrash::Rerun).await;
-    let operation = operation().wait(Duration::from_secs(20));
-    let wait = || operation.run(&store, "k", || async { Ok::<_, Failure>(3) });
-    let first = async {
-        // Its poll reads the first result, and the answer takes a while.
-        store.next(OperationKind::Get, Fault::DelayAfter(Duration::from_secs(2)));
-        wait().await
-    };
-    let second = async {
-        sleep(Duration::from_secs(1)).await;
-        store.inner().forget(&record_key("k")).await.unwrap();
-        let (owner, grant) = crashed_worker(store.inner(), "k", OnCrash::Rerun).await;
-        let waiter = wait();
-        let owner = async {
-            sleep(Duration::from_secs(3)).await;
-            store.inner().complete(&record_key("k"), &completion(owner, grant, "2")).await.unwrap();
-        };
-        futures_util::future::join(waiter, owner).await.0
-    };
-    let claimed = async {
-        // Between the refusal of the first caller and the reading of its poll.
-        store.inner().complete(&record_key("k"), &completion(owner, grant, "1")).await.unwrap();
-        std::future::pending::<()>().await;
-    };
-    let calls = futures_util::future::join(first, second);
-    let (_, second) = tokio::select! { results = calls => results, () = claimed => unreachable!() };
-    assert_eq!(second.unwrap(), 2);
 }
 
 #[test]

@@ -117,21 +117,6 @@ async fn the_lease_is_renewed_while_an_attempt_lives_and_no_longer() {
     assert_eq!(store.asked(OperationKind::Renew), renewals + 1);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_failed_attempt_is_due_when_it_says() {
-    let _alone = alone().await;
-    let second = Duration::from_secs(1);
-    let (store, operation) = (MemoryStore::new(), operation().retry_after(5 * second));
-    assert_eq!(begun(&operation, &store).await.fail(Some(second)).await, second);
-    assert_eq!(refused(&operation, &store).await, ErrorKind::NotDue);
-    sleep(second).await;
-    let attempt = begun(&operation, &store).await;
-    assert!(!attempt.context().recovered());
-    assert_eq!(attempt.fail(None).await, 5 * second);
-    sleep(2 * second).await;
-    assert_eq!(refused(&operation, &store).await, ErrorKind::NotDue);
-}
-
 /// Loses the lease of an attempt while its store takes no renewals.
 async fn lost(store: &FaultStore<MemoryStore>) -> Attempt<FaultStore<MemoryStore>> {
     let attempt = begun(&operation(), store).await;
@@ -139,17 +124,6 @@ async fn lost(store: &FaultStore<MemoryStore>) -> Attempt<FaultStore<MemoryStore
     sleep(2 * LEASE).await;
     store.always(OperationKind::Renew, None);
     attempt
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_value_after_the_lease_counts_if_nobody_took_over() {
-    let _alone = alone().await;
-    let store = FaultStore::new(MemoryStore::new());
-    let attempt = begun(&operation(), &store).await;
-    store.always(OperationKind::Renew, Fault::FailBefore);
-    sleep(2 * LEASE).await;
-    assert!(matches!(attempt.complete(&7).await, Ok(Outcome::Executed { .. })));
-    assert_eq!(replayed(&operation(), &store).await, 7);
 }
 
 #[tokio::test(start_paused = true)]
@@ -196,21 +170,6 @@ async fn work_runs_in_the_call_and_ends_with_its_claim_or_its_time() {
     assert_eq!(timed_out.kind(), ErrorKind::TimedOut);
     assert_eq!(events.only("timed_out")[0], "WARN");
     assert!(begun(&limited, &store).await.context().recovered());
-}
-
-#[tokio::test(start_paused = true)]
-async fn drain_waits_for_attempts() {
-    let _alone = alone().await;
-    let (store, operation) = (MemoryStore::new(), operation());
-    let attempt = begun(&operation, &store).await;
-    assert_eq!(drain(Duration::from_secs(1)).await.bodies, 1);
-    let failed = attempt.fail(None);
-    assert_eq!(drain(Duration::from_secs(1)).await.bodies, 1);
-    failed.await;
-    let completed = begun(&operation, &store).await.complete(&7);
-    assert_eq!(drain(Duration::from_secs(1)).await.bodies, 1);
-    completed.await.unwrap();
-    assert!(drain(Duration::ZERO).await.is_complete());
 }
 
 #[tokio::test(start_paused = true)]

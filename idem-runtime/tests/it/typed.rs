@@ -2,19 +2,14 @@
 
 use std::time::Duration;
 
-use idem::protocol::{State, StoredResult};
+use idem::protocol::StoredResult;
 use idem::{Error, MemoryStore, OnCrash, Operation, Outcome, Recovery, ResultRules, Store as _};
 use serde::{Deserialize, Serialize};
-use tokio::time::{advance, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 use crate::support::{Failure, Runs, completion, crashed_worker, operation, record_key};
 
 const SECOND: Duration = Duration::from_secs(1);
-
-fn by_attempt(error: &Failure, attempt: u32) -> Duration {
-    assert!(matches!(error, Failure::Transient), "no other error is due later");
-    SECOND * attempt
-}
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Receipt {
@@ -33,28 +28,6 @@ async fn a_value_that_is_not_to_be_kept_is_returned_and_the_key_released() {
         let is_kept = !matches!(observed.outcome, Some(Outcome::NotKept { .. }));
         assert_eq!(is_kept, number.is_multiple_of(2), "{:?}", observed.outcome);
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_function_of_the_error_and_the_attempt_says_when_a_key_is_due() {
-    let (store, runs) = (MemoryStore::new(), Runs::default());
-    let operation = operation().retry_after_error(by_attempt).terminal(Failure::is_final);
-    let call = || {
-        operation.run(&store, "k", || async {
-            if runs.run() < 3 { Err::<usize, _>(Failure::Transient) } else { Err(Failure::Final) }
-        })
-    };
-    for attempt in 1..=2 {
-        assert_eq!(call().await.unwrap_err().kind(), "body");
-        let refused = call().await.unwrap_err();
-        let Failure::Idem(Error::NotDue { retry_after, .. }) = refused else { panic!("{refused:?}") };
-        assert_eq!(retry_after, SECOND * attempt);
-        advance(retry_after).await;
-    }
-    for _ in 0..2 {
-        assert!(matches!(call().await, Err(Failure::Final)), "and a terminal error is kept");
-    }
-    assert_eq!(runs.count(), 3);
 }
 
 /// The store with these bytes recorded for `k`.
@@ -90,22 +63,6 @@ async fn what_does_not_decode_is_undecodable_with_the_reason_and_without_the_val
     }
 }
 
-#[tokio::test]
-async fn rules_and_recovery_go_together() {
-    let (store, runs) = (MemoryStore::new(), Runs::default());
-    let operation = operation()
-        .timeout(SECOND)
-        .record_if(|number: &usize| *number > 0)
-        .retry_after_error(by_attempt)
-        .terminal(Failure::is_final)
-        .recover(|recovery: Recovery| async move { Ok(Some(recovery.attempt() as usize * 10)) });
-    let call = |body: fn() -> std::future::Pending<Result<usize, Failure>>| operation.run(&store, "k", body);
-    runs.run();
-    assert_eq!(call(std::future::pending).await.unwrap_err().kind(), "timed_out");
-    assert_eq!(call(std::future::pending).await.unwrap(), 20, "it was recovered");
-    assert_eq!(operation.run(&store, "k", || async { Ok(0) }).await.unwrap(), 20, "and recorded");
-}
-
 /// Rules with a `terminal` function.
 type Rules = ResultRules<usize, Failure>;
 
@@ -133,18 +90,6 @@ async fn a_detached_call_ends_without_its_caller() {
         let replayed = operation().run(&store, key, || async { Err::<usize, _>(Failure::Final) }).await;
         assert_eq!(replayed.unwrap(), 7, "{key}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_timeout_ends_a_detached_body_whose_caller_has_gone() {
-    let store = MemoryStore::new();
-    let operation = operation().timeout(SECOND * 5);
-    detached(operation.run_detached(&store, "k", slow)).await;
-    let record = store.get(&record_key("k")).await.unwrap().unwrap();
-    assert_eq!((record.state, record.recovered), (State::Released, true), "as in a crash");
-    // If the caller is still there, it gets the error.
-    let timed_out = operation.run_detached(&store, "k", slow).await.unwrap_err();
-    assert_eq!(timed_out.kind(), "timed_out");
 }
 
 #[tokio::test]

@@ -149,18 +149,6 @@ impl Violation {
     pub const fn check(&self) -> &'static str {
         self.name
     }
-
-    /// The rule that is broken.
-    #[must_use]
-    pub const fn rule(&self) -> &'static str {
-        self.rule
-    }
-
-    /// What was found.
-    #[must_use]
-    pub fn what(&self) -> &str {
-        &self.what
-    }
 }
 
 impl fmt::Display for Violation {

@@ -22,7 +22,6 @@ pub(super) enum Clock {
 pub struct Profile {
     pub(super) clock: Clock,
     pub(super) short: Duration,
-    pub(super) largest_result: usize,
     pub(super) one_in: usize,
 }
 
@@ -30,7 +29,7 @@ impl Profile {
     /// A store that uses tokio's clock, as [`MemoryStore`](idem_runtime::MemoryStore) does: the kit pauses and advances
     /// time and does not wait.
     pub const fn tokio_clock() -> Self {
-        Self { clock: Clock::Tokio, short: Duration::from_secs(2), largest_result: 1 << 20, one_in: 1 }
+        Self { clock: Clock::Tokio, short: Duration::from_secs(2), one_in: 1 }
     }
 
     /// A store with its own clock: the kit waits for the end of short leases, of 80 ms unless set.
@@ -41,13 +40,6 @@ impl Profile {
     /// The length of the leases and lifetimes whose end the kit waits for.
     pub const fn short(mut self, short: Duration) -> Self {
         self.short = short;
-        self
-    }
-
-    /// The largest result, in bytes, that the kit tries on a store without a limit; 1 MiB unless set. On a store with a
-    /// limit, it tries the limit and one byte more.
-    pub const fn largest_result(mut self, bytes: usize) -> Self {
-        self.largest_result = bytes;
         self
     }
 

@@ -26,7 +26,7 @@ fn check(name: &str) -> &'static Check {
 fn there_are_many_checks_each_with_a_name_and_a_rule() {
     let names: BTreeSet<_> = all().iter().map(Check::name).collect();
     assert_eq!(names.len(), all().len());
-    assert!(names.len() > 60, "{}", names.len());
+    assert!(names.len() > 50, "{}", names.len());
     assert!(all().iter().all(|check| !check.rule().is_empty()));
     let themes: BTreeSet<_> = all().iter().map(Check::theme).collect();
     assert_eq!(themes.len(), 12, "each theme has a test in `conformance_suite!`");
@@ -36,10 +36,9 @@ fn there_are_many_checks_each_with_a_name_and_a_rule() {
 fn a_violation_shows_the_rule_and_what_was_asked_and_answered() {
     let violation = check("a_lease_ends_at_its_last_microsecond_and_not_before").run(refusing).unwrap_err();
     assert_eq!(violation.check(), "a_lease_ends_at_its_last_microsecond_and_not_before");
-    assert!(violation.rule().starts_with("a lease runs from its claim or renewal"));
     let text = violation.to_string();
     for part in
-        [violation.rule(), violation.check(), violation.what(), "owner 1: claim for 2s", "Unavailable"]
+        ["a lease runs from its claim or renewal", violation.check(), "owner 1: claim for 2s", "Unavailable"]
     {
         assert!(text.contains(part), "{part} is not in {text}");
     }

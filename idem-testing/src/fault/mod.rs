@@ -72,12 +72,7 @@ impl<S: Store> FaultStore<S> {
     /// Queues a fault for the operations of this kind: the next operation gets the first queued fault. `None` lets one
     /// operation pass.
     pub fn next(&self, kind: OperationKind, fault: impl Into<Option<Fault>>) {
-        self.next_times(kind, 1, fault);
-    }
-
-    /// As [`next`](Self::next), `times` times.
-    pub fn next_times(&self, kind: OperationKind, times: usize, fault: impl Into<Option<Fault>>) {
-        self.plan().push(kind, times, fault.into());
+        self.plan().push(kind, fault.into());
     }
 
     /// Gives every operation of this kind this fault; with `None`, faults are random again.

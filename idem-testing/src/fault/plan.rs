@@ -37,19 +37,7 @@ pub enum OperationKind {
 }
 
 impl OperationKind {
-    /// All kinds.
-    pub const ALL: [Self; 10] = [
-        Self::Claim,
-        Self::Renew,
-        Self::RecordStep,
-        Self::Complete,
-        Self::Release,
-        Self::Resolve,
-        Self::Forget,
-        Self::Get,
-        Self::Purge,
-        Self::List,
-    ];
+    const COUNT: usize = Self::List as usize + 1;
 
     /// The kind of this request.
     pub(crate) fn of(request: &Request) -> Self {
@@ -211,7 +199,7 @@ pub(super) struct Plan {
     seed: u64,
     rates: Rates,
     down: bool,
-    scripts: [Script; OperationKind::ALL.len()],
+    scripts: [Script; OperationKind::COUNT],
 }
 
 impl Plan {
@@ -231,8 +219,8 @@ impl Plan {
         self.scripts[kind.index()].always = fault;
     }
 
-    pub(super) fn push(&mut self, kind: OperationKind, times: usize, fault: Option<Fault>) {
-        self.scripts[kind.index()].next.extend(std::iter::repeat_n(fault, times));
+    pub(super) fn push(&mut self, kind: OperationKind, fault: Option<Fault>) {
+        self.scripts[kind.index()].next.push_back(fault);
     }
 
     /// The fault of the next operation of this kind.

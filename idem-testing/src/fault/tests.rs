@@ -98,16 +98,6 @@ async fn what_is_in_line_comes_before_being_down_and_that_before_always() {
     assert!(store.get(&key("a")).await.is_ok());
 }
 
-#[tokio::test]
-async fn a_script_is_for_its_kind_alone() {
-    let store = memory();
-    store.next_times(OperationKind::Purge, 2, Fault::FailBefore);
-    assert!(store.get(&key("a")).await.is_ok());
-    assert!(store.purge(1).await.is_err());
-    assert!(store.purge(1).await.is_err());
-    assert!(store.purge(1).await.is_ok());
-}
-
 /// The faults of the first operations of a kind.
 async fn faults(seed: u64, rates: Rates, between: bool) -> Vec<Option<StoreErrorKind>> {
     let store = FaultStore::seeded(MemoryStore::new(), seed, rates);

@@ -142,12 +142,6 @@ impl Report {
         self.runs
     }
 
-    /// How long all runs took, in real time.
-    #[must_use]
-    pub fn elapsed(&self) -> Duration {
-        self.elapsed
-    }
-
     /// Which injuries broke the test, and where: `crash after at point 2, complete`.
     #[must_use]
     pub fn broken(&self) -> Vec<&str> {

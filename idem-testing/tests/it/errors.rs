@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use idem_core::StoreError;
+use idem_core::{Key, RecordKey, Scope, StoreError};
 use idem_runtime::{Error, ErrorKind, Loss};
 use idem_testing::errors;
 
@@ -70,6 +70,9 @@ fn each_text_names_the_operation_and_says_what_to_do_and_shows_no_key() {
         assert!(advice.iter().any(|advice| text.contains(advice)), "{kind} says not what to do: {text}");
         assert!(!text.contains("example") && !format!("{error:?}").contains("example"), "{kind}: {text}");
     }
+    let key = RecordKey::new(Scope::new("payments.charge").unwrap(), Key::new("example").unwrap());
+    let busy = errors::in_flight("payments.charge", AFTER).to_string();
+    assert!(busy.contains(&key.digest().to_string()), "{busy}");
     let lost = errors::lease_lost("payments.charge", Loss::Forgotten).to_string();
     assert!(lost.contains("its record was deleted meanwhile; call again to run it"), "{lost}");
 }

@@ -13,7 +13,6 @@ mod model;
 mod model_mutants;
 mod mutants_kit;
 mod properties;
-mod smallest_store;
 #[cfg(all(feature = "http", feature = "message"))]
 mod twice;
 #[cfg(all(feature = "http", feature = "message"))]

@@ -17,44 +17,14 @@ use rules::Rules;
 
 const OWNERS: u8 = 4;
 
-/// Durations are small, so that random times often hit edges. The clock starts high or at zero, so that fences come
-/// from the clock or from the last fence.
+/// The clock starts high or at zero, so that fences come from the clock or from the last fence.
 #[derive(Clone, Debug)]
 enum Op {
-    Claim {
-        owner: u8,
-        fingerprint: Option<u8>,
-        lease: u64,
-        ttl: u64,
-        careful: bool,
-        most: Option<u32>,
-        recovers: bool,
-        starts: bool,
-    },
-    Renew {
-        from: Token,
-        lease: u64,
-    },
-    RecordStep {
-        from: Token,
-        position: u32,
-        text: u8,
-    },
-    Complete {
-        from: Token,
-        failed: bool,
-        text: u8,
-        ttl: u64,
-    },
-    Release {
-        from: Token,
-        cause: ReleaseCause,
-        retry_after: u64,
-    },
-    Resolve {
-        release: bool,
-        failed: bool,
-    },
+    /// A claim, and whether its grant starts the body.
+    Claim(Claim, bool),
+    /// A request under the claim of this token.
+    Holder(Token, Request),
+    Resolve(Resolution),
     Tick(u64),
     StepBack(u64),
     Purge,
@@ -80,23 +50,21 @@ fn token() -> impl Strategy<Value = Token> {
     ]
 }
 
-fn op() -> impl Strategy<Value = Op> {
-    let fingerprint = prop_oneof![2 => Just(None), 5 => Just(Some(1)), 1 => Just(Some(2))];
-    let most = prop_oneof![3 => Just(None), 1 => (1..4u32).prop_map(Some)];
-    let rare = || prop::bool::weighted(0.25);
-    let starts = prop::bool::weighted(0.75);
-    let claim = (0..OWNERS, fingerprint, 1..6u64, 1..12u64, rare(), most, (rare(), starts)).prop_map(
-        |(owner, fingerprint, lease, ttl, careful, most, (recovers, starts))| Op::Claim {
-            owner,
-            fingerprint,
-            lease,
-            ttl,
-            careful,
-            most,
-            recovers,
-            starts,
-        },
-    );
+/// Small, so that random times often hit edges.
+fn micros(most: u64) -> impl Strategy<Value = Duration> {
+    (1..most).prop_map(Duration::from_micros)
+}
+
+fn outcome() -> impl Strategy<Value = (Verdict, StoredResult)> {
+    (any::<bool>(), any::<u8>()).prop_map(|(failed, text)| {
+        let verdict = if failed { Verdict::Failed } else { Verdict::Completed };
+        (verdict, StoredResult::Value(vec![text; usize::from(text % 3)].into()))
+    })
+}
+
+/// Requests under a claim; the token puts in its owner and its fence.
+fn holder() -> impl Strategy<Value = Request> {
+    const ANY: (Owner, Fence) = (Owner::NOBODY, Fence::new(0));
     let cause = prop_oneof![
         5 => Just(ReleaseCause::Failed),
         2 => Just(ReleaseCause::Abandoned),
@@ -105,15 +73,42 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(ReleaseCause::NothingHappened),
     ];
     prop_oneof![
+        4 => micros(6).prop_map(|lease| Request::from(Renew::new(ANY.0, ANY.1, lease))),
+        4 => (outcome(), micros(12)).prop_map(|((verdict, result), ttl)| {
+            Request::from(Complete::new(ANY.0, ANY.1, verdict, result, ttl))
+        }),
+        4 => (0..4u32, 0..2u8).prop_map(|(position, text)| {
+            let result = StoredResult::Value(vec![text].into());
+            let step = RecordedStep::new(position.to_string(), None, result);
+            Request::from(RecordStep::new(ANY.0, ANY.1, position, step))
+        }),
+        5 => (cause, 0..4u64).prop_map(|(cause, retry_after)| {
+            let release = Release::new(ANY.0, ANY.1, cause);
+            Request::from(release.with_retry_after(Duration::from_micros(retry_after)))
+        }),
+    ]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let fingerprint = prop_oneof![2 => Just(None), 5 => Just(Some(1)), 1 => Just(Some(2))];
+    let most = prop_oneof![3 => Just(None), 1 => (1..4u32).prop_map(NonZeroU32::new)];
+    let rare = || prop::bool::weighted(0.25);
+    let starts = prop::bool::weighted(0.75);
+    let claim = (0..OWNERS, fingerprint, micros(6), micros(12), rare(), most, (rare(), starts)).prop_map(
+        |(number, fingerprint, lease, ttl, careful, most, (recovers, starts))| {
+            let claim = Claim::new(owner(number), lease, ttl)
+                .with_fingerprint(fingerprint.map(|byte| Fingerprint::from_bytes([byte; 32])))
+                .with_on_crash(if careful { OnCrash::InDoubt } else { OnCrash::Rerun })
+                .with_max_attempts(most)
+                .with_recovers(recovers);
+            Op::Claim(claim, starts)
+        },
+    );
+    prop_oneof![
         12 => claim,
-        4 => (token(), 1..6u64).prop_map(|(from, lease)| Op::Renew { from, lease }),
-        4 => (token(), any::<bool>(), any::<u8>(), 1..12u64)
-            .prop_map(|(from, failed, text, ttl)| Op::Complete { from, failed, text, ttl }),
-        4 => (token(), 0..4u32, 0..2u8)
-            .prop_map(|(from, position, text)| Op::RecordStep { from, position, text }),
-        5 => (token(), cause, 0..4u64)
-            .prop_map(|(from, cause, retry_after)| Op::Release { from, cause, retry_after }),
-        2 => (any::<bool>(), any::<bool>()).prop_map(|(release, failed)| Op::Resolve { release, failed }),
+        17 => (token(), holder()).prop_map(|(token, request)| Op::Holder(token, request)),
+        1 => Just(Op::Resolve(Resolution::Release)),
+        1 => outcome().prop_map(|(verdict, result)| Op::Resolve(Resolution::Record(verdict, result))),
         8 => (1..7u64).prop_map(Op::Tick),
         1 => (1..4u64).prop_map(Op::StepBack),
         2 => Just(Op::Purge),
@@ -144,19 +139,9 @@ impl History {
         }
     }
 
-    fn ask(&mut self, request: impl Into<Request>) {
-        self.key.apply(Rules::SHIPPED, &request.into());
-    }
-
     fn apply(&mut self, op: &Op) {
         match op {
-            Op::Claim { owner: number, fingerprint, lease, ttl, careful, most, recovers, starts } => {
-                let request =
-                    Claim::new(owner(*number), Duration::from_micros(*lease), Duration::from_micros(*ttl))
-                        .with_fingerprint(fingerprint.map(|byte| Fingerprint::from_bytes([byte; 32])))
-                        .with_on_crash(if *careful { OnCrash::InDoubt } else { OnCrash::Rerun })
-                        .with_max_attempts(most.and_then(NonZeroU32::new))
-                        .with_recovers(*recovers);
+            Op::Claim(request, starts) => {
                 let answer = self.key.apply(Rules::SHIPPED, &request.clone().into());
                 if let Ok(ClaimAnswer::Granted(grant)) = ClaimAnswer::try_from(answer)
                     && self.grants.last() != Some(&(request.owner, grant.fence))
@@ -168,47 +153,13 @@ impl History {
                     }
                 }
             }
-            Op::Renew { from, lease } => {
-                let (owner, fence) = self.token(from);
-                self.ask(Renew::new(owner, fence, Duration::from_micros(*lease)));
+            Op::Holder(token, request) => {
+                let (owner, fence) = self.token(token);
+                let request = self.honest(rules::by(request, owner, fence), fence);
+                self.key.apply(Rules::SHIPPED, &request);
             }
-            Op::Complete { from, failed, text, ttl } => {
-                let (owner, fence) = self.token(from);
-                let (verdict, result) = outcome(*failed, *text);
-                let ttl = Duration::from_micros(*ttl);
-                self.ask(Complete::new(owner, fence, verdict, result, ttl));
-            }
-            Op::RecordStep { from, position, text } => {
-                let (owner, fence) = self.token(from);
-                let result = StoredResult::Value(vec![*text].into());
-                let step = RecordedStep::new(position.to_string(), None, result);
-                self.ask(RecordStep::new(owner, fence, *position, step));
-            }
-            Op::Release { from, cause, retry_after } => {
-                let (owner, fence) = self.token(from);
-                let retry_after = Duration::from_micros(*retry_after);
-                // A worker does not report that a body did not start if it did.
-                let cause = match cause {
-                    ReleaseCause::Unused | ReleaseCause::NothingHappened | ReleaseCause::Doubtful
-                        if self.started.contains(&fence) =>
-                    {
-                        ReleaseCause::Abandoned
-                    }
-                    cause => *cause,
-                };
-                // Nor does it report that later about a body that it abandoned.
-                if cause == ReleaseCause::Abandoned {
-                    self.started.push(fence);
-                }
-                let request = Release::new(owner, fence, cause).with_retry_after(retry_after);
-                self.ask(request);
-            }
-            Op::Resolve { release: true, .. } => {
-                self.ask(Resolution::Release);
-            }
-            Op::Resolve { release: false, failed } => {
-                let (verdict, result) = outcome(*failed, 0xEE);
-                self.ask(Resolution::Record(verdict, result));
+            Op::Resolve(word) => {
+                self.key.apply(Rules::SHIPPED, &word.clone().into());
             }
             Op::Tick(micros) => self.key.now = self.key.now.after(Duration::from_micros(*micros)),
             Op::StepBack(micros) => {
@@ -217,6 +168,23 @@ impl History {
             Op::Purge => self.key.purge(Rules::SHIPPED),
             Op::Forget => self.key.forget(),
         }
+    }
+
+    /// A worker does not report that a body did not start if it did, nor that later about a body that it abandoned.
+    fn honest(&mut self, request: Request, fence: Fence) -> Request {
+        let Request::Release(release) = request else { return request };
+        let cause = match release.cause {
+            ReleaseCause::Unused | ReleaseCause::NothingHappened | ReleaseCause::Doubtful
+                if self.started.contains(&fence) =>
+            {
+                ReleaseCause::Abandoned
+            }
+            cause => cause,
+        };
+        if cause == ReleaseCause::Abandoned {
+            self.started.push(fence);
+        }
+        release.with_cause(cause).into()
     }
 
     /// Whether a stored record is consistent.
@@ -239,11 +207,6 @@ impl History {
                 && counted
         })
     }
-}
-
-fn outcome(failed: bool, text: u8) -> (Verdict, StoredResult) {
-    let verdict = if failed { Verdict::Failed } else { Verdict::Completed };
-    (verdict, StoredResult::Value(vec![text; usize::from(text % 3)].into()))
 }
 
 fn holds(start: u64, ops: &[Op]) -> Result<(), TestCaseError> {
@@ -273,20 +236,30 @@ proptest! {
     }
 }
 
-fn claim(owner: u8, careful: bool, most: Option<u32>, recovers: bool) -> Op {
-    Op::Claim { owner, fingerprint: None, lease: 1, ttl: 9, careful, most, recovers, starts: !recovers }
+fn claim(number: u8, careful: bool, most: Option<u32>, recovers: bool) -> Op {
+    let claim = Claim::new(owner(number), Duration::from_micros(1), Duration::from_micros(9))
+        .with_on_crash(if careful { OnCrash::InDoubt } else { OnCrash::Rerun })
+        .with_max_attempts(most.and_then(NonZeroU32::new))
+        .with_recovers(recovers);
+    Op::Claim(claim, !recovers)
 }
 
-fn release(cause: ReleaseCause) -> Op {
-    Op::Release { from: Token::Last, cause, retry_after: 0 }
+fn release(cause: ReleaseCause, retry_after: u64) -> Op {
+    let release = Release::new(owner(0), Fence::new(0), cause);
+    Op::Holder(Token::Last, release.with_retry_after(Duration::from_micros(retry_after)).into())
 }
 
 /// A grant that was given back unused leaves a doubt that nobody holds, so no made-up request may pass for its holder.
 #[test]
 fn a_doubt_that_was_given_back_unused_has_no_holder() {
-    let ops =
-        [claim(0, true, None, false), Op::Tick(1), claim(1, true, None, true), release(ReleaseCause::Unused)];
-    let made_up = (0..4).map(|back| Op::Renew { from: Token::Made(1, back), lease: 1 });
+    let ops = [
+        claim(0, true, None, false),
+        Op::Tick(1),
+        claim(1, true, None, true),
+        release(ReleaseCause::Unused, 0),
+    ];
+    let renewal = || Request::from(Renew::new(owner(0), Fence::new(0), Duration::from_micros(1)));
+    let made_up = (0..4).map(|back| Op::Holder(Token::Made(1, back), renewal()));
     let ops: Vec<_> = ops.into_iter().chain(made_up).collect();
     holds(0, &ops).unwrap();
 }
@@ -296,11 +269,11 @@ fn a_doubt_that_was_given_back_unused_has_no_holder() {
 fn a_late_copy_of_an_unused_release_takes_no_other_attempt_back() {
     let ops = [
         claim(0, false, None, false),
-        release(ReleaseCause::Abandoned),
+        release(ReleaseCause::Abandoned, 0),
         claim(1, false, Some(1), true),
-        release(ReleaseCause::Unused),
+        release(ReleaseCause::Unused, 0),
         claim(0, true, None, false),
-        release(ReleaseCause::Unused),
+        release(ReleaseCause::Unused, 0),
     ];
     holds(0, &ops).unwrap();
 }
@@ -308,10 +281,9 @@ fn a_late_copy_of_an_unused_release_takes_no_other_attempt_back() {
 /// Its lease was over when it was put in doubt, also if it is due later than that.
 #[test]
 fn a_released_key_that_is_put_in_doubt_has_the_end_of_its_own_lease() {
-    let abandoned = Op::Release { from: Token::Last, cause: ReleaseCause::Abandoned, retry_after: 2 };
     let ops = [
         claim(1, false, None, false),
-        abandoned,
+        release(ReleaseCause::Abandoned, 2),
         Op::Tick(2),
         claim(0, true, None, false),
         Op::StepBack(1),

@@ -175,15 +175,6 @@ async fn a_key_in_flight_is_waited_for_and_at_last_refused() {
     assert!(begun.elapsed() >= Duration::from_secs(20), "{:?}", begun.elapsed());
 }
 
-#[tokio::test]
-async fn a_key_that_is_not_due_is_waited_for() {
-    let shop = Shop::default();
-    let pay = Operation::new("shop.pay").retry_after(Duration::from_millis(50)..Duration::from_millis(100));
-    let body = || async { if shop.call() == 0 { Err(Failure::Down) } else { shop.pay_by_call().await } };
-    let call = || pay.run(&shop.store, "order-42", body);
-    assert_eq!(shop.watched(call).unbroken().answer().await.unwrap(), "paid");
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_slow_call_is_dropped_at_each_wait_and_then_answered_twice() {
     let shop = Shop::default();
@@ -224,53 +215,11 @@ async fn no_more_than_sixteen_pairs_are_dropped() {
 }
 
 #[tokio::test]
-async fn an_effect_that_takes_away_is_counted_too() {
-    let shop = Shop::default();
-    let stock = Arc::new(AtomicU64::new(9));
-    let count = stock.clone();
-    let sell = || {
-        if shop.call() < 2 {
-            stock.fetch_sub(1, Ordering::SeqCst);
-        }
-        ready(Ok::<_, Failure>("sold"))
-    };
-    let message = fault(twice(sell).effects(move || ready(count.load(Ordering::SeqCst))).answer()).await;
-    assert!(message.contains(" from 9 to 7 when it came twice at the same time, and to 7 "), "{message}");
-}
-
-#[tokio::test]
 async fn an_effect_after_the_answer_is_found_though_it_is_the_only_one() {
     let shop = Shop::default();
     let call = || async { if shop.call() < 2 { Ok("paid".to_owned()) } else { shop.pay_anew().await } };
     let message = fault(shop.watched(call).answer()).await;
     assert!(message.contains(" from 0 to 0 when it came twice at the same time, and to 1 "), "{message}");
-}
-
-#[tokio::test]
-async fn each_answer_is_compared_with_the_first_one() {
-    for other in [1, 2] {
-        let shop = Shop::default();
-        let call = || async {
-            let number = shop.call();
-            // The first of a pair is answered at once, and the second one is not dropped.
-            if number % 2 == 1 {
-                yield_now().await;
-            }
-            Ok::<_, Failure>(if number == other { "paid again" } else { "paid" })
-        };
-        let message = fault(twice(call).answer()).await;
-        assert!(message.ends_with("came again: `Ok(\"paid\")` and then `Ok(\"paid again\")`"), "{message}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_call_that_is_refused_for_another_reason_is_not_waited_for() {
-    let shop = Shop::default();
-    let begun = tokio::time::Instant::now();
-    let pay = Operation::new("shop.pay").max_attempts(1);
-    let call = || pay.run(&shop.store, "order-42", || ready(Err::<String, _>(Failure::Down)));
-    assert!(matches!(twice(call).answer().await, Err(Failure::Down)));
-    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]
@@ -370,20 +319,6 @@ async fn a_consumer_that_pays_by_the_derived_key_passes_and_each_message_is_sett
     let settled = settled.lock().unwrap();
     assert_eq!(*settled, ["1 acknowledged", "2 acknowledged", "1 acknowledged", "none rejected: terminal"]);
     assert_eq!(shop.payments(), 2);
-}
-
-#[tokio::test]
-async fn a_handler_that_pays_for_each_delivery_is_found() {
-    let shop = Shop::default();
-    let (messages, settled) = messages(&["1"]);
-    let handler = |_: &Message| {
-        let shop = shop.clone();
-        async move { shop.pay_anew().await }
-    };
-    let message = fault(shop.watched(Consumer::new()).run(stream::iter(messages), handler)).await;
-    assert!(message.starts_with("the message did something twice: the effects went from 0 to "), "{message}");
-    assert!(message.contains(" when it came twice at the same time and was dropped "), "{message}");
-    assert!(settled.lock().unwrap().is_empty());
 }
 
 #[tokio::test]

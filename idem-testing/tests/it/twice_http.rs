@@ -13,7 +13,7 @@ use axum::routing::{get, post};
 use axum::{Router, http};
 use futures_util::{FutureExt as _, stream};
 use idem_http::IdempotencyLayer;
-use idem_runtime::{Error, MemoryStore, OnCrash, Operation};
+use idem_runtime::MemoryStore;
 use idem_testing::{Twice, twice};
 use tower::ServiceExt as _;
 
@@ -71,12 +71,14 @@ async fn fault(app: &Twice<Router>, path: &str) -> String {
 #[tokio::test]
 async fn a_handler_behind_the_layer_passes_and_its_test_sees_one_answer_and_one_effect() {
     let shop = Shop::default();
-    let pay = |State(shop): State<Shop>| async move {
-        (StatusCode::CREATED, format!("charge {}", shop.charge().await))
+    let pay = |State(shop): State<Shop>, amount: String| async move {
+        (StatusCode::CREATED, format!("charge {} of {amount}", shop.charge().await))
     };
     let app = shop.guarded(Router::new().route("/payments", post(pay)));
-    assert_eq!(answer(&app, request("/payments")).await, (StatusCode::CREATED, "charge 1".into()));
-    assert_eq!(answer(&app, request("/payments")).await, (StatusCode::CREATED, "charge 1".into()));
+    for _ in 0..2 {
+        let expected = (StatusCode::CREATED, "charge 1 of 7".into());
+        assert_eq!(answer(&app, request("/payments")).await, expected);
+    }
     assert_eq!(shop.charges(), 1);
 }
 
@@ -107,30 +109,6 @@ async fn a_handler_that_looks_first_and_writes_later_is_found_by_two_requests_at
     let expected = "POST /payments did something twice: the effects went from 0 to 2 when it came twice at the same time, ";
     assert!(message.starts_with(expected), "{message}");
     assert!(!message.contains("k-1") && !message.contains("4242"), "{message}");
-}
-
-#[tokio::test]
-async fn an_idempotent_call_in_the_handler_is_found_that_a_broken_connection_drops_after_its_effect() {
-    for policy in [OnCrash::Rerun, OnCrash::InDoubt] {
-        let shop = Shop::default();
-        let pay = move |State(shop): State<Shop>| async move {
-            let charge = Operation::new("payments.charge").on_crash(policy);
-            let call = charge.run(&shop.store, "order-42", async || Ok::<_, Error>(shop.charge().await));
-            call.await.map(|number| format!("charge {number}"))
-        };
-        let app = shop.watched(Router::new().route("/payments", post(pay)));
-        if policy == OnCrash::Rerun {
-            let message = fault(&app, "/payments").await;
-            assert!(message.contains("came twice at the same time and was dropped"), "{message}");
-        } else {
-            // In doubt: nothing happens twice, and the test sees that no answer came.
-            assert_eq!(answer(&app, request("/payments")).await.0, StatusCode::CONFLICT);
-            assert!(shop.charges() <= 1);
-        }
-        let shop = Shop::default();
-        let app = Twice::unbroken(shop.watched(Router::new().route("/payments", post(pay))));
-        assert_eq!(answer(&app, request("/payments")).await, (StatusCode::OK, "charge 1".into()));
-    }
 }
 
 #[tokio::test]
@@ -167,25 +145,11 @@ async fn another_answer_to_the_same_request_is_found() {
     let expected =
         "POST /payments answered otherwise when it came again: body `receipt 0` and then `receipt 1`";
     assert_eq!(message, expected);
-    let first = Arc::new(AtomicU64::new(0));
-    let put = move || async move {
-        if first.fetch_add(1, Ordering::SeqCst) == 0 { StatusCode::CREATED } else { StatusCode::CONFLICT }
-    };
-    let message = fault(&twice(Router::new().route("/cards", post(put))), "/cards").await;
-    assert!(message.ends_with("came again: status `201` and then `409`"), "{message}");
-    let kind = Arc::new(AtomicU64::new(0));
-    let typed = move || async move {
-        let kind = if kind.fetch_add(1, Ordering::SeqCst) == 0 { "text/plain" } else { "text/html" };
-        ([("content-type", kind)], "paid")
-    };
-    let message = fault(&twice(Router::new().route("/types", post(typed))), "/types").await;
-    assert!(message.ends_with("came again: content-type `text/plain` and then `text/html`"), "{message}");
-    let place = Arc::new(AtomicU64::new(0));
-    let created = move || async move {
-        (StatusCode::CREATED, [("location", format!("/orders/{}", place.fetch_add(1, Ordering::SeqCst)))])
-    };
-    let message = fault(&twice(Router::new().route("/orders", post(created))), "/orders").await;
-    assert!(message.ends_with("came again: location `/orders/0` and then `/orders/1`"), "{message}");
+    for name in ["content-type", "location"] {
+        let headers = Box::leak(Box::new([(name, "one")]));
+        let message = fault(&first((200, headers, "paid")), "/payments").await;
+        assert!(message.ends_with(&format!("came again: {name} `one` and then none")), "{message}");
+    }
 }
 
 /// A status, headers and a body.
@@ -290,19 +254,9 @@ async fn an_answer_without_retry_after_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn each_request_has_the_body_of_the_first_one() {
-    let layer = IdempotencyLayer::shared_by_all_clients(MemoryStore::new());
-    let echo = post(|body: String| async move { format!("paid {body}") });
-    let app = twice(Router::new().route("/payments", echo).route_layer(layer));
-    assert_eq!(answer(&app, request("/payments")).await, (StatusCode::OK, "paid 7".into()));
-}
-
-#[tokio::test]
 async fn a_long_body_is_cut_in_the_message() {
     let message = fault(&first((201, &[], "x".repeat(201).leak())), "/payments").await;
     assert!(message.ends_with(&format!("body `{}..` and then `paid`", "x".repeat(200))), "{message}");
-    let message = fault(&first((201, &[], "x".repeat(200).leak())), "/payments").await;
-    assert!(message.ends_with(&format!("body `{}` and then `paid`", "x".repeat(200))), "{message}");
 }
 
 #[tokio::test]

@@ -73,17 +73,3 @@ async fn a_step_in_a_transaction_is_an_error_and_does_not_run() {
     tx.commit().await.unwrap();
     assert_eq!(bank.effects(), 0);
 }
-
-#[tokio::test]
-async fn a_call_in_a_transaction_can_be_spawned() {
-    let bank = Bank::open().await;
-    let (store, pool) = (bank.store.clone(), bank.pool.clone());
-    let spawned = tokio::spawn(async move {
-        let mut tx = pool.begin().await.unwrap();
-        let value = pay().run_in_transaction(&store, &mut tx, "1", paid).await.unwrap();
-        tx.commit().await.unwrap();
-        value
-    });
-    assert_eq!(spawned.await.unwrap(), 7);
-    assert_eq!(bank.effects(), 1);
-}

@@ -2,16 +2,11 @@ use idem::{MemoryStore, idempotent};
 
 struct Order {
     id: u64,
-    name: String,
 }
 
 impl Order {
     fn number(&self) -> u64 {
         self.id
-    }
-
-    fn into_name(self) -> String {
-        self.name
     }
 }
 

@@ -1,6 +1,5 @@
 //! Under `#[async_trait]`, with the associated types of the trait in the return type.
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use idem::{Error, MemoryStore, PostgresStore, Recovery, idempotent};
@@ -20,9 +19,7 @@ trait Job {
     type Error;
 
     async fn by_reference(&self, id: u64) -> Result<Self::Value, Self::Error>;
-    async fn by_mutable_reference(&mut self, id: &str) -> Result<Self::Value, Self::Error>;
     async fn by_value(self, id: Option<u64>) -> Result<Self::Value, Self::Error>;
-    async fn without_self(store: &MemoryStore, id: &str) -> Result<Self::Value, Self::Error>;
     async fn detached(self: Arc<Self>, id: String) -> Result<Self::Value, Self::Error>;
     async fn recovered(&self, id: u64) -> Result<Self::Value, Self::Error>;
     async fn in_transaction(
@@ -52,22 +49,9 @@ impl<T: Send + Sync + 'static> Job for App<T> {
         Ok(id + value)
     }
 
-    #[idempotent(key = "{id}", scope = "mutable", store = self.0, fingerprint = id)]
-    async fn by_mutable_reference(&mut self, id: &str) -> Result<Self::Value, Self::Error> {
-        if id == "a" {
-            return Err(Failure);
-        }
-        Ok(id.len() as u64)
-    }
-
     #[idempotent(key = "{id}", scope = "value", store = self.0, missing_key = "run", record_if = |value| *value > 1)]
     async fn by_value(self, id: Option<u64>) -> Result<Self::Value, Self::Error> {
         Ok(id.unwrap_or(1))
-    }
-
-    #[idempotent(key = "{id}", scope = "none", store = store, retry_after = |_, _| Duration::from_secs(1))]
-    async fn without_self(store: &MemoryStore, id: &str) -> Result<Self::Value, Self::Error> {
-        Ok(id.len() as u64)
     }
 
     #[idempotent(key = "{id}", scope = "detached", store = self.0, detach)]
@@ -95,9 +79,7 @@ impl<T: Send + Sync + 'static> Job for App<T> {
 pub(super) fn main() {
     let app = || App(MemoryStore::new(), ());
     drop(app().by_reference(1));
-    drop(app().by_mutable_reference("a"));
     drop(app().by_value(None));
-    drop(App::<()>::without_self(&MemoryStore::new(), "a"));
     drop(Arc::new(app()).detached(String::new()));
     drop(app().recovered(1));
     let _in_transaction = <App<()> as Job>::in_transaction;

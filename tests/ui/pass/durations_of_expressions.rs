@@ -32,20 +32,8 @@ async fn computed(store: &MemoryStore, id: u8) -> Result<u8, Error> {
     Ok(id)
 }
 
-#[idempotent(
-    key = "{id}",
-    ttl = if id > 1 { TTL } else { *LEASE },
-    lease = (TTL),
-    wait = { TTL }.min(patience),
-    store = store
-)]
-async fn chosen(store: &MemoryStore, id: u8, patience: Duration) -> Result<u8, Error> {
-    Ok(id)
-}
-
 pub(super) fn main() {
     let store = MemoryStore::new();
     drop(App { store: store.clone(), config: Config { ttl: TTL } }.charge(1));
     drop(computed(&store, 1));
-    drop(chosen(&store, 1, TTL));
 }

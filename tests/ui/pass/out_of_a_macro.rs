@@ -18,6 +18,18 @@ operation! {
     fn refund(id: String) -> Result<usize, Error> { Ok(id.len()) }, (id, 1), "2h"
 }
 
+/// The key names an argument of the macro and one of its call.
+macro_rules! by_both {
+    ($name:ident($argument:ident)) => {
+        #[idempotent(key = "{own}/{x}", store = store)]
+        async fn $name(store: &MemoryStore, own: u8, $argument: u8) -> Result<u8, Error> {
+            Ok(own + $argument)
+        }
+    };
+}
+
+by_both!(cancel(x));
+
 macro_rules! in_transaction {
     ($name:ident($tx:ident: $ty:ty)) => {
         #[idempotent(key = "{id}", store = store, transaction = $tx)]
@@ -34,5 +46,6 @@ pub(super) fn main() {
     let store = MemoryStore::new();
     drop(charge(&store, 1));
     drop(refund(&store, String::new()));
+    drop(cancel(&store, 1, 2));
     let _transfer = transfer;
 }

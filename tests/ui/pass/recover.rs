@@ -7,11 +7,6 @@ async fn find(_: &Recovery, _: &MemoryStore, id: &u64) -> Result<Option<u64>, Er
     Ok(Some(*id))
 }
 
-#[idempotent(key = "{id}", recover = find, store = store)]
-async fn plain(store: &MemoryStore, id: u64) -> Result<u64, Error> {
-    Ok(id)
-}
-
 #[idempotent(key = "{id}", recover = find, detach, store = store)]
 async fn detached(store: MemoryStore, id: u64) -> Result<u64, Error> {
     drop(store);
@@ -45,11 +40,6 @@ struct App {
 }
 
 impl App {
-    #[idempotent(key = "{id}", recover = Self::find, store = self.store)]
-    async fn by_reference(&self, id: u64) -> Result<u64, Error> {
-        Ok(id)
-    }
-
     #[idempotent(key = "{id}", recover = App::find, store = self.store)]
     async fn by_arc(self: Arc<Self>, id: u64) -> Result<u64, Error> {
         Ok(id)
@@ -62,19 +52,6 @@ impl App {
 
     async fn find(&self, _: &Recovery, _: &u64) -> Result<Option<u64>, Error> {
         Ok(None)
-    }
-}
-
-#[async_trait::async_trait]
-trait Charge {
-    async fn charge(&self, id: u64) -> Result<u64, Error>;
-}
-
-#[async_trait::async_trait]
-impl Charge for App {
-    #[idempotent(key = "{id}", recover = App::find, store = self.store)]
-    async fn charge(&self, id: u64) -> Result<u64, Error> {
-        Ok(id)
     }
 }
 
@@ -93,14 +70,11 @@ fn is_send<T: Send>(_: T) {}
 
 pub(super) fn main() {
     let store = MemoryStore::new();
-    is_send(plain(&store, 1));
     is_send(detached(store.clone(), 1));
     is_send(closure(&store, 1));
     is_send(generic(&store, 1_u8, String::new()));
     is_send(out_of_a_macro(&store, 1));
     let mut app = App { store };
-    is_send(app.by_reference(1));
-    is_send(app.charge(1));
     is_send(app.by_exclusive_reference(1));
     is_send(Arc::new(app).by_arc(1));
 }

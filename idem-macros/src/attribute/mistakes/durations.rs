@@ -5,11 +5,3 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 }
 //~ error: a lease is how long a crashed owner keeps everybody waiting, and is renewed while the body lives: make it seconds or minutes, at most "24h"; how long the result is kept is `ttl`
 //~   --> "2d"
-
-// option_ttl_number
-#[idempotent(ttl = 60, key = "{id}", store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(id)
-}
-//~ error: expected a duration such as "30s", or an expression of type `Duration`
-//~   --> 60

@@ -34,14 +34,6 @@ async fn charge(store: &MemoryStore, id: impl idem::KeyPart) -> Result<u8, idem:
 //~ help: add a name that never changes, such as `scope = "charge"`
 //~   --> impl idem::KeyPart
 
-// item_not_async
-#[idempotent(key = "{id}", store = store)]
-fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(id)
-}
-//~ error: `#[idempotent]` needs an `async fn`: write `async` here, or guard an async function that this one calls
-//~   --> fn
-
 // item_returns_impl
 #[idempotent(key = "{id}", store = store)]
 async fn charge(store: &MemoryStore, id: u8) -> Result<impl Copy, idem::Error> {
@@ -66,15 +58,6 @@ async fn charges_once() -> Result<(), idem::Error> {
 }
 //~ error: a test cannot be idempotent, in neither order of the attributes: put `#[idempotent]` on the async function that the test calls
 //~   --> #[tokio::test]
-
-// item_test_below_with_arguments
-#[idempotent(key = pool.id(), store = STORE)]
-#[sqlx::test(migrations = false)]
-async fn charges_once(pool: PgPool) -> Result<(), idem::Error> {
-    charge(&pool).await
-}
-//~ error: a test cannot be idempotent, in neither order of the attributes: put `#[idempotent]` on the async function that the test calls
-//~   --> #[sqlx::test(migrations = false)]
 
 // item_test_expanded
 #[idempotent(key = pool.id(), store = STORE)]
@@ -142,12 +125,3 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 }
 //~ error: `#[idempotent]` is on this function twice: keep one, with all options
 //~   --> #[idempotent(key = "{id}", store = store)]
-
-// item_impl_argument_behind_a_reference
-#[idempotent(key = "{id}", store = store)]
-async fn charge(store: &MemoryStore, id: &impl idem::KeyPart) -> Result<u8, idem::Error> {
-    Ok(1)
-}
-//~ error: missing `scope`: `charge` has an argument of an `impl` type, which must not be part of the operation's name
-//~ help: add a name that never changes, such as `scope = "charge"`
-//~   --> impl idem::KeyPart

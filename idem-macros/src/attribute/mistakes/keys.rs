@@ -6,14 +6,6 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 //~ error: this key is empty: write what tells one call from another, such as `key = "id/{id}"`
 //~   --> "  "
 
-// key_block
-#[idempotent(key = "{{ order.id }}", store = store)]
-async fn charge(store: &MemoryStore, order: Order) -> Result<u64, idem::Error> {
-    Ok(order.number())
-}
-//~ error: this key names no argument, so it is the same for every call and the first result would be everybody's: write what tells one call from another, such as `key = "order/{order}"`; `{{` and `}}` stand for the braces themselves
-//~   --> "{{ order.id }}"
-
 // key_closure_expression
 #[idempotent(key = |order: Order| order.id, store = store)]
 async fn charge(store: &MemoryStore, order: Order) -> Result<u64, idem::Error> {
@@ -54,14 +46,6 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 //~ error: this key names no argument, so it is the same for every call and the first result would be everybody's: write what tells one call from another, such as `key = "id/{id}"`; `{{` and `}}` stand for the braces themselves
 //~   --> "{{id}}"
 
-// key_format
-#[idempotent(key = "order/{id:?}", store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(id)
-}
-//~ error: in `{id:?}`: a key has no formats, as every type has one stable rendering: write `{id}`
-//~   --> "order/{id:?}"
-
 // key_no_arguments
 #[idempotent(key = "{id}", store = MemoryStore::new())]
 async fn charge() -> Result<u64, idem::Error> {
@@ -69,14 +53,6 @@ async fn charge() -> Result<u64, idem::Error> {
     Ok(1)
 }
 //~ error: in `{id}`: `charge` has no arguments, so there is no `id`, and nothing to make a key of
-//~   --> "{id}"
-
-// key_only_underscores
-#[idempotent(key = "{id}", store = MemoryStore::new())]
-async fn charge(_: &MemoryStore, _: u64) -> Result<u64, idem::Error> {
-    Ok(1)
-}
-//~ error: in `{id}`: an argument bound to `_` cannot be used: give it a name in the arguments of `charge`
 //~   --> "{id}"
 
 // key_self_without_receiver
@@ -117,14 +93,6 @@ async fn charge(store: &MemoryStore, _: u64) -> Result<u64, idem::Error> {
 //~ error: in `{_}`: an argument bound to `_` cannot be used: give it a name in the arguments of `charge`
 //~   --> "{_}"
 
-// key_unknown_argument
-#[idempotent(key = "order/{oder.id}", store = store)]
-async fn charge(store: &MemoryStore, order: Order) -> Result<u64, idem::Error> {
-    Ok(order.number())
-}
-//~ error: in `{oder.id}`: `charge` has no argument `oder`: did you mean `order`? Its arguments are `store` and `order`
-//~   --> "order/{oder.id}"
-
 // key_unknown_argument_in_expression
 #[idempotent(key = oder.id, store = store)]
 async fn charge(store: &MemoryStore, order: Order) -> Result<u64, idem::Error> {
@@ -141,14 +109,6 @@ async fn charge(store: &MemoryStore, order: Order) -> Result<u64, idem::Error> {
 //~ error: a key without `{..}` is one place: `charge` has no argument `oder`: did you mean `order`? Its arguments are `store` and `order`. Text alone would be the same key for every call, and the first result would be everybody's: for text with places in it, write `key = "order/{order}"`
 //~   --> "oder.id"
 
-// key_of_const_parameter
-#[idempotent(key = "{N}", scope = "charge", store = store)]
-async fn charge<const N: usize>(store: &MemoryStore) -> Result<usize, Error> {
-    Ok(N)
-}
-//~ error: in `{N}`: `charge` has no argument `N`; its arguments are `store`
-//~   --> "{N}"
-
 // key_template_in_a_tuple
 #[idempotent(key = (tenant, "{order.id}"), store = store)]
 async fn charge(store: &MemoryStore, tenant: u8, order: Order) -> Result<u64, idem::Error> {
@@ -157,15 +117,6 @@ async fn charge(store: &MemoryStore, tenant: u8, order: Order) -> Result<u64, id
 //~ error: text beside other values is taken as it is
 //~ help: write one template, or the place without quotes
 //~   --> "{order.id}"
-
-// key_template_of_a_method_in_a_tuple
-#[idempotent(key = (tenant, ("{order}".to_owned(), order.id)), store = store)]
-async fn charge(store: &MemoryStore, tenant: u8, order: Order) -> Result<u64, idem::Error> {
-    Ok(order.number())
-}
-//~ error: text beside other values is taken as it is
-//~ help: write one template, or the place without quotes
-//~   --> "{order}".to_owned()
 
 // key_place_as_text_in_a_tuple
 #[idempotent(key = (tenant, "order.id"), store = store)]

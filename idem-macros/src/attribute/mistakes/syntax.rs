@@ -22,14 +22,6 @@ async fn charge(store: (MemoryStore,), id: u8, _name: std::borrow::Cow<'_, str>)
 //~ error: a detached body outlives its caller and cannot borrow: take this by value, as an `Arc`, a clone or an owned type
 //~   --> std::borrow::Cow<'_, str>
 
-// option_detach_with_reference
-#[idempotent(detach, key = "{id}", store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(id)
-}
-//~ error: a detached body outlives its caller and cannot borrow: take this by value, as an `Arc`, a clone or an owned type
-//~   --> &MemoryStore
-
 // option_detach_with_self
 #[idempotent(key = "{id}", store = self.0, detach)]
 async fn charge(&self, id: u8) -> Result<u8, idem::Error> {
@@ -46,18 +38,6 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 //~ error: missing the value
 //~ help: write `= ..` after the name
 //~   --> ttl("24h")
-
-// option_choices_in_parentheses
-#[idempotent(on_crash(in_doubt), missing_key(run), key = "{id}", store = store)]
-async fn charge(store: &MemoryStore, id: Option<u8>) -> Result<u8, idem::Error> {
-    Ok(1)
-}
-//~ error: missing the value
-//~ help: write `= ..` after the name
-//~   --> on_crash(in_doubt)
-//~ error: missing the value
-//~ help: write `= ..` after the name
-//~   --> missing_key(run)
 
 // option_key_without_name
 #[idempotent("{id}", store = store)]
@@ -85,32 +65,6 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 //~ error: missing `key` and `store`
 //~ help: write what tells one call from another and where results are kept, such as `#[idempotent(key = "id/{id}", store = app.store)]`
 //~   --> the attribute
-
-// option_missing_store
-#[idempotent(key = "{id}")]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(id)
-}
-//~ error: missing `store`
-//~ help: write where results are kept, such as `store = app.store`
-//~   --> the attribute
-
-// option_misspelled
-#[idempotent(tll = "24h", key = "{id}", store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(id)
-}
-//~ error: unknown option `tll`: did you mean `ttl`?
-//~ help: the options are `key`, `store`, `ttl`, `lease`, `scope`, `fingerprint`, `wait`, `terminal`, `on_crash`, `recover`, `max_attempts`, `timeout`, `retry_after`, `record_if`, `store_timeout`, `key_fn`, `fail_open`, `detach`, `missing_key`, `transaction` and `crate`
-//~   --> tll
-
-// option_no_comma
-#[idempotent(key = "{id}" store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(id)
-}
-//~ error: expected `key = ..`, and `,` before the next option
-//~   --> store
 
 // option_several_faults
 #[idempotent(key = "{di}", tll = "1h", ttl = "1M", lease = 5, max_attempts = 0, on_crash = "retry")]
@@ -175,19 +129,3 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 }
 //~ error: this option takes no value: write its name alone, or leave it out
 //~   --> fail_open = true
-
-// option_word_in_parentheses
-#[idempotent(detach(), key = "{id}", store = store)]
-async fn charge(store: MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(id)
-}
-//~ error: this option takes no value: write its name alone, or leave it out
-//~   --> detach()
-
-// option_detach_with_a_borrowing_trait_object
-#[idempotent(detach, key = "{id}", store = store)]
-async fn charge<'a>(store: MemoryStore, id: u8, job: Box<dyn Job + Send + 'a>) -> Result<u8, idem::Error> {
-    Ok(id)
-}
-//~ error: a detached body outlives its caller and cannot borrow: take this by value, as an `Arc`, a clone or an owned type
-//~   --> Box<dyn Job + Send + 'a>

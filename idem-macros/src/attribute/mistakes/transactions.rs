@@ -6,14 +6,6 @@ async fn pay(store: &MemoryStore, tx: &Vec<u8>, id: u64) -> Result<u8, Error> {
 //~ error: the transaction stays the caller's, who commits it: take `tx` by `&mut`, such as `tx: &mut Transaction<'_, Postgres>`
 //~   --> tx
 
-// option_transaction_by_value
-#[idempotent(key = "{id}", store = store, transaction = tx)]
-async fn pay(store: &MemoryStore, tx: Vec<u8>, id: u64) -> Result<u8, Error> {
-    Ok(1)
-}
-//~ error: the transaction stays the caller's, who commits it: take `tx` by `&mut`, such as `tx: &mut Transaction<'_, Postgres>`
-//~   --> tx
-
 // option_transaction_expression
 #[idempotent(key = "{id}", store = store, transaction = app.tx)]
 async fn pay(store: &MemoryStore, tx: &mut Vec<u8>, id: u64) -> Result<u8, Error> {
@@ -21,14 +13,6 @@ async fn pay(store: &MemoryStore, tx: &mut Vec<u8>, id: u64) -> Result<u8, Error
 }
 //~ error: `transaction` names the argument that carries the caller's transaction: write its name alone, such as `transaction = tx`
 //~   --> app.tx
-
-// option_transaction_text
-#[idempotent(key = "{id}", store = store, transaction = "tx")]
-async fn pay(store: &MemoryStore, tx: &mut Vec<u8>, id: u64) -> Result<u8, Error> {
-    Ok(1)
-}
-//~ error: `transaction` names the argument that carries the caller's transaction: write its name alone, such as `transaction = tx`
-//~   --> "tx"
 
 // option_transaction_unknown
 #[idempotent(key = "{id}", store = store, transaction = txn)]
@@ -65,13 +49,5 @@ async fn pay(store: PostgresStore, tx: &mut Vec<u8>, id: u64) -> Result<u8, Erro
 //~   --> retry_after
 //~ error: `record_if` contradicts `transaction`: effects would be committed without a record of them; leave one out
 //~   --> record_if
-//~ error: `wait` is longer than the lease, and it holds the caller's transaction open: wait less, or set a longer `lease`
-//~   --> wait
-
-// option_transaction_and_a_wait_beyond_the_lease
-#[idempotent(key = "{id}", store = store, transaction = tx, lease = "5s", wait = "6s")]
-async fn pay(store: &PostgresStore, tx: &mut Vec<u8>, id: u64) -> Result<u8, Error> {
-    Ok(1)
-}
 //~ error: `wait` is longer than the lease, and it holds the caller's transaction open: wait less, or set a longer `lease`
 //~   --> wait

@@ -6,23 +6,6 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 //~ error: `crate` is an absolute path to the library: write `::name`, `crate::..` or `$crate::..`
 //~   --> idem
 
-// option_crate_text
-#[idempotent(crate = "::idem", key = "{id}", store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(id)
-}
-//~ error: `crate` is an absolute path to the library: write `::name`, `crate::..` or `$crate::..`
-//~   --> "::idem"
-
-// option_fingerprint_empty
-#[idempotent(fingerprint = (), key = "{id}", store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(id)
-}
-//~ error: this fingerprint is the same for every call
-//~ help: name what must not change, such as `fingerprint = id`
-//~   --> ()
-
 // option_fingerprint_unknown
 #[idempotent(fingerprint = (id, amount), key = "{id}", store = store)]
 async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
@@ -39,23 +22,6 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 //~ error: expected a whole number above 0, such as `max_attempts = 5`
 //~   --> "5"
 
-// option_max_attempts_zero
-#[idempotent(max_attempts = 0, key = "{id}", store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(id)
-}
-//~ error: expected a whole number above 0, such as `max_attempts = 5`
-//~   --> 0
-
-// option_missing_key
-#[idempotent(store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(id)
-}
-//~ error: missing `key`
-//~ help: write what tells one call from another, such as `key = "id/{id}"`
-//~   --> the attribute
-
 // option_on_crash_no_text
 #[idempotent(on_crash = rerun, key = "{id}", store = store)]
 async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
@@ -63,14 +29,6 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 }
 //~ error: must be one of "rerun" and "in_doubt"
 //~   --> rerun
-
-// option_on_crash_unknown
-#[idempotent(on_crash = "in-doubt", key = "{id}", store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(id)
-}
-//~ error: must be one of "rerun" and "in_doubt"
-//~   --> "in-doubt"
 
 // option_recover_called
 #[idempotent(recover = find(id), key = "{id}", store = store)]
@@ -124,15 +82,6 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 //~ error: this scope is 513 bytes long, and 512 is the most
 //~   --> "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
 
-// option_terminal_text
-#[idempotent(terminal = "idem::Error::is_final", key = "{id}", store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(id)
-}
-//~ error: expected a function
-//~ help: write its path without quotes and arguments, or a closure
-//~   --> "idem::Error::is_final"
-
 // option_missing_key_misspelled
 #[idempotent(key = "{id}", missing_key = "rejct", store = store)]
 async fn charge(store: &MemoryStore, id: Option<u8>) -> Result<u8, idem::Error> {
@@ -149,14 +98,6 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 //~ error: a fingerprint is a value, not code that runs later: write the expression itself
 //~   --> |id| id
 
-// option_key_fn_text
-#[idempotent(key = "{id}", key_fn = "charge_key", store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(1)
-}
-//~ error: expected the name of the function to be made, such as `key_fn = charge_key`
-//~   --> "charge_key"
-
 // option_key_fn_itself
 #[idempotent(key = "{id}", key_fn = charge, store = store)]
 async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
@@ -172,14 +113,6 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 }
 //~ error: expected a range that begins with the shorter duration, such as "1s..5m"
 //~   --> "5m..1s"
-
-// option_retry_after_no_unit
-#[idempotent(key = "{id}", retry_after = "1..5m", store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(1)
-}
-//~ error: `1` has no unit: write `1s` for seconds, or `ms`, `m`, `h`, `d`, `w`
-//~   --> "1..5m"
 
 // option_store_timeout_zero
 #[idempotent(key = "{id}", store_timeout = "0s", store = store)]
@@ -205,14 +138,6 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
 //~ error: a `{` inside the braces around `id`: write `{id}`, or `{{` for the character itself
 //~   --> "{ {id} }"
 
-// key_several_separators
-#[idempotent(key = "{id}{id}-{id}", store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(1)
-}
-//~ error: between `{id}` and `{id}` there is nothing, so different values could give the same key: separate them, as in `{id}/{id}`
-//~   --> "{id}{id}-{id}"
-
 // option_fingerprint_with_a_template
 #[idempotent(key = "{id}", fingerprint = (amount, "{currency}"), store = store)]
 async fn charge(store: &MemoryStore, id: u8, amount: u8, currency: &str) -> Result<u8, idem::Error> {
@@ -221,15 +146,6 @@ async fn charge(store: &MemoryStore, id: u8, amount: u8, currency: &str) -> Resu
 //~ error: text in a fingerprint is taken as it is
 //~ help: write the place without quotes
 //~   --> "{currency}"
-
-// option_fingerprint_with_a_place_as_text
-#[idempotent(key = "{id}", fingerprint = (amount, "order.currency".to_owned()), store = store)]
-async fn charge(store: &MemoryStore, id: u8, amount: u8, order: Order) -> Result<u8, idem::Error> {
-    Ok(1)
-}
-//~ error: text in a fingerprint is taken as it is
-//~ help: write the place without quotes
-//~   --> "order.currency".to_owned()
 
 // option_fingerprint_of_nested_constants
 #[idempotent(key = "{id}", fingerprint = (("v2", VERSION), (1)), store = store)]
@@ -256,11 +172,3 @@ async fn charge(&self, id: u8, app: &App, tx: &mut Transaction) -> Result<u8, id
 //~ error: missing `key`
 //~ help: write what tells one call from another, such as `key = "id/{id}"`
 //~   --> the attribute
-
-// option_key_empty_without_an_argument
-#[idempotent(key = "", store = self.store)]
-async fn charge(&self) -> Result<u8, idem::Error> {
-    Ok(1)
-}
-//~ error: this key is empty: write what tells one call from another, such as `key = "order/{order}"`
-//~   --> ""

@@ -6,7 +6,7 @@ use crate::conformance::stage::Stage;
 use crate::conformance::trial::{Broken, Checked, Held, Trial, answered, same, that};
 use idem_core::Store as _;
 use idem_core::listing::{List, Listed, ListedResult, Page};
-use idem_core::protocol::{RecordStepAnswer, RecordedStep, State, StoredResult, Tombstone};
+use idem_core::protocol::{Record, RecordStepAnswer, RecordedStep, State, StoredResult, Tombstone};
 use idem_core::{RecordKey, Scope};
 
 /// More pages than any walk in these checks has.
@@ -63,6 +63,25 @@ async fn every_stage(t: &Trial) -> Checked<Vec<(Stage, RecordKey)>> {
     Ok(keys)
 }
 
+/// Keys with a record of each kind: of each live stage, with odd names, with steps.
+async fn every_kind(t: &Trial) -> Checked<Vec<RecordKey>> {
+    let mut keys: Vec<_> = every_stage(t).await?.into_iter().map(|(_, key)| key).collect();
+    let long = "l".repeat(idem_core::MAX_KEY_BYTES);
+    for text in
+        ["\0", "a\0b", "%", "%7C", "{a}", "}{", "|", "#", "a b", " ", "*", "\\", "ü", "\u{10ffff}", &long]
+    {
+        keys.push(t.take(&t.key(text)?).await?.key);
+    }
+    let held = t.take(&t.key("steps")?).await?;
+    for position in 0..3 {
+        let result = StoredResult::Value(vec![b'7'; 1_000].into());
+        let step = RecordedStep::new(format!("step {position}"), None, result);
+        same("recording a step", t.record_step(&held, position, &step).await?, RecordStepAnswer::Recorded)?;
+    }
+    keys.push(held.key);
+    Ok(keys)
+}
+
 /// Checks that exactly these keys were found.
 fn exactly(found: &BTreeMap<Name, Listed>, keys: &[RecordKey]) -> Checked {
     let mut wanted: Vec<_> = keys.iter().map(named).collect();
@@ -71,23 +90,41 @@ fn exactly(found: &BTreeMap<Name, Listed>, keys: &[RecordKey]) -> Checked {
     same("the names that are listed", found.keys().cloned().collect::<Vec<_>>(), wanted)
 }
 
-pub(crate) async fn every_record_is_listed_as_it_is(t: &Trial) -> Checked {
-    let keys = every_stage(t).await?;
-    let found = of_scope(t, 100).await?;
-    exactly(&found, &keys.iter().map(|(_, key)| key.clone()).collect::<Vec<_>>())?;
-    for (stage, key) in keys {
-        let mut record = t.record(&key).await?;
-        let result = record.result.take();
-        record.steps.clear();
-        let listed = &found[&named(&key)];
-        same("the record that is listed", &listed.record, &record).map_err(|broken| broken.at(stage))?;
-        let kind = match (&listed.result, &result) {
-            (None, None) => true,
-            (Some(ListedResult::Value { .. }), Some(StoredResult::Value(_))) => true,
-            (Some(ListedResult::Tombstone(listed)), Some(StoredResult::Tombstone(kept))) => listed == kept,
-            _ => false,
-        };
-        that(kind, format!("with the key {stage:?}: {result:?} is listed as {:?}", listed.result))?;
+/// Checks that a record is listed as it is, without its steps, and of its result only whether there is one.
+fn listed_as(listed: &Listed, mut record: Record) -> Checked {
+    let result = record.result.take();
+    record.steps.clear();
+    same("the record that is listed", &listed.record, &record)?;
+    let fits = match (&listed.result, &result) {
+        (None, None) => true,
+        (Some(ListedResult::Value { .. }), Some(StoredResult::Value(_))) => true,
+        (Some(ListedResult::Tombstone(listed)), Some(StoredResult::Tombstone(kept))) => listed == kept,
+        _ => false,
+    };
+    that(fits, format!("{result:?} is listed as {:?}", listed.result))
+}
+
+pub(crate) async fn every_record_is_listed_as_it_is_and_a_walk_changes_nothing(t: &Trial) -> Checked {
+    let forgotten = every_stage(t).await?;
+    for (_, key) in &forgotten {
+        t.forget(key).await?;
+    }
+    exactly(&of_scope(t, 100).await?, &[])?;
+    let mut records = Vec::new();
+    for key in every_kind(t).await? {
+        records.push((t.record(&key).await?, key));
+    }
+    let keys: Vec<_> = records.iter().map(|(_, key)| key.clone()).collect();
+    for limit in [0, 1, 2, keys.len(), keys.len() + 1, usize::MAX] {
+        let found = of_scope(t, limit).await?;
+        exactly(&found, &keys)?;
+        for (record, key) in &records {
+            let listed = listed_as(&found[&named(key)], record.clone());
+            listed.map_err(|Broken(what)| Broken(format!("the key {:?}: {what}", key.key().as_str())))?;
+        }
+    }
+    for (record, key) in records {
+        t.unchanged(&key, &Some(record)).await?;
     }
     Ok(())
 }
@@ -116,33 +153,6 @@ pub(crate) async fn a_listed_result_is_told_by_its_size_alone(t: &Trial) -> Chec
             }
             other => same("what is listed", other, Some(ListedResult::Tombstone(Tombstone::TooLarge)))?,
         }
-    }
-    Ok(())
-}
-
-pub(crate) async fn a_record_with_steps_is_listed_without_them(t: &Trial) -> Checked {
-    let held = t.take(&t.key("steps")?).await?;
-    for position in 0..3 {
-        let result = StoredResult::Value(vec![b'7'; 1_000].into());
-        let step = RecordedStep::new(format!("step {position}"), None, result);
-        let answer = t.record_step(&held, position, &step).await?;
-        same("recording a step", answer, RecordStepAnswer::Recorded)?;
-    }
-    let found = of_scope(t, 100).await?;
-    let mut record = t.record(&held.key).await?;
-    that(record.steps.len() == 3, "the record has three steps")?;
-    record.steps.clear();
-    same("the record that is listed", &found[&named(&held.key)].record, &record)
-}
-
-pub(crate) async fn pages_of_one_make_up_the_whole(t: &Trial) -> Checked {
-    let mut keys = Vec::new();
-    for number in 0..9 {
-        keys.push(t.key(format!("key {number}"))?);
-        t.take(&keys[number]).await?;
-    }
-    for limit in [0, 1, 2, 9, 10, usize::MAX] {
-        exactly(&of_scope(t, limit).await?, &keys)?;
     }
     Ok(())
 }
@@ -192,30 +202,6 @@ pub(crate) async fn a_walk_keeps_to_the_scope_it_was_asked_for(t: &Trial) -> Che
         }
     }
     Ok(())
-}
-
-pub(crate) async fn records_of_odd_names_are_listed(t: &Trial) -> Checked {
-    let long = "l".repeat(idem_core::MAX_KEY_BYTES);
-    let mut keys = Vec::new();
-    for text in
-        ["\0", "a\0b", "%", "%7C", "{a}", "}{", "|", "#", "a b", " ", "*", "\\", "ü", "\u{10ffff}", &long]
-    {
-        keys.push(t.key(text)?);
-    }
-    for key in &keys {
-        t.take(key).await?;
-    }
-    exactly(&of_scope(t, 2).await?, &keys)?;
-    exactly(&of_scope(t, 100).await?, &keys)
-}
-
-pub(crate) async fn what_was_forgotten_is_not_listed(t: &Trial) -> Checked {
-    for stage in Stage::live() {
-        let key = t.key(format!("{stage:?}"))?;
-        t.bring(&key, stage).await?;
-        t.forget(&key).await?;
-    }
-    exactly(&of_scope(t, 100).await?, &[])
 }
 
 pub(crate) async fn a_pages_clock_tells_what_is_over(t: &Trial) -> Checked {
@@ -272,17 +258,4 @@ pub(crate) async fn a_walk_gives_what_stays_while_others_come_and_go(t: &Trial) 
     .await?;
     found.retain(|(_, key), _| key.starts_with("stays"));
     exactly(&found, &staying)
-}
-
-pub(crate) async fn a_walk_changes_nothing(t: &Trial) -> Checked {
-    let mut before = Vec::new();
-    for (_, key) in every_stage(t).await? {
-        before.push((t.get(&key).await?, key));
-    }
-    of_scope(t, 1).await?;
-    walk(t, List::default()).await?;
-    for (record, key) in before {
-        t.unchanged(&key, &record).await?;
-    }
-    Ok(())
 }

@@ -11,6 +11,9 @@ use idem_core::protocol::{
     CompleteAnswer, Resolution, ResolveAnswer, State, StoredResult, Tombstone, Verdict,
 };
 
+/// The largest result that a store without a limit is tried with.
+const LARGEST: usize = 1 << 20;
+
 /// Checks that this result comes back in a replay and in the record.
 async fn comes_back(t: &Trial, name: &str, result: Bytes) -> Checked {
     let key = t.key(name)?;
@@ -77,7 +80,7 @@ pub(crate) async fn bytes_that_mean_something_elsewhere_come_back(t: &Trial) -> 
 }
 
 pub(crate) async fn results_of_every_size_come_back(t: &Trial) -> Checked {
-    let largest = t.store.max_result_bytes().unwrap_or(t.profile.largest_result);
+    let largest = t.store.max_result_bytes().unwrap_or(LARGEST);
     let sizes = (0..=16).flat_map(|power| [(1_usize << power) - 1, 1 << power, (1 << power) + 1]);
     for (number, size) in sizes.chain([largest]).filter(|size| *size <= largest).enumerate() {
         comes_back(t, &format!("{number}: {size}"), noise(size)).await?;

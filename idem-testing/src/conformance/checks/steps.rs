@@ -131,19 +131,3 @@ pub(crate) async fn a_new_generation_knows_no_step_of_the_one_before(t: &Trial) 
     t.purge(1_000).await?;
     record(t, &t.take(&held.key).await?, &[step("new")]).await
 }
-
-pub(crate) async fn keys_do_not_share_steps(t: &Trial) -> Checked {
-    let keys = ["a", "A", "a ", "a\0", "a/0", "b"];
-    let mut held = Vec::new();
-    for name in keys {
-        held.push(held_with(t, name, &t.ask(), &[step(name)]).await?);
-    }
-    let elsewhere = t.grant(&t.key_in("2", "a")?, &t.ask()).await?;
-    same("steps", t.record(&elsewhere.key).await?.steps, Vec::new())?;
-    t.complete(&held[0], b"receipt").await?;
-    t.forget(&held[5].key).await?;
-    for (name, held) in keys.into_iter().zip(&held).take(5).skip(1) {
-        same("steps", t.record(&held.key).await?.steps, vec![step(name)])?;
-    }
-    Ok(())
-}

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::conformance::stage::Stage;
-use crate::conformance::trial::{Checked, DAY, LONG, Trial, same, that, value};
-use idem_core::protocol::{ClaimAnswer, ReleaseCause, RenewAnswer, Resolution, Verdict};
+use crate::conformance::trial::{Checked, DAY, LONG, Trial, same, that};
+use idem_core::protocol::{ClaimAnswer, ReleaseCause, RenewAnswer};
 
 pub(crate) async fn a_lease_ends_at_its_last_microsecond_and_not_before(t: &Trial) -> Checked {
     let key = t.key("a")?;
@@ -78,32 +78,6 @@ pub(crate) async fn a_lifetime_ends_at_its_last_microsecond_and_not_before(t: &T
     }
     same("record", t.get(&key).await?, None)?;
     same("attempt", t.take(&key).await?.grant.attempt, 1)
-}
-
-pub(crate) async fn every_kind_of_record_expires(t: &Trial) -> Checked {
-    let failed = t.key("failed")?;
-    let held = t.take(&failed).await?;
-    let request = held.completion("r").with_verdict(Verdict::Failed).with_ttl(t.short());
-    t.complete_with(&failed, &request).await?;
-    let released = t.key("released")?;
-    t.bring_with(&released, Stage::Released, t.ask().with_ttl(t.short())).await?;
-    let resolved = t.key("resolved")?;
-    t.bring_with(&resolved, Stage::InDoubt, t.ask().with_ttl(t.short())).await?;
-    t.resolve(&resolved, &Resolution::Record(Verdict::Completed, value("word"))).await?;
-    t.pass(t.short()).await;
-    for key in [failed, released, resolved] {
-        same("attempt", t.take(&key).await?.grant.attempt, 1)?;
-    }
-    Ok(())
-}
-
-pub(crate) async fn a_lapsed_claim_is_kept_for_its_lifetime(t: &Trial) -> Checked {
-    let key = t.key("a")?;
-    let held = t.bring(&key, Stage::Lapsed).await?;
-    t.pass(t.short() * 3).await;
-    t.purge(1_000).await?;
-    same("owner", t.record(&key).await?.owner, held.owner)?;
-    same("attempt", t.take(&key).await?.grant.attempt, 2)
 }
 
 pub(crate) async fn what_is_in_doubt_or_can_be_never_expires(t: &Trial) -> Checked {

@@ -3,11 +3,13 @@
 
 pub use idem_runtime::protocol;
 
-pub mod model;
+#[macro_use]
+pub mod promise;
 #[macro_use]
 pub mod mutants;
+
+pub mod model;
 pub mod one_key;
-pub mod promise;
 pub mod rules;
 pub mod rules_store;
 pub mod setup;

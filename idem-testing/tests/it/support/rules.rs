@@ -2,13 +2,15 @@
 //!
 //! Must not restate a rule: what is not broken is the shipped function's.
 
-use super::protocol::{self, Answer, Claim, Fence, Record, Request, State, Timestamp, Transition};
+use super::protocol::{self, Answer, Claim, Fence, Owner, Record, Request, State, Timestamp, Transition};
 
 pub type Step = Transition<Answer>;
 
 /// The rules of a store.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
+    /// The requests that get another answer than the protocol's.
+    pub only: fn(&Request) -> bool,
     pub apply: fn(&Asked<'_>) -> Step,
     /// Whether a purge must leave the record.
     pub is_live: fn(&Record, Timestamp) -> bool,
@@ -17,20 +19,46 @@ pub struct Rules {
 }
 
 impl Rules {
-    pub const SHIPPED: Self = Self::broken(shipped);
+    pub const SHIPPED: Self = Self::broken(any_request, shipped);
 
-    /// Rules with another answer to some request.
-    pub const fn broken(apply: fn(&Asked<'_>) -> Step) -> Self {
-        Self { apply, is_live: protocol::is_live, claim_is_atomic: true }
+    /// Rules with another answer to these requests.
+    pub const fn broken(only: fn(&Request) -> bool, apply: fn(&Asked<'_>) -> Step) -> Self {
+        Self { only, apply, is_live: protocol::is_live, claim_is_atomic: true }
     }
 
     pub fn apply(self, record: Option<&Record>, floor: Fence, request: &Request, now: Timestamp) -> Step {
-        (self.apply)(&Asked { record, floor, request, now })
+        let asked = Asked { record, floor, request, now };
+        if (self.only)(request) { (self.apply)(&asked) } else { asked.right() }
     }
 }
 
 fn shipped(asked: &Asked<'_>) -> Step {
     asked.right()
+}
+
+pub fn any_request(_: &Request) -> bool {
+    true
+}
+
+macro_rules! requests {
+    ($($name:ident: $requests:pat;)*) => {$(
+        pub fn $name(request: &Request) -> bool {
+            matches!(request, $requests)
+        }
+    )*};
+}
+
+requests! {
+    claims: Request::Claim(_);
+    renewals: Request::Renew(_);
+    steps: Request::RecordStep(_);
+    completions: Request::Complete(_);
+    releases: Request::Release(_);
+    failed: Request::Release(Release { cause: ReleaseCause::Failed, .. });
+    doubtful: Request::Release(Release { cause: ReleaseCause::Doubtful, .. });
+    unused: Request::Release(Release { cause: ReleaseCause::Unused, .. });
+    nothing_happened: Request::Release(Release { cause: ReleaseCause::NothingHappened, .. });
+    words: Request::Resolve(_);
 }
 
 /// A request, and all that its answer depends on.
@@ -57,6 +85,11 @@ impl Asked<'_> {
         self.on(self.record.cloned().map(change).as_ref())
     }
 
+    /// The same, where the record is in this state.
+    pub fn seeing_in(&self, state: State, change: impl FnOnce(Record) -> Record) -> Step {
+        self.seeing(|record| if record.state == state { change(record) } else { record })
+    }
+
     /// What the protocol does with another request.
     pub fn asking(&self, request: impl Into<Request>) -> Step {
         protocol::apply(self.record, self.floor, &request.into(), self.now)
@@ -71,11 +104,19 @@ impl Asked<'_> {
     /// What the protocol does with the request of who has the key.
     pub fn as_if_held(&self) -> Step {
         let Some(held) = self.record else { return self.right() };
-        match self.request.clone() {
-            Request::Renew(asked) => self.asking(asked.with_owner(held.owner).with_fence(held.fence)),
-            Request::RecordStep(asked) => self.asking(asked.with_owner(held.owner).with_fence(held.fence)),
-            Request::Complete(asked) => self.asking(asked.with_owner(held.owner).with_fence(held.fence)),
-            Request::Release(asked) => self.asking(asked.with_owner(held.owner).with_fence(held.fence)),
+        self.asking(by(self.request, held.owner, held.fence))
+    }
+
+    /// The same, where the request is of the owner that has the key, under whatever fence.
+    pub fn as_if_its_owner_held(&self) -> Step {
+        let holder = self.record.map(|record| record.owner);
+        if self.request.owner() == holder { self.as_if_held() } else { self.right() }
+    }
+
+    /// What the protocol does with a release for this cause.
+    pub fn releasing_as(&self, cause: ReleaseCause) -> Step {
+        match self.request {
+            Request::Release(release) => self.asking(release.with_cause(cause)),
             _ => self.right(),
         }
     }
@@ -91,12 +132,15 @@ impl Asked<'_> {
             _ => None,
         }
     }
+}
 
-    pub fn is_claim(&self) -> bool {
-        self.claim().is_some()
-    }
-
-    pub fn is_release(&self) -> bool {
-        matches!(self.request, Request::Release(_))
+/// The request, if it is one under a claim, under that of this owner and fence.
+pub fn by(request: &Request, owner: Owner, fence: Fence) -> Request {
+    match request.clone() {
+        Request::Renew(request) => request.with_owner(owner).with_fence(fence).into(),
+        Request::RecordStep(request) => request.with_owner(owner).with_fence(fence).into(),
+        Request::Complete(request) => request.with_owner(owner).with_fence(fence).into(),
+        Request::Release(request) => request.with_owner(owner).with_fence(fence).into(),
+        other => other,
     }
 }

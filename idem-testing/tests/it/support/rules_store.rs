@@ -1,11 +1,10 @@
 //! A small store with exchangeable rules, to run the conformance kit on a broken protocol. Apart from the rules, the
-//! store is correct.
+//! store is correct; it has no listing.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use idem_runtime::listing::{Cursor, List, Listed, Page};
 use idem_runtime::{RecordKey, Store, StoreError};
 use tokio::time::Instant;
 
@@ -100,24 +99,5 @@ impl Store for RulesStore {
             records.delete(key);
         }
         Ok(keys.len())
-    }
-
-    async fn list(&self, request: &List) -> Result<Page, StoreError> {
-        let mut page = Page::new(self.now());
-        let mut keys: Vec<_> = self.records().by_key.keys().cloned().collect();
-        keys.sort_by_key(|key| (key.scope().as_str().to_owned(), key.key().clone()));
-        keys.retain(|key| request.scope.as_ref().is_none_or(|scope| scope == key.scope()));
-        if let Some(after) = request.after.as_ref().and_then(Cursor::key) {
-            keys.retain(|key| (key.scope().as_str(), key.key().as_str()) > after);
-        }
-        let more = keys.len() > request.looked_at();
-        keys.truncate(request.looked_at());
-        page.next = keys.last().filter(|_| more).map(Cursor::behind);
-        let records = self.records();
-        let found = keys
-            .into_iter()
-            .filter_map(|key| Some(Listed::new(key.clone(), records.by_key.get(&key)?.clone())));
-        page.records = found.filter(|listed| request.takes(listed.record.state)).collect();
-        Ok(page)
     }
 }

@@ -17,11 +17,13 @@ const OTHER_ARGUMENTS: Fingerprint = Fingerprint::from_bytes([2; 32]);
 /// The setups in which the model looks for mutants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Under {
+    /// Every event, and a limit of attempts.
     Rerun,
+    /// Claims, results, releases and renewals, and operators.
     InDoubt,
     /// Bodies have steps, under both policies.
     Steps,
-    /// Under `in_doubt`, by callers that recover.
+    /// Every event but `forget`, under `in_doubt`, by callers that recover.
     Settled,
     /// Only claims, results, releases and renewals.
     Plain,
@@ -108,7 +110,8 @@ impl Setup {
         }
     }
 
-    /// Two workers, and every event that concerns the mutants of this setup. It is far too large to explore completely.
+    /// Two or three workers, and the events that concern the mutants of this setup: each event more makes the search longer.
+    /// Most are too large to explore completely.
     pub fn wide(under: Under) -> Self {
         let everything = |policy| Self {
             max_attempts: NonZeroU32::new(2),
@@ -119,7 +122,7 @@ impl Setup {
         };
         match under {
             Under::Rerun => everything(OnCrash::Rerun),
-            Under::InDoubt => everything(OnCrash::InDoubt),
+            Under::InDoubt => Self::new("two workers, in doubt", &[OnCrash::InDoubt; 2]),
             Under::Steps => Self {
                 steps: 2,
                 late: 1,
@@ -128,7 +131,8 @@ impl Setup {
                 ..Self::new("two workers, steps", &[OnCrash::Rerun, OnCrash::InDoubt])
             },
             Under::Settled => {
-                Self { recovers: true, gives_back: true, renewals: false, ..everything(OnCrash::InDoubt) }
+                let events = everything(OnCrash::InDoubt);
+                Self { recovers: true, gives_back: true, renewals: false, forgets: 0, ..events }
             }
             Under::Plain => Self::new("two workers", &[OnCrash::Rerun; 2]),
             Under::GivenBack => Self {

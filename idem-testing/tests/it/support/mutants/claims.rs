@@ -12,10 +12,7 @@ pub fn get_then_set(asked: &Asked<'_>) -> Step {
 
 /// The store trusts a client's clock, which is ahead.
 pub fn takeover_of_a_running_lease(asked: &Asked<'_>) -> Step {
-    match asked.state() {
-        Some(State::InFlight) if asked.is_claim() => asked.seeing(|record| lapsed(record, asked.now)),
-        _ => asked.right(),
-    }
+    asked.seeing_in(State::InFlight, |record| lapsed(record, asked.now))
 }
 
 /// The record with a lease that is over.
@@ -54,20 +51,15 @@ pub fn fence_forgotten_with_the_record(asked: &Asked<'_>) -> Step {
 
 /// A lost network answer turns into a stuck key.
 pub fn no_claim_by_the_same_owner(asked: &Asked<'_>) -> Step {
-    match asked.is_claim() {
-        true => asked.seeing(|record| record.with_owner(Owner::NOBODY)),
-        false => asked.right(),
-    }
+    asked.seeing(|record| record.with_owner(Owner::NOBODY))
 }
 
 /// Other arguments run under the key until there is a result.
 pub fn mismatch_only_when_completed(asked: &Asked<'_>) -> Step {
-    match asked.state() {
-        Some(State::InFlight | State::Released | State::InDoubt) if asked.is_claim() => {
-            asked.seeing(|record| record.with_fingerprint(None))
-        }
-        _ => asked.right(),
-    }
+    asked.seeing(|record| match record.state {
+        State::Completed | State::Failed => record,
+        _ => record.with_fingerprint(None),
+    })
 }
 
 /// The first attempt is not counted.
@@ -79,10 +71,7 @@ pub fn one_attempt_too_many(asked: &Asked<'_>) -> Step {
 
 /// A released key can be claimed at once, whatever its `retry_after`.
 pub fn backoff_ignored(asked: &Asked<'_>) -> Step {
-    match asked.is_claim() {
-        true => asked.seeing(|record| record.with_retry_at(Timestamp::default())),
-        false => asked.right(),
-    }
+    asked.seeing(|record| record.with_retry_at(Timestamp::default()))
 }
 
 /// A worker that dies blocks its key for ever.

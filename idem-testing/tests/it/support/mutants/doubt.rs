@@ -2,18 +2,10 @@
 
 use crate::support::mutants::claims::lapsed;
 use crate::support::protocol::{
-    Answer, ClaimAnswer, OnCrash, Owner, Record, ReleaseCause, RenewAnswer, Request, State, StoredResult,
-    Tombstone, Transition,
+    Answer, ClaimAnswer, OnCrash, Owner, Record, RenewAnswer, Request, State, StoredResult, Tombstone,
+    Transition,
 };
 use crate::support::rules::{Asked, Step};
-
-/// Why the request releases the claim, if it does.
-fn cause(asked: &Asked<'_>) -> Option<ReleaseCause> {
-    match asked.request {
-        Request::Release(release) => Some(release.cause),
-        _ => None,
-    }
-}
 
 /// The answer to a store that does not find a record in doubt.
 fn without_doubts(asked: &Asked<'_>) -> Step {
@@ -30,16 +22,13 @@ fn keeping(asked: &Asked<'_>, keep: impl FnOnce(Record, &Record) -> Record) -> S
 
 /// A settled doubt that is released unused becomes a lapsed lease that expires, and then the body starts again.
 pub fn unused_doubt_expires(asked: &Asked<'_>) -> Step {
-    match cause(asked) {
-        Some(ReleaseCause::Unused) => asked.writing(|new| match new.state {
-            State::InDoubt => {
-                let expires_at = Some(asked.now.after(new.ttl));
-                new.with_state(State::InFlight).with_owner(Owner::NOBODY).with_expires_at(expires_at)
-            }
-            _ => new,
-        }),
-        _ => asked.right(),
-    }
+    asked.writing(|new| match new.state {
+        State::InDoubt => {
+            let expires_at = Some(asked.now.after(new.ttl));
+            new.with_state(State::InFlight).with_owner(Owner::NOBODY).with_expires_at(expires_at)
+        }
+        _ => new,
+    })
 }
 
 /// Requests of a worker that released a settled doubt still count.
@@ -52,45 +41,30 @@ pub fn unused_doubt_stays_its_holders(asked: &Asked<'_>) -> Step {
 
 /// A caller that goes away before its body starts uses up an attempt.
 pub fn unused_counts_an_attempt(asked: &Asked<'_>) -> Step {
-    match cause(asked) {
-        Some(ReleaseCause::Unused) => keeping(asked, |new, before| new.with_attempt(before.attempt)),
-        _ => asked.right(),
-    }
+    keeping(asked, |new, before| new.with_attempt(before.attempt))
 }
 
 /// Arguments that never ran block a call with other arguments.
 pub fn unused_pins_its_fingerprint(asked: &Asked<'_>) -> Step {
-    match asked.is_release() {
-        true => keeping(asked, |new, before| new.with_fingerprint(before.fingerprint)),
-        false => asked.right(),
-    }
+    keeping(asked, |new, before| new.with_fingerprint(before.fingerprint))
 }
 
 /// A late copy of a claim takes the key for a caller that has gone.
 pub fn late_claim_revives(asked: &Asked<'_>) -> Step {
-    match asked.state() {
-        Some(State::Released) if asked.is_claim() => asked.seeing(|record| record.with_owner(Owner::NOBODY)),
-        _ => asked.right(),
-    }
+    asked.seeing_in(State::Released, |record| record.with_owner(Owner::NOBODY))
 }
 
 /// A dropped caller counts as a reported failure, so the next run does not recover first.
 pub fn abandoned_is_forgotten(asked: &Asked<'_>) -> Step {
-    match asked.is_release() {
-        true => asked.writing(|new| match new.state {
-            State::Released => new.with_recovered(false),
-            _ => new,
-        }),
-        false => asked.right(),
-    }
+    asked.writing(|new| match new.state {
+        State::Released => new.with_recovered(false),
+        _ => new,
+    })
 }
 
 /// A body in doubt is dropped in the middle of its effect, although no other worker may run it.
 pub fn worker_in_doubt_is_cancelled(asked: &Asked<'_>) -> Step {
-    match asked.request {
-        Request::Renew(_) => without_doubts(asked),
-        _ => asked.right(),
-    }
+    without_doubts(asked)
 }
 
 /// A worker in doubt gets the same answer as any other.
@@ -104,85 +78,56 @@ pub fn worker_in_doubt_is_not_told(asked: &Asked<'_>) -> Step {
 
 /// A renewal ends the doubt that other callers were told about.
 pub fn renewal_ends_the_doubt(asked: &Asked<'_>) -> Step {
-    match asked.request {
-        Request::Renew(_) => asked.writing(|new| {
-            let expires_at = match new.on_crash {
-                OnCrash::InDoubt => None,
-                _ => Some(new.lease_until.after(new.ttl)),
-            };
-            new.with_state(State::InFlight).with_expires_at(expires_at)
-        }),
-        _ => asked.right(),
-    }
+    asked.writing(|new| {
+        let expires_at = match new.on_crash {
+            OnCrash::InDoubt => None,
+            _ => Some(new.lease_until.after(new.ttl)),
+        };
+        new.with_state(State::InFlight).with_expires_at(expires_at)
+    })
 }
 
 /// A renewal sets an expiry in every state, also in doubt.
 pub fn renewed_doubt_expires(asked: &Asked<'_>) -> Step {
-    match asked.request {
-        Request::Renew(_) => asked.writing(|new| {
-            let expires_at = Some(new.lease_until.after(new.ttl));
-            new.with_expires_at(expires_at)
-        }),
-        _ => asked.right(),
-    }
+    asked.writing(|new| {
+        let expires_at = Some(new.lease_until.after(new.ttl));
+        new.with_expires_at(expires_at)
+    })
 }
 
 /// The result of a worker in doubt is refused, so an operator must find out what that worker knows.
 pub fn result_of_a_doubt_refused(asked: &Asked<'_>) -> Step {
-    match asked.request {
-        Request::Complete(_) => without_doubts(asked),
-        _ => asked.right(),
-    }
+    without_doubts(asked)
 }
 
 /// The same for a step.
 pub fn step_of_a_doubt_refused(asked: &Asked<'_>) -> Step {
-    match asked.request {
-        Request::RecordStep(_) => without_doubts(asked),
-        _ => asked.right(),
-    }
+    without_doubts(asked)
 }
 
 /// A body in doubt that returns an error leaves the doubt.
 pub fn failure_of_a_doubt_refused(asked: &Asked<'_>) -> Step {
-    match cause(asked) {
-        Some(ReleaseCause::Failed) => without_doubts(asked),
-        _ => asked.right(),
-    }
+    without_doubts(asked)
 }
 
 /// A doubt is settled while its worker is alive, so `recover` asks about an effect that is happening.
 pub fn settles_while_its_worker_is_alive(asked: &Asked<'_>) -> Step {
-    match asked.state() {
-        Some(State::InDoubt) if asked.is_claim() => asked.seeing(|record| lapsed(record, asked.now)),
-        _ => asked.right(),
-    }
+    asked.seeing_in(State::InDoubt, |record| lapsed(record, asked.now))
 }
 
 /// If `recover` fails, an attempt counts although no body was started.
 pub fn probe_counts_an_attempt(asked: &Asked<'_>) -> Step {
-    match cause(asked) {
-        Some(ReleaseCause::Doubtful) => keeping(asked, |new, before| new.with_attempt(before.attempt)),
-        _ => asked.right(),
-    }
+    keeping(asked, |new, before| new.with_attempt(before.attempt))
 }
 
 /// The outcome that `recover` found is not kept.
 pub fn nothing_happened_is_asked_again(asked: &Asked<'_>) -> Step {
-    match cause(asked) {
-        Some(ReleaseCause::NothingHappened) => {
-            keeping(asked, |new, before| new.with_recovered(before.recovered))
-        }
-        _ => asked.right(),
-    }
+    keeping(asked, |new, before| new.with_recovered(before.recovered))
 }
 
 /// The same for an operator's decision.
 pub fn operator_is_asked_again(asked: &Asked<'_>) -> Step {
-    match asked.request {
-        Request::Resolve(_) => keeping(asked, |new, before| new.with_recovered(before.recovered)),
-        _ => asked.right(),
-    }
+    keeping(asked, |new, before| new.with_recovered(before.recovered))
 }
 
 /// After the last attempt, no caller may recover, although the attempt may have had its effect.
@@ -209,11 +154,8 @@ pub fn runs_past_the_limit(asked: &Asked<'_>) -> Step {
 
 /// `Exhausted` deletes the steps, which show what the last run did.
 pub fn exhaustion_forgets_steps(asked: &Asked<'_>) -> Step {
-    match asked.is_claim() {
-        true => asked.writing(|new| match new.result {
-            Some(StoredResult::Tombstone(Tombstone::Exhausted)) => new.with_steps(Vec::new()),
-            _ => new,
-        }),
-        false => asked.right(),
-    }
+    asked.writing(|new| match new.result {
+        Some(StoredResult::Tombstone(Tombstone::Exhausted)) => new.with_steps(Vec::new()),
+        _ => new,
+    })
 }

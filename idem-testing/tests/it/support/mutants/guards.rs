@@ -6,26 +6,17 @@ use crate::support::rules::{Asked, Step};
 
 /// A slow first worker overwrites its successor's result.
 pub fn complete_without_owner(asked: &Asked<'_>) -> Step {
-    match asked.request {
-        Request::Complete(_) => asked.as_if_held(),
-        _ => asked.right(),
-    }
+    asked.as_if_held()
 }
 
 /// A slow first worker releases its successor's claim.
 pub fn release_without_owner(asked: &Asked<'_>) -> Step {
-    match asked.request {
-        Request::Release(_) => asked.as_if_held(),
-        _ => asked.right(),
-    }
+    asked.as_if_held()
 }
 
 /// A worker that lost its claim still believes that it has it.
 pub fn renew_without_owner(asked: &Asked<'_>) -> Step {
-    match asked.request {
-        Request::Renew(_) => asked.as_if_held(),
-        _ => asked.right(),
-    }
+    asked.as_if_held()
 }
 
 /// The only guard is `WHERE state = 'in flight'`.
@@ -40,25 +31,19 @@ pub fn state_only_guards(asked: &Asked<'_>) -> Step {
 
 /// Only the owner is compared, not the fence: a request of an earlier grant to the same owner succeeds.
 pub fn fence_never_compared(asked: &Asked<'_>) -> Step {
-    match (asked.request, asked.record) {
-        (Request::Release(release), Some(held)) if held.owner == release.owner => asked.as_if_held(),
-        _ => asked.right(),
-    }
+    asked.as_if_its_owner_held()
 }
 
 /// The worker in doubt takes the operator's decision for its own.
 pub fn resolve_keeps_the_owner(asked: &Asked<'_>) -> Step {
     let owner = asked.record.map_or(Owner::NOBODY, |record| record.owner);
-    match asked.request {
-        Request::Resolve(_) => asked.writing(|new| new.with_owner(owner)),
-        _ => asked.right(),
-    }
+    asked.writing(|new| new.with_owner(owner))
 }
 
 /// A later completion replaces a recorded result.
 pub fn last_completion_wins(asked: &Asked<'_>) -> Step {
-    match (asked.request, asked.record) {
-        (Request::Complete(_), Some(done)) if matches!(done.state, State::Completed | State::Failed) => {
+    match asked.record {
+        Some(done) if matches!(done.state, State::Completed | State::Failed) => {
             let again = done.clone().with_state(State::InFlight);
             let held =
                 Asked { record: Some(&again), floor: asked.floor, request: asked.request, now: asked.now };
@@ -70,17 +55,10 @@ pub fn last_completion_wins(asked: &Asked<'_>) -> Step {
 
 /// A worker whose answer was lost gets `Lost` for its recorded result.
 pub fn completion_not_repeatable(asked: &Asked<'_>) -> Step {
-    match asked.request {
-        Request::Complete(_) => asked.on(asked.record.filter(|record| record.state == State::InFlight)),
-        _ => asked.right(),
-    }
+    asked.on(asked.record.filter(|record| record.state == State::InFlight))
 }
 
 /// A result is refused although no other worker has made one.
 pub fn complete_refused_after_the_lease(asked: &Asked<'_>) -> Step {
-    let is_over = asked.record.is_some_and(|record| record.lease_until <= asked.now);
-    match (asked.request, asked.state()) {
-        (Request::Complete(_), Some(State::InFlight)) if is_over => asked.on(None),
-        _ => asked.right(),
-    }
+    asked.on(asked.record.filter(|record| record.state != State::InFlight || asked.now < record.lease_until))
 }

@@ -1,7 +1,7 @@
 //! Broken protocols that lose what a record holds: its result, its expiry, or the record itself.
 
 use crate::support::protocol::{
-    self, Answer, Fence, Record, ReleaseAnswer, Request, State, StoredResult, Timestamp, Transition,
+    self, Answer, Fence, Record, ReleaseAnswer, State, StoredResult, Timestamp, Transition,
 };
 use crate::support::rules::{Asked, Step};
 
@@ -13,20 +13,16 @@ fn deleted(asked: &Asked<'_>) -> Option<Record> {
 
 /// A duplicate gets no result, only that it is a duplicate.
 pub fn replay_is_empty(asked: &Asked<'_>) -> Step {
-    let empty = |record: Record| {
+    asked.seeing(|record| {
         let result = record.result.as_ref().map(|_| StoredResult::Value(Default::default()));
         record.with_result(result)
-    };
-    if asked.is_claim() { asked.seeing(empty) } else { asked.right() }
+    })
 }
 
 /// The lease is only the time after which the record expires. Then no record is left, no number of attempts and no fence.
 pub fn lease_as_expiry(asked: &Asked<'_>) -> Step {
     let record = asked.record.filter(|record| outlives_its_lease(record, asked.now));
-    match asked.is_claim() {
-        true => protocol::apply(record, Fence::default(), asked.request, asked.now),
-        false => asked.right(),
-    }
+    protocol::apply(record, Fence::default(), asked.request, asked.now)
 }
 
 pub fn outlives_its_lease(record: &Record, now: Timestamp) -> bool {
@@ -47,30 +43,21 @@ pub fn delete_on_failure(asked: &Asked<'_>) -> Step {
 
 /// The same, without checking the owner.
 pub fn delete_on_failure_by_anybody(asked: &Asked<'_>) -> Step {
-    match asked.is_release() {
-        true => Transition::new(deleted(asked), ReleaseAnswer::Released.into()),
-        false => asked.right(),
-    }
+    Transition::new(deleted(asked), ReleaseAnswer::Released.into())
 }
 
 /// A body that takes longer than the time to live leaves no result.
 pub fn expiry_from_creation(asked: &Asked<'_>) -> Step {
-    match asked.request {
-        Request::Complete(_) => asked.writing(|new| {
-            let expires_at = Some(new.created_at.after(new.ttl));
-            new.with_expires_at(expires_at)
-        }),
-        _ => asked.right(),
-    }
+    asked.writing(|new| {
+        let expires_at = Some(new.created_at.after(new.ttl));
+        new.with_expires_at(expires_at)
+    })
 }
 
 /// The record of a long body expires while the body runs, in spite of renewals.
 pub fn renewal_keeps_expiry(asked: &Asked<'_>) -> Step {
     let expires_at = asked.record.and_then(|record| record.expires_at);
-    match asked.request {
-        Request::Renew(_) => asked.writing(|new| new.with_expires_at(expires_at)),
-        _ => asked.right(),
-    }
+    asked.writing(|new| new.with_expires_at(expires_at))
 }
 
 /// Housekeeping deletes completed records instead of expired ones.

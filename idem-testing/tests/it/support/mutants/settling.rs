@@ -1,9 +1,7 @@
 //! Broken protocols that start a body again in spite of a doubt, or let the wrong claim settle it.
 
 use crate::support::mutants::claims::lapsed;
-use crate::support::protocol::{
-    self, Answer, ClaimAnswer, OnCrash, Owner, ReleaseCause, Request, State, Transition,
-};
+use crate::support::protocol::{self, Answer, ClaimAnswer, OnCrash, Owner, ReleaseCause, State, Transition};
 use crate::support::rules::{Asked, Step};
 
 /// The crash policy is ignored.
@@ -16,55 +14,36 @@ pub fn in_doubt_rerun(asked: &Asked<'_>) -> Step {
 
 /// A claim under `in_doubt` expires like any other.
 pub fn in_doubt_expires(asked: &Asked<'_>) -> Step {
-    match asked.is_claim() {
-        true => asked.writing(|new| {
-            let expires_at = new.expires_at.or(Some(new.lease_until));
-            new.with_expires_at(expires_at)
-        }),
-        false => asked.right(),
-    }
+    asked.writing(|new| {
+        let expires_at = new.expires_at.or(Some(new.lease_until));
+        new.with_expires_at(expires_at)
+    })
 }
 
 /// A panic under `in_doubt` counts as a reported failure.
 pub fn abandoned_is_released(asked: &Asked<'_>) -> Step {
-    match asked.request {
-        Request::Release(release) => asked.asking((*release).with_cause(ReleaseCause::Failed)),
-        _ => asked.right(),
-    }
+    asked.releasing_as(ReleaseCause::Failed)
 }
 
 /// A doubtful release counts as a reported failure.
 pub fn doubtful_is_failed(asked: &Asked<'_>) -> Step {
-    match asked.request {
-        Request::Release(release) if release.cause == ReleaseCause::Doubtful => {
-            asked.asking((*release).with_cause(ReleaseCause::Failed))
-        }
-        _ => asked.right(),
-    }
+    asked.releasing_as(ReleaseCause::Failed)
 }
 
 /// A claim with other arguments settles a doubt.
 pub fn settles_other_arguments(asked: &Asked<'_>) -> Step {
-    match asked.state() {
-        Some(State::InDoubt) if asked.is_claim() => asked.seeing(|record| record.with_fingerprint(None)),
-        _ => asked.right(),
-    }
+    asked.seeing_in(State::InDoubt, |record| record.with_fingerprint(None))
 }
 
 /// A late copy of a claim is granted the key that its own owner left in doubt.
 pub fn settles_its_own_doubt(asked: &Asked<'_>) -> Step {
-    match asked.state() {
-        Some(State::InDoubt) if asked.is_claim() => asked.seeing(|record| record.with_owner(Owner::NOBODY)),
-        _ => asked.right(),
-    }
+    asked.seeing_in(State::InDoubt, |record| record.with_owner(Owner::NOBODY))
 }
 
 /// A caller that recovers does not wait for a worker with a running lease.
 pub fn settles_a_running_lease(asked: &Asked<'_>) -> Step {
-    match (asked.claim(), asked.state()) {
-        (Some(claim), Some(State::InFlight)) if claim.recovers => {
-            asked.seeing(|record| lapsed(record, asked.now))
-        }
+    match asked.claim() {
+        Some(claim) if claim.recovers => asked.seeing_in(State::InFlight, |record| lapsed(record, asked.now)),
         _ => asked.right(),
     }
 }

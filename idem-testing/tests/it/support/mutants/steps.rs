@@ -18,21 +18,18 @@ fn next(asked: &Asked<'_>) -> u32 {
 
 /// A slow first worker adds to its successor's steps.
 pub fn step_without_owner(asked: &Asked<'_>) -> Step {
-    if step(asked).is_some() { asked.as_if_held() } else { asked.right() }
+    asked.as_if_held()
 }
 
 /// Only the owner is compared, not the fence: a step of an earlier grant to the same owner succeeds.
 pub fn step_without_fence(asked: &Asked<'_>) -> Step {
-    match (step(asked), asked.record) {
-        (Some(step), Some(held)) if held.owner == step.owner => asked.as_if_held(),
-        _ => asked.right(),
-    }
+    asked.as_if_its_owner_held()
 }
 
 /// A step is accepted from a worker that has released its claim.
 pub fn step_after_release(asked: &Asked<'_>) -> Step {
     match asked.state() {
-        Some(State::Released) if step(asked).is_some() => {
+        Some(State::Released) => {
             let step = asked.seeing(|record| record.with_state(State::InFlight));
             Transition::new(step.write.map(|new| new.with_state(State::Released)), step.answer)
         }
@@ -42,10 +39,7 @@ pub fn step_after_release(asked: &Asked<'_>) -> Step {
 
 /// The step of an effect that happened is refused after the lease, and the effect happens again.
 pub fn step_refused_after_the_lease(asked: &Asked<'_>) -> Step {
-    match step(asked) {
-        Some(_) => asked.on(asked.record.filter(|record| asked.now < record.lease_until)),
-        None => asked.right(),
-    }
+    asked.on(asked.record.filter(|record| asked.now < record.lease_until))
 }
 
 /// A worker whose answer was lost gets `Lost` for its recorded step.
@@ -83,45 +77,30 @@ pub fn step_recorded_twice(asked: &Asked<'_>) -> Step {
 
 /// A step is acknowledged without being written.
 pub fn step_acknowledged_unwritten(asked: &Asked<'_>) -> Step {
-    match step(asked) {
-        Some(_) => Transition::new(None, asked.right().answer),
-        None => asked.right(),
-    }
+    Transition::new(None, asked.right().answer)
 }
 
 /// A takeover writes a new record without the steps.
 pub fn takeover_forgets_steps(asked: &Asked<'_>) -> Step {
-    match asked.is_claim() {
-        true => asked.writing(|new| if new.recovered { new.with_steps(Vec::new()) } else { new }),
-        false => asked.right(),
-    }
+    asked.writing(|new| if new.recovered { new.with_steps(Vec::new()) } else { new })
 }
 
 /// After a failed body, the steps are gone.
 pub fn release_forgets_steps(asked: &Asked<'_>) -> Step {
-    match asked.is_release() {
-        true => asked.writing(|new| new.with_steps(Vec::new())),
-        false => asked.right(),
-    }
+    asked.writing(|new| new.with_steps(Vec::new()))
 }
 
 /// The next record of a key gets the steps of the expired one.
 pub fn expiry_keeps_steps(asked: &Asked<'_>) -> Step {
     let steps = asked.record.map_or_else(Vec::new, |record| record.steps.clone());
-    match asked.is_claim() {
-        true => asked.writing(|new| match new.state {
-            State::InFlight => new.with_steps(steps),
-            _ => new,
-        }),
-        false => asked.right(),
-    }
+    asked.writing(|new| match new.state {
+        State::InFlight => new.with_steps(steps),
+        _ => new,
+    })
 }
 
 /// A record with a result keeps its steps.
 pub fn result_keeps_steps(asked: &Asked<'_>) -> Step {
     let steps = asked.record.map_or_else(Vec::new, |record| record.steps.clone());
-    match asked.request {
-        Request::Complete(_) => asked.writing(|new| new.with_steps(steps)),
-        _ => asked.right(),
-    }
+    asked.writing(|new| new.with_steps(steps))
 }

@@ -21,7 +21,7 @@ impl Shadow {
         }
         match (&life, answer) {
             (Some(life), _) if life.last.0 == request.owner && life.state() == State::InFlight => {
-                self.asked_again(life, request, answer);
+                self.asked_again(life, request, answer, now);
             }
             (Some(Life { last, stage: Stage::Released { retry_at, by_owner: true, .. }, .. }), _)
                 if last.0 == request.owner =>
@@ -35,11 +35,12 @@ impl Shadow {
         }
     }
 
-    fn asked_again(&mut self, life: &Life, request: &Claim, answer: &ClaimAnswer) {
+    fn asked_again(&mut self, life: &Life, request: &Claim, answer: &ClaimAnswer, now: Timestamp) {
         let past = request.max_attempts.is_some_and(|most| life.attempts > most.get());
+        let left = life.lease_until(now).since(now);
         let same = matches!(answer, ClaimAnswer::Granted(grant)
             if grant.fence == life.last.1 && grant.attempt == life.attempts && grant.recovered == life.recovered
-                && grant.recover_only == (past && life.recovered));
+                && grant.recover_only == (past && life.recovered) && grant.lease_left == left);
         self.demand(Promise::AskingAgainFindsTheTruth, same);
     }
 
@@ -75,7 +76,10 @@ impl Shadow {
         if old.as_ref().is_some_and(|old| old.attempts == attempts) {
             self.bodies = 0;
         }
-        self.demand(Promise::AnswersAreTrue, grant.recovered == took_over);
+        self.demand(
+            Promise::AnswersAreTrue,
+            grant.recovered == took_over && grant.lease_left == request.lease,
+        );
         // The engine loads no steps for a first attempt.
         self.demand(Promise::AnswersAreTrue, !grant.recovered || grant.attempt > 1);
         let all_used = old.as_ref().is_some_and(|old| old.all_used(request));

@@ -46,7 +46,7 @@ async fn charge(
     Ok(format!("{tenant}: {}", order.amount))
 }
 
-fn main() {
+pub(super) fn main() {
     let app = App { store: Arc::new(MemoryStore::new()) };
     let _: axum::Router = axum::Router::new().route("/{tenant}", post(charge)).with_state(app);
 }

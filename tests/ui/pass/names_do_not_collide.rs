@@ -25,6 +25,6 @@ async fn charge(
     Result::Ok(key + store + body + operation + result + fingerprint + SITE)
 }
 
-fn main() {
+pub(super) fn main() {
     drop(charge(&MemoryStore::new(), 1, 2, 3, 4, 5, 6));
 }

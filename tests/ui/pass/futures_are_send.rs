@@ -38,7 +38,7 @@ impl From<idem::Error> for Failure {
 
 fn send<T: Send>(_: T) {}
 
-fn main() {
+pub(super) fn main() {
     let store = MemoryStore::new();
     send(generic(Arc::new(store.clone()), 1));
     send(detached(store.clone(), "a".into()));

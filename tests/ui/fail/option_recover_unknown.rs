@@ -1,8 +1,0 @@
-use idem::{Error, MemoryStore, idempotent};
-
-#[idempotent(recover = find, key = "{id}", store = store)]
-async fn charge(store: &MemoryStore, id: u64) -> Result<u64, Error> {
-    Ok(id)
-}
-
-fn main() {}

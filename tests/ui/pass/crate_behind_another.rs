@@ -1,0 +1,51 @@
+//! The library re-exported by another, also out of a macro.
+mod framework {
+    pub(super) use idem::{self, MemoryStore, idempotent};
+}
+
+macro_rules! operation {
+    ($name:ident($id:ident) $body:block) => {
+        #[idem::idempotent(
+            key = "{id}/{other}",
+            store = store,
+            crate = $crate::attribute_shapes::pass::crate_behind_another::framework::idem
+        )]
+        async fn $name(store: &MemoryStore, id: u8, other: u8) -> Result<u8, idem::Error> {
+            let $id = id + other;
+            let result: Result<u8, idem::Error> = $body;
+            Ok(result?.min(9))
+        }
+    };
+}
+
+use framework::MemoryStore;
+
+operation!(charge(id) {
+    let least = id.min(1);
+    Ok(least)
+});
+
+#[framework::idempotent(
+    key = "{id}",
+    store = store,
+    crate = crate::attribute_shapes::pass::crate_behind_another::framework::idem
+)]
+async fn refund(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
+}
+
+#[derive(idem::KeyPart)]
+#[key_part(crate = crate::attribute_shapes::pass::crate_behind_another::framework::idem)]
+struct Id(u64);
+
+#[idem::idempotent(key = id, store = store, crate = ::idem)]
+async fn cancel(store: &MemoryStore, id: Id) -> Result<u8, idem::Error> {
+    Ok(1)
+}
+
+pub(super) fn main() {
+    let store = MemoryStore::new();
+    drop(charge(&store, 1, 2));
+    drop(refund(&store, 1));
+    drop(cancel(&store, Id(1)));
+}
