@@ -13,6 +13,7 @@ mod certificate;
 mod database;
 mod installed;
 mod kafka;
+mod ledger;
 mod mariadb;
 #[cfg(feature = "meter")]
 pub mod meter;
@@ -35,6 +36,7 @@ pub use aws::Aws;
 pub use bucket::bucket;
 pub use installed::says_what_is_missing;
 pub use kafka::Kafka;
+pub use ledger::Ledger;
 pub use mariadb::MariaDb;
 pub use names::MovingName;
 pub use nats::Nats;

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::books::Books;
 use crate::brokers::{OnApalis, OnKafka, OnLambda, OnNats, OnRabbitMq, OnSqs};
 use crate::outage::{Outage, Store, Turn};
-use crate::worker::{LEASE_MS, Worker, function, serve};
+use crate::worker::{LEASE_MS, Worker, end, function, serve};
 use crate::{Broker, CONCURRENCY, Failure, Kind, Order, Setup};
 
 /// How long after its start a broker may turn a worker away that connects.
@@ -172,7 +172,7 @@ async fn work_off<B: Broker>(
     let mut outage = Outage::new(cli.store_stop, sent / 2);
     let program = std::env::current_exe()?;
     let start = || worker.start(&program, B::KIND);
-    let mut workers = (0..cli.workers).map(|_| start()).collect::<Result<Vec<_>, _>>()?;
+    let mut workers: Vec<_> = (0..cli.workers).map(|_| start()).collect();
     let begin = Instant::now();
     let patience = Duration::from_secs(120 + cli.store_stop + cli.broker_stop)
         + Duration::from_millis(50 * cli.messages);
@@ -203,24 +203,24 @@ async fn work_off<B: Broker>(
             continue;
         }
         for worker in &mut workers {
-            if worker.is_over()? {
+            if worker.status().is_some() {
                 // One that was starting while the broker was away, or was not ready, has ended; a supervisor would start it again.
                 if restarted.is_none_or(|restarted| restarted.elapsed() > NOT_READY) {
                     return Err("a worker ended by itself: see above".into());
                 }
-                *worker = start()?;
+                *worker = start();
             }
         }
         if kill_every > 0 && last_kill.elapsed() >= Duration::from_millis(kill_every) {
             // Starts the new worker before it kills the old one, so that the number of workers never falls.
-            workers.push(start()?);
+            workers.push(start());
             drop(workers.remove(0));
             cut_off += 1;
             last_kill = Instant::now();
         }
     }
-    for worker in workers {
-        if !worker.end().await? {
+    for worker in &mut workers {
+        if !end(worker).await {
             return Err("a worker ended with an error".into());
         }
     }
