@@ -1,4 +1,4 @@
-//! Every kind of expansion, in edition 2021, under every lint that a strict crate may deny.
+//! Every kind of expansion, under every lint that a strict crate may deny. It is the root of a crate of each edition.
 #![deny(
     warnings,
     clippy::all,
@@ -37,5 +37,4 @@
 )]
 #![allow(clippy::cargo_common_metadata, reason = "it is never published")]
 
-#[path = "../../uses.rs"]
 pub mod uses;
