@@ -34,14 +34,15 @@ pub mod web;
 pub use aws::Aws;
 #[cfg(feature = "bucket")]
 pub use bucket::bucket;
+pub use database::{DatabaseServer, Engine};
 pub use installed::says_what_is_missing;
 pub use kafka::Kafka;
 pub use ledger::Ledger;
-pub use mariadb::MariaDb;
+pub use mariadb::{MariaDb, MariaDbEngine};
 pub use names::MovingName;
 pub use nats::Nats;
 pub use pgbouncer::PgBouncer;
-pub use postgres::Postgres;
+pub use postgres::{Postgres, PostgresEngine};
 pub use process::{Server, free_port, until};
 pub use rabbitmq::RabbitMq;
 pub use redis::Redis;
