@@ -1,4 +1,4 @@
-//! Handlers that outlive their client, block their thread or panic; duplicates that wait for them; draining.
+//! Handlers that outlive their client, block their thread or panic; duplicates that wait for them.
 
 use std::time::Duration;
 
@@ -23,31 +23,6 @@ async fn a_handler_finishes_without_its_client_whose_retry_is_answered_when_it_i
     slow.may_end.add_permits(1);
     let retry = Answer::read(&mut retry).await;
     assert_eq!((&retry.body[..], retry.is_replay(), slow.runs.count()), (&b"receipt 1"[..], true, 1));
-}
-
-#[tokio::test]
-async fn a_wait_that_is_too_short_ends_as_in_flight_and_a_waiter_that_leaves_starts_nothing() {
-    let slow = Slow::start(|builder| builder.wait(Duration::from_millis(50))).await;
-    let mut first = slow.begin("k").await;
-    let refused = slow.server.ask(Request::post("/pay", "k")).await;
-    assert_eq!((refused.status, refused.problem()), (409, "in-flight".into()));
-    drop(Request::post("/pay", "k").send(slow.server.address).await);
-    slow.may_end.add_permits(1);
-    assert_eq!(Answer::read(&mut first).await.body, b"receipt 1");
-    assert!(slow.server.ask(Request::post("/pay", "k")).await.is_replay());
-    assert_eq!(slow.runs.count(), 1);
-}
-
-#[tokio::test]
-async fn draining_waits_for_handlers_and_counts_those_that_still_run() {
-    let slow = Slow::start(|builder| builder).await;
-    drop(slow.begin("k").await);
-    let left = idem::drain(Duration::from_millis(50)).await;
-    assert!(left.bodies >= 1 && !left.is_complete(), "{left:?}");
-    slow.may_end.add_permits(1);
-    idem::drain(Duration::from_secs(10)).await;
-    assert!(slow.server.ask(Request::post("/pay", "k")).await.is_replay(), "and it is recorded");
-    assert_eq!(slow.runs.count(), 1);
 }
 
 #[tokio::test]
