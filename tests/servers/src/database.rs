@@ -117,7 +117,7 @@ impl<E: Engine> DatabaseServer<E> {
     }
 
     pub(crate) fn prepared(prepare: impl FnOnce(&Path), settings: &[&str]) -> Self {
-        let server = Server::start(prepare, recipe::<E>(settings));
+        let server = Server::start_in(prepare, recipe::<E>(settings));
         Self::of(Process::Own(server), E::DATABASE.to_owned(), E::HAS_DATABASE)
     }
 

@@ -28,7 +28,7 @@ impl PgBouncer {
     pub fn start(server: &Postgres, mode: &str, more: &str) -> Self {
         let (behind, name) = (server.port(), server.database().to_owned());
         let settings = format!("pool_mode={mode}\n{more}\n");
-        let bouncer = Self(Server::start(give, move |port, folder| {
+        let bouncer = Self(Server::start_in(give, move |port, folder| {
             let database =
                 format!("[databases]\npostgres = host=127.0.0.1 port={behind} dbname={name} user=postgres\n");
             let own = format!(

@@ -1,9 +1,21 @@
 //! Runs a program of this workspace as a process, and reads the line of JSON that it prints.
 #![allow(missing_docs, reason = "fields and methods are named after what they give")]
 
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::error::Error;
+use std::process::{Child, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
 
 use serde_json::Value;
+
+/// How a rig ends: with 0 if every promise was kept, with 1 if not, and with 2 and a line if it could not run.
+pub fn exit(kept: Result<bool, Box<dyn Error + Send + Sync>>) -> ExitCode {
+    match kept {
+        Ok(kept) => ExitCode::from(u8::from(!kept)),
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(2)
+        }
+    }
+}
 
 /// The result of a process that has ended.
 #[derive(Debug)]

@@ -8,11 +8,9 @@ use idem_test_servers::{Aws, Postgres, Redis};
 use crate::Failure;
 
 /// The store, with its server if the demo starts one.
-pub(crate) enum Store {
-    Redis(Redis),
-    Postgres(Postgres),
-    DynamoDb(Aws),
-    There(String),
+pub(crate) struct Store {
+    pub(crate) url: String,
+    switch: Box<dyn FnMut(bool)>,
 }
 
 impl Store {
@@ -33,46 +31,40 @@ impl Store {
     /// `stops`: the server must not lose acknowledged writes when it is killed.
     pub(crate) fn start(store: &str, folder: &Path, stops: bool) -> Self {
         match store {
-            "redis" if stops => Self::Redis(Redis::with(&["--appendonly", "yes", "--appendfsync", "always"])),
-            "redis" => Self::Redis(Redis::start()),
-            "postgres" => Self::Postgres(Postgres::start()),
-            "dynamodb" => Self::DynamoDb(Aws::start()),
-            "sqlite" => Self::There(format!("sqlite:{}", folder.join("orders.db").display())),
-            there => Self::There(there.to_owned()),
-        }
-    }
-
-    pub(crate) fn url(&self) -> String {
-        match self {
-            Self::Redis(server) => server.url(),
-            Self::Postgres(server) => server.url(),
-            Self::DynamoDb(server) => {
-                format!(
-                    "dynamodb://{}/orders",
-                    server.url().trim_start_matches("http://").trim_end_matches('/')
-                )
+            "redis" => {
+                let keeps: &[&str] =
+                    if stops { &["--appendonly", "yes", "--appendfsync", "always"] } else { &[] };
+                let mut server = Redis::with(keeps);
+                Self::of(server.url(), move |on| match on {
+                    true => server.server().restart(),
+                    false => server.server().kill(),
+                })
             }
-            Self::There(url) => url.clone(),
+            "postgres" => {
+                let mut server = Postgres::start();
+                Self::of(server.url(), move |on| match on {
+                    true => server.restart(),
+                    false => server.server().kill(),
+                })
+            }
+            "dynamodb" => {
+                let mut server = Aws::start();
+                let url = format!("dynamodb://127.0.0.1:{}/orders", server.server().port());
+                // The emulator keeps its data in memory, so it is stopped, not killed.
+                Self::of(url, move |on| server.server().signal(if on { "-CONT" } else { "-STOP" }))
+            }
+            "sqlite" => Self::of(format!("sqlite:{}", folder.join("orders.db").display()), |_| {}),
+            there => Self::of(there.to_owned(), |_| {}),
         }
     }
 
-    pub(crate) fn kill(&mut self) {
-        match self {
-            Self::Redis(server) => server.server().kill(),
-            Self::Postgres(server) => server.server().kill(),
-            // The emulator keeps its data in memory, so it is stopped, not killed.
-            Self::DynamoDb(server) => server.server().signal("-STOP"),
-            Self::There(_) => {}
-        }
+    fn of(url: String, switch: impl FnMut(bool) + 'static) -> Self {
+        Self { url, switch: Box::new(switch) }
     }
 
-    pub(crate) fn restart(&mut self) {
-        match self {
-            Self::Redis(server) => server.server().restart(),
-            Self::Postgres(server) => server.restart(),
-            Self::DynamoDb(server) => server.server().signal("-CONT"),
-            Self::There(_) => {}
-        }
+    /// Starts its server again on its data, or kills it.
+    pub(crate) fn switch(&mut self, on: bool) {
+        (self.switch)(on);
     }
 }
 

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
+use idem_test_servers::program::exit;
 use serde_json::json;
 
 use crate::books::Books;
@@ -78,21 +79,14 @@ enum Sub {
 /// with 2 if it could not be run.
 pub async fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let ended = match arguments.broker {
+    exit(match arguments.broker {
         Kind::Nats => run::<OnNats>(&arguments).await,
         Kind::Rabbitmq => run::<OnRabbitMq>(&arguments).await,
         Kind::Kafka => run::<OnKafka>(&arguments).await,
         Kind::Sqs => run::<OnSqs>(&arguments).await,
         Kind::Lambda => run::<OnLambda>(&arguments).await,
         Kind::Apalis => run::<OnApalis>(&arguments).await,
-    };
-    match ended {
-        Ok(is_kept) => ExitCode::from(u8::from(!is_kept)),
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::from(2)
-        }
-    }
+    })
 }
 
 async fn run<B: Broker>(arguments: &Arguments) -> Result<bool, Failure> {
@@ -122,7 +116,7 @@ async fn demo<B: Broker>(cli: &Cli) -> Result<bool, Failure> {
     let mut broker = B::start(&Setup { quorum: cli.quorum, survives: cli.broker_stop > 0 }).await?;
     let folder = tempfile::tempdir()?;
     let mut store = Store::start(store, folder.path(), cli.store_stop > 0);
-    let (address, store_url, folder) = (broker.address(), store.url(), folder.path().to_owned());
+    let (address, store_url, folder) = (broker.address(), store.url.clone(), folder.path().to_owned());
     let worker = Worker { address, store: store_url, folder, work_ms: cli.work, lease_ms: LEASE_MS };
     // Opened before the workers start, so that they do not all create the tables at the same time.
     let shop = worker.shop().await?;
@@ -189,10 +183,10 @@ async fn work_off<B: Broker>(
         }
         match outage.turn(waiting) {
             Some(Turn::Begins) => {
-                store.kill();
+                store.switch(false);
                 cut_off += workers.len();
             }
-            Some(Turn::Ends) => store.restart(),
+            Some(Turn::Ends) => store.switch(true),
             None => {}
         }
         if (waiting == 0 && !outage.is_on()) || begin.elapsed() >= patience {

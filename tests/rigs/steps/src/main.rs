@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, Parser, Subcommand};
 use idem::{DynStore, idempotent};
 use idem_test_servers::Ledger;
-use idem_test_servers::program::Process;
+use idem_test_servers::program::{Process, exit};
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
 use rig_stores::Choice;
@@ -122,20 +122,12 @@ enum Sub {
 #[tokio::main]
 async fn main() -> ExitCode {
     let cli = Cli::parse();
-    let ended = match cli.worker {
+    exit(match cli.worker {
         Some(Sub::Work { store, folder, order, pace_ms }) => {
             work(&store, folder, order, Duration::from_millis(pace_ms)).await
         }
         None => tokio::task::block_in_place(|| run(&cli.run)),
-    };
-    match ended {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::from(2)
-        }
-    }
+    })
 }
 
 /// One call of [`place`], in this process.

@@ -30,6 +30,7 @@ use idem::idempotent;
 use idem::outbox::{OutboxError, Relay};
 use idem::postgres_driver::DriverTransaction;
 use idem_test_servers::Ledger;
+use idem_test_servers::program::exit;
 use rand::RngExt as _;
 use rig_stores::servers::Servers;
 use sqlx::MySqlConnection;
@@ -297,14 +298,7 @@ async fn run(arguments: &Arguments, place: &str, url: &str, folder: &Path) -> Re
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match perform(&Arguments::parse()).await {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::from(2)
-        }
-    }
+    exit(perform(&Arguments::parse()).await)
 }
 
 async fn perform(arguments: &Arguments) -> Result<bool, Failure> {
