@@ -4,10 +4,11 @@ use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use idem::http::{IdempotencyLayer, Tx};
 use idem_actix::Idempotency;
 use idem_test_servers::web::Request;
+use idem_test_servers::{DatabaseServer, PostgresEngine as Pg};
 use sqlx::{Executor as _, Postgres};
 
 use crate::bank::LIMIT;
-use crate::databases::{Database as _, Pg};
+use crate::databases::Database as _;
 
 async fn pay(request: HttpRequest, cents: String) -> HttpResponse {
     let extensions = idem_actix::extensions(&request);
@@ -18,7 +19,7 @@ async fn pay(request: HttpRequest, cents: String) -> HttpResponse {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_handler_writes_and_the_record_of_its_response_are_one_commit() {
-    let database = Pg::start(true);
+    let database = DatabaseServer::<Pg>::shared();
     database.sql("CREATE TABLE payments (cents BIGINT NOT NULL)");
     let pool = Pg::pool(&database.url(), 4).await;
     let store = Pg::store(&pool, LIMIT).await;

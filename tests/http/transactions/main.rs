@@ -12,21 +12,19 @@ mod only_postgres;
 #[path = "../../it/support/mod.rs"]
 mod support;
 
-use databases::{Maria, Pg};
-
 /// The cases that every database must pass.
 macro_rules! on_both {
     ($($module:ident: $($case:ident)*;)*) => {
         mod on_postgres {$($(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $case() {
-                crate::$module::$case::<crate::Pg>().await;
+                crate::$module::$case::<idem_test_servers::PostgresEngine>().await;
             }
         )*)*}
         mod on_mariadb {$($(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $case() {
-                crate::$module::$case::<crate::Maria>().await;
+                crate::$module::$case::<idem_test_servers::MariaDbEngine>().await;
             }
         )*)*}
     };

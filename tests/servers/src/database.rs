@@ -168,7 +168,6 @@ impl<E: Engine> DatabaseServer<E> {
     }
 
     /// The output of statements, run by its client: values are separated by `|`, rows by newlines.
-    #[must_use]
     pub fn sql(&self, statement: &str) -> String {
         self.output(Some(&self.database), statement)
     }
