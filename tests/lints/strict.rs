@@ -26,7 +26,6 @@
     trivial_numeric_casts,
     unit_bindings,
     unreachable_pub,
-    unsafe_code,
     unused,
     unused_import_braces,
     unused_lifetimes,
@@ -35,6 +34,7 @@
     unused_results,
     variant_size_differences
 )]
+#![forbid(unsafe_code)]
 #![allow(clippy::cargo_common_metadata, reason = "it is never published")]
 
 pub mod uses;
