@@ -77,30 +77,23 @@ pub(crate) struct Outage {
     is_over: bool,
 }
 
-/// What is due.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Turn {
-    Begins,
-    Ends,
-}
-
 impl Outage {
     /// With 0 seconds there is no outage.
     pub(crate) const fn new(seconds: u64, left: u64) -> Self {
         Self { length: Duration::from_secs(seconds), left, begin: None, is_over: seconds == 0 }
     }
 
-    /// Whether the server is to be killed now, or started again.
-    pub(crate) fn turn(&mut self, left: u64) -> Option<Turn> {
+    /// Whether the server is to be started again now; `false` if it is to be killed.
+    pub(crate) fn turn(&mut self, left: u64) -> Option<bool> {
         match self.begin {
             _ if self.is_over => None,
             Some(begin) => {
                 self.is_over = begin.elapsed() >= self.length;
-                self.is_over.then_some(Turn::Ends)
+                self.is_over.then_some(true)
             }
             None => {
                 self.begin = (left <= self.left).then(Instant::now);
-                self.begin.map(|_| Turn::Begins)
+                self.begin.map(|_| false)
             }
         }
     }

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::books::Books;
 use crate::brokers::{OnApalis, OnKafka, OnLambda, OnNats, OnRabbitMq, OnSqs};
-use crate::outage::{Outage, Store, Turn};
+use crate::outage::{Outage, Store};
 use crate::worker::{LEASE_MS, Worker, end, function, serve};
 use crate::{Broker, CONCURRENCY, Failure, Kind, Order, Setup};
 
@@ -174,20 +174,16 @@ async fn work_off<B: Broker>(
     loop {
         let waiting = if broker_outage.is_on() { sent } else { broker.waiting().await? };
         match broker_outage.turn(waiting) {
-            Some(Turn::Begins) => broker.kill(),
-            Some(Turn::Ends) => {
+            Some(false) => broker.kill(),
+            Some(true) => {
                 broker.restart().await?;
                 restarted = Some(Instant::now());
             }
             None => {}
         }
-        match outage.turn(waiting) {
-            Some(Turn::Begins) => {
-                store.switch(false);
-                cut_off += workers.len();
-            }
-            Some(Turn::Ends) => store.switch(true),
-            None => {}
+        if let Some(on) = outage.turn(waiting) {
+            store.switch(on);
+            cut_off += if on { 0 } else { workers.len() };
         }
         if (waiting == 0 && !outage.is_on()) || begin.elapsed() >= patience {
             break;

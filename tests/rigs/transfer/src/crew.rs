@@ -24,7 +24,7 @@ impl Crew<'_> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["--url", self.url, "--worker-in", self.schema]).arg("--ledger").arg(self.ledger);
         command.args(["--transfers", &self.arguments.transfers.to_string()]);
-        command.args(["--driver", self.arguments.driver.name()]);
+        command.args(["--driver", &self.arguments.driver.name()]);
         Ok(Process::spawn(&mut command))
     }
 

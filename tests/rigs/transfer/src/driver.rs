@@ -28,13 +28,8 @@ pub(crate) enum Driver {
 
 impl Driver {
     /// The name on the command line.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Sqlx => "sqlx",
-            Self::TokioPostgres => "tokio-postgres",
-            Self::DieselAsync => "diesel-async",
-            Self::SeaOrm => "sea-orm",
-        }
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
     /// The settings that `PgBouncer` needs for the driver. `None` means that the pooler must support named statements, as `PgBouncer`
