@@ -7,8 +7,8 @@ use actix_web::{HttpMessage as _, HttpResponse, web};
 use idem::MemoryStore;
 use idem::http::IdempotencyLayer;
 use idem_actix::Idempotency;
-use idem_test_servers::web::Request;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use idem_test_servers::web::{Request, read_until};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
 use crate::framework::Server;
@@ -91,13 +91,7 @@ async fn a_method_that_is_not_guarded_streams_both_ways() {
     // The request body never ends, and its bytes are echoed anyway.
     let request = "PUT /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n8\r\n12345678\r\n";
     stream.write_all(request.as_bytes()).await.unwrap();
-    let mut seen = String::new();
-    while !seen.contains("12345678") {
-        let mut bytes = [0; 256];
-        let count = stream.read(&mut bytes).await.unwrap();
-        assert_ne!(count, 0, "{seen}");
-        seen.push_str(std::str::from_utf8(&bytes[..count]).unwrap());
-    }
+    read_until(&mut stream, "12345678").await;
 }
 
 #[derive(Clone, Debug, PartialEq)]

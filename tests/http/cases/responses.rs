@@ -12,7 +12,7 @@ use axum::{Extension, Router};
 use futures_util::stream;
 use idem::OnCrash;
 use idem::http::{Guard, Recording};
-use idem_test_servers::web::Request;
+use idem_test_servers::web::{Request, read_until};
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc;
 
@@ -70,13 +70,7 @@ async fn the_first_bytes_of_a_stream_reach_the_client_before_the_last_are_made()
     let server = pay(|builder| builder, handler).await;
     let mut stream = Request::post("/pay", "k").send(server.address).await;
     send.send(Bytes::from_static(b"data: first\n\n")).await.unwrap();
-    let mut seen = String::new();
-    while !seen.contains("data: first") {
-        let mut bytes = [0; 256];
-        let count = stream.read(&mut bytes).await.unwrap();
-        assert_ne!(count, 0, "{seen}");
-        seen.push_str(std::str::from_utf8(&bytes[..count]).unwrap());
-    }
+    let mut seen = read_until(&mut stream, "data: first").await;
     // The call is recorded by now, although the stream has not ended.
     assert_eq!(server.ask(Request::post("/pay", "k")).await.problem(), "response-not-stored");
     send.send(Bytes::from_static(b"data: last\n\n")).await.unwrap();
