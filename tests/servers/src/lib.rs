@@ -54,7 +54,7 @@ mod tests {
     use std::net::TcpStream;
 
     use super::process::Life;
-    use super::{MariaDb, Postgres, Redis, until};
+    use super::{MariaDb, Postgres};
 
     #[test]
     fn a_postgres_server_answers_survives_a_kill_and_ends_with_its_owner() {
@@ -84,20 +84,5 @@ mod tests {
         drop(one);
         let left = format!("select count(*) from pg_database where datname = '{database}'");
         assert_eq!(other.sql(&left), "0");
-    }
-
-    #[test]
-    fn a_redis_server_ends_with_its_owner() {
-        let mut redis = Redis::with(&["--appendonly", "yes"]);
-        let (life, port) = (Life::of(redis.server()), redis.server().port());
-        assert!(TcpStream::connect(("127.0.0.1", port)).is_ok());
-        redis.server().kill();
-        assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
-        redis.server().restart();
-        redis.server().stop("-TERM");
-        redis.server().restart();
-        drop(redis);
-        until("it is gone", || TcpStream::connect(("127.0.0.1", port)).is_err());
-        assert!(life.is_over());
     }
 }
