@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 
 mod bank;
-mod by_actix;
 mod cases;
 mod crashes;
 mod databases;
