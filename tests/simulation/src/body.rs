@@ -407,7 +407,7 @@ impl<F: Future> Future for Gated<F> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<F::Output> {
         {
             let mut state = self.world.lock();
-            let process = state.process(self.process);
+            let process = &mut state.processes[self.process];
             if !process.is_alive || process.stopped_until.is_some() {
                 process.wakers.push(cx.waker().clone());
                 return Poll::Pending;

@@ -161,7 +161,7 @@ pub struct ProcessState {
     pub wakers: Vec<Waker>,
     /// The layers of its HTTP server, by operation.
     pub layers: BTreeMap<usize, IdempotencyLayer<SimStore>>,
-    pub store: Option<SimStore>,
+    pub store: SimStore,
     /// The tasks of its calls.
     pub tasks: Vec<AbortHandle>,
 }
@@ -315,14 +315,6 @@ impl State {
         // A date like today's, so that a clock that is set back stays above zero.
         let micros = 1_800_000_000_000_000 + micros + self.offset;
         Timestamp::from_micros(u64::try_from(micros).unwrap_or(0))
-    }
-
-    pub fn process(&mut self, id: ProcessId) -> &mut ProcessState {
-        &mut self.processes[id]
-    }
-
-    pub fn disturb(&mut self, id: ProcessId) {
-        self.processes[id].disturbed = Some(Instant::now());
     }
 
     /// Whether nothing has gone wrong between this process and the store since `since`, and the process ran.
