@@ -3,12 +3,15 @@
 use std::sync::Arc;
 
 use actix_web::dev::Service as _;
-use actix_web::{HttpMessage as _, HttpResponse, web};
-use idem::MemoryStore;
-use idem::http::IdempotencyLayer;
+use actix_web::{HttpMessage as _, HttpRequest, HttpResponse, web};
+use idem::http::{IdempotencyLayer, Tx};
+use idem::{MemoryStore, PostgresStore};
 use idem_actix::Idempotency;
-use idem_test_servers::web::Request;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use idem_test_servers::Postgres;
+use idem_test_servers::web::{Request, read_until};
+use sqlx::postgres::{PgPool, PgTransaction};
+use sqlx::{AssertSqlSafe, Executor as _};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
 use crate::framework::Server;
@@ -91,13 +94,7 @@ async fn a_method_that_is_not_guarded_streams_both_ways() {
     // The request body never ends, and its bytes are echoed anyway.
     let request = "PUT /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n8\r\n12345678\r\n";
     stream.write_all(request.as_bytes()).await.unwrap();
-    let mut seen = String::new();
-    while !seen.contains("12345678") {
-        let mut bytes = [0; 256];
-        let count = stream.read(&mut bytes).await.unwrap();
-        assert_ne!(count, 0, "{seen}");
-        seen.push_str(std::str::from_utf8(&bytes[..count]).unwrap());
-    }
+    read_until(&mut stream, "12345678").await;
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -138,4 +135,33 @@ async fn middleware_outside_sees_the_error_and_the_extensions_of_a_handlers_resp
         assert_eq!((answer.status, &answer.body[..], answer.is_replay()), (409, &b"taken"[..], replay));
     }
     assert_eq!(*seen.lock().unwrap(), [(Some("taken".to_owned()), Some(Mark(7))), (None, None)]);
+}
+
+async fn pay(request: HttpRequest, cents: String) -> HttpResponse {
+    let extensions = idem_actix::extensions(&request);
+    let mut tx = Tx::<PgTransaction<'static>>::of(&extensions).unwrap();
+    tx.execute(AssertSqlSafe(format!("INSERT INTO payments (cents) VALUES ({cents})"))).await.unwrap();
+    if cents == "0" { HttpResponse::PaymentRequired().finish() } else { HttpResponse::Created().body("paid") }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_handler_writes_and_the_record_of_its_response_are_one_commit() {
+    let database = Postgres::shared();
+    database.sql("CREATE TABLE payments (cents BIGINT NOT NULL)");
+    let pool = PgPool::connect(&database.url()).await.unwrap();
+    let store = PostgresStore::from_pool(&pool).await.unwrap();
+    let layer = IdempotencyLayer::in_transaction(store, pool).shared_by_all_clients().build().unwrap();
+    let server = Server::start(move |routes| {
+        let guarded = web::resource("/pay").wrap(Idempotency::new(layer.clone()));
+        routes.service(guarded.route(web::post().to(pay)));
+    });
+    let counts = "SELECT (SELECT count(*) FROM payments) || ' ' || (SELECT count(*) FROM idem_records)";
+    for (key, cents, status, left) in [("a", "5", 201, "1 1"), ("b", "0", 402, "1 2")] {
+        for is_replay in [false, true] {
+            let request = Request::post("/pay", key).header("content-type", "text/plain").body(cents);
+            let answer = server.ask(request).await;
+            assert_eq!((answer.status, answer.is_replay()), (status, is_replay), "{answer:?}");
+            assert_eq!(tokio::task::block_in_place(|| database.sql(counts)), left);
+        }
+    }
 }

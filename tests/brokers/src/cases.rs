@@ -32,12 +32,10 @@ pub async fn every<Q: Queue>(open: impl AsyncFn(&'static str) -> Q) {
         )*};
     }
     cases! {
-        an_order_that_was_shipped_before_gets_the_recorded_result,
         two_workers_that_have_one_order_ship_it_once,
         what_cannot_be_handled_is_set_aside_with_its_reason_and_headers,
         a_pause_is_kept_and_holds_up_no_other_message,
-        a_message_that_always_fails_is_set_aside_after_its_tries,
-        a_dead_letter_tells_the_last_error_in_one_line_of_bounded_length,
+        a_message_that_always_fails_is_set_aside_with_its_last_error,
         a_message_is_delivered_once_while_it_is_worked_at,
         a_worker_that_is_shut_down_finishes_what_runs_and_the_rest_is_there_at_once,
         a_dead_letter_is_listed_sent_back_and_handled_once,
@@ -68,15 +66,6 @@ pub async fn work_off(queue: &impl Queue, settings: Settings, handler: Handler) 
 
 fn forever() -> BoxFuture<'static, ()> {
     pending().boxed()
-}
-
-async fn an_order_that_was_shipped_before_gets_the_recorded_result(queue: &impl Queue) {
-    let shop = Shop::default();
-    shop.ship("1".to_owned(), Duration::ZERO).await.unwrap();
-    queue.send("1").await;
-    let summary = work_off(queue, Shop::settings(), shop.ships(Duration::ZERO)).await;
-    assert_eq!((summary.acknowledged, summary.replayed, summary.broker_errors), (1, 1, 0), "{summary:?}");
-    assert_eq!(shop.effects(), ["1"]);
 }
 
 async fn two_workers_that_have_one_order_ship_it_once(queue: &impl Queue) {
@@ -138,17 +127,7 @@ async fn a_pause_is_kept_and_holds_up_no_other_message(queue: &impl Queue) {
     assert_eq!(shop.begun("plain").len(), 1);
 }
 
-async fn a_message_that_always_fails_is_set_aside_after_its_tries(queue: &impl Queue) {
-    let shop = Shop::default();
-    queue.send("1").await;
-    let handler = shop.notes(|_| ready(Err(Failed::Unclaimed)));
-    let summary = work_off(queue, Shop::settings().max_tries(2), handler).await;
-    assert_eq!((summary.retried, summary.rejected), (1, 1), "{summary:?}");
-    assert_eq!(letters(queue, 1).await[0].reason.as_deref(), Some("exhausted"));
-    assert_eq!(shop.deliveries(), 2);
-}
-
-async fn a_dead_letter_tells_the_last_error_in_one_line_of_bounded_length(queue: &impl Queue) {
+async fn a_message_that_always_fails_is_set_aside_with_its_last_error(queue: &impl Queue) {
     let shop = Shop::default();
     let seen = shop.clone();
     let handler = shop.notes(move |order| {
@@ -164,8 +143,11 @@ async fn a_dead_letter_tells_the_last_error_in_one_line_of_bounded_length(queue:
         queue.send(order).await;
     }
     let summary = work_off(queue, Shop::settings().max_tries(2), handler).await;
-    assert_eq!((summary.retried, summary.rejected), (2, 2), "{summary:?}");
-    let mut errors: Vec<_> = letters(queue, 2).await.into_iter().filter_map(|letter| letter.error).collect();
+    assert_eq!((summary.retried, summary.rejected, shop.deliveries()), (2, 2, 4), "{summary:?}");
+    let letters = letters(queue, 2).await;
+    assert!(letters.iter().all(|letter| letter.reason.as_deref() == Some("exhausted")), "{letters:?}");
+    // In one line of bounded length.
+    let mut errors: Vec<_> = letters.into_iter().filter_map(|letter| letter.error).collect();
     errors.sort();
     assert_eq!(errors, ["the bank said:  100% of Müller’s € are gone", &format!("{}...", "€".repeat(340))]);
 }

@@ -1,15 +1,18 @@
-//! Responses that do not answer the request, such as a 401, and handlers that were ended.
+//! Responses that do not answer the request, such as a 401, and handlers that crash or are ended.
 
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::{Body, Bytes};
 use axum::extract::Request as AxumRequest;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use futures_util::stream;
 use idem::OnCrash;
 use idem::http::Recording;
-use idem_test_servers::web::Request;
+use idem_test_servers::web::{Answer, Request};
+use tokio::io::AsyncReadExt as _;
 
 use super::{builder, is_kept, pay, when_free};
 use crate::framework::serve;
@@ -48,30 +51,58 @@ async fn timed(request: AxumRequest, next: axum::middleware::Next) -> Response {
 }
 
 #[tokio::test]
-async fn a_handler_that_takes_too_long_runs_again_and_knows_it_or_is_in_doubt_by_the_policy() {
+async fn a_handler_that_crashes_runs_again_and_knows_it_or_is_in_doubt_by_the_policy() {
     for (on_crash, expected) in [(OnCrash::Rerun, 200), (OnCrash::InDoubt, 409)] {
-        for (by_layer_inside, status) in [(true, 408), (false, 500)] {
+        for (how, status) in [
+            ("panics", Some(500)),
+            ("times out", Some(500)),
+            ("is ended inside", Some(408)),
+            ("breaks off", None),
+        ] {
             let runs = Runs::default();
+            let count = runs.clone();
             let handler = move || async move {
-                if runs.run() == 1 {
-                    std::future::pending::<()>().await;
+                match how {
+                    _ if count.run() > 1 => idem::context().unwrap().recovered().to_string().into_response(),
+                    "panics" => panic!("on purpose"),
+                    "breaks off" => {
+                        let pieces = [Ok(Bytes::from("begin ")), Err("the disk is gone")];
+                        Body::from_stream(stream::iter(pieces)).into_response()
+                    }
+                    _ => std::future::pending().await,
                 }
-                idem::context().unwrap().recovered().to_string()
             };
             let (mut router, mut builder) =
                 (Router::new().route("/pay", post(handler)), builder().on_crash(on_crash));
-            if by_layer_inside {
-                router = router.layer(axum::middleware::from_fn(timed));
-            } else {
-                builder = builder.handler_timeout(Duration::from_millis(50));
+            match how {
+                "is ended inside" => router = router.layer(axum::middleware::from_fn(timed)),
+                "times out" => builder = builder.handler_timeout(Duration::from_millis(50)),
+                _ => {}
             }
             let server = serve(router, builder.build().unwrap()).await;
-            let failed = server.ask(Request::post("/pay", "k")).await;
-            assert_eq!(failed.status, status);
-            assert!(by_layer_inside || failed.problem() == "handler-failed");
+            let mut first = Request::post("/pay", "k").send(server.address).await;
+            if let Some(status) = status {
+                let failed = Answer::read(&mut first).await;
+                assert_eq!(failed.status, status, "{how}");
+                if status == 500 {
+                    assert_eq!(failed.problem(), "handler-failed", "{how}");
+                    let detail = failed.json()["detail"].as_str().unwrap().to_owned();
+                    assert_eq!(detail.contains("Send the same request"), expected == 200, "{how}: {detail}");
+                }
+            } else {
+                // It breaks off at the client too.
+                let mut broken = Vec::new();
+                let _ = first.read_to_end(&mut broken).await;
+                assert!(!broken.ends_with(b"0\r\n\r\n"), "{}", String::from_utf8_lossy(&broken));
+            }
             let again = when_free(&server).await;
-            assert_eq!(again.status, expected);
-            assert!(if expected == 200 { again.body == b"true" } else { again.problem() == "in-doubt" });
+            assert_eq!((again.status, again.complete, again.is_replay()), (expected, true, false), "{how}");
+            assert!(
+                if expected == 200 { again.body == b"true" } else { again.problem() == "in-doubt" },
+                "{how}"
+            );
+            assert_eq!(when_free(&server).await.is_replay(), expected == 200, "{how}");
+            assert_eq!(runs.count(), if expected == 200 { 2 } else { 1 }, "{how}");
         }
     }
 }

@@ -94,20 +94,6 @@ async fn a_handler_that_lost_its_claim_gives_its_client_the_recorded_response() 
 }
 
 #[tokio::test]
-async fn a_handler_that_succeeded_is_answered_as_it_said_however_slow_the_recording_is() {
-    let store = FaultStore::new(MemoryStore::new());
-    let layer = IdempotencyLayer::builder(store.clone())
-        .shared_by_all_clients()
-        .store_timeout(Duration::from_millis(400))
-        .lease(Duration::from_millis(400))
-        .handler_timeout(Duration::from_millis(100));
-    let (server, runs) = api(layer.build().unwrap()).await;
-    store.always(OperationKind::Complete, Some(Fault::HangBefore));
-    let answer = server.ask(Request::post("/pay", "k")).await;
-    assert_eq!((answer.status, &answer.body[..], runs.count()), (201, &b"receipt 1"[..], 1));
-}
-
-#[tokio::test]
 async fn a_hook_that_panics_costs_its_request_and_not_the_connection() {
     let (server, runs) = with(|builder| {
         builder

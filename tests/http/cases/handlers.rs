@@ -1,15 +1,13 @@
-//! Handlers that outlive their client, block their thread or panic; duplicates that wait for them; draining.
+//! Handlers that outlive their client or block their thread; duplicates that wait for them.
 
 use std::time::Duration;
 
 use axum::Router;
 use axum::routing::post;
-use idem::OnCrash;
 use idem_test_servers::web::{Answer, Request};
 
-use super::{Slow, builder, pay};
+use super::{Slow, builder};
 use crate::framework::serve;
-use crate::support::Runs;
 
 #[tokio::test]
 async fn a_handler_finishes_without_its_client_whose_retry_is_answered_when_it_is_done() {
@@ -23,31 +21,6 @@ async fn a_handler_finishes_without_its_client_whose_retry_is_answered_when_it_i
     slow.may_end.add_permits(1);
     let retry = Answer::read(&mut retry).await;
     assert_eq!((&retry.body[..], retry.is_replay(), slow.runs.count()), (&b"receipt 1"[..], true, 1));
-}
-
-#[tokio::test]
-async fn a_wait_that_is_too_short_ends_as_in_flight_and_a_waiter_that_leaves_starts_nothing() {
-    let slow = Slow::start(|builder| builder.wait(Duration::from_millis(50))).await;
-    let mut first = slow.begin("k").await;
-    let refused = slow.server.ask(Request::post("/pay", "k")).await;
-    assert_eq!((refused.status, refused.problem()), (409, "in-flight".into()));
-    drop(Request::post("/pay", "k").send(slow.server.address).await);
-    slow.may_end.add_permits(1);
-    assert_eq!(Answer::read(&mut first).await.body, b"receipt 1");
-    assert!(slow.server.ask(Request::post("/pay", "k")).await.is_replay());
-    assert_eq!(slow.runs.count(), 1);
-}
-
-#[tokio::test]
-async fn draining_waits_for_handlers_and_counts_those_that_still_run() {
-    let slow = Slow::start(|builder| builder).await;
-    drop(slow.begin("k").await);
-    let left = idem::drain(Duration::from_millis(50)).await;
-    assert!(left.bodies >= 1 && !left.is_complete(), "{left:?}");
-    slow.may_end.add_permits(1);
-    idem::drain(Duration::from_secs(10)).await;
-    assert!(slow.server.ask(Request::post("/pay", "k")).await.is_replay(), "and it is recorded");
-    assert_eq!(slow.runs.count(), 1);
 }
 
 #[tokio::test]
@@ -89,27 +62,4 @@ async fn a_handler_that_blocks_its_thread_ends_when_it_lets_go_of_it() {
     assert_eq!(server.ask(Request::post("/returns", "k")).await.status, 200);
     assert!(server.ask(Request::post("/returns", "k")).await.is_replay());
     assert_eq!(server.ask(Request::post("/awaits", "l")).await.problem(), "handler-failed");
-}
-
-#[tokio::test]
-async fn a_panic_is_500_and_the_key_is_free_again_or_in_doubt_by_the_policy() {
-    for (on_crash, status) in [(OnCrash::Rerun, 200), (OnCrash::InDoubt, 409)] {
-        let runs = Runs::default();
-        let count = runs.clone();
-        let handler = move || async move {
-            let number = count.run();
-            assert_ne!(number, 1, "the first one panics");
-            number.to_string()
-        };
-        let server = pay(|builder| builder.on_crash(on_crash), handler).await;
-        let failed = server.ask(Request::post("/pay", "k")).await;
-        assert_eq!((failed.status, failed.problem()), (500, "handler-failed".into()));
-        let detail = failed.json()["detail"].as_str().unwrap().to_owned();
-        assert_eq!(detail.contains("Send the same request"), status == 200, "{detail}");
-        let again = server.ask(Request::post("/pay", "k")).await;
-        assert_eq!((again.status, again.is_replay()), (status, false));
-        assert!(if status == 200 { again.body == b"2" } else { again.problem() == "in-doubt" });
-        assert_eq!(server.ask(Request::post("/pay", "k")).await.is_replay(), status == 200);
-        assert_eq!(runs.count(), if status == 200 { 2 } else { 1 });
-    }
 }

@@ -1,4 +1,4 @@
-//! Bodies of responses: which are kept, streams, lengths, responses that break off.
+//! Bodies of responses: which are kept, streams, lengths.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -10,13 +10,12 @@ use axum::response::IntoResponse;
 use axum::routing::{any, post};
 use axum::{Extension, Router};
 use futures_util::stream;
-use idem::OnCrash;
 use idem::http::{Guard, Recording};
-use idem_test_servers::web::Request;
+use idem_test_servers::web::{Request, read_until};
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc;
 
-use super::{LIMIT, builder, pay, when_free};
+use super::{LIMIT, builder, pay};
 use crate::framework::{Server, bare, serve};
 use crate::support::Runs;
 
@@ -70,40 +69,13 @@ async fn the_first_bytes_of_a_stream_reach_the_client_before_the_last_are_made()
     let server = pay(|builder| builder, handler).await;
     let mut stream = Request::post("/pay", "k").send(server.address).await;
     send.send(Bytes::from_static(b"data: first\n\n")).await.unwrap();
-    let mut seen = String::new();
-    while !seen.contains("data: first") {
-        let mut bytes = [0; 256];
-        let count = stream.read(&mut bytes).await.unwrap();
-        assert_ne!(count, 0, "{seen}");
-        seen.push_str(std::str::from_utf8(&bytes[..count]).unwrap());
-    }
+    let mut seen = read_until(&mut stream, "data: first").await;
     // The call is recorded by now, although the stream has not ended.
     assert_eq!(server.ask(Request::post("/pay", "k")).await.problem(), "response-not-stored");
     send.send(Bytes::from_static(b"data: last\n\n")).await.unwrap();
     drop(send);
     stream.read_to_string(&mut seen).await.unwrap();
     assert!(seen.contains("data: last") && seen.ends_with("0\r\n\r\n"), "{seen}");
-}
-
-#[tokio::test]
-async fn a_response_that_breaks_off_breaks_off_at_the_client_too_and_is_a_crash() {
-    for (on_crash, status) in [(OnCrash::Rerun, 200), (OnCrash::InDoubt, 409)] {
-        let runs = Runs::default();
-        let handler = move || async move {
-            let end = if runs.run() == 1 { Err("the disk is gone") } else { Ok(Bytes::from("end")) };
-            Body::from_stream(stream::iter([Ok(Bytes::from("begin ")), end]))
-        };
-        let server = pay(|builder| builder.on_crash(on_crash), handler).await;
-        let mut broken = Vec::new();
-        let mut stream = Request::post("/pay", "k").send(server.address).await;
-        let _ = stream.read_to_end(&mut broken).await;
-        assert!(!broken.ends_with(b"0\r\n\r\n"), "{}", String::from_utf8_lossy(&broken));
-        let again = when_free(&server).await;
-        assert_eq!((again.status, again.complete, again.is_replay()), (status, true, false));
-        let is_rerun = status == 200;
-        assert!(if is_rerun { again.body == b"begin end" } else { again.problem() == "in-doubt" });
-        assert_eq!(when_free(&server).await.is_replay(), is_rerun);
-    }
 }
 
 /// A route whose first response has these pieces and whose later responses have 9 bytes; all of them announce 9 bytes.

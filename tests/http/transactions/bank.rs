@@ -11,6 +11,7 @@ use axum::routing::post;
 use axum::{Extension, Json, Router};
 use futures_util::stream;
 use idem::http::{Builder, IdempotencyLayer, Idempotent, Recording, Transactional, Tx};
+use idem_test_servers::DatabaseServer;
 use idem_test_servers::web::{Request, Server};
 use tokio::sync::Notify;
 
@@ -57,7 +58,7 @@ impl App {
 
 /// A database, a pool of the server on it, and the server.
 pub(crate) struct Bank<D: Database> {
-    pub(crate) database: D,
+    pub(crate) database: DatabaseServer<D>,
     pub(crate) pool: D::Pool,
     pub(crate) app: App,
     pub(crate) server: Server,
@@ -76,13 +77,13 @@ impl<D: Database> Bank<D> {
 
     /// With a pool of so many connections, and these settings.
     pub(crate) async fn with(connections: u32, settings: fn(Settings<D>) -> Settings<D>) -> Self {
-        let database = D::start(true);
+        let database = DatabaseServer::<D>::shared();
         let url = database.url();
         Self::on(database, &url, connections, settings).await
     }
 
     pub(crate) async fn on(
-        database: D,
+        database: DatabaseServer<D>,
         url: &str,
         connections: u32,
         settings: fn(Settings<D>) -> Settings<D>,

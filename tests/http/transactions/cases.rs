@@ -9,6 +9,7 @@ use axum::routing::post;
 use futures_util::future::join_all;
 use idem::OnCrash;
 use idem::http::{IdempotencyLayer, Problem, Tx};
+use idem_test_servers::DatabaseServer;
 use idem_test_servers::web::{Answer, Request, Server};
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::Notify;
@@ -205,7 +206,7 @@ impl Drop for Over {
 
 /// The second transaction of a request that is refused is that of its record.
 pub(crate) async fn a_client_that_goes_away_during_a_begin_leaves_no_transaction_open<D: Database>() {
-    let database = D::start(true);
+    let database = DatabaseServer::<D>::shared();
     database.sql("CREATE TABLE payments (cents BIGINT NOT NULL)");
     let line = Line::start(&database.url(), 2).await;
     let pool = D::pool(&line.url(&database.url()), 1).await;

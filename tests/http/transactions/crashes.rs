@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use idem_test_servers::web::Answer;
-use idem_test_servers::{TestChild, say, until};
+use idem_test_servers::{DatabaseServer, Engine as _, MariaDbEngine, PostgresEngine, TestChild, say, until};
 
 use crate::bank::{App, Bank, LIMIT, Then, request, serve};
-use crate::databases::{Database, Maria, Pg};
+use crate::databases::Database;
 
 const ROLE: &str = "IDEM_TEST_ROLE";
 const URL: &str = "IDEM_TEST_URL";
@@ -21,8 +21,8 @@ fn child() {
     let (database, then) = role.split_once(' ').unwrap();
     let then = (then == "hangs").then_some(Then::Hangs);
     match database {
-        "postgres" => runtime.block_on(be_a_server::<Pg>(then)),
-        _ => runtime.block_on(be_a_server::<Maria>(then)),
+        PostgresEngine::WORD => runtime.block_on(be_a_server::<PostgresEngine>(then)),
+        _ => runtime.block_on(be_a_server::<MariaDbEngine>(then)),
     }
 }
 
@@ -46,8 +46,8 @@ struct Process {
 }
 
 impl Process {
-    fn start<D: Database>(database: &D, then: &str) -> Self {
-        let (role, url) = (format!("{} {then}", D::NAME), database.url());
+    fn start<D: Database>(database: &DatabaseServer<D>, then: &str) -> Self {
+        let (role, url) = (format!("{} {then}", D::WORD), database.url());
         let mut child = TestChild::start("crashes::child", [(ROLE, &*role), (URL, &*url)]);
         let address = child.word().parse().unwrap();
         Self { child, address }
@@ -88,7 +88,7 @@ pub(crate) async fn a_killed_process_leaves_nothing_before_its_commit_and_a_repl
 }
 
 pub(crate) async fn a_process_killed_at_its_commit_leaves_one_effect<D: Database>() {
-    let database = D::start(false);
+    let database = DatabaseServer::<D>::start();
     let url = database.url();
     let bank = Bank::on(database, &url, 2, |builder| builder).await;
     let mut first = Process::start(&bank.database, "answers");
@@ -98,7 +98,7 @@ pub(crate) async fn a_process_killed_at_its_commit_leaves_one_effect<D: Database
         assert_eq!(request(key).ask(process.address).await.status, 201);
     }
     first.until_written();
-    let held = bank.database.hold_commits().await;
+    let held = D::hold_commits(&bank.database).await;
     let connection = request("k").send(first.address).await;
     first.until_written();
     tokio::task::block_in_place(|| {

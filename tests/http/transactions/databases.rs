@@ -6,7 +6,7 @@ use std::time::Duration;
 use idem::http::TransactionPool;
 use idem::{MySqlStore, PostgresStore};
 use idem_core::transaction::RecordsIn;
-use idem_test_servers::{MariaDb, Postgres};
+use idem_test_servers::{DatabaseServer, Engine, MariaDbEngine, PostgresEngine};
 use sqlx::mysql::{MySqlPool, MySqlPoolOptions, MySqlTransaction};
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, PgTransaction};
 use sqlx::{AssertSqlSafe, Executor as _};
@@ -15,15 +15,10 @@ use sqlx::{AssertSqlSafe, Executor as _};
 pub(crate) type TransactionOf<D> =
     <<D as Database>::Pool as TransactionPool<<D as Database>::Store>>::Transaction;
 
-pub(crate) trait Database: Sized + Send + Sync + 'static {
-    const NAME: &str;
+pub(crate) trait Database: Engine + Sized + Send + Sync {
     type Pool: TransactionPool<Self::Store>;
     type Store: RecordsIn<<Self::Pool as TransactionPool<Self::Store>>::Connection>;
 
-    /// On a server that other tests use, too, or on one of its own.
-    fn start(shared: bool) -> Self;
-    fn url(&self) -> String;
-    fn sql(&self, statement: &str) -> String;
     fn pool(url: &str, connections: u32) -> impl Future<Output = Self::Pool> + Send;
     /// How many connections of the pool are in use.
     fn in_use(pool: &Self::Pool) -> u32;
@@ -32,7 +27,7 @@ pub(crate) trait Database: Sized + Send + Sync + 'static {
     /// Runs a statement on a connection of the pool.
     fn run_in(pool: &Self::Pool, statement: &'static str) -> impl Future<Output = ()> + Send;
     /// Makes the commits on the server wait until the returned value is dropped.
-    fn hold_commits(&self) -> impl Future<Output = Box<dyn Send>> + Send;
+    fn hold_commits(server: &DatabaseServer<Self>) -> impl Future<Output = Box<dyn Send>> + Send;
     /// A query for how many commits wait.
     const COMMITS_THAT_WAIT: &str;
 }
@@ -40,24 +35,9 @@ pub(crate) trait Database: Sized + Send + Sync + 'static {
 /// How long a request waits for a connection of the pool.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-pub(crate) struct Pg(pub(crate) Postgres);
-
-impl Database for Pg {
-    const NAME: &str = "postgres";
+impl Database for PostgresEngine {
     type Pool = PgPool;
     type Store = PostgresStore;
-
-    fn start(shared: bool) -> Self {
-        Self(if shared { Postgres::shared() } else { Postgres::start() })
-    }
-
-    fn url(&self) -> String {
-        self.0.url()
-    }
-
-    fn sql(&self, statement: &str) -> String {
-        self.0.sql(statement)
-    }
 
     async fn pool(url: &str, connections: u32) -> PgPool {
         // A pooler refuses this parameter, which the driver sends by default.
@@ -82,11 +62,11 @@ impl Database for Pg {
         pool.execute(statement).await.unwrap();
     }
 
-    async fn hold_commits(&self) -> Box<dyn Send> {
-        let holder = Self::pool(&self.url(), 1).await;
+    async fn hold_commits(server: &DatabaseServer<Self>) -> Box<dyn Send> {
+        let holder = Self::pool(&server.url(), 1).await;
         let mut session = holder.acquire().await.unwrap().detach();
         session.execute("SELECT pg_advisory_lock(42)").await.unwrap();
-        self.sql(
+        server.sql(
             "CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS \
              'BEGIN PERFORM pg_advisory_xact_lock(42); RETURN NULL; END'; \
              CREATE CONSTRAINT TRIGGER hold AFTER INSERT ON payments DEFERRABLE INITIALLY DEFERRED \
@@ -99,24 +79,9 @@ impl Database for Pg {
          AND datname = current_database()";
 }
 
-pub(crate) struct Maria(pub(crate) MariaDb);
-
-impl Database for Maria {
-    const NAME: &str = "mariadb";
+impl Database for MariaDbEngine {
     type Pool = MySqlPool;
     type Store = MySqlStore;
-
-    fn start(shared: bool) -> Self {
-        Self(if shared { MariaDb::shared() } else { MariaDb::start() })
-    }
-
-    fn url(&self) -> String {
-        self.0.url()
-    }
-
-    fn sql(&self, statement: &str) -> String {
-        self.0.sql(statement)
-    }
 
     async fn pool(url: &str, connections: u32) -> MySqlPool {
         let pool = MySqlPoolOptions::new().max_connections(connections).acquire_timeout(PATIENCE);
@@ -139,8 +104,8 @@ impl Database for Maria {
         pool.execute(statement).await.unwrap();
     }
 
-    async fn hold_commits(&self) -> Box<dyn Send> {
-        let holder = Self::pool(&self.url(), 1).await;
+    async fn hold_commits(server: &DatabaseServer<Self>) -> Box<dyn Send> {
+        let holder = Self::pool(&server.url(), 1).await;
         let mut session = holder.acquire().await.unwrap().detach();
         session.execute("BACKUP STAGE START").await.unwrap();
         session.execute("BACKUP STAGE BLOCK_COMMIT").await.unwrap();

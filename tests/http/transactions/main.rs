@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 
 mod bank;
-mod by_actix;
 mod cases;
 mod crashes;
 mod databases;
@@ -12,21 +11,19 @@ mod only_postgres;
 #[path = "../../it/support/mod.rs"]
 mod support;
 
-use databases::{Maria, Pg};
-
 /// The cases that every database must pass.
 macro_rules! on_both {
     ($($module:ident: $($case:ident)*;)*) => {
         mod on_postgres {$($(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $case() {
-                crate::$module::$case::<crate::Pg>().await;
+                crate::$module::$case::<idem_test_servers::PostgresEngine>().await;
             }
         )*)*}
         mod on_mariadb {$($(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $case() {
-                crate::$module::$case::<crate::Maria>().await;
+                crate::$module::$case::<idem_test_servers::MariaDbEngine>().await;
             }
         )*)*}
     };

@@ -8,16 +8,15 @@ use futures_util::future::join_all;
 use idem::PostgresStore;
 use idem::http::{IdempotencyLayer, Tx};
 use idem_test_servers::web::{Request, Server};
-use idem_test_servers::{PgBouncer, Postgres};
+use idem_test_servers::{PgBouncer, Postgres, PostgresEngine as Pg};
 use sea_orm::{ConnectionTrait as _, DatabaseTransaction};
 
 use crate::bank::{Bank, request};
-use crate::databases::{Database as _, Pg};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn through_a_pooler_in_transaction_mode_twenty_duplicates_have_one_effect() {
-    let database = Pg(Postgres::shared());
-    let pooler = PgBouncer::start(&database.0, "transaction", "default_pool_size=3");
+    let database = Postgres::shared();
+    let pooler = PgBouncer::start(&database, "transaction", "default_pool_size=3");
     let bank = Bank::<Pg>::on(database, &pooler.url(), 4, |builder| builder).await;
     let answers = join_all((0..20).map(|_| bank.server.ask(request("k")))).await;
     assert!(answers.iter().all(|answer| answer.status == 201));
@@ -46,7 +45,7 @@ async fn a_commit_that_the_server_refuses_is_no_response() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handler_writes_in_a_transaction_of_sea_orm() {
     let database = Postgres::shared();
-    let _ = database.sql("CREATE TABLE payments (cents BIGINT NOT NULL)");
+    database.sql("CREATE TABLE payments (cents BIGINT NOT NULL)");
     let pool = sea_orm::Database::connect(database.url()).await.unwrap();
     let store = PostgresStore::connect(&database.url()).await.unwrap();
     let layer = IdempotencyLayer::in_transaction(store, pool).shared_by_all_clients().build().unwrap();

@@ -25,15 +25,12 @@ impl Aws {
     /// Starts an empty emulator.
     #[must_use]
     pub fn start() -> Self {
-        Self(Server::start(
-            |_| {},
-            |port, folder| {
-                let mut command = Command::new(required(program()));
-                command.env("GATEWAY_PORT", port.to_string()).env("BIND_HOST", "127.0.0.1");
-                command.env("TMPDIR", folder);
-                command
-            },
-        ))
+        Self(Server::start(|port, folder| {
+            let mut command = Command::new(required(program()));
+            command.env("GATEWAY_PORT", port.to_string()).env("BIND_HOST", "127.0.0.1");
+            command.env("TMPDIR", folder);
+            command
+        }))
     }
 
     /// `http://127.0.0.1:PORT`.

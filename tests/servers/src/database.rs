@@ -1,52 +1,236 @@
-//! What the database servers have in common: a process of their own or a shared one, a user that is not root, and a data folder
-//! that is copied from one that was made earlier.
+//! A database server, with a process of its own or one that tests share, a user that is not root, and a data folder that is copied
+//! from one that was made earlier.
 
 use std::fs;
 use std::iter;
+use std::marker::PhantomData;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
+use std::time::Instant;
 
-use crate::installed::in_path_or;
-use crate::process::Server;
-use crate::shared::Shared;
+use crate::installed::{in_path_or, missing, startable};
+use crate::process::{PATIENCE, Recipe, Server, until};
+use crate::shared::{Shared, unique};
 
 /// The user id of Debian's `nobody`, because the servers refuse to run as root.
 const NOBODY: u32 = 65_534;
 
+/// The file with the certificate of a server with TLS, in its folder.
+pub(crate) const CERTIFICATE: &str = "certificate.pem";
+
+/// What differs between database servers.
+pub trait Engine: 'static {
+    /// Its name.
+    const NAME: &str;
+    /// Its name in `scripts/servers`.
+    const WORD: &str;
+    /// The programs that it needs.
+    const PROGRAMS: &[&str];
+    /// The settings with which it does not wait for the disk.
+    const FAST: &[&str];
+    /// The settings of a server that tests share.
+    const SHARED: &[&str];
+    /// The database of a server that is not shared.
+    const DATABASE: &str;
+    /// Whether a new server has it.
+    const HAS_DATABASE: bool;
+    /// What follows `drop database NAME`, for one that is in use.
+    const FORCE: &str;
+
+    /// Makes a data folder.
+    fn make_data(folder: &Path);
+
+    /// Makes a key and the file `certificate.pem` for `localhost`, beside the data.
+    fn make_certificate(folder: &Path);
+
+    /// The command that starts it, with TLS if it has a certificate.
+    fn command(port: u16, folder: &Path, settings: &[String]) -> Command;
+
+    /// Its client, which runs a statement, outside of any database of a test unless it is given one.
+    fn client(port: u16, database: Option<&str>, statement: &str) -> Command;
+
+    /// The URL of a database.
+    fn url(port: u16, database: &str) -> String;
+}
+
 /// The process of a server.
 #[derive(Debug)]
-pub(crate) enum Process {
+enum Process {
     Own(Server),
     Shared(Shared),
 }
 
-impl Process {
+/// One server, with an administrator who has no password, and a database on it.
+#[derive(Debug)]
+pub struct DatabaseServer<E: Engine> {
+    process: Process,
+    database: String,
+    engine: PhantomData<E>,
+}
+
+impl<E: Engine> DatabaseServer<E> {
+    /// Whether it can be started.
+    ///
+    /// # Errors
+    ///
+    /// What to do, in one line, where it is not installed.
+    pub fn installed() -> Result<(), String> {
+        let all = E::PROGRAMS.iter().all(|program| find(program).is_some());
+        startable(all.then_some(()).ok_or_else(|| missing(E::NAME, E::WORD)))
+    }
+
+    /// A new database on a server that other tests use too, for tests that neither stop nor configure it. The database is dropped
+    /// with the value.
+    #[must_use]
+    pub fn shared() -> Self {
+        let shared = Shared::join(E::WORD, E::make_data, &recipe::<E>(E::SHARED));
+        Self::of(Process::Shared(shared), unique(), false)
+    }
+
+    /// Starts a server that does not wait for the disk: its data survives `kill -9` but not a power cut.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::with(E::FAST)
+    }
+
+    /// Starts a server with these settings, and the machine's or its own defaults for the rest: it waits for the disk.
+    #[must_use]
+    pub fn with(settings: &[&str]) -> Self {
+        Self::prepared(E::make_data, settings)
+    }
+
+    /// Starts a server with TLS and a self-signed certificate for `localhost`: [`certificate`](Self::certificate).
+    #[must_use]
+    pub fn with_tls() -> Self {
+        let prepare = |folder: &Path| {
+            E::make_data(folder);
+            E::make_certificate(folder);
+        };
+        Self::prepared(prepare, E::FAST)
+    }
+
+    /// The certificate of a server with TLS.
+    #[must_use]
+    pub fn certificate(&self) -> PathBuf {
+        self.own().folder().join(CERTIFICATE)
+    }
+
+    pub(crate) fn prepared(prepare: impl FnOnce(&Path), settings: &[&str]) -> Self {
+        let server = Server::start_in(prepare, recipe::<E>(settings));
+        Self::of(Process::Own(server), E::DATABASE.to_owned(), E::HAS_DATABASE)
+    }
+
+    fn of(process: Process, database: String, has_database: bool) -> Self {
+        let mut server = Self { process, database, engine: PhantomData };
+        assert!(server.is_ready(), "{} did not start: {}", E::NAME, server.log());
+        if !has_database {
+            let _ = server.output(None, &format!("create database {}", server.database));
+        }
+        server
+    }
+
+    /// Starts it again after it was killed or stopped, and returns when it has recovered.
+    pub fn restart(&mut self) {
+        let begin = Instant::now();
+        loop {
+            self.server().restart();
+            if self.is_ready() {
+                return;
+            }
+            assert!(begin.elapsed() < PATIENCE, "{} did not start again: {}", E::NAME, self.log());
+        }
+    }
+
+    /// Waits until it accepts statements, which it does some time after it listens, or has ended: a process of a killed server
+    /// may still listen, and has its memory, without which the next one does not start.
+    fn is_ready(&mut self) -> bool {
+        let mut is_ready = false;
+        until("the server is ready or has ended", || {
+            is_ready = self.run(None, "select 1").status.success();
+            let has_ended = match &mut self.process {
+                Process::Own(server) => server.has_ended(),
+                Process::Shared(_) => false,
+            };
+            is_ready || has_ended
+        });
+        is_ready
+    }
+
+    fn run(&self, database: Option<&str>, statement: &str) -> Output {
+        E::client(self.port(), database, statement).output().unwrap()
+    }
+
+    fn output(&self, database: Option<&str>, statement: &str) -> String {
+        let output = self.run(database, statement);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).trim_end().replace('\t', "|")
+    }
+
+    /// The output of statements, run by its client: values are separated by `|`, rows by newlines.
+    pub fn sql(&self, statement: &str) -> String {
+        self.output(Some(&self.database), statement)
+    }
+
+    /// The port that it listens on.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        match &self.process {
+            Process::Own(server) => server.port(),
+            Process::Shared(shared) => shared.port(),
+        }
+    }
+
+    /// The name of the database.
+    #[must_use]
+    pub fn database(&self) -> &str {
+        &self.database
+    }
+
+    /// The URL of the database, with the name of the administrator.
+    #[must_use]
+    pub fn url(&self) -> String {
+        E::url(self.port(), &self.database)
+    }
+
+    fn log(&self) -> String {
+        match &self.process {
+            Process::Own(server) => server.log(),
+            Process::Shared(_) => String::new(),
+        }
+    }
+
     /// The process, which no other test uses.
     pub(crate) fn own(&self) -> &Server {
-        match self {
-            Self::Own(server) => server,
-            Self::Shared(_) => panic!("other tests use this server: start one"),
+        match &self.process {
+            Process::Own(server) => server,
+            Process::Shared(_) => panic!("other tests use this server: start one"),
         }
     }
 
-    pub(crate) fn own_mut(&mut self) -> &mut Server {
-        match self {
-            Self::Own(server) => server,
-            Self::Shared(_) => panic!("other tests use this server: start one"),
+    /// Its process: `stop("-INT")` is a fast shutdown of PostgreSQL, `stop("-TERM")` an orderly one of MariaDB.
+    #[must_use]
+    pub fn server(&mut self) -> &mut Server {
+        match &mut self.process {
+            Process::Own(server) => server,
+            Process::Shared(_) => panic!("other tests use this server: start one"),
         }
     }
+}
 
-    pub(crate) const fn port(&self) -> u16 {
-        match self {
-            Self::Own(server) => server.port(),
-            Self::Shared(shared) => shared.port(),
+impl<E: Engine> Drop for DatabaseServer<E> {
+    fn drop(&mut self) {
+        if matches!(self.process, Process::Shared(_)) {
+            // A failure must not hide that of the test; the server ends after the run.
+            let _ = self.run(None, &format!("drop database {}{}", self.database, E::FORCE));
         }
     }
+}
 
-    pub(crate) const fn is_shared(&self) -> bool {
-        matches!(self, Self::Shared(_))
-    }
+/// The command of a server with these settings.
+fn recipe<E: Engine>(settings: &[&str]) -> Recipe {
+    let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
+    Box::new(move |port, folder| E::command(port, folder, &settings))
 }
 
 /// A command that runs a program as a user other than root.

@@ -55,21 +55,18 @@ impl Kafka {
 }
 
 fn broker(engine: &'static str, storage: Option<String>) -> Server {
-    Server::start(
-        |_| {},
-        move |port, _| {
-            let listener = format!("tcp://127.0.0.1:{port}");
-            let mut command = Command::new(required(program()));
-            command.args(["broker", "--listener-url", &listener, "--advertised-listener-url", &listener]);
-            command.args(["--storage-engine", engine]);
-            if let Some(storage) = &storage {
-                command.env("AWS_ENDPOINT", storage).env("AWS_ALLOW_HTTP", "true");
-                command.env("AWS_ACCESS_KEY_ID", "test").env("AWS_SECRET_ACCESS_KEY", "test");
-                command.env("AWS_DEFAULT_REGION", "us-east-1");
-            }
-            command
-        },
-    )
+    Server::start(move |port, _| {
+        let listener = format!("tcp://127.0.0.1:{port}");
+        let mut command = Command::new(required(program()));
+        command.args(["broker", "--listener-url", &listener, "--advertised-listener-url", &listener]);
+        command.args(["--storage-engine", engine]);
+        if let Some(storage) = &storage {
+            command.env("AWS_ENDPOINT", storage).env("AWS_ALLOW_HTTP", "true");
+            command.env("AWS_ACCESS_KEY_ID", "test").env("AWS_SECRET_ACCESS_KEY", "test");
+            command.env("AWS_DEFAULT_REGION", "us-east-1");
+        }
+        command
+    })
 }
 
 fn program() -> Result<PathBuf, String> {

@@ -13,6 +13,7 @@ mod certificate;
 mod database;
 mod installed;
 mod kafka;
+mod ledger;
 mod mariadb;
 #[cfg(feature = "meter")]
 pub mod meter;
@@ -32,12 +33,14 @@ pub mod web;
 pub use aws::Aws;
 #[cfg(feature = "bucket")]
 pub use bucket::bucket;
+pub use database::{DatabaseServer, Engine};
 pub use installed::says_what_is_missing;
 pub use kafka::Kafka;
-pub use mariadb::MariaDb;
+pub use ledger::Ledger;
+pub use mariadb::{MariaDb, MariaDbEngine};
 pub use nats::Nats;
 pub use pgbouncer::PgBouncer;
-pub use postgres::Postgres;
+pub use postgres::{Postgres, PostgresEngine};
 pub use process::{Server, free_port, until};
 pub use rabbitmq::RabbitMq;
 pub use redis::Redis;
@@ -49,7 +52,7 @@ mod tests {
     use std::net::TcpStream;
 
     use super::process::Life;
-    use super::{MariaDb, Postgres, Redis, until};
+    use super::{MariaDb, Postgres};
 
     #[test]
     fn a_postgres_server_answers_survives_a_kill_and_ends_with_its_owner() {
@@ -79,20 +82,5 @@ mod tests {
         drop(one);
         let left = format!("select count(*) from pg_database where datname = '{database}'");
         assert_eq!(other.sql(&left), "0");
-    }
-
-    #[test]
-    fn a_redis_server_ends_with_its_owner() {
-        let mut redis = Redis::with(&["--appendonly", "yes"]);
-        let (life, port) = (Life::of(redis.server()), redis.server().port());
-        assert!(TcpStream::connect(("127.0.0.1", port)).is_ok());
-        redis.server().kill();
-        assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
-        redis.server().restart();
-        redis.server().stop("-TERM");
-        redis.server().restart();
-        drop(redis);
-        until("it is gone", || TcpStream::connect(("127.0.0.1", port)).is_err());
-        assert!(life.is_over());
     }
 }

@@ -23,14 +23,11 @@ impl Nats {
     /// Starts an empty node.
     #[must_use]
     pub fn start() -> Self {
-        Self(Server::start(
-            |_| {},
-            |port, folder| {
-                let mut command = Command::new(required(program()));
-                command.args(["-a", "127.0.0.1", "-p", &port.to_string(), "-js", "-sd"]).arg(folder);
-                command
-            },
-        ))
+        Self(Server::start(|port, folder| {
+            let mut command = Command::new(required(program()));
+            command.args(["-a", "127.0.0.1", "-p", &port.to_string(), "-js", "-sd"]).arg(folder);
+            command
+        }))
     }
 
     /// `nats://127.0.0.1:PORT`.

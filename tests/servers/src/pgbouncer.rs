@@ -1,11 +1,10 @@
 //! `PgBouncer`, from Debian's packages, in front of a PostgreSQL server.
 
 use std::fs;
-use std::process::Command;
 
-use crate::database::{find, give, tool, unprivileged};
+use crate::database::{Engine as _, find, give, unprivileged};
 use crate::installed::{missing, startable};
-use crate::postgres::Postgres;
+use crate::postgres::{Postgres, PostgresEngine};
 use crate::process::{Server, until};
 
 /// A pooler with one database, `postgres`, on one server.
@@ -28,7 +27,7 @@ impl PgBouncer {
     pub fn start(server: &Postgres, mode: &str, more: &str) -> Self {
         let (behind, name) = (server.port(), server.database().to_owned());
         let settings = format!("pool_mode={mode}\n{more}\n");
-        let bouncer = Self(Server::start(give, move |port, folder| {
+        let bouncer = Self(Server::start_in(give, move |port, folder| {
             let database =
                 format!("[databases]\npostgres = host=127.0.0.1 port={behind} dbname={name} user=postgres\n");
             let own = format!(
@@ -52,8 +51,7 @@ impl PgBouncer {
 
     fn until_ready(&self) {
         until("PgBouncer is ready", || {
-            let mut psql = Command::new(tool("psql"));
-            psql.args(["-X", "-q", "-c", "select 1", &self.url()]).output().unwrap().status.success()
+            PostgresEngine::client(self.0.port(), None, "select 1").output().unwrap().status.success()
         });
     }
 
@@ -66,6 +64,6 @@ impl PgBouncer {
     /// `postgres://postgres@127.0.0.1:PORT/postgres`, with the pooler's port.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("postgres://postgres@127.0.0.1:{}/postgres", self.0.port())
+        PostgresEngine::url(self.0.port(), PostgresEngine::DATABASE)
     }
 }

@@ -31,9 +31,13 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts the command that `recipe` makes for a port and a folder, and returns once it listens there. `prepare` is
-    /// called once with the folder.
-    pub fn start(
+    /// Starts the command that `recipe` makes for a port and a folder, and returns once it listens there.
+    pub fn start(recipe: impl Fn(u16, &Path) -> Command + Send + Sync + 'static) -> Self {
+        Self::start_in(|_| {}, recipe)
+    }
+
+    /// As [`start`](Self::start), in a folder that `prepare` has filled.
+    pub fn start_in(
         prepare: impl FnOnce(&Path),
         recipe: impl Fn(u16, &Path) -> Command + Send + Sync + 'static,
     ) -> Self {

@@ -1,9 +1,21 @@
-//! Runs a program of this workspace as a process and reads the line of JSON that it prints.
+//! Runs a program of this workspace as a process, and reads the line of JSON that it prints.
 #![allow(missing_docs, reason = "fields and methods are named after what they give")]
 
-use std::process::{Child, Command, Stdio};
+use std::error::Error;
+use std::process::{Child, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
 
 use serde_json::Value;
+
+/// How a rig ends: with 0 if every promise was kept, with 1 if not, and with 2 and a line if it could not run.
+pub fn exit(kept: Result<bool, Box<dyn Error + Send + Sync>>) -> ExitCode {
+    match kept {
+        Ok(kept) => ExitCode::from(u8::from(!kept)),
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(2)
+        }
+    }
+}
 
 /// The result of a process that has ended.
 #[derive(Debug)]
@@ -30,13 +42,28 @@ impl Ended {
 }
 
 /// A process that is killed when this is dropped.
+#[derive(Debug)]
 pub struct Process(Option<Child>);
 
 impl Process {
+    /// Starts it, for a caller who wants what it prints at its [`end`](Self::end).
     pub fn start(command: &mut Command) -> Self {
-        Self(Some(
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap(),
-        ))
+        Self::spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))
+    }
+
+    /// Starts it with the input and the outputs that the command has.
+    pub fn spawn(command: &mut Command) -> Self {
+        Self(Some(command.spawn().unwrap()))
+    }
+
+    /// Its output, where the command has a pipe for it. It can be taken once.
+    pub fn stdout(&mut self) -> ChildStdout {
+        self.0.as_mut().unwrap().stdout.take().unwrap()
+    }
+
+    /// How it ended, if it has.
+    pub fn status(&mut self) -> Option<ExitStatus> {
+        self.0.as_mut().unwrap().try_wait().unwrap()
     }
 
     pub fn end(mut self) -> Ended {
@@ -48,7 +75,7 @@ impl Process {
         }
     }
 
-    /// Sends a signal: `-KILL`, `-STOP` or `-CONT`.
+    /// Sends a signal: `-KILL`, `-TERM`, `-STOP` or `-CONT`.
     pub fn signal(&self, signal: &str) {
         let id = self.0.as_ref().unwrap().id().to_string();
         assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());

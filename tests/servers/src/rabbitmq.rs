@@ -30,17 +30,14 @@ impl RabbitMq {
     pub fn start() -> Self {
         required(script());
         // Otherwise the node would start a port mapper that outlives it.
-        let port_mapper = Server::start(
-            |_| {},
-            |port, _| {
-                let mut command = Command::new("epmd");
-                command.args(["-address", "127.0.0.1", "-port", &port.to_string()]);
-                command
-            },
-        );
+        let port_mapper = Server::start(|port, _| {
+            let mut command = Command::new("epmd");
+            command.args(["-address", "127.0.0.1", "-port", &port.to_string()]);
+            command
+        });
         let mapper_port = port_mapper.port();
         let distribution_port = free_port();
-        let node = Server::start(
+        let node = Server::start_in(
             |folder| {
                 std::fs::write(folder.join("conf"), "cluster_name = test\nloopback_users.guest = true\n")
                     .unwrap();

@@ -34,16 +34,13 @@ impl Redis {
             panic!("{missing}");
         }
         let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
-        Self(Server::start(
-            |_| {},
-            move |port, folder| {
-                let mut command = Command::new(program());
-                command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
-                command.args(["--port", &port.to_string()]).arg("--dir").arg(folder);
-                command.args(&arguments);
-                command
-            },
-        ))
+        Self(Server::start(move |port, folder| {
+            let mut command = Command::new(program());
+            command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+            command.args(["--port", &port.to_string()]).arg("--dir").arg(folder);
+            command.args(&arguments);
+            command
+        }))
     }
 
     /// Starts a node that accepts only TLS, with a certificate for 127.0.0.1. To verify it, trust `certificate.pem` in
@@ -53,7 +50,7 @@ impl Redis {
         let prepare = |folder: &Path| {
             certificate::make(&folder.join("key.pem"), &folder.join("certificate.pem"), "IP:127.0.0.1");
         };
-        Self(Server::start(prepare, |port, folder| {
+        Self(Server::start_in(prepare, |port, folder| {
             let mut command = Command::new(program());
             command.args(["--bind", "127.0.0.1", "--save", "", "--port", "0", "--dir"]).arg(folder);
             command.args(["--tls-port", &port.to_string(), "--tls-auth-clients", "no"]);

@@ -61,23 +61,18 @@ impl RedisCluster {
 }
 
 fn node() -> Server {
-    Server::start(
-        |_| {},
-        |port, folder| {
-            let noted = folder.join("bus-port");
-            // The default, 10,000 above the port, may not be a valid port.
-            if !folder.join("nodes.conf").exists() {
-                fs::write(&noted, free_port().to_string()).unwrap();
-            }
-            let bus = fs::read_to_string(noted).unwrap();
-            let mut command = Command::new(program());
-            command
-                .args(["--bind", "127.0.0.1", "--save", "", "--port", &port.to_string(), "--dir"])
-                .arg(folder);
-            command.args(["--cluster-enabled", "yes", "--cluster-port", &bus]);
-            command
-        },
-    )
+    Server::start(|port, folder| {
+        let noted = folder.join("bus-port");
+        // The default, 10,000 above the port, may not be a valid port.
+        if !folder.join("nodes.conf").exists() {
+            fs::write(&noted, free_port().to_string()).unwrap();
+        }
+        let bus = fs::read_to_string(noted).unwrap();
+        let mut command = Command::new(program());
+        command.args(["--bind", "127.0.0.1", "--save", "", "--port", &port.to_string(), "--dir"]).arg(folder);
+        command.args(["--cluster-enabled", "yes", "--cluster-port", &bus]);
+        command
+    })
 }
 
 /// A master, its replica, and three sentinels. They promote the replica after
@@ -146,24 +141,21 @@ impl RedisSentinel {
 }
 
 fn sentinel(master: u16) -> Server {
-    Server::start(
-        |_| {},
-        move |port, folder| {
-            let conf = folder.join("sentinel.conf");
-            if !conf.exists() {
-                let name = RedisSentinel::SERVICE;
-                let text = format!(
-                    "bind 127.0.0.1\ndir {}\nsentinel monitor {name} 127.0.0.1 {master} 2\nsentinel \
+    Server::start(move |port, folder| {
+        let conf = folder.join("sentinel.conf");
+        if !conf.exists() {
+            let name = RedisSentinel::SERVICE;
+            let text = format!(
+                "bind 127.0.0.1\ndir {}\nsentinel monitor {name} 127.0.0.1 {master} 2\nsentinel \
                      down-after-milliseconds {name} 3600000\nsentinel failover-timeout {name} 2000\n",
-                    folder.display()
-                );
-                fs::write(&conf, text).unwrap();
-            }
-            let mut command = Command::new(program());
-            command.arg(conf).args(["--sentinel", "--port", &port.to_string()]);
-            command
-        },
-    )
+                folder.display()
+            );
+            fs::write(&conf, text).unwrap();
+        }
+        let mut command = Command::new(program());
+        command.arg(conf).args(["--sentinel", "--port", &port.to_string()]);
+        command
+    })
 }
 
 fn ask(port: u16, command: &[&str]) -> String {

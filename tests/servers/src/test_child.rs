@@ -1,7 +1,9 @@
 //! A test that starts its own binary again, with one other test of it as a process that can be killed.
 
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
+
+use crate::program::Process;
 
 /// The prefix that separates a child's words from the output of the test harness.
 const SAY: &str = "says: ";
@@ -16,7 +18,7 @@ pub fn say(word: &str) {
 /// A process with one test of this binary. It is killed when it is dropped.
 #[derive(Debug)]
 pub struct TestChild {
-    child: Child,
+    _process: Process,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
@@ -26,21 +28,13 @@ impl TestChild {
     pub fn start<'a>(test: &str, variables: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", test, "--nocapture", "--test-threads=1"]).envs(variables);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Self { child, lines }
+        let mut process = Process::spawn(command.stdout(Stdio::piped()).stderr(Stdio::null()));
+        let lines = BufReader::new(process.stdout()).lines();
+        Self { _process: process, lines }
     }
 
     /// The next word that it says.
     pub fn word(&mut self) -> String {
         self.lines.find_map(|line| line.unwrap().strip_prefix(SAY).map(str::to_owned)).unwrap()
-    }
-}
-
-impl Drop for TestChild {
-    fn drop(&mut self) {
-        // SIGKILL.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -230,6 +230,18 @@ impl Answer {
     }
 }
 
+/// What comes, until this text has come.
+pub async fn read_until(stream: &mut TcpStream, text: &str) -> String {
+    let mut seen = String::new();
+    while !seen.contains(text) {
+        let mut bytes = [0; 256];
+        let count = stream.read(&mut bytes).await.unwrap();
+        assert_ne!(count, 0, "{seen}");
+        seen.push_str(std::str::from_utf8(&bytes[..count]).unwrap());
+    }
+    seen
+}
+
 async fn line(stream: &mut BufReader<&mut TcpStream>) -> Option<Vec<u8>> {
     let mut line = Vec::new();
     stream.read_until(b'\n', &mut line).await.ok()?;

@@ -170,11 +170,7 @@ impl Script {
 async fn do_act(site: &Site, run: RunId, act: &Act) -> Result<(), Failure> {
     match *act {
         Act::Sleep(time) => sleep(Duration::from_millis(time)).await,
-        Act::Effect => {
-            let mut state = site.world.lock();
-            state.runs[run].had_effect = true;
-            state.keys[site.number].effects.push(run);
-        }
+        Act::Effect => site.world.lock().runs[run].had_effect = true,
         Act::Step { name, input, takes, fails } => drop(step(site, run, name, input, takes, fails).await?),
         Act::Steps { rounds, pause } => {
             for round in 0..rounds {
@@ -263,9 +259,8 @@ async fn step(
         Some(input) => step.fingerprint(&input),
         None => step,
     };
-    let by_scope = false;
     let inside = async {
-        world.lock().begin_step(run, &text, by_scope);
+        world.lock().begin_step(run, &text, false);
         world.lock().runs[run].inputs.insert(text.clone(), input);
         sleep(Duration::from_millis(takes)).await;
         awake(&world, site.process).await;
@@ -412,7 +407,7 @@ impl<F: Future> Future for Gated<F> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<F::Output> {
         {
             let mut state = self.world.lock();
-            let process = state.process(self.process);
+            let process = &mut state.processes[self.process];
             if !process.is_alive || process.stopped_until.is_some() {
                 process.wakers.push(cx.waker().clone());
                 return Poll::Pending;

@@ -127,7 +127,6 @@ impl World {
             timeout: operation.timeout.map(Duration::from_millis),
             retry_after: 0,
             was_unrecorded: false,
-            reached_caller: false,
             in_transaction,
             way: started.way,
             had_effect: false,
@@ -590,7 +589,6 @@ impl State {
         if saw == Saw::Unrecorded {
             self.check_unrecorded(caller, run);
         }
-        self.runs[run].reached_caller = true;
         if matches!(caller.way, Way::MissingKey | Way::Message) {
             return;
         }
@@ -687,24 +685,29 @@ impl State {
         let key = &self.keys[caller.number];
         // A transaction that has taken the key over keeps its record to itself until it commits.
         let held = |record: &&Record| record.state == RecordState::InFlight && key.taken_by.is_none();
-        let Some(record) = key.record.as_ref().filter(held) else {
-            return false;
-        };
-        let mut parent = caller.parent;
-        while let Some(run) = parent {
-            let run = &self.runs[run];
-            if run.key == caller.number && run.ended.is_none() && run.fence == Some(record.fence.get()) {
-                return true;
-            }
-            parent = run.parent;
-        }
-        false
+        key.record
+            .as_ref()
+            .filter(held)
+            .is_some_and(|record| self.around(caller).any(|run| run.fence == Some(record.fence.get())))
+    }
+
+    /// The bodies around this call that have its key and run, from the innermost on.
+    fn around(&self, caller: &Site) -> impl Iterator<Item = &Run> {
+        let number = caller.number;
+        let runs = std::iter::successors(caller.parent, move |run| self.runs[*run].parent);
+        let runs = runs.map(move |run| &self.runs[run]);
+        runs.filter(move |run| run.key == number && run.ended.is_none())
+    }
+
+    /// The last body that this call began.
+    fn own_run(&self, caller: &Site) -> Option<(RunId, &Run)> {
+        let own = caller.own_run.load(Ordering::SeqCst);
+        Some((own, self.runs.get(own).filter(|run| run.key == caller.number)?))
     }
 
     /// A body whose key came into doubt, and that no other call has taken over, goes on.
     fn check_held_in_doubt(&mut self, caller: &Site) {
-        let own = caller.own_run.load(Ordering::SeqCst);
-        let Some(run) = self.runs.get(own).filter(|run| run.key == caller.number) else { return };
+        let Some((own, run)) = self.own_run(caller) else { return };
         let is_dropped = matches!(run.ended, Some((_, Ended::Dropped))) && run.began >= caller.called;
         let record = self.keys[caller.number].record.as_ref();
         let is_held = record.is_some_and(|record| {
@@ -717,8 +720,7 @@ impl State {
 
     /// The limit of attempts is no result of another attempt: a caller whose body succeeded gets its value.
     fn check_not_exhausted(&mut self, caller: &Site) {
-        let own = caller.own_run.load(Ordering::SeqCst);
-        let Some(run) = self.runs.get(own).filter(|run| run.key == caller.number) else { return };
+        let Some((own, run)) = self.own_run(caller) else { return };
         if run.fence.is_some() && matches!(run.ended, Some((_, Ended::Value))) {
             self.violate(THROWN_AWAY, format!("run {own}, for the limit of attempts"));
         }
@@ -836,15 +838,7 @@ impl State {
 
     /// Whether this call is made inside of a body that runs and has its key.
     fn is_inside(&self, caller: &Site) -> bool {
-        let mut parent = caller.parent;
-        while let Some(run) = parent {
-            let run = &self.runs[run];
-            if run.key == caller.number && run.ended.is_none() {
-                return true;
-            }
-            parent = run.parent;
-        }
-        false
+        self.around(caller).next().is_some()
     }
 
     /// A consumer acknowledged a message whose handler got this value.

@@ -148,14 +148,13 @@ async fn start(world: &World, worker: usize) -> ProcessId {
             stood_still: None,
             wakers: Vec::new(),
             layers: std::collections::BTreeMap::new(),
-            store: None,
+            store: SimStore::new(world.clone(), id),
             tasks: Vec::new(),
         });
         state.running[worker] = Some(id);
         note!(state, "worker {worker} starts as process {id}");
         id
     };
-    world.lock().processes[id].store = Some(SimStore::new(world.clone(), id));
     let seen = world.clone();
     let hook = LateRecording::new().on_unrecorded(move |unrecorded| {
         let mut state = seen.lock();
@@ -200,11 +199,10 @@ async fn serving(world: &World, worker: usize) -> ProcessId {
     }
 }
 
-fn site(world: &World, id: ProcessId, number: usize, way: Way) -> Option<Site> {
-    let store = world.lock().processes[id].store.clone()?;
-    Some(Site {
+fn site(world: &World, id: ProcessId, number: usize, way: Way) -> Site {
+    Site {
         world: world.clone(),
-        store,
+        store: world.lock().processes[id].store.clone(),
         process: id,
         number,
         way,
@@ -215,12 +213,12 @@ fn site(world: &World, id: ProcessId, number: usize, way: Way) -> Option<Site> {
         called: Instant::now(),
         depth: 0,
         has_deadline: false,
-    })
+    }
 }
 
 /// Makes one call in a task of a process, and returns its answer; `None` if the process died.
 async fn in_process(world: &World, id: ProcessId, plan: &CallPlan) -> Option<Returned> {
-    let site = Site { has_deadline: plan.deadline.is_some(), ..site(world, id, plan.operation, plan.way)? };
+    let site = Site { has_deadline: plan.deadline.is_some(), ..site(world, id, plan.operation, plan.way) };
     let process = site.process_value();
     let (blocked, script, argument) = (site.blocked.clone(), plan.body.clone(), plan.argument);
     let deadline = plan.deadline.map(|after| Instant::now() + Duration::from_millis(after));
@@ -303,7 +301,7 @@ async fn stop(world: &World, worker: usize, lasts: Duration) {
         let mut state = world.lock();
         let Some(id) = state.running[worker] else { return };
         note!(state, "process {id} stands still for {lasts:?}");
-        let process = state.process(id);
+        let process = &mut state.processes[id];
         process.stopped_until = Some(Instant::now() + lasts);
         process.stood_still = Some(Instant::now());
         id
@@ -311,7 +309,7 @@ async fn stop(world: &World, worker: usize, lasts: Duration) {
     sleep(lasts).await;
     let mut state = world.lock();
     note!(state, "process {id} goes on");
-    let process = state.process(id);
+    let process = &mut state.processes[id];
     process.stopped_until = None;
     process.stood_still = Some(Instant::now());
     process.disturbed = Some(Instant::now());
@@ -329,7 +327,7 @@ async fn shut_down(world: &World, worker: usize) {
     sleep(Duration::from_millis(500)).await;
     let (process, tasks) = {
         let mut state = world.lock();
-        let process = state.process(id);
+        let process = &mut state.processes[id];
         (process.process.clone(), std::mem::take(&mut process.tasks))
     };
     tasks.iter().for_each(tokio::task::AbortHandle::abort);
@@ -357,7 +355,7 @@ async fn shut_down(world: &World, worker: usize) {
 /// An operator's request, from a process of its own: the first worker's.
 async fn operator(world: &World, what: What) {
     let id = serving(world, 0).await;
-    let Some(store) = world.lock().processes[id].store.clone() else { return };
+    let store = world.lock().processes[id].store.clone();
     let key = |number: usize| world.keys[number].clone();
     let patience = Duration::from_secs(5);
     let done = async {
@@ -404,7 +402,7 @@ async fn last_calls(world: &World) {
         }
         for _ in 0..2 {
             let id = serving(world, 0).await;
-            let Some(site) = site(world, id, number, Way::Run) else { return };
+            let site = site(world, id, number, Way::Run);
             let process = site.process_value();
             let patience = Duration::from_secs(600);
             let called =

@@ -35,9 +35,6 @@ struct Args {
     /// Looks only for sentences that contain this text.
     #[arg(long)]
     about: Option<String>,
-    /// Goes on after a finding.
-    #[arg(long)]
-    keep_going: bool,
     /// Does not shrink a finding.
     #[arg(long)]
     no_shrink: bool,
@@ -164,10 +161,8 @@ fn search(args: &Args) -> ExitCode {
                         violation.sentence,
                         violation.detail
                     );
-                    if !args.keep_going {
-                        stop.store(true, Ordering::Relaxed);
-                        show(&Plan::of(seed), args);
-                    }
+                    stop.store(true, Ordering::Relaxed);
+                    show(&Plan::of(seed), args);
                 }
             };
             let thread = std::thread::Builder::new().stack_size(STACK);

@@ -60,7 +60,7 @@ pub type Sending<A> = Pin<Box<dyn Future<Output = Result<A, StoreError>> + Send>
 pub async fn awake(world: &World, process: ProcessId) {
     poll_fn(|cx| {
         let mut state = world.lock();
-        let process = state.process(process);
+        let process = &mut state.processes[process];
         if process.is_alive && process.stopped_until.is_none() {
             return Poll::Ready(());
         }
@@ -83,7 +83,7 @@ where
 {
     let (fault, before, after) = {
         let mut state = world.lock();
-        let worker = state.process(process).worker;
+        let worker = state.processes[process].worker;
         let (drawn, before, after) = state.network(&world.plan, worker, what);
         let is_out = |only: &Option<usize>| only.is_none_or(|only| only == worker);
         let fault = match state.outage.iter().find(|(only, _, _)| is_out(only)) {
@@ -92,8 +92,8 @@ where
             None => drawn,
         };
         if let Some(fault) = fault {
-            state.disturb(process);
-            state.processes[process].faulted = Some(Instant::now());
+            let now = Some(Instant::now());
+            (state.processes[process].disturbed, state.processes[process].faulted) = (now, now);
             note!(state, "process {process}: {what}: {}", words(fault));
         }
         (fault, before, after)

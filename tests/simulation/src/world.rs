@@ -69,7 +69,6 @@ pub struct Violation {
     /// The sentence that is not true.
     pub sentence: &'static str,
     pub detail: String,
-    pub at: Duration,
 }
 
 /// One key, and all that happened under it.
@@ -80,7 +79,6 @@ pub struct KeyState {
     /// From the first claim of an absent key to the end of its record.
     pub lives: Vec<Life>,
     pub grants: BTreeMap<u64, Granted>,
-    pub effects: Vec<RunId>,
     /// The transaction that has taken the key.
     pub taken_by: Option<u64>,
     /// When the last transaction that had taken the key ended.
@@ -163,7 +161,7 @@ pub struct ProcessState {
     pub wakers: Vec<Waker>,
     /// The layers of its HTTP server, by operation.
     pub layers: BTreeMap<usize, IdempotencyLayer<SimStore>>,
-    pub store: Option<SimStore>,
+    pub store: SimStore,
     /// The tasks of its calls.
     pub tasks: Vec<AbortHandle>,
 }
@@ -204,7 +202,6 @@ pub struct Run {
     pub retry_after: u64,
     /// The hook for unrecorded results had its result.
     pub was_unrecorded: bool,
-    pub reached_caller: bool,
     /// The run counts for nothing, because its transaction was rolled back.
     pub in_transaction: bool,
     pub way: Way,
@@ -307,9 +304,8 @@ impl State {
     /// Notes that a sentence of the guarantees is not true.
     pub fn violate(&mut self, sentence: &'static str, detail: String) {
         note!(self, "VIOLATION: {sentence}: {detail}");
-        let at = Instant::now() - self.started;
         if self.violations.iter().all(|known| known.sentence != sentence) {
-            self.violations.push(Violation { sentence, detail, at });
+            self.violations.push(Violation { sentence, detail });
         }
     }
 
@@ -319,14 +315,6 @@ impl State {
         // A date like today's, so that a clock that is set back stays above zero.
         let micros = 1_800_000_000_000_000 + micros + self.offset;
         Timestamp::from_micros(u64::try_from(micros).unwrap_or(0))
-    }
-
-    pub fn process(&mut self, id: ProcessId) -> &mut ProcessState {
-        &mut self.processes[id]
-    }
-
-    pub fn disturb(&mut self, id: ProcessId) {
-        self.processes[id].disturbed = Some(Instant::now());
     }
 
     /// Whether nothing has gone wrong between this process and the store since `since`, and the process ran.

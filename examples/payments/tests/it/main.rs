@@ -38,7 +38,7 @@ impl Payments {
             command.args(options.split_whitespace());
             command
         };
-        Self(Server::start(|_| {}, recipe))
+        Self(Server::start(recipe))
     }
 
     fn address(&self) -> SocketAddr {

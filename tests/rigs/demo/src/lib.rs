@@ -5,14 +5,12 @@
 
 mod books;
 pub mod brokers;
-mod ledger;
 mod outage;
 mod run;
 mod shop;
 mod worker;
 
 pub use brokers::{Broker, Kind, Setup};
-pub use ledger::Ledger;
 pub use run::main;
 pub use shop::{Order, ShipError, Shipment, Shop, ship};
 

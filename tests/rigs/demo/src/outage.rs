@@ -8,11 +8,9 @@ use idem_test_servers::{Aws, Postgres, Redis};
 use crate::Failure;
 
 /// The store, with its server if the demo starts one.
-pub(crate) enum Store {
-    Redis(Redis),
-    Postgres(Postgres),
-    DynamoDb(Aws),
-    There(String),
+pub(crate) struct Store {
+    pub(crate) url: String,
+    switch: Box<dyn FnMut(bool)>,
 }
 
 impl Store {
@@ -33,46 +31,40 @@ impl Store {
     /// `stops`: the server must not lose acknowledged writes when it is killed.
     pub(crate) fn start(store: &str, folder: &Path, stops: bool) -> Self {
         match store {
-            "redis" if stops => Self::Redis(Redis::with(&["--appendonly", "yes", "--appendfsync", "always"])),
-            "redis" => Self::Redis(Redis::start()),
-            "postgres" => Self::Postgres(Postgres::start()),
-            "dynamodb" => Self::DynamoDb(Aws::start()),
-            "sqlite" => Self::There(format!("sqlite:{}", folder.join("orders.db").display())),
-            there => Self::There(there.to_owned()),
-        }
-    }
-
-    pub(crate) fn url(&self) -> String {
-        match self {
-            Self::Redis(server) => server.url(),
-            Self::Postgres(server) => server.url(),
-            Self::DynamoDb(server) => {
-                format!(
-                    "dynamodb://{}/orders",
-                    server.url().trim_start_matches("http://").trim_end_matches('/')
-                )
+            "redis" => {
+                let keeps: &[&str] =
+                    if stops { &["--appendonly", "yes", "--appendfsync", "always"] } else { &[] };
+                let mut server = Redis::with(keeps);
+                Self::of(server.url(), move |on| match on {
+                    true => server.server().restart(),
+                    false => server.server().kill(),
+                })
             }
-            Self::There(url) => url.clone(),
+            "postgres" => {
+                let mut server = Postgres::start();
+                Self::of(server.url(), move |on| match on {
+                    true => server.restart(),
+                    false => server.server().kill(),
+                })
+            }
+            "dynamodb" => {
+                let mut server = Aws::start();
+                let url = format!("dynamodb://127.0.0.1:{}/orders", server.server().port());
+                // The emulator keeps its data in memory, so it is stopped, not killed.
+                Self::of(url, move |on| server.server().signal(if on { "-CONT" } else { "-STOP" }))
+            }
+            "sqlite" => Self::of(format!("sqlite:{}", folder.join("orders.db").display()), |_| {}),
+            there => Self::of(there.to_owned(), |_| {}),
         }
     }
 
-    pub(crate) fn kill(&mut self) {
-        match self {
-            Self::Redis(server) => server.server().kill(),
-            Self::Postgres(server) => server.server().kill(),
-            // The emulator keeps its data in memory, so it is stopped, not killed.
-            Self::DynamoDb(server) => server.server().signal("-STOP"),
-            Self::There(_) => {}
-        }
+    fn of(url: String, switch: impl FnMut(bool) + 'static) -> Self {
+        Self { url, switch: Box::new(switch) }
     }
 
-    pub(crate) fn restart(&mut self) {
-        match self {
-            Self::Redis(server) => server.server().restart(),
-            Self::Postgres(server) => server.restart(),
-            Self::DynamoDb(server) => server.server().signal("-CONT"),
-            Self::There(_) => {}
-        }
+    /// Starts its server again on its data, or kills it.
+    pub(crate) fn switch(&mut self, on: bool) {
+        (self.switch)(on);
     }
 }
 
@@ -85,30 +77,23 @@ pub(crate) struct Outage {
     is_over: bool,
 }
 
-/// What is due.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Turn {
-    Begins,
-    Ends,
-}
-
 impl Outage {
     /// With 0 seconds there is no outage.
     pub(crate) const fn new(seconds: u64, left: u64) -> Self {
         Self { length: Duration::from_secs(seconds), left, begin: None, is_over: seconds == 0 }
     }
 
-    /// Whether the server is to be killed now, or started again.
-    pub(crate) fn turn(&mut self, left: u64) -> Option<Turn> {
+    /// Whether the server is to be started again now; `false` if it is to be killed.
+    pub(crate) fn turn(&mut self, left: u64) -> Option<bool> {
         match self.begin {
             _ if self.is_over => None,
             Some(begin) => {
                 self.is_over = begin.elapsed() >= self.length;
-                self.is_over.then_some(Turn::Ends)
+                self.is_over.then_some(true)
             }
             None => {
                 self.begin = (left <= self.left).then(Instant::now);
-                self.begin.map(|_| Turn::Begins)
+                self.begin.map(|_| false)
             }
         }
     }

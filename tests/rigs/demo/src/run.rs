@@ -4,12 +4,13 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
+use idem_test_servers::program::exit;
 use serde_json::json;
 
 use crate::books::Books;
 use crate::brokers::{OnApalis, OnKafka, OnLambda, OnNats, OnRabbitMq, OnSqs};
-use crate::outage::{Outage, Store, Turn};
-use crate::worker::{LEASE_MS, Worker, function, serve};
+use crate::outage::{Outage, Store};
+use crate::worker::{LEASE_MS, Worker, end, function, serve};
 use crate::{Broker, CONCURRENCY, Failure, Kind, Order, Setup};
 
 /// How long after its start a broker may turn a worker away that connects.
@@ -78,21 +79,14 @@ enum Sub {
 /// with 2 if it could not be run.
 pub async fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let ended = match arguments.broker {
+    exit(match arguments.broker {
         Kind::Nats => run::<OnNats>(&arguments).await,
         Kind::Rabbitmq => run::<OnRabbitMq>(&arguments).await,
         Kind::Kafka => run::<OnKafka>(&arguments).await,
         Kind::Sqs => run::<OnSqs>(&arguments).await,
         Kind::Lambda => run::<OnLambda>(&arguments).await,
         Kind::Apalis => run::<OnApalis>(&arguments).await,
-    };
-    match ended {
-        Ok(is_kept) => ExitCode::from(u8::from(!is_kept)),
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::from(2)
-        }
-    }
+    })
 }
 
 async fn run<B: Broker>(arguments: &Arguments) -> Result<bool, Failure> {
@@ -122,7 +116,7 @@ async fn demo<B: Broker>(cli: &Cli) -> Result<bool, Failure> {
     let mut broker = B::start(&Setup { quorum: cli.quorum, survives: cli.broker_stop > 0 }).await?;
     let folder = tempfile::tempdir()?;
     let mut store = Store::start(store, folder.path(), cli.store_stop > 0);
-    let (address, store_url, folder) = (broker.address(), store.url(), folder.path().to_owned());
+    let (address, store_url, folder) = (broker.address(), store.url.clone(), folder.path().to_owned());
     let worker = Worker { address, store: store_url, folder, work_ms: cli.work, lease_ms: LEASE_MS };
     // Opened before the workers start, so that they do not all create the tables at the same time.
     let shop = worker.shop().await?;
@@ -172,7 +166,7 @@ async fn work_off<B: Broker>(
     let mut outage = Outage::new(cli.store_stop, sent / 2);
     let program = std::env::current_exe()?;
     let start = || worker.start(&program, B::KIND);
-    let mut workers = (0..cli.workers).map(|_| start()).collect::<Result<Vec<_>, _>>()?;
+    let mut workers: Vec<_> = (0..cli.workers).map(|_| start()).collect();
     let begin = Instant::now();
     let patience = Duration::from_secs(120 + cli.store_stop + cli.broker_stop)
         + Duration::from_millis(50 * cli.messages);
@@ -180,20 +174,16 @@ async fn work_off<B: Broker>(
     loop {
         let waiting = if broker_outage.is_on() { sent } else { broker.waiting().await? };
         match broker_outage.turn(waiting) {
-            Some(Turn::Begins) => broker.kill(),
-            Some(Turn::Ends) => {
+            Some(false) => broker.kill(),
+            Some(true) => {
                 broker.restart().await?;
                 restarted = Some(Instant::now());
             }
             None => {}
         }
-        match outage.turn(waiting) {
-            Some(Turn::Begins) => {
-                store.kill();
-                cut_off += workers.len();
-            }
-            Some(Turn::Ends) => store.restart(),
-            None => {}
+        if let Some(on) = outage.turn(waiting) {
+            store.switch(on);
+            cut_off += if on { 0 } else { workers.len() };
         }
         if (waiting == 0 && !outage.is_on()) || begin.elapsed() >= patience {
             break;
@@ -203,24 +193,24 @@ async fn work_off<B: Broker>(
             continue;
         }
         for worker in &mut workers {
-            if worker.is_over()? {
+            if worker.status().is_some() {
                 // One that was starting while the broker was away, or was not ready, has ended; a supervisor would start it again.
                 if restarted.is_none_or(|restarted| restarted.elapsed() > NOT_READY) {
                     return Err("a worker ended by itself: see above".into());
                 }
-                *worker = start()?;
+                *worker = start();
             }
         }
         if kill_every > 0 && last_kill.elapsed() >= Duration::from_millis(kill_every) {
             // Starts the new worker before it kills the old one, so that the number of workers never falls.
-            workers.push(start()?);
+            workers.push(start());
             drop(workers.remove(0));
             cut_off += 1;
             last_kill = Instant::now();
         }
     }
-    for worker in workers {
-        if !worker.end().await? {
+    for worker in &mut workers {
+        if !end(worker).await {
             return Err("a worker ended with an error".into());
         }
     }

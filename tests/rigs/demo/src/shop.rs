@@ -7,11 +7,10 @@ use std::time::Duration;
 use idem::message::{Disposition, Reason};
 use idem::tower::{Error, IdempotentLayer};
 use idem::{DynStore, Operation, Outcome, ResultRules, idempotent};
+use idem_test_servers::Ledger;
 use serde::{Deserialize, Serialize};
 use tower::util::BoxCloneService;
 use tower::{ServiceBuilder, ServiceExt as _};
-
-use crate::Ledger;
 
 /// How long a result is kept, as the functions below say it.
 const TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);

@@ -3,10 +3,11 @@
 use std::io::Read as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use idem_test_servers::program::Process;
 use lambda_runtime::LambdaEvent;
 use rig_stores::Choice;
 use tower::ServiceExt as _;
@@ -53,14 +54,12 @@ impl Worker {
         }
     }
 
-    /// Starts the worker as a process of the program at this path.
-    pub(crate) fn start(&self, program: &Path, broker: Kind) -> Result<Process, Failure> {
+    /// Starts the worker as a process of the program at this path. It ends when the pipe to it does.
+    pub(crate) fn start(&self, program: &Path, broker: Kind) -> Process {
         let mut command = Command::new(program);
         command.args(["--broker", &broker.name(), "worker", &self.address, &self.store]);
         command.arg(&self.folder).arg(self.work_ms.to_string());
-        let mut child = command.stdin(Stdio::piped()).spawn()?;
-        let lifeline = child.stdin.take();
-        Ok(Process { child, _lifeline: lifeline })
+        Process::spawn(command.stdin(Stdio::piped()))
     }
 }
 
@@ -88,36 +87,15 @@ pub(crate) async fn function(worker: &Worker) -> Result<(), Failure> {
     lambda_runtime::run(function.map_err(|error| error.to_string())).await
 }
 
-/// A worker that does not outlive the process that started it.
-#[derive(Debug)]
-pub(crate) struct Process {
-    child: Child,
-    _lifeline: Option<ChildStdin>,
-}
-
-impl Process {
-    /// Sends SIGTERM, and returns whether the worker ended without an error.
-    pub(crate) async fn end(mut self) -> Result<bool, Failure> {
-        Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status()?;
-        for _ in 0..3_000 {
-            if let Some(status) = self.child.try_wait()? {
-                // SIGTERM ends a worker that has not installed its handler yet, and so has not begun.
-                return Ok(status.success() || status.signal() == Some(TERMINATE));
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
+/// Sends SIGTERM to a worker, and returns whether it ended without an error.
+pub(crate) async fn end(worker: &mut Process) -> bool {
+    worker.signal("-TERM");
+    for _ in 0..3_000 {
+        if let Some(status) = worker.status() {
+            // SIGTERM ends a worker that has not installed its handler yet, and so has not begun.
+            return status.success() || status.signal() == Some(TERMINATE);
         }
-        Ok(false)
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
-
-    /// Whether it has ended by itself.
-    pub(crate) fn is_over(&mut self) -> Result<bool, Failure> {
-        Ok(self.child.try_wait()?.is_some())
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+    false
 }

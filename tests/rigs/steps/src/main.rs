@@ -13,15 +13,17 @@
 //! * an order whose result differs from the values of its steps.
 
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
-use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::fs;
+use std::io::{self, BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
 use idem::{DynStore, idempotent};
+use idem_test_servers::Ledger;
+use idem_test_servers::program::{Process, exit};
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
 use rig_stores::Choice;
@@ -33,12 +35,15 @@ const LEASE: Duration = Duration::from_millis(1_000);
 
 const STEPS: [&str; 3] = ["reserve", "charge", "ship"];
 
+/// The file in the ledger with all lines.
+const LOG: &str = "steps.log";
+
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// The state of a worker.
 struct Shop {
     store: DynStore,
-    log: PathBuf,
+    ledger: Ledger,
     pace: Duration,
 }
 
@@ -72,15 +77,9 @@ impl Shop {
         Ok(value)
     }
 
-    /// Appends a line in one write, so that lines of several processes do not mix.
     fn write(&self, line: &str) {
-        let written = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&self.log)
-            .and_then(|mut log| log.write_all(format!("{line}\n").as_bytes()));
         // An effect without a line would look as if it had not happened.
-        if written.is_err() {
+        if self.ledger.add(LOG, line).is_err() {
             std::process::abort();
         }
     }
@@ -117,31 +116,23 @@ struct Run {
 enum Sub {
     /// One worker; started by the program itself.
     #[command(hide = true)]
-    Work { store: Choice, log: PathBuf, order: u64, pace_ms: u64 },
+    Work { store: Choice, folder: PathBuf, order: u64, pace_ms: u64 },
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let cli = Cli::parse();
-    let ended = match cli.worker {
-        Some(Sub::Work { store, log, order, pace_ms }) => {
-            work(&store, log, order, Duration::from_millis(pace_ms)).await
+    exit(match cli.worker {
+        Some(Sub::Work { store, folder, order, pace_ms }) => {
+            work(&store, folder, order, Duration::from_millis(pace_ms)).await
         }
         None => tokio::task::block_in_place(|| run(&cli.run)),
-    };
-    match ended {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::from(2)
-        }
-    }
+    })
 }
 
 /// One call of [`place`], in this process.
-async fn work(store: &Choice, log: PathBuf, order: u64, pace: Duration) -> Result<bool, Failure> {
-    let shop = Shop { store: store.open().await?, log, pace };
+async fn work(store: &Choice, folder: PathBuf, order: u64, pace: Duration) -> Result<bool, Failure> {
+    let shop = Shop { store: store.open().await?, ledger: Ledger::new(folder), pace };
     println!("{}", serde_json::to_string(&place(&shop, order).await?)?);
     Ok(true)
 }
@@ -154,15 +145,14 @@ fn run(options: &Run) -> Result<bool, Failure> {
     fs::create_dir_all(folder)?;
     let (servers, url) = Servers::start(&options.store, folder)?;
     eprintln!("seed {seed}");
-    let log = folder.join("steps.log");
     let killed = AtomicU64::new(0);
     let begin = Instant::now();
     let results = std::thread::scope(|scope| -> Result<Vec<_>, Failure> {
         let lanes: Vec<_> = (0..options.lanes)
             .map(|number| {
-                let (killed, log, url) = (&killed, &log, &url);
+                let (killed, url) = (&killed, &url);
                 let random = SmallRng::seed_from_u64(seed.wrapping_add(number));
-                let mut lane = Lane { url, log, random, usual: Duration::from_millis(60) };
+                let mut lane = Lane { url, folder, random, usual: Duration::from_millis(60) };
                 let orders = (0..).map(move |round| round * options.lanes + number);
                 scope.spawn(move || -> Result<Vec<_>, Failure> {
                     let open = orders.take_while(|_| killed.load(Ordering::SeqCst) < options.kills);
@@ -173,7 +163,7 @@ fn run(options: &Run) -> Result<bool, Failure> {
         let ended = lanes.into_iter().map(|lane| lane.join().map_err(|_| "a lane panicked")?);
         Ok(ended.collect::<Result<Vec<_>, _>>()?.concat())
     })?;
-    let report = judge(&log, &results)?;
+    let report = judge(&Ledger::new(folder.to_owned()), &results)?;
     println!(
         "{}",
         json!({
@@ -190,7 +180,7 @@ fn run(options: &Run) -> Result<bool, Failure> {
 /// Works on one order after another.
 struct Lane<'r> {
     url: &'r str,
-    log: &'r Path,
+    folder: &'r Path,
     random: SmallRng,
     /// How long a body takes that is not killed: a moving average.
     usual: Duration,
@@ -200,7 +190,7 @@ impl Lane<'_> {
     /// Starts workers on an order until one completes it, and returns the result.
     fn finish(&mut self, order: u64, killed: &AtomicU64, most: u64) -> Result<Vec<u64>, Failure> {
         loop {
-            let mut worker = Worker::start(self.url, self.log, order, self.random.random_range(0..6))?;
+            let mut worker = Worker::start(self.url, self.folder, order, self.random.random_range(0..6))?;
             let let_go = killed.load(Ordering::SeqCst) >= most || self.random.random_bool(0.1);
             let until = (!let_go).then(|| self.usual.mul_f64(self.random.random_range(0.0..1.1)));
             let begun = worker.line()?;
@@ -229,19 +219,16 @@ impl Lane<'_> {
 
 /// A worker process, killed on drop.
 struct Worker {
-    process: Child,
+    process: Process,
     lines: std::sync::mpsc::Receiver<String>,
 }
 
 impl Worker {
-    fn start(url: &str, log: &Path, order: u64, pace_ms: u64) -> Result<Self, Failure> {
-        let mut process = Command::new(std::env::current_exe()?)
-            .args(["work", url])
-            .arg(log)
-            .args([order.to_string(), pace_ms.to_string()])
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let output = BufReader::new(process.stdout.take().ok_or("no output")?);
+    fn start(url: &str, folder: &Path, order: u64, pace_ms: u64) -> Result<Self, Failure> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["work", url]).arg(folder).args([order.to_string(), pace_ms.to_string()]);
+        let mut process = Process::spawn(command.stdout(Stdio::piped()));
+        let output = BufReader::new(process.stdout());
         let (said, lines) = std::sync::mpsc::channel();
         // The thread ends with the process.
         std::thread::spawn(move || {
@@ -264,18 +251,11 @@ impl Worker {
     fn line_within(&mut self, time: Duration) -> Result<Option<String>, Failure> {
         match self.lines.recv_timeout(time) {
             Ok(line) => Ok(Some(line)),
-            Err(_) if self.process.try_wait()?.is_some_and(|status| !status.success()) => {
+            Err(_) if self.process.status().is_some_and(|status| !status.success()) => {
                 Err("a worker failed".into())
             }
             Err(_) => Ok(None),
         }
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 
@@ -297,13 +277,13 @@ struct Seen {
 }
 
 /// Compares the effects with the acknowledged values.
-fn judge(log: &Path, results: &[(u64, Vec<u64>)]) -> Result<Report, Failure> {
+fn judge(ledger: &Ledger, results: &[(u64, Vec<u64>)]) -> Result<Report, Failure> {
     let mut report = Report::default();
     let mut seen: BTreeMap<(u64, String), Seen> = BTreeMap::new();
-    for line in fs::read_to_string(log)?.lines() {
+    for line in ledger.read(LOG)? {
         let words: Vec<&str> = line.split(' ').collect();
         let [what, order, step, value] = words[..] else {
-            return Err(format!("the log has a broken line: {line:?}").into());
+            return Err(format!("the ledger has a broken line: {line:?}").into());
         };
         let (key, value) = ((order.parse()?, step.to_owned()), value.parse()?);
         let seen = seen.entry(key).or_default();

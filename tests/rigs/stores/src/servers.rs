@@ -26,6 +26,15 @@ impl Servers {
     ///
     /// One line that says how to install a missing server, or why `store` names none.
     pub fn start(store: &str, folder: &Path) -> Result<(Self, String), String> {
+        Self::start_with(store, folder, "")
+    }
+
+    /// As [`start`](Self::start), with more lines of settings for a `PgBouncer`.
+    ///
+    /// # Errors
+    ///
+    /// As of `start`.
+    pub fn start_with(store: &str, folder: &Path, pooler: &str) -> Result<(Self, String), String> {
         match store {
             "postgres" => start::Postgres::installed()?,
             "pgbouncer" => start::PgBouncer::installed()?,
@@ -84,7 +93,8 @@ impl Servers {
             "pgbouncer" => {
                 let mut postgres = start::Postgres::start();
                 // By default it refuses all clients for 15 s after it could not reach the server.
-                let mut pooler = start::PgBouncer::start(&postgres, "transaction", "server_login_retry=0.2");
+                let settings = format!("server_login_retry=0.2\n{pooler}");
+                let mut pooler = start::PgBouncer::start(&postgres, "transaction", &settings);
                 let url = pooler.url();
                 let disturb = ten_times(move |number| match number % 3 {
                     0 => refuse_writes(&postgres),

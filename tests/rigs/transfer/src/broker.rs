@@ -1,27 +1,35 @@
-//! A broker for the demo, which records the order of messages, and the publisher for it.
+//! A broker for the rig, which is a file of the ledger: a message is a line, and the lines are in the order of publishing.
 //!
-//! A message is a line `topic<TAB>id<TAB>payload`. The answer is a line `ok`, or now and then `later`.
+//! A line is `topic<TAB>id<TAB>payload`. Now and then the broker refuses a message for the moment.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io;
 
 use idem::outbox::{Message, PublishError, Publisher};
+use idem_test_servers::Ledger;
 use rand::RngExt as _;
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::{TcpListener, TcpStream};
+
+/// The file of the ledger.
+const MESSAGES: &str = "messages";
 
 /// The messages that came, and their violations.
 #[derive(Default)]
-struct Seen {
-    ids: BTreeSet<String>,
+pub(crate) struct Published {
+    pub(crate) ids: BTreeSet<String>,
     /// The id of each account's messages, by their numbers from 1.
     topics: BTreeMap<String, Vec<String>>,
-    repeats: usize,
-    violations: Vec<String>,
+    /// How many messages came again.
+    pub(crate) repeats: usize,
+    pub(crate) violations: Vec<String>,
 }
 
-impl Seen {
+impl Published {
+    pub(crate) fn read(ledger: &Ledger) -> io::Result<Self> {
+        let mut published = Self::default();
+        ledger.read(MESSAGES)?.iter().for_each(|line| published.take(line));
+        Ok(published)
+    }
+
     fn take(&mut self, line: &str) {
         let mut parts = line.split(['\t', ' ']);
         let (Some(topic), Some(id), Some(Ok(number))) =
@@ -47,95 +55,16 @@ impl Seen {
     }
 }
 
-/// The broker, which listens until the process ends.
-pub(crate) struct Broker {
-    address: SocketAddr,
-    seen: Arc<Mutex<Seen>>,
-}
-
-impl Broker {
-    pub(crate) async fn listen() -> std::io::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let (address, seen) = (listener.local_addr()?, Arc::new(Mutex::new(Seen::default())));
-        let shared = seen.clone();
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(serve(stream, shared.clone()));
-            }
-        });
-        Ok(Self { address, seen })
-    }
-
-    pub(crate) fn address(&self) -> String {
-        self.address.to_string()
-    }
-
-    /// How many different messages came.
-    pub(crate) fn distinct(&self) -> usize {
-        self.look(|seen| seen.ids.len())
-    }
-
-    /// How many messages came again.
-    pub(crate) fn repeats(&self) -> usize {
-        self.look(|seen| seen.repeats)
-    }
-
-    pub(crate) fn violations(&self) -> Vec<String> {
-        self.look(|seen| seen.violations.clone())
-    }
-
-    fn look<T>(&self, what: impl FnOnce(&Seen) -> T) -> T {
-        what(&self.seen.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-async fn serve(stream: TcpStream, seen: Arc<Mutex<Seen>>) -> std::io::Result<()> {
-    let mut stream = BufReader::new(stream);
-    let mut line = String::new();
-    while stream.read_line(&mut line).await? > 0 && line.ends_with('\n') {
-        let later = rand::rng().random_bool(0.01);
-        if !later {
-            seen.lock().unwrap_or_else(PoisonError::into_inner).take(line.trim_end());
-        }
-        stream.write_all(if later { b"later\n" } else { b"ok\n" }).await?;
-        line.clear();
-    }
-    Ok(())
-}
-
-/// Publishes to the broker at an address.
-pub(crate) struct ToBroker {
-    address: String,
-    /// A connection that is not in use. A connection whose use was interrupted is not put back.
-    idle: Mutex<Option<BufReader<TcpStream>>>,
-}
-
-impl ToBroker {
-    pub(crate) fn at(address: &str) -> Self {
-        Self { address: address.to_owned(), idle: Mutex::default() }
-    }
-
-    async fn send(&self, line: &str) -> std::io::Result<String> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let mut stream = match idle {
-            Some(stream) => stream,
-            None => BufReader::new(TcpStream::connect(&self.address).await?),
-        };
-        stream.write_all(line.as_bytes()).await?;
-        let mut answer = String::new();
-        stream.read_line(&mut answer).await?;
-        *self.idle.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream);
-        Ok(answer)
-    }
-}
+/// Publishes to the broker.
+pub(crate) struct ToBroker(pub(crate) Ledger);
 
 impl Publisher for ToBroker {
     async fn publish(&self, message: &Message) -> Result<(), PublishError> {
-        let payload = String::from_utf8_lossy(&message.payload);
-        let line = format!("{}\t{}\t{payload}\n", message.topic, message.id);
-        match self.send(&line).await.map_err(PublishError::unavailable)?.as_str() {
-            "ok\n" => Ok(()),
-            _ => Err(PublishError::unavailable("the broker said later")),
+        if rand::rng().random_bool(0.01) {
+            return Err(PublishError::unavailable("the broker said later"));
         }
+        let payload = String::from_utf8_lossy(&message.payload);
+        let line = format!("{}\t{}\t{payload}", message.topic, message.id);
+        self.0.add(MESSAGES, &line).map_err(PublishError::unavailable)
     }
 }

@@ -28,13 +28,8 @@ pub(crate) enum Driver {
 
 impl Driver {
     /// The name on the command line.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Sqlx => "sqlx",
-            Self::TokioPostgres => "tokio-postgres",
-            Self::DieselAsync => "diesel-async",
-            Self::SeaOrm => "sea-orm",
-        }
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
     /// The settings that `PgBouncer` needs for the driver. `None` means that the pooler must support named statements, as `PgBouncer`
@@ -50,7 +45,7 @@ impl Driver {
 }
 
 /// The writes of a transfer.
-pub(crate) trait Ledger: Send {
+pub(crate) trait Accounts: Send {
     /// Changes the balance of an account. Returns how many transfers it has sent.
     fn change(
         &mut self,
@@ -74,7 +69,7 @@ fn note(schema: &str) -> String {
     format!("INSERT INTO {schema}.effects (id) VALUES ($1)")
 }
 
-impl Ledger for PgConnection {
+impl Accounts for PgConnection {
     async fn change(&mut self, schema: &str, account: i64, by: i64, sends: i64) -> Result<i64, Failure> {
         let update = sqlx::query(AssertSqlSafe(change(schema))).bind(account).bind(by).bind(sends);
         // The statement has no name, because a pooler shares the session between clients.
@@ -87,7 +82,7 @@ impl Ledger for PgConnection {
     }
 }
 
-impl Ledger for tokio_postgres::Transaction<'_> {
+impl Accounts for tokio_postgres::Transaction<'_> {
     async fn change(&mut self, schema: &str, account: i64, by: i64, sends: i64) -> Result<i64, Failure> {
         let parameters = [(&account as _, Type::INT8), (&by as _, Type::INT8), (&sends as _, Type::INT8)];
         Ok(self.query_typed_one(&change(schema), &parameters).await?.try_get(0)?)
@@ -105,7 +100,7 @@ struct Sent {
     sent: i64,
 }
 
-impl Ledger for AsyncPgConnection {
+impl Accounts for AsyncPgConnection {
     async fn change(&mut self, schema: &str, account: i64, by: i64, sends: i64) -> Result<i64, Failure> {
         use diesel::sql_types::BigInt;
         let update = diesel::sql_query(change(schema));
@@ -119,7 +114,7 @@ impl Ledger for AsyncPgConnection {
     }
 }
 
-impl Ledger for DatabaseTransaction {
+impl Accounts for DatabaseTransaction {
     async fn change(&mut self, schema: &str, account: i64, by: i64, sends: i64) -> Result<i64, Failure> {
         let values = [account.into(), by.into(), sends.into()];
         let update = Statement::from_sql_and_values(DbBackend::Postgres, change(schema), values);
@@ -134,7 +129,7 @@ impl Ledger for DatabaseTransaction {
     }
 }
 
-impl Ledger for MySqlConnection {
+impl Accounts for MySqlConnection {
     async fn change(&mut self, schema: &str, account: i64, by: i64, sends: i64) -> Result<i64, Failure> {
         let update =
             format!("UPDATE {schema}.accounts SET balance = balance + ?, sent = sent + ? WHERE id = ?");

@@ -2,7 +2,7 @@
 //!
 //! `cargo run -p transfer -- [--url URL | --server NAME] [--driver NAME] [--transfers N] [--workers N] [--kill-every MS]`
 //! starts worker processes that make every transfer again and again. Each has a relay that publishes the enqueued messages
-//! to a broker in the first process. The program kills a worker every few milliseconds and starts another, until each transfer
+//! to a broker, which is a file. The program kills a worker every few milliseconds and starts another, until each transfer
 //! is made and its message published. Then it checks that every transfer happened once, that the sum of money is unchanged, and
 //! that each account's messages came in the order of its transfers, with none missing. It ends with 0, with 1 on a violation, or
 //! with 2 if it could not run.
@@ -16,22 +16,23 @@ mod broker;
 mod crew;
 mod driver;
 
-use std::any::Any;
-use std::io::Write as _;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bank::{Bank, OnMySql, OnPostgres};
-use broker::{Broker, ToBroker};
-use clap::{Parser, ValueEnum};
-use crew::{Crew, Words};
-use driver::{Connection, Driver, Ledger};
+use broker::{Published, ToBroker};
+use clap::Parser;
+use crew::Crew;
+use driver::{Accounts, Connection, Driver};
 use idem::idempotent;
 use idem::outbox::{OutboxError, Relay};
 use idem::postgres_driver::DriverTransaction;
-use idem_test_servers::{MariaDb, PgBouncer, Postgres};
+use idem_test_servers::Ledger;
+use idem_test_servers::program::exit;
 use rand::RngExt as _;
+use rig_stores::servers::Servers;
 use sqlx::MySqlConnection;
 
 const ACCOUNTS: i64 = 10;
@@ -44,8 +45,8 @@ struct Arguments {
     #[arg(long, conflicts_with = "server")]
     url: Option<String>,
     /// The server to start.
-    #[arg(long, value_enum, default_value_t = Kind::Postgres)]
-    server: Kind,
+    #[arg(long, value_parser = ["postgres", "pgbouncer", "mysql"], default_value = "postgres")]
+    server: String,
     /// The driver whose transactions the workers use.
     #[arg(long, value_enum, default_value_t = Driver::Sqlx)]
     driver: Driver,
@@ -61,20 +62,13 @@ struct Arguments {
     /// For the worker processes: the schema they work in.
     #[arg(long, hide = true)]
     worker_in: Option<String>,
-    /// For the worker processes: where the broker listens.
-    #[arg(long, hide = true, default_value = "")]
-    broker: String,
+    /// For the worker processes: the folder of the ledger.
+    #[arg(long, hide = true)]
+    ledger: Option<PathBuf>,
 }
 
-/// A server that the program can start.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Kind {
-    Postgres,
-    /// `PgBouncer` in transaction mode, with PostgreSQL behind it.
-    Pgbouncer,
-    /// MariaDB.
-    Mysql,
-}
+/// The file of the ledger with a word for each transfer that a worker tried.
+const WORDS: &str = "words";
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -88,50 +82,6 @@ enum TransferError {
     Outbox(#[from] OutboxError),
     #[error(transparent)]
     Idem(#[from] idem::Error),
-}
-
-impl Arguments {
-    /// The kind of database.
-    const fn place(&self) -> &'static str {
-        match (&self.url, self.server) {
-            (Some(_), _) => "at the URL",
-            (None, Kind::Postgres) => "on PostgreSQL",
-            (None, Kind::Pgbouncer) => "through PgBouncer",
-            (None, Kind::Mysql) => "on MariaDB",
-        }
-    }
-}
-
-impl Kind {
-    /// Checks that the server is installed.
-    fn installed(self) -> Result<(), String> {
-        match self {
-            Self::Postgres => Postgres::installed(),
-            Self::Pgbouncer => PgBouncer::installed(),
-            Self::Mysql => MariaDb::installed(),
-        }
-    }
-
-    /// Starts the server. Returns its URL, and the servers, which end when they are dropped.
-    fn start(self, driver: Driver) -> Result<(String, Box<dyn Any>), Failure> {
-        Ok(match self {
-            Self::Postgres => {
-                let server = Postgres::with(&[]);
-                (server.url(), Box::new(server))
-            }
-            Self::Pgbouncer => {
-                let server = Postgres::with(&[]);
-                let settings = driver.settings_of_the_pooler();
-                let settings = settings.ok_or("diesel-async does not work through this pooler")?;
-                let pooler = PgBouncer::start(&server, "transaction", settings);
-                (pooler.url(), Box::new((pooler, server)))
-            }
-            Self::Mysql => {
-                let server = MariaDb::start();
-                (server.url(), Box::new(server))
-            }
-        })
-    }
 }
 
 /// A transfer. Its accounts and its amount follow from its number.
@@ -159,7 +109,7 @@ impl Transfer {
     store = bank.store,
     transaction = tx
 )]
-async fn transfer<T: Ledger + DriverTransaction>(
+async fn transfer<T: Accounts + DriverTransaction>(
     bank: &OnPostgres,
     tx: &mut T,
     transfer: Transfer,
@@ -189,7 +139,7 @@ async fn transfer_on_mysql(
 }
 
 /// Writes a transfer, or fails halfway. Returns its number among the sending account's transfers.
-async fn move_money(schema: &str, tx: &mut impl Ledger, transfer: Transfer) -> Result<i64, TransferError> {
+async fn move_money(schema: &str, tx: &mut impl Accounts, transfer: Transfer) -> Result<i64, TransferError> {
     let Transfer { id, from, to, amount } = transfer;
     // Always in the same order, so that two transfers cannot deadlock.
     let mut moves = [(from, -amount), (to, amount)];
@@ -211,13 +161,18 @@ async fn move_money(schema: &str, tx: &mut impl Ledger, transfer: Transfer) -> R
 }
 
 /// Makes transfers, and publishes messages at the same time.
-async fn work_and_publish(arguments: &Arguments, url: &str, schema: &str) -> Result<(), Failure> {
+async fn work_and_publish(
+    arguments: &Arguments,
+    url: &str,
+    schema: &str,
+    ledger: &Ledger,
+) -> Result<(), Failure> {
     let bank = Bank::open(url, schema).await?;
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let relay = match &bank {
         Bank::MySql(_) => None,
         Bank::Postgres(bank) => {
-            let relay = Relay::new(bank.outbox.clone(), ToBroker::at(&arguments.broker))
+            let relay = Relay::new(bank.outbox.clone(), ToBroker(ledger.clone()))
                 .publish_timeout(Duration::from_millis(400))
                 // Behind a pooler no notification wakes the relay.
                 .poll_interval(Duration::from_millis(100))
@@ -226,7 +181,7 @@ async fn work_and_publish(arguments: &Arguments, url: &str, schema: &str) -> Res
         }
     };
     let mut connection = Connection::open(arguments.driver, url, &bank).await?;
-    work(&bank, &mut connection, arguments.transfers).await?;
+    work(&bank, &mut connection, arguments.transfers, ledger).await?;
     drop(stop);
     if let Some(relay) = relay {
         relay.await??;
@@ -234,9 +189,14 @@ async fn work_and_publish(arguments: &Arguments, url: &str, schema: &str) -> Res
     Ok(())
 }
 
-/// Makes transfers in random order, also those that are made already, and prints a word for each, until it is killed or all
+/// Makes transfers in random order, also those that are made already, and notes a word for each, until it is killed or all
 /// are made and published.
-async fn work(bank: &Bank, connection: &mut Connection, transfers: i64) -> Result<(), Failure> {
+async fn work(
+    bank: &Bank,
+    connection: &mut Connection,
+    transfers: i64,
+    ledger: &Ledger,
+) -> Result<(), Failure> {
     loop {
         for _ in 0..50 {
             let next = Transfer::number(rand::rng().random_range(0..transfers));
@@ -252,7 +212,7 @@ async fn work(bank: &Bank, connection: &mut Connection, transfers: i64) -> Resul
                     "failed"
                 }
             };
-            println!("{word}");
+            ledger.add(WORDS, word)?;
         }
         if is_over(bank, transfers).await? {
             return Ok(());
@@ -270,13 +230,13 @@ async fn is_over(bank: &Bank, transfers: i64) -> Result<bool, Failure> {
 async fn violations(
     bank: &Bank,
     transfers: i64,
-    words: &Words,
-    broker: &Broker,
+    wrong: usize,
+    published: &Published,
 ) -> Result<Vec<String>, Failure> {
-    let mut found = broker.violations();
-    let told = i64::try_from(broker.distinct())?;
-    if told != transfers && bank.tells() {
-        found.push(format!("{told} messages for {transfers} transfers"));
+    let mut found = published.violations.clone();
+    let messages = i64::try_from(published.ids.len())?;
+    if messages != transfers && bank.tells() {
+        found.push(format!("{messages} messages for {transfers} transfers"));
     }
     let effects = bank.count("count(*)", "effects").await?;
     let distinct = bank.count("count(DISTINCT id)", "effects").await?;
@@ -299,76 +259,66 @@ async fn violations(
             found.push(format!("account {id} has {balance} and should have {expected}"));
         }
     }
-    let wrong = words.count("wrong");
     if wrong > 0 {
         found.push(format!("{wrong} results were another transfer's"));
     }
     Ok(found)
 }
 
-async fn run(arguments: &Arguments, url: &str) -> Result<bool, Failure> {
+async fn run(arguments: &Arguments, place: &str, url: &str, folder: &Path) -> Result<bool, Failure> {
     let schema = format!("idem_transfer_{}", std::process::id());
-    let bank = Bank::found(url, &schema).await?;
-    let (broker, begin) = (Broker::listen().await?, Instant::now());
-    let words = Arc::new(Words::default());
-    let crew = Crew { arguments, url, schema: &schema, broker: broker.address(), words: words.clone() };
+    let (bank, begin) = (Bank::found(url, &schema).await?, Instant::now());
+    let crew = Crew { arguments, url, schema: &schema, ledger: folder };
     let killed = crew.disturb(&bank).await?;
-    let violations = violations(&bank, arguments.transfers, &words, &broker).await?;
+    let ledger = Ledger::new(folder.to_owned());
+    let (published, mut words) = (Published::read(&ledger)?, BTreeMap::<_, usize>::new());
+    for word in ledger.read(WORDS)? {
+        *words.entry(word).or_default() += 1;
+    }
+    let count = |word: &str| words.get(word).copied().unwrap_or_default();
+    let violations = violations(&bank, arguments.transfers, count("wrong"), &published).await?;
     println!(
-        "{} transfers by {} {} in {:.1?}, {killed} workers killed",
+        "{} transfers by {} ({place}) in {:.1?}, {killed} workers killed",
         arguments.transfers,
         arguments.driver.name(),
-        arguments.place(),
         begin.elapsed()
     );
     println!("  effects:             {}", bank.count("count(*)", "effects").await?);
-    println!(
-        "  duplicates offered:  {} replayed, {} in flight",
-        words.count("replayed"),
-        words.count("in_flight")
-    );
-    println!("  bodies that failed:  {}", words.count("failed"));
+    println!("  duplicates offered:  {} replayed, {} in flight", count("replayed"), count("in_flight"));
+    println!("  bodies that failed:  {}", count("failed"));
     println!("  sum:                 {}", bank.count("sum(balance)", "accounts").await?);
-    println!("  messages:            {} published, {} of them again", broker.distinct(), broker.repeats());
+    println!("  messages:            {} published, {} of them again", published.ids.len(), published.repeats);
     println!("  violations:          {}", violations.len());
     for violation in violations.iter().take(20) {
         println!("    {violation}");
     }
-    std::io::stdout().flush()?;
     bank.drop().await?;
     Ok(violations.is_empty())
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match perform(&Arguments::parse()).await {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::from(2)
-        }
-    }
+    exit(perform(&Arguments::parse()).await)
 }
 
 async fn perform(arguments: &Arguments) -> Result<bool, Failure> {
     if arguments.transfers < 1 || arguments.workers < 1 {
         return Err("at least one transfer and one worker are needed".into());
     }
-    if let (Some(schema), Some(url)) = (&arguments.worker_in, &arguments.url) {
-        work_and_publish(arguments, url, schema).await?;
+    if let (Some(schema), Some(url), Some(ledger)) = (&arguments.worker_in, &arguments.url, &arguments.ledger)
+    {
+        work_and_publish(arguments, url, schema, &Ledger::new(ledger.clone())).await?;
         return Ok(true);
     }
-    let (url, _servers) = match &arguments.url {
-        Some(url) => (url.clone(), None),
-        None => {
-            arguments.server.installed()?;
-            let (url, servers) = arguments.server.start(arguments.driver)?;
-            (url, Some(servers))
-        }
-    };
-    if bank::is_mysql(&url) && !matches!(arguments.driver, Driver::Sqlx) {
+    let folder = tempfile::tempdir()?;
+    let (store, driver) = (arguments.url.as_deref().unwrap_or(&arguments.server), arguments.driver);
+    let pooler = driver.settings_of_the_pooler();
+    if store == "pgbouncer" && pooler.is_none() {
+        return Err("diesel-async does not work through this pooler".into());
+    }
+    let (servers, url) = Servers::start_with(store, folder.path(), pooler.unwrap_or_default())?;
+    if bank::is_mysql(&url) && !matches!(driver, Driver::Sqlx) {
         return Err("on MySQL the driver must be `sqlx`".into());
     }
-    run(arguments, &url).await
+    run(arguments, servers.name(), &url, folder.path()).await
 }

@@ -83,20 +83,6 @@ fn a_worker_stopped_past_its_lease_does_not_overwrite_its_successor() {
 }
 
 #[test]
-fn a_worker_stopped_past_its_lease_keeps_its_claim_if_nobody_took_it() {
-    let shop = Shop::new();
-    let late = shop.start("o1", "--work-ms 300 --lease-ms 300");
-    shop.until_charged("o1", 1);
-    late.signal("-STOP");
-    std::thread::sleep(Duration::from_millis(700));
-    late.signal("-CONT");
-    let late = late.end();
-    assert_eq!(late.outcome(), "executed");
-    assert_eq!(shop.pay("o1", "").receipt(), late.receipt());
-    assert_eq!(shop.lines("o1").len(), 1);
-}
-
-#[test]
 fn no_log_line_shows_an_order_or_a_receipt() {
     let shop = Shop::new();
     let order = "order-4711-private";

@@ -1,4 +1,4 @@
-//! Every kind of expansion, in edition 2021, under every lint that a strict crate may deny.
+//! Every kind of expansion, under every lint that a strict crate may deny. It is the root of a crate of each edition.
 #![deny(
     warnings,
     clippy::all,
@@ -26,7 +26,6 @@
     trivial_numeric_casts,
     unit_bindings,
     unreachable_pub,
-    unsafe_code,
     unused,
     unused_import_braces,
     unused_lifetimes,
@@ -35,7 +34,7 @@
     unused_results,
     variant_size_differences
 )]
+#![forbid(unsafe_code)]
 #![allow(clippy::cargo_common_metadata, reason = "it is never published")]
 
-#[path = "../../uses.rs"]
 pub mod uses;
