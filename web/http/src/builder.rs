@@ -14,7 +14,6 @@ use super::body::{Body, BoxError};
 use super::config::{Config, Recording};
 use super::fingerprint::RequestFingerprint;
 use super::guard::Guard;
-use super::layer::IdempotencyLayer;
 use super::long_operation::{boxed, is_path};
 use idem_core::Store;
 use idem_core::protocol::OnCrash;
@@ -37,7 +36,7 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a handler may run, unless it is set.
 const HANDLER_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
-/// The options of an [`IdempotencyLayer`]: see [`IdempotencyLayer::builder`].
+/// The options of an [`IdempotencyLayer`](super::IdempotencyLayer): see its `builder`.
 #[derive(Clone)]
 #[must_use = "a builder does nothing until `build`"]
 pub struct Builder<St> {
@@ -271,7 +270,7 @@ impl<St: Store> Builder<St> {
 
     /// Lets each handler answer 202 and go on: see [`LongOperation`](super::LongOperation), which it gets as an
     /// extractor. The place of an operation is this path or URI, a slash and a name; serve it with
-    /// [`operations`](IdempotencyLayer::operations).
+    /// [`operations`](super::IdempotencyLayer::operations).
     ///
     /// The record of each request of this layer has another key then: the tenant, `@` and the first 32 digits of
     /// that name. `wait` does not apply. Neither [`fail_open`](Self::fail_open) nor a transaction goes with it.
@@ -309,13 +308,8 @@ impl<St: Store> Builder<St> {
         self
     }
 
-    /// Builds the layer.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Configuration`] or [`Error::InvalidKey`] if an option has a value that cannot work, or two options
-    /// contradict each other.
-    pub fn build(self) -> Result<IdempotencyLayer<St>, Error> {
+    /// The configuration, if no option has a value that cannot work and no two contradict each other.
+    pub(super) fn configuration(self) -> Result<Arc<Config<St>>, Error> {
         let Config { transaction, operations, fingerprint, reruns, .. } = &self.config;
         let in_transaction = transaction.is_some();
         let faults = [
@@ -341,18 +335,18 @@ impl<St: Store> Builder<St> {
         if let Some(fault) = faults.into_iter().flatten().next() {
             return Err(Error::configuration("idem::http", fault));
         }
-        let layer = self.finish();
-        layer.config.operation.validate()?;
-        Ok(layer)
+        let config = self.finish();
+        config.operation.validate()?;
+        Ok(config)
     }
 
-    pub(super) fn finish(self) -> IdempotencyLayer<St> {
+    pub(super) fn finish(self) -> Arc<Config<St>> {
         let Self { mut config, max_running, handler_timeout, .. } = self;
         if let Some(timeout) = handler_timeout {
             config.operation = config.operation.timeout(timeout);
         }
         config.places = Arc::new(Semaphore::new(max_running.min(Semaphore::MAX_PERMITS)));
-        IdempotencyLayer { config: Arc::new(config) }
+        Arc::new(config)
     }
 }
 

@@ -17,6 +17,7 @@ use super::report;
 use super::transaction::Transactional;
 use idem_core::Store;
 use idem_core::transaction::{RecordsIn, TransactionPool};
+use idem_runtime::Error;
 
 /// Guards a service by the `Idempotency-Key` header, as draft-ietf-httpapi-idempotency-key-header-07
 /// defines it: a repeated request under the same key gets the first response, and is not processed again.
@@ -47,7 +48,7 @@ impl<St: Store> IdempotencyLayer<St> {
     /// [`Builder::shared_by_all_clients`].
     #[must_use]
     pub fn shared_by_all_clients(store: St) -> Self {
-        Builder::new(store).finish()
+        Self { config: Builder::new(store).finish() }
     }
 
     /// The options of a layer. One of [`tenant`](Builder::tenant) and
@@ -101,6 +102,18 @@ impl<St: Store> IdempotencyLayer<St> {
         builder.config.transaction =
             Some(Arc::new(move |call, extensions| transactions.attach(call, extensions)));
         builder
+    }
+}
+
+impl<St: Store> Builder<St> {
+    /// Builds the layer.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Configuration`] or [`Error::InvalidKey`] if an option has a value that cannot work, or two options
+    /// contradict each other.
+    pub fn build(self) -> Result<IdempotencyLayer<St>, Error> {
+        Ok(IdempotencyLayer { config: self.configuration()? })
     }
 }
 
