@@ -50,8 +50,10 @@ struct Arguments {
     json: Option<PathBuf>,
 }
 
+type Begin = fn() -> Anything<Contest>;
+
 /// What is measured, by the names that `--store` takes.
-const CONTESTS: [(&str, fn() -> Anything<Contest>); 10] = [
+const CONTESTS: [(&str, Begin); 10] = [
     ("memory", memory::contest),
     ("sqlite", sqlite::contest),
     ("redis", on_redis::contest),

@@ -10,7 +10,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::Extensions;
-use scopeguard::{ScopeGuard, guard};
+use scopeguard::guard;
 use tokio::sync::{OwnedMappedMutexGuard, OwnedMutexGuard};
 
 use idem_core::protocol::{
@@ -171,7 +171,7 @@ where
         &self,
         key: &RecordKey,
         owner: Owner,
-    ) -> Option<ScopeGuard<Call<P::Transaction>, impl FnOnce(Call<P::Transaction>)>> {
+    ) -> Option<impl Deref<Target = Call<P::Transaction>> + Send> {
         let call = self.running().get(key).filter(|call| call.claim.owner == owner).cloned()?;
         Some(guard(call, move |call| {
             let mut running = self.running();

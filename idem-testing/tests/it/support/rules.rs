@@ -2,7 +2,9 @@
 //!
 //! Must not restate a rule: what is not broken is the shipped function's.
 
-use super::protocol::{self, Answer, Claim, Fence, Owner, Record, Request, State, Timestamp, Transition};
+use super::protocol::{
+    self, Answer, Claim, Fence, Owner, Record, Release, ReleaseCause, Request, State, Timestamp, Transition,
+};
 
 pub type Step = Transition<Answer>;
 
@@ -41,7 +43,7 @@ pub fn any_request(_: &Request) -> bool {
 }
 
 macro_rules! requests {
-    ($($name:ident: $requests:pat;)*) => {$(
+    ($($name:ident: $requests:pat,)*) => {$(
         pub fn $name(request: &Request) -> bool {
             matches!(request, $requests)
         }
@@ -49,16 +51,16 @@ macro_rules! requests {
 }
 
 requests! {
-    claims: Request::Claim(_);
-    renewals: Request::Renew(_);
-    steps: Request::RecordStep(_);
-    completions: Request::Complete(_);
-    releases: Request::Release(_);
-    failed: Request::Release(Release { cause: ReleaseCause::Failed, .. });
-    doubtful: Request::Release(Release { cause: ReleaseCause::Doubtful, .. });
-    unused: Request::Release(Release { cause: ReleaseCause::Unused, .. });
-    nothing_happened: Request::Release(Release { cause: ReleaseCause::NothingHappened, .. });
-    words: Request::Resolve(_);
+    claims: Request::Claim(_),
+    renewals: Request::Renew(_),
+    steps: Request::RecordStep(_),
+    completions: Request::Complete(_),
+    releases: Request::Release(_),
+    failed: Request::Release(Release { cause: ReleaseCause::Failed, .. }),
+    doubtful: Request::Release(Release { cause: ReleaseCause::Doubtful, .. }),
+    unused: Request::Release(Release { cause: ReleaseCause::Unused, .. }),
+    nothing_happened: Request::Release(Release { cause: ReleaseCause::NothingHappened, .. }),
+    words: Request::Resolve(_),
 }
 
 /// A request, and all that its answer depends on.

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 
-#[allow(dead_code, reason = "the tests of the engine read more of them")]
 #[path = "../../../../idem-runtime/tests/it/events.rs"]
 mod events;
 mod lambda_batch;
