@@ -181,7 +181,7 @@ fn within(carrier: &Carrier, runtime: &TokenStream, body: &TokenStream) -> Token
             let _ = &#name;
             __idem_running.drive(#body).await
         };
-        __idem_entered.leave(__idem_running, __idem_ended).await
+        __idem_entered.leave(__idem_ended).await
     }}
 }
 

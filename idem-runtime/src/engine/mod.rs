@@ -83,11 +83,15 @@ where
             Ok(call) => call,
             Err(error) => return codec.refusal(*error),
         };
-        match claim::enter(&call).await {
-            Ok(Entry::Run(mut attempt)) => body::run(&call, &mut attempt, &codec, body).await,
-            Ok(Entry::Replay(replay)) => codec.replayed(&call, &replay),
-            Ok(Entry::Unprotected) => unprotected(&call, &codec, body).await,
-            Err(error) => codec.refusal(error),
+        let mut entry = match claim::enter(&call).await {
+            Ok(entry) => entry,
+            Err(error) => return codec.refusal(error),
+        };
+        // By reference, so that the future has room for one attempt and not for two.
+        match &mut entry {
+            Entry::Run(attempt) => body::run(&call, attempt, &codec, body).await,
+            Entry::Replay(replay) => codec.replayed(&call, replay),
+            Entry::Unprotected => unprotected(&call, &codec, body).await,
         }
     }
 }

@@ -62,7 +62,7 @@ async fn transfer(
                 )
                 .await
         };
-        __idem_entered.leave(__idem_running, __idem_ended).await
+        __idem_entered.leave(__idem_ended).await
     };
     __idem_result
 }

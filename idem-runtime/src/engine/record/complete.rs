@@ -13,30 +13,17 @@ use tokio::time::{Instant, sleep};
 use crate::engine::claim::claimed::{AnyClaim as _, Claimed};
 use crate::engine::claim::waiters::Waiters;
 use crate::engine::record::background::{LONGEST, LateRoom, Unrecorded};
-use crate::engine::report::{Event, Stopwatch};
+#[cfg(feature = "metrics")]
+use crate::engine::report;
+use crate::engine::report::Event;
 use crate::engine::retry::{LONGEST_PAUSE, late_backoff, retry_until};
 use crate::error::{NotStored, StoreError, StoreErrorKind};
 use idem_core::Store;
-use idem_core::protocol::{Complete, CompleteAnswer, StoredResult, Tombstone, Verdict};
+use idem_core::protocol::{Answer, Complete, CompleteAnswer, StoredResult, Tombstone};
 
 impl<S: Store> Claimed<S> {
-    /// The request that records this result.
-    pub(crate) fn complete_request(&self, verdict: Verdict, result: StoredResult) -> Complete {
-        Complete::new(self.owner, self.grant.fence, verdict, result, self.call.policy.ttl)
-    }
-
-    /// Records a result. Retries for the store timeout; the caller does not wait longer, and recording goes on behind it.
-    pub(crate) async fn complete(&self, request: &mut Complete) -> Result<CompleteAnswer, StoreError> {
-        let answer = self.complete_until(request, || Instant::now() + self.call.policy.store_timeout).await;
-        // A tombstone was reported when it was made.
-        if matches!((&answer, &request.result), (Ok(CompleteAnswer::Done), StoredResult::Value(_))) {
-            self.report(&Event::COMPLETED);
-        }
-        answer
-    }
-
-    /// As [`complete`](Self::complete), until `end`.
-    pub(crate) async fn complete_until(
+    /// Records a result, and retries until `end`.
+    pub(crate) async fn complete(
         &self,
         request: &mut Complete,
         end: impl Fn() -> Instant,
@@ -44,9 +31,13 @@ impl<S: Store> Claimed<S> {
         loop {
             let (call, request_now) = (&self.call, &*request);
             let ask = || async move {
-                let time = Stopwatch::start();
-                let answer = call.store.complete(&call.key, request_now).await;
-                time.store_answered::<S, _, _>(&call.key, "complete", &answer);
+                #[cfg(feature = "metrics")]
+                let begin = Instant::now();
+                // Boxed, so that the future of a call has no room for it while its body runs.
+                let asked = Box::pin(call.store.apply(&call.key, request_now.clone().into()));
+                let answer = asked.await.and_then(Answer::of_kind);
+                #[cfg(feature = "metrics")]
+                report::store_answered::<S>(&call.key, "complete", begin, answer.is_ok());
                 answer
             };
             let answer = retry_until("the result", &end, self.call.policy.store_timeout, ask).await;
@@ -71,9 +62,14 @@ impl<S: Store> Claimed<S> {
         async move {
             let claimed = late.claimed.clone();
             let Some(request) = &mut late.waiting else { return };
-            let answer = claimed.complete(request).await;
+            let patience = claimed.call.policy.store_timeout;
+            let answer = claimed.complete(request, || Instant::now() + patience).await;
             let Some(request) = late.waiting.take() else { return };
             match answer {
+                Ok(CompleteAnswer::Done) if not_stored(&request.result).is_none() => {
+                    claimed.report(&Event::COMPLETED);
+                }
+                // A tombstone was reported when it was made.
                 Ok(CompleteAnswer::Done) => {}
                 Ok(_) => claimed.report_unrecorded(&request, None),
                 Err(error) => claimed.record_late(request, &error),
@@ -129,7 +125,7 @@ impl<S: Store> Late<S> {
             sleep(pauses.next().unwrap_or(LONGEST_PAUSE)).await;
             // The request stays in `waiting` during the attempt, so that `drop` reports it if the runtime is shut down.
             let Some(request) = &mut self.waiting else { return };
-            let answer = claimed.complete_until(request, Instant::now).await;
+            let answer = claimed.complete(request, Instant::now).await;
             let is_over = begin.elapsed() >= LONGEST;
             let last_error = match answer {
                 Ok(CompleteAnswer::Done) => {
