@@ -3,14 +3,13 @@
 mod rules;
 mod run;
 
-use std::any::type_name_of_val;
 use std::borrow::Cow;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use super::policy::{RetryAfter, SharedPolicy};
-use super::site::{self, Site};
+use super::policy::{Policy, RetryAfter, SharedPolicy};
+use super::site;
 use crate::error::Error;
 use crate::fingerprint::{FingerprintError, fingerprint};
 use idem_core::protocol::{Fingerprint, OnCrash};
@@ -50,8 +49,8 @@ pub use rules::{RulesFor, WithRecover};
 #[must_use = "an operation does nothing until it is `run`"]
 pub struct Operation<R = ()> {
     /// Or why there is none.
-    scope: Result<Scope, Box<Error>>,
-    fingerprint: Option<Result<Fingerprint, FingerprintError>>,
+    pub(super) scope: Result<Scope, Box<Error>>,
+    pub(super) fingerprint: Option<Result<Fingerprint, FingerprintError>>,
     pub(crate) policy: SharedPolicy,
     pub(crate) rules: R,
 }
@@ -62,14 +61,6 @@ impl Operation {
     pub fn new(scope: impl Into<Cow<'static, str>>) -> Self {
         let scope = site::checked(Scope::new(scope)).map_err(Box::new);
         Self { scope, fingerprint: None, policy: SharedPolicy::without_settings(), rules: () }
-    }
-
-    /// The operation of an annotated function. `receiver` is the compiler's name of the type of its `self`,
-    /// and `inside` a value whose type is defined in the function.
-    #[doc(hidden)]
-    pub fn at<T>(site: &'static Site, receiver: Option<&'static str>, inside: &T) -> Self {
-        let scope = site.scope(receiver, type_name_of_val(inside));
-        Self { scope, fingerprint: None, policy: SharedPolicy::of(&site.policy, site.fault), rules: () }
     }
 }
 
@@ -195,19 +186,18 @@ impl<R> Operation<R> {
     /// Sets the value that must not change under one key. The SHA-256 of its canonical JSON (RFC 8785) is recorded, and
     /// a call with another one gets [`Error::Mismatch`].
     pub fn fingerprint<T: Serialize + ?Sized>(self, value: &T) -> Self {
-        self.with_fingerprint(Some(fingerprint(value)))
+        self.with_fingerprint(fingerprint(value))
     }
 
     /// As [`fingerprint`](Self::fingerprint), for a fingerprint that the caller made: of bytes, such as those of a request.
     pub fn computed_fingerprint(self, fingerprint: Fingerprint) -> Self {
-        self.with_fingerprint(Some(Ok(fingerprint)))
+        self.with_fingerprint(Ok(fingerprint))
     }
 
-    pub(crate) fn with_fingerprint(
-        mut self,
-        fingerprint: Option<Result<Fingerprint, FingerprintError>>,
-    ) -> Self {
-        self.fingerprint = fingerprint;
+    /// As [`fingerprint`](Self::fingerprint), for one that may have failed.
+    #[doc(hidden)]
+    pub fn with_fingerprint(mut self, fingerprint: Result<Fingerprint, FingerprintError>) -> Self {
+        self.fingerprint = Some(fingerprint);
         self
     }
 
@@ -304,7 +294,9 @@ impl<R> Operation<R> {
     fn check(&self) -> Result<(&Scope, Option<Fingerprint>), Error> {
         let scope = self.scope.as_ref().map_err(|error| (**error).clone())?;
         let refuse = |detail: &str| Error::configuration(scope.as_str(), detail);
-        match (self.policy.fault(), self.fingerprint.transpose()) {
+        // The policy of a site was checked when it was compiled.
+        let fault = self.policy.own.as_deref().map_or(self.policy.fault, Policy::fault);
+        match (fault, self.fingerprint.transpose()) {
             (Some(fault), _) => Err(refuse(fault)),
             (None, fingerprint) => Ok((scope, fingerprint.map_err(|fault| refuse(&fault.to_string()))?)),
         }
