@@ -157,8 +157,7 @@ pub trait Store: Clone + Send + Sync + 'static {
         key: &RecordKey,
         request: &Complete,
     ) -> impl Future<Output = Result<CompleteAnswer, StoreError>> + Send {
-        // Boxed, so that the future of a call has no room for it while its body runs.
-        async move { Box::pin(self.apply(key, Request::Complete(request.clone()))).await?.of_kind() }
+        async move { self.apply(key, Request::Complete(request.clone())).await?.of_kind() }
     }
 
     /// Releases a claim: see [`protocol::release`](crate::protocol::release).
@@ -220,16 +219,6 @@ pub trait Store: Clone + Send + Sync + 'static {
     #[doc(hidden)]
     fn waiters(&self) -> &Waiters {
         Waiters::of_nobody()
-    }
-}
-
-impl Answer {
-    /// The answer as that to the request that was sent.
-    #[doc(hidden)]
-    pub fn of_kind<A: TryFrom<Self>>(self) -> Result<A, StoreError> {
-        A::try_from(self).map_err(|_| {
-            StoreError::outcome_unknown("the store's answer is of another kind than the request")
-        })
     }
 }
 

@@ -7,6 +7,7 @@ use super::{
     Release, ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, StoredResult, Timestamp,
     Transition, claim, complete, record_step, release, renew, resolve,
 };
+use crate::error::StoreError;
 
 macro_rules! operations {
     ($($name:ident($request:ident) -> $answer:ident: $transition:expr;)*) => {
@@ -111,5 +112,15 @@ impl Request {
             Self::Release(request) => Some(request.owner),
             Self::Resolve(_) => None,
         }
+    }
+}
+
+impl Answer {
+    /// The answer as that to the request that was sent.
+    #[doc(hidden)]
+    pub fn of_kind<A: TryFrom<Self>>(self) -> Result<A, StoreError> {
+        A::try_from(self).map_err(|_| {
+            StoreError::outcome_unknown("the store's answer is of another kind than the request")
+        })
     }
 }

@@ -342,3 +342,8 @@ pub async fn with_deadline<F: Future>(deadline: Instant, calls: F) -> F::Output 
 pub(crate) fn deadline() -> Option<Instant> {
     DEADLINE.try_with(|deadline| *deadline).ok().flatten()
 }
+
+/// The observers of the calls of this task, if there are any.
+pub(crate) fn observer() -> Option<Arc<Observation>> {
+    OBSERVER.try_with(Clone::clone).ok().flatten()
+}

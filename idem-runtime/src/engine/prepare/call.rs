@@ -14,17 +14,16 @@ use tokio::time::Instant;
 use tracing::Span;
 
 use super::operation::{Operation, RenderedKey};
-use super::policy::SharedPolicy;
+use super::policy::{Policy, SharedPolicy};
 use crate::engine::body::context::{self, BackgroundWork, CallEnd, CallEvent, Context, Observation};
 use crate::engine::claim::waiters::StoreIdentity;
 use crate::engine::process::Process;
 use crate::engine::record::background::{self, Work};
 use crate::engine::report::{self, Event, Shown};
 use crate::error::{CallId, Error};
-use idem_core::RecordKey;
-use idem_core::Store;
 use idem_core::defaults::SHORTEST_LEASE;
 use idem_core::protocol::{Claim, Fingerprint, Owner};
+use idem_core::{RecordKey, Store};
 
 /// One call that has passed all checks.
 pub(crate) struct Call<S> {
@@ -81,11 +80,34 @@ pub(crate) fn runtime(operation: &str) -> Result<Handle, Error> {
     Ok(runtime)
 }
 
+impl<R> Operation<R> {
+    pub(crate) fn name(&self) -> &str {
+        match self.scope.as_ref().map_err(|error| &**error) {
+            Ok(scope) => scope.as_str(),
+            Err(Error::Configuration { operation, .. } | Error::InvalidKey { operation, .. }) => operation,
+            Err(_) => "(no scope)",
+        }
+    }
+
+    /// The name of the record with this key, and the fingerprint, unless one of them or the policy cannot be used.
+    pub(crate) fn record_of(&self, key: RenderedKey) -> Result<(RecordKey, Option<Fingerprint>), Error> {
+        let scope = self.scope.as_ref().map_err(|error| (**error).clone())?;
+        let refuse = |detail: &str| Error::configuration(scope.as_str(), detail);
+        // The policy of a site was checked when it was compiled.
+        if let Some(fault) = self.policy.own.as_deref().map_or(self.policy.fault, Policy::fault) {
+            return Err(refuse(fault));
+        }
+        let fingerprint = self.fingerprint.transpose().map_err(|fault| refuse(&fault.to_string()))?;
+        let key = key.map_err(|error| Error::key(scope.as_str(), error))?;
+        Ok((RecordKey::new(scope.clone(), key), fingerprint))
+    }
+}
+
 impl<S: Store> Call<S> {
     /// Makes all checks that come before the first request to the store. Made in the caller's task, also for a detached
     /// body.
     pub(crate) fn new(operation: Operation, store: S, key: RenderedKey) -> Result<Arc<Self>, Box<Error>> {
-        let observer = Observation::current();
+        let observer = context::observer();
         let refuse = |error: Error| {
             if let Some(observer) = &observer {
                 observer.report(&CallEvent::Ended(&CallEnd::Refused(error.clone())));

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::policy::{Policy, RetryAfter, SharedPolicy};
-use super::site;
+use super::policy::{RetryAfter, SharedPolicy};
 use crate::error::Error;
 use crate::fingerprint::{FingerprintError, fingerprint};
 use idem_core::protocol::{Fingerprint, OnCrash};
@@ -59,7 +58,7 @@ impl Operation {
     /// An operation with this scope: the stable name that separates its keys from those of other operations. Operations
     /// with the same scope share keys and results.
     pub fn new(scope: impl Into<Cow<'static, str>>) -> Self {
-        let scope = site::checked(Scope::new(scope)).map_err(Box::new);
+        let scope = checked(Scope::new(scope)).map_err(Box::new);
         Self { scope, fingerprint: None, policy: SharedPolicy::without_settings(), rules: () }
     }
 }
@@ -83,7 +82,7 @@ impl<R> Operation<R> {
 
     /// The same policy under another scope.
     pub fn scope(self, scope: impl Into<Cow<'static, str>>) -> Self {
-        Self { scope: site::checked(Scope::new(scope)).map_err(Box::new), ..self }
+        Self { scope: checked(Scope::new(scope)).map_err(Box::new), ..self }
     }
 
     /// How long the result is kept, from completion; 24 hours unless set. At most 100 years.
@@ -279,35 +278,14 @@ impl<R> Operation<R> {
     ///
     /// [`Error::Configuration`] or [`Error::InvalidKey`], as each call would get.
     pub fn validate(&self) -> Result<(), Error> {
-        self.check().map(drop)
+        self.record_key("of any call").map(drop)
     }
+}
 
-    pub(crate) fn name(&self) -> &str {
-        match self.scope.as_ref().map_err(|error| &**error) {
-            Ok(scope) => scope.as_str(),
-            Err(Error::Configuration { operation, .. } | Error::InvalidKey { operation, .. }) => operation,
-            Err(_) => "(no scope)",
-        }
-    }
-
-    /// The scope and the fingerprint, unless one of them or the policy cannot be used.
-    fn check(&self) -> Result<(&Scope, Option<Fingerprint>), Error> {
-        let scope = self.scope.as_ref().map_err(|error| (**error).clone())?;
-        let refuse = |detail: &str| Error::configuration(scope.as_str(), detail);
-        // The policy of a site was checked when it was compiled.
-        let fault = self.policy.own.as_deref().map_or(self.policy.fault, Policy::fault);
-        match (fault, self.fingerprint.transpose()) {
-            (Some(fault), _) => Err(refuse(fault)),
-            (None, fingerprint) => Ok((scope, fingerprint.map_err(|fault| refuse(&fault.to_string()))?)),
-        }
-    }
-
-    /// The name of the record with this key, and the fingerprint.
-    pub(crate) fn record_of(&self, key: RenderedKey) -> Result<(RecordKey, Option<Fingerprint>), Error> {
-        let (scope, fingerprint) = self.check()?;
-        let key = key.map_err(|error| Error::key(scope.as_str(), error))?;
-        Ok((RecordKey::new(scope.clone(), key), fingerprint))
-    }
+/// The scope of an operation, unless it may not have this one.
+pub(super) fn checked(scope: Result<Scope, KeyError>) -> Result<Scope, Error> {
+    let scope = scope.map_err(|error| Error::key("(no scope)", error))?;
+    if scope.is_reserved() { Err(Error::key(scope.as_str(), KeyError::ReservedScope)) } else { Ok(scope) }
 }
 
 /// The key of a call: a finished [`Key`] as it is, any other value as the only part of a key.

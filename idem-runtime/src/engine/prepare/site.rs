@@ -11,10 +11,10 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
-use super::operation::Operation;
+use super::operation::{Operation, checked};
 use super::policy::{Policy, SharedPolicy};
 use crate::error::Error;
-use idem_core::{KeyError, Scope};
+use idem_core::Scope;
 
 /// An annotated function.
 pub struct Site {
@@ -117,12 +117,6 @@ impl Operation {
         let policy = SharedPolicy { site: &site.policy, fault: site.fault, own: None };
         Self { scope, fingerprint: None, policy, rules: () }
     }
-}
-
-/// The scope of an operation, unless it may not have this one.
-pub(super) fn checked(scope: Result<Scope, KeyError>) -> Result<Scope, Error> {
-    let scope = scope.map_err(|error| Error::key("(no scope)", error))?;
-    if scope.is_reserved() { Err(Error::key(scope.as_str(), KeyError::ReservedScope)) } else { Ok(scope) }
 }
 
 const GENERIC: &str =

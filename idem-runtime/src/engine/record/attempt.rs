@@ -1,7 +1,8 @@
 //! One attempt, from its grant to its end. It ends recorded, released, abandoned or lost.
 //!
 //! Owns the rule that no claim is left behind: however the caller ends, dropping the attempt starts the work that ends
-//! the claim.
+//! the claim. Also the request that records a result while its caller waits, and the tombstone of a result that is too
+//! large for the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,20 +12,20 @@ use tokio::time::Instant;
 use crate::engine::body::context::{CallEnd, CallEvent, Outcome};
 use crate::engine::body::steps::Log;
 use crate::engine::claim::claimed::{AnyClaim as _, Claimed, Held};
+use crate::engine::claim::waiters::Waiters;
 use crate::engine::lease::{Lease, Sent};
 use crate::engine::prepare::call::{Call, Details};
 use crate::engine::record::background::Work;
 use crate::engine::record::codec::Codec;
-use crate::engine::record::complete::not_stored;
 #[cfg(feature = "metrics")]
 use crate::engine::report;
 use crate::engine::report::Event;
-use crate::engine::retry::answered;
-use crate::error::{Error, Loss, NotStored, StoreError};
+use crate::engine::retry::{answered, retry_until};
+use crate::error::{Error, Loss, NotStored, StoreError, StoreErrorKind};
 use idem_core::Store;
 use idem_core::protocol::{
-    Complete, CompleteAnswer, Grant, OnCrash, Owner, Record, ReleaseCause, Replay, State, StoredResult,
-    Tombstone, Verdict,
+    Answer, Complete, CompleteAnswer, Grant, OnCrash, Owner, Record, ReleaseCause, Replay, State,
+    StoredResult, Tombstone, Verdict,
 };
 
 /// One attempt.
@@ -289,6 +290,49 @@ impl<S: Store> Attempt<S> {
             Ok(None) => Loss::Forgotten,
             Err(_) => Loss::Unknown,
         }))
+    }
+}
+
+impl<S: Store> Claimed<S> {
+    /// Records a result, and retries until `end`.
+    pub(crate) async fn complete(
+        &self,
+        request: &mut Complete,
+        end: impl Fn() -> Instant,
+    ) -> Result<CompleteAnswer, StoreError> {
+        loop {
+            let (call, request_now) = (&self.call, &*request);
+            let ask = || async move {
+                #[cfg(feature = "metrics")]
+                let begin = Instant::now();
+                // Boxed, so that the future of a call has no room for it while its body runs.
+                let asked = Box::pin(call.store.apply(&call.key, request_now.clone().into()));
+                let answer = asked.await.and_then(Answer::of_kind);
+                #[cfg(feature = "metrics")]
+                report::store_answered::<S>(&call.key, "complete", begin, answer.is_ok());
+                answer
+            };
+            let answer = retry_until("the result", &end, self.call.policy.store_timeout, ask).await;
+            let tombstone = StoredResult::Tombstone(Tombstone::TooLarge);
+            match &answer {
+                Err(error) if error.kind() == StoreErrorKind::TooLarge && request.result != tombstone => {
+                    self.report(&Event::NOT_STORED.because(error));
+                    request.result = tombstone;
+                    continue;
+                }
+                Err(_) => {}
+                Ok(_) => Waiters::wake_in(&self.call.store, &self.call.key),
+            }
+            return answer;
+        }
+    }
+}
+
+/// Why a duplicate does not get this result; `None` if it does.
+pub(crate) fn not_stored(result: &StoredResult) -> Option<NotStored> {
+    match result {
+        StoredResult::Value(_) => None,
+        StoredResult::Tombstone(reason) => Some((*reason).into()),
     }
 }
 

@@ -1,8 +1,6 @@
-//! Recording a result under a claim: while its caller waits, and after its caller has the value or has gone
-//! away, as long as no other call has taken over.
+//! Recording a result after its caller has the value or has gone away, as long as no other call has taken over.
 //!
-//! Owns the request, its retries and how long they continue, and the tombstone of a result that is too large
-//! for the store. A completion also counts after its lease, so the body need not run again after an outage
+//! Owns how long that continues. A completion also counts after its lease, so the body need not run again after an outage
 //! that is longer than a lease.
 
 use std::sync::Arc;
@@ -11,50 +9,15 @@ use backon::BackoffBuilder;
 use tokio::time::{Instant, sleep};
 
 use crate::engine::claim::claimed::{AnyClaim as _, Claimed};
-use crate::engine::claim::waiters::Waiters;
+use crate::engine::record::attempt::not_stored;
 use crate::engine::record::background::{LONGEST, LateRoom, Unrecorded};
-#[cfg(feature = "metrics")]
-use crate::engine::report;
 use crate::engine::report::Event;
-use crate::engine::retry::{LONGEST_PAUSE, late_backoff, retry_until};
-use crate::error::{NotStored, StoreError, StoreErrorKind};
+use crate::engine::retry::{LONGEST_PAUSE, late_backoff};
+use crate::error::StoreError;
 use idem_core::Store;
-use idem_core::protocol::{Answer, Complete, CompleteAnswer, StoredResult, Tombstone};
+use idem_core::protocol::{Complete, CompleteAnswer, StoredResult};
 
 impl<S: Store> Claimed<S> {
-    /// Records a result, and retries until `end`.
-    pub(crate) async fn complete(
-        &self,
-        request: &mut Complete,
-        end: impl Fn() -> Instant,
-    ) -> Result<CompleteAnswer, StoreError> {
-        loop {
-            let (call, request_now) = (&self.call, &*request);
-            let ask = || async move {
-                #[cfg(feature = "metrics")]
-                let begin = Instant::now();
-                // Boxed, so that the future of a call has no room for it while its body runs.
-                let asked = Box::pin(call.store.apply(&call.key, request_now.clone().into()));
-                let answer = asked.await.and_then(Answer::of_kind);
-                #[cfg(feature = "metrics")]
-                report::store_answered::<S>(&call.key, "complete", begin, answer.is_ok());
-                answer
-            };
-            let answer = retry_until("the result", &end, self.call.policy.store_timeout, ask).await;
-            let tombstone = StoredResult::Tombstone(Tombstone::TooLarge);
-            match &answer {
-                Err(error) if error.kind() == StoreErrorKind::TooLarge && request.result != tombstone => {
-                    self.report(&Event::NOT_STORED.because(error));
-                    request.result = tombstone;
-                    continue;
-                }
-                Err(_) => {}
-                Ok(_) => Waiters::wake_in(&self.call.store, &self.call.key),
-            }
-            return answer;
-        }
-    }
-
     /// Records a result whose caller has gone away.
     pub(crate) fn complete_behind(self: Arc<Self>, request: Complete) -> impl Future<Output = ()> + Send {
         // Made here, so that the result is reported also if its runtime was shut down before the first poll.
@@ -150,13 +113,5 @@ impl<S: Store> Drop for Late<S> {
             let ended = StoreError::outcome_unknown("its runtime was shut down first");
             self.claimed.report_unrecorded(&request, Some(&ended));
         }
-    }
-}
-
-/// Why a duplicate does not get this result; `None` if it does.
-pub(crate) fn not_stored(result: &StoredResult) -> Option<NotStored> {
-    match result {
-        StoredResult::Value(_) => None,
-        StoredResult::Tombstone(reason) => Some((*reason).into()),
     }
 }
