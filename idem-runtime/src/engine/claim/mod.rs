@@ -49,36 +49,36 @@ type Claiming<S> = Result<Attempt<S>, ClaimAnswer>;
 
 /// Claims the key, and waits for it if the policy says so.
 pub(crate) async fn enter<S: Store>(call: &Arc<Call<S>>) -> Result<Entry<S>, Error> {
-    let claiming = pin!(async {
-        match claim(call).await {
+    let entering = pin!(async {
+        let claiming = match claim(call).await {
             Ok(Err(answer))
                 if !call.policy.wait.is_zero()
                     && !call.is_reentrant()
                     && let Some(refusal) = worth_waiting(&answer) =>
             {
                 call.report(&Event::BUSY, 0);
-                Box::pin(wait(call, refusal)).await.map(Some)
+                Box::pin(wait(call, refusal)).await?
             }
-            Ok(claiming) => Ok(Some(claiming)),
+            Ok(claiming) => claiming,
             Err(error) if call.policy.fail_open && may_fail_open(&error) => {
                 call.report(&Event::UNPROTECTED.by(&error), 0);
-                Ok(None)
+                return Ok(Entry::Unprotected);
             }
-            Err(error) => Err(call.store_failed(error)),
+            Err(error) => return Err(call.store_failed(error)),
+        };
+        match claiming {
+            Ok(attempt) => {
+                let grant = attempt.claimed.grant;
+                let event = if grant.recovered { &Event::RECOVERED } else { &Event::CLAIMED };
+                call.report(event, grant.attempt);
+                call.tell(&CallEvent::Granted { key: &call.key, attempt: grant.attempt });
+                Ok(Entry::Run(attempt))
+            }
+            Err(ClaimAnswer::Replay(replay)) => Ok(Entry::Replay(replay)),
+            Err(refusal) => Err(call.refusal(&refusal)),
         }
     });
-    let Some(claiming) = call.in_span(claiming).await? else { return Ok(Entry::Unprotected) };
-    match claiming {
-        Ok(attempt) => {
-            let grant = attempt.claimed.grant;
-            let event = if grant.recovered { &Event::RECOVERED } else { &Event::CLAIMED };
-            call.report(event, grant.attempt);
-            call.tell(&CallEvent::Granted { key: &call.key, attempt: grant.attempt });
-            Ok(Entry::Run(attempt))
-        }
-        Err(ClaimAnswer::Replay(replay)) => Ok(Entry::Replay(replay)),
-        Err(refusal) => Err(call.refusal(&refusal)),
-    }
+    call.in_span(entering).await
 }
 
 /// Whether an error means that the store is down. An unreadable record means that the call was made before, so its body

@@ -59,10 +59,13 @@ pub(crate) enum Recorded {
 impl<S: Store> Attempt<S> {
     pub(crate) fn new(call: &Arc<Call<S>>, owner: Owner, grant: Grant, sent: Sent) -> Self {
         call.span.record("idem.attempt", grant.attempt);
-        let lease = Lease::new(call.lease, call.policy.lease, sent);
-        // A first attempt finds no steps of earlier runs. One that takes over from another run is at least the second.
-        let log = Log::new(grant.attempt == 1, call.policy.recovers && grant.recovered);
-        let held = Held { owner, grant, lease, log };
+        let held = Held {
+            owner,
+            grant,
+            lease: Lease::new(call.lease, call.policy.lease, sent),
+            // A first attempt finds no steps of earlier runs. One that takes over from another run is at least the second.
+            log: Log::new(grant.attempt == 1, call.policy.recovers && grant.recovered),
+        };
         Self {
             claimed: Arc::new(Claimed { call: call.clone(), held }),
             #[cfg(feature = "metrics")]
