@@ -130,7 +130,7 @@ pub trait Store: Clone + Send + Sync + 'static {
         key: &RecordKey,
         request: &Claim,
     ) -> impl Future<Output = Result<ClaimAnswer, StoreError>> + Send {
-        async move { self.apply(key, Request::Claim(request.clone())).await?.of_kind() }
+        async move { self.apply(key, Request::Claim(request.clone())).await?.try_into() }
     }
 
     /// Renews a lease: see [`protocol::renew`](crate::protocol::renew).
@@ -139,7 +139,7 @@ pub trait Store: Clone + Send + Sync + 'static {
         key: &RecordKey,
         request: &Renew,
     ) -> impl Future<Output = Result<RenewAnswer, StoreError>> + Send {
-        async move { self.apply(key, Request::Renew(*request)).await?.of_kind() }
+        async move { self.apply(key, Request::Renew(*request)).await?.try_into() }
     }
 
     /// Records a step of the body: see [`protocol::record_step`](crate::protocol::record_step).
@@ -148,7 +148,7 @@ pub trait Store: Clone + Send + Sync + 'static {
         key: &RecordKey,
         request: &RecordStep,
     ) -> impl Future<Output = Result<RecordStepAnswer, StoreError>> + Send {
-        async move { self.apply(key, Request::RecordStep(request.clone())).await?.of_kind() }
+        async move { self.apply(key, Request::RecordStep(request.clone())).await?.try_into() }
     }
 
     /// Records a result: see [`protocol::complete`](crate::protocol::complete).
@@ -157,7 +157,7 @@ pub trait Store: Clone + Send + Sync + 'static {
         key: &RecordKey,
         request: &Complete,
     ) -> impl Future<Output = Result<CompleteAnswer, StoreError>> + Send {
-        async move { self.apply(key, Request::Complete(request.clone())).await?.of_kind() }
+        async move { self.apply(key, Request::Complete(request.clone())).await?.try_into() }
     }
 
     /// Releases a claim: see [`protocol::release`](crate::protocol::release).
@@ -166,7 +166,7 @@ pub trait Store: Clone + Send + Sync + 'static {
         key: &RecordKey,
         request: &Release,
     ) -> impl Future<Output = Result<ReleaseAnswer, StoreError>> + Send {
-        async move { self.apply(key, Request::Release(*request)).await?.of_kind() }
+        async move { self.apply(key, Request::Release(*request)).await?.try_into() }
     }
 
     /// Applies an operator's decision on a key in doubt: see
@@ -176,7 +176,7 @@ pub trait Store: Clone + Send + Sync + 'static {
         key: &RecordKey,
         resolution: &Resolution,
     ) -> impl Future<Output = Result<ResolveAnswer, StoreError>> + Send {
-        async move { self.apply(key, Request::Resolve(resolution.clone())).await?.of_kind() }
+        async move { self.apply(key, Request::Resolve(resolution.clone())).await?.try_into() }
     }
 
     /// Deletes a record in any state and returns whether there was one. For operators: the next call runs

@@ -161,7 +161,7 @@ where
 {
     Box::pin(async move {
         if key.unguarded {
-            engine::without_key(&operation, &codec, engine::observer(), body).await
+            engine::without_key(&operation, &codec, engine::surroundings().observer, body).await
         } else {
             run(codec, operation, store, key.key, body).await
         }

@@ -63,13 +63,15 @@ macro_rules! operations {
             }
 
             impl TryFrom<Answer> for $answer {
-                type Error = Answer;
+                type Error = StoreError;
 
-                /// The answer, if it is one of this kind.
-                fn try_from(answer: Answer) -> Result<Self, Answer> {
+                /// The answer to a request of this kind; an unknown outcome if it is of another kind.
+                fn try_from(answer: Answer) -> Result<Self, StoreError> {
                     match answer {
                         Answer::$name(answer) => Ok(answer),
-                        other => Err(other),
+                        _ => Err(StoreError::outcome_unknown(
+                            "the store's answer is of another kind than the request",
+                        )),
                     }
                 }
             }
@@ -112,15 +114,5 @@ impl Request {
             Self::Release(request) => Some(request.owner),
             Self::Resolve(_) => None,
         }
-    }
-}
-
-impl Answer {
-    /// The answer as that to the request that was sent.
-    #[doc(hidden)]
-    pub fn of_kind<A: TryFrom<Self>>(self) -> Result<A, StoreError> {
-        A::try_from(self).map_err(|_| {
-            StoreError::outcome_unknown("the store's answer is of another kind than the request")
-        })
     }
 }

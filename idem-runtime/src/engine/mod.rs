@@ -46,7 +46,7 @@ use prepare::call;
 use record::background::{Pending, Work};
 
 pub use begin::{Attempt, Begun, Interrupted, Replayed};
-pub(crate) use body::context::observer;
+pub(crate) use body::context::surroundings;
 pub use body::context::{
     BackgroundWork, CallEnd, CallEvent, CallObserver, Context, Observed, Outcome, context, in_another_task,
     observe, observed_by, with_deadline,
@@ -131,7 +131,7 @@ where
         Ok(runtime) => runtime,
         Err(error) => return codec.refusal(error),
     };
-    let (name, observer) = (operation.name().to_owned(), observer());
+    let (name, observer) = (operation.name().to_owned(), surroundings().observer);
     let call = async move { without_key(&operation, &codec, observer, pin!(Some(body))).await };
     detached(&runtime, &Process::current(), &name, codec, call).await
 }

@@ -13,7 +13,7 @@ use backon::BackoffBuilder;
 use tokio::time::{Instant, sleep};
 
 use crate::engine::Prepared;
-use crate::engine::body::context::{CallEnd, CallEvent, Context, Outcome, observer};
+use crate::engine::body::context::{CallEnd, CallEvent, Context, Outcome, surroundings};
 use crate::engine::body::{Ended, drive, unguarded};
 use crate::engine::prepare::call::Call;
 use crate::engine::record::attempt::not_stored;
@@ -300,7 +300,7 @@ impl Running {
     /// Polls the body to its end.
     pub async fn drive<B: Future>(&self, body: Pin<&mut Option<B>>) -> Ended<B::Output> {
         let Some((context, span)) = &self.guarded else {
-            let ended = unguarded(None, observer().as_deref(), body).await;
+            let ended = unguarded(None, surroundings().observer.as_deref(), body).await;
             return ended.map_or_else(Ended::TimedOut, Ended::Returned);
         };
         drive(Some(context), span, None, pin!(pending()), body).await

@@ -31,7 +31,7 @@ use crate::engine::retry::{answered, backoff, unanswered, within};
 use crate::error::{Error, StoreError, StoreErrorKind};
 use idem_core::Store;
 use idem_core::protocol::{
-    Answer, ClaimAnswer, Fence, Owner, Record, Release, ReleaseCause, Replay, State, recorded_answer,
+    ClaimAnswer, Fence, Owner, Record, Release, ReleaseCause, Replay, State, recorded_answer,
 };
 
 /// What a call may do.
@@ -175,7 +175,7 @@ async fn claim_as<S: Store>(call: Arc<Call<S>>, owner: Owner, sent: Sent) -> Res
         #[cfg(feature = "metrics")]
         let begin = Instant::now();
         let request = call.claim(owner, call.lease_from_now()).into();
-        let answer = call.store.apply(&call.key, request).await.and_then(Answer::of_kind);
+        let answer = call.store.apply(&call.key, request).await.and_then(ClaimAnswer::try_from);
         #[cfg(feature = "metrics")]
         report::store_answered::<S>(&call.key, "claim", begin, answer.is_ok());
         match answer {

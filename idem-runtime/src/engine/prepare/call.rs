@@ -15,7 +15,9 @@ use tracing::Span;
 
 use super::operation::{Operation, RenderedKey};
 use super::policy::{Policy, SharedPolicy};
-use crate::engine::body::context::{self, BackgroundWork, CallEnd, CallEvent, Context, Observation};
+use crate::engine::body::context::{
+    BackgroundWork, CallEnd, CallEvent, Context, Observation, Surroundings, surroundings,
+};
 use crate::engine::claim::waiters::StoreIdentity;
 use crate::engine::process::Process;
 use crate::engine::record::background::{self, Work};
@@ -107,7 +109,7 @@ impl<S: Store> Call<S> {
     /// Makes all checks that come before the first request to the store. Made in the caller's task, also for a detached
     /// body.
     pub(crate) fn new(operation: Operation, store: S, key: RenderedKey) -> Result<Arc<Self>, Box<Error>> {
-        let observer = context::observer();
+        let Surroundings { call: enclosing, deadline, observer } = surroundings();
         let refuse = |error: Error| {
             if let Some(observer) = &observer {
                 observer.report(&CallEvent::Ended(&CallEnd::Refused(error.clone())));
@@ -120,7 +122,6 @@ impl<S: Store> Call<S> {
         if let Some(observer) = &observer {
             observer.report(&CallEvent::Started { key: &key, ttl: policy.ttl });
         }
-        let deadline = context::deadline();
         if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
             return Err(refuse(Error::NoTimeLeft { call: (&key).into() }));
         }
@@ -136,7 +137,7 @@ impl<S: Store> Call<S> {
             key,
             policy,
             deadline,
-            enclosing: context::enclosing(),
+            enclosing,
             fingerprint,
             max_result_bytes: store.max_result_bytes().unwrap_or(usize::MAX),
             process: Process::current(),

@@ -24,8 +24,8 @@ use crate::engine::retry::{answered, retry_until};
 use crate::error::{Error, Loss, NotStored, StoreError, StoreErrorKind};
 use idem_core::Store;
 use idem_core::protocol::{
-    Answer, Complete, CompleteAnswer, Grant, OnCrash, Owner, Record, ReleaseCause, Replay, State,
-    StoredResult, Tombstone, Verdict,
+    Complete, CompleteAnswer, Grant, OnCrash, Owner, Record, ReleaseCause, Replay, State, StoredResult,
+    Tombstone, Verdict,
 };
 
 /// One attempt.
@@ -310,7 +310,7 @@ impl<S: Store> Claimed<S> {
                 let begin = Instant::now();
                 // Boxed, so that the future of a call has no room for it while its body runs.
                 let asked = Box::pin(call.store.apply(&call.key, request_now.clone().into()));
-                let answer = asked.await.and_then(Answer::of_kind);
+                let answer = asked.await.and_then(CompleteAnswer::try_from);
                 #[cfg(feature = "metrics")]
                 report::store_answered::<S>(&call.key, "complete", begin, answer.is_ok());
                 answer
