@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use backon::BackoffBuilder;
 use tokio::time::{Instant, sleep};
+use tracing::Instrument;
 
 use crate::engine::Prepared;
 use crate::engine::body::context::{CallEnd, CallEvent, Context, Outcome, surroundings};
@@ -72,7 +73,8 @@ where
         call.map_err(|error| *error).and_then(|call| allowed(call, codec.is_paced(), entered.connection()));
     let call = call.map_err(|error| codec.refusal(error))?;
     let owner = Owner::random();
-    let taken = match call.in_span(pin!(take(&call, owner, entered.connection()))).await {
+    let span = call.span.clone();
+    let taken = match take(&call, owner, entered.connection()).instrument(span).await {
         Ok(Ok(taken)) => taken,
         Ok(Err(replay)) => return Err(codec.replayed(&call, &replay)),
         Err(error) => return Err(codec.refusal(error)),
