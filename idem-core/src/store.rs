@@ -130,7 +130,7 @@ pub trait Store: Clone + Send + Sync + 'static {
         key: &RecordKey,
         request: &Claim,
     ) -> impl Future<Output = Result<ClaimAnswer, StoreError>> + Send {
-        async move { of_kind(self.apply(key, Request::Claim(request.clone())).await?) }
+        async move { self.apply(key, Request::Claim(request.clone())).await?.try_into() }
     }
 
     /// Renews a lease: see [`protocol::renew`](crate::protocol::renew).
@@ -139,7 +139,7 @@ pub trait Store: Clone + Send + Sync + 'static {
         key: &RecordKey,
         request: &Renew,
     ) -> impl Future<Output = Result<RenewAnswer, StoreError>> + Send {
-        async move { of_kind(self.apply(key, Request::Renew(*request)).await?) }
+        async move { self.apply(key, Request::Renew(*request)).await?.try_into() }
     }
 
     /// Records a step of the body: see [`protocol::record_step`](crate::protocol::record_step).
@@ -148,7 +148,7 @@ pub trait Store: Clone + Send + Sync + 'static {
         key: &RecordKey,
         request: &RecordStep,
     ) -> impl Future<Output = Result<RecordStepAnswer, StoreError>> + Send {
-        async move { of_kind(self.apply(key, Request::RecordStep(request.clone())).await?) }
+        async move { self.apply(key, Request::RecordStep(request.clone())).await?.try_into() }
     }
 
     /// Records a result: see [`protocol::complete`](crate::protocol::complete).
@@ -157,8 +157,7 @@ pub trait Store: Clone + Send + Sync + 'static {
         key: &RecordKey,
         request: &Complete,
     ) -> impl Future<Output = Result<CompleteAnswer, StoreError>> + Send {
-        // Boxed, so that the future of a call has no room for it while its body runs.
-        async move { of_kind(Box::pin(self.apply(key, Request::Complete(request.clone()))).await?) }
+        async move { self.apply(key, Request::Complete(request.clone())).await?.try_into() }
     }
 
     /// Releases a claim: see [`protocol::release`](crate::protocol::release).
@@ -167,7 +166,7 @@ pub trait Store: Clone + Send + Sync + 'static {
         key: &RecordKey,
         request: &Release,
     ) -> impl Future<Output = Result<ReleaseAnswer, StoreError>> + Send {
-        async move { of_kind(self.apply(key, Request::Release(*request)).await?) }
+        async move { self.apply(key, Request::Release(*request)).await?.try_into() }
     }
 
     /// Applies an operator's decision on a key in doubt: see
@@ -177,7 +176,7 @@ pub trait Store: Clone + Send + Sync + 'static {
         key: &RecordKey,
         resolution: &Resolution,
     ) -> impl Future<Output = Result<ResolveAnswer, StoreError>> + Send {
-        async move { of_kind(self.apply(key, Request::Resolve(resolution.clone())).await?) }
+        async move { self.apply(key, Request::Resolve(resolution.clone())).await?.try_into() }
     }
 
     /// Deletes a record in any state and returns whether there was one. For operators: the next call runs
@@ -221,12 +220,6 @@ pub trait Store: Clone + Send + Sync + 'static {
     fn waiters(&self) -> &Waiters {
         Waiters::of_nobody()
     }
-}
-
-/// The answer as that to the request that was sent.
-fn of_kind<A: TryFrom<Answer>>(answer: Answer) -> Result<A, StoreError> {
-    A::try_from(answer)
-        .map_err(|_| StoreError::outcome_unknown("the store's answer is of another kind than the request"))
 }
 
 impl Request {

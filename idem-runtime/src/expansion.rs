@@ -3,23 +3,115 @@
 //!
 //! Owns the small traits that keep generated code short and give rustc our messages.
 
-mod as_store;
 pub(crate) mod missing;
 
+use std::ops::Deref;
 use std::pin::Pin;
+use std::sync::OnceLock;
+
+use tokio::sync::OnceCell;
 
 use crate::engine::{self, Call, InTransaction};
 use crate::error::Error;
-use idem_core::protocol::Fingerprint;
+use crate::store::MemoryStore;
 use idem_core::transaction::{Carries, RecordsIn, TransactionStore};
 use idem_core::{RecordKey, Store};
 
 pub use crate::engine::{Codec, Operation, Policy, Recordable, RetryAfter, Site, codec};
 pub use crate::fingerprint::{FingerprintError, fingerprint};
-pub use as_store::{AsStore, store, via};
 pub use idem_core::protocol::OnCrash;
 pub use idem_core::{AnyPart, KeyBuilder, KeyPart};
 pub use missing::{CallKey, OptionalKey};
+
+/// Type-level paths from an argument to a store.
+pub mod via {
+    /// The store itself.
+    #[derive(Debug)]
+    pub struct Itself;
+    /// Never used. It gives every type a second impl, so that rustc does not assume that the first is the only one.
+    #[derive(Debug)]
+    pub struct Nothing;
+    /// A bound that never holds.
+    pub trait Never {}
+    /// Through one `Deref`, then the rest of the path.
+    #[derive(Debug)]
+    pub struct Pointer<M>(M);
+    /// Through a cell that is set once.
+    #[derive(Debug)]
+    pub struct Cell<M>(M);
+}
+
+/// A store, or a value that derefs to one at any depth: a reference, an `Arc`, a `LazyLock`, a guard, a newtype. Or a
+/// cell that is set once: `std::sync::OnceLock` or `tokio::sync::OnceCell`.
+#[diagnostic::on_unimplemented(
+    message = "expected a store, found `{Self}`",
+    label = "this must be a `Store`, or deref to one, as references, `Arc`, `Box` and `LazyLock` do, or a `OnceLock` of one"
+)]
+pub trait AsStore<Via> {
+    /// The store.
+    type Store: Store;
+    /// A clone of the store.
+    fn as_store(&self) -> Self::Store;
+}
+
+#[diagnostic::do_not_recommend]
+impl<S: Store> AsStore<via::Itself> for S {
+    type Store = S;
+
+    fn as_store(&self) -> S {
+        self.clone()
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<S: via::Never + ?Sized> AsStore<via::Nothing> for S {
+    type Store = MemoryStore;
+
+    fn as_store(&self) -> MemoryStore {
+        MemoryStore::new()
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<M, P: Deref<Target: AsStore<M>> + ?Sized> AsStore<via::Pointer<M>> for P {
+    type Store = <P::Target as AsStore<M>>::Store;
+
+    fn as_store(&self) -> Self::Store {
+        (**self).as_store()
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<M, C: AsStore<M>> AsStore<via::Cell<M>> for OnceLock<C> {
+    type Store = C::Store;
+
+    #[expect(clippy::expect_used, reason = "as documented: nothing has begun")]
+    fn as_store(&self) -> Self::Store {
+        self.get().expect(NOT_SET).as_store()
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<M, C: AsStore<M>> AsStore<via::Cell<M>> for OnceCell<C> {
+    type Store = C::Store;
+
+    #[expect(clippy::expect_used, reason = "as documented: nothing has begun")]
+    fn as_store(&self) -> Self::Store {
+        self.get().expect(NOT_SET).as_store()
+    }
+}
+
+/// A panic is safe here, because no body runs before its store is set.
+const NOT_SET: &str = "the cell that is named as `store` must be set before the first call";
+
+/// A clone of the store that `store` is or points to.
+///
+/// # Panics
+///
+/// If the store is in a cell that is not set.
+pub fn store<M, S: AsStore<M> + ?Sized>(store: &S) -> S::Store {
+    store.as_store()
+}
 
 /// The return type of the function of a `key_fn`.
 pub type KeyOfCall = Result<RecordKey, Error>;
@@ -42,14 +134,13 @@ pub fn run<'b, R, T, E, S, B>(
     operation: Operation,
     store: S,
     key: KeyBuilder,
-    fingerprint: Option<Result<Fingerprint, FingerprintError>>,
     body: Pin<&'b mut Option<B>>,
 ) -> Pin<Box<impl Future<Output = R> + use<'b, R, T, E, S, B>>>
 where
     S: Store,
     B: Future<Output = R>,
 {
-    let call = Call::new(operation.with_fingerprint(fingerprint), store, key.finish());
+    let call = Call::new(operation, store, key.finish());
     // Written to its place, because `Box::pin` would make the future elsewhere and move it.
     let place = Box::new_uninit();
     Box::into_pin(Box::write(place, engine::run(call, codec, body)))
@@ -62,7 +153,6 @@ pub fn run_or_unguarded<'b, R, T, E, S, B>(
     operation: Operation,
     store: S,
     key: CallKey,
-    fingerprint: Option<Result<Fingerprint, FingerprintError>>,
     body: Pin<&'b mut Option<B>>,
 ) -> Pin<Box<impl Future<Output = R> + use<'b, R, T, E, S, B>>>
 where
@@ -71,9 +161,9 @@ where
 {
     Box::pin(async move {
         if key.unguarded {
-            engine::without_key(&operation, &codec, engine::Observation::current(), body).await
+            engine::without_key(&operation, &codec, engine::surroundings().observer, body).await
         } else {
-            run(codec, operation, store, key.key, fingerprint, body).await
+            run(codec, operation, store, key.key, body).await
         }
     })
 }
@@ -97,7 +187,6 @@ pub async fn enter<'t, R, T, E, S, C, P, V>(
     operation: Operation,
     store: S,
     key: impl Into<CallKey>,
-    fingerprint: Option<Result<Fingerprint, FingerprintError>>,
     carrier: &'t mut P,
 ) -> Result<InTransaction<'t, R, T, E, S, C, P>, R>
 where
@@ -105,8 +194,7 @@ where
     P: Carries<S, V, Connection = C>,
 {
     let key = key.into();
-    let call =
-        (!key.unguarded).then(|| Call::new(operation.with_fingerprint(fingerprint), store, key.key.finish()));
+    let call = (!key.unguarded).then(|| Call::new(operation, store, key.key.finish()));
     Box::pin(engine::enter_transaction(call, codec, carrier)).await
 }
 
@@ -130,7 +218,6 @@ pub async fn run_detached<R, T, E, S, B>(
     operation: Operation,
     store: S,
     key: impl Into<CallKey>,
-    fingerprint: Option<Result<Fingerprint, FingerprintError>>,
     body: B,
 ) -> R
 where
@@ -144,7 +231,7 @@ where
     if key.unguarded {
         engine::run_detached_without_key(operation, codec, body).await
     } else {
-        let call = Call::new(operation.with_fingerprint(fingerprint), store, key.key.finish());
+        let call = Call::new(operation, store, key.key.finish());
         engine::run_detached(call, codec, body).await
     }
 }

@@ -7,6 +7,7 @@ use super::{
     Release, ReleaseAnswer, Renew, RenewAnswer, Resolution, ResolveAnswer, StoredResult, Timestamp,
     Transition, claim, complete, record_step, release, renew, resolve,
 };
+use crate::error::StoreError;
 
 macro_rules! operations {
     ($($name:ident($request:ident) -> $answer:ident: $transition:expr;)*) => {
@@ -62,13 +63,15 @@ macro_rules! operations {
             }
 
             impl TryFrom<Answer> for $answer {
-                type Error = Answer;
+                type Error = StoreError;
 
-                /// The answer, if it is one of this kind.
-                fn try_from(answer: Answer) -> Result<Self, Answer> {
+                /// The answer to a request of this kind; an unknown outcome if it is of another kind.
+                fn try_from(answer: Answer) -> Result<Self, StoreError> {
                     match answer {
                         Answer::$name(answer) => Ok(answer),
-                        other => Err(other),
+                        _ => Err(StoreError::outcome_unknown(
+                            "the store's answer is of another kind than the request",
+                        )),
                     }
                 }
             }

@@ -66,7 +66,7 @@ impl Owner {
     /// A new owner, from the thread's cryptographic generator.
     #[must_use]
     pub fn random() -> Self {
-        Self(rand::random())
+        Self(rand::random::<u128>().to_be_bytes())
     }
 
     /// The owner with these bytes.

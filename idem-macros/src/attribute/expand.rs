@@ -54,7 +54,7 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
         let __idem_operation = #operation;
         let __idem_store = #store;
         let __idem_key = #key;
-        let __idem_fingerprint = #fingerprint;
+        #fingerprint
         #body
         let __idem_result = #call;
         __idem_result
@@ -150,7 +150,7 @@ fn call(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     let body = Ident::new("__idem_body", span);
     quote_spanned! {Span::mixed_site()=>
         #runtime::#run(
-            __idem_codec, __idem_operation, __idem_store, __idem_key, __idem_fingerprint, #body
+            __idem_codec, __idem_operation, __idem_store, __idem_key, #body
         ).await
     }
 }
@@ -166,7 +166,7 @@ fn within(carrier: &Carrier, runtime: &TokenStream, body: &TokenStream) -> Token
     let runtime = runtime_path::shown_at(runtime, span);
     // One location for all of it, because rustc would report an error twice if the `.await` had another.
     let entered = quote_spanned! {span=>
-        #runtime::enter(__idem_codec, __idem_operation, __idem_store, __idem_key, __idem_fingerprint, #lent).await
+        #runtime::enter(__idem_codec, __idem_operation, __idem_store, __idem_key, #lent).await
     };
     quote_spanned! {Span::mixed_site()=> {
         #used
@@ -181,7 +181,7 @@ fn within(carrier: &Carrier, runtime: &TokenStream, body: &TokenStream) -> Token
             let _ = &#name;
             __idem_running.drive(#body).await
         };
-        __idem_entered.leave(__idem_running, __idem_ended).await
+        __idem_entered.leave(__idem_ended).await
     }}
 }
 
@@ -313,15 +313,14 @@ pub(super) fn key(model: &Model<'_>, runtime: &TokenStream, in_call: bool) -> To
     quote_spanned!(Span::mixed_site()=> #runtime::OptionalKey::new() #(#pieces)* #end)
 }
 
-fn fingerprint(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
-    match &model.fingerprint {
-        Some(Fingerprinted { tokens: places, .. }) => {
-            let span = beside(places.span());
-            let runtime = runtime_path::shown_at(runtime, span);
-            quote_spanned!(span=> ::core::option::Option::Some(#runtime::fingerprint(#places)))
-        }
-        None => quote_spanned!(Span::mixed_site()=> ::core::option::Option::None),
-    }
+fn fingerprint(model: &Model<'_>, runtime: &TokenStream) -> Option<TokenStream> {
+    let Fingerprinted { tokens: places, .. } = model.fingerprint.as_ref()?;
+    let span = beside(places.span());
+    let runtime = runtime_path::shown_at(runtime, span);
+    let fingerprint = quote_spanned!(span=> #runtime::fingerprint(#places));
+    Some(quote_spanned! {Span::mixed_site()=>
+        let __idem_operation = __idem_operation.with_fingerprint(#fingerprint);
+    })
 }
 
 /// The user's code as a future. The unreachable `return` tells rustc the type before the code, so that errors are where

@@ -46,7 +46,7 @@ use prepare::call;
 use record::background::{Pending, Work};
 
 pub use begin::{Attempt, Begun, Interrupted, Replayed};
-pub(crate) use body::context::Observation;
+pub(crate) use body::context::surroundings;
 pub use body::context::{
     BackgroundWork, CallEnd, CallEvent, CallObserver, Context, Observed, Outcome, context, in_another_task,
     observe, observed_by, with_deadline,
@@ -83,11 +83,15 @@ where
             Ok(call) => call,
             Err(error) => return codec.refusal(*error),
         };
-        match claim::enter(&call).await {
-            Ok(Entry::Run(mut attempt)) => body::run(&call, &mut attempt, &codec, body).await,
-            Ok(Entry::Replay(replay)) => codec.replayed(&call, &replay),
-            Ok(Entry::Unprotected) => unprotected(&call, &codec, body).await,
-            Err(error) => codec.refusal(error),
+        let mut entry = match claim::enter(&call).await {
+            Ok(entry) => entry,
+            Err(error) => return codec.refusal(error),
+        };
+        // By reference, so that the future has room for one attempt and not for two.
+        match &mut entry {
+            Entry::Run(attempt) => body::run(&call, attempt, &codec, body).await,
+            Entry::Replay(replay) => codec.replayed(&call, replay),
+            Entry::Unprotected => unprotected(&call, &codec, body).await,
         }
     }
 }
@@ -127,7 +131,7 @@ where
         Ok(runtime) => runtime,
         Err(error) => return codec.refusal(error),
     };
-    let (name, observer) = (operation.name().to_owned(), Observation::current());
+    let (name, observer) = (operation.name().to_owned(), surroundings().observer);
     let call = async move { without_key(&operation, &codec, observer, pin!(Some(body))).await };
     detached(&runtime, &Process::current(), &name, codec, call).await
 }

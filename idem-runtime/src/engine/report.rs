@@ -224,46 +224,23 @@ pub(crate) fn late_results(by: f64, bytes: usize) {
     }
 }
 
-/// Measures how long a body runs or the store takes to answer, if metrics are on.
-pub(crate) struct Stopwatch {
-    #[cfg(feature = "metrics")]
-    started: Instant,
+/// Records how long a body ran that began at `begin`.
+#[cfg(feature = "metrics")]
+pub(crate) fn body_ran(key: &RecordKey, begin: Instant) {
+    metrics::histogram!("idem_body_seconds", "operation" => label(key)).record(begin.elapsed());
 }
 
-impl Stopwatch {
-    #[cfg_attr(not(feature = "metrics"), allow(clippy::missing_const_for_fn))]
-    pub(crate) fn start() -> Self {
-        Self {
-            #[cfg(feature = "metrics")]
-            started: Instant::now(),
-        }
-    }
-
-    /// Records how long the body ran.
-    #[cfg_attr(not(feature = "metrics"), allow(unused_variables, clippy::unused_self))]
-    pub(crate) fn body_ran(&self, key: &RecordKey) {
-        #[cfg(feature = "metrics")]
-        metrics::histogram!("idem_body_seconds", "operation" => label(key)).record(self.started.elapsed());
-    }
-
-    /// Records how long the store took for a `claim` or a `complete`, and whether it failed.
-    #[cfg_attr(not(feature = "metrics"), allow(unused_variables, clippy::unused_self))]
-    pub(crate) fn store_answered<S, A, E>(
-        &self,
-        key: &RecordKey,
-        request: &'static str,
-        answer: &Result<A, E>,
-    ) {
-        #[cfg(feature = "metrics")]
-        metrics::histogram!(
-            "idem_store_request_seconds",
-            "operation" => label(key),
-            "store" => store_label(std::any::type_name::<S>()),
-            "request" => request,
-            "outcome" => if answer.is_ok() { "answered" } else { "failed" },
-        )
-        .record(self.started.elapsed());
-    }
+/// Records how long the store took for a `claim` or a `complete` that was sent at `begin`, and whether it failed.
+#[cfg(feature = "metrics")]
+pub(crate) fn store_answered<S>(key: &RecordKey, request: &'static str, begin: Instant, is_answered: bool) {
+    metrics::histogram!(
+        "idem_store_request_seconds",
+        "operation" => label(key),
+        "store" => store_label(std::any::type_name::<S>()),
+        "request" => request,
+        "outcome" => if is_answered { "answered" } else { "failed" },
+    )
+    .record(begin.elapsed());
 }
 
 /// The name of a store's type, without its path. For a wrapper it is the store inside.

@@ -1,13 +1,12 @@
 //! Sending a request to a store again, for as long as that may help.
 
-use std::future::poll_fn;
-use std::pin::{Pin, pin};
-use std::task::Poll;
+use std::pin::pin;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
+use futures_util::FutureExt as _;
 use tokio::time::error::Elapsed;
-use tokio::time::{Instant, Timeout, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::error::{StoreError, StoreErrorKind};
 
@@ -32,29 +31,20 @@ pub(crate) fn late_backoff() -> ExponentialBuilder {
     backoff().with_min_delay(Duration::from_millis(250)).with_max_delay(Duration::from_secs(2))
 }
 
-/// Polls once.
-fn once<F: Future>(mut request: Pin<&mut F>) -> impl Future<Output = Poll<F::Output>> {
-    poll_fn(move |cx| Poll::Ready(request.as_mut().poll(cx)))
-}
-
-/// As tokio's `timeout`, but without a timer and without reading the clock if the answer is there at the first poll.
+/// As tokio's `timeout_at`, but without a timer if the answer is there at the first poll.
 #[expect(clippy::manual_async_fn, reason = "an `async fn` has each argument in its future twice")]
 pub(crate) fn within<F: Future>(
-    patience: Duration,
+    until: Instant,
     request: F,
 ) -> impl Future<Output = Result<F::Output, Elapsed>> {
     async move {
         let mut request = pin!(request);
-        match once(request.as_mut()).await {
-            Poll::Ready(answer) => Ok(answer),
-            Poll::Pending => waited(patience, request).await,
+        match request.as_mut().now_or_never() {
+            Some(answer) => Ok(answer),
+            // Boxed, so that the future of a call has no room for the timer.
+            None => Box::pin(timeout_at(until, request)).await,
         }
     }
-}
-
-/// The timer is boxed, so that the future of a call does not have to hold it.
-fn waited<F: Future>(patience: Duration, request: Pin<&mut F>) -> Pin<Box<Timeout<Pin<&mut F>>>> {
-    Box::pin(timeout(patience, request))
 }
 
 /// Retries until `end`, with at most `most` for each try, and makes at least one try. `end` is called only if the first
@@ -72,12 +62,12 @@ where
     async move {
         let (end, answer) = {
             let mut request = pin!(send());
-            match once(request.as_mut()).await {
-                Poll::Ready(Ok(answer)) => return Ok(answer),
-                Poll::Ready(answer) => (end(), answer),
-                Poll::Pending => {
-                    let end = end();
-                    (end, waited(most, request).await.unwrap_or_else(|_| Err(unanswered(what, most))))
+            match request.as_mut().now_or_never() {
+                Some(Ok(answer)) => return Ok(answer),
+                Some(answer) => (end(), answer),
+                None => {
+                    let (end, answering) = (end(), Box::pin(timeout(most, request)));
+                    (end, answering.await.unwrap_or_else(|_| Err(unanswered(what, most))))
                 }
             }
         };
@@ -128,7 +118,7 @@ pub(crate) async fn answered<T>(
     patience: Duration,
     request: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
-    within(patience, request).await.unwrap_or_else(|_| Err(unanswered(what, patience)))
+    within(Instant::now() + patience, request).await.unwrap_or_else(|_| Err(unanswered(what, patience)))
 }
 
 /// The error for a store that did not answer in time.

@@ -5,7 +5,7 @@
 
 use std::future::pending;
 use std::panic::resume_unwind;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,12 +14,14 @@ use tokio::time::{Instant, sleep};
 use tracing::Instrument;
 
 use crate::engine::Prepared;
-use crate::engine::body::context::{CallEnd, CallEvent, Context, Observation, Outcome};
+use crate::engine::body::context::{CallEnd, CallEvent, Context, Outcome, surroundings};
 use crate::engine::body::{Ended, drive, unguarded};
 use crate::engine::prepare::call::Call;
+use crate::engine::record::attempt::not_stored;
 use crate::engine::record::codec::Codec;
-use crate::engine::record::complete::not_stored;
-use crate::engine::report::{Event, Stopwatch};
+#[cfg(feature = "metrics")]
+use crate::engine::report;
+use crate::engine::report::Event;
 use crate::engine::retry::backoff;
 use crate::error::{Error, NotStored, StoreError, StoreErrorKind};
 use idem_core::protocol::{
@@ -42,12 +44,13 @@ struct ClaimInTransaction<S> {
     call: Arc<Call<S>>,
     owner: Owner,
     taken: Taken,
+    #[cfg(feature = "metrics")]
+    begin: Instant,
 }
 
 /// Polls the body of a call.
 pub struct Running {
     guarded: Option<(Context, tracing::Span)>,
-    stopwatch: Stopwatch,
 }
 
 /// Takes the key in the caller's transaction. `None` as the call runs the body without any guard.
@@ -74,15 +77,21 @@ where
     let taken = match take(&call, owner, entered.connection()).instrument(span).await {
         Ok(Ok(taken)) => taken,
         Ok(Err(replay)) => return Err(codec.replayed(&call, &replay)),
-        Err(error) => return Err(codec.refusal(call.refuse(error))),
+        Err(error) => return Err(codec.refusal(error)),
     };
     match S::mark(entered.connection()).await {
         Ok(mark) => entered.mark = Some(mark),
-        Err(error) => return Err(codec.refusal(call.refuse(call.store_failed(error)))),
+        Err(error) => return Err(codec.refusal(call.store_failed(error))),
     }
     call.span.record("idem.attempt", taken.grant.attempt);
     call.report(&Event::CLAIMED, taken.grant.attempt);
-    entered.claim = Some(ClaimInTransaction { call, owner, taken });
+    entered.claim = Some(ClaimInTransaction {
+        call,
+        owner,
+        taken,
+        #[cfg(feature = "metrics")]
+        begin: Instant::now(),
+    });
     Ok(entered)
 }
 
@@ -166,14 +175,14 @@ impl<R, T, E, S: RecordsIn<C>, C, P> InTransaction<'_, R, T, E, S, C, P> {
             let context = Context::unclaimed(call.clone(), Some(grant));
             (context, call.span.clone())
         });
-        Running { guarded, stopwatch: Stopwatch::start() }
+        Running { guarded }
     }
 
     /// Records the body's result, or undoes what the body wrote.
-    pub fn leave(mut self, running: Running, ended: Ended<R>) -> Pin<Box<impl Future<Output = R>>> {
+    pub fn leave(mut self, ended: Ended<R>) -> Pin<Box<impl Future<Output = R>>> {
         Box::pin(async move {
             match ended {
-                Ended::Returned(result) => self.finish(&running, result).await,
+                Ended::Returned(result) => self.finish(result).await,
                 Ended::Panicked(payload) => {
                     self.undo().await;
                     resume_unwind(payload)
@@ -187,16 +196,17 @@ impl<R, T, E, S: RecordsIn<C>, C, P> InTransaction<'_, R, T, E, S, C, P> {
         })
     }
 
-    async fn finish(&mut self, running: &Running, result: R) -> R {
+    async fn finish(&mut self, result: R) -> R {
         let Some(claim) = self.claim.take() else { return result };
         let (call, grant) = (&claim.call, claim.taken.grant);
         let (attempt, recovered) = (grant.attempt, grant.recovered);
-        running.stopwatch.body_ran(&call.key);
+        #[cfg(feature = "metrics")]
+        report::body_ran(&call.key, claim.begin);
         let encoded = self.codec.encode(call, &result);
         if let Some((verdict, stored)) = &encoded {
             self.codec.check(call, attempt, *verdict, stored);
         }
-        call.observe(|| Outcome::Executed { attempt, recovered, not_stored: None });
+        call.tell(&CallEvent::Outcome(Outcome::Executed { attempt, recovered, not_stored: None }));
         let Some((verdict, stored)) = encoded else {
             self.undo().await;
             call.tell(&CallEvent::Ended(&CallEnd::Released { attempt, retry_after: Duration::ZERO }));
@@ -205,7 +215,7 @@ impl<R, T, E, S: RecordsIn<C>, C, P> InTransaction<'_, R, T, E, S, C, P> {
         };
         match self.record(&claim, verdict, stored.result).await {
             Ok(not_stored) => {
-                call.observe(|| Outcome::Executed { attempt, recovered, not_stored });
+                call.tell(&CallEvent::Outcome(Outcome::Executed { attempt, recovered, not_stored }));
                 // A tombstone was reported when it was made.
                 if not_stored.is_none() {
                     call.report(&Event::COMPLETED, attempt);
@@ -292,9 +302,9 @@ impl Running {
     /// Polls the body to its end.
     pub async fn drive<B: Future>(&self, body: Pin<&mut Option<B>>) -> Ended<B::Output> {
         let Some((context, span)) = &self.guarded else {
-            let ended = unguarded(None, Observation::current().as_deref(), body).await;
+            let ended = unguarded(None, surroundings().observer.as_deref(), body).await;
             return ended.map_or_else(Ended::TimedOut, Ended::Returned);
         };
-        drive(Some(context), span, None, pending(), body).await
+        drive(Some(context), span, None, pin!(pending()), body).await
     }
 }

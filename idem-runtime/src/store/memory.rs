@@ -6,14 +6,13 @@ mod listing;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
+use hashbrown::{DefaultHashBuilder, HashTable};
 use tokio::time::Instant;
 
 use crate::error::StoreError;
@@ -54,7 +53,8 @@ pub struct MemoryStore(Arc<Inner>);
 struct Inner {
     /// When this store's clock started, as an instant and as a date.
     epoch: (Instant, Timestamp),
-    hasher: RandomState,
+    /// Seeded at random for each store.
+    hasher: DefaultHashBuilder,
     shards: Vec<Mutex<Shard>>,
     max_result_bytes: Option<usize>,
     waiters: Waiters,
@@ -164,7 +164,7 @@ impl MemoryStore {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self(Arc::new(Inner {
             epoch: (Instant::now(), Timestamp::default().after(since_epoch)),
-            hasher: RandomState::new(),
+            hasher: DefaultHashBuilder::default(),
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             max_result_bytes,
             waiters: Waiters::default(),

@@ -32,7 +32,6 @@ async fn charge(app: &App, order: &Order) -> Result<Receipt, ChargeError> {
     };
     let __idem_store = __idem::store(&app.store);
     let __idem_key = __idem::KeyBuilder::new().literal("order/").part(&order.id);
-    let __idem_fingerprint = ::core::option::Option::None;
     let __idem_body = ::core::pin::pin!(
         ::core::option::Option::Some(async move { if let
         ::core::option::Option::Some(__idem_never) = ::core::option::Option::None:: <
@@ -44,7 +43,6 @@ async fn charge(app: &App, order: &Order) -> Result<Receipt, ChargeError> {
             __idem_operation,
             __idem_store,
             __idem_key,
-            __idem_fingerprint,
             __idem_body,
         )
         .await;

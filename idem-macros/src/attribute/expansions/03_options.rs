@@ -40,9 +40,8 @@ async fn charge(app: &App, id: u64, order: &Order) -> Result<Receipt, ChargeErro
         .lease(LEASE);
     let __idem_store = __idem::store(&app.store);
     let __idem_key = __idem::KeyBuilder::new().literal("order/").part(&id);
-    let __idem_fingerprint = ::core::option::Option::Some(
-        __idem::fingerprint(&(&order.amount, &order.currency)),
-    );
+    let __idem_operation = __idem_operation
+        .with_fingerprint(__idem::fingerprint(&(&order.amount, &order.currency)));
     let __idem_body = ::core::pin::pin!(
         ::core::option::Option::Some(async move { if let
         ::core::option::Option::Some(__idem_never) = ::core::option::Option::None:: <
@@ -54,7 +53,6 @@ async fn charge(app: &App, id: u64, order: &Order) -> Result<Receipt, ChargeErro
             __idem_operation,
             __idem_store,
             __idem_key,
-            __idem_fingerprint,
             __idem_body,
         )
         .await;

@@ -38,7 +38,6 @@ async fn charge(
     };
     let __idem_store = __idem::store(&app.store);
     let __idem_key = __idem::KeyBuilder::new().part(&id);
-    let __idem_fingerprint = ::core::option::Option::None;
     let __idem_body = async move {
         #[allow(clippy::used_underscore_binding)]
         let _ = &app;
@@ -61,7 +60,6 @@ async fn charge(
             __idem_operation,
             __idem_store,
             __idem_key,
-            __idem_fingerprint,
             __idem_body,
         )
         .await;

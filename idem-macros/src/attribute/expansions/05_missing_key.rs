@@ -33,7 +33,6 @@ async fn notify(app: &App, tenant: u8, note: &Note) -> Result<(), Error> {
         .literal("/")
         .part(&note.id)
         .run_missing();
-    let __idem_fingerprint = ::core::option::Option::None;
     let __idem_body = ::core::pin::pin!(
         ::core::option::Option::Some(async move { if let
         ::core::option::Option::Some(__idem_never) = ::core::option::Option::None:: <
@@ -44,7 +43,6 @@ async fn notify(app: &App, tenant: u8, note: &Note) -> Result<(), Error> {
             __idem_operation,
             __idem_store,
             __idem_key,
-            __idem_fingerprint,
             __idem_body,
         )
         .await;

@@ -33,7 +33,6 @@ pub async fn charge<'a>(&'a self, line: &'a str) -> Result<Receipt, ChargeError>
     };
     let __idem_store = __idem::store(&self.store);
     let __idem_key = __idem::KeyBuilder::new().part(&self.id).literal("/").part(&line);
-    let __idem_fingerprint = ::core::option::Option::None;
     let __idem_body = ::core::pin::pin!(
         ::core::option::Option::Some(async move { if let
         ::core::option::Option::Some(__idem_never) = ::core::option::Option::None:: <
@@ -45,7 +44,6 @@ pub async fn charge<'a>(&'a self, line: &'a str) -> Result<Receipt, ChargeError>
             __idem_operation,
             __idem_store,
             __idem_key,
-            __idem_fingerprint,
             __idem_body,
         )
         .await;

@@ -31,7 +31,6 @@ async fn charge<S: Store, K: KeyPart>(
     };
     let __idem_store = __idem::store(&store);
     let __idem_key = __idem::KeyBuilder::new().part(&id);
-    let __idem_fingerprint = ::core::option::Option::None;
     let __idem_body = ::core::pin::pin!(
         ::core::option::Option::Some(async move { if let
         ::core::option::Option::Some(__idem_never) = ::core::option::Option::None:: <
@@ -43,7 +42,6 @@ async fn charge<S: Store, K: KeyPart>(
             __idem_operation,
             __idem_store,
             __idem_key,
-            __idem_fingerprint,
             __idem_body,
         )
         .await;

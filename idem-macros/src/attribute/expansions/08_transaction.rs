@@ -32,14 +32,12 @@ async fn transfer(
     };
     let __idem_store = __idem::transaction_store(&app.store);
     let __idem_key = __idem::KeyBuilder::new().part(&id);
-    let __idem_fingerprint = ::core::option::Option::None;
     let __idem_result = {
         let __idem_entered = __idem::enter(
                 __idem_codec,
                 __idem_operation,
                 __idem_store,
                 __idem_key,
-                __idem_fingerprint,
                 tx,
             )
             .await;
@@ -62,7 +60,7 @@ async fn transfer(
                 )
                 .await
         };
-        __idem_entered.leave(__idem_running, __idem_ended).await
+        __idem_entered.leave(__idem_ended).await
     };
     __idem_result
 }

@@ -40,7 +40,6 @@ pub async fn charge(store: &Pool, id: u64) -> Result<Receipt, ChargeError> {
     };
     let __idem_store = __idem::store(&store);
     let __idem_key = __idem::KeyBuilder::new().part(&id);
-    let __idem_fingerprint = ::core::option::Option::None;
     let __idem_body = ::core::pin::pin!(
         ::core::option::Option::Some(async move { if let
         ::core::option::Option::Some(__idem_never) = ::core::option::Option::None:: <
@@ -52,7 +51,6 @@ pub async fn charge(store: &Pool, id: u64) -> Result<Receipt, ChargeError> {
             __idem_operation,
             __idem_store,
             __idem_key,
-            __idem_fingerprint,
             __idem_body,
         )
         .await;

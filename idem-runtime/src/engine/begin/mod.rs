@@ -16,9 +16,8 @@ use std::time::Duration;
 
 use futures_util::future::select;
 use serde::Serialize;
-use tracing::Instrument;
 
-use crate::engine::body::context::{Context, Outcome};
+use crate::engine::body::context::{CallEvent, Context, Outcome};
 use crate::engine::body::{Ended, drive};
 use crate::engine::claim::claimed::AnyClaim;
 use crate::engine::claim::{Entry, enter};
@@ -145,7 +144,7 @@ impl<S: Store> Attempt<S> {
     }
 
     fn unprotected(call: Arc<Call<S>>) -> Self {
-        call.observe(|| Outcome::Unprotected);
+        call.tell(&CallEvent::Outcome(Outcome::Unprotected));
         let context = Context::unclaimed(call.clone(), None);
         let pending = Pending::new(&call.process, Work::Body);
         Self { call, claim: None, context, _watch: None, _pending: pending }
@@ -174,12 +173,12 @@ impl<S: Store> Attempt<S> {
     /// Dropping the future drops the attempt: a crash.
     pub async fn run<F: Future>(self, work: F) -> Result<(F::Output, Self), Interrupted<S>> {
         let ended = {
-            let lost = async {
+            let lost = pin!(async {
                 match &self.claim {
                     Some(claim) => claim.claimed.lease.ended().await,
                     None => pending().await,
                 }
-            };
+            });
             let (span, timeout, work) = (&self.call.span, self.call.policy.timeout, pin!(Some(work)));
             drive(Some(&self.context), span, timeout, lost, work).await
         };
@@ -262,7 +261,7 @@ impl<S: Store> Attempt<S> {
         stored: &Stored,
     ) -> impl Future<Output = Result<Outcome, Interrupted<S>>> + use<S> {
         if let Some(claim) = &mut self.claim {
-            claim.finished(verdict, stored);
+            claim.finished(verdict, stored.result.clone(), self.call.policy.ttl);
             // The work is over: nothing that it carried starts a step while the result is recorded.
             claim.claimed.lease.end();
             if let Some(fault) = &stored.fault {
@@ -274,7 +273,7 @@ impl<S: Store> Attempt<S> {
 
     async fn recorded(self) -> Result<Outcome, Interrupted<S>> {
         let (call, Some(mut claim)) = (self.call, self.claim) else { return Ok(Outcome::Unprotected) };
-        match claim.record().instrument(call.span.clone()).await {
+        match call.in_span(pin!(claim.record())).await {
             Recorded::Kept(outcome) => Ok(outcome),
             Recorded::Superseded(replay) => Err(Interrupted::Replay(Replayed::new(call, replay))),
             Recorded::Lost(error) => Err(Interrupted::Refused(error)),

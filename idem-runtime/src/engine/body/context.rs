@@ -83,12 +83,12 @@ type AnyCall = Arc<dyn Deref<Target = Details> + Send + Sync>;
 /// ```
 #[must_use]
 pub fn context() -> Option<Context> {
-    if is_unguarded() { None } else { enclosing() }
+    if is_unguarded() { None } else { surroundings().call }
 }
 
 /// Runs a body without any guard. The body and its steps see no call, also if it runs inside the body of another call.
 pub(crate) async fn unguarded_frame<F: Future>(body: F) -> F::Output {
-    CURRENT.scope(Frame { call: enclosing(), is_unguarded: true }, body).await
+    CURRENT.scope(Frame { call: surroundings().call, is_unguarded: true }, body).await
 }
 
 /// Whether the task is running a body without any guard.
@@ -96,9 +96,20 @@ pub(crate) fn is_unguarded() -> bool {
     CURRENT.try_with(|frame| frame.is_unguarded).unwrap_or(false)
 }
 
-/// The innermost call whose body the task is running.
-pub(crate) fn enclosing() -> Option<Context> {
-    CURRENT.try_with(|frame| frame.call.clone()).ok().flatten()
+/// What a call takes over from the task in which it is made.
+pub(crate) struct Surroundings {
+    /// The innermost call whose body the task is running.
+    pub(crate) call: Option<Context>,
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) observer: Option<Arc<Observation>>,
+}
+
+pub(crate) fn surroundings() -> Surroundings {
+    Surroundings {
+        call: CURRENT.try_with(|frame| frame.call.clone()).ok().flatten(),
+        deadline: DEADLINE.try_with(|deadline| *deadline).ok().flatten(),
+        observer: OBSERVER.try_with(Clone::clone).ok().flatten(),
+    }
 }
 
 impl Context {
@@ -331,9 +342,4 @@ impl fmt::Debug for Context {
 /// ```
 pub async fn with_deadline<F: Future>(deadline: Instant, calls: F) -> F::Output {
     DEADLINE.scope(Some(deadline), calls).await
-}
-
-/// The deadline of the calls of this task, if there is one.
-pub(crate) fn deadline() -> Option<Instant> {
-    DEADLINE.try_with(|deadline| *deadline).ok().flatten()
 }

@@ -52,7 +52,7 @@ where
             let ended = {
                 let context = Context::of(attempt.claimed.clone());
                 let _watch = Watch::over(attempt.claimed.clone());
-                let lost = renewed_until_lost(attempt.claimed.clone());
+                let lost = pin!(renewed_until_lost(attempt.claimed.clone()));
                 drive(Some(&context), &call.span, call.policy.timeout, lost, body.0.as_mut()).await
             };
             drop(body);
@@ -80,10 +80,7 @@ where
             Box::pin(attempt.release()).await;
             return result;
         }
-        // In its span, as the claim is, because a layer of the store may keep which one it is. The span is lent, not cloned: every
-        // call in flight has room for this future.
-        let mut recording = pin!(attempt.record());
-        match poll_fn(|cx| call.span.in_scope(|| recording.as_mut().poll(cx))).await {
+        match call.in_span(pin!(attempt.record())).await {
             Recorded::Kept(_) => result,
             Recorded::Superseded(replay) => codec.replayed(call, &replay),
             Recorded::Lost(error) => codec.refusal(error),
@@ -120,13 +117,21 @@ pub(super) fn drive<B: Future>(
     context: Option<&Context>,
     span: &Span,
     timeout: Option<Duration>,
-    lost: impl Future<Output = ()>,
+    lost: Pin<&mut impl Future<Output = ()>>,
     mut body: Pin<&mut Option<B>>,
 ) -> impl Future<Output = Ended<B::Output>> {
     async move {
+        // No limit if the end is too far away to have a time: nobody has checked the policy of a call without a key.
+        let end = timeout.and_then(|after| Some((after, Instant::now().checked_add(after)?)));
+        let limit = async {
+            let Some((after, end)) = end else { return pending().await };
+            // There is no timer until this is polled first.
+            Box::pin(sleep_until(end)).await;
+            after
+        };
         // Also for a body that is always ready and so uses up its task's budget: tokio's timers are pending
         // then, as tokio's own `timeout` knows, and it would lose its lease.
-        let (mut limit, mut lost) = (pin!(unconstrained(limit(timeout))), pin!(unconstrained(lost)));
+        let (mut limit, mut lost) = (pin!(unconstrained(limit)), pin!(unconstrained(lost)));
         poll_fn(|cx| {
             let _entered = span.enter();
             let Some(running) = body.as_mut().as_pin_mut() else { return Poll::Ready(Ended::LeaseLost) };
@@ -145,17 +150,6 @@ pub(super) fn drive<B: Future>(
             }
         })
         .await
-    }
-}
-
-/// Ends when the `timeout` is over, counted from now. It has no timer until it is polled first. No limit if
-/// the end is too far away to have a time: nobody has checked the policy of a call without a key.
-fn limit(timeout: Option<Duration>) -> impl Future<Output = Duration> {
-    let end = timeout.and_then(|after| Some((after, Instant::now().checked_add(after)?)));
-    async move {
-        let Some((after, end)) = end else { return pending().await };
-        Box::pin(sleep_until(end)).await;
-        after
     }
 }
 
@@ -202,7 +196,7 @@ where
     S: Store,
     B: Future<Output = R>,
 {
-    call.observe(|| Outcome::Unprotected);
+    call.tell(&CallEvent::Outcome(Outcome::Unprotected));
     let context = Context::unclaimed(call.clone(), None);
     until_timeout(Some(&context), &call.span, call.policy.timeout, body).await.unwrap_or_else(|after| {
         call.report(&Event::TIMED_OUT.after(after), 0);
@@ -218,7 +212,7 @@ async fn until_timeout<B: Future>(
     body: Pin<&mut Option<B>>,
 ) -> Result<B::Output, Duration> {
     let mut body = Body(body);
-    match drive(context, span, timeout, pending(), body.0.as_mut()).await {
+    match drive(context, span, timeout, pin!(pending()), body.0.as_mut()).await {
         Ended::Returned(result) => Ok(result),
         Ended::Panicked(payload) => resume_unwind(payload),
         Ended::TimedOut(after) => Err(after),

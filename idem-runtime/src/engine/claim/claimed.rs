@@ -25,7 +25,7 @@ use idem_core::protocol::{
 /// A claim, shared by everything that acts on it.
 pub(crate) struct Claimed<S> {
     pub(crate) call: Arc<Call<S>>,
-    held: Held,
+    pub(crate) held: Held,
 }
 
 /// What is known of a claim, whatever its store is.
@@ -63,14 +63,6 @@ pub(crate) trait AnyClaim: Send + Sync + 'static {
 }
 
 impl<S: Store> Claimed<S> {
-    /// The claim with this grant, which was first sent at `sent`.
-    pub(crate) fn new(call: &Arc<Call<S>>, owner: Owner, grant: Grant, sent: Sent) -> Arc<Self> {
-        let lease = Lease::new(call.lease, call.policy.lease, sent);
-        // A first attempt finds no steps of earlier runs. One that takes over from another run is at least the second.
-        let log = Log::new(grant.attempt == 1, call.policy.recovers && grant.recovered);
-        Arc::new(Self { call: call.clone(), held: Held { owner, grant, lease, log } })
-    }
-
     /// Until when the steps are read and recorded: while the lease is held, and at least for the store timeout.
     fn retries_until(&self) -> Instant {
         self.lease.held_until().max(Instant::now() + self.call.policy.store_timeout)

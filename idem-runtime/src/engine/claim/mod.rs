@@ -15,7 +15,6 @@ use std::time::Duration;
 use backon::{BackoffBuilder, ExponentialBackoff};
 use futures_util::future::{Either, select};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
-use tracing::Instrument;
 
 use self::claimed::{AnyClaim, renew_before_start};
 use self::waiters::{Refusal, Waiter, Waiters};
@@ -25,7 +24,9 @@ use crate::engine::prepare::call::Call;
 use crate::engine::record::attempt::Attempt;
 use crate::engine::record::background::Work;
 use crate::engine::record::release::Patience;
-use crate::engine::report::{Event, Stopwatch};
+#[cfg(feature = "metrics")]
+use crate::engine::report;
+use crate::engine::report::Event;
 use crate::engine::retry::{answered, backoff, unanswered, within};
 use crate::error::{Error, StoreError, StoreErrorKind};
 use idem_core::Store;
@@ -48,38 +49,36 @@ type Claiming<S> = Result<Attempt<S>, ClaimAnswer>;
 
 /// Claims the key, and waits for it if the policy says so.
 pub(crate) async fn enter<S: Store>(call: &Arc<Call<S>>) -> Result<Entry<S>, Error> {
-    let entry = claimed_or_waited(call).instrument(call.span.clone()).await;
-    entry.map_err(|error| call.refuse(error))
-}
-
-async fn claimed_or_waited<S: Store>(call: &Arc<Call<S>>) -> Result<Entry<S>, Error> {
-    let claiming = match claim(call).await {
-        Ok(Err(answer))
-            if !call.policy.wait.is_zero()
-                && !call.is_reentrant()
-                && let Some(refusal) = worth_waiting(&answer) =>
-        {
-            call.report(&Event::BUSY, 0);
-            Box::pin(wait(call, refusal)).await?
+    let entering = pin!(async {
+        let claiming = match claim(call).await {
+            Ok(Err(answer))
+                if !call.policy.wait.is_zero()
+                    && !call.is_reentrant()
+                    && let Some(refusal) = worth_waiting(&answer) =>
+            {
+                call.report(&Event::BUSY, 0);
+                Box::pin(wait(call, refusal)).await?
+            }
+            Ok(claiming) => claiming,
+            Err(error) if call.policy.fail_open && may_fail_open(&error) => {
+                call.report(&Event::UNPROTECTED.by(&error), 0);
+                return Ok(Entry::Unprotected);
+            }
+            Err(error) => return Err(call.store_failed(error)),
+        };
+        match claiming {
+            Ok(attempt) => {
+                let grant = attempt.claimed.grant;
+                let event = if grant.recovered { &Event::RECOVERED } else { &Event::CLAIMED };
+                call.report(event, grant.attempt);
+                call.tell(&CallEvent::Granted { key: &call.key, attempt: grant.attempt });
+                Ok(Entry::Run(attempt))
+            }
+            Err(ClaimAnswer::Replay(replay)) => Ok(Entry::Replay(replay)),
+            Err(refusal) => Err(call.refusal(&refusal)),
         }
-        Ok(claiming) => claiming,
-        Err(error) if call.policy.fail_open && may_fail_open(&error) => {
-            call.report(&Event::UNPROTECTED.by(&error), 0);
-            return Ok(Entry::Unprotected);
-        }
-        Err(error) => return Err(call.store_failed(error)),
-    };
-    match claiming {
-        Ok(attempt) => {
-            let grant = attempt.claimed.grant;
-            let event = if grant.recovered { &Event::RECOVERED } else { &Event::CLAIMED };
-            call.report(event, grant.attempt);
-            call.tell(&CallEvent::Granted { key: &call.key, attempt: grant.attempt });
-            Ok(Entry::Run(attempt))
-        }
-        Err(ClaimAnswer::Replay(replay)) => Ok(Entry::Replay(replay)),
-        Err(refusal) => Err(call.refusal(&refusal)),
-    }
+    });
+    call.in_span(entering).await
 }
 
 /// Whether an error means that the store is down. An unreadable record means that the call was made before, so its body
@@ -96,7 +95,7 @@ impl<S: Store> Call<S> {
     /// The error for a call whose claim the store did not answer.
     pub(crate) fn store_failed(&self, source: StoreError) -> Error {
         self.report(&Event::STORE_FAILED.by(&source), 0);
-        Error::Store { call: self.id(), source }
+        self.refuse(Error::Store { call: self.id(), source })
     }
 
     /// The error for a call that gets neither the key nor a result.
@@ -114,14 +113,12 @@ impl<S: Store> Call<S> {
             }
             // Grants and replays are handled before, so this is an answer that a later version added.
             _ => {
-                return Error::configuration(
-                    self.key.scope().as_str(),
-                    "the store gave an answer that this version of idem does not know; use one version of both",
-                );
+                let unknown = "the store gave an answer that this version of idem does not know; use one version of both";
+                return self.refuse(Error::configuration(self.key.scope().as_str(), unknown));
             }
         };
         self.report(event, attempt);
-        error
+        self.refuse(error)
     }
 }
 
@@ -132,11 +129,13 @@ async fn claim<S: Store>(call: &Arc<Call<S>>) -> Result<Claiming<S>, StoreError>
     let until = sent.runtime + patience;
     loop {
         let mut open = UnansweredClaim { call, owner, answering: None };
-        let answering = open.answering.insert(Box::pin(claim_as(call.clone(), owner, sent)));
-        let remaining = until.saturating_duration_since(Instant::now());
+        // Written to its place, because `Box::pin` would make the future elsewhere and move it.
+        let place = Box::new_uninit();
+        let answering = Box::into_pin(Box::write(place, claim_as(call.clone(), owner, sent)));
+        let answering = open.answering.insert(answering);
         // After the timeout the claim is not dropped. It continues in the background, to release what the store may still
         // grant.
-        let answer = within(remaining, answering).await.map_err(|_| unanswered("the claim", patience))?;
+        let answer = within(until, answering).await.map_err(|_| unanswered("the claim", patience))?;
         open.answering = None;
         let attempt = match answer {
             Ok(Ok(attempt)) if attempt.claimed.lease.is_late() => attempt,
@@ -149,9 +148,8 @@ async fn claim<S: Store>(call: &Arc<Call<S>>) -> Result<Claiming<S>, StoreError>
             }
         };
         // Only the caller confirms a late grant. In the background the attempt is dropped, which gives it back.
-        let remaining = until.saturating_duration_since(Instant::now());
         let claim: Arc<dyn AnyClaim> = attempt.claimed.clone();
-        let confirmed = Box::pin(within(remaining, renew_before_start(&claim, until))).await;
+        let confirmed = Box::pin(within(until, renew_before_start(&claim, until))).await;
         confirmed.map_err(|_| unanswered("the claim", patience))??;
         if !claim.held().lease.is_lost() {
             return Ok(Ok(attempt));
@@ -174,10 +172,12 @@ async fn claim_as<S: Store>(call: Arc<Call<S>>, owner: Owner, sent: Sent) -> Res
     // Boxed, because it is rare and every call has room for this future.
     let mut retries: Option<Box<Retries>> = None;
     loop {
-        let request = call.claim(owner, call.lease_from_now());
-        let time = Stopwatch::start();
-        let answer = call.store.claim(&call.key, &request).await;
-        time.store_answered::<S, _, _>(&call.key, "claim", &answer);
+        #[cfg(feature = "metrics")]
+        let begin = Instant::now();
+        let request = call.claim(owner, call.lease_from_now()).into();
+        let answer = call.store.apply(&call.key, request).await.and_then(ClaimAnswer::try_from);
+        #[cfg(feature = "metrics")]
+        report::store_answered::<S>(&call.key, "claim", begin, answer.is_ok());
         match answer {
             Ok(ClaimAnswer::Granted(grant)) => return Ok(Ok(Attempt::new(&call, owner, grant, sent))),
             // The doubt may be about this claim: granted, its answer lost, its lease over. Then no body

@@ -44,7 +44,13 @@ pub(crate) struct Watch {
 impl Watch {
     pub(crate) fn over(claim: Arc<dyn AnyClaim>) -> Self {
         let process = claim.call().process.clone();
-        let key = process.renewals.watch(&process, claim);
+        let at = claim.held().lease.outside_renewal_at();
+        let mut watched = process.renewals.watched();
+        if !watched.running {
+            watched.running = start(process.clone());
+        }
+        let key = watched.claims.insert((Some(at), claim));
+        process.renewals.look_at(watched, at);
         Self { process, key }
     }
 }
@@ -61,17 +67,6 @@ impl Drop for Watch {
 impl Renewals {
     fn watched(&self) -> MutexGuard<'_, Watched> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn watch(&self, process: &Process, claim: Arc<dyn AnyClaim>) -> usize {
-        let at = claim.held().lease.outside_renewal_at();
-        let mut watched = self.watched();
-        if !watched.running {
-            watched.running = start(process.clone());
-        }
-        let key = watched.claims.insert((Some(at), claim));
-        self.look_at(watched, at);
-        key
     }
 
     /// Looks again at a lease whose renewal has ended, if its call has not.
@@ -210,65 +205,68 @@ mod tests {
     use crate::engine::prepare::operation::{Operation, rendered};
     use crate::store::MemoryStore;
 
-    async fn claimed(seconds: u64) -> Arc<dyn AnyClaim> {
-        leased(Duration::from_secs(seconds)).await
+    /// A process whose leases nobody renews from outside.
+    fn without_thread() -> Process {
+        let process = Process::simulated();
+        process.renewals.watched().running = true;
+        process
     }
 
-    async fn leased(lease: Duration) -> Arc<dyn AnyClaim> {
-        let operation = Operation::new("test").lease(lease);
-        let call = Call::new(operation, MemoryStore::new(), rendered(&"k")).unwrap();
-        match enter(&call).await {
+    async fn leased(process: &Process, lease: Duration) -> Arc<dyn AnyClaim> {
+        let claimed = async {
+            let operation = Operation::new("test").lease(lease);
+            let call = Call::new(operation, MemoryStore::new(), rendered(&"k")).unwrap();
+            enter(&call).await
+        };
+        match process.scope(claimed).await {
             Ok(Entry::Run(attempt)) => attempt.claimed.clone(),
             _ => panic!("the key is free"),
         }
     }
 
-    fn without_thread() -> Renewals {
-        let watched = Watched { running: true, ..Watched::default() };
-        Renewals { watched: Mutex::new(watched), earlier: Notify::new() }
+    async fn watch(process: &Process, seconds: u64) -> Watch {
+        Watch::over(leased(process, Duration::from_secs(seconds)).await)
     }
 
     #[tokio::test]
     async fn the_looks_at_many_leases_have_pauses_that_no_lease_is_too_short_for() {
-        let (process, thread, claim) = (Process::current(), without_thread(), claimed(30).await);
-        for _ in 0..MANY {
-            thread.watch(&process, claim.clone());
-        }
-        assert_eq!(thread.take_due(Instant::now()).2, Duration::ZERO);
-        thread.watch(&process, claim);
-        assert_eq!(thread.take_due(Instant::now()).2, LOOK_PAUSE);
-        thread.watch(&process, leased(Duration::from_millis(8)).await);
-        assert_eq!(thread.take_due(Instant::now()).2, Duration::from_millis(1));
+        let process = without_thread();
+        let claim = leased(&process, Duration::from_secs(30)).await;
+        let pause = || process.renewals.take_due(Instant::now()).2;
+        let mut watches: Vec<_> = (0..MANY).map(|_| Watch::over(claim.clone())).collect();
+        assert_eq!(pause(), Duration::ZERO);
+        watches.push(Watch::over(claim));
+        assert_eq!(pause(), LOOK_PAUSE);
+        watches.push(Watch::over(leased(&process, Duration::from_millis(8)).await));
+        assert_eq!(pause(), Duration::from_millis(1));
     }
 
     #[tokio::test]
     async fn the_thread_is_woken_for_a_lease_that_is_due_before_its_next_look_and_for_no_other() {
-        let process = Process::current();
-        let thread = without_thread();
-        let woken_for = |claim: Arc<dyn AnyClaim>| {
-            let key = thread.watch(&process, claim);
-            (key, thread.earlier.notified().now_or_never().is_some())
-        };
-        let (key, woken) = woken_for(claimed(30).await);
-        assert!(woken, "nothing was watched");
-        thread.watched().claims.remove(key);
-        assert!(!woken_for(claimed(30).await).1, "it looks anyway before that");
-        assert!(woken_for(claimed(1).await).1, "it would look too late");
-        thread.watched().claims.clear();
-        assert_eq!(thread.take_due(Instant::now()).1, None);
-        assert!(woken_for(claimed(30).await).1, "it waits for nothing else");
+        let process = without_thread();
+        let is_woken = || process.renewals.earlier.notified().now_or_never().is_some();
+        drop(watch(&process, 30).await);
+        assert!(is_woken(), "nothing was watched");
+        let _same = watch(&process, 30).await;
+        assert!(!is_woken(), "it looks anyway before that");
+        let _earlier = watch(&process, 1).await;
+        assert!(is_woken(), "it would look too late");
+        process.renewals.watched().claims.clear();
+        assert_eq!(process.renewals.take_due(Instant::now()).1, None);
+        let _next = watch(&process, 30).await;
+        assert!(is_woken(), "it waits for nothing else");
     }
 
     #[tokio::test]
     async fn a_renewal_that_ends_after_its_call_does_not_change_the_next_lease_in_its_place() {
-        let process = Process::current();
-        let thread = without_thread();
-        let first = claimed(1).await;
-        let key = thread.watch(&process, first.clone());
-        thread.watched().claims.remove(key);
-        assert_eq!(thread.watch(&process, claimed(30).await), key);
-        let due = thread.watched().claims[key].0;
-        thread.watch_again(key, &first);
-        assert_eq!(thread.watched().claims[key].0, due);
+        let process = without_thread();
+        let first = leased(&process, Duration::from_secs(1)).await;
+        let key = Watch::over(first.clone()).key;
+        let next = watch(&process, 30).await;
+        assert_eq!(next.key, key);
+        let due = || process.renewals.watched().claims[key].0;
+        let before = due();
+        process.renewals.watch_again(key, &first);
+        assert_eq!(due(), before);
     }
 }

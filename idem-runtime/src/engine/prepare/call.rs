@@ -1,9 +1,11 @@
 //! One call: all that is known about it before the first request to the store.
 
 use std::cell::Cell;
+use std::future::poll_fn;
 use std::num::NonZeroU32;
 use std::ops::Deref;
 use std::panic::catch_unwind;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,17 +14,18 @@ use tokio::time::Instant;
 use tracing::Span;
 
 use super::operation::{Operation, RenderedKey};
-use super::policy::SharedPolicy;
-use crate::engine::body::context::{self, BackgroundWork, CallEnd, CallEvent, Context, Observation, Outcome};
+use super::policy::{Policy, SharedPolicy};
+use crate::engine::body::context::{
+    BackgroundWork, CallEnd, CallEvent, Context, Observation, Surroundings, surroundings,
+};
 use crate::engine::claim::waiters::StoreIdentity;
 use crate::engine::process::Process;
 use crate::engine::record::background::{self, Work};
 use crate::engine::report::{self, Event, Shown};
 use crate::error::{CallId, Error};
-use idem_core::RecordKey;
-use idem_core::Store;
 use idem_core::defaults::SHORTEST_LEASE;
 use idem_core::protocol::{Claim, Fingerprint, Owner};
+use idem_core::{RecordKey, Store};
 
 /// One call that has passed all checks.
 pub(crate) struct Call<S> {
@@ -56,41 +59,71 @@ impl<S> Deref for Call<S> {
     }
 }
 
-/// The runtime in which a call of this operation is made.
+/// The runtime in which a call of this operation is made. It must have timers.
 pub(crate) fn runtime(operation: &str) -> Result<Handle, Error> {
+    thread_local! {
+        /// The last runtime that this thread found to have timers.
+        static TIMED: Cell<Option<Id>> = const { Cell::new(None) };
+    }
     let refuse = |detail: &str| Error::configuration(operation, detail);
     let runtime = Handle::try_current().map_err(|_| {
         refuse("the call runs outside a tokio runtime; make it in a runtime that has time enabled")
     })?;
-    if !has_time(&runtime) {
-        return Err(refuse("this tokio runtime has no timers; build it with `enable_time` or `enable_all`"));
+    let id = Some(runtime.id());
+    if TIMED.try_with(Cell::get).ok().flatten() != id {
+        // Tokio reports a runtime without timers only by a panic.
+        if catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).is_err() {
+            return Err(refuse(
+                "this tokio runtime has no timers; build it with `enable_time` or `enable_all`",
+            ));
+        }
+        let _ = TIMED.try_with(|timed| timed.set(id));
     }
     Ok(runtime)
+}
+
+impl<R> Operation<R> {
+    pub(crate) fn name(&self) -> &str {
+        match self.scope.as_ref().map_err(|error| &**error) {
+            Ok(scope) => scope.as_str(),
+            Err(Error::Configuration { operation, .. } | Error::InvalidKey { operation, .. }) => operation,
+            Err(_) => "(no scope)",
+        }
+    }
+
+    /// The name of the record with this key, and the fingerprint, unless one of them or the policy cannot be used.
+    pub(crate) fn record_of(&self, key: RenderedKey) -> Result<(RecordKey, Option<Fingerprint>), Error> {
+        let scope = self.scope.as_ref().map_err(|error| (**error).clone())?;
+        let refuse = |detail: &str| Error::configuration(scope.as_str(), detail);
+        // The policy of a site was checked when it was compiled.
+        if let Some(fault) = self.policy.own.as_deref().map_or(self.policy.fault, Policy::fault) {
+            return Err(refuse(fault));
+        }
+        let fingerprint = self.fingerprint.transpose().map_err(|fault| refuse(&fault.to_string()))?;
+        let key = key.map_err(|error| Error::key(scope.as_str(), error))?;
+        Ok((RecordKey::new(scope.clone(), key), fingerprint))
+    }
 }
 
 impl<S: Store> Call<S> {
     /// Makes all checks that come before the first request to the store. Made in the caller's task, also for a detached
     /// body.
     pub(crate) fn new(operation: Operation, store: S, key: RenderedKey) -> Result<Arc<Self>, Box<Error>> {
-        Self::checked(operation, store, key).map_err(|error| {
-            if let Some(observer) = Observation::current() {
+        let Surroundings { call: enclosing, deadline, observer } = surroundings();
+        let refuse = |error: Error| {
+            if let Some(observer) = &observer {
                 observer.report(&CallEvent::Ended(&CallEnd::Refused(error.clone())));
             }
             Box::new(error)
-        })
-    }
-
-    fn checked(operation: Operation, store: S, key: RenderedKey) -> Result<Arc<Self>, Error> {
-        let observer = Observation::current();
-        let runtime = runtime(operation.name())?;
-        let (key, fingerprint) = operation.record_of(key)?;
+        };
+        let runtime = runtime(operation.name()).map_err(refuse)?;
+        let (key, fingerprint) = operation.record_of(key).map_err(refuse)?;
         let policy = operation.policy;
         if let Some(observer) = &observer {
             observer.report(&CallEvent::Started { key: &key, ttl: policy.ttl });
         }
-        let deadline = context::deadline();
         if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-            return Err(Error::NoTimeLeft { call: (&key).into() });
+            return Err(refuse(Error::NoTimeLeft { call: (&key).into() }));
         }
         let span = tracing::info_span!(
             "idempotent_call",
@@ -99,12 +132,12 @@ impl<S: Store> Call<S> {
             idem.attempt = tracing::field::Empty,
             idem.outcome = tracing::field::Empty,
         );
-        let details = Details {
-            lease: until(deadline, policy.lease),
+        let mut details = Details {
+            lease: policy.lease,
             key,
             policy,
             deadline,
-            enclosing: context::enclosing(),
+            enclosing,
             fingerprint,
             max_result_bytes: store.max_result_bytes().unwrap_or(usize::MAX),
             process: Process::current(),
@@ -112,6 +145,7 @@ impl<S: Store> Call<S> {
             span,
             observer,
         };
+        details.lease = details.lease_from_now();
         Ok(Arc::new(Self { store, details }))
     }
 
@@ -127,9 +161,11 @@ impl Details {
         (&self.key).into()
     }
 
-    /// The length of a lease that starts now.
+    /// The length of a lease that starts now, cut short so that it ends at the deadline.
     pub(crate) fn lease_from_now(&self) -> Duration {
-        until(self.deadline, self.lease)
+        let Some(deadline) = self.deadline else { return self.lease };
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        self.lease.min(remaining).max(SHORTEST_LEASE)
     }
 
     /// The claim of this owner.
@@ -157,11 +193,10 @@ impl Details {
         error
     }
 
-    /// Tells the observer how the caller got its result.
-    pub(crate) fn observe(&self, outcome: impl FnOnce() -> Outcome) {
-        if let Some(observer) = &self.observer {
-            observer.report(&CallEvent::Outcome(outcome()));
-        }
+    /// Polls in the span of the call, because a layer of the store may keep which one it is. The span is lent, not cloned:
+    /// every call in flight has room for this future.
+    pub(crate) async fn in_span<F: Future>(&self, mut future: Pin<&mut F>) -> F::Output {
+        poll_fn(|cx| self.span.in_scope(|| future.as_mut().poll(cx))).await
     }
 
     /// Finishes `work` in the background.
@@ -179,28 +214,4 @@ impl Details {
         // Also where the body, the background or the caller's transaction is polled outside of the span.
         self.span.in_scope(|| report::event(&self.key, event, attempt));
     }
-}
-
-/// Whether this runtime, which must be the current one, has timers. Tokio reports a runtime without timers only by a
-/// panic.
-fn has_time(runtime: &Handle) -> bool {
-    thread_local! {
-        static TIMED: Cell<Option<Id>> = const { Cell::new(None) };
-    }
-    let id = Some(runtime.id());
-    // Each thread checks a runtime only once.
-    if TIMED.try_with(Cell::get).ok().flatten() == id {
-        return true;
-    }
-    let has_time = catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).is_ok();
-    if has_time {
-        let _ = TIMED.try_with(|timed| timed.set(id));
-    }
-    has_time
-}
-
-/// The lease, cut short so that it ends at the deadline.
-fn until(deadline: Option<Instant>, lease: Duration) -> Duration {
-    let remaining = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-    remaining.map_or(lease, |remaining| lease.min(remaining).max(SHORTEST_LEASE))
 }

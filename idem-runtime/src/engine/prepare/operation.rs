@@ -3,14 +3,12 @@
 mod rules;
 mod run;
 
-use std::any::type_name_of_val;
 use std::borrow::Cow;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use super::policy::{RetryAfter, SharedPolicy};
-use super::site::{self, Site};
 use crate::error::Error;
 use crate::fingerprint::{FingerprintError, fingerprint};
 use idem_core::protocol::{Fingerprint, OnCrash};
@@ -50,8 +48,8 @@ pub use rules::{RulesFor, WithRecover};
 #[must_use = "an operation does nothing until it is `run`"]
 pub struct Operation<R = ()> {
     /// Or why there is none.
-    scope: Result<Scope, Box<Error>>,
-    fingerprint: Option<Result<Fingerprint, FingerprintError>>,
+    pub(super) scope: Result<Scope, Box<Error>>,
+    pub(super) fingerprint: Option<Result<Fingerprint, FingerprintError>>,
     pub(crate) policy: SharedPolicy,
     pub(crate) rules: R,
 }
@@ -60,16 +58,8 @@ impl Operation {
     /// An operation with this scope: the stable name that separates its keys from those of other operations. Operations
     /// with the same scope share keys and results.
     pub fn new(scope: impl Into<Cow<'static, str>>) -> Self {
-        let scope = site::checked(Scope::new(scope)).map_err(Box::new);
+        let scope = checked(Scope::new(scope)).map_err(Box::new);
         Self { scope, fingerprint: None, policy: SharedPolicy::without_settings(), rules: () }
-    }
-
-    /// The operation of an annotated function. `receiver` is the compiler's name of the type of its `self`,
-    /// and `inside` a value whose type is defined in the function.
-    #[doc(hidden)]
-    pub fn at<T>(site: &'static Site, receiver: Option<&'static str>, inside: &T) -> Self {
-        let scope = site.scope(receiver, type_name_of_val(inside));
-        Self { scope, fingerprint: None, policy: SharedPolicy::of(&site.policy, site.fault), rules: () }
     }
 }
 
@@ -92,7 +82,7 @@ impl<R> Operation<R> {
 
     /// The same policy under another scope.
     pub fn scope(self, scope: impl Into<Cow<'static, str>>) -> Self {
-        Self { scope: site::checked(Scope::new(scope)).map_err(Box::new), ..self }
+        Self { scope: checked(Scope::new(scope)).map_err(Box::new), ..self }
     }
 
     /// How long the result is kept, from completion; 24 hours unless set. At most 100 years.
@@ -195,19 +185,18 @@ impl<R> Operation<R> {
     /// Sets the value that must not change under one key. The SHA-256 of its canonical JSON (RFC 8785) is recorded, and
     /// a call with another one gets [`Error::Mismatch`].
     pub fn fingerprint<T: Serialize + ?Sized>(self, value: &T) -> Self {
-        self.with_fingerprint(Some(fingerprint(value)))
+        self.with_fingerprint(fingerprint(value))
     }
 
     /// As [`fingerprint`](Self::fingerprint), for a fingerprint that the caller made: of bytes, such as those of a request.
     pub fn computed_fingerprint(self, fingerprint: Fingerprint) -> Self {
-        self.with_fingerprint(Some(Ok(fingerprint)))
+        self.with_fingerprint(Ok(fingerprint))
     }
 
-    pub(crate) fn with_fingerprint(
-        mut self,
-        fingerprint: Option<Result<Fingerprint, FingerprintError>>,
-    ) -> Self {
-        self.fingerprint = fingerprint;
+    /// As [`fingerprint`](Self::fingerprint), for one that may have failed.
+    #[doc(hidden)]
+    pub fn with_fingerprint(mut self, fingerprint: Result<Fingerprint, FingerprintError>) -> Self {
+        self.fingerprint = Some(fingerprint);
         self
     }
 
@@ -289,33 +278,14 @@ impl<R> Operation<R> {
     ///
     /// [`Error::Configuration`] or [`Error::InvalidKey`], as each call would get.
     pub fn validate(&self) -> Result<(), Error> {
-        self.check().map(drop)
+        self.record_key("of any call").map(drop)
     }
+}
 
-    pub(crate) fn name(&self) -> &str {
-        match self.scope.as_ref().map_err(|error| &**error) {
-            Ok(scope) => scope.as_str(),
-            Err(Error::Configuration { operation, .. } | Error::InvalidKey { operation, .. }) => operation,
-            Err(_) => "(no scope)",
-        }
-    }
-
-    /// The scope and the fingerprint, unless one of them or the policy cannot be used.
-    fn check(&self) -> Result<(&Scope, Option<Fingerprint>), Error> {
-        let scope = self.scope.as_ref().map_err(|error| (**error).clone())?;
-        let refuse = |detail: &str| Error::configuration(scope.as_str(), detail);
-        match (self.policy.fault(), self.fingerprint.transpose()) {
-            (Some(fault), _) => Err(refuse(fault)),
-            (None, fingerprint) => Ok((scope, fingerprint.map_err(|fault| refuse(&fault.to_string()))?)),
-        }
-    }
-
-    /// The name of the record with this key, and the fingerprint.
-    pub(crate) fn record_of(&self, key: RenderedKey) -> Result<(RecordKey, Option<Fingerprint>), Error> {
-        let (scope, fingerprint) = self.check()?;
-        let key = key.map_err(|error| Error::key(scope.as_str(), error))?;
-        Ok((RecordKey::new(scope.clone(), key), fingerprint))
-    }
+/// The scope of an operation, unless it may not have this one.
+pub(super) fn checked(scope: Result<Scope, KeyError>) -> Result<Scope, Error> {
+    let scope = scope.map_err(|error| Error::key("(no scope)", error))?;
+    if scope.is_reserved() { Err(Error::key(scope.as_str(), KeyError::ReservedScope)) } else { Ok(scope) }
 }
 
 /// The key of a call: a finished [`Key`] as it is, any other value as the only part of a key.

@@ -83,32 +83,23 @@ impl Policy {
 /// The policy of an annotated function, or of an operation without one, with the values that were set at run time.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedPolicy {
-    site: &'static Policy,
+    pub(super) site: &'static Policy,
     /// What is wrong with the policy of the site.
-    fault: Option<&'static str>,
+    pub(super) fault: Option<&'static str>,
     /// With the values that were set at run time, if there are any.
-    own: Option<Arc<Policy>>,
+    pub(super) own: Option<Arc<Policy>>,
 }
 
 impl SharedPolicy {
-    /// The policy of a site, whose fault is known.
-    pub(super) const fn of(site: &'static Policy, fault: Option<&'static str>) -> Self {
-        Self { site, fault, own: None }
-    }
-
     /// The policy of an operation without a site.
     pub(super) const fn without_settings() -> Self {
         static WITHOUT_SETTINGS: Policy = Policy::new();
-        Self::of(&WITHOUT_SETTINGS, None)
+        Self { site: &WITHOUT_SETTINGS, fault: None, own: None }
     }
 
     /// The policy, to be changed.
     pub(crate) fn to_mut(&mut self) -> &mut Policy {
         Arc::make_mut(self.own.get_or_insert_with(|| Arc::new(self.site.clone())))
-    }
-
-    pub(super) fn fault(&self) -> Option<&'static str> {
-        self.own.as_deref().map_or(self.fault, Policy::fault)
     }
 }
 

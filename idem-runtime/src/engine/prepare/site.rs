@@ -5,14 +5,16 @@
 //! Records are stored under the scope, so it must not depend on how the compiler prints types. The compiler's names are
 //! only read to find out whether a function belongs to a type, and to which.
 
+use std::any::type_name_of_val;
 use std::collections::HashMap;
 use std::fmt;
 use std::panic::Location;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
-use super::policy::Policy;
+use super::operation::{Operation, checked};
+use super::policy::{Policy, SharedPolicy};
 use crate::error::Error;
-use idem_core::{KeyError, Scope};
+use idem_core::Scope;
 
 /// An annotated function.
 pub struct Site {
@@ -23,8 +25,8 @@ pub struct Site {
     location: &'static Location<'static>,
     /// Whether calls run under the scope; `false` for code that only names the records of a function.
     runs: bool,
-    pub(super) policy: Policy,
-    pub(super) fault: Option<&'static str>,
+    policy: Policy,
+    fault: Option<&'static str>,
     /// The scope for the first type, which is usually the only one, and the compiler's name of that type;
     /// empty without a receiver. Further types of a trait's method make their scope at each call.
     first: OnceLock<(&'static str, ScopeOfSite)>,
@@ -53,22 +55,6 @@ impl Site {
     ) -> Self {
         let (location, fault) = (Location::caller(), policy.fault());
         Self { scope, module, function, location, runs, policy, fault, first: OnceLock::new() }
-    }
-
-    /// The scope for the type `receiver`, or of a function without `self`. `inside` is the compiler's name of a type in
-    /// the function's body.
-    pub(super) fn scope(&'static self, receiver: Option<&'static str>, inside: &str) -> ScopeOfSite {
-        let name = receiver.unwrap_or_default();
-        let find = || match self.scope {
-            Some(name) => checked(Scope::new(name)).map_err(Box::new),
-            None => self.default_scope(receiver, inside).map_err(Box::new),
-        };
-        let (first, scope) = self.first.get_or_init(|| (name, find()));
-        // The pointers are usually equal, but the compiler may keep two copies of a type's name.
-        if std::ptr::eq(*first, name) || *first == name || self.scope.is_some() {
-            return scope.clone();
-        }
-        find()
     }
 
     /// Makes the default scope, and registers it unless another function has it.
@@ -114,10 +100,23 @@ impl Site {
     }
 }
 
-/// The scope of an operation, unless it may not have this one.
-pub(super) fn checked(scope: Result<Scope, KeyError>) -> Result<Scope, Error> {
-    let scope = scope.map_err(|error| Error::key("(no scope)", error))?;
-    if scope.is_reserved() { Err(Error::key(scope.as_str(), KeyError::ReservedScope)) } else { Ok(scope) }
+impl Operation {
+    /// The operation of an annotated function. `receiver` is the compiler's name of the type of its `self`, and `inside` a
+    /// value whose type is defined in the function.
+    #[doc(hidden)]
+    pub fn at<T>(site: &'static Site, receiver: Option<&'static str>, inside: &T) -> Self {
+        let name = receiver.unwrap_or_default();
+        let find = || match site.scope {
+            Some(name) => checked(Scope::new(name)).map_err(Box::new),
+            None => site.default_scope(receiver, type_name_of_val(inside)).map_err(Box::new),
+        };
+        let (first, scope) = site.first.get_or_init(|| (name, find()));
+        // The pointers are usually equal, but the compiler may keep two copies of a type's name.
+        let is_first = std::ptr::eq(*first, name) || *first == name || site.scope.is_some();
+        let scope = if is_first { scope.clone() } else { find() };
+        let policy = SharedPolicy { site: &site.policy, fault: site.fault, own: None };
+        Self { scope, fingerprint: None, policy, rules: () }
+    }
 }
 
 const GENERIC: &str =

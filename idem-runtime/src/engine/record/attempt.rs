@@ -1,39 +1,45 @@
 //! One attempt, from its grant to its end. It ends recorded, released, abandoned or lost.
 //!
 //! Owns the rule that no claim is left behind: however the caller ends, dropping the attempt starts the work that ends
-//! the claim.
+//! the claim. Also the request that records a result while its caller waits, and the tombstone of a result that is too
+//! large for the store.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::engine::body::context::{CallEnd, CallEvent, Outcome};
-use crate::engine::claim::claimed::{AnyClaim as _, Claimed};
-use crate::engine::lease::Sent;
+use crate::engine::body::steps::Log;
+use crate::engine::claim::claimed::{AnyClaim as _, Claimed, Held};
+use crate::engine::claim::waiters::Waiters;
+use crate::engine::lease::{Lease, Sent};
 use crate::engine::prepare::call::{Call, Details};
 use crate::engine::record::background::Work;
 use crate::engine::record::codec::Codec;
-use crate::engine::record::complete::not_stored;
-use crate::engine::record::encoding::Stored;
-use crate::engine::report::{Event, Stopwatch};
-use crate::engine::retry::answered;
-use crate::error::{Error, Loss, NotStored, StoreError};
+#[cfg(feature = "metrics")]
+use crate::engine::report;
+use crate::engine::report::Event;
+use crate::engine::retry::{answered, retry_until};
+use crate::error::{Error, Loss, NotStored, StoreError, StoreErrorKind};
 use idem_core::Store;
 use idem_core::protocol::{
-    Complete, CompleteAnswer, Grant, OnCrash, Owner, Record, Release, ReleaseCause, Replay, State,
-    StoredResult, Tombstone, Verdict,
+    Complete, CompleteAnswer, Grant, OnCrash, Owner, Record, ReleaseCause, Replay, State, StoredResult,
+    Tombstone, Verdict,
 };
 
 /// One attempt.
 pub(crate) struct Attempt<S: Store> {
     pub(crate) claimed: Arc<Claimed<S>>,
-    stopwatch: Stopwatch,
+    #[cfg(feature = "metrics")]
+    begin: Instant,
     phase: Phase,
 }
 
 /// What must still happen, also if the attempt is dropped.
 enum Phase {
-    /// There is no result; this request releases the claim.
-    Releasing(Release),
+    /// There is no result; the claim is released for this cause, and the key is due after this time.
+    Releasing(ReleaseCause, Duration),
     /// The body is done; this result must be recorded.
     Recording(Complete),
     /// Nothing is left to do.
@@ -53,38 +59,41 @@ pub(crate) enum Recorded {
 impl<S: Store> Attempt<S> {
     pub(crate) fn new(call: &Arc<Call<S>>, owner: Owner, grant: Grant, sent: Sent) -> Self {
         call.span.record("idem.attempt", grant.attempt);
-        let claimed = Claimed::new(call, owner, grant, sent);
-        let phase = Phase::Releasing(claimed.release_request(ReleaseCause::Unused));
-        Self { claimed, stopwatch: Stopwatch::start(), phase }
+        let held = Held {
+            owner,
+            grant,
+            lease: Lease::new(call.lease, call.policy.lease, sent),
+            // A first attempt finds no steps of earlier runs. One that takes over from another run is at least the second.
+            log: Log::new(grant.attempt == 1, call.policy.recovers && grant.recovered),
+        };
+        Self {
+            claimed: Arc::new(Claimed { call: call.clone(), held }),
+            #[cfg(feature = "metrics")]
+            begin: Instant::now(),
+            phase: Phase::Releasing(ReleaseCause::Unused, Duration::ZERO),
+        }
     }
 
     fn call(&self) -> &Details {
         &self.claimed.call
     }
 
-    fn body_ended(&mut self) {
-        self.stopwatch.body_ran(&self.call().key);
-        self.executed(None);
-    }
-
+    /// Tells the observer that the body ran.
     fn executed(&self, not_stored: Option<NotStored>) -> Outcome {
         let Grant { attempt, recovered, .. } = self.claimed.grant;
-        self.observed(Outcome::Executed { attempt, recovered, not_stored })
-    }
-
-    fn observed(&self, outcome: Outcome) -> Outcome {
-        self.call().observe(|| outcome);
-        outcome
+        let executed = Outcome::Executed { attempt, recovered, not_stored };
+        self.call().tell(&CallEvent::Outcome(executed));
+        executed
     }
 
     /// From now on the body may have had its effect.
     pub(crate) fn start(&mut self) {
-        self.phase = Phase::Releasing(self.claimed.release_request(ReleaseCause::Abandoned));
+        self.phase = Phase::Releasing(ReleaseCause::Abandoned, Duration::ZERO);
     }
 
     /// The body was not started after all.
     pub(crate) fn unused(&mut self) {
-        self.phase = Phase::Releasing(self.claimed.release_request(ReleaseCause::Unused));
+        self.phase = Phase::Releasing(ReleaseCause::Unused, Duration::ZERO);
     }
 
     /// Whether the body's result is recorded; the attempt has it then.
@@ -102,7 +111,7 @@ impl<S: Store> Attempt<S> {
             }
             return false;
         };
-        self.finished(verdict, &stored);
+        self.finished(verdict, stored.result.clone(), self.call().policy.ttl);
         codec.check(self.call(), self.claimed.grant.attempt, verdict, &stored);
         true
     }
@@ -119,7 +128,7 @@ impl<S: Store> Attempt<S> {
         let attempt = self.claimed.grant.attempt;
         let retry_after = retry_after.unwrap_or_else(|| self.delay_by_policy());
         let cause = self.claimed.log.cause().unwrap_or(ReleaseCause::Failed);
-        self.phase = Phase::Releasing(self.claimed.release_request(cause).with_retry_after(retry_after));
+        self.phase = Phase::Releasing(cause, retry_after);
         let released = CallEnd::Released { attempt, retry_after };
         let ending = match (cause, self.claimed.log.refused()) {
             // No later call asks `recover` again, so an operator must decide.
@@ -133,11 +142,15 @@ impl<S: Store> Attempt<S> {
             (ReleaseCause::Failed | ReleaseCause::Unused, Some(refused)) => CallEnd::Refused(refused),
             _ => released,
         };
+        let has_run = is_value || !matches!(cause, ReleaseCause::Unused | ReleaseCause::NothingHappened);
+        #[cfg(feature = "metrics")]
+        if has_run {
+            report::body_ran(&self.call().key, self.begin);
+        }
         if is_value {
-            self.stopwatch.body_ran(&self.call().key);
-            self.call().observe(|| Outcome::NotKept { attempt });
-        } else if !matches!(cause, ReleaseCause::Unused | ReleaseCause::NothingHappened) {
-            self.body_ended();
+            self.call().tell(&CallEvent::Outcome(Outcome::NotKept { attempt }));
+        } else if has_run {
+            self.executed(None);
         }
         self.call().tell(&CallEvent::Ended(&ending));
     }
@@ -151,25 +164,28 @@ impl<S: Store> Attempt<S> {
     /// Releases the claim of a body that is done without a result, or did not end: it panicked or was
     /// dropped.
     pub(crate) async fn release(&mut self) {
-        let Phase::Releasing(request) = self.phase else { return };
+        let Phase::Releasing(cause, retry_after) = self.phase else { return };
         // Work outside the body learns of the end now, without waiting for the store.
         self.claimed.lease.end();
         // Recording the steps before it may take the rest of the lease.
         let patience = self.call().policy.store_timeout;
-        let released = answered("the release", patience, self.claimed.release(request, false));
+        let released = answered("the release", patience, self.claimed.release(cause, retry_after, false));
         if let Err(error) = released.await {
             // The caller does not wait longer; the release is retried in the background.
             self.claimed.report(&Event::RELEASE_FAILED.by(&error));
-            self.claimed.release_behind(request);
+            self.claimed.release_behind(cause, retry_after);
         }
         self.phase = Phase::Over;
     }
 
     /// The body is done with this result, which [`record`](Self::record) records. From now on it is recorded also if the call is
     /// dropped, or an observer panics.
-    pub(crate) fn finished(&mut self, verdict: Verdict, stored: &Stored) {
-        self.phase = Phase::Recording(self.claimed.complete_request(verdict, stored.result.clone()));
-        self.body_ended();
+    pub(crate) fn finished(&mut self, verdict: Verdict, result: StoredResult, ttl: Duration) {
+        let (owner, fence) = (self.claimed.owner, self.claimed.grant.fence);
+        self.phase = Phase::Recording(Complete::new(owner, fence, verdict, result, ttl));
+        #[cfg(feature = "metrics")]
+        report::body_ran(&self.call().key, self.begin);
+        self.executed(None);
         if verdict == Verdict::Failed {
             self.call().tell(&CallEvent::Ended(&CallEnd::Terminal));
         }
@@ -178,23 +194,25 @@ impl<S: Store> Attempt<S> {
     /// The work was not done, and its record is deleted with its fingerprint: as a result that ends when it is recorded.
     pub(crate) fn forgotten(&mut self) {
         let result = StoredResult::Tombstone(Tombstone::TooLarge);
-        let mut request = self.claimed.complete_request(Verdict::Completed, result);
-        request.ttl = Duration::ZERO;
-        self.phase = Phase::Recording(request);
-        self.body_ended();
+        self.finished(Verdict::Completed, result, Duration::ZERO);
     }
 
     /// Records the result with which the body [`finished`](Self::finished).
     pub(crate) async fn record(&mut self) -> Recorded {
+        let patience = self.call().policy.store_timeout;
         let (completed, not_stored) = match &mut self.phase {
             Phase::Recording(request) => {
-                let answer = self.claimed.complete(request).await;
+                let answer = self.claimed.complete(request, || Instant::now() + patience).await;
                 (answer, not_stored(&request.result))
             }
             _ => (Ok(CompleteAnswer::Lost), None),
         };
         match completed {
             Ok(CompleteAnswer::Done) => {
+                // A tombstone was reported when it was made.
+                if not_stored.is_none() {
+                    self.claimed.report(&Event::COMPLETED);
+                }
                 self.phase = Phase::Over;
                 Recorded::Kept(self.executed(not_stored))
             }
@@ -248,7 +266,9 @@ impl<S: Store> Attempt<S> {
 
     /// The result is not recorded, and there is no other result to return.
     fn unrecorded(&self) -> Recorded {
-        Recorded::Kept(self.observed(Outcome::Unrecorded { attempt: self.claimed.grant.attempt }))
+        let unrecorded = Outcome::Unrecorded { attempt: self.claimed.grant.attempt };
+        self.call().tell(&CallEvent::Outcome(unrecorded));
+        Recorded::Kept(unrecorded)
     }
 
     /// The error for a lost claim.
@@ -276,13 +296,56 @@ impl<S: Store> Attempt<S> {
     }
 }
 
+impl<S: Store> Claimed<S> {
+    /// Records a result, and retries until `end`.
+    pub(crate) async fn complete(
+        &self,
+        request: &mut Complete,
+        end: impl Fn() -> Instant,
+    ) -> Result<CompleteAnswer, StoreError> {
+        loop {
+            let (call, request_now) = (&self.call, &*request);
+            let ask = || async move {
+                #[cfg(feature = "metrics")]
+                let begin = Instant::now();
+                // Boxed, so that the future of a call has no room for it while its body runs.
+                let asked = Box::pin(call.store.apply(&call.key, request_now.clone().into()));
+                let answer = asked.await.and_then(CompleteAnswer::try_from);
+                #[cfg(feature = "metrics")]
+                report::store_answered::<S>(&call.key, "complete", begin, answer.is_ok());
+                answer
+            };
+            let answer = retry_until("the result", &end, self.call.policy.store_timeout, ask).await;
+            let tombstone = StoredResult::Tombstone(Tombstone::TooLarge);
+            match &answer {
+                Err(error) if error.kind() == StoreErrorKind::TooLarge && request.result != tombstone => {
+                    self.report(&Event::NOT_STORED.because(error));
+                    request.result = tombstone;
+                    continue;
+                }
+                Err(_) => {}
+                Ok(_) => Waiters::wake_in(&self.call.store, &self.call.key),
+            }
+            return answer;
+        }
+    }
+}
+
+/// Why a duplicate does not get this result; `None` if it does.
+pub(crate) fn not_stored(result: &StoredResult) -> Option<NotStored> {
+    match result {
+        StoredResult::Value(_) => None,
+        StoredResult::Tombstone(reason) => Some((*reason).into()),
+    }
+}
+
 impl<S: Store> Drop for Attempt<S> {
     fn drop(&mut self) {
         let claimed = &self.claimed;
         claimed.lease.end();
         match std::mem::replace(&mut self.phase, Phase::Over) {
             Phase::Over => {}
-            Phase::Releasing(request) => claimed.release_behind(request),
+            Phase::Releasing(cause, retry_after) => claimed.release_behind(cause, retry_after),
             Phase::Recording(request) => {
                 claimed.call.finish_behind(Work::Result, claimed.clone().complete_behind(request));
             }

@@ -203,7 +203,7 @@ impl Details {
             }
         };
         if matches!(result, Ok(_) | Err(Error::ResultNotStored { .. })) {
-            self.observe(|| Outcome::replayed(replay));
+            self.tell(&CallEvent::Outcome(Outcome::replayed(replay)));
             self.report(&Event::REPLAYED, attempt);
         }
         if result.is_ok() && replay.verdict == Verdict::Failed {

@@ -23,19 +23,19 @@ use idem_core::defaults::LONGEST;
 use idem_core::protocol::{Release, ReleaseAnswer, ReleaseCause};
 
 impl<S: Store> Claimed<S> {
-    /// The request that releases the claim for this cause.
-    pub(crate) fn release_request(&self, cause: ReleaseCause) -> Release {
-        Release::new(self.owner, self.grant.fence, cause)
-    }
-
     /// Releases the claim once. `again` if this is a retry.
-    pub(crate) async fn release(&self, mut request: Release, again: bool) -> Result<(), StoreError> {
-        if request.cause != ReleaseCause::Unused {
-            request.cause = self.with_its_steps(request.cause, again).await;
+    pub(crate) async fn release(
+        &self,
+        mut cause: ReleaseCause,
+        retry_after: Duration,
+        again: bool,
+    ) -> Result<(), StoreError> {
+        if cause != ReleaseCause::Unused {
+            cause = self.with_its_steps(cause, again).await;
         }
-        let retry_after =
-            if request.cause == ReleaseCause::Failed { request.retry_after } else { Duration::ZERO };
-        let request = request.with_retry_after(retry_after.min(LONGEST));
+        let retry_after = if cause == ReleaseCause::Failed { retry_after } else { Duration::ZERO };
+        let request =
+            Release::new(self.owner, self.grant.fence, cause).with_retry_after(retry_after.min(LONGEST));
         let patience = self.call.policy.store_timeout;
         let answer = answered("the release", patience, self.call.store.release(&self.call.key, &request));
         match answer.await? {
@@ -61,16 +61,16 @@ impl<S: Store> Claimed<S> {
 
     /// Releases the claim, and retries: until the lease has ended by itself, if that says the same, and otherwise for as long
     /// as results are retried.
-    async fn release_to_the_end(self: Arc<Self>, request: Release) {
+    async fn release_to_the_end(self: Arc<Self>, cause: ReleaseCause, retry_after: Duration) {
         let mut pauses = backoff().build();
         let mut patience = Patience::new(&self.call);
-        while let Err(error) = self.release(request, true).await {
+        while let Err(error) = self.release(cause, retry_after, true).await {
             let remaining = self.lease.held_until().saturating_duration_since(Instant::now());
             let goes_on = if !remaining.is_zero() && error.is_transient() {
                 sleep(pauses.next().unwrap_or(LEAST_TIMEOUT).min(remaining)).await;
                 true
             } else {
-                request.cause != ReleaseCause::Abandoned && patience.wait_after(&error).await
+                cause != ReleaseCause::Abandoned && patience.wait_after(&error).await
             };
             if !goes_on {
                 return self.report(&Event::RELEASE_FAILED.by(&error));
@@ -79,8 +79,8 @@ impl<S: Store> Claimed<S> {
     }
 
     /// Releases the claim in the background.
-    pub(crate) fn release_behind(self: &Arc<Self>, request: Release) {
-        self.call.finish_behind(Work::Release, self.clone().release_to_the_end(request));
+    pub(crate) fn release_behind(self: &Arc<Self>, cause: ReleaseCause, retry_after: Duration) {
+        self.call.finish_behind(Work::Release, self.clone().release_to_the_end(cause, retry_after));
     }
 }
 

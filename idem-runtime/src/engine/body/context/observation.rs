@@ -12,7 +12,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
 use tokio::task::{AbortHandle, JoinHandle};
 
-use super::{DEADLINE, OBSERVER};
+use super::{DEADLINE, OBSERVER, Surroundings, surroundings};
 use crate::error::{Error, NotStored};
 use idem_core::RecordKey;
 use idem_core::protocol::{Replay, Timestamp};
@@ -37,12 +37,7 @@ pub(crate) struct Observation {
 impl Observation {
     /// An observer within the current one, if there is one.
     fn within_current(observer: Arc<dyn CallObserver>) -> Option<Arc<Self>> {
-        Some(Arc::new(Self { outer: Self::current(), observer }))
-    }
-
-    /// The observers of the calls of this task, if there are any.
-    pub(crate) fn current() -> Option<Arc<Self>> {
-        OBSERVER.try_with(Clone::clone).ok().flatten()
+        Some(Arc::new(Self { outer: surroundings().observer, observer }))
     }
 
     pub(crate) fn report(&self, event: &CallEvent<'_>) {
@@ -103,7 +98,8 @@ pub fn observed_by<F: Future>(observer: Arc<dyn CallObserver>, calls: F) -> impl
 ///
 /// The running call itself is carried by [`Context::scope`](crate::Context::scope).
 pub fn in_another_task<F: Future>(calls: F) -> impl Future<Output = F::Output> {
-    DEADLINE.scope(super::deadline(), OBSERVER.scope(Observation::current(), calls))
+    let Surroundings { deadline, observer, .. } = surroundings();
+    DEADLINE.scope(deadline, OBSERVER.scope(observer, calls))
 }
 
 /// What gets the events of calls: see [`observed_by`](crate::observer::observed_by).

@@ -174,7 +174,7 @@ impl<R> Operation<R> {
                 let body = pin!(Some(body(entered.carrier())));
                 running.drive(body).await
             };
-            entered.leave(running, ended).await
+            entered.leave(ended).await
         }
     }
 }

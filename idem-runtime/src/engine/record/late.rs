@@ -1,8 +1,6 @@
-//! Recording a result under a claim: while its caller waits, and after its caller has the value or has gone
-//! away, as long as no other call has taken over.
+//! Recording a result after its caller has the value or has gone away, as long as no other call has taken over.
 //!
-//! Owns the request, its retries and how long they continue, and the tombstone of a result that is too large
-//! for the store. A completion also counts after its lease, so the body need not run again after an outage
+//! Owns how long that continues. A completion also counts after its lease, so the body need not run again after an outage
 //! that is longer than a lease.
 
 use std::sync::Arc;
@@ -11,59 +9,15 @@ use backon::BackoffBuilder;
 use tokio::time::{Instant, sleep};
 
 use crate::engine::claim::claimed::{AnyClaim as _, Claimed};
-use crate::engine::claim::waiters::Waiters;
+use crate::engine::record::attempt::not_stored;
 use crate::engine::record::background::{LONGEST, LateRoom, Unrecorded};
-use crate::engine::report::{Event, Stopwatch};
-use crate::engine::retry::{LONGEST_PAUSE, late_backoff, retry_until};
-use crate::error::{NotStored, StoreError, StoreErrorKind};
+use crate::engine::report::Event;
+use crate::engine::retry::{LONGEST_PAUSE, late_backoff};
+use crate::error::StoreError;
 use idem_core::Store;
-use idem_core::protocol::{Complete, CompleteAnswer, StoredResult, Tombstone, Verdict};
+use idem_core::protocol::{Complete, CompleteAnswer, StoredResult};
 
 impl<S: Store> Claimed<S> {
-    /// The request that records this result.
-    pub(crate) fn complete_request(&self, verdict: Verdict, result: StoredResult) -> Complete {
-        Complete::new(self.owner, self.grant.fence, verdict, result, self.call.policy.ttl)
-    }
-
-    /// Records a result. Retries for the store timeout; the caller does not wait longer, and recording goes on behind it.
-    pub(crate) async fn complete(&self, request: &mut Complete) -> Result<CompleteAnswer, StoreError> {
-        let answer = self.complete_until(request, || Instant::now() + self.call.policy.store_timeout).await;
-        // A tombstone was reported when it was made.
-        if matches!((&answer, &request.result), (Ok(CompleteAnswer::Done), StoredResult::Value(_))) {
-            self.report(&Event::COMPLETED);
-        }
-        answer
-    }
-
-    /// As [`complete`](Self::complete), until `end`.
-    pub(crate) async fn complete_until(
-        &self,
-        request: &mut Complete,
-        end: impl Fn() -> Instant,
-    ) -> Result<CompleteAnswer, StoreError> {
-        loop {
-            let (call, request_now) = (&self.call, &*request);
-            let ask = || async move {
-                let time = Stopwatch::start();
-                let answer = call.store.complete(&call.key, request_now).await;
-                time.store_answered::<S, _, _>(&call.key, "complete", &answer);
-                answer
-            };
-            let answer = retry_until("the result", &end, self.call.policy.store_timeout, ask).await;
-            let tombstone = StoredResult::Tombstone(Tombstone::TooLarge);
-            match &answer {
-                Err(error) if error.kind() == StoreErrorKind::TooLarge && request.result != tombstone => {
-                    self.report(&Event::NOT_STORED.because(error));
-                    request.result = tombstone;
-                    continue;
-                }
-                Err(_) => {}
-                Ok(_) => Waiters::wake_in(&self.call.store, &self.call.key),
-            }
-            return answer;
-        }
-    }
-
     /// Records a result whose caller has gone away.
     pub(crate) fn complete_behind(self: Arc<Self>, request: Complete) -> impl Future<Output = ()> + Send {
         // Made here, so that the result is reported also if its runtime was shut down before the first poll.
@@ -71,9 +25,14 @@ impl<S: Store> Claimed<S> {
         async move {
             let claimed = late.claimed.clone();
             let Some(request) = &mut late.waiting else { return };
-            let answer = claimed.complete(request).await;
+            let patience = claimed.call.policy.store_timeout;
+            let answer = claimed.complete(request, || Instant::now() + patience).await;
             let Some(request) = late.waiting.take() else { return };
             match answer {
+                Ok(CompleteAnswer::Done) if not_stored(&request.result).is_none() => {
+                    claimed.report(&Event::COMPLETED);
+                }
+                // A tombstone was reported when it was made.
                 Ok(CompleteAnswer::Done) => {}
                 Ok(_) => claimed.report_unrecorded(&request, None),
                 Err(error) => claimed.record_late(request, &error),
@@ -129,7 +88,7 @@ impl<S: Store> Late<S> {
             sleep(pauses.next().unwrap_or(LONGEST_PAUSE)).await;
             // The request stays in `waiting` during the attempt, so that `drop` reports it if the runtime is shut down.
             let Some(request) = &mut self.waiting else { return };
-            let answer = claimed.complete_until(request, Instant::now).await;
+            let answer = claimed.complete(request, Instant::now).await;
             let is_over = begin.elapsed() >= LONGEST;
             let last_error = match answer {
                 Ok(CompleteAnswer::Done) => {
@@ -154,13 +113,5 @@ impl<S: Store> Drop for Late<S> {
             let ended = StoreError::outcome_unknown("its runtime was shut down first");
             self.claimed.report_unrecorded(&request, Some(&ended));
         }
-    }
-}
-
-/// Why a duplicate does not get this result; `None` if it does.
-pub(crate) fn not_stored(result: &StoredResult) -> Option<NotStored> {
-    match result {
-        StoredResult::Value(_) => None,
-        StoredResult::Tombstone(reason) => Some((*reason).into()),
     }
 }
