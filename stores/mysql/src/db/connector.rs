@@ -103,8 +103,6 @@ impl sql::Opener for Opener {
 
 #[cfg(test)]
 mod tests {
-    use sqlx::mysql::MySqlPoolOptions;
-
     use super::*;
 
     fn options(url: &str) -> MySqlConnectOptions {
@@ -127,7 +125,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_a_pool_has_learned_is_in_the_options_of_the_next_connection() {
-        let pool = MySqlPoolOptions::new().connect_lazy_with(options("mysql://first/b"));
+        let pool = MySqlPool::connect_lazy_with(options("mysql://first/b"));
         let source = of_pool(&pool);
         pool.set_connect_options(options("mysql://second/b"));
         assert_eq!(source.bases()[0].get_host(), "second");
