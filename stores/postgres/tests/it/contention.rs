@@ -1,5 +1,5 @@
-//! Rows and tables that other transactions have locked, records that change between a look and a write, and keys
-//! with many callers at once.
+//! Rows and tables that other transactions have locked, records that change between a look and a write, and
+//! keys with many callers at once.
 
 use std::time::Duration;
 

@@ -180,7 +180,7 @@ fn what_waits_when_its_runtime_ends_fails() {
     nothing_is_left(&pipelined);
 }
 
-/// The first answer of a pipeline comes with its last one, and a connection that is silent for long is given up.
+/// The first answer of a pipeline comes with its last one, and a connection that is silent is given up.
 #[tokio::test]
 async fn large_answers_go_in_small_pipelines() {
     const BYTES: usize = 300 << 10;
