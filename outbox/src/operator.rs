@@ -132,7 +132,8 @@ impl Outbox {
     ///
     /// # Errors
     ///
-    /// [`OutboxError::Database`].
+    /// [`OutboxError::Database`]. An error after the first 2,000 messages ends the purge: the next reports it
+    /// if it lasts.
     pub async fn purge(&self, limit: usize) -> Result<usize, OutboxError> {
         let idle = i64::try_from(IDLE_TOPIC.as_micros()).unwrap_or(i64::MAX);
         self.run(false, || self.0.names.purge_topics().bind(idle)).await?;

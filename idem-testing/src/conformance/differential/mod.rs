@@ -70,7 +70,7 @@ pub(super) async fn history(t: &Trial, seed: u64, operations: usize) -> Checked<
     let (mut oracle, mut answers) = (Oracle::new(t.is_exact()), Answers::new());
     let now = Now::of(t, &mut oracle).await?;
     // Keys that are easily confused.
-    let keys = ["a", "A", "a ", "a\0"].map(|name| t.key(name));
+    let keys = [("", "a"), ("2", "a"), ("", "a "), ("", "a\0")].map(|(scope, name)| t.key_in(scope, name));
     let keys = keys.into_iter().collect::<Checked<Vec<_>>>()?;
     let mut gambler = Gambler::new(seed, keys);
     for number in 0..operations {

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use idem_core::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, Owner, Replay, StoredResult, Verdict,
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, Owner, Release, ReleaseAnswer, ReleaseCause, Replay,
+    StoredResult, Verdict,
 };
 use idem_core::{Key, RecordKey, Scope, Store, StoreError, StoreErrorKind};
 use idem_test_servers::meter::Meter;
@@ -120,6 +121,33 @@ pub(crate) async fn replayed(store: &impl Store, name: &str) -> Option<Vec<u8>> 
     match claimed(store, name).await.unwrap() {
         ClaimAnswer::Replay(Replay { result: StoredResult::Value(bytes), .. }) => Some(bytes.to_vec()),
         _ => None,
+    }
+}
+
+/// The callers of three processes claim and release the same thirty keys, each in another order.
+pub(crate) async fn many_callers_get_through<S: Store>(connect: impl AsyncFn() -> Result<S, StoreError>) {
+    let mut callers = Vec::new();
+    for process in 0..3_usize {
+        let store = connect().await.unwrap();
+        for caller in 0..40_usize {
+            let store = store.clone();
+            callers.push(tokio::spawn(async move {
+                for round in 0..20 {
+                    let name = format!("order {}", (process * 7 + caller * 13 + round * 29) % 30);
+                    let owner = Owner::random();
+                    if let ClaimAnswer::Granted(grant) =
+                        store.claim(&key(&name), &claim(owner)).await.unwrap()
+                    {
+                        let request = Release::new(owner, grant.fence, ReleaseCause::Failed);
+                        let released = store.release(&key(&name), &request).await.unwrap();
+                        assert_eq!(released, ReleaseAnswer::Released);
+                    }
+                }
+            }));
+        }
+    }
+    for caller in callers {
+        caller.await.unwrap();
     }
 }
 

@@ -100,3 +100,34 @@ impl sql::Opener for Opener {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(url: &str) -> MySqlConnectOptions {
+        MySqlConnectOptions::from_str(url).unwrap()
+    }
+
+    #[test]
+    fn a_connection_to_another_machine_that_need_not_be_encrypted_is_open() {
+        for (url, is_open) in [
+            ("mysql://a@localhost/b", false),
+            ("mysql://a@[::1]/b", false),
+            ("mysql://a@localhost/b?socket=/run/mysqld.sock", false),
+            ("mysql://a@db.example/b?ssl-mode=REQUIRED", false),
+            ("mysql://a@db.example/b", true),
+        ] {
+            let encryption = <Opener as sql::Opener>::encryption(&options(url));
+            assert_eq!(matches!(encryption, Encryption::Open(_)), is_open, "{url}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_pool_has_learned_is_in_the_options_of_the_next_connection() {
+        let pool = MySqlPool::connect_lazy_with(options("mysql://first/b"));
+        let source = of_pool(&pool);
+        pool.set_connect_options(options("mysql://second/b"));
+        assert_eq!(source.bases()[0].get_host(), "second");
+    }
+}

@@ -6,11 +6,13 @@ use futures_util::future::join_all;
 use idem_core::transaction::RecordsIn as _;
 use idem_mysql::MySqlStore;
 use idem_runtime::Store;
-use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, Owner, Release, ReleaseAnswer, ReleaseCause};
+use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, Owner};
 use idem_test_servers::MariaDb;
 use sqlx::{Executor as _, MySqlPool};
 
-use crate::support::{both_ways, builder, claim, completion, grant, key, new_table, record, replayed};
+use crate::support::{
+    both_ways, builder, claim, completion, grant, key, many_callers_get_through, new_table, record, replayed,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_locked_by_another_transaction_is_unavailable_and_delays_no_other() {
@@ -80,36 +82,8 @@ async fn is_answered(server: &MariaDb, url: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn many_callers_of_many_keys_in_any_order_all_get_through() {
     let server = MariaDb::shared();
-    let url = server.url();
-    let table = new_table();
-    let mut callers = Vec::new();
-    for process in 0..3_usize {
-        let store = MySqlStore::builder(&url)
-            .table(&table)
-            .operation_timeout(Duration::from_secs(20))
-            .connect()
-            .await
-            .unwrap();
-        for caller in 0..40_usize {
-            let store = store.clone();
-            callers.push(tokio::spawn(async move {
-                for round in 0..20 {
-                    let name = format!("order {}", (process * 7 + caller * 13 + round * 29) % 30);
-                    let owner = Owner::random();
-                    if let ClaimAnswer::Granted(grant) =
-                        store.claim(&key(&name), &claim(owner)).await.unwrap()
-                    {
-                        let request = Release::new(owner, grant.fence, ReleaseCause::Failed);
-                        let released = store.release(&key(&name), &request).await.unwrap();
-                        assert_eq!(released, ReleaseAnswer::Released);
-                    }
-                }
-            }));
-        }
-    }
-    for caller in callers {
-        caller.await.unwrap();
-    }
+    let builder = builder(&server.url()).operation_timeout(Duration::from_secs(20));
+    many_callers_get_through(async || builder.clone().connect().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

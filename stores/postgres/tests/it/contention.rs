@@ -1,4 +1,5 @@
-//! Rows and tables that other transactions have locked, and records that change between a look and a write.
+//! Rows and tables that other transactions have locked, records that change between a look and a write, and
+//! keys with many callers at once.
 
 use std::time::Duration;
 
@@ -138,4 +139,13 @@ async fn a_lease_that_is_renewed_between_the_look_and_the_write_is_not_taken_ove
     other.commit().await.unwrap();
     let answer = claiming.await.unwrap().unwrap();
     assert!(matches!(answer, ClaimAnswer::Busy { .. }), "{answer:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_callers_of_many_keys_in_any_order_never_wait_for_each_other_in_a_circle() {
+    let server = Postgres::shared();
+    let builder = builder(&server.url()).operation_timeout(Duration::from_secs(30));
+    many_callers_get_through(async || builder.clone().connect().await).await;
+    let deadlocks = "select deadlocks from pg_stat_database where datname = current_database()";
+    assert_eq!(server.sql(deadlocks), "0");
 }

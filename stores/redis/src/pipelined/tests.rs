@@ -179,3 +179,24 @@ fn what_waits_when_its_runtime_ends_fails() {
     }
     nothing_is_left(&pipelined);
 }
+
+/// The first answer of a pipeline comes with its last one, and a connection that is silent is given up.
+#[tokio::test]
+async fn large_answers_go_in_small_pipelines() {
+    const BYTES: usize = 300 << 10;
+    let redis = Redis::start();
+    let pipelined = connected(&redis).await;
+    let next_limit = || pipelined.queue().take().1;
+    assert_eq!(next_limit(), 8, "the first answers may be large");
+    pipelined.ask(&request(&["SET", "large", &"a".repeat(BYTES)])).await.unwrap();
+    let requests = vec![request(&["GET", "large"]); FEW + 20];
+    for answer in join_all(asked(&pipelined, &requests)).await {
+        assert_eq!(bytes(&answer.unwrap()), BYTES);
+    }
+    assert_eq!(next_limit(), MOST_BYTES / BYTES);
+    // They are forgotten after some small ones.
+    for _ in 0..100 {
+        pipelined.ask(&request(&["PING"])).await.unwrap();
+    }
+    assert_eq!(next_limit(), MOST);
+}
