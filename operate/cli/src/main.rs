@@ -117,7 +117,8 @@ fn main() -> ExitCode {
         Ok(end) => ExitCode::from(end as u8),
         Err(_) if output.is_enough() => ExitCode::SUCCESS,
         Err(error) => {
-            // A failure here cannot be reported anywhere.
+            // What the command printed comes first. A failure here cannot be reported anywhere.
+            let _ = output.flush();
             let _ = writeln!(io::stderr(), "idem: {error}");
             ExitCode::from(error.kind() as u8)
         }

@@ -11,7 +11,8 @@ use crate::forms::Forms;
 use crate::routes;
 use crate::walks::{FRESH, FRESH_IF_COSTLY, Walks};
 
-/// The console of this store, for an app's router. For a service that encrypts its results or makes digests of its keys, give
+/// The console of this store, for [`Router::nest_service`] of an app. Not for [`Router::nest`], which has no page at the path
+/// with a slash at its end, where the console is. For a service that encrypts its results or makes digests of its keys, give
 /// [`Console::of`] an [`Access`] with the keys.
 pub fn service<S: Store>(store: S) -> Router {
     Console::of(Access::new(store)).router()

@@ -143,6 +143,18 @@ async fn a_client_cannot_set_the_key_itself() {
 }
 
 #[tokio::test]
+async fn an_event_has_its_id_whatever_else_is_in_it() {
+    let hook = Hook::new(Sender::slack([SECRET]).unwrap());
+    let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+    for (number, other) in [(1, r#""\ud83d""#), (2, "1e999"), (3, &*deep)] {
+        let event = format!(r#"{{"text":{other},"event_id":"Ev{number}"}}"#);
+        for _ in 0..2 {
+            assert_eq!(hook.send(slack(&event)).await.1, format!("slack Ev{number} {number}"));
+        }
+    }
+}
+
+#[tokio::test]
 async fn ids_with_quotes_are_keys_of_their_own() {
     let hook = Hook::new(Sender::github([SECRET]).unwrap());
     assert_eq!(hook.send(github("a", "{}")).await.1, "github a 1");
