@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::future::join;
 use idem::protocol::{RecordStep, RecordStepAnswer, RecordedStep, StoredResult};
 use idem::testing::{FaultStore, OperationKind};
-use idem::{Error, MemoryStore, OnCrash, Step, StepError, Store};
+use idem::{Error, MemoryStore, OnCrash, Step, StepError, StepName as _, Store};
 
 use crate::support::{Failure, Runs, crashed_worker, operation, record_key};
 
@@ -90,6 +90,8 @@ async fn a_name_that_cannot_be_used_is_refused_and_any_other_text_is_a_name() {
     call.await.unwrap();
     assert_eq!(runs.count(), 5);
     assert_eq!(counted("", &runs).await.unwrap_err().kind(), "configuration", "outside a call too");
+    // Records have this name, so it never changes.
+    assert_eq!(("line", 399_usize).into_name(), "line[399]");
 }
 
 /// Has another worker, with a step of its own, take over the claim of the running body.

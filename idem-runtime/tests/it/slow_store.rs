@@ -7,7 +7,7 @@ use idem::{MemoryStore, OnCrash, Store as _, drain, step, with_deadline};
 use idem_testing::{Fault, FaultStore, OperationKind};
 use tokio::time::{Instant, sleep};
 
-use crate::support::{Failure, LEASE, Runs, crashed_worker, operation, record_key};
+use crate::support::{Failure, LEASE, Runs, completion, crashed_worker, operation, record_key};
 
 #[tokio::test(start_paused = true)]
 async fn the_waiters_share_one_poll_while_the_store_is_down() {
@@ -86,6 +86,38 @@ async fn a_caller_waits_for_a_step_before_a_release_no_longer_than_the_store_tim
     assert!(drain(LEASE).await.is_complete());
     let record = store.get(&record_key("k")).await.unwrap().unwrap();
     assert_eq!((record.state, record.steps.len()), (idem::protocol::State::Released, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_gets_no_result_that_was_forgotten_before_it_began() {
+    let store = FaultStore::new(MemoryStore::new());
+    let (owner, grant) = crashed_worker(&store, "k", OnCrash::Rerun).await;
+    let operation = operation().wait(Duration::from_secs(20));
+    let wait = || operation.run(&store, "k", || async { Ok::<_, Failure>(3) });
+    let first = async {
+        // Its poll reads the first result, and the answer takes a while.
+        store.next(OperationKind::Get, Fault::DelayAfter(Duration::from_secs(2)));
+        wait().await
+    };
+    let second = async {
+        sleep(Duration::from_secs(1)).await;
+        store.inner().forget(&record_key("k")).await.unwrap();
+        let (owner, grant) = crashed_worker(store.inner(), "k", OnCrash::Rerun).await;
+        let waiter = wait();
+        let owner = async {
+            sleep(Duration::from_secs(3)).await;
+            store.inner().complete(&record_key("k"), &completion(owner, grant, "2")).await.unwrap();
+        };
+        futures_util::future::join(waiter, owner).await.0
+    };
+    let claimed = async {
+        // Between the refusal of the first caller and the reading of its poll.
+        store.inner().complete(&record_key("k"), &completion(owner, grant, "1")).await.unwrap();
+        std::future::pending::<()>().await;
+    };
+    let calls = futures_util::future::join(first, second);
+    let (_, second) = tokio::select! { results = calls => results, () = claimed => unreachable!() };
+    assert_eq!(second.unwrap(), 2);
 }
 
 #[test]

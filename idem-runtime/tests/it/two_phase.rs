@@ -117,6 +117,21 @@ async fn the_lease_is_renewed_while_an_attempt_lives_and_no_longer() {
     assert_eq!(store.asked(OperationKind::Renew), renewals + 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_failed_attempt_is_due_when_it_says() {
+    let _alone = alone().await;
+    let second = Duration::from_secs(1);
+    let (store, operation) = (MemoryStore::new(), operation().retry_after(5 * second));
+    assert_eq!(begun(&operation, &store).await.fail(Some(second)).await, second);
+    assert_eq!(refused(&operation, &store).await, ErrorKind::NotDue);
+    sleep(second).await;
+    let attempt = begun(&operation, &store).await;
+    assert!(!attempt.context().recovered());
+    assert_eq!(attempt.fail(None).await, 5 * second);
+    sleep(2 * second).await;
+    assert_eq!(refused(&operation, &store).await, ErrorKind::NotDue);
+}
+
 /// Loses the lease of an attempt while its store takes no renewals.
 async fn lost(store: &FaultStore<MemoryStore>) -> Attempt<FaultStore<MemoryStore>> {
     let attempt = begun(&operation(), store).await;

@@ -165,6 +165,7 @@ fn a_broken_test_prints_each_message_once() {
     let [_, summary] = panics.collect::<Vec<_>>()[..] else { panic!("not one panic: {}", text[1]) };
     let broken = summary.matches("\n* ").count();
     assert!(broken > 1 && summary.matches("charged twice").count() == broken, "{summary}");
+    assert!(summary.contains("\n* crash before at point "), "{summary}");
     for part in
         ["right: 1\n  at idem-testing/tests/it/injury.rs:", "another panic of the run: a task of the run"]
     {

@@ -175,6 +175,15 @@ async fn a_key_in_flight_is_waited_for_and_at_last_refused() {
     assert!(begun.elapsed() >= Duration::from_secs(20), "{:?}", begun.elapsed());
 }
 
+#[tokio::test]
+async fn a_key_that_is_not_due_is_waited_for() {
+    let shop = Shop::default();
+    let pay = Operation::new("shop.pay").retry_after(Duration::from_millis(50)..Duration::from_millis(100));
+    let body = || async { if shop.call() == 0 { Err(Failure::Down) } else { shop.pay_by_call().await } };
+    let call = || pay.run(&shop.store, "order-42", body);
+    assert_eq!(shop.watched(call).unbroken().answer().await.unwrap(), "paid");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_slow_call_is_dropped_at_each_wait_and_then_answered_twice() {
     let shop = Shop::default();
@@ -319,6 +328,19 @@ async fn a_consumer_that_pays_by_the_derived_key_passes_and_each_message_is_sett
     let settled = settled.lock().unwrap();
     assert_eq!(*settled, ["1 acknowledged", "2 acknowledged", "1 acknowledged", "none rejected: terminal"]);
     assert_eq!(shop.payments(), 2);
+}
+
+#[tokio::test]
+async fn a_handler_that_pays_for_each_delivery_is_found() {
+    let shop = Shop::default();
+    let (messages, settled) = messages(&["1"]);
+    let handler = |_: &Message| {
+        let shop = shop.clone();
+        async move { shop.pay_anew().await }
+    };
+    let message = fault(shop.watched(Consumer::new()).run(stream::iter(messages), handler)).await;
+    assert!(message.starts_with("the message did something twice: the effects went from 0 to "), "{message}");
+    assert!(settled.lock().unwrap().is_empty());
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! Under `#[async_trait]`, with the associated types of the trait in the return type.
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use idem::{Error, MemoryStore, PostgresStore, Recovery, idempotent};
@@ -49,7 +50,14 @@ impl<T: Send + Sync + 'static> Job for App<T> {
         Ok(id + value)
     }
 
-    #[idempotent(key = "{id}", scope = "value", store = self.0, missing_key = "run", record_if = |value| *value > 1)]
+    #[idempotent(
+        key = "{id}",
+        scope = "value",
+        store = self.0,
+        missing_key = "run",
+        record_if = |value| *value > 1,
+        retry_after = |_, attempt| Duration::from_secs(1) * attempt
+    )]
     async fn by_value(self, id: Option<u64>) -> Result<Self::Value, Self::Error> {
         Ok(id.unwrap_or(1))
     }

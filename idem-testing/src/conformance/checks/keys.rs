@@ -102,11 +102,13 @@ const SYNTAX: [&str; 22] = [
 ];
 
 /// What is equal where case, white space, numbers or forms of Unicode do not count.
-const EQUAL_ELSEWHERE: [&str; 42] = [
+const EQUAL_ELSEWHERE: [&str; 44] = [
     "a",
     "A",
     " a",
     "a ",
+    "a\n",
+    "a\r\n",
     "a\u{a0}",
     "a\u{200b}",
     "\u{feff}a",

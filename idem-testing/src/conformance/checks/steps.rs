@@ -56,7 +56,9 @@ pub(crate) async fn a_step_is_all_that_it_was(t: &Trial) -> Checked {
         held_with(t, &format!("{}", fingerprint.is_some()), &request, &all.clone().collect::<Vec<_>>())
             .await?;
     }
-    Ok(())
+    // The same key of another scope has none of them.
+    let elsewhere = t.take(&t.key_in("2", "true")?).await?;
+    same("steps", t.record(&elsewhere.key).await?.steps, Vec::new())
 }
 
 pub(crate) async fn a_thousand_steps_are_kept(t: &Trial) -> Checked {

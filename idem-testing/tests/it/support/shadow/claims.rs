@@ -133,7 +133,8 @@ impl Shadow {
             }
             (Stage::Recorded { verdict, result, at, .. }, ClaimAnswer::Replay(replay)) => {
                 let same = (replay.verdict, &replay.result, replay.completed_at, replay.attempt)
-                    == (*verdict, result, *at, old.attempts);
+                    == (*verdict, result, *at, old.attempts)
+                    && replay.expires_at == old.until;
                 self.demand(Promise::ReplaysAreTheResult, same);
                 true
             }
