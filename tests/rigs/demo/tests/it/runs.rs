@@ -46,7 +46,7 @@ fn killed_workers_on_rabbitmq_ship_every_order_with_one_answer() {
 
 #[test]
 fn killed_workers_on_kafka_ship_every_order_with_one_answer() {
-    run_and_judge(600, "--broker kafka --kill-every 7000 --work 350");
+    run_and_judge(600, "--broker kafka --kill-every 7000 --work 500");
 }
 
 #[test]
