@@ -47,8 +47,9 @@ pub trait KeyPart {
     fn render(&self, key: &mut KeyBuilder);
 }
 
-/// Every [`KeyPart`], as the bound of functions. rustc lists the impls of the trait that a function asks for. The only one of
-/// this trait is for all types, so that it lists none: those of `KeyPart` include the [`refused`] types.
+/// Every [`KeyPart`], as the bound of functions. rustc lists the impls of the trait that a function asks for.
+/// This trait has one impl, for all types, so rustc lists none; the impls of `KeyPart` include the
+/// [`refused`] types.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be part of a key",
