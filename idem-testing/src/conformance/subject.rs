@@ -43,9 +43,10 @@ impl Profile {
         self
     }
 
-    /// Runs one in `one_in` of the thousands of short traces, others each time, and as much less of the rest that is long: a
-    /// random history; duels for 16 keys at least, races of 100 callers, 200 steps of one record. For a server that takes
-    /// long for each request, such as an emulator, and for a second way to a store that runs everything.
+    /// Runs a sample: one in `one_in` of the thousands of short traces, others each time, and as small a part
+    /// of the other long checks: a random history; duels for 16 keys at least, races of 100 callers, 200
+    /// steps of one record. For a server that takes long for each request, such as an emulator, and for a
+    /// second path to a store that another test checks in full.
     pub const fn sample(mut self, one_in: usize) -> Self {
         self.one_in = if one_in == 0 { 1 } else { one_in };
         self
