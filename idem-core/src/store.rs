@@ -28,6 +28,7 @@ use crate::protocol::{
 /// 2. call the function with it, the request and the store's now;
 /// 3. if [`Transition::write`](crate::protocol::Transition::write) is `Some`, write that whole record, durably;
 /// 4. only then answer [`Transition::answer`](crate::protocol::Transition::answer).
+///
 /// A store that must decide on a server restates the functions in the server's language; its tests compare it
 /// with the original. [`claim`](Store::claim), [`renew`](Store::renew) and the other methods for one kind of
 /// request call `apply`. A store does not override them, because a wrapper calls only the `apply` of the
@@ -112,6 +113,7 @@ use crate::protocol::{
 pub trait Store: Clone + Send + Sync + 'static {
     /// Applies a request to the record of a key, and returns its answer, which is of the same kind: see
     /// [`protocol::apply`](crate::protocol::apply).
+    ///
     /// A result that is too large, or a step that is too large by itself or together with the recorded steps,
     /// is a [`StoreErrorKind::TooLarge`](crate::StoreErrorKind), and nothing is applied; the engine then
     /// records a tombstone in its place. A kind of request that the store does not know is a
@@ -210,7 +212,7 @@ pub trait Store: Clone + Send + Sync + 'static {
         std::future::ready(Ok(Inspection::default()))
     }
 
-    /// The largest result this store takes, in bytes; `None` for no limit of its own.
+    /// The largest result this store takes, in bytes; `None` if it has no limit.
     fn max_result_bytes(&self) -> Option<usize> {
         None
     }

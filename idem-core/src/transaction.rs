@@ -1,6 +1,6 @@
 //! What a store needs to record in the caller's transaction.
 //!
-//! Owns the traits, and how the connection is found behind the caller's argument. It knows no database.
+//! Owns the traits, and how they get from the caller's argument to the connection. It knows no database.
 
 use std::ops::DerefMut;
 
@@ -108,6 +108,7 @@ pub trait TransactionPool<S>: Clone + Send + Sync + 'static {
     /// Commits a transaction.
     ///
     /// # Errors
+    ///
     /// Any failure, even if the transaction is committed and only the answer was lost.
     fn commit(transaction: Self::Transaction) -> impl Future<Output = Result<(), StoreError>> + Send;
 
@@ -133,7 +134,7 @@ pub struct Taken {
     pub old: Option<Record>,
     /// The record as a claim outside a transaction would have written it.
     pub new: Record,
-    /// When the transaction began, which identifies it.
+    /// The start of the transaction; it identifies the transaction.
     pub begun: Timestamp,
     /// When it was taken, by the store's clock.
     pub at: Timestamp,

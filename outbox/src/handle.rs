@@ -47,6 +47,7 @@ impl Outbox {
     /// does not wait.
     ///
     /// # Errors
+    ///
     /// [`OutboxError::NoTransaction`], [`InvalidTopic`](OutboxError::InvalidTopic) (not 1 to 200 bytes, or
     /// with control characters) and [`TooLarge`](OutboxError::TooLarge) (more than 16 MiB), which leave the
     /// transaction unchanged; and [`Database`](OutboxError::Database), after which it cannot be committed.
@@ -67,6 +68,7 @@ impl Outbox {
     /// As [`enqueue`](Self::enqueue), under the caller's id. Returns whether the id is new. While a message
     /// with this id is in the table (pending, set aside or kept), nothing is written, even for another topic
     /// or payload.
+    ///
     /// With [`keep_published`](super::Relay::keep_published), an id that is the same at each attempt, such as
     /// `Context::downstream_key`, gives one message even for a call without `transaction = tx`.
     ///

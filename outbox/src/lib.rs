@@ -41,6 +41,7 @@
 //! lists them, and the metrics of the feature `metrics`.
 //!
 //! # Structure
+//!
 //! Owns the table, and the rules for when a message is published and by which relay. Knows no broker.
 //! `builder` and `handle` are the public API of services, `operator` that of operators; `layout` and
 //! `statements` are the SQL, `link` is a connection, `relay` publishes.

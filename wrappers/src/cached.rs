@@ -64,6 +64,7 @@ impl Caching {
 
     /// How long a result may be replayed from memory after the store returned it. After that, a claim goes to
     /// the store again.
+    ///
     /// It limits how long this process still replays a result after another process has forgotten the key, or
     /// after the result has expired. With zero, every claim goes to the store.
     pub const fn ask_again_after(mut self, time: Duration) -> Self {

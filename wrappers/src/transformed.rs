@@ -117,6 +117,7 @@ impl<S: Store, T: Transform> Transformed<S, T> {
     /// Whether the store has a mark of this layer, with one of its keys.
     ///
     /// # Errors
+    ///
     /// A [`StoreErrorKind::WrongKeys`](idem_core::StoreErrorKind) if the mark belongs to other keys;
     /// otherwise as [`Store::get`].
     pub async fn is_marked(&self) -> Result<bool, StoreError> {

@@ -229,7 +229,7 @@ mod tests {
         KeyBuilder::new().part(&part).finish().unwrap().as_str().to_owned()
     }
 
-    /// Stored records are found by these texts, so none of them may ever change.
+    /// These texts identify stored records, so none of them may ever change.
     #[test]
     fn every_type_has_the_rendering_it_always_had() {
         assert_eq!(rendered(u64::MAX), "18446744073709551615");

@@ -98,8 +98,8 @@ impl Arguments {
         })
     }
 
-    /// Whether `tokens` name an argument anywhere, also in the text of a macro. Other text, and a field, a method or a
-    /// path segment with the name of an argument do not count.
+    /// Whether `tokens` name an argument anywhere, even in the text of a macro. Other text, and a field, a
+    /// method or a path segment with the name of an argument do not count.
     pub(crate) fn are_named_in(&self, tokens: &TokenStream) -> bool {
         self.are_in(tokens, false)
     }

@@ -4,6 +4,7 @@
 //! nothing about a particular store. The checks of `transitions` and `histories` expect what the protocol's
 //! functions return, which tests and a model check; the other checks have their expectations written out
 //! here.
+//!
 //! The tests of a store can make one test for each theme, or run the checks by hand:
 //!
 //! ```

@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 const READ: &str = "read the dead letters";
 
-/// The ends of the partitions that are not read to their end: those that they had at the start.
+/// For each partition that is not read completely, the end offset that it had at the start.
 type Ends = HashMap<i32, i64>;
 
 /// Redrives the letters of a topic.

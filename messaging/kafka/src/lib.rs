@@ -52,7 +52,7 @@
 //!   broker has forgotten it: after `offsets.retention.minutes` (7 days unless set). So give the topic of the
 //!   letters a shorter `retention.ms` and `segment.ms`; otherwise messages go back a second time.
 //! - **`session.timeout.ms`** (45 s unless set): the partitions of a killed worker wait this long.
-//! - Kafka does not count them: [`max_tries`](Consumer::max_tries) counts the retries, but no deliveries to
+//! - **Deliveries** are not counted by Kafka: [`max_tries`](Consumer::max_tries) counts the retries, but no deliveries to
 //!   workers that died.
 //! - **Redelivery horizon**: offsets can be reset for as long as the topic keeps messages. Set
 //!   [`redelivery_horizon`](Consumer::redelivery_horizon) to its `retention.ms`, and to twice that with a retry topic.

@@ -87,7 +87,7 @@ impl Offsets {
 
     /// The partitions to pause and those to resume, so that each has an equal share of `held`, and at least `least`.
     ///
-    /// A paused partition is resumed when half of its share is free. The first are to be paused.
+    /// A paused partition is resumed when half of its share is free. The partitions to pause come first.
     pub(crate) fn to_change(&self, held: usize, least: usize) -> [(bool, Vec<Partition>); 2] {
         let share = held.checked_div(self.partitions.len()).unwrap_or(held).max(least).max(1);
         let (mut pause, mut resume) = (Vec::new(), Vec::new());

@@ -108,6 +108,7 @@ macro_rules! broker_methods {
             /// If the broker goes away, the source waits until it is back.
             ///
             /// # Errors
+            ///
             /// Only before the first message: the broker cannot be reached, or what the source needs is
             /// missing or has other settings. Later failures are reported as events and counted in the
             /// summary.
@@ -151,6 +152,7 @@ macro_rules! broker_methods {
             /// and may send one message twice.
             ///
             /// # Errors
+            ///
             /// The broker or the store fails. The earlier messages are sent; all other letters stay.
             pub async fn redrive(
                 &self,
@@ -235,8 +237,9 @@ pub trait Reader: Send {
     /// if there is no room left.
     fn next(&mut self, room: &Room) -> impl Future<Output = Result<Self::Message, BrokerError>> + Send;
 
-    /// Gives back the messages that arrived and were not read, when the shutdown begins. Handlers still run, and their messages are
-    /// settled later: the connection stays. It goes on after an error, and is dropped after 30 s. Does nothing unless it is overridden.
+    /// Gives back the messages that arrived and were not read, when the shutdown begins. Handlers still run,
+    /// and their messages are settled later: the connection stays. It continues after an error, and is
+    /// dropped after 30 s. Does nothing unless it is overridden.
     fn stop(&mut self) -> impl Future<Output = Result<(), BrokerError>> + Send {
         ready(Ok(()))
     }

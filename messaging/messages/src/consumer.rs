@@ -116,6 +116,7 @@ impl<E> Consumer<E> {
 
     /// How many messages the consumer holds at a time, never fewer than [`concurrency`](Self::concurrency).
     /// At the limit it takes no more from the stream.
+    ///
     /// Unless set, it holds as many messages as `concurrency`, and in addition those that wait: behind an
     /// earlier message of their [group](Delivery::group), for their own retry in an order, or for a
     /// duplicate; together up to 100 times as many. So one waiting group does not stop the others, if the
@@ -184,9 +185,11 @@ impl<E> Consumer<E> {
 
     /// Lets the error of a handler decide what becomes of its message. `choose` gets the error, the number of
     /// the attempt, and what [`settle`](super::settle) proposes. If the handler made no idempotent call, the
-    /// attempt is the number of the try. It is not called if no body failed (in flight, mismatch, the store
-    /// is down, ..): in these cases only the proposal knows the message's state. An error that the
-    /// operation's `terminal` keeps returns with every delivery, so a retry changes nothing.
+    /// attempt is the number of the try.
+    ///
+    /// It is not called if no body failed (in flight, mismatch, the store is down, ..): in these cases only
+    /// the proposal knows the message's state. An error that the operation's `terminal` keeps returns with
+    /// every delivery, so a retry changes nothing.
     ///
     /// ```
     /// use std::time::Duration;
@@ -224,6 +227,7 @@ impl<E> Consumer<E> {
     /// pause where errors follow one another.
     ///
     /// # Cancellation
+    ///
     /// Dropping the future drops the handlers, releases their keys in the background, and settles nothing:
     /// the broker delivers the messages again by its own rule. [`run_until`](Self::run_until) ends in an
     /// orderly way.

@@ -82,6 +82,7 @@ const AT_ONCE: Disposition = Disposition::retry(PAUSES.0);
 /// | failed as a step was refused: repeated, another input, undecodable, not stored | reject |
 /// | the store is down, the lease was lost | retry after 1 s |
 /// | the call is misconfigured | retry, from 1 s after the first try to 5 min; a [`Consumer`] rejects it after [`max_tries`](Consumer::max_tries) |
+///
 /// If the call makes no idempotent call, the message is acknowledged after `Ok`, and retried after 1 s
 /// otherwise. If it makes several, the last one without a value decides.
 ///

@@ -1,5 +1,6 @@
 //! Dead letters in the other direction: listing them, and sending their messages back to where they came
 //! from.
+//!
 //! Owns what happens to a letter on all brokers: its record is forgotten, then its message is sent. A
 //! broker's crate reads the letters, sends the messages, and removes the letters that were sent.
 
@@ -109,6 +110,7 @@ impl Redrive {
     /// runs again; otherwise the message gets the recorded error and is rejected again at once. A record is
     /// forgotten only if it has not changed since it was found: the record of a call that has succeeded since
     /// stays.
+    ///
     /// The record is found by its digest, in a walk over the failed records of the operation. If the store
     /// itself has digests of keys (`StoreExt::digest_keys`), nothing is found: use the command `idem forget`.
     pub fn forgetting<St: Store>(mut self, store: &St) -> Self {

@@ -17,12 +17,14 @@ use idem_runtime::observer::{BackgroundWork, in_another_task};
 /// Runs each handler in a task of its own: for handlers that compute, and for consumers that have more to do
 /// than one thread can. For [`Consumer::run`](super::Consumer::run), and for everything else that takes such
 /// a handler.
+///
 /// Everything else is the same as without it: limits, order, shutdown and settlement. A handler that is
 /// dropped has ended before its message is given back, unless it blocks its thread for longer than 5 s.
 /// Task-locals of the program do not reach into the task; `tracing`'s span does. Each message costs one more
 /// task.
 ///
 /// # Panics
+///
 /// The future panics if the handler does, and outside a tokio runtime.
 ///
 /// ```

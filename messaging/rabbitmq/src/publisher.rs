@@ -1,8 +1,8 @@
 //! Copies of messages, and RabbitMQ's confirmations.
 //!
-//! Owns the rule that one publish at a time is in flight on a channel: lapin gives a message that RabbitMQ returns to whichever
-//! confirmation it handles next. It has a connection of its own, because an alarm blocks all that a publisher's connection sends, also
-//! acknowledgements.
+//! Owns the rule that one publish at a time is in flight on a channel: lapin gives a message that RabbitMQ
+//! returns to whichever confirmation it handles next. It has its own connection, because an alarm blocks
+//! everything that a publisher's connection sends, including acknowledgements.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -91,7 +91,7 @@ impl Publisher {
 
     pub(crate) async fn close(&self) {
         let connection = self.connection.lock().await.take();
-        // On a blocked connection RabbitMQ would not receive the end.
+        // A blocked connection is not closed, because RabbitMQ would not read the close.
         if let Some(connection) = connection.filter(|connection| !connection.status().blocked()) {
             close_connection(&connection).await;
         }

@@ -86,7 +86,7 @@ async fn send(client: &Client, letter: &Message, origin: String) -> Result<(), E
     let queue = queue.map_err(failed("find the queue that a message was sent to"))?;
     let mut attributes = letter.message_attributes.clone().unwrap_or_default();
     attributes.retain(|name, _| !is_header_of_letter(name));
-    // The same each time: this redrive may die before it removes the letter.
+    // The id is the same each time, because this redrive may die before it removes the letter.
     let redrive = Some(format!("redrive-{}", id(letter)));
     let message = copy(client, queue.queue_url().unwrap_or_default(), letter, redrive);
     let sent = message.set_message_attributes(Some(attributes)).send().await;

@@ -89,6 +89,7 @@ impl Access {
     /// The stored name of a record: the name itself, or with a digest in place of the key.
     ///
     /// # Errors
+    ///
     /// The name contains no digest.
     pub fn stored(&self, name: &RecordKey) -> Result<RecordKey> {
         match &self.names {

@@ -73,6 +73,7 @@ pub fn response<'h>(status: u16, headers: impl Iterator<Item = &'h str>, body: V
 /// The decision that records this JSON, as the function would have recorded it.
 ///
 /// # Errors
+///
 /// The text is not JSON.
 pub fn json_result(verdict: Verdict, text: &str) -> Result<Decision> {
     let text = text.trim();

@@ -20,14 +20,14 @@ use idem_core::StoreError;
 use idem_core::protocol::Owner;
 use idem_postgres::db::session::column;
 
-/// The shortest pause between two looks at the outbox.
+/// The shortest pause between two reads of the outbox.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
 
 /// How many topics a claim reads first, and the factor by which this number grows each time.
 const FEW_TOPICS: i32 = 64;
 const MORE_TOPICS: i32 = 8;
 
-/// The result of a look at some topics.
+/// The result of reading some topics.
 #[derive(Default)]
 struct Window {
     topic: Option<Topic>,

@@ -117,6 +117,7 @@ fn needed<T>(value: Option<T>, column: &'static str) -> Result<T> {
 /// The bytes of a column that has this many.
 ///
 /// # Errors
+///
 /// The name of the column, if it has another number of bytes.
 pub fn array<const N: usize>(bytes: &[u8], column: &'static str) -> Result<[u8; N]> {
     bytes.try_into().map_err(|_| Unreadable(column))

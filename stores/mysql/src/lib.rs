@@ -48,6 +48,7 @@ use idem_store_kit::sql::SharedStore;
 ///
 /// The first process that connects creates the tables: `idem_records`, `idem_records_steps` and
 /// `idem_records_meta`. The store deletes expired records [from time to time](MySqlStoreBuilder::purge_every).
+///
 /// A handle is cheap to clone. When the last one is dropped, operations that have started are still
 /// completed.
 #[derive(Clone)]
@@ -66,8 +67,8 @@ impl MySqlStore {
         Self::builder(url).connect().await
     }
 
-    /// Connects to the database of this pool, with connections of the store's own: the pool's connections
-    /// belong to the runtime that opened them, and may all be in use.
+    /// Connects to the database of this pool, with separate connections: the pool's connections belong to the
+    /// runtime that opened them, and may all be in use.
     ///
     /// # Errors
     ///

@@ -166,8 +166,8 @@ pub(super) fn values_by<'r>(
     ]
 }
 
-/// When a purge looks at a new record: at the earliest end that it can have. No renewal and no usual
-/// completion moves it to an earlier time, so these write no index.
+/// When a purge reads a new record: at the earliest end that it can have. No renewal and no usual completion
+/// moves it to an earlier time, so these write no index.
 pub(super) fn purge_at(record: &Record) -> Timestamp {
     let earliest = record.created_at.after(record.ttl);
     match record.expires_at {

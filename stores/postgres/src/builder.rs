@@ -122,6 +122,7 @@ impl PostgresStoreBuilder {
     /// Connects, and creates the table if it is missing.
     ///
     /// # Errors
+    ///
     /// [`Configuration`](idem_core::StoreErrorKind::Configuration) if a setting is out of its range, a name
     /// is not an identifier, the URL, the user or the database is wrong, a right is missing, or a newer
     /// version of idem made the table. [`Unavailable`](idem_core::StoreErrorKind::Unavailable) if the server

@@ -1,7 +1,7 @@
 //! Claims of many keys.
 //!
-//! Most are of new keys, whose records one statement inserts. The records of the other keys decide their
-//! answers. If claims of one key would write nothing, its row answers all of them.
+//! Most claims are for new keys: one statement inserts their records. The records of the other keys decide
+//! their answers. If claims of one key would write nothing, its row answers all of them.
 
 use std::sync::atomic::Ordering;
 

@@ -1,10 +1,11 @@
 //! `PostgresStore`: one table of a database, any number of processes.
 //!
-//! Owns the public API. Below it, `builder` holds the settings, `layout` the tables, `statements` the SQL. The group commit of the
-//! stores' kit holds operations that wait, and `server` says how a batch runs:
+//! Owns the public API. Below it, `builder` holds the settings, `layout` the tables, `statements` the SQL.
+//! The group commit of the stores' kit holds operations that wait, and `server` says how a batch runs:
 //! `claims`, `held_claims` (renewals, steps, results) and `compare_and_swap` (releases, resolutions, reads).
-//! `transaction` records in a caller's transaction by way of a `driver`, `housekeeping` and `inspection` serve operators, `rows` translates records.
-//! `db` holds what crates with tables of their own beside the records share with the store: connections, errors, names of objects and migrations.
+//! `transaction` records in a caller's transaction through a `driver`, `housekeeping` and `inspection` serve
+//! operators, `rows` translates records. `db` holds what crates with tables of their own beside the records
+//! share with the store: connections, errors, names of objects and migrations.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -68,8 +69,8 @@ impl PostgresStore {
         Self::builder(url).connect().await
     }
 
-    /// Connects to the database of this pool, with connections of the store's own: the pool's connections
-    /// belong to the runtime that opened them, and may all be in use.
+    /// Connects to the database of this pool, with separate connections: the pool's connections belong to the
+    /// runtime that opened them, and may all be in use.
     ///
     /// # Errors
     ///
@@ -80,6 +81,7 @@ impl PostgresStore {
 
     /// Sets up how to connect to the database of this URL. Its parameters, such as `sslmode`, are
     /// [`sqlx::postgres::PgConnectOptions`]'s.
+    ///
     /// The URL may name several servers, one primary and its replicas, and `target_session_attrs` says which
     /// one the store needs: `read-write`, `primary`, or `any` (if missing). The store uses the first server
     /// that meets this condition, and moves to another when the roles change:

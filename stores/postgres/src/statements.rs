@@ -94,10 +94,13 @@ fn columns(before: &str) -> String {
     COLUMNS.map(|column| format!("{before}{column}")).join(", ")
 }
 
-/// $1 scope, $2 key, $3 owner, $4 fingerprint, $5 lease, $6 ttl, $7 `on_crash`, $8 the key's number among the server's
-/// advisory locks: arrays of one length, sorted by scope and key, no key twice. Inserts the records of keys
-/// that have none, and leaves the others unchanged. Rows: scope, key, fence and now of each inserted record.
-/// The fence is taken when the row is inserted, because the statement may have waited for another row before.
+/// $1 scope, $2 key, $3 owner, $4 fingerprint, $5 lease, $6 ttl, $7 `on_crash`, $8 the key's number among the
+/// server's advisory locks: arrays of one length, sorted by scope and key, no key twice.
+///
+/// Inserts the records of keys that have none, and leaves the others unchanged. Rows: scope, key, fence and
+/// now of each inserted record. The fence is taken when the row is inserted, because the statement may have
+/// waited for another row before.
+///
 /// If any process has ever recorded in a caller's transaction, there is also a row without values, and a key
 /// needs its lock. The lock is shared, so that only a transaction's lock excludes it, and held until the
 /// commit, so that no transaction can take the key in between. It makes a duplicate wait without an error;
@@ -201,9 +204,10 @@ fn read_one(names: &Names) -> String {
 /// $1 scope, $2 key, $3..$7 of the row that was read: state, owner, fence, `lease_until`, `expires_at`, which
 /// together differ between any two rows of one key; then the new columns, and the key's number among the
 /// server's advisory locks, if it needs its lock as in `claim_new`. Rows: the number of each written record,
-/// with true; the number of each whose lock was not free, with false. A record that is written in this way
-/// never gets a new step. A result deletes the steps, but attempts that ran out do not; a record that begins
-/// anew has none.
+/// with true; the number of each whose lock was not free, with false.
+///
+/// A record that is written in this way never gets a new step. A result deletes the steps, but attempts that
+/// ran out do not; a record that begins anew has none.
 fn swap(names: &Names) -> String {
     let records = &names.records;
     let kinds = COLUMNS.map(|column| match column {
@@ -245,6 +249,7 @@ fn forget(names: &Names) -> String {
 
 /// $1 the limit. Returns how many records were read, and how many of them were deleted. Rows that another
 /// transaction holds are left for later.
+///
 /// `purge_at` is never later than the end of a record, and earlier if the record was renewed or its body took
 /// time: a record that is due but not expired is due again at its end, and a record without an end after its
 /// `ttl`, or an hour.

@@ -124,6 +124,7 @@ impl RedisStoreBuilder {
     /// Lets a claim count as granted, and a result as recorded or replayed, only if `count` replicas have acknowledged
     /// it within `timeout` (`WAIT`), which is in whole milliseconds. If fewer have, the error is
     /// [`OutcomeUnknown`](idem_core::StoreErrorKind::OutcomeUnknown), and the same owner may send the request again.
+    ///
     /// Operations that wait for replicas are sent in batches, on a separate connection; renewals and releases
     /// do not wait. A failover may promote a replica that has not acknowledged: this setting makes losses
     /// rarer, but does not exclude them.

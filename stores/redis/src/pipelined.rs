@@ -265,8 +265,10 @@ impl Drop for Serving {
     }
 }
 
-/// Lets the other ready tasks run, which may add requests. tokio's `yield_now` is not used, because its task
-/// stays with its thread, even if that thread is held up. Another thread can take this task.
+/// Lets the other ready tasks run, which may add requests.
+///
+/// tokio's `yield_now` is not used, because its task stays with its thread, even if that thread is held up.
+/// Another thread can take this task.
 async fn after_what_is_ready() {
     let mut is_later = false;
     future::poll_fn(|context| {

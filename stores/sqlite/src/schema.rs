@@ -21,6 +21,7 @@ const APPLICATION_ID: i64 = 0x6964_656d;
 
 /// The steps that make the layout, beginning with an empty file; `user_version` counts those that a file has.
 /// A change of the layout is one more step, which also adapts the existing records.
+///
 /// Each step is a transaction. SQLite cannot build an index while another connection writes: all writers wait
 /// for a step with an index (a second for a million records) or fail after their busy timeout, and replays
 /// continue.

@@ -112,6 +112,7 @@ async fn whole(mut response: Response, limit: usize) -> Result<Response> {
 }
 
 /// The redirects that a client with keys follows, for `reqwest::ClientBuilder::redirect`: those within one origin.
+///
 /// reqwest sends the headers of a request, including the key, along with each redirect. Whoever has the key
 /// of a request can read its response. So a redirect to another scheme, host or port is not followed, and is
 /// returned as the answer.

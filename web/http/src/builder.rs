@@ -123,6 +123,7 @@ impl<St: Store> Builder<St> {
 
     /// Sets the function that returns the tenant of a request. The same key of two tenants names two records. A request
     /// is refused if the function returns `None` or an empty text.
+    ///
     /// Take the tenant from authenticated data, such as an extension of the request that an authentication
     /// layer outside this one has set. Never take it from unauthenticated data: a client that can name
     /// another tenant can read that tenant's responses.
@@ -245,6 +246,7 @@ impl<St: Store> Builder<St> {
     }
 
     /// Does not keep these headers of a response, in addition to those that are never kept.
+    ///
     /// Never kept are hop-by-hop headers and headers that `Connection` names; `Set-Cookie` and
     /// `Authentication-Info`; and headers about one moment or one request: `Date`, `Age`, `Server-Timing`,
     /// `RateLimit*`, `X-RateLimit*`, `X-Rate-Limit*`, `Request-Id`, `X-Request-Id`, `X-Correlation-Id`,
@@ -284,7 +286,9 @@ impl<St: Store> Builder<St> {
     /// to record. The function gets the whole response, and returns the one that is recorded, such as a 303
     /// with the `Location` of an object in an object store. If it returns a 5xx itself, the operation runs
     /// again. Unless set, the record only shows that there was a response: the operation's place answers 409
-    /// `response-not-stored`. The function runs as part of the handler: within `handler_timeout`, with the
+    /// `response-not-stored`.
+    ///
+    /// The function runs as part of the handler: within `handler_timeout`, with the
     /// [`context`](idem_runtime::context) of its call, and once more in a run after a crash. So give the
     /// object the same name each time, such as a [`downstream_key`](idem_runtime::Context::downstream_key).
     pub fn large_results<F, W, R>(mut self, keep: F) -> Self

@@ -89,7 +89,7 @@ impl<St: Store> IdempotencyLayer<St> {
     /// | a response that streams or is too large | a rollback, and 500 `handler-failed` |
     ///
     /// A duplicate waits without a connection of the pool; in another process than the first request it takes
-    /// one to look at the key. The handler has no steps. Neither [`fail_open`](Builder::fail_open) nor
+    /// one to read the key's record. The handler has no steps. Neither [`fail_open`](Builder::fail_open) nor
     /// [`OnCrash::InDoubt`](idem_runtime::OnCrash::InDoubt) can be combined with it.
     pub fn in_transaction<P>(store: St, pool: P) -> Builder<Transactional<St, P>>
     where

@@ -94,6 +94,7 @@ pub(super) fn is_path(path: &str) -> bool {
 /// | failed (5xx, a panic, `handler_timeout`), or its process died and the lease is over | 500 `handler-failed` | by the handler, which runs again |
 /// | the same, under [`OnCrash::InDoubt`](idem_runtime::OnCrash::InDoubt) | 409 `in-doubt` | the same |
 /// | is another tenant's, was never accepted, or its record has expired | 404 `operation-unknown` | - |
+///
 /// There is one record, the request's own, and no second one that could contradict it. RFC 9110 calls a 202
 /// "noncommittal", so the draft's "the result of the previously completed operation" is the response at the
 /// end. A duplicate gets the 202 even before the handler has answered, and later finds the handler's response

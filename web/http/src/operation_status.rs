@@ -52,6 +52,7 @@ const UNREADABLE: Refusal = (
 /// Answers a `GET` or `HEAD` of the place of a [`LongOperation`](super::LongOperation); that page lists the
 /// answers. Made by [`IdempotencyLayer::operations`](super::IdempotencyLayer::operations). It reads and
 /// changes nothing.
+///
 /// The name of the operation is the last segment of the path. The tenant is that of the layer, so the layer
 /// that sets it must be outside this service, too.
 #[derive(Clone, Debug)]

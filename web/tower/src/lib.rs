@@ -30,6 +30,7 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
 //! An error of the service releases the key, unless the operation keeps it: give it
 //! [`terminal`](Operation::terminal), [`record_if`](Operation::record_if) or
 //! [`retry_after_error`](Operation::retry_after_error). [`observe`](idem_runtime::observe) around the call

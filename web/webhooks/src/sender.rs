@@ -84,6 +84,7 @@ impl Sender {
     /// Checks a delivery by its headers and its raw body, and returns its id; `None` if it has none.
     ///
     /// # Errors
+    ///
     /// [`Refused`] if the signature is not valid, or its time differs too much from now.
     pub fn verify(&self, headers: &HeaderMap, body: &[u8]) -> Result<Option<String>, Refused> {
         // The store's time is not used, because the age of a signature must be checked before the first

@@ -22,7 +22,7 @@ pub(super) struct Scene<'a> {
 
 /// One request.
 pub(super) struct Symbol {
-    /// Whether a trace may go on after it.
+    /// Whether a trace may continue after it.
     pub(super) extends: bool,
     /// Whether the second owner sends it. A trace that begins with such a request repeats one of the first
     /// owner's with other names.
@@ -132,7 +132,7 @@ fn by(sender: By, extends: bool, request: OfGrant) -> Symbol {
     Symbol { extends, second: false, foreign: sender != By::Holder, ask: Box::new(ask) }
 }
 
-/// The requests of a holder, each with whether a trace may go on after it.
+/// The requests of a holder, each with whether a trace may continue after it.
 fn of_a_holder() -> Vec<(bool, OfGrant)> {
     let mut requests = vec![
         (true, renewal(LONG * 2)),

@@ -77,6 +77,7 @@ impl<S: Server> Queues<S> {
     /// Runs an operation, and repeats it if the answer was lost or the server was unavailable for a moment.
     ///
     /// # Errors
+    ///
     /// The errors of the server; `Unavailable` or `OutcomeUnknown` if the time is over.
     pub fn ask(&self, operation: Operation) -> impl Future<Output = Reply> + Send + use<S> {
         // Outside of the future, because the future of each call contains it.

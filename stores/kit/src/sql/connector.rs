@@ -244,6 +244,7 @@ impl<O: Opener> Connector<O> {
     /// The options for a connection to the server that other connections are on.
     ///
     /// # Errors
+    ///
     /// The error of the function that completes them.
     pub async fn options(&self) -> Result<O::Options, StoreError> {
         self.source.options(&self.source.first()).await

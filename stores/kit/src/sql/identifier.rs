@@ -14,6 +14,7 @@ impl Identifier {
     /// The table that a setting names.
     ///
     /// # Errors
+    ///
     /// `Configuration` if the name is not a plain identifier.
     pub fn table(name: &str) -> Result<Self, StoreError> {
         Self::plain("table", name, LONGEST_TABLE)

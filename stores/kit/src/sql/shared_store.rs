@@ -101,6 +101,7 @@ impl<S: Housekeeping> SharedStore<S> {
     /// Runs an operation, and repeats it if the answer was lost or the server was unavailable for a moment.
     ///
     /// # Errors
+    ///
     /// The errors of the server.
     pub fn ask<A>(
         &self,
@@ -207,6 +208,7 @@ impl<S: Housekeeping> SharedStore<S> {
     /// transaction has taken.
     ///
     /// # Errors
+    ///
     /// The errors of the server.
     pub async fn announce(&self) -> Result<(), StoreError> {
         if self.server().has_transactions().load(Ordering::Relaxed) {

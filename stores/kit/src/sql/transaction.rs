@@ -62,8 +62,10 @@ pub async fn innermost<M: TransactionManager>(
 
 /// Rolls back to the innermost savepoint.
 ///
-/// # Errors The error of the driver. The savepoint has ended with its transaction, so the driver does not
-/// count it any more.
+/// # Errors
+///
+/// The error of the driver. The savepoint has ended with its transaction, so the driver does not count it any
+/// more.
 pub async fn roll_back<M: TransactionManager>(
     connection: &mut Connection<M>,
 ) -> Result<(), sqlx_core::Error> {

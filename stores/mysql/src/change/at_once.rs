@@ -1,5 +1,6 @@
 //! Claims of new keys, and completions: one statement writes one or many of them without reading the rows
 //! first.
+//!
 //! Restates no rule: the protocol's own functions decide with a blank clock, and each instant that they write
 //! is sent as a sum with the server's time. Operations that this cannot answer go the long way.
 

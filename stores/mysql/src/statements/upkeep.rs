@@ -6,8 +6,8 @@ use crate::rows::{NOW, RECORD};
 use crate::text::{Text as _, add};
 use idem_store_kit::sql::Name;
 
-/// The soonest and the latest time, in microseconds, after which a purge looks again at a record without an
-/// end. Later times would not fit into a sum with the clock.
+/// The shortest and the longest time, in microseconds, until a purge reads a record without an end again.
+/// Later times would not fit into a sum with the clock.
 const SOONEST: u64 = 3_600_000_000;
 const LATEST: u64 = 1 << 61;
 

@@ -56,7 +56,7 @@ pub struct Version {
     /// Run once, in one transaction, and take only a moment, whatever the size of a table. A process of the
     /// previous version continues meanwhile. The statements of the first version create the meta table.
     pub statements: String,
-    /// Built afterwards, while running processes go on.
+    /// Built afterwards, while running processes continue.
     pub indexes: Vec<Index>,
 }
 
@@ -359,6 +359,7 @@ async fn migrate(connection: &mut PgConnection, layout: &Layout) -> Result<State
 }
 
 /// Begins a transaction that holds the lock of migrations. Returns whether the session has the lock.
+///
 /// Does not wait for the lock: an index that another process builds is ready only after all earlier
 /// statements have ended, including a statement that waits for the lock.
 async fn lock(connection: &mut PgConnection) -> Result<bool, StoreError> {

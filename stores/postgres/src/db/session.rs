@@ -56,6 +56,7 @@ impl Session {
     /// Runs one statement in a transaction of its own.
     ///
     /// # Errors
+    ///
     /// The errors of the server and of the connection.
     pub async fn fetch_all(&mut self, statement: Statement) -> Result<Vec<PgRow>, Failure> {
         let was_usable = self.usage.begin();
