@@ -87,7 +87,7 @@ impl StoreUrl {
     ///
     /// # Errors
     ///
-    /// An error text says what is wrong. It does not repeat the URL, which may contain a password.
+    /// The error is a text that says what is wrong. It does not repeat the URL, which may contain a password.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
         if kind.starts_with("rediss") && cfg!(not(feature = "redis-tls")) {
