@@ -14,5 +14,5 @@ pub const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The shortest lease: 1 ms. Below it, a process would do nothing but renew.
 pub const SHORTEST_LEASE: Duration = Duration::from_millis(1);
 
-/// The longest time any option takes: 100 years.
+/// The longest time that any option accepts: 100 years.
 pub const LONGEST: Duration = Duration::from_secs((100 * 365 + 25) * 24 * 60 * 60);

@@ -20,8 +20,8 @@ pub enum StoreErrorKind {
     CorruptRecord,
     /// The store is set up in a way that cannot work. A retry does not help.
     Configuration,
-    /// The store was used under other keys than this process has: another key ring or secret. Nothing was applied, and no body
-    /// runs, also where an operation fails open: the call may have been made before.
+    /// The store was used under other keys than this process has: another key ring or secret. Nothing was
+    /// applied, and no body runs, not even where an operation fails open: the call may have been made before.
     WrongKeys,
 }
 
@@ -58,8 +58,8 @@ impl StoreError {
         )
     }
 
-    /// A [`StoreErrorKind::TooLarge`]: a step of `size` bytes does not fit beside the recorded steps. `limit` is the
-    /// most for a record with all its steps.
+    /// A [`StoreErrorKind::TooLarge`]: a step of `size` bytes does not fit beside the recorded steps. `limit`
+    /// is the largest size of a record with all its steps.
     #[must_use]
     pub fn no_room_for_step(size: usize, limit: usize) -> Self {
         Self::new(

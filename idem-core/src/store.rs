@@ -18,19 +18,21 @@ use crate::protocol::{
 /// # Writing a store
 ///
 /// A store writes [`apply`](Store::apply), which takes every request of the protocol, and a few methods for
-/// operators. Each method but [`purge`](Store::purge) and [`list`](Store::list) is **one atomic operation** on one
-/// record. It uses the store's own clock, never the caller's: two callers with skewed clocks must get the answers that
-/// one clock would give. The requests are written once, as pure functions in [`protocol`](crate::protocol), and
-/// [`protocol::apply`](crate::protocol::apply) is all of them. A store that can hold a lock or a transaction calls it:
+/// operators. Each method but [`purge`](Store::purge) and [`list`](Store::list) is **one atomic operation**
+/// on one record. It uses the store's own clock, never the caller's: two callers with skewed clocks must get
+/// the answers that one clock would give. The rules are written once, as pure functions in
+/// [`protocol`](crate::protocol), and [`protocol::apply`](crate::protocol::apply) combines them. A store that
+/// can hold a lock or a transaction calls it:
 ///
 /// 1. read the record of `key` (or none);
 /// 2. call the function with it, the request and the store's now;
 /// 3. if [`Transition::write`](crate::protocol::Transition::write) is `Some`, write that whole record, durably;
 /// 4. only then answer [`Transition::answer`](crate::protocol::Transition::answer).
 ///
-/// A store that must decide on a server restates the functions in the server's language; its tests compare it with the
-/// original. [`claim`](Store::claim), [`renew`](Store::renew) and the other methods for one kind of request call
-/// `apply`. A store does not write them: a wrapper calls only the `apply` of the store in it.
+/// A store that must decide on a server restates the functions in the server's language; its tests compare it
+/// with the original. [`claim`](Store::claim), [`renew`](Store::renew) and the other methods for one kind of
+/// request call `apply`. A store does not override them, because a wrapper calls only the `apply` of the
+/// store inside it.
 ///
 /// This is a whole store, in the memory of one process:
 ///
@@ -107,17 +109,18 @@ use crate::protocol::{
 /// * Scope, key and the names of steps are any UTF-8, including NUL; a result, also of a step, is any bytes.
 /// * A record keeps thousands of steps, in their order, until it is deleted or gets its result. A store may keep
 ///   them beside the record, but changes both at once.
-/// * No key, fingerprint or result in an error, a log or a `Debug`.
+/// * No error, log or `Debug` output has a key, a fingerprint or a result.
 pub trait Store: Clone + Send + Sync + 'static {
     /// Applies a request to the record of a key, and returns its answer, which is of the same kind: see
     /// [`protocol::apply`](crate::protocol::apply).
     ///
-    /// A result or step that is too large, a step also together with the recorded ones, is a
-    /// [`StoreErrorKind::TooLarge`](crate::StoreErrorKind), and nothing is applied; the engine then records a tombstone
-    /// in its place. A kind of request that the store does not know is a
+    /// A result that is too large, or a step that is too large by itself or together with the recorded steps,
+    /// is a [`StoreErrorKind::TooLarge`](crate::StoreErrorKind), and nothing is applied; the engine then
+    /// records a tombstone in its place. A kind of request that the store does not know is a
     /// [`StoreErrorKind::Configuration`](crate::StoreErrorKind).
     ///
-    /// Nothing happens before the future is polled. Every call has room for the future, so it should be small.
+    /// Nothing happens before the future is polled. The future of every call contains this future, so it
+    /// should be small.
     fn apply(
         &self,
         key: &RecordKey,
@@ -209,7 +212,7 @@ pub trait Store: Clone + Send + Sync + 'static {
         std::future::ready(Ok(Inspection::default()))
     }
 
-    /// The largest result this store takes, in bytes; `None` for no limit of its own.
+    /// The largest result this store takes, in bytes; `None` if it has no limit.
     fn max_result_bytes(&self) -> Option<usize> {
         None
     }

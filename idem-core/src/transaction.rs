@@ -1,6 +1,6 @@
 //! What a store needs to record in the caller's transaction.
 //!
-//! Owns the traits, and how the connection is found behind the caller's argument. It knows no database.
+//! Owns the traits, and how they get from the caller's argument to the connection. It knows no database.
 
 use std::ops::DerefMut;
 
@@ -17,14 +17,15 @@ use crate::protocol::{Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, Recor
     label = "with `transaction`, this must be a `PostgresStore` or a `MySqlStore`"
 )]
 pub trait TransactionStore: Store {
-    /// The same store. Only a transaction store has this type, so rustc reports another store only once.
+    /// The same store. Only a store with transactions has this type, so rustc reports any other store only
+    /// once.
     type Itself: TransactionStore;
 
     /// The same store.
     fn itself(self) -> Self::Itself;
 
-    /// Tells the other processes that use the store that there are transactions. Taking a key does it, too, but then
-    /// an open transaction waits for another connection of the store.
+    /// Tells the other processes that use the store that there are transactions. Taking a key also does this,
+    /// but then an open transaction waits for another connection of the store.
     fn announce(&self) -> impl Future<Output = Result<(), StoreError>> + Send {
         std::future::ready(Ok(()))
     }
@@ -52,7 +53,8 @@ pub trait RecordsIn<C>: TransactionStore {
     /// Sets the savepoint that [`undo`](Self::undo) returns to.
     fn mark(connection: &mut C) -> impl Future<Output = Result<Self::Mark, StoreError>> + Send;
 
-    /// Rolls back to the savepoint and removes it. Where the future is dropped, [`undo_first`](Self::undo_first) follows.
+    /// Rolls back to the savepoint and removes it. If this future is dropped,
+    /// [`undo_first`](Self::undo_first) follows.
     fn undo(connection: &mut C, mark: &mut Self::Mark)
     -> impl Future<Output = Result<(), StoreError>> + Send;
 
@@ -107,7 +109,7 @@ pub trait TransactionPool<S>: Clone + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Any, also if it is committed and the answer was lost.
+    /// Any failure, even if the transaction is committed and only the answer was lost.
     fn commit(transaction: Self::Transaction) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Rolls a transaction back. If that fails, the connection is lost, and the transaction with it.
@@ -132,7 +134,7 @@ pub struct Taken {
     pub old: Option<Record>,
     /// The record as a claim outside a transaction would have written it.
     pub new: Record,
-    /// When the transaction began, which identifies it.
+    /// The start of the transaction; it identifies the transaction.
     pub begun: Timestamp,
     /// When it was taken, by the store's clock.
     pub at: Timestamp,

@@ -13,7 +13,7 @@ use syn::Error;
 pub(crate) struct Faults(Vec<Error>);
 
 impl Faults {
-    /// Adds a fault at all of `tokens`.
+    /// Adds a fault that spans all of `tokens`.
     pub(crate) fn push(&mut self, tokens: &impl ToTokens, message: impl Display) {
         self.0.push(Error::new_spanned(tokens, message));
     }

@@ -52,8 +52,8 @@ impl Variant {
     }
 }
 
-/// The impl. If there are faults, the faults and an impl that renders nothing, so that uses of the type are not
-/// reported too.
+/// The impl. With faults, it returns them and an impl that renders nothing, so that rustc does not also
+/// report uses of the type.
 pub(crate) fn derive(item: TokenStream) -> TokenStream {
     let mut faults = Faults::default();
     let Some(input) = faults.take(syn::parse2::<DeriveInput>(item)) else {
@@ -201,7 +201,7 @@ fn named_types(fields: &Fields<Field>) -> impl Iterator<Item = (String, String)>
     })
 }
 
-/// Bounds that the types of generic fields are `KeyPart`.
+/// Bounds that require `KeyPart` of the types of generic fields.
 fn bounds(part: &Part, runtime: &TokenStream) -> Vec<syn::WherePredicate> {
     let parameters = part.generics.declared_type_params();
     let fields: Vec<&Field> = match &part.data {

@@ -73,11 +73,11 @@ pub fn derive_key_part(item: TokenStream) -> TokenStream {
     key_part::derive(item.into()).into()
 }
 
-/// Makes a test of an async function that takes a `Trial`, and runs it once for each injury at each point. The points
-/// are every store operation and every await of the trial's calls. The injuries are a crash before or after, a lost
-/// answer, a lost lease, a duplicate, and a dropped caller. The assertions of the body must hold each time; a failure
-/// lists the injuries that broke them. The test also fails if no call uses the store of the trial, or if a run does not
-/// come to the point of its injury. Time is paused.
+/// Makes a test of an async function that takes a `Trial`, and runs it once for each injury at each point.
+/// The points are every store operation and every await of the trial's calls. The injuries are a crash before
+/// or after, a lost answer, a lost lease, a duplicate, and a dropped caller. The assertions of the body must
+/// hold each time; a failure lists the injuries that broke them. The test also fails if no call uses the
+/// store of the trial, or if a run does not reach the point of its injury. Time is paused.
 ///
 /// ```ignore
 /// use idem::testing::{Trial, idempotent_test};

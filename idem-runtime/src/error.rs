@@ -190,7 +190,7 @@ pub enum Error {
         /// Why not.
         source: StoreError,
     },
-    /// A step of the body has no value. The text shows its name, which belongs to the program.
+    /// A step of the body has no value. The text shows the step's name, which the program chose.
     #[error("{call}, step {step:?}: {source}")]
     Step {
         /// Which call.

@@ -1,7 +1,8 @@
-//! What the engine reports of calls to whoever made them, for code that decides by it: consumers of messages, batches, workers of
-//! another kind.
+//! The engine's report of each call to the code that made it, for code that acts on the outcome: consumers of
+//! messages, batches, workers of another kind.
 //!
-//! A consumer makes a handler's calls under an observer of its own, and settles its message by what the observer got:
+//! A consumer runs each handler under an observer of its own, and settles the message by what the observer
+//! received:
 //!
 //! ```
 //! # use idem_runtime as idem;

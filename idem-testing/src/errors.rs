@@ -1,7 +1,8 @@
 //! Errors of idem, made without a call. For unit tests of an `impl From<idem::Error>`, of the status in an API's
 //! response, or of a rule for retries.
 //!
-//! Each error has the scope of an operation and invented details. Its key digest is that of the key `example`.
+//! Each error has the scope of an operation and invented details. Its key digest belongs to the key
+//! `example`.
 //!
 //! ```
 //! # use idem_runtime as idem;

@@ -1,5 +1,5 @@
-//! Tools for tests of functions, which must survive failures of their store and find their records again, and for tests
-//! of stores, which must keep the protocol.
+//! Tools for tests of functions (they must survive failures of their store and find their records again), and
+//! for tests of stores (they must keep the protocol).
 //!
 //! Owns the store that fails on purpose, and the checks of a store from outside. It uses only public items of the other
 //! crates (except for `errors`), and none of them knows it.

@@ -83,8 +83,8 @@ impl OutboxBuilder {
         self
     }
 
-    /// How long a relay's or an operator's statement may take, with all its repetitions, from 1 millisecond to 1
-    /// hour; 5 seconds unless set. For `enqueue` the limits of the caller's connection apply.
+    /// How long a relay's or an operator's statement may take, with all its repetitions, from 1 millisecond
+    /// to 1 hour; 5 seconds unless set. For `enqueue`, the limits of the caller's connection apply.
     pub const fn operation_timeout(mut self, timeout: Duration) -> Self {
         self.settings.common.operation_timeout = timeout;
         self

@@ -6,7 +6,7 @@ use idem_core::StoreError;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutboxError {
-    /// The connection carries no transaction, so the message would not share one with anything.
+    /// The connection has no open transaction, so the message would not commit together with anything.
     #[error("no transaction is open on the connection: begin one with sqlx's `begin` and hand it over")]
     NoTransaction,
     /// The topic cannot be used.
@@ -21,7 +21,7 @@ pub enum OutboxError {
     )]
     #[non_exhaustive]
     TooLarge {
-        /// Its size in bytes.
+        /// The size of the payload in bytes.
         size: usize,
         /// The limit in bytes.
         limit: usize,

@@ -40,16 +40,17 @@ impl Outbox {
     /// caller commits, a relay publishes the message; if the caller rolls back, the message does not exist. If a body with
     /// `transaction = tx` fails, its messages do not exist either.
     ///
-    /// In one topic, messages are published in the order in which they were enqueued: of two transactions that
-    /// overlap, in the order of their calls here, and of two that do not, in the order of the transactions. So
-    /// enqueue after the writes that the message is about. Until a transaction ends, messages of its topics wait for
-    /// it that a relay has not found settled before; their transactions do not.
+    /// In one topic, messages are published in the order in which they were enqueued: of two transactions
+    /// that overlap, in the order of their calls here, and of two that do not, in the order of the
+    /// transactions. So enqueue after the writes that the message is about. A message waits for the open
+    /// transactions of its topic that a relay has not found settled before; the transaction that wrote it
+    /// does not wait.
     ///
     /// # Errors
     ///
-    /// [`OutboxError::NoTransaction`], [`InvalidTopic`](OutboxError::InvalidTopic) (not 1 to 200 bytes, or with control
-    /// characters) and [`TooLarge`](OutboxError::TooLarge) (more than 16 MiB), after which the transaction is as before; and
-    /// [`Database`](OutboxError::Database), after which it cannot be committed.
+    /// [`OutboxError::NoTransaction`], [`InvalidTopic`](OutboxError::InvalidTopic) (not 1 to 200 bytes, or
+    /// with control characters) and [`TooLarge`](OutboxError::TooLarge) (more than 16 MiB), which leave the
+    /// transaction unchanged; and [`Database`](OutboxError::Database), after which it cannot be committed.
     pub async fn enqueue<C, V>(
         &self,
         tx: &mut C,
@@ -64,11 +65,12 @@ impl Outbox {
         Ok(id)
     }
 
-    /// As [`enqueue`](Self::enqueue), under the caller's id. Returns whether the id is new. While a message with this id is
-    /// in the table (pending, set aside or kept), nothing is written, also for another topic or payload.
+    /// As [`enqueue`](Self::enqueue), under the caller's id. Returns whether the id is new. While a message
+    /// with this id is in the table (pending, set aside or kept), nothing is written, even for another topic
+    /// or payload.
     ///
     /// With [`keep_published`](super::Relay::keep_published), an id that is the same at each attempt, such as
-    /// `Context::downstream_key`, gives one message also for a call without `transaction = tx`.
+    /// `Context::downstream_key`, gives one message even for a call without `transaction = tx`.
     ///
     /// # Errors
     ///

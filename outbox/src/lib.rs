@@ -1,9 +1,10 @@
 //! The outbox: messages that are written with a transaction's effects, and published after its commit.
 //!
-//! An effect in the database and a message to a broker cannot be one commit. So [`Outbox::enqueue`] writes the
-//! message into a table, in the caller's transaction: the message exists exactly if the effects do. A [`Relay`] then publishes
-//! it, at least once and always under the same [id](Message::id), so that the broker or the consumer can recognise a repeat.
-//! In one topic, messages are published in the order in which they were enqueued.
+//! An effect in the database and a message to a broker cannot be one commit. So [`Outbox::enqueue`] writes
+//! the message into a table, in the caller's transaction: the message exists if and only if the effects do. A
+//! [`Relay`] then publishes it, at least once and always under the same [id](Message::id), so that the broker
+//! or the consumer can recognise a repeat. In one topic, messages are published in the order in which they
+//! were enqueued.
 //!
 //! ```no_run
 //! use idem::outbox::{Message, Outbox, PublishError, Publisher, Relay};
@@ -41,8 +42,9 @@
 //!
 //! # Structure
 //!
-//! Owns the table, and the rules when and by whom a message is published. Knows no broker. `builder` and `handle` are the public
-//! API of services, `operator` that of operators; `layout` and `statements` are the SQL, `link` is a connection, `relay` publishes.
+//! Owns the table, and the rules for when a message is published and by which relay. Knows no broker.
+//! `builder` and `handle` are the public API of services, `operator` that of operators; `layout` and
+//! `statements` are the SQL, `link` is a connection, `relay` publishes.
 
 mod builder;
 mod error;

@@ -27,7 +27,8 @@ impl Link {
         retried(self.connector.timeout(), || self.attempt(asked())).await
     }
 
-    /// As [`ask`](Self::ask), but an answer that was lost ends it: the statement may have been carried out.
+    /// As [`ask`](Self::ask), but it stops if an answer was lost, because the statement may have been carried
+    /// out.
     pub(super) async fn ask_once(&self, asked: impl Fn() -> Statement) -> Result<Vec<PgRow>, StoreError> {
         let answer = retried(self.connector.timeout(), || async {
             match self.attempt(asked()).await {

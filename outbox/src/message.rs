@@ -15,7 +15,8 @@ const LONGEST_ID: usize = 128;
 
 /// The id of a message. It is the same each time the message is published, so that a repeat can be recognised.
 ///
-/// `Debug` shows a digest, as an id may be made from a key; `Display` and [`as_str`](Self::as_str) the id.
+/// `Debug` shows a digest, because an id may be made from a key; `Display` and [`as_str`](Self::as_str) show
+/// the id.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MessageId(Arc<str>);
 
@@ -84,7 +85,7 @@ pub struct Message {
     pub topic: Arc<str>,
     /// Its payload.
     pub payload: Bytes,
-    /// Its number: higher than that of every message before it in its topic. There are gaps.
+    /// Its number: higher than the number of every earlier message in its topic. There are gaps.
     pub sequence: i64,
     /// The number of this attempt, from 1. Attempts while the broker was unavailable do not count.
     pub attempt: u32,

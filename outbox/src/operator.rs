@@ -15,7 +15,7 @@ use idem_store_kit::group_commit::Failure;
 /// How many messages one statement deletes: few, so that it is short.
 const PURGE_BATCH: usize = 2_000;
 
-/// How long a topic without a message must not have been served before its row is deleted.
+/// How long a topic without messages must be unused before its row is deleted.
 const IDLE_TOPIC: Duration = Duration::from_secs(60 * 60);
 
 /// How many messages there are.
@@ -151,8 +151,8 @@ impl Outbox {
         Ok(self.0.connector.purge(limit, PURGE_BATCH, batch).await?)
     }
 
-    /// Runs one statement on a connection of its own. One that changes a message is not repeated where its answer was lost: the second
-    /// one would find nothing to change.
+    /// Runs one statement on a connection of its own. A statement that changes a message is not repeated if
+    /// its answer was lost, because the repetition would find nothing to change.
     async fn run(&self, changes: bool, asked: impl Fn() -> Statement) -> Result<Vec<PgRow>, OutboxError> {
         let link = Link::new(&self.0.connector);
         let rows = if changes { link.ask_once(asked).await } else { link.ask(asked).await };

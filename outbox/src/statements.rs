@@ -12,7 +12,7 @@ use idem_postgres::db::session::Statement;
 /// The condition for messages that are still to be published.
 const PENDING: &str = "set_aside_at IS NULL AND published_at IS NULL";
 
-/// When the server was started: knowledge of open transactions ends with a restart.
+/// When the server was started: after a restart, knowledge about open transactions is no longer valid.
 const STARTED: &str = "(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint";
 
 /// $1 numbers, $2 ids.

@@ -1,7 +1,7 @@
 //! A cache of recorded results in this process's memory, in front of any store.
 //!
-//! Owns when a result may be returned without asking the store. It knows results only as bytes, and not what the store's
-//! clock shows.
+//! Owns when a result may be returned without a request to the store. It knows results only as bytes, and not
+//! what the store's clock shows.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
@@ -51,7 +51,7 @@ pub struct Caching {
 }
 
 impl Caching {
-    /// At most this many results; together at most 64 MiB, and each for at most 5 s, unless set.
+    /// At most this many results, together at most 64 MiB, and each for at most 5 s (unless set).
     pub const fn entries(entries: usize) -> Self {
         Self { entries, max_bytes: MAX_BYTES, ask_again_after: ASK_AGAIN_AFTER }
     }
@@ -62,10 +62,11 @@ impl Caching {
         self
     }
 
-    /// How long a result may be replayed from memory after the store returned it. After that the store is asked again.
+    /// How long a result may be replayed from memory after the store returned it. After that, a claim goes to
+    /// the store again.
     ///
-    /// It limits how long this process still replays a result after another process has forgotten the key, or after the
-    /// result has expired. With zero the store is always asked.
+    /// It limits how long this process still replays a result after another process has forgotten the key, or
+    /// after the result has expired. With zero, every claim goes to the store.
     pub const fn ask_again_after(mut self, time: Duration) -> Self {
         self.ask_again_after = time;
         self
@@ -84,12 +85,12 @@ impl From<usize> for Caching {
 /// After the store has answered a claim with a recorded result, later claims get that result from memory for a while
 /// ([`Caching::ask_again_after`]), if they have the same fingerprint or none. Memory does not answer a claim
 ///
-/// - after [`forget`](Store::forget) through this store or a clone, also if an older answer arrives later. A `forget`
-///   by another process takes effect when the store is asked again;
-/// - with another fingerprint: the store is asked.
+/// - after [`forget`](Store::forget) through this store or a clone, even if an older answer arrives later. A
+///   `forget` by another process takes effect with the next claim that goes to the store;
+/// - with another fingerprint: the claim goes to the store.
 ///
-/// The end of a record takes effect when the store is asked again: after that time, or after the record's `ttl` if that is
-/// shorter.
+/// The end of a record takes effect with the next claim that goes to the store: after that time, or after the
+/// record's `ttl` if that is shorter.
 ///
 /// Everything else goes to the store. While the store is down, only results in memory are replayed.
 ///
@@ -113,7 +114,7 @@ struct Shared {
 #[derive(Clone)]
 struct Entry {
     replay: Replay,
-    /// The fingerprint of the claim that the store answered with this result.
+    /// The fingerprint of the claim that got this result from the store.
     fingerprint: Option<Fingerprint>,
     until: Instant,
 }
@@ -132,7 +133,7 @@ impl Weighter<RecordKey, Entry> for Weight {
     }
 }
 
-/// One shard: of several, each would have its part of `bytes`, and admit no entry larger than that.
+/// One shard, because each of several would have its part of `bytes`, and admit no entry larger than that.
 fn cache(entries: usize, bytes: u64, weight: Weight) -> Cache<RecordKey, Entry, Weight> {
     let options =
         OptionsBuilder::new().shards(1).estimated_items_capacity(entries).weight_capacity(bytes).build();
@@ -191,15 +192,16 @@ impl Shared {
         self.entries.remove(key);
     }
 
-    /// Drops the cached result of a key when a `forget` begins and again when it ends in any way, so that nothing that was
-    /// read before the deletion stays cached.
+    /// Drops the cached result of a key when a `forget` begins and again when it ends, with or without
+    /// success, so that no result that was read before the deletion stays cached.
     fn forgetting(&self, key: &RecordKey) -> ScopeGuard<(), impl FnOnce(())> {
         self.drop_entry(key);
         guard((), move |()| self.drop_entry(key))
     }
 
-    /// Until when a replay from a claim that was sent at `asked` may be returned from memory; `None` if not at all. The
-    /// record may expire at any time from then on, so it is not returned for longer than it is kept, either.
+    /// Until when a replay from a claim that was sent at `asked` may be returned from memory; `None` if not
+    /// at all. The record may expire at any time after that, so it is not returned for longer than its `ttl`,
+    /// either.
     fn until(&self, replay: &Replay, asked: Instant) -> Option<Instant> {
         let kept = replay.expires_at.map_or(LONGEST, |end| end.since(replay.completed_at));
         asked.checked_add(self.ask_again_after.min(kept))

@@ -21,8 +21,8 @@ const LEVEL: i32 = 3;
 /// A store that keeps a result in a Zstandard frame if that makes it smaller: the return type of
 /// [`StoreExt::compressed`](crate::StoreExt::compressed). Feature `zstd`.
 ///
-/// With it, results that were stored without it stay readable. Without it, compressed results are not readable: enable
-/// it in every reader before the first writer.
+/// This store can read results that were stored without compression. A store without the wrapper cannot read
+/// compressed results: enable it in every reader before the first writer.
 pub type Compressed<S> = Transformed<S, Compression>;
 
 /// The transform of a [`Compressed`] store.
@@ -41,7 +41,8 @@ impl Transform for Compression {
     const NAME: &'static str = "Compressed";
 
     fn pack(&self, _name: &RecordKey, _part: Part<'_>, plain: &Bytes) -> Result<Bytes, StoreError> {
-        // A result that begins like a frame must be compressed, or reading would try to decompress it.
+        // A result that begins like a frame must be compressed, because otherwise reading would try to
+        // decompress it.
         let must = plain.starts_with(&FRAME);
         if plain.len() < WORTH_IT && !must {
             return Ok(plain.clone());

@@ -1,6 +1,6 @@
 //! Keys and fingerprints that reveal nothing to anyone who can read the store.
 //!
-//! Owns what replaces them. Scopes, results and everything else pass unchanged.
+//! Owns the values that replace them. Scopes, results and everything else pass unchanged.
 
 use aes::Aes256;
 use aes::cipher::{Array, BlockCipherDecrypt as _, BlockCipherEncrypt as _, KeyInit as _};
@@ -19,7 +19,7 @@ use idem_core::{Key, RecordKey, Scope, hex};
 const OF_DIGEST: usize = 8;
 const OF_KEY: usize = 24;
 
-/// What marks call it.
+/// Its name in marks.
 pub(super) const LAYER: &str = "digested";
 
 /// A store in which an HMAC-SHA-256 of scope and key, in hexadecimal digits, replaces each key: the return type of
@@ -44,7 +44,7 @@ impl<S> DigestedKeys<S> {
     ///
     /// # Errors
     ///
-    /// None at present: every digest is a valid key.
+    /// No limit at present: every digest is a valid key.
     pub fn stored_name(&self, key: &RecordKey) -> Result<RecordKey, StoreError> {
         self.transform.name(key)
     }

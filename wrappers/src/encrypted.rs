@@ -20,7 +20,7 @@ use idem_core::{RecordKey, Store, StoreError, hex};
 /// it.
 const MAGIC: [u8; 4] = [0xab, b'i', b'd', 1];
 
-/// What marks call it.
+/// Its name in marks.
 pub(super) const LAYER: &str = "encrypted";
 
 const ID: usize = 4;
@@ -65,7 +65,8 @@ impl NumberedKey {
         Self { id, cipher: Aes256GcmSiv::new(key.into()) }
     }
 
-    /// The key's tag over nothing and a text that no record is bound to: it tells two keys apart, and nothing else.
+    /// The key's tag over an empty text and associated data that belong to no record: it distinguishes two
+    /// keys, and reveals nothing else.
     fn mark(&self) -> Option<Mark> {
         let sealed = self.cipher.encrypt_inout_detached(
             &Nonce::from([0; NONCE]),

@@ -1,4 +1,4 @@
-//! Which layers a store was used under, as it says itself.
+//! Which layers a store was used under, according to its marks.
 //!
 //! Owns [`Layers`], for tools that open a store without its service's settings.
 
@@ -6,9 +6,10 @@ use super::marks;
 use idem_core::Store;
 use idem_core::StoreError;
 
-/// The layers of [`StoreExt`](crate::StoreExt) under which a store was used: what their marks say.
+/// The layers of [`StoreExt`](crate::StoreExt) under which a store was used, according to their marks.
 ///
-/// A store has a mark once a call went through the layer. One from before there were marks, or that was never used, has none.
+/// A store has a mark once a call went through the layer. A store from before there were marks, or one that
+/// was never used, has none.
 ///
 /// ```
 /// use idem::{KeyRing, Layers, MemoryStore, Operation, StoreExt as _};
@@ -30,8 +31,8 @@ pub struct Layers {
     pub encrypted: bool,
     /// Keys are digests: [`StoreExt::digest_keys`](crate::StoreExt::digest_keys).
     pub digested: bool,
-    /// The digests are made within the encryption, in the order that [`StoreExt`](crate::StoreExt) advises against: results are
-    /// bound to keys that a tool cannot know.
+    /// The digests are made inside the encryption, in the order that [`StoreExt`](crate::StoreExt) advises
+    /// against: results are bound to keys that a tool cannot know.
     pub digested_within: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Stores that wrap another: results compressed, encrypted or cached, and keys that nobody can read in the store.
 //!
-//! Owns [`StoreExt`] and the stores that it makes. They know a store by its public trait only. Use the crate `idem-rs`, which
-//! re-exports all of this as `idem`.
+//! Owns [`StoreExt`] and the stores that it returns. They know a store by its public trait only. Use the
+//! crate `idem-rs`, which re-exports all of this as `idem`.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Code that panics or prints is for tests, examples and benches.

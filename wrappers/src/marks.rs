@@ -1,4 +1,4 @@
-//! What a layer leaves in the store about itself, so that a process with another key is refused.
+//! The record that a layer leaves in the store, so that a process with another key is refused.
 //!
 //! Owns the names, the bytes and the comparison of marks. A mark has the layer's name, a key's number and a check value of that
 //! key: never the key. It is an ordinary record under a scope that no operation takes.
@@ -18,22 +18,22 @@ use idem_core::{Key, RESERVED_SCOPES, RecordKey, Scope, Store, StoreError, Store
 /// The scope of marks.
 pub(super) const SCOPE: &str = RESERVED_SCOPES[1];
 
-/// How long one look at the marks may take.
+/// How long one check of the marks may take.
 const WITHIN: Duration = Duration::from_secs(2);
-/// How long a look that found other keys counts.
+/// How long the result of a check is valid that found other keys.
 const AGAIN: Duration = Duration::from_secs(5);
-/// How long a look that failed counts: so long that of many calls one looks.
+/// How long the result of a failed check is valid: so long that only one of many calls checks.
 const SOON: Duration = Duration::from_millis(250);
-/// How long nobody else writes a mark that is being written.
+/// For this long, nobody else writes a mark that is being written.
 const LEASE: Duration = Duration::from_secs(5);
-/// The pause until a mark that somebody else writes is looked at again.
+/// The pause before a mark that another process writes is read again.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A layer that leaves a mark.
 pub(super) struct Layer {
-    /// What its marks call it.
+    /// The layer's name in its marks.
     pub(super) name: &'static str,
-    /// The error's text where the store has another mark.
+    /// The text of the error if the store has another mark.
     pub(super) differs: &'static str,
 }
 
@@ -48,17 +48,18 @@ impl Layer {
 pub(super) struct Mark {
     /// The number of the key.
     pub(super) number: u32,
-    /// A value that only this key gives, and that does not lead back to it.
+    /// A value that only this key gives, and from which the key cannot be computed.
     pub(super) check: String,
 }
 
-/// What is known of the marks of this layer, shared by the clones of its store.
+/// The knowledge about the marks of this layer, shared by the clones of its store.
 pub(super) struct Marks {
-    /// Whether nothing is left to compare.
+    /// Whether the marks need no more comparison.
     are_settled: AtomicBool,
-    /// When the last look did not end with "the same", and its error.
+    /// When the last check ended with an error, and the error.
     last: Mutex<Option<(Instant, StoreError)>>,
-    /// Who claims the marks. It is the same for each look, so that a look goes on where one before it was cut off.
+    /// The owner that claims the marks. It is the same for each check, so that a check continues where an
+    /// interrupted one stopped.
     owner: Owner,
 }
 
@@ -73,7 +74,7 @@ impl Marks {
         self.are_settled.load(Ordering::Acquire)
     }
 
-    /// Compares the marks with the store's, and leaves those that are missing.
+    /// Compares the marks with the store's, and writes the missing ones.
     pub(super) async fn look<S: Store>(
         &self,
         store: &S,
@@ -96,7 +97,7 @@ impl Marks {
                 self.are_settled.store(true, Ordering::Release);
                 return Ok(());
             }
-            // A mark's own answer that was lost: the call has not reached the store.
+            // An answer to the mark's own request was lost, but the call itself has not reached the store.
             Ok(Err(error)) if error.is_outcome_unknown() => unknown(),
             Ok(Err(error)) => error,
             Err(_) => unknown(),
@@ -108,7 +109,7 @@ impl Marks {
     async fn leave<S: Store>(&self, store: &S, layer: &Layer, marks: &[Mark]) -> Result<(), StoreError> {
         let (missing, is_marked) = compare(store, layer, marks).await?;
         if !is_marked && let Some(first) = marks.first() {
-            // Of two processes that start at once, one leaves it, and the other compares.
+            // If two processes start at once, one writes the mark, and the other compares it.
             let first = self.write(store, &name(layer.name, None)?, layer, first).await?;
             if !marks.contains(&first) {
                 return Err(layer.refusal());
@@ -123,7 +124,7 @@ impl Marks {
         Ok(())
     }
 
-    /// Leaves a mark, unless there is one; and returns the one that is there then.
+    /// Writes a mark, unless there is one, and returns the mark that is there then.
     async fn write<S: Store>(
         &self,
         store: &S,
@@ -143,14 +144,15 @@ impl Marks {
                     }
                 }
                 ClaimAnswer::Replay(replay) => return mark_of(&replay.result),
-                // Another process writes it just now. Who waits here has a bound of its own.
+                // Another process is writing it at the moment. The caller that waits here has a time limit of
+                // its own.
                 _ => sleep(PAUSE).await,
             }
         }
     }
 }
 
-/// Whether the record of this name is a mark.
+/// Whether the record with this name is a mark.
 pub(super) fn is_mark(key: &RecordKey) -> bool {
     key.scope().as_str() == SCOPE
 }
@@ -183,7 +185,7 @@ fn mark_of(result: &StoredResult) -> Result<Mark, StoreError> {
     })
 }
 
-/// Which layers a mark's layer had within, from the outside in.
+/// Which layers were inside a mark's layer, from the outside in.
 #[cfg(feature = "encryption")]
 pub(super) fn over(result: Option<&StoredResult>) -> Vec<String> {
     let value = result.and_then(parsed).unwrap_or_default();
@@ -191,7 +193,7 @@ pub(super) fn over(result: Option<&StoredResult>) -> Vec<String> {
     names.filter_map(|name| name.as_str().map(str::to_owned)).collect()
 }
 
-/// The mark as it is, on its way through another layer: with that one's name.
+/// The unchanged mark, on its way through another layer: with that layer's name.
 pub(super) fn through(layer: &str, result: &StoredResult) -> StoredResult {
     let Some(mut value) = parsed(result) else { return result.clone() };
     if let Some(over) = value["over"].as_array_mut() {
@@ -200,7 +202,7 @@ pub(super) fn through(layer: &str, result: &StoredResult) -> StoredResult {
     StoredResult::Value(value.to_string().into())
 }
 
-/// Which of these marks the store lacks; all of them and `false` where it has none of this layer.
+/// The marks that the store lacks; all of them and `false` if it has no mark of this layer.
 pub(super) async fn compare<'m, S: Store>(
     store: &S,
     layer: &Layer,

@@ -46,7 +46,7 @@ pub(super) trait Transform: Clone + Send + Sync + 'static {
     /// The layer whose keys the store must have been used under; `None` where there are no keys.
     const LAYER: Option<Layer> = None;
 
-    /// What the store keeps of the layer's keys.
+    /// The part of the layer's keys that the store keeps.
     fn marks(&self) -> Vec<Mark> {
         Vec::new()
     }
@@ -56,7 +56,8 @@ pub(super) trait Transform: Clone + Send + Sync + 'static {
         Ok(key.clone())
     }
 
-    /// The stored form of a fingerprint. For one record, two stored forms are equal exactly if the fingerprints are.
+    /// The stored form of a fingerprint. For one record, two stored forms are equal if and only if the
+    /// fingerprints are.
     fn hide(&self, _name: &RecordKey, print: Fingerprint) -> Fingerprint {
         print
     }
@@ -82,7 +83,7 @@ pub(super) trait Transform: Clone + Send + Sync + 'static {
         inner
     }
 
-    /// The waiters of the wrapped store: those of the inner store, if its keys are the same.
+    /// The waiters of the wrapped store: the inner store's waiters, if both have the same keys.
     fn waiters<'a>(&'a self, inner: &'a Waiters) -> &'a Waiters {
         inner
     }
@@ -117,21 +118,22 @@ impl<S: Store, T: Transform> Transformed<S, T> {
     ///
     /// # Errors
     ///
-    /// A [`StoreErrorKind::WrongKeys`](idem_core::StoreErrorKind) if the mark is of other keys; else as [`Store::get`].
+    /// A [`StoreErrorKind::WrongKeys`](idem_core::StoreErrorKind) if the mark belongs to other keys;
+    /// otherwise as [`Store::get`].
     pub async fn is_marked(&self) -> Result<bool, StoreError> {
         let Some(layer) = T::LAYER else { return Ok(false) };
         let marks = self.transform.marks();
         marks::compare(&self.inner, &layer, &marks).await.map(|(_, is_marked)| is_marked)
     }
 
-    /// Refuses a store that was used under other keys. One look at the first use; after that, a load.
+    /// Refuses a store that was used under other keys. One check at the first use; after that, only a load.
     async fn agree(&self) -> Result<(), StoreError> {
         let Some(layer) = T::LAYER else { return Ok(()) };
         if self.marks.are_settled() {
             return Ok(());
         }
         let marks = self.transform.marks();
-        // On the heap: the future of every call would be as large as this one.
+        // Boxed, because otherwise the future of every call would be as large as this one.
         Box::pin(self.marks.look(&self.inner, &layer, &marks)).await
     }
 
@@ -254,7 +256,7 @@ impl<S: Store, T: Transform> Store for Transformed<S, T> {
     /// unpacked.
     async fn list(&self, request: &List) -> Result<Page, StoreError> {
         let mut page = self.inner.list(request).await?;
-        // What the layers keep for themselves is no call's record.
+        // The records that the layers keep for themselves do not belong to a call.
         page.records.retain(|listed| !marks::is_mark(&listed.key));
         for Listed { key, record, .. } in &mut page.records {
             record.fingerprint = record.fingerprint.map(|print| self.transform.reveal(key, print));

@@ -37,7 +37,7 @@ const LARGEST_PLACE: usize = 4 * MAX_KEY_BYTES;
 pub struct KeyBuilder {
     pub(super) text: String,
     missing: bool,
-    /// Whether the text is a whole [`Key`], so that it is used as it is if nothing is added.
+    /// Whether the text is one whole [`Key`], which is used unchanged if nothing is added.
     is_whole: bool,
 }
 
@@ -72,7 +72,7 @@ impl KeyBuilder {
         self.text.extend(utf8_percent_encode(text, ESCAPED));
     }
 
-    /// Adds a key: as it is if it is the only value, and as any value beside others.
+    /// Adds a key: unchanged if it is the only value, encoded like any value if there are others.
     pub(super) fn whole(&mut self, key: &str) {
         if self.text.is_empty() {
             self.text.push_str(key);
@@ -98,7 +98,7 @@ impl KeyBuilder {
         if self.missing { Err(KeyError::Missing) } else { Key::new(&self.text) }
     }
 
-    /// A key beside others is a value.
+    /// Beside other values, a key is encoded like any value.
     fn begin_next(&mut self) {
         if mem::take(&mut self.is_whole) {
             let key = mem::take(&mut self.text);
@@ -112,7 +112,7 @@ impl Drop for KeyBuilder {
         let mut place = std::mem::take(&mut self.text);
         if place.capacity() <= LARGEST_PLACE {
             place.clear();
-            // In a thread that ends there is no place to keep it, and none is needed.
+            // A thread that is ending has no buffer to give it back to, and needs none.
             let _ = PLACE.try_with(|kept| kept.set(place));
         }
     }

@@ -1,6 +1,7 @@
 //! Types of other crates that can be part of a key, each behind a feature with the name of its crate.
 //!
-//! Stored records are found by these texts, so none of them may ever change, even if the crate changes what it prints.
+//! These texts identify stored records, so none of them may ever change, even if the crate changes what it
+//! prints.
 
 #[allow(unused_imports, reason = "which of them are used depends on the features")]
 use super::{KeyBuilder, KeyPart};

@@ -142,10 +142,10 @@ impl Scope {
         Ok(scope)
     }
 
-    /// Whether no operation may have it: one of [`RESERVED_SCOPES`].
+    /// Whether it is one of [`RESERVED_SCOPES`], which no operation may have.
     #[must_use]
     pub fn is_reserved(&self) -> bool {
-        // Few names begin like that.
+        // A cheap first test: few names begin like that.
         self.as_str().starts_with("idem.") && RESERVED_SCOPES.contains(&self.as_str())
     }
 

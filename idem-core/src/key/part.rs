@@ -47,8 +47,9 @@ pub trait KeyPart {
     fn render(&self, key: &mut KeyBuilder);
 }
 
-/// Every [`KeyPart`], as the bound of functions. rustc lists the impls of the trait that a function asks for. The only one of
-/// this trait is for all types, so that it lists none: those of `KeyPart` include the [`refused`] types.
+/// Every [`KeyPart`], as the bound of functions. rustc lists the impls of the trait that a function asks for.
+/// This trait has one impl, for all types, so rustc lists none; the impls of `KeyPart` include the
+/// [`refused`] types.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be part of a key",
@@ -228,7 +229,7 @@ mod tests {
         KeyBuilder::new().part(&part).finish().unwrap().as_str().to_owned()
     }
 
-    /// Stored records are found by these texts, so none of them may ever change.
+    /// These texts identify stored records, so none of them may ever change.
     #[test]
     fn every_type_has_the_rendering_it_always_had() {
         assert_eq!(rendered(u64::MAX), "18446744073709551615");

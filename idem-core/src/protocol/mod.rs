@@ -1,4 +1,4 @@
-//! The rules: one record a key, and one pure function a transition.
+//! The rules: one record for each key, and one pure function for each transition.
 //!
 //! This module owns what may happen to a record. It must not know a clock, a store, a runtime or any I/O: time is an
 //! argument, and a transition is a value that the store then writes. `MemoryStore` and `SqliteStore` run these

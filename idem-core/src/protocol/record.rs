@@ -263,8 +263,8 @@ pub struct Record {
     /// How many times the body was started, including this time; from 1 (0 if the only grant was released unused). A
     /// grant past the limit starts no body and has the limit plus one.
     pub attempt: u32,
-    /// Whether the last grant took over from a run that began and did not end. In a released record, whether the next
-    /// grant does.
+    /// Whether the last grant took over from a run that began and did not end. In a released record, whether
+    /// the next grant takes over from such a run.
     pub recovered: bool,
     /// The crash policy of the last grant.
     pub on_crash: OnCrash,

@@ -185,8 +185,9 @@ pub enum ReleaseCause {
     /// `recover` could not find out what an earlier run did, and no body was started. The key is in doubt under any
     /// policy, and the attempt of a recovered grant does not count.
     Doubtful,
-    /// The body was not started: the record is as before the grant. The attempt does not count, a first attempt leaves
-    /// no fingerprint, and a key that was in doubt or had a lapsed lease is so again.
+    /// The body was not started: the record is as before the grant. The attempt does not count, a first
+    /// attempt leaves no fingerprint, and a key that was in doubt or had a lapsed lease returns to that
+    /// state.
     Unused,
     /// The body was not started, and the earlier run is now known to have done nothing. As [`Unused`](Self::Unused),
     /// but the key is no longer in doubt and has no lapsed lease.
@@ -289,7 +290,7 @@ impl Resolution {
         }
     }
 
-    /// The same decision with another result, if it records one.
+    /// The same decision, with its result replaced if it records one.
     #[must_use]
     pub fn with_result(self, result: StoredResult) -> Self {
         match self {

@@ -32,9 +32,9 @@ pub fn resolve(
     Transition::put(new, ResolveAnswer::Resolved)
 }
 
-/// What is left of a forgotten record until the purge: its fence, which every later fence must exceed. It expired so
-/// long ago that it is expired by every clock and is the first that a purge finds. It has a result, so no store keeps
-/// its steps.
+/// What is left of a forgotten record until the purge: its fence, which every later fence must exceed. Its
+/// expiry lies so far back that every clock counts it as expired and a purge finds it first. It has a result,
+/// so no store keeps its steps.
 fn ended(record: &Record) -> Record {
     let long_ago = Some(Timestamp::from_micros(1));
     Record {

@@ -1,6 +1,6 @@
-//! What the protocol writes, row by row, and what no history of requests and answers shows.
+//! Tests of what the protocol writes, row by row, and of what no history of requests and answers shows.
 //!
-//! Which answer is right, after any history, is judged by the shadow of the model check in `idem-testing`.
+//! The shadow of the model check in `idem-testing` judges which answer is right after any history.
 
 use std::time::Duration;
 
@@ -128,7 +128,7 @@ fn a_new_fence_exceeds_the_last_one_the_floor_and_the_clock() {
         (high, NO_FLOOR, 900_001),
         (Fence::new(77), high, 900_001),
     ] {
-        // Of a released record, and of one that has expired.
+        // The rule for a released record, and for one that has expired.
         for expires_at in [Some(at(START + TTL)), Some(at(START))] {
             let record = Record { fence, expires_at, ..record_in(State::Released) };
             let step = claim(Some(&record), floor, &claim_of(BOB), at(START));
@@ -156,7 +156,7 @@ fn fences_attempts_and_instants_stop_at_their_last_value_instead_of_wrapping() {
     assert_eq!(at(5).after(Duration::MAX), at(u64::MAX));
     assert_eq!(at(u64::MAX).after(micros(1)), at(u64::MAX));
     assert_eq!((at(5).since(at(7)), at(7).since(at(5))), (micros(0), micros(2)));
-    // A part of a microsecond counts as one.
+    // A started microsecond counts as a whole one.
     assert_eq!((at(5).after(Duration::from_nanos(1_001)), at(5).after(Duration::ZERO)), (at(7), at(5)));
 }
 

@@ -52,9 +52,9 @@ pub(super) fn live(record: Option<&Record>, now: Timestamp) -> Option<&Record> {
 
 /// Claims a key.
 ///
-/// `record` is what the store holds, expired or not. Every new fence exceeds `floor`. A store that keeps the highest
-/// fence of the records it deleted passes that one, so that fences rise even if its clock steps back. Any other store
-/// passes [`Fence::default`].
+/// `record` is what the store holds, expired or not. Every new fence exceeds `floor`. A store that keeps the
+/// highest fence of the records it deleted passes that fence, so that fences rise even if its clock steps
+/// back. Any other store passes [`Fence::default`].
 #[must_use]
 pub fn claim(
     record: Option<&Record>,
@@ -146,8 +146,8 @@ fn not_due(record: &Record, now: Timestamp) -> ClaimAnswer {
     ClaimAnswer::RetryAt { retry_after: record.retry_at.since(now) }
 }
 
-/// The attempt number of a grant after `attempt` others. Every grant past the limit has the limit plus one: it starts
-/// no body, so it is not counted.
+/// The attempt number of the grant that follows `attempt` others. Every grant past the limit has the limit
+/// plus one: it starts no body, so it is not counted.
 fn next_attempt(attempt: u32, max_attempts: Option<NonZeroU32>) -> u32 {
     let past_the_limit = max_attempts.map_or(u32::MAX, |most| most.get().saturating_add(1));
     attempt.saturating_add(1).min(past_the_limit.max(attempt))
@@ -198,8 +198,8 @@ fn replay(record: &Record) -> ClaimAnswer {
             ClaimAnswer::Exhausted { attempts: attempt }
         }
         Some(replay) => ClaimAnswer::Replay(replay),
-        // Not reached: the code of a store that reads a terminal record checks that it has a result and a completion
-        // time. If one has not, the body still must not run.
+        // Not reached: the code of a store that reads a terminal record checks that it has a result and a
+        // completion time. If a record lacks one of these, the body still must not run.
         None => ClaimAnswer::Replay(Replay {
             verdict: Verdict::Completed,
             result: StoredResult::Tombstone(Tombstone::NotEncodable),
@@ -234,7 +234,7 @@ pub(super) fn terminal(
     result: StoredResult,
     now: Timestamp,
 ) -> Record {
-    // Each field by name: a copy of the record would copy its steps too, which may be large.
+    // Each field is named, because a copy of the record would also copy its steps, which may be large.
     Record {
         state: match verdict {
             Verdict::Completed => State::Completed,
@@ -261,7 +261,7 @@ pub(super) fn terminal(
 /// The record after a release. `recovered` says whether the next grant takes over from a run whose outcome is unknown.
 /// Such a record is treated as a lapsed lease from `retry_at` on.
 pub(super) fn released(record: &Record, recovered: bool, retry_after: Duration, now: Timestamp) -> Record {
-    // A record that is due at once is due by every clock, also by one that is set back.
+    // A record that is due at once is due by every clock, even by one that is set back.
     let retry_at = if retry_after.is_zero() { Timestamp::default() } else { now.after(retry_after) };
     Record {
         state: State::Released,
@@ -325,7 +325,7 @@ pub fn renew(record: Option<&Record>, request: &Renew, now: Timestamp) -> Transi
     }
 }
 
-/// Records a step of the body, also if the lease is over, as [`complete`] does with a result.
+/// Records a step of the body, even if the lease is over, as [`complete`] does with a result.
 ///
 /// It does not touch the lease.
 #[must_use]

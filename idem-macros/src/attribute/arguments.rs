@@ -17,7 +17,7 @@ pub(crate) struct Arguments {
     function: String,
     names: Vec<Ident>,
     has_unnamed: bool,
-    /// The last name of what may tell one call from another: not `self`, the store, or an argument that is changed.
+    /// The last name that may distinguish calls: not `self`, the store, or an argument that is changed.
     example: Option<String>,
 }
 
@@ -98,8 +98,8 @@ impl Arguments {
         })
     }
 
-    /// Whether `tokens` name an argument anywhere, also in the text of a macro. Other text, and a field, a method or a
-    /// path segment with the name of an argument do not count.
+    /// Whether `tokens` name an argument anywhere, even in the text of a macro. Other text, and a field, a
+    /// method or a path segment with the name of an argument do not count.
     pub(crate) fn are_named_in(&self, tokens: &TokenStream) -> bool {
         self.are_in(tokens, false)
     }

@@ -305,7 +305,7 @@ pub(super) fn key(model: &Model<'_>, runtime: &TokenStream, in_call: bool) -> To
     let Some(missing) = &model.options.missing_key else {
         return quote_spanned!(Span::mixed_site()=> #runtime::KeyBuilder::new() #(#pieces)*);
     };
-    // At the location of the option, so that rustc reports there if no value of the key can be missing.
+    // At the option's location, so that rustc reports the error there if no value of the key can be missing.
     let end = match **missing {
         MissingKey::Run if in_call => quote_spanned!(beside(missing.span())=> .run_missing()),
         MissingKey::Run | MissingKey::Reject => quote_spanned!(beside(missing.span())=> .reject_missing()),

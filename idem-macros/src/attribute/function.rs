@@ -189,7 +189,7 @@ fn boxed(body: &TokenStream) -> Option<(TokenStream, Span, TokenStream, Group)> 
     Some((tokens.into_iter().collect(), argument.span(), future.into_iter().collect(), code))
 }
 
-/// Whether a type is a `&mut`, also if `macro_rules!` forwards it.
+/// Whether a type is a `&mut`, even if `macro_rules!` forwards it.
 pub(crate) fn is_mutable(ty: &Type) -> bool {
     match ty {
         Type::Reference(reference) => reference.mutability.is_some(),

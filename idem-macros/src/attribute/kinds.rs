@@ -123,8 +123,8 @@ fn lease(value: &Expr) -> Result<Lease, String> {
     }
 }
 
-/// A duration, a range of two durations, or a function of the error and the attempt. A path is a function if its last
-/// name is spelled like one; `validate` knows the arguments, which are spelled so too.
+/// A duration, a range of two durations, or a function of the error and the attempt. A path is a function if
+/// its last name is spelled like one; `validate` knows the arguments, which are spelled the same way.
 fn pace(value: &Expr) -> Result<Pace, String> {
     let is_function = |path: &syn::ExprPath| {
         let last = path.path.segments.last().map(|last| last.ident.unraw().to_string());

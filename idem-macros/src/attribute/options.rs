@@ -71,7 +71,7 @@ impl Options {
     }
 }
 
-/// The fault of a flag that is more than its name. Found before darling, which panics at `detach()`.
+/// The fault of a flag with anything after its name. Found before darling, which panics at `detach()`.
 fn word_with_value(item: &NestedMeta) -> Option<Error> {
     let NestedMeta::Meta(option @ (Meta::List(_) | Meta::NameValue(_))) = item else { return None };
     let is_flag = FLAGS.iter().any(|flag| option.path().is_ident(flag));
@@ -79,7 +79,7 @@ fn word_with_value(item: &NestedMeta) -> Option<Error> {
     is_flag.then(|| Error::new_spanned(option, fault))
 }
 
-/// darling's faults at the whole value; a place of darling's is a single token.
+/// darling's faults, moved to the whole value, because darling reports them at a single token.
 fn at_value(item: &NestedMeta, faults: darling::Error) -> Vec<Error> {
     let at_value = |fault| match item {
         NestedMeta::Meta(Meta::NameValue(option)) => Error::new_spanned(&option.value, fault),

@@ -51,7 +51,7 @@ fn facts(model: &Model<'_>) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// The key as a template, also if it was written as a place or an expression.
+/// The key as a template, even if it was written as a place or an expression.
 fn key(pieces: &[KeyPiece]) -> String {
     let shown = pieces.iter().map(|piece| match piece {
         KeyPiece::Literal(text) => text.value().replace('{', "{{").replace('}', "}}"),

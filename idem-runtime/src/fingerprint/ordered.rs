@@ -26,7 +26,7 @@ impl<T: Serialize + ?Sized> Serialize for Ordered<'_, T> {
     }
 }
 
-/// What serializes as the value in it.
+/// Types that serialize exactly as the value inside them.
 const POINTERS: [&str; 12] = [
     "mut",
     "Box",

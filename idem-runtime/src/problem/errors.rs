@@ -1,4 +1,4 @@
-//! The problem that an error is for the client of a handler that got it.
+//! The problem that a handler's client gets for an error.
 
 #[cfg(feature = "axum")]
 use http::header::LINK;
@@ -9,7 +9,7 @@ use super::{Problem, ProblemDetails};
 use crate::error::{Error, StoreErrorKind};
 
 impl ProblemDetails {
-    /// What the client of a handler that got this error learns. It does not get the text of the error. The table of
+    /// What a handler's client learns about this error. It does not get the text of the error. The table of
     /// `idem::http::error_response` has the problem of each error.
     #[must_use]
     pub fn of(error: &Error) -> Self {

@@ -128,7 +128,7 @@ impl Shard {
             && let Some(Reverse((at, hash))) = self.expiry.peek().filter(|due| due.0.0 <= now).copied()
         {
             self.expiry.pop();
-            // Of two keys with one hash, each has an entry, and each entry finds one of them.
+            // Two keys with the same hash have an entry each, and each entry finds one of them.
             let due = self.slots.find_entry(hash, |slot| slot.hash == hash && slot.look_at == Some(at));
             let Ok(mut entry) = due else { continue };
             let end = entry.get().record.expires_at;

@@ -1,10 +1,11 @@
 //! The conformance kit: named checks that any [`Store`](idem_core::Store) must pass.
 //!
-//! Owns the checks and the report of a failure. It knows the protocol's types and the `Store` trait, and nothing about
-//! a particular store. What the checks of `transitions` and `histories` expect comes from the protocol's functions, which
-//! tests and a model hold; what the others expect is written out here.
+//! Owns the checks and the report of a failure. It knows the protocol's types and the `Store` trait, and
+//! nothing about a particular store. The checks of `transitions` and `histories` expect what the protocol's
+//! functions return, which tests and a model check; the other checks have their expectations written out
+//! here.
 //!
-//! The tests of a store can make one test of each theme, or run the checks by hand:
+//! The tests of a store can make one test for each theme, or run the checks by hand:
 //!
 //! ```
 //! # use idem_runtime as idem;
@@ -169,11 +170,11 @@ impl fmt::Debug for Violation {
 
 impl std::error::Error for Violation {}
 
-/// Makes one `#[test]` of each theme, from an expression for a factory: a function or closure that returns a future of a
-/// [`Subject`](crate::conformance::Subject).
+/// Makes one `#[test]` for each theme, from an expression for a factory: a function or closure that returns a
+/// future of a [`Subject`](crate::conformance::Subject).
 ///
-/// The expression is repeated in every test, so it must not move anything out of its environment. The checks of a theme
-/// share what it holds. See [`conformance`](crate::conformance).
+/// The expression is repeated in every test, so it must not move anything out of its environment. The checks
+/// of a theme share what the expression holds. See [`conformance`](crate::conformance).
 #[macro_export]
 macro_rules! conformance_suite {
     (@themes $factory:expr; $($theme:ident)*) => {$(

@@ -26,7 +26,7 @@ where
     let (sender, receiver) = channel();
     let recorder = history.clone();
     let worker = thread::spawn(move || {
-        // If the time was over, nobody waits for the result.
+        // After the time limit, nobody waits for the result.
         let _ = sender.send(work(races, factory, &recorder, judge));
     });
     match receiver.recv_timeout(LIMIT) {

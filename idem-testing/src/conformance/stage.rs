@@ -15,7 +15,7 @@ pub(super) enum Stage {
     Running,
     /// The lease is over, and no claim has found that yet.
     Lapsed,
-    /// The lease ran out and another has the claim.
+    /// The lease ran out, and another owner has the claim.
     TakenOver,
     /// It was released and can be claimed.
     Released,

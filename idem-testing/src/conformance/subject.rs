@@ -43,10 +43,10 @@ impl Profile {
         self
     }
 
-    /// Runs one in `one_in` of the thousands of short traces, others each time, and shortens as much what else is long: the
-    /// random history, duels (16 keys or more), races for one key (100 callers or more), and a record of many steps (200 or
-    /// more). For a server that takes long for each request, such as an emulator, and for a second way to a store on which
-    /// the whole kit runs.
+    /// Runs a sample: one in `one_in` of the thousands of short traces, others each time, and as small a part
+    /// of the other long checks: a random history; duels for 16 keys at least, races of 100 callers, 200
+    /// steps of one record. For a server that takes long for each request, such as an emulator, and for a
+    /// second path to a store that another test checks in full.
     pub const fn sample(mut self, one_in: usize) -> Self {
         self.one_in = if one_in == 0 { 1 } else { one_in };
         self

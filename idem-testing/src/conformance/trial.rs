@@ -140,7 +140,7 @@ impl Trial {
         self.ask().with_on_crash(OnCrash::InDoubt)
     }
 
-    /// A claim by a new owner under the `in_doubt` policy that recovers.
+    /// A claim by a new owner with a `recover`, under the `in_doubt` policy.
     pub(super) fn ask_settling(&self) -> Claim {
         self.ask_in_doubt().with_recovers(true)
     }
@@ -262,7 +262,7 @@ impl Trial {
         answered(self.store.purge(limit).await)
     }
 
-    /// Checks that an operation leaves the record as it is.
+    /// Checks that an operation leaves the record unchanged.
     pub(super) async fn unchanged(&self, key: &RecordKey, before: &Option<Record>) -> Checked {
         same("the record must not change", &self.get(key).await?, before)
     }

@@ -98,7 +98,7 @@ pub enum Fault {
 
 /// How often each fault happens, as a probability for each operation.
 ///
-/// The probabilities are summed in the order of the setters; what exceeds 1 never happens.
+/// The probabilities are summed in the order of the setters; a fault beyond the sum of 1 never happens.
 ///
 /// ```
 /// # use idem_runtime as idem;

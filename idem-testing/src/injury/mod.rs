@@ -58,8 +58,8 @@ impl<E: fmt::Debug> TestOutcome for Result<(), E> {
 /// assert!(report.broken().is_empty(), "{report}");
 /// ```
 ///
-/// The report has the panics of the body; they are not printed. A test also fails if its calls do not use the store of
-/// the trial, or if a run does not come to the place of its injury.
+/// The report has the panics of the body; they are not printed. A test also fails if its calls do not use the
+/// store of the trial, or if a run does not reach the place of its injury.
 #[must_use = "the report says what was broken: `assert_whole` fails the test"]
 pub fn injure<O: TestOutcome>(name: &str, body: impl AsyncFn(Trial) -> O) -> Report {
     let started = Instant::now();

@@ -210,8 +210,9 @@ impl State {
         }
     }
 
-    /// What happens to an operation of the worker `owner`. An operation without an owner, or with a new one, belongs to
-    /// the call that is driven; between two calls to the last one, whose background work may still run.
+    /// What happens to an operation of the worker `owner`. An operation without an owner, or with a new one,
+    /// belongs to the call that is driven; between two calls, it belongs to the last one, whose background
+    /// work may still run.
     pub(super) fn meet(&mut self, kind: OperationKind, owner: Option<Owner>) -> Met {
         let current = self.driven.unwrap_or(self.last_call);
         let worker = owner.map_or(current, |owner| *self.workers.entry(owner).or_insert(current));

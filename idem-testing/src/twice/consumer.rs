@@ -11,10 +11,10 @@ use idem_messages::{Consumer, DeadLetter, Delivery};
 
 use super::Twice;
 
-/// What the consumer tells the broker of a message, in words, or when it is retried.
+/// What the consumer tells the broker about a message, in words, or when the message is retried.
 type Settlement = Result<String, Duration>;
 
-/// A delivery of a message, of whose settlement the broker hears nothing. The last is the dead letter.
+/// A delivery of a message; the broker gets no word of how it is settled. The last is the dead letter.
 struct Redelivery<'m, M>(&'m M, &'m Cell<Settlement>, &'m Cell<Option<DeadLetter>>);
 
 impl<M: Delivery> Delivery for Redelivery<'_, M> {
@@ -58,9 +58,9 @@ impl<M: Delivery> Delivery for Redelivery<'_, M> {
 }
 
 impl<E: Display> Twice<Consumer<E>> {
-    /// Delivers each message of a stream several times, one message after the other, and then settles it once, as
-    /// [`Consumer::run`] would: see [`Twice`]. Two deliveries at the same time are to two workers, which die as soon as their
-    /// handlers wait; the last comes after the acknowledgement was lost.
+    /// Delivers each message of a stream several times, one message after the other, and then settles it
+    /// once, as [`Consumer::run`] would: see [`Twice`]. Two deliveries go to two workers at the same time,
+    /// which die as soon as their handlers wait; the last delivery comes after the acknowledgement was lost.
     ///
     /// # Panics
     ///

@@ -43,7 +43,7 @@ impl<F> Twice<F> {
     ///
     /// # Errors
     ///
-    /// That of the call, if no call had a value.
+    /// The error of the call, if no call returned a value.
     ///
     /// # Panics
     ///

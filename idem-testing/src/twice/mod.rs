@@ -87,9 +87,9 @@ pub fn twice<S>(inner: S) -> Twice<S> {
 ///
 /// # Panics
 ///
-/// The future of a request panics if its handler did something twice or answered otherwise, and names the method, the path and the
-/// difference. The drop of the last clone panics if nothing was checked: no request had a key, or none of them came to an idempotent call
-/// in the task of the test or raised the effects.
+/// The future of a request panics if its handler did something twice or answered otherwise, and names the
+/// method, the path and the difference. The drop of the last clone panics if nothing was checked: no request
+/// had a key, or no request with a key made an idempotent call in the task of the test or raised the effects.
 #[derive(Clone)]
 pub struct Twice<S, K = ()> {
     inner: S,

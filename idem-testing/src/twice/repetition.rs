@@ -19,10 +19,10 @@ use super::Twice;
 /// How long a run is repeated while another one with its key is in flight.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What an answer means for its client. The test gets the least of all.
+/// What an answer means for its client. The test gets the lowest of all runs' meanings.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum AnswerKind {
-    /// A later run must get the same.
+    /// Every later run must get the same answer.
     Final,
     /// The client may try again.
     Retryable,
@@ -32,14 +32,14 @@ pub(super) enum AnswerKind {
 
 /// What a run returns.
 pub(super) trait Answer {
-    /// What it means, if the idempotent calls of the run do not say it themselves.
+    /// The meaning of the answer, if the idempotent calls of the run do not report one.
     fn kind(&self) -> AnswerKind;
 
-    /// How the other one differs from this. Empty if it does not.
+    /// How the other answer differs from this one. Empty if it does not.
     fn difference(&self, other: &Self) -> String;
 }
 
-/// The idempotent calls of a run: the operation of the first one, and what the last one says of the answer.
+/// The idempotent calls of a run: the operation of the first one, and how the last one ended.
 #[derive(Default)]
 struct Calls(Mutex<(Option<String>, Option<AnswerKind>)>);
 
@@ -94,7 +94,7 @@ impl<S, K> Twice<S, K> {
         let last = (self.effects)().await;
 
         let operation = runs.iter_mut().find_map(|(_, _, operation)| operation.take());
-        // The first final answer is that of the test.
+        // The test gets the first final answer.
         runs.sort_by_key(|(_, kind, _)| *kind);
         let (answer, ..) = runs.remove(0);
         let others = runs.iter().filter(|(_, kind, _)| *kind == AnswerKind::Final);
@@ -116,8 +116,9 @@ impl<S, K> Twice<S, K> {
     }
 }
 
-/// So many runs at the same time, until one is answered: the first group is dropped when it has waited once, and each later group one
-/// wait later, up to `limit` groups. Returns the last group, and how many groups were dropped.
+/// Makes this many runs at the same time, until one is answered: the first group is dropped when it has
+/// waited once, and each later group one wait later, up to `limit` groups. Returns the last group, and how
+/// many groups were dropped.
 async fn together<A: Answer, E, B: Future<Output = Result<A, E>>>(
     count: usize,
     once: &impl Fn() -> B,

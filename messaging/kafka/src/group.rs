@@ -64,12 +64,13 @@ impl ConsumerContext for Context {
 }
 
 impl Shared {
-    /// Commits the offsets that are done in partitions that go to another worker. That worker finds a call that still runs here in
-    /// flight, and waits for it.
+    /// Commits the finished offsets of partitions that go to another worker. That worker finds a call that
+    /// still runs here in flight, and waits for it.
     fn revoke(&self, consumer: &BaseConsumer<Context>, partitions: &[Partition]) {
         let mut offsets = self.offsets();
-        // Resumed here and not after the next assignment: librdkafka may lose the answer with the start offset of a partition that
-        // is resumed just after it was assigned, and then never fetches from it.
+        // Partitions are resumed here and not after the next assignment, because librdkafka may lose the
+        // answer with the start offset of a partition that is resumed just after it was assigned, and then
+        // never fetches from it.
         let _ = consumer.resume(&list(&offsets.paused(partitions)));
         let mut done = TopicPartitionList::new();
         for partition in partitions {

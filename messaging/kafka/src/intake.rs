@@ -1,6 +1,6 @@
 //! The consumer of a group, on a thread of its own.
 //!
-//! Owns that thread. It polls also while handlers block, so that the group does not take the worker for dead.
+//! Owns that thread. It polls even while handlers block, so that the group does not take the worker for dead.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -36,7 +36,7 @@ impl Intake {
         shared: Arc<Shared>,
     ) -> Result<Self, Error> {
         set_default(&mut config, "auto.commit.interval.ms", "200");
-        // librdkafka commits stored offsets, and only offsets that are done are stored.
+        // librdkafka commits stored offsets, and this thread stores only finished offsets.
         config.set("enable.auto.commit", "true").set("enable.auto.offset.store", "false");
         let consumer: BaseConsumer<_> =
             config.create_with_context(Context(shared.clone())).map_err(Error::at("make the consumer"))?;
@@ -74,7 +74,7 @@ impl Reader for Intake {
         self.message().await
     }
 
-    /// Commits the offsets that are done and leaves the group.
+    /// Commits the finished offsets and leaves the group.
     async fn close(mut self) -> Result<(), Error> {
         let doing = "leave the group";
         self.shared.closing.store(true, Ordering::SeqCst);
@@ -179,7 +179,7 @@ mod tests {
         }
     }
 
-    /// The reader pauses for up to five seconds after each error, and messages wait behind them.
+    /// The reader pauses for up to five seconds after each error, and messages wait for the reader.
     #[tokio::test]
     async fn one_error_at_a_time_waits_before_the_messages() {
         let shared = shared(1);

@@ -1,7 +1,7 @@
 //! The dead letters of a topic, and how their messages go back.
 //!
-//! Kafka removes no single record. So the letters that were handled are those before the offset that a group of its own has committed,
-//! and a letter that is kept before one that was handled goes to the end of the topic.
+//! Kafka removes no single record. A group of its own therefore commits an offset: the letters before that
+//! offset were handled, and a letter that is kept before a handled one goes to the end of the topic.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 const READ: &str = "read the dead letters";
 
-/// The ends of the partitions that are not read to their end: those that they had at the start.
+/// For each partition that is not read completely, the end offset that it had at the start.
 type Ends = HashMap<i32, i64>;
 
 /// Redrives the letters of a topic.
@@ -36,7 +36,7 @@ pub(crate) async fn redrive(
 ) -> Result<(), Error> {
     let opened = spawn_blocking(move || open(config, &topic)).await.map_err(Error::at(READ))?;
     let (consumer, mut ends) = opened.map_err(Error::at(READ))?;
-    // The letters of each partition that were kept since the last one that was handled.
+    // The letters of each partition that were kept since the last handled letter.
     let mut kept: HashMap<i32, Vec<OwnedMessage>> = HashMap::new();
     while let Some(letter) = next(&consumer, &mut ends).await? {
         let about = StoredLetter::read(id(&letter), |name| header(&letter, name).map(str::to_owned));
@@ -67,7 +67,7 @@ pub(crate) async fn redrive(
 }
 
 fn open(mut config: ClientConfig, topic: &str) -> Result<(Arc<StreamConsumer>, Ends), KafkaError> {
-    // The offset of this group is behind the letters that were handled.
+    // The offset of this group is just after the last handled letter.
     let group = format!("{}-redrive", config.get("group.id").unwrap_or_default());
     config.set("group.id", group).set("enable.auto.commit", "false").set("enable.partition.eof", "true");
     config.set("auto.offset.reset", "earliest").remove("group.instance.id");

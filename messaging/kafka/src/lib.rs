@@ -31,28 +31,29 @@
 //! | give back, at the shutdown | nothing: the offset is not done, and the next worker continues from it |
 //! | a copy cannot be sent | nothing: the message is held, and the copy is repeated after 1 s, 2 s, .. 30 s |
 //!
-//! Messages of one partition are handled concurrently and may end in another order than they came in. After a worker dies, the next
-//! worker may get messages again that were done; it replays their results.
+//! Messages of one partition are handled concurrently and may end in another order than they came in. After a
+//! worker dies, the next worker may get finished messages again; it replays their results.
 //!
-//! - **Rebalance.** The offsets that are done in a partition that goes to another worker are committed at once. A handler that runs then
-//!   runs on; the other worker gets its message too, finds its call in flight, and waits for the result. All assignors work,
-//!   `cooperative-sticky` included.
+//! - **Rebalance.** When a partition goes to another worker, its finished offsets are committed at once. A
+//!   running handler continues; the other worker gets its message too, finds its call in flight, and waits
+//!   for the result. All assignors work, `cooperative-sticky` included.
 //! - **Backpressure.** The worker holds up to 20 times as many messages as the consumer, including those that
 //!   wait for a retry. Each partition has an equal share, but at least as many as the consumer holds. A partition
 //!   that holds its share is paused; the others continue. Polling never stops, so the worker keeps within
-//!   `max.poll.interval.ms` however long handlers take, also while the store fails.
+//!   `max.poll.interval.ms` however long handlers take, even while the store fails.
 //! - **Retries.** Kafka cannot delay a message. Without a retry topic a message waits in its worker, and its offset holds up the
 //!   partition's commit; other messages are handled meanwhile. With a retry topic it holds up the commit of that topic's partition.
 //!
 //! # Limits of Kafka
 //!
-//! - **Redrive**: Kafka removes no single record. The offset of the group `GROUP-redrive` is behind the letters that were sent back, and a letter
-//!   before one of them that was left out goes to the end of the topic. Until that offset is committed for the first time, all letters are listed,
-//!   and again once the broker has forgotten it: after `offsets.retention.minutes` (7 days unless set). So give the topic of the letters a shorter
-//!   `retention.ms` and `segment.ms`, or messages go back a second time.
-//! - **`session.timeout.ms`** (45 s unless set): the partitions of a killed worker wait for so long.
-//! - **Deliveries** are not counted by Kafka: [`max_tries`](Consumer::max_tries) counts the retries, but no deliveries to workers that
-//!   died.
+//! - **Redrive**: Kafka removes no single record. The committed offset of the group `GROUP-redrive` is just
+//!   after the last letter that was sent back, and a letter that was left out before it goes to the end of
+//!   the topic. All letters are listed until that offset is committed for the first time, and again after the
+//!   broker has forgotten it: after `offsets.retention.minutes` (7 days unless set). So give the topic of the
+//!   letters a shorter `retention.ms` and `segment.ms`; otherwise messages go back a second time.
+//! - **`session.timeout.ms`** (45 s unless set): the partitions of a killed worker wait this long.
+//! - **Deliveries** are not counted by Kafka: [`max_tries`](Consumer::max_tries) counts the retries, but no deliveries to
+//!   workers that died.
 //! - **Redelivery horizon**: offsets can be reset for as long as the topic keeps messages. Set
 //!   [`redelivery_horizon`](Consumer::redelivery_horizon) to its `retention.ms`, and to twice that with a retry topic.
 //! - **Order**: messages that are in work at the same time have none. With [`Source::group_by`] the messages of a group are handled in

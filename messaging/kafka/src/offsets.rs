@@ -1,4 +1,4 @@
-//! The offsets that are done.
+//! The finished offsets.
 //!
 //! Owns the rule that an offset is committed only when every message before it in its partition is done. It
 //! knows nothing of Kafka's client.
@@ -42,13 +42,14 @@ impl Track {
 }
 
 impl Offsets {
-    /// Adds a partition that is now this worker's.
+    /// Adds a partition that now belongs to this worker.
     pub(crate) fn assign(&mut self, partition: Partition) {
         self.assignments += 1;
         self.partitions.insert(partition, Track { assignment: self.assignments, ..Track::default() });
     }
 
-    /// Adds a message that arrived; `None` where its partition is not, or no longer, this worker's.
+    /// Adds a message that arrived; `None` if its partition does not belong to this worker, or no longer
+    /// does.
     pub(crate) fn deliver(&mut self, partition: Partition, offset: i64) -> Option<Place> {
         let track = self.partitions.get_mut(&partition)?;
         track.open.insert(offset);
@@ -60,7 +61,7 @@ impl Offsets {
         self.partitions.get_mut(&place.partition).filter(|track| track.assignment == place.assignment)
     }
 
-    /// Whether a message is still this worker's.
+    /// Whether a message still belongs to this worker.
     pub(crate) fn holds(&self, place: &Place) -> bool {
         self.partitions.get(&place.partition).is_some_and(|track| track.assignment == place.assignment)
     }
@@ -73,7 +74,8 @@ impl Offsets {
         track.committable().filter(|now| before != Some(*now))
     }
 
-    /// Removes a partition that is no longer this worker's. Returns the offset from which another worker continues.
+    /// Removes a partition that no longer belongs to this worker. Returns the offset from which another
+    /// worker continues.
     pub(crate) fn revoke(&mut self, partition: &Partition) -> Option<i64> {
         self.partitions.remove(partition)?.committable()
     }
@@ -85,7 +87,7 @@ impl Offsets {
 
     /// The partitions to pause and those to resume, so that each has an equal share of `held`, and at least `least`.
     ///
-    /// A paused partition is resumed when half of its share is free. The first are to be paused.
+    /// A paused partition is resumed when half of its share is free. The partitions to pause come first.
     pub(crate) fn to_change(&self, held: usize, least: usize) -> [(bool, Vec<Partition>); 2] {
         let share = held.checked_div(self.partitions.len()).unwrap_or(held).max(least).max(1);
         let (mut pause, mut resume) = (Vec::new(), Vec::new());
@@ -100,7 +102,7 @@ impl Offsets {
         [(true, pause), (false, resume)]
     }
 
-    /// The paused ones of these partitions.
+    /// The paused partitions among these.
     pub(crate) fn paused(&self, partitions: &[Partition]) -> Vec<Partition> {
         let is_paused =
             |partition: &&Partition| self.partitions.get(*partition).is_some_and(|track| track.is_paused);

@@ -49,7 +49,7 @@ impl Received {
     }
 }
 
-/// Sends a copy of a message, with those of its headers that are kept, and the new ones.
+/// Sends a copy of a message, with the headers that are kept, and the new ones.
 pub(crate) async fn copy_to(
     producer: &FutureProducer,
     topic: &str,
@@ -70,7 +70,7 @@ pub(crate) async fn copy_to(
     producer.send(record, Timeout::Never).await.map(drop).map_err(|(error, _)| error)
 }
 
-/// The name of a message: where it is in which partition.
+/// The name of a message: its partition and its offset.
 pub(crate) fn id(message: &OwnedMessage) -> String {
     format!("{}/{}@{}", message.topic(), message.partition(), message.offset())
 }
@@ -94,7 +94,7 @@ impl Delivery for Received {
         // The next commit includes it once all before it are done too. If this worker dies first, the message is delivered again
         // and its result is replayed.
         let mut offsets = self.shared.offsets();
-        // Under the lock, so that a later offset is not overtaken by an earlier one.
+        // The lock is held, so that an earlier offset cannot overwrite a later one.
         if let (Some(next), Some(consumer)) = (offsets.done(&self.place), self.consumer.upgrade()) {
             let (topic, partition) = &self.place.partition;
             // Fails where the partition has gone to another worker, which then decides.

@@ -12,8 +12,8 @@ use crate::intake::{Intake, set_default};
 use crate::letters;
 use crate::received::Received;
 
-/// How many messages the worker holds, as a multiple of what the consumer holds. Those that wait for a retry
-/// count too.
+/// How many messages the worker holds, as a multiple of what the consumer holds. Messages that wait for a
+/// retry count too.
 const HELD: usize = 20;
 
 /// librdkafka's default of `receive.message.max.bytes`. A consumer receives a record of this size, so the producer of copies sends it.
@@ -48,8 +48,9 @@ impl Source {
     /// `config` is rdkafka's, with `bootstrap.servers` and `group.id` at least. `dead_letters` is the topic that rejected
     /// messages go to.
     ///
-    /// The source sets `enable.auto.commit` to true and `enable.auto.offset.store` to false, also where `config` has other values: it
-    /// stores only offsets that are done, and librdkafka commits those every `auto.commit.interval.ms` (200 unless set).
+    /// The source sets `enable.auto.commit` to true and `enable.auto.offset.store` to false, even where
+    /// `config` has other values: it stores only offsets that are done, and librdkafka commits those every
+    /// `auto.commit.interval.ms` (200 unless set).
     pub fn new(
         config: ClientConfig,
         topics: impl IntoIterator<Item = impl Into<String>>,

@@ -1,7 +1,7 @@
 //! One worker for all brokers.
 //!
-//! Owns `run` and `run_until` of every broker's source, and how a consumer and a broker agree on what is read. A broker's crate owns how
-//! to connect, how to read, and how to settle a message.
+//! Owns `run` and `run_until` of every broker's source, and the plan that a consumer and a broker agree on
+//! before reading. A broker's crate owns how to connect, how to read, and how to settle a message.
 
 use std::fmt::Display;
 use std::future::ready;
@@ -15,11 +15,12 @@ use tokio::time::timeout;
 
 use super::{BrokerError, Consumer, Delivery, Progress, Redrive, Summary};
 
-/// How long a broker may take at the shutdown: for the messages that were not read, and for the end of the connection.
+/// How long a broker may take at the shutdown: for giving back unread messages, and for closing the
+/// connection.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Which messages are handled one after another: those for which this returns the same text. `None` for those of one
-/// [`Delivery::group`].
+/// Chooses the group of a message: messages for which it returns the same text are handled one after another.
+/// `None` for the groups of [`Delivery::group`].
 pub type GroupBy<M> = Option<Box<dyn Fn(&M) -> Option<String> + Send + Sync>>;
 
 /// A broker's source of messages: how to connect. [`broker_methods`](crate::broker_methods) gives it `group_by`, `run`, `run_until`, `dead_letters` and `redrive`.
@@ -29,17 +30,19 @@ pub trait Broker: Sized + Send {
     /// Reads the messages.
     type Reader: Reader<Message = Self::Message>;
 
-    /// Connects, and checks what can be checked before the first message.
+    /// Connects, and checks the settings that can be checked before the first message.
     fn connect(self, plan: &mut Plan) -> impl Future<Output = Result<Self::Reader, BrokerError>> + Send;
 
-    /// Hands each dead letter that is there to [`Redrive::sends`], and removes it if its message was sent. All others stay, also after an
-    /// error.
+    /// Hands each dead letter in the queue to [`Redrive::sends`], and removes it if its message was sent. All
+    /// others stay, even after an error.
     fn redrive_letters(&self, redrive: &mut Redrive) -> impl Future<Output = Result<(), BrokerError>> + Send;
 }
 
-/// Gives a [`Broker`](crate::Broker), which the second type is the message of, its methods `group_by`, `run`, `run_until`, `dead_letters` and `redrive`, and
-/// lets the message dereference to the client's, which is the third type. They are
-/// the same for all brokers. The source has a field `group_by` for its [`GroupBy`](crate::GroupBy) and a field `dead_letters`, the message a field `message`. They are no methods of the trait, because the compiler could then not show that their futures are `Send`.
+/// Gives the source of a [`Broker`](crate::Broker) its methods `group_by`, `run`, `run_until`, `dead_letters`
+/// and `redrive`; the second type is its message. The message dereferences to the client's message, the third
+/// type. They are the same for all brokers. The source has a field `group_by` for its
+/// [`GroupBy`](crate::GroupBy) and a field `dead_letters`, the message a field `message`. They are not
+/// methods of the trait, because the compiler could then not show that their futures are `Send`.
 #[macro_export]
 macro_rules! broker_methods {
     ($source:ty, $message:ty, $client_message:ty) => {
@@ -66,8 +69,8 @@ macro_rules! broker_methods {
 
         impl $source {
             /// Messages for which `group` returns the same text are handled one after another: see
-            /// [`Delivery::group`](idem_messages::Delivery::group). Unless this is set, messages are handled in no order, or in that of
-            /// the broker's own groups: see the [crate](crate).
+            /// [`Delivery::group`](idem_messages::Delivery::group). Unless this is set, messages are handled
+            /// in no order, or in the order of the broker's own groups: see the [crate](crate).
             pub fn group_by(
                 mut self,
                 group: impl Fn(&$message) -> Option<String> + Send + Sync + 'static,
@@ -95,18 +98,20 @@ macro_rules! broker_methods {
             }
 
             /// Handles messages until `shutdown` ends; then finishes the handlers that run
-            /// ([`Consumer::grace`](idem_messages::Consumer::grace)), gives back the messages that are not begun, and
-            /// waits for results that are still to be recorded ([`Consumer::drain`](idem_messages::Consumer::drain)).
-            /// Where the broker tells them, [`Consumer::extend_every`](idem_messages::Consumer::extend_every) and
-            /// [`Consumer::redelivery_horizon`](idem_messages::Consumer::redelivery_horizon) are set, unless the
-            /// program sets them.
+            /// ([`Consumer::grace`](idem_messages::Consumer::grace)), gives back the messages that are not
+            /// begun, and waits for results that are still to be recorded
+            /// ([`Consumer::drain`](idem_messages::Consumer::drain)). If the program does not set
+            /// [`Consumer::extend_every`](idem_messages::Consumer::extend_every) and
+            /// [`Consumer::redelivery_horizon`](idem_messages::Consumer::redelivery_horizon), they get the
+            /// broker's values where it reports them.
             ///
             /// If the broker goes away, the source waits until it is back.
             ///
             /// # Errors
             ///
-            /// Before the first message: the broker cannot be reached, or what the source needs is missing or has other
-            /// settings. Later failures are reported as events and counted in the summary.
+            /// Only before the first message: the broker cannot be reached, or what the source needs is
+            /// missing or has other settings. Later failures are reported as events and counted in the
+            /// summary.
             ///
             /// # Cancellation
             ///
@@ -141,13 +146,14 @@ macro_rules! broker_methods {
                 $crate::list(self).await
             }
 
-            /// Sends the messages of dead letters back to where they were sent to first, with their own headers and as new
-            /// messages. Letters that come meanwhile are left for the next redrive. A dead letter is removed after the broker has stored
-            /// its message: a redrive that is killed loses nothing, and may send one message twice.
+            /// Sends the messages of dead letters back to where they were first sent, with their own headers
+            /// and as new messages. Letters that come meanwhile are left for the next redrive. A dead letter
+            /// is removed after the broker has stored its message: a redrive that is killed loses nothing,
+            /// and may send one message twice.
             ///
             /// # Errors
             ///
-            /// The broker or the store fails. The messages before that are sent; all other letters are there.
+            /// The broker or the store fails. The earlier messages are sent; all other letters stay.
             pub async fn redrive(
                 &self,
                 mut redrive: $crate::Redrive,
@@ -159,8 +165,8 @@ macro_rules! broker_methods {
     };
 }
 
-/// Handles the messages of a reader until `shutdown` ends: what [`broker_methods`](crate::broker_methods) calls.
-/// Failures of the broker are counted in the summary.
+/// Handles the messages of a reader until `shutdown` ends; [`broker_methods`](crate::broker_methods) calls
+/// it. Failures of the broker are counted in the summary.
 pub async fn work<R, H, F, T, E>(
     reader: R,
     plan: Plan,
@@ -191,12 +197,12 @@ where
         None => message.group(),
     };
     let working = consumer.work(shutdown, messages, Some(&room), group, handler);
-    // Beside the handlers that still run: other workers get the messages at once.
+    // Runs beside the handlers that have not ended, so that other workers get the messages at once.
     let stopping = async {
         let _ = ended.await;
         ended_in_time(&progress, async { reader.lock().await.stop().await }).await;
     };
-    // On the heap, as the caller's handlers and the broker's client are in them.
+    // On the heap, because they contain the caller's handlers and the broker's client.
     join(Box::pin(working), Box::pin(stopping)).await;
     Box::pin(ended_in_time(&progress, reader.into_inner().close())).await;
     progress.summary()
@@ -226,12 +232,14 @@ pub trait Reader: Send {
     /// The message.
     type Message;
 
-    /// The next message. A reader asks its broker for no more messages than there is room for, because only messages that
-    /// the consumer has are kept from being delivered again. It returns what it has asked for whatever the room is.
+    /// The next message. A reader asks its broker for no more messages than there is room for, because the
+    /// consumer can extend only messages that it holds. It returns the messages that it has requested, even
+    /// if there is no room left.
     fn next(&mut self, room: &Room) -> impl Future<Output = Result<Self::Message, BrokerError>> + Send;
 
-    /// Gives back the messages that arrived and were not read, when the shutdown begins. Handlers still run, and their messages are
-    /// settled later: the connection stays. It goes on after an error, and is dropped after 30 s. Does nothing unless it is overridden.
+    /// Gives back the messages that arrived and were not read, when the shutdown begins. Handlers still run,
+    /// and their messages are settled later: the connection stays. It continues after an error, and is
+    /// dropped after 30 s. Does nothing unless it is overridden.
     fn stop(&mut self) -> impl Future<Output = Result<(), BrokerError>> + Send {
         ready(Ok(()))
     }
@@ -246,9 +254,9 @@ pub trait Reader: Send {
 pub struct Plan {
     /// How many messages the consumer holds at a time.
     pub capacity: usize,
-    /// [`Consumer::extend_every`], if the program has set it. Else the broker's crate may set it.
+    /// [`Consumer::extend_every`], if the program has set it. Otherwise the broker's crate may set it.
     pub extend_every: Option<Duration>,
-    /// [`Consumer::redelivery_horizon`], if the program has set it. Else the broker's crate may set it.
+    /// [`Consumer::redelivery_horizon`], if the program has set it. Otherwise the broker's crate may set it.
     pub redelivery_horizon: Option<Duration>,
 }
 
@@ -269,7 +277,7 @@ pub struct Room(watch::Sender<usize>);
 impl Room {
     /// Waits until the consumer can take a message. Returns how many it can take.
     pub async fn free(&self) -> usize {
-        // There is no error: this holds a sender.
+        // An error is impossible, because this holds a sender.
         self.0.subscribe().wait_for(|free| *free > 0).await.map_or(1, |free| *free)
     }
 

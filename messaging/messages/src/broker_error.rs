@@ -1,11 +1,11 @@
-//! What the glue to a broker says when the broker's client fails.
+//! The error of a broker's crate when the broker's client fails.
 
 use std::error::Error;
 use std::fmt;
 
-/// A broker's client failed: what was being done, and the client's own error as the source.
+/// A broker's client failed: which operation failed, and the client's own error as the source.
 ///
-/// The [`Display`](fmt::Display) text holds the client's text too, as an event shows one text only.
+/// The [`Display`](fmt::Display) text holds the client's text too, because an event shows only one text.
 #[derive(Debug)]
 pub struct BrokerError {
     doing: &'static str,

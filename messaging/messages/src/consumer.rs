@@ -1,6 +1,6 @@
 //! The loop over a stream of messages.
 //!
-//! Owns how many messages are taken, and when no more are. `work` handles one of them.
+//! Owns how many messages are taken, and when the consumer stops taking messages. `work` handles one of them.
 
 use std::fmt::{self, Display};
 use std::future::{pending, poll_fn};
@@ -25,28 +25,29 @@ use super::settings::Settings;
 use super::work::{Stage, Works};
 use super::{Delivery, Disposition, Progress, Room, Summary, pauses};
 
-/// The first pause after an error of a stream that gives nothing else, and the longest.
+/// The first pause after an error of a stream that returns only errors, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(5));
 
-/// Decides by the error of a handler what becomes of its message: see [`Consumer::dispose`].
+/// Decides from the error of a handler what becomes of its message: see [`Consumer::dispose`].
 type Choose<E> = dyn Fn(&E, u32, Disposition) -> Disposition + Send + Sync;
 
 /// How the messages of a stream are handled.
 ///
-/// For each message the handler runs, and the message is settled as [`settle`](super::settle) says:
-/// acknowledged only once its result is recorded (or cannot be: see [`Outcome::Unrecorded`](idem_runtime::Outcome)).
-/// A handler that panics is a retry of its own message, up to [`max_tries`](Self::max_tries), and no other
-/// notices.
+/// The handler runs for each message, and the message is settled as [`settle`](super::settle) says: it is
+/// acknowledged only when its result is recorded (or cannot be: see
+/// [`Outcome::Unrecorded`](idem_runtime::Outcome)). If a handler panics, only its own message is retried, up
+/// to [`max_tries`](Self::max_tries).
 ///
-/// While the store fails, the messages that were taken stay here and are tried again with growing pauses (1 s to
-/// 30 s), no more are taken, and the broker hears nothing of them but [`Delivery::extend`]: an outage spends no
-/// deliveries. A duplicate of a message that is in work in the same consumer waits for that one.
+/// While the store fails, the consumer keeps the messages that it has taken, tries them again with growing
+/// pauses (1 s to 30 s), and takes no more. It calls only [`Delivery::extend`] for them, so an outage uses up
+/// no deliveries. A duplicate of a message that is in flight in the same consumer waits for that one.
 ///
-/// All run in the task that [`run`](Self::run) is in: nothing need be `Send` or `'static`, and what comes
-/// out is `Send` where the stream, the handler and the [`Delivery`] are (if the compiler says of a spawned
-/// one that an implementation is not general enough, box the stream: `StreamExt::boxed`). A handler that blocks its thread
-/// therefore holds up the others, and the extensions of their messages; [`in_tasks`](super::in_tasks) gives each
-/// handler a task of its own, `detach` in the attribute each body.
+/// All handlers run in the task of [`run`](Self::run): nothing needs to be `Send` or `'static`, and the
+/// future is `Send` if the stream, the handler and the [`Delivery`] are (if the compiler says of a spawned
+/// future that an implementation is not general enough, box the stream: `StreamExt::boxed`). A handler that
+/// blocks its thread therefore holds up the other handlers, and the extensions of their messages;
+/// [`in_tasks`](super::in_tasks) gives each handler a task of its own, and `detach` in the attribute does so
+/// for each body.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -113,21 +114,21 @@ impl<E> Consumer<E> {
         self
     }
 
-    /// How many messages are held at a time, never fewer than [`concurrency`](Self::concurrency). No more are taken from
-    /// the stream.
+    /// How many messages the consumer holds at a time, never fewer than [`concurrency`](Self::concurrency).
+    /// At the limit it takes no more from the stream.
     ///
-    /// Unless set, as many as those, and beside them those that wait for others: behind an earlier
-    /// message of their [group](Delivery::group), for their own retry in an order, or for a duplicate; together
-    /// up to 100 times as many. So one group that is held up does not stop the others, where the broker delivers
-    /// that many (RabbitMQ: its source's `prefetch`). Where it is set, all count: a group that is held up can fill
-    /// it, and then stops the consumer.
+    /// Unless set, it holds as many messages as `concurrency`, and in addition those that wait: behind an
+    /// earlier message of their [group](Delivery::group), for their own retry in an order, or for a
+    /// duplicate; together up to 100 times as many. So one waiting group does not stop the others, if the
+    /// broker delivers that many messages (RabbitMQ: its source's `prefetch`). If set, all held messages
+    /// count: one waiting group can use up the limit, and then stops the consumer.
     pub fn prefetch(mut self, messages: usize) -> Self {
         self.settings.prefetch = Some(messages);
         self
     }
 
-    /// How long running handlers are given at the shutdown; 20 s unless set. Those that are not done by
-    /// then are dropped, their keys released, and their messages given back.
+    /// How long the shutdown waits for running handlers; 20 s unless set. Then the consumer drops the
+    /// handlers that still run, releases their keys, and gives their messages back.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.settings.grace = grace;
         self
@@ -140,14 +141,14 @@ impl<E> Consumer<E> {
         self
     }
 
-    /// Calls [`Delivery::extend`] this often for each message that is held; never, unless set. A third of
-    /// the time after which the broker delivers a message again is good; at least 1 ms.
+    /// Calls [`Delivery::extend`] this often for each message that the consumer holds; never, unless set. A
+    /// good value is a third of the time after which the broker delivers a message again; at least 1 ms.
     pub fn extend_every(mut self, interval: Duration) -> Self {
         self.settings.extend_every = Some(interval);
         self
     }
 
-    /// How long the broker may take to answer what it is told of a message; 30 s unless set.
+    /// How long the broker may take to answer a request about a message; 30 s unless set.
     pub fn broker_timeout(mut self, timeout: Duration) -> Self {
         self.settings.broker_timeout = timeout;
         self
@@ -156,36 +157,39 @@ impl<E> Consumer<E> {
     /// How long after its first delivery the broker may still deliver a message again: its retention, and
     /// the time until a person redrives the dead letters.
     ///
-    /// An operation whose `ttl` is shorter forgets a result while a duplicate may still come. It is
-    /// reported, once, by the event `ttl_below_horizon` and in [`Summary::forgetful`]. Seen are the
-    /// operations that a handler calls itself, not those in their bodies.
+    /// An operation whose `ttl` is shorter forgets a result while a duplicate may still come. It is reported,
+    /// once, by the event `ttl_below_horizon` and in [`Summary::forgetful`]. Only the operations that a
+    /// handler calls itself are checked, not those that their bodies call.
     pub fn redelivery_horizon(mut self, horizon: Duration) -> Self {
         self.settings.horizon = Some(horizon);
         self
     }
 
-    /// How often a message is tried whose handler panics, or fails without an idempotent call that failed, before
-    /// it is rejected; 10 unless set. At least 1.
+    /// How often the consumer tries a message before it rejects it, if its handler panics or fails without an
+    /// idempotent call that failed; 10 unless set. At least 1.
     ///
-    /// Counted are the tries in its place in an order, [`Delivery::deliveries`], and for a panic inside an
-    /// idempotent call its attempts. Without `deliveries`, a message in no order whose handler never comes to
-    /// its call is retried for ever. A call that fails in its body is limited by `max_attempts` of its operation.
+    /// These tries count: those in the message's place in an order, [`Delivery::deliveries`], and for a panic
+    /// inside an idempotent call its attempts. Without `deliveries`, a message in no order is retried for
+    /// ever if its handler never reaches its call. A call that fails in its body is limited by `max_attempts`
+    /// of its operation.
     pub fn max_tries(mut self, tries: u32) -> Self {
         self.settings.max_tries = tries.max(1);
         self
     }
 
-    /// Counts into this while it runs. Several consumers with the same one add up.
+    /// Counts into this summary while the consumer runs. Several consumers can share one and add up.
     pub fn progress(mut self, progress: &Progress) -> Self {
         self.progress = progress.clone();
         self
     }
 
-    /// Lets the error of a handler decide what becomes of its message. `choose` gets the error, the number of the attempt, and what
-    /// [`settle`](super::settle) proposes. For an error without an idempotent call, the attempt is the number of the try.
+    /// Lets the error of a handler decide what becomes of its message. `choose` gets the error, the number of
+    /// the attempt, and what [`settle`](super::settle) proposes. If the handler made no idempotent call, the
+    /// attempt is the number of the try.
     ///
-    /// It is not called where no body failed (in flight, mismatch, the store is down, ..): there only the proposal knows the message's
-    /// state. An error that the operation's `terminal` keeps comes again with every delivery, so retrying it changes nothing.
+    /// It is not called if no body failed (in flight, mismatch, the store is down, ..): in these cases only
+    /// the proposal knows the message's state. An error that the operation's `terminal` keeps returns with
+    /// every delivery, so a retry changes nothing.
     ///
     /// ```
     /// use std::time::Duration;
@@ -217,16 +221,16 @@ impl<E> Consumer<E> {
         self.choose.as_ref().map_or(proposed, |choose| choose(error, attempt, proposed))
     }
 
-    /// Handles the messages of a stream until it ends, and all it has taken are done.
+    /// Handles the messages of a stream until it ends and all messages taken from it are settled.
     ///
     /// An error of the stream is reported by the event `stream_failed`, and the stream is polled again, after a
     /// pause where errors follow one another.
     ///
     /// # Cancellation
     ///
-    /// Dropping the future drops the handlers, releases their keys in the background, and tells the broker
-    /// nothing: it delivers the messages again by its own rule. [`run_until`](Self::run_until) ends in
-    /// good order.
+    /// Dropping the future drops the handlers, releases their keys in the background, and settles nothing:
+    /// the broker delivers the messages again by its own rule. [`run_until`](Self::run_until) ends in an
+    /// orderly way.
     pub async fn run<M, X, F, T>(
         self,
         messages: impl Stream<Item = Result<M, X>>,
@@ -241,15 +245,16 @@ impl<E> Consumer<E> {
         self.run_until(pending(), messages, handler).await
     }
 
-    /// The same, until `shutdown` ends: then nothing more is taken and no handler begun, those that run
-    /// have the [`grace`](Self::grace) to finish, and what is left is given back to the broker. Messages
-    /// in an order are given back in that order.
+    /// The same, until `shutdown` ends: then the consumer takes no message and begins no handler, running
+    /// handlers have the [`grace`](Self::grace) to finish, and the other messages are given back to the
+    /// broker. Messages in an order are given back in that order.
     ///
-    /// The stream is dropped when `shutdown` ends. What its client has fetched and the stream not given
-    /// yet comes back by the broker's own rule: keep that buffer small.
+    /// The stream is dropped when `shutdown` ends. Messages that its client has fetched but the stream has
+    /// not returned come back by the broker's own rule: keep that buffer small.
     ///
-    /// At last, [`drain`](idem_runtime::drain) has the time of [`Consumer::drain`] for what this process still has to record or release; what is
-    /// left then is in [`Summary::left`], and in the event `not_drained`.
+    /// Finally, [`drain`](idem_runtime::drain) waits up to [`Consumer::drain`] for what this process still
+    /// has to record or release; what is left after that is in [`Summary::left`], and in the event
+    /// `not_drained`.
     pub async fn run_until<M, X, F, T>(
         self,
         shutdown: impl Future<Output = ()>,
@@ -265,7 +270,8 @@ impl<E> Consumer<E> {
         self.work(shutdown, messages, None, Delivery::group, handler).await
     }
 
-    /// The same. With a `room` the stream is polled all the time, and asks its broker for no more than that.
+    /// The same. With a `room`, the stream is polled all the time, and asks its broker for no more messages
+    /// than there is room for.
     pub(super) async fn work<M, X, F, T>(
         self,
         shutdown: impl Future<Output = ()>,
@@ -376,7 +382,7 @@ fn paused<M, X: Display>(messages: impl Stream<Item = Result<M, X>>) -> impl Str
 /// What a consumer does next.
 enum Step<M> {
     Shutdown,
-    /// A message is done with, and leaves its place in an order.
+    /// A message is settled, and leaves its place in an order.
     Done(Option<Place>),
     /// The next message; `Some(None)` for an error of the stream.
     Given(Option<Option<M>>),

@@ -1,4 +1,4 @@
-//! What a dead letter says of its message, with the same names on every broker.
+//! What a dead letter says about its message, with the same names on every broker.
 
 use super::report::About;
 use super::{Delivery, Reason};
@@ -34,7 +34,7 @@ pub const DELIVERED: &str = "idem-delivered";
 pub(super) const HEADERS: [&str; 9] =
     [REASON, ERROR, TRIES, OPERATION, KEY, ORIGIN, DELIVERED, MESSAGE, CONSUMER];
 
-/// What a dead letter says of its message: see [`Delivery::reject`](super::Delivery::reject).
+/// What a dead letter says about its message: see [`Delivery::reject`](super::Delivery::reject).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeadLetter {
@@ -52,7 +52,7 @@ pub struct DeadLetter {
 }
 
 impl DeadLetter {
-    /// A letter that says no more than this.
+    /// A letter with only the reason.
     #[must_use]
     pub const fn new(reason: Reason, tries: u32) -> Self {
         Self { reason, error: None, operation: None, key: None, tries }
@@ -64,7 +64,7 @@ impl DeadLetter {
         Self { reason, error: about.error.clone(), operation, key, tries }
     }
 
-    /// The same without the text of the error, for a message that is near the broker's largest size.
+    /// The same without the text of the error, for a message close to the broker's size limit.
     #[must_use]
     pub fn without_error(&self) -> Self {
         Self { error: None, ..self.clone() }
@@ -79,8 +79,9 @@ impl DeadLetter {
         );
     }
 
-    /// Names and values of the headers of this message's letter, the most important first. `consumer` is the broker's name for what sets
-    /// the message aside, `origin` the place that the message was sent to.
+    /// Names and values of the headers of this message's letter, the most important first. `consumer` is the
+    /// broker's name for the consumer that sets the message aside, `origin` the place that the message was
+    /// sent to.
     #[must_use]
     pub fn headers(
         &self,

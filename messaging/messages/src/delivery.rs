@@ -8,11 +8,11 @@ use super::DeadLetter;
 
 /// A message as the broker delivered it, and how it is settled with the broker.
 ///
-/// The glue between a broker's client and a [`Consumer`](super::Consumer). The consumer settles each message once, by
-/// one of the first four methods. It reports and counts an error of theirs as an event with its text, so keep passwords
-/// out of it. The broker then delivers the message again, which gets its recorded result; but a [`retry`](Self::retry) or
-/// [`reject`](Self::reject) that failed is repeated, with growing pauses, as long as the message [is
-/// held](Self::is_held).
+/// The glue between a broker's client and a [`Consumer`](super::Consumer). The consumer settles each message
+/// once, by one of the first four methods. If such a method fails, the consumer counts the error and reports
+/// it as an event with its text, so keep passwords out of it. The broker then delivers the message again, and
+/// that delivery gets the recorded result; but a [`retry`](Self::retry) or [`reject`](Self::reject) that
+/// failed is repeated, with growing pauses, as long as the message [is held](Self::is_held).
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -52,7 +52,7 @@ pub trait Delivery {
     /// Why the broker could not settle the message. Its text goes into an event.
     type Error: fmt::Display;
 
-    /// The broker, by the word of OpenTelemetry's `messaging.system`, for the span of the handler.
+    /// The name of the broker, as OpenTelemetry's `messaging.system` has it, for the span of the handler.
     const SYSTEM: Option<&'static str> = None;
 
     /// The message is done.
@@ -62,21 +62,21 @@ pub trait Delivery {
     /// its place: see [`group`](Self::group) and [`retries_in_place`](Self::retries_in_place).
     fn retry(&self, after: Duration) -> impl Future<Output = Result<(), Self::Error>>;
 
-    /// The message is set aside. Acknowledge it only after the dead letter is stored. Where only that fails, the repetition should not
-    /// store the letter again.
+    /// The message is set aside. Acknowledge it only after the dead letter is stored. If only the
+    /// acknowledgement fails, the repetition should not store the letter again.
     fn reject(&self, letter: &DeadLetter) -> impl Future<Output = Result<(), Self::Error>>;
 
     /// The consumer shuts down before the message is done: the broker delivers it again at once, to any worker.
     fn give_back(&self) -> impl Future<Output = Result<(), Self::Error>>;
 
-    /// Called every [`extend_every`](super::Consumer::extend_every) from the message's arrival to its end, for brokers that
-    /// deliver a message again that was silent for too long.
+    /// Called every [`extend_every`](super::Consumer::extend_every) from the message's arrival until it is
+    /// settled, for brokers that deliver a message again after a time of silence.
     fn extend(&self) -> impl Future<Output = Result<(), Self::Error>> {
         ready(Ok(()))
     }
 
-    /// Whether the broker still counts the message as delivered to this worker. While it does, a `retry` or a `reject` that
-    /// failed is repeated, and no delivery is spent. `false` unless it is overridden.
+    /// Whether the broker still counts the message as delivered to this worker. While it does, a `retry` or a
+    /// `reject` that failed is repeated, and uses up no delivery. `false` unless it is overridden.
     fn is_held(&self) -> bool {
         false
     }
@@ -87,21 +87,21 @@ pub trait Delivery {
         false
     }
 
-    /// Whether the broker will not deliver the message again. Then a message that is to be retried is set aside, with the reason
-    /// `exhausted`. `false` unless it is overridden.
+    /// Whether the broker will not deliver the message again. In that case a message that should be retried
+    /// is set aside, with the reason `exhausted`. `false` unless it is overridden.
     fn is_last_delivery(&self) -> bool {
         false
     }
 
-    /// How long the consumer waits before it first handles the message, for brokers that cannot delay a message. No time
-    /// unless it is overridden.
+    /// How long the consumer waits before it first handles the message, for brokers that cannot delay a
+    /// message. Zero unless overridden.
     fn delay(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// How often the broker has delivered the message, this time included, where it says so: `Some(1)` at the
-    /// first. It lets [`max_tries`](super::Consumer::max_tries) end a message whose handler never comes to its
-    /// idempotent call. `None`, unless it is overridden.
+    /// How often the broker has delivered the message, including this time, if the broker reports it:
+    /// `Some(1)` at the first. It lets [`max_tries`](super::Consumer::max_tries) end a message whose handler
+    /// never reaches its idempotent call. `None`, unless it is overridden.
     fn deliveries(&self) -> Option<u32> {
         None
     }
@@ -121,10 +121,10 @@ pub trait Delivery {
     /// Messages of one group are handled one after another, in the order in which they came. `None`, unless it is
     /// overridden, for a message in no order.
     ///
-    /// A message of a group is retried in its place, after its pause, and later messages of the group wait; none goes back to the
-    /// broker, whose count of deliveries therefore does not rise. Give the operation `max_attempts`, or one message can hold
-    /// up its group for ever. The broker must give the messages of a group to one consumer only, and again in order after a
-    /// crash.
+    /// A message of a group is retried in its place, after its pause, and later messages of the group wait;
+    /// none goes back to the broker, whose count of deliveries therefore does not rise. Give the operation
+    /// `max_attempts`, or one message can hold up its group for ever. The broker must deliver the messages of
+    /// a group to one consumer only, and in order again after a crash.
     fn group(&self) -> Option<String> {
         None
     }

@@ -1,12 +1,12 @@
-//! The words for what becomes of a message.
+//! The dispositions: what becomes of a message.
 
 use std::time::Duration;
 
-/// What is to be done with a message.
+/// How a message must be settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Disposition {
-    /// It is done with: its effect is there, now or from an earlier delivery.
+    /// The message is done: its effect has happened, in this delivery or an earlier one.
     Acknowledge,
     /// Deliver it again, not sooner than this.
     #[non_exhaustive]
@@ -14,7 +14,7 @@ pub enum Disposition {
         /// How long from now: the rest of another's lease, or longer after each attempt.
         after: Duration,
     },
-    /// Delivering it again would give the same. Set it aside for a person, in a dead-letter queue.
+    /// Another delivery would give the same result. Set it aside for a person, in a dead-letter queue.
     #[non_exhaustive]
     Reject {
         /// Why.
@@ -35,7 +35,7 @@ impl Disposition {
         Self::Reject { reason }
     }
 
-    /// A stable word, for events and metrics.
+    /// A stable name, for events and metrics.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Acknowledge => "acknowledge",
@@ -55,16 +55,16 @@ pub enum Reason {
     Mismatch,
     /// A worker went away in the middle of it under `on_crash = "in_doubt"`.
     InDoubt,
-    /// It used up its attempts: those of the operation's `max_attempts`, or the consumer's
-    /// [`max_tries`](super::Consumer::max_tries) of a handler that fails without an idempotent call.
+    /// Its attempts ran out: those of the operation's `max_attempts`, or the consumer's
+    /// [`max_tries`](super::Consumer::max_tries) for a handler that fails without an idempotent call.
     Exhausted,
     /// Its handler panicked, as often as the consumer's [`max_tries`](super::Consumer::max_tries) allows.
     Panicked,
-    /// What the store holds under its key cannot be read.
+    /// The store's record for its key cannot be read.
     CorruptRecord,
     /// Its recorded result does not decode.
     Undecodable,
-    /// A step of its body was refused, or what is recorded of one cannot be given.
+    /// A step of its body was refused, or a recorded step has no value to return.
     Step,
     /// It has no key, or one that cannot be used.
     InvalidKey,
@@ -74,7 +74,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// A stable word, for logs and for a header of the dead letter.
+    /// A stable name, for logs and for a header of the dead letter.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

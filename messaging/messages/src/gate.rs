@@ -1,7 +1,7 @@
 //! Whether the store of a consumer's calls can be used.
 //!
-//! Owns the rule that a store which fails is no message's fault: its messages wait here, with growing pauses,
-//! and nobody takes more while one of them waits.
+//! Owns the rule that a failing store is no message's fault: its messages wait here, with growing pauses, and
+//! nobody takes more while one of them waits.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -27,7 +27,8 @@ impl Gate {
         Self { open: watch::Sender::new(true), held: AtomicUsize::new(0) }
     }
 
-    /// A message is held until this is dropped. Without one nobody would try the store again, so the last one opens the gate.
+    /// A message is held until this is dropped. Without a held message, nobody would try the store again, so
+    /// the last one opens the gate.
     pub(crate) fn hold(&self) -> Held<'_> {
         self.held.fetch_add(1, Ordering::Relaxed);
         Held(self)
@@ -42,7 +43,7 @@ impl Gate {
         self.open.send_replace(false)
     }
 
-    /// A call had an answer of the store, or nobody is left who would ask it.
+    /// A call got an answer from the store, or no message is left that would ask it.
     pub(crate) fn open(&self) {
         if self.open.send_if_modified(|open| !std::mem::replace(open, true)) {
             report::released();
@@ -54,8 +55,8 @@ impl Gate {
         pauses(PAUSES)
     }
 
-    /// Waits for the next pause to be over, or for another message to find the store answering; for a second at
-    /// the least, as the store may answer others and not this one.
+    /// Waits until the next pause is over, or until another message finds that the store answers; for at
+    /// least a second, because the store may answer others and not this one.
     pub(crate) async fn wait(&self, pauses: &mut impl Iterator<Item = Duration>) {
         let (first, longest) = PAUSES;
         let pause = pauses.next().unwrap_or(longest);

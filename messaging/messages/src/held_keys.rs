@@ -11,8 +11,8 @@ use tokio::sync::Notify;
 
 use idem_core::RecordKey;
 
-/// The keys of calls whose handlers have not ended. A key counts from before its claim, because a duplicate may have its
-/// answer before the claim that it found has its own.
+/// The keys of calls whose handlers have not ended. A key counts from before its claim, because a duplicate
+/// may get its answer before the first call gets the answer to its own claim.
 #[derive(Default)]
 pub(crate) struct HeldKeys {
     keys: Mutex<HashMap<RecordKey, Holders>>,
@@ -23,7 +23,7 @@ pub(crate) struct HeldKeys {
 #[derive(Default)]
 struct Holders {
     now: usize,
-    /// How many have ended while others were there.
+    /// How many have ended while other handlers held the key.
     ended: u64,
 }
 
@@ -41,15 +41,15 @@ impl HeldKeys {
         Held { key: key.clone(), ended: holders.ended }
     }
 
-    /// Removes these keys, and wakes everyone who waits for a key. Returns whether another handler with one of them ended
-    /// meanwhile: what the store said of the key may be old.
+    /// Removes these keys, and wakes everyone who waits for a key. Returns whether another handler with one
+    /// of these keys ended in the meantime: then the store's answer about the key may be out of date.
     pub(crate) fn free(&self, held: &[Held]) -> bool {
         if held.is_empty() {
             return false;
         }
         let another_ended = {
             let mut keys = self.keys();
-            // First of all, because a handler may have made two calls with one key.
+            // This comes first, because a handler may have made two calls with one key.
             let is_old = |held: &Held| keys.get(&held.key).is_some_and(|holders| holders.ended != held.ended);
             let another_ended = held.iter().any(is_old);
             for Held { key, .. } in held {

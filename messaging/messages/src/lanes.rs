@@ -1,6 +1,6 @@
-//! Who comes after whom.
+//! The order of messages in a group.
 //!
-//! Owns the order of the messages of a group; it knows neither messages nor brokers.
+//! Owns that order; it knows neither messages nor brokers.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ pub(super) struct Lanes {
     last: HashMap<String, oneshot::Receiver<()>>,
 }
 
-/// The place of one message in its group. The next message has its turn when this is dropped.
+/// The place of one message in its group. The next message may run when this is dropped.
 pub(super) struct Place {
     group: String,
     before: Option<oneshot::Receiver<()>>,
@@ -32,7 +32,7 @@ impl Lanes {
     pub(super) fn leave(&mut self, place: Place) {
         let Place { group, over, .. } = place;
         drop(over);
-        // A group whose last place is over is forgotten.
+        // A group is forgotten when its last place is free again.
         let last = self.last.get_mut(&group).map(oneshot::Receiver::try_recv);
         if last == Some(Err(TryRecvError::Closed)) {
             self.last.remove(&group);
@@ -46,10 +46,10 @@ impl Lanes {
 }
 
 impl Place {
-    /// Waits until whoever was before is done.
+    /// Waits until the message before this one is done.
     pub(super) async fn turn(&mut self) {
         if let Some(before) = self.before.take() {
-            // Nothing is ever sent: the other end goes.
+            // Nothing is ever sent: the sender is only dropped.
             let _ = before.await;
         }
     }

@@ -1,7 +1,8 @@
-//! What a consumer of messages is to do with one, after an idempotent call made for it.
+//! Decides how a consumer settles a message after the idempotent call for it.
 //!
-//! Owns the vocabulary that all brokers share, and the one worker that makes a call for each message. It knows no broker: how to read is
-//! in a [`Broker`], how to settle in a [`Delivery`]. It learns what a call came to by an observer of the engine's calls.
+//! Owns the vocabulary that all brokers share, and the one worker that makes a call for each message. It
+//! knows no broker: a [`Broker`] knows how to read, a [`Delivery`] how to settle. It gets the outcome of a
+//! call from an observer of the engine's calls.
 //!
 //! Use the crate `idem-rs`, which re-exports all of this as `idem::message` and `idem::lambda`.
 
@@ -51,23 +52,23 @@ pub use tasks::in_tasks;
 
 use observation::Observation;
 
-/// What a call gave, and what is to be done with its message.
+/// The result of a call, and how its message must be settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Settled<T> {
-    /// What the call gave.
+    /// The result of the call.
     pub value: T,
-    /// What is to be done with the message it was made for.
+    /// How the message of the call must be settled.
     pub disposition: Disposition,
 }
 
-/// After the first failure, and at the most.
+/// The pause after the first failure, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
 
-/// Where nothing is known of when it may go better.
+/// The pause if nothing is known about when a retry may succeed.
 const AT_ONCE: Disposition = Disposition::retry(PAUSES.0);
 
-/// Makes a call for a message, and tells what is to be done with the message:
+/// Makes a call for a message, and returns how the message must be settled:
 ///
 /// | the call | the message |
 /// |---|---|
@@ -82,8 +83,8 @@ const AT_ONCE: Disposition = Disposition::retry(PAUSES.0);
 /// | the store is down, the lease was lost | retry after 1 s |
 /// | the call is misconfigured | retry, from 1 s after the first try to 5 min; a [`Consumer`] rejects it after [`max_tries`](Consumer::max_tries) |
 ///
-/// A call that makes no idempotent call is acknowledged if it gives `Ok`, and retried after 1 s if not.
-/// Where it makes several, the last one that gave no value decides.
+/// If the call makes no idempotent call, the message is acknowledged after `Ok`, and retried after 1 s
+/// otherwise. If it makes several, the last one without a value decides.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -130,12 +131,12 @@ pub(crate) enum Cause {
     /// The body failed, and the key was released.
     Failed,
     Terminal,
-    /// The handler failed, and no idempotent call did.
+    /// The handler failed, but no idempotent call failed.
     Unclaimed,
     Panicked,
-    /// The store failed: that is not the message's fault.
+    /// The store failed, which is not the message's fault.
     Store,
-    /// The call was refused, with this word for it.
+    /// The call was refused, for this reason.
     Refused(ErrorKind),
 }
 
@@ -158,7 +159,7 @@ impl Cause {
         }
     }
 
-    /// A stable word, for events and metrics.
+    /// A stable name, for events and metrics.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -173,23 +174,23 @@ impl Cause {
     }
 }
 
-/// Whether the store could not be used, whatever was asked of it. A record that cannot be read, and a key or a
-/// result that is too large, are of one message.
+/// Whether the store could not be used for any request. A record that cannot be read, and a key or a result
+/// that is too large, concern one message only.
 const fn is_of_the_store(kind: StoreErrorKind) -> bool {
     !matches!(kind, StoreErrorKind::CorruptRecord | StoreErrorKind::TooLarge)
 }
 
-/// How often a message was tried that came to no attempt of its own.
+/// How many tries of a message started no attempt.
 #[derive(Clone, Copy)]
 pub(crate) struct Tries {
     /// This one included.
     pub(crate) number: u32,
-    /// How many there may be.
+    /// The limit of these tries.
     pub(crate) limit: u32,
 }
 
 impl Tries {
-    /// Another try, or an end to it.
+    /// Another try, or a rejection after the last.
     pub(crate) fn proposed(self, reason: Reason) -> Disposition {
         if self.number >= self.limit {
             Disposition::Reject { reason }
@@ -199,7 +200,8 @@ impl Tries {
     }
 }
 
-/// As [`settle`], but where a body failed, or no idempotent call was made, `choose` decides; by an observer that stays when the call is dropped.
+/// As [`settle`], but if a body failed, or no idempotent call was made, `choose` decides; the observer is the
+/// caller's, and stays when the call is dropped.
 pub(crate) async fn settle_by<F, T, E>(
     observation: &Arc<Observation>,
     call: F,
@@ -247,9 +249,10 @@ fn disposition(ending: &CallEnd, tries: Tries) -> Disposition {
             Error::NotRecorded { source, .. } if !is_of_the_store(source.kind()) => {
                 return tries.proposed(Reason::Exhausted);
             }
-            // A body that never ends in time is a poison message, too.
+            // A body that never ends in time also makes its message a poison message.
             Error::TimedOut { .. } => return tries.proposed(Reason::Exhausted),
-            // It may come of the message: an amount that no fingerprint can have, a time of its own that is zero.
+            // The message may be the cause: an amount that no fingerprint can have, or a duration from the
+            // message that is zero.
             Error::Configuration { .. } => return tries.proposed(Reason::Misconfigured),
             Error::NotRecorded { .. } | Error::LeaseLost { .. } | Error::NoTimeLeft { .. } => return AT_ONCE,
             Error::Step { source: StepError::Store(source), .. } if is_of_the_store(source.kind()) => {
@@ -261,7 +264,7 @@ fn disposition(ending: &CallEnd, tries: Tries) -> Disposition {
             Error::Exhausted { .. } => Reason::Exhausted,
             Error::Undecodable { .. } => Reason::Undecodable,
             Error::MissingKey { .. } | Error::InvalidKey { .. } => Reason::InvalidKey,
-            // A later version's error: as one of the body.
+            // The error of a later version: treated as an error of the body.
             _ => return tries.proposed(Reason::Exhausted),
         },
     };
@@ -270,12 +273,12 @@ fn disposition(ending: &CallEnd, tries: Tries) -> Disposition {
 
 /// After this attempt.
 fn pause(attempt: u32) -> Duration {
-    // Enough to have come to the longest.
+    // Enough doublings to reach the longest pause.
     let before = attempt.saturating_sub(1).min(32);
     pauses(PAUSES).nth(before as usize).unwrap_or(PAUSES.1)
 }
 
-/// The first pause, then each twice as long, up to the longest.
+/// The first pause, then twice as long each time, up to the longest.
 fn pauses((first, longest): (Duration, Duration)) -> impl Iterator<Item = Duration> {
     std::iter::successors(Some(first), move |pause| Some((*pause * 2).min(longest)))
 }

@@ -1,6 +1,7 @@
-//! What a message handler's calls came to, as the engine reports it.
+//! How a message handler's calls ended, as the engine reports it.
 //!
-//! Owns the observer of one handler, and the way from a handler to the tasks that it leaves. It decides nothing.
+//! Owns the observer of one handler, and how it reaches the tasks that the handler leaves behind. It decides
+//! nothing.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -19,9 +20,9 @@ tokio::task_local! {
 /// The observer of the calls of one handler.
 #[derive(Default)]
 pub(crate) struct Observation {
-    /// Where the handler's keys count, if handlers run beside it.
+    /// Where the handler's keys are counted, if several handlers run at a time.
     held: Option<Arc<HeldKeys>>,
-    /// Where operations that keep their results for less than this time are noted.
+    /// Where the operations are noted that keep their results for less than this time.
     horizon: Option<(Duration, Progress)>,
     calls: Mutex<Calls>,
 }
@@ -70,8 +71,8 @@ impl Observation {
         calls.background.push(work);
     }
 
-    /// The handler has ended and no longer holds its keys. Returns whether another handler with one of them ended
-    /// meanwhile.
+    /// The handler has ended and no longer holds its keys. Returns whether another handler with one of these
+    /// keys ended in the meantime.
     pub(crate) fn let_go(&self) -> bool {
         let holds = std::mem::take(&mut self.calls().holds);
         self.held.as_ref().is_some_and(|held| held.free(&holds))

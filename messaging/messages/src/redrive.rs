@@ -1,7 +1,8 @@
-//! Dead letters, the other way: what lies there, and how messages go back to where they came from.
+//! Dead letters in the other direction: listing them, and sending their messages back to where they came
+//! from.
 //!
-//! Owns what becomes of a letter on all brokers: its record is forgotten, then its message sent. A broker's crate reads, sends, and removes
-//! what was sent.
+//! Owns what happens to a letter on all brokers: its record is forgotten, then its message is sent. A
+//! broker's crate reads the letters, sends the messages, and removes the letters that were sent.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -36,7 +37,7 @@ pub struct StoredLetter {
     pub tries: Option<u32>,
     /// The consumer that set it aside.
     pub consumer: Option<String>,
-    /// The place that the message was sent to, to which it goes back.
+    /// The place that the message was sent to, and goes back to.
     pub origin: Option<String>,
     /// The broker's name for the message itself.
     pub message: Option<String>,
@@ -104,12 +105,14 @@ impl Redrive {
         }
     }
 
-    /// Before a message goes back whose call [failed for good](Reason::Terminal) or [used up its attempts](Reason::Exhausted), its
-    /// record in this store is forgotten, so that the body runs again; otherwise the message gets the recorded error and comes
-    /// straight back. A record is forgotten only while it is as it was found: a record of a call that has succeeded since stays.
+    /// Before a message goes back, if its call [failed for good](Reason::Terminal) or
+    /// [used up its attempts](Reason::Exhausted), its record in this store is forgotten, so that the body
+    /// runs again; otherwise the message gets the recorded error and is rejected again at once. A record is
+    /// forgotten only if it has not changed since it was found: the record of a call that has succeeded since
+    /// stays.
     ///
-    /// The record is found by its digest, in a walk over the failed records of the operation. Where
-    /// the store itself has digests of keys (`StoreExt::digest_keys`) nothing is found: use the command `idem forget`.
+    /// The record is found by its digest, in a walk over the failed records of the operation. If the store
+    /// itself has digests of keys (`StoreExt::digest_keys`), nothing is found: use the command `idem forget`.
     pub fn forgetting<St: Store>(mut self, store: &St) -> Self {
         self.store = Some(DynStore::new(store.clone()));
         self
@@ -150,8 +153,9 @@ pub async fn list<B: Broker>(broker: &B) -> Result<Vec<StoredLetter>> {
 }
 
 impl Redrive {
-    /// Sends the message of a letter to its origin by `send`, unless the filter leaves it out. Returns whether the broker has stored it:
-    /// then its letter is to be removed. A broker's crate calls this for each letter.
+    /// Sends the message of a letter to its origin by `send`, unless the filter leaves it out. Returns
+    /// whether the broker has stored it, so that the letter can be removed. A broker's crate calls this for
+    /// each letter.
     ///
     /// # Errors
     ///
@@ -188,13 +192,14 @@ impl Redrive {
         Ok(true)
     }
 
-    /// What it did up to now.
+    /// The counts up to now.
     #[must_use]
     pub const fn summary(&self) -> RedriveSummary {
         self.done
     }
 
-    /// Forgets the record that a letter came from. Returns whether there was one, and it was as it was found.
+    /// Forgets the record that a letter came from. Returns whether there was one that had not changed since
+    /// it was found.
     async fn forget(&mut self, about: &StoredLetter) -> Result<bool, StoreError> {
         let StoredLetter { reason, operation, key, origin, .. } = about;
         let failed = [Reason::Terminal, Reason::Exhausted].map(|reason| Some(reason.as_str()));

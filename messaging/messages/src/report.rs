@@ -1,7 +1,7 @@
-//! Events and metrics of messages: what a consumer or a batch says to those who watch.
+//! Events and metrics of messages from a consumer or a batch.
 //!
-//! No key and no message is ever shown: the digest of the key of its last call is, and the id that the broker
-//! knows the message by.
+//! They never show a key or a message, but the digest of the key of its last call, and the broker's id of the
+//! message.
 
 #[cfg(feature = "metrics")]
 use std::collections::BTreeSet;
@@ -18,10 +18,10 @@ use idem_runtime::Drained;
 #[cfg(feature = "metrics")]
 use idem_runtime::ErrorKind;
 
-/// What to find a message by.
+/// What identifies a message in an event.
 #[derive(Default)]
 pub(crate) struct About {
-    /// What the broker knows it by.
+    /// The broker's name for it.
     pub(crate) id: Option<String>,
     /// The key of its last idempotent call.
     pub(crate) key: Option<RecordKey>,
@@ -29,7 +29,7 @@ pub(crate) struct About {
     pub(crate) queue: Option<String>,
     /// The broker.
     system: Option<&'static str>,
-    /// The text of its last try's error. No event shows it, as it may be private.
+    /// The text of its last try's error. No event shows it, because it may be private.
     pub(super) error: Option<String>,
 }
 
@@ -41,7 +41,7 @@ impl About {
     }
 }
 
-/// What the glue says of a message, or nothing where it panics.
+/// The text that the glue returns for a message, or nothing if it panics.
 pub(super) fn guarded<T>(said: impl FnOnce() -> Option<T>) -> Option<T> {
     catch_unwind(AssertUnwindSafe(said)).unwrap_or_default()
 }
@@ -63,7 +63,7 @@ pub(super) fn span(about: &About) -> Span {
     )
 }
 
-/// Puts down in the span what came of the message.
+/// Records in the span how the message was settled.
 pub(super) fn came_to(span: &Span, (disposition, cause): (&'static str, Option<Cause>)) {
     span.record("idem.message.disposition", disposition);
     if let Some(cause) = cause {
@@ -86,7 +86,7 @@ macro_rules! say {
     }};
 }
 
-/// The handler ended, and this becomes of its message.
+/// The handler ended, and the message is settled like this.
 pub(crate) fn settled(about: &About, cause: Cause, attempt: u32, disposition: Disposition) {
     let cause = cause.as_str();
     match disposition {
@@ -132,12 +132,12 @@ pub(crate) fn held(about: &About, cause: Cause, first: bool, extended: bool) {
     }
 }
 
-/// The store answers again, or no message is left that waits for it.
+/// The store answers again, or no message waits for it any more.
 pub(crate) fn released() {
     tracing::info!(target: "idem", event = "messages_released", "messages are no longer held for the store");
 }
 
-/// A group that waits behind a message which is retried in its place, until this is dropped.
+/// A group that waits behind a message that is retried in its place, until this is dropped.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct HeldUp(());
@@ -190,11 +190,12 @@ fn counter(queue: Option<&str>, disposition: &'static str, reason: &'static str)
     metrics::counter!("idem_messages_total", "disposition" => disposition, "reason" => reason, "queue" => queue)
 }
 
-/// The queues whose counters have begun.
+/// The queues whose counters have started.
 #[cfg(feature = "metrics")]
 pub(super) type Queues = Mutex<BTreeSet<Option<String>>>;
 
-/// Counts from 0 what alerts look at, so that the first message of a kind is an increase: at the first message of a queue.
+/// Starts the counters of alerts at 0, at the first message of a queue, so that the first event of a kind is
+/// an increase.
 #[cfg(feature = "metrics")]
 pub(super) fn count_from_zero(begun: &Queues, queue: &Option<String>) {
     if !begun.lock().unwrap_or_else(PoisonError::into_inner).insert(queue.clone()) {

@@ -1,4 +1,4 @@
-//! The options of a consumer, which its works read.
+//! The options of a consumer, which all its messages' work reads.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(super) struct Settings {
     pub(super) broker_timeout: Duration,
     pub(super) horizon: Option<Duration>,
     pub(super) max_tries: u32,
-    /// Whether a message whose store fails is held, and not retried by the broker.
+    /// Whether the consumer holds a message whose store fails, instead of leaving the retry to the broker.
     pub(super) holds: bool,
 }
 
@@ -37,12 +37,12 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// How many messages are worked at or held, besides those that wait for others.
+    /// How many messages are in work or held, not counting those that wait for others.
     pub(super) fn capacity(&self) -> usize {
         self.prefetch.unwrap_or_default().max(self.concurrency)
     }
 
-    /// How many more messages are taken while so many are held, of which so many wait for others.
+    /// How many more messages are taken when `held` messages are held, of which `idle` wait for others.
     pub(super) fn free(&self, held: usize, idle: usize) -> usize {
         match self.prefetch {
             Some(_) => self.capacity().saturating_sub(held),

@@ -1,6 +1,6 @@
-//! What the broker hears of a message while it is in work, and at its end.
+//! Requests to the broker about a message, while it is in work and at its end.
 //!
-//! Owns the patience with a broker, and its bugs. It decides nothing about a message.
+//! Owns the patience with a slow or faulty broker. It decides nothing about a message.
 
 use std::fmt::Display;
 use std::panic::AssertUnwindSafe;
@@ -17,11 +17,11 @@ use super::work::{Verdict, Works};
 use super::{Cause, DeadLetter, Delivery, Disposition};
 
 impl<M: Delivery, H, E> Works<'_, M, H, E> {
-    /// When a message that arrives now is extended, to its end.
+    /// When to extend a message that arrives now, until it is settled.
     pub(super) fn rounds(&self) -> Option<Interval> {
         let every = self.consumer.settings.extend_every?.max(Duration::from_millis(1));
         let mut rounds = interval_at(Instant::now() + every, every);
-        // A broker that stalled hears no burst of what it missed.
+        // A broker that stalled gets no burst of the extensions that it missed.
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Some(rounds)
     }
@@ -50,9 +50,10 @@ impl<M: Delivery, H, E> Works<'_, M, H, E> {
         }
     }
 
-    /// Settles the message with the broker. A retry or a rejection that fails is repeated while the broker counts the message as this
-    /// worker's, until the consumer's end begins; then the message is given back. An acknowledgement that was lost is a replay, and the
-    /// broker's own rule returns what was not given back.
+    /// Settles the message with the broker. A retry or a rejection that fails is repeated while the broker
+    /// still counts the message as delivered to this worker, until the consumer shuts down; then the message
+    /// is given back. After a lost acknowledgement the next delivery is a replay, and the broker's own rule
+    /// returns a message that could not be given back.
     pub(super) async fn settle(
         &self,
         message: &M,
@@ -64,7 +65,7 @@ impl<M: Delivery, H, E> Works<'_, M, H, E> {
         let mut pauses = Gate::pauses();
         loop {
             let settling = pin!(self.settle_once(message, verdict, tries, about));
-            // An extension must not come after a retry, and lengthen or undo its pause.
+            // An extension must not follow a retry, because it would lengthen or undo the retry's pause.
             let is_settled = match verdict {
                 Some((Disposition::Acknowledge | Disposition::Reject { .. }, _)) => {
                     self.extended(message, &mut rounds, settling).await
@@ -84,7 +85,7 @@ impl<M: Delivery, H, E> Works<'_, M, H, E> {
         }
     }
 
-    /// Whether the broker took it.
+    /// Whether the broker accepted it.
     async fn settle_once(&self, message: &M, verdict: Verdict, tries: u32, about: &About) -> bool {
         let (disposition, cause) = verdict.unzip();
         let answer = match disposition {
@@ -114,7 +115,7 @@ impl<M: Delivery, H, E> Works<'_, M, H, E> {
         true
     }
 
-    /// The broker's answer, if it comes in time. A client may panic before it returns its future, too.
+    /// The broker's answer, if it comes in time. A client may also panic before it returns its future.
     async fn answered<X: Display, F>(&self, ask: impl FnOnce() -> F) -> Result<(), String>
     where
         F: Future<Output = Result<(), X>>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use idem_runtime::Drained;
 
-/// What became of the messages that a [`Consumer`](super::Consumer) took, and what went wrong on the way.
+/// How a [`Consumer`](super::Consumer) settled the messages that it took, and what went wrong meanwhile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Summary {
@@ -14,12 +14,12 @@ pub struct Summary {
     pub taken: u64,
     /// How many were acknowledged.
     pub acknowledged: u64,
-    /// For how many of those the last idempotent call was given a recorded result.
+    /// For how many of the acknowledged messages the last idempotent call returned a recorded result.
     pub replayed: u64,
-    /// How often one was to be tried again: by the broker, or in its place in an order.
+    /// How often a message was to be tried again: by the broker, or in its place in an order.
     pub retried: u64,
-    /// How often one was held because the store could not be used. The broker's count of deliveries does not
-    /// rise by it.
+    /// How often a message was held because the store could not be used. This does not increase the broker's
+    /// count of deliveries.
     pub held: u64,
     /// How many were set aside.
     pub rejected: u64,
@@ -27,9 +27,9 @@ pub struct Summary {
     pub given_back: u64,
     /// How often a handler panicked; each is one of `retried` or `rejected`.
     pub panicked: u64,
-    /// How often the broker could not be told, or did not answer in time.
+    /// How often a request to the broker failed, or was not answered in time.
     pub broker_errors: u64,
-    /// How often the stream gave an error instead of a message.
+    /// How often the stream returned an error instead of a message.
     pub stream_errors: u64,
     /// The operations whose results are kept for a shorter time than the
     /// [`redelivery_horizon`](super::Consumer::redelivery_horizon), and for how long: a message that is
@@ -45,13 +45,13 @@ pub struct Summary {
 pub struct Progress(Arc<Mutex<Summary>>);
 
 impl Progress {
-    /// One that has counted nothing.
+    /// A summary with all counts at zero.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What was counted up to now.
+    /// The counts up to now.
     #[must_use]
     pub fn summary(&self) -> Summary {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -1,6 +1,6 @@
 //! Handlers in tasks of their own, so that a consumer uses more than one thread.
 //!
-//! Owns what a handler's task takes along, and its end with its handler. It knows no message.
+//! Owns what a handler's task takes with it, and that the task ends with its handler. It knows no message.
 
 use std::future::pending;
 use std::panic::resume_unwind;
@@ -14,16 +14,18 @@ use tracing::Instrument as _;
 use super::observation::Observation;
 use idem_runtime::observer::{BackgroundWork, in_another_task};
 
-/// Runs each handler in a task of its own: for handlers that compute, and for consumers that have more to do than one
-/// thread can. For [`Consumer::run`](super::Consumer::run) and what else takes such a handler.
+/// Runs each handler in a task of its own: for handlers that compute, and for consumers that have more to do
+/// than one thread can. For [`Consumer::run`](super::Consumer::run), and for everything else that takes such
+/// a handler.
 ///
-/// Everything else is as without it: the same limits, order, shutdown and settlement. A handler that is dropped has
-/// ended before its message is given back, unless it blocks its thread for longer than 5 s. Task-locals of the program
-/// do not reach into the task; `tracing`'s span does. Each message costs a task more.
+/// Everything else is the same as without it: limits, order, shutdown and settlement. A handler that is
+/// dropped has ended before its message is given back, unless it blocks its thread for longer than 5 s.
+/// Task-locals of the program do not reach into the task; `tracing`'s span does. Each message costs one more
+/// task.
 ///
 /// # Panics
 ///
-/// The future of a handler panics as the handler does, and outside a tokio runtime.
+/// The future panics if the handler does, and outside a tokio runtime.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -71,7 +73,7 @@ where
     match ended {
         Ok(output) => output,
         Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
-        // The runtime shuts down, and this future with it.
+        // The runtime shuts down, and drops this future too.
         Err(_) => pending().await,
     }
 }

@@ -1,7 +1,7 @@
 //! One message, from its delivery to its settlement with the broker.
 //!
-//! Owns the rule that the broker hears once of each message, and not before all is over. It takes nothing from
-//! the stream.
+//! Owns the rule that each message is settled once with the broker, and not before all its work is over. It
+//! takes nothing from the stream.
 
 use std::fmt::Display;
 use std::marker::PhantomData;
@@ -27,53 +27,53 @@ use super::report::{self, About, guarded};
 use super::{Cause, Consumer, Decision, Delivery, Disposition, Reason, Tries, settle_by};
 use idem_runtime::{ErrorKind, Outcome};
 
-/// What a dead letter says of a panic, whose own text may be anything.
+/// The error text of a dead letter after a panic, whose own text may contain anything.
 const PANICKED: &str = "the handler panicked";
 
 /// How long to wait for the background work of a dropped call.
 pub(super) const AFTERMATH: Duration = Duration::from_secs(5);
 
-/// How far a consumer is on its way to its end.
+/// How far a consumer's shutdown has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stage {
     /// Messages are taken and handled.
     Open,
-    /// No handler is begun any more.
+    /// No handler starts any more.
     Closing,
-    /// None is left running.
+    /// No handler runs any more.
     Closed,
 }
 
 /// How a message is settled, and why; `None` for one that was not handled.
 pub(super) type Verdict = Option<(Disposition, Cause)>;
 
-/// What the works of a consumer share.
+/// The state that the work of all messages of a consumer shares.
 pub(super) struct Works<'w, M, H, E> {
     pub(super) consumer: &'w Consumer<E>,
     pub(super) handler: &'w H,
-    /// As many as handlers may run.
+    /// One permit for each handler that may run.
     pub(super) permits: Semaphore,
     pub(super) stage: watch::Receiver<Stage>,
     pub(super) gate: Gate,
     pub(super) held: Arc<HeldKeys>,
-    /// How many messages wait for others, or for their pause to be over.
+    /// How many messages wait for others, or for the end of their pause.
     pub(super) idle: AtomicUsize,
     #[cfg(feature = "metrics")]
     pub(super) counted: report::Queues,
     pub(super) messages: PhantomData<fn(M)>,
 }
 
-/// What comes after a handler.
+/// What to do after a handler.
 enum Next {
     Settle(Disposition, Cause),
-    /// Again, once the handler that holds this key has ended.
+    /// Run it again when the handler that holds this key has ended.
     Behind(RecordKey),
-    /// Again, once the store can be used.
+    /// Run it again when the store can be used.
     Hold(Cause),
 }
 
 impl Next {
-    /// What comes of it, for the span of the handler.
+    /// How the message is settled, for the span of the handler.
     const fn word(&self) -> (&'static str, Option<Cause>) {
         match self {
             Self::Settle(disposition, cause) => (disposition.as_str(), Some(*cause)),
@@ -90,8 +90,8 @@ where
     F: Future<Output = Result<T, E>>,
     E: Display,
 {
-    /// Does one message, and returns its place, if it is in an order. An error is a [`Delivery::group`] that
-    /// panicked.
+    /// Does all work for one message, and returns its place, if it is in an order. An error is a
+    /// [`Delivery::group`] that panicked.
     pub(super) async fn one(&self, message: M, order: Result<Option<Place>, ()>) -> Option<Place> {
         let mut about = About::message(&message);
         #[cfg(feature = "metrics")]
@@ -101,12 +101,12 @@ where
         let mut rounds = self.rounds();
         let (next, place) = match order {
             Ok(mut place) => {
-                // On the heap, as the caller's handler is in it.
+                // On the heap, because it contains the caller's handler.
                 let deciding = Box::pin(self.decide(&message, place.as_mut(), &mut tries, &mut about));
                 (self.extended(&message, &mut rounds, deciding).await, place)
             }
             Err(()) => {
-                // Without its place in an order the message cannot be retried here.
+                // Without its place in an order, the message cannot be retried here.
                 let here = guarded(|| Some(message.retries_in_place())) == Some(true);
                 let limit = if here { tries.number } else { limit };
                 (Some(self.panicked(&about, Tries { limit, ..tries })), None)
@@ -123,8 +123,8 @@ where
         place
     }
 
-    /// Runs the handler in its turn, again in its place if it must be, and decides what becomes of the message; `None` if it
-    /// is not handled.
+    /// Runs the handler when it is its turn, runs it again in its place if necessary, and decides how the
+    /// message is settled; `None` if it is not handled.
     async fn decide(
         &self,
         message: &M,
@@ -140,7 +140,8 @@ where
         let in_place = place.is_some() || guarded(|| Some(message.retries_in_place())) == Some(true);
         if let Some(place) = &mut place {
             let _idle = Idle::new(&self.idle);
-            // Not cut short at the shutdown: what is given back must not overtake what still runs.
+            // The shutdown does not cut this short: a message that is given back must not overtake one whose
+            // handler still runs.
             place.turn().await;
         }
         let extended = self.consumer.settings.extend_every.is_some();
@@ -153,7 +154,7 @@ where
             let next = handling.await?;
             report::came_to(&span, next.word());
             drop(permit);
-            // Only while it waits to ask the store again.
+            // Only while the message waits to try the store again.
             held = matches!(next, Next::Hold(_)).then(|| held.unwrap_or_else(|| self.gate.hold()));
             match next {
                 Next::Behind(key) => {
@@ -181,7 +182,7 @@ where
         }
     }
 
-    /// Runs the handler; `None` if it was dropped because its time was over.
+    /// Runs the handler; `None` if the consumer dropped it because the grace was over.
     async fn handle(&self, message: &M, tries: Tries, about: &mut About) -> Option<Next> {
         let Consumer { settings, progress, .. } = self.consumer;
         let horizon = settings.horizon.map(|horizon| (horizon, progress.clone()));
@@ -207,7 +208,7 @@ where
         let (key, attempt) = observation.last().unzip();
         about.key = key;
         let Some(ended) = ended else {
-            // So that who is given the message next finds its key free.
+            // So that the next worker that gets the message finds its key free.
             let _ = timeout(AFTERMATH, observation.settled()).await;
             return None;
         };
@@ -225,8 +226,8 @@ where
 }
 
 impl<M, H, E> Works<'_, M, H, E> {
-    /// What comes after a handler that ended like this. If another handler with its key ended meanwhile, the key that it
-    /// found in flight may be free.
+    /// What to do after a handler that ended like this. If another handler with its key ended in the
+    /// meantime, the key that it found in flight may be free now.
     fn next(&self, decision: &Decision, about: &About, another_ended: bool) -> Next {
         let &Decision { disposition, outcome, cause, attempt, .. } = decision;
         match (cause, &about.key) {
@@ -254,7 +255,7 @@ impl<M, H, E> Works<'_, M, H, E> {
         (disposition, Cause::Panicked)
     }
 
-    /// What `wait` gives, if it was over before the consumer's end began.
+    /// The value of `wait`, if it ended before the consumer's shutdown began.
     pub(super) async fn unless_closing<W: Future>(&self, wait: W) -> Option<W::Output> {
         match select(pin!(self.reached(Stage::Closing)), pin!(wait)).await {
             Either::Left(_) => None,
@@ -263,7 +264,7 @@ impl<M, H, E> Works<'_, M, H, E> {
     }
 
     async fn reached(&self, stage: Stage) {
-        // An error is a consumer that is gone, and this with it.
+        // An error means that the consumer is gone, and this work with it.
         let _ = self.stage.clone().wait_for(|now| *now >= stage).await;
     }
 }

@@ -30,7 +30,7 @@ pub(crate) struct Shared {
     pub(crate) dead_letters: String,
     /// The name of JetStream's consumer.
     pub(crate) consumer: String,
-    /// How often the server delivers a message at most; `None` is without a limit.
+    /// How often the server delivers a message at most; `None` for no limit.
     pub(crate) max_deliver: Option<i64>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Shared {
 pub struct Received {
     pub(crate) message: jetstream::Message,
     shared: Arc<Shared>,
-    /// Whether its dead letter is stored: only its acknowledgement is left to do.
+    /// Whether its dead letter is stored, so that only the acknowledgement is missing.
     set_aside: AtomicBool,
 }
 
@@ -53,7 +53,7 @@ impl Received {
         Some(format!("{}#{}", info.stream, info.stream_sequence))
     }
 
-    /// The message's own headers, without those that the server acts on.
+    /// The message's own headers, except those that the server acts on.
     fn own_headers(&self) -> HeaderMap {
         self.message.headers.as_ref().map(|headers| copied(headers, |name| name != ERROR)).unwrap_or_default()
     }
@@ -72,7 +72,7 @@ impl Received {
         headers
     }
 
-    /// How many bytes the server would count of a dead letter with these headers.
+    /// The number of bytes that the server would count for a dead letter with these headers.
     fn size(&self, headers: &HeaderMap) -> usize {
         let lines = headers.iter().flat_map(|(name, values)| {
             values.iter().map(move |value| AsRef::<str>::as_ref(name).len() + value.as_str().len() + LINE)
@@ -85,7 +85,7 @@ impl Received {
     }
 }
 
-/// The headers of a copy: those that are kept, without those that the server acts on. `is_kept` gets names in
+/// The headers of a copy: the kept headers, except those that the server acts on. `is_kept` gets names in
 /// lower case.
 pub(crate) fn copied(headers: &HeaderMap, is_kept: impl Fn(&str) -> bool) -> HeaderMap {
     let mut copied = HeaderMap::new();

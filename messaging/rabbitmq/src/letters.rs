@@ -10,7 +10,8 @@ use crate::copy::{copied, returns, text};
 use crate::link::Link;
 
 impl Link {
-    /// Redrives the letters of a queue. RabbitMQ puts those that are not acknowledged back when the connection is closed.
+    /// Redrives the letters of a queue. When the connection closes, RabbitMQ puts unacknowledged letters
+    /// back.
     pub(crate) async fn redrive_letters(&self, redrive: &mut Redrive) -> Result<(), Error> {
         let Route { exchange, routing_key: queue } = &self.settings.dead_letters;
         let doing = "find the dead letters";
@@ -33,13 +34,13 @@ impl Link {
     }
 
     async fn send_back(&self, letter: &BasicGetMessage, origin: String) -> Result<(), Error> {
-        // As it was before it was set aside, with the exchange and the routing key that it was sent with.
+        // The message as it was before it was set aside, with its first exchange and routing key.
         let properties = copied(&letter.delivery.properties, |name| !is_header_of_letter(name), &[]);
         self.publisher.publish(&Route::queue(origin), &letter.delivery.data, properties).await
     }
 
     /// A quorum queue drops a message that it got back more often than its `x-delivery-limit` says. So a copy
-    /// takes the place of a letter that it got back before.
+    /// replaces a letter that RabbitMQ got back before.
     async fn keep(&self, letter: &BasicGetMessage) -> Result<(), Error> {
         if returns(&letter.delivery.properties) == 0 {
             return Ok(());

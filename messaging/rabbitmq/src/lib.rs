@@ -35,12 +35,13 @@
 //! # Delay queues
 //!
 //! RabbitMQ cannot delay a message, and expires only the first message of a queue. So there is one queue for
-//! each pause, such as `orders-after-1000ms`, declared when it is first needed. It is a quorum queue that dead-letters at least once: a
-//! message leaves it when its own queue has confirmed it, also where that queue is full or without a majority for a while (RabbitMQ then
-//! repeats it after `dead_letter_worker_publisher_confirm_timeout`, 3 minutes unless set). A pause is rounded up to the next of 0.1 s, 0.3 s, 1 s,
-//! 2 s, 5 s, 10 s, 30 s, 1 min, 2 min, 5 min, 15 min, 1 h, 6 h and 24 h, and no message waits behind one with a longer pause. The user of
-//! the connection needs the permission to configure these names: the start declares the shortest, and checks those that exist. It needs
-//! RabbitMQ 3.10 or later.
+//! each pause, such as `orders-after-1000ms`, declared when it is first needed. It is a quorum queue that
+//! dead-letters at least once: a message leaves it when its own queue has confirmed it, even where that queue
+//! is full or without a majority for a while (RabbitMQ then repeats it after
+//! `dead_letter_worker_publisher_confirm_timeout`, 3 minutes unless set). A pause is rounded up to the next
+//! of 0.1 s, 0.3 s, 1 s, 2 s, 5 s, 10 s, 30 s, 1 min, 2 min, 5 min, 15 min, 1 h, 6 h and 24 h, and no message
+//! waits behind one with a longer pause. The user of the connection needs the permission to configure these
+//! names: the start declares the shortest, and checks those that exist. It needs RabbitMQ 3.10 or later.
 //!
 //! # Limits of RabbitMQ
 //!

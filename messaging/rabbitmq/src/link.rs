@@ -70,7 +70,8 @@ impl Link {
             declaration.map_err(Error::at(letters))?;
             close(channel).await;
         }
-        // The first shows whether this user may declare; the others may exist with arguments of somebody else.
+        // The first declaration shows whether this user may declare; the other queues may exist with other
+        // arguments.
         let [first, others @ ..] = DELAYS;
         self.declare(first).await?;
         for delay in others {

@@ -1,8 +1,8 @@
 //! Copies of messages, and RabbitMQ's confirmations.
 //!
-//! Owns the rule that one publish at a time is in flight on a channel: lapin gives a message that RabbitMQ returns to whichever
-//! confirmation it handles next. It has a connection of its own, because an alarm blocks all that a publisher's connection sends, also
-//! acknowledgements.
+//! Owns the rule that one publish at a time is in flight on a channel: lapin gives a message that RabbitMQ
+//! returns to whichever confirmation it handles next. It has its own connection, because an alarm blocks
+//! everything that a publisher's connection sends, including acknowledgements.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -49,7 +49,8 @@ impl Publisher {
         let channel = self.channel().await?;
         let sent = channel.basic_publish(exchange, key, options, body, properties).await;
         let confirmation = sent.map_err(Error::at(DOING))?.await.map_err(Error::at(DOING))?;
-        // Not before: the confirmation of a publish that was dropped must not meet another one.
+        // The channel is free only now, because the confirmation of a dropped publish must not be taken for
+        // another one's.
         self.idle().push(channel);
         match confirmation {
             Confirmation::Ack(None) => Ok(()),
@@ -77,7 +78,7 @@ impl Publisher {
         Ok(channel)
     }
 
-    /// An idle channel that is open, without those that are not.
+    /// An idle channel that is open; closed ones are removed.
     fn opened(&self) -> Option<Channel> {
         let mut idle = self.idle();
         idle.retain(|channel| channel.status().connected());
@@ -90,7 +91,7 @@ impl Publisher {
 
     pub(crate) async fn close(&self) {
         let connection = self.connection.lock().await.take();
-        // On a blocked connection RabbitMQ would not hear of the end.
+        // A blocked connection is not closed, because RabbitMQ would not read the close.
         if let Some(connection) = connection.filter(|connection| !connection.status().blocked()) {
             close_connection(&connection).await;
         }

@@ -14,11 +14,11 @@ use crate::copy::{EXCHANGE, ROUTING_KEY, copied, deliveries, origin};
 use crate::link::{Link, Settings};
 
 /// A message as RabbitMQ delivered it. It dereferences to lapin's message, whose exchange and routing key are those that it was sent
-/// with, also after a retry.
+/// with, even after a retry.
 pub struct Received {
     pub(crate) message: lapin::message::Delivery,
     link: Arc<Link>,
-    /// Whether RabbitMQ has stored a copy of it: only its ack is left to do.
+    /// Whether RabbitMQ has stored a copy of it, so that only the ack is missing.
     copied: AtomicBool,
 }
 

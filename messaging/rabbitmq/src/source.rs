@@ -69,9 +69,9 @@ impl Source {
     }
 
     /// How many unacknowledged messages RabbitMQ delivers to this worker. Unless set, as many as the consumer
-    /// holds, so that no message waits here that another worker could handle. With
-    /// [`group_by`](Self::group_by) set more: a group that is held up can fill it, and then stops the others. All of them must be
-    /// acknowledged within RabbitMQ's `consumer_timeout`.
+    /// holds, so that another worker can handle the others. With [`group_by`](Self::group_by) set more: a
+    /// group that is held up can fill it, and then stops the others. All of them must be acknowledged within
+    /// RabbitMQ's `consumer_timeout`.
     pub fn prefetch(mut self, messages: u16) -> Self {
         self.prefetch = Some(messages.max(1));
         self

@@ -14,8 +14,9 @@ use crate::taking::{LONGEST_BATCH, number, receive};
 /// How long a request waits for letters, in seconds, so that SQS asks all of its servers.
 const WAIT: i32 = 1;
 
-/// The receipts of the letters that were received, by their ids, and nothing for those that were removed. SQS gives a letter again
-/// after the queue's visibility timeout, with another receipt, and sometimes one that was removed.
+/// The receipts of the letters that were received, by their ids; a removed letter has none. SQS returns a
+/// letter again after the queue's visibility timeout, with another receipt, and sometimes returns a removed
+/// one.
 #[derive(Default)]
 struct Receipts(HashMap<String, Option<String>>);
 
@@ -31,7 +32,7 @@ impl Receipts {
     }
 }
 
-/// Redrives the letters of a queue, and shows those again that stay.
+/// Redrives the letters of a queue, and makes the remaining ones visible again.
 pub(crate) async fn redrive(client: &Client, queue: &str, redrive: &mut Redrive) -> Result<(), Error> {
     let mut receipts = Receipts::default();
     let ended = redrive_each(client, queue, redrive, &mut receipts).await;
@@ -49,7 +50,8 @@ async fn redrive_each(
     redrive: &mut Redrive,
     receipts: &mut Receipts,
 ) -> Result<(), Error> {
-    // How many there were at the start, by SQS's count. It may have more, and gives those to the next redrive.
+    // How many letters there were at the start, by SQS's count. The queue may have more letters; the next
+    // redrive gets those.
     let mut unread = number(client, queue, QueueAttributeName::ApproximateNumberOfMessages).await?;
     while unread > 0 {
         let letters = receive(client.clone(), queue.to_owned(), LONGEST_BATCH, WAIT).await?;
@@ -84,7 +86,7 @@ async fn send(client: &Client, letter: &Message, origin: String) -> Result<(), E
     let queue = queue.map_err(failed("find the queue that a message was sent to"))?;
     let mut attributes = letter.message_attributes.clone().unwrap_or_default();
     attributes.retain(|name, _| !is_header_of_letter(name));
-    // The same each time: this redrive may die before it removes the letter.
+    // The id is the same each time, because this redrive may die before it removes the letter.
     let redrive = Some(format!("redrive-{}", id(letter)));
     let message = copy(client, queue.queue_url().unwrap_or_default(), letter, redrive);
     let sent = message.set_message_attributes(Some(attributes)).send().await;

@@ -36,8 +36,9 @@
 //! # Limits of SQS
 //!
 //! - **12 hours** after its receipt SQS delivers a message again, even if its visibility was extended. Longer pauses are shortened.
-//! - **`maxReceiveCount`** of a redrive policy counts every receipt, also those by dead workers and after a pause. Above it SQS itself
-//!   moves the message to the redrive queue, without a reason. Set it well above [`max_tries`](Consumer::max_tries) and `max_attempts`.
+//! - **`maxReceiveCount`** of a redrive policy counts every receipt, including receipts by dead workers and
+//!   after a pause. Above it SQS itself moves the message to the redrive queue, without a reason. Set it well
+//!   above [`max_tries`](Consumer::max_tries) and `max_attempts`.
 //! - **10 attributes** per message: the dead letter of a message that has ten carries no reason, of one that has nine the reason only. The
 //!   order is reason, error, tries, operation, key, origin, deliveries, message, consumer.
 //! - **Redrive**: a dead letter that is left out is visible again when the redrive ends. In a FIFO queue it hides the later ones of its group: repeat the

@@ -42,7 +42,7 @@ pub struct Received {
     at: Instant,
     /// Until when SQS hides the message from other workers.
     hidden_until: Mutex<Instant>,
-    /// Whether its dead letter is stored: only its deletion is left to do.
+    /// Whether its dead letter is stored, so that only the deletion is missing.
     set_aside: AtomicBool,
     shared: Arc<Shared>,
 }
@@ -68,8 +68,8 @@ impl Received {
         Ok(())
     }
 
-    /// Sends a copy with these attributes beside the message's own, as many as a message may have. Whether SQS takes a message like
-    /// this.
+    /// Sends a copy with these attributes in addition to the message's own, up to SQS's limit of attributes.
+    /// Whether SQS accepts a message like this.
     async fn copy_to_dead_letters(&self, new: &[(&str, String)]) -> Result<bool, Error> {
         let doing = "send the dead letter";
         let Shared { client, dead_letters, .. } = &*self.shared;
@@ -179,7 +179,7 @@ fn is_of_the_message<R>(error: &SdkError<SendMessageError, R>) -> bool {
     error.code().is_some_and(|code| of_the_message.iter().any(|word| code.contains(word)))
 }
 
-/// For how many seconds a message is hidden that was received so long ago.
+/// For how many seconds SQS must hide a message that was received this long ago.
 fn visibility(after: Duration, since_receipt: Duration) -> u64 {
     let longest = LONGEST.saturating_sub(since_receipt).saturating_sub(MARGIN).as_secs();
     (after.as_secs() + u64::from(after.subsec_nanos() > 0)).min(longest)

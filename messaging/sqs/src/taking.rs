@@ -14,14 +14,14 @@ use crate::Error;
 use crate::failed::failed;
 use crate::received::{Received, Shared};
 
-/// The most messages that SQS gives in an answer.
+/// The most messages that SQS returns in an answer.
 pub(crate) const LONGEST_BATCH: usize = 10;
 
 /// Reads messages from a queue.
 pub struct Taking {
     shared: Arc<Shared>,
     wait: i32,
-    /// Messages that were received and not read.
+    /// Messages that were received but not read yet.
     there: VecDeque<Received>,
     /// The request in flight. It outlives the stream, because SQS hides its messages from other workers.
     request: Option<BoxFuture<'static, Result<Vec<Message>, Error>>>,
@@ -73,7 +73,7 @@ impl Reader for Taking {
     }
 }
 
-/// Receives at most so many messages. Waits for the first for so many seconds.
+/// Receives at most this many messages. Waits for the first one for at most this many seconds.
 pub(crate) async fn receive(
     client: Client,
     queue: String,

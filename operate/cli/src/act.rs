@@ -20,7 +20,7 @@ use super::output::Output;
 use super::target::{Target, called};
 use super::word::{HELP, Word};
 
-/// The records that a decision is about.
+/// The records that a decision concerns.
 #[derive(Args)]
 pub(crate) struct Choice {
     #[command(flatten)]
@@ -140,7 +140,7 @@ impl Chosen {
         Ok(())
     }
 
-    /// What the decision does to them.
+    /// The effect of the decision on them.
     fn question(&self, decision: &Decision) -> String {
         let one = self.records.first().filter(|_| self.rows.is_none());
         let subject = match one {
@@ -186,7 +186,7 @@ impl Chosen {
             return Ok(End::Done);
         }
         decider.ask(&question)?;
-        // A reader that goes away leaves no decision undone.
+        // If the reader of the output goes away, the decision is still carried out.
         let (trail, mut untouched, mut reported) = (decider.trail(), 0, Ok(()));
         for (key, shown) in &self.records {
             let outcome = match act::settle(access, &trail, key, *shown, decision).await {

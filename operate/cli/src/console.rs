@@ -46,7 +46,7 @@ impl Console {
         self.listen.ip().is_loopback() && self.public_url.is_none()
     }
 
-    /// The token, and whether it was made here.
+    /// The token, and whether this command made it.
     fn token(&self) -> Answer<(String, bool)> {
         let Some(file) = &self.token_file else {
             if !self.is_local() {

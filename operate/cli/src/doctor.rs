@@ -103,7 +103,7 @@ async fn medians(store: &DynStore) -> Answer<Vec<(&'static str, Duration)>> {
         // Only the last round uses `in_doubt`: a key that is interrupted under it would stay for ever.
         let on_crash = if number == ROUNDS { OnCrash::InDoubt } else { OnCrash::Rerun };
         let ended = round(store, &key, on_crash, &mut times).await;
-        // Removes the key also after a failure.
+        // Removes the key even after a failure.
         let forgotten = times.of("forget", store.forget(&key)).await;
         ended?;
         forgotten?;

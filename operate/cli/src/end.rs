@@ -4,8 +4,8 @@ use std::io;
 
 use idem_operate_kit::Error;
 
-/// How a command ended that did its work, by its exit code. Those of errors are the numbers of their kinds. The help and
-/// `docs/cli.md` explain them.
+/// How a command that did its work ended, by its exit code. The codes of errors are the numbers of their
+/// kinds. The help and `docs/cli.md` explain them.
 #[derive(Clone, Copy)]
 pub(crate) enum End {
     Done = 0,

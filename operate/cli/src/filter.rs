@@ -47,7 +47,7 @@ fn state() -> impl TypedValueParser<Value = Option<State>> {
 /// Parses a span of time such as `10m`.
 pub(crate) fn span(text: &str) -> Result<Duration, String> {
     let wrong = || "expected a span of time such as 30s, 10m, 2h or 7d".to_owned();
-    // A day is always 24 hours, also where clocks change.
+    // A day is always 24 hours, even where clocks change.
     let span: jiff::Span = text.parse().map_err(|_| wrong())?;
     let span: SignedDuration =
         span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).map_err(|_| wrong())?;
@@ -55,27 +55,27 @@ pub(crate) fn span(text: &str) -> Result<Duration, String> {
 }
 
 impl Filter {
-    /// Whether no option is given.
+    /// Whether no option is set.
     pub(crate) fn is_empty(&self) -> bool {
         self.state.is_empty() && self.older.is_none() && !self.lapsed && self.key_prefix.is_empty()
     }
 
-    /// The states that are named, without that of records that cannot be read.
+    /// The states in the options, except the one for records that cannot be read.
     pub(crate) fn states(&self) -> Vec<State> {
         self.state.iter().copied().flatten().collect()
     }
 
-    /// Whether records that cannot be read are named.
+    /// Whether the options include records that cannot be read.
     pub(crate) fn names_unreadable(&self) -> bool {
         self.state.contains(&None)
     }
 
-    /// Whether records in any state are meant, also those that cannot be read.
+    /// Whether the options include records in any state, even those that cannot be read.
     pub(crate) const fn is_of_any_state(&self) -> bool {
         self.state.is_empty()
     }
 
-    /// Whether state, lease and age are as they should be, and the record has not expired.
+    /// Whether state, lease and age match the options, and the record has not expired.
     pub(crate) fn takes(&self, record: &Record, now: Timestamp, expired: bool) -> bool {
         (self.state.is_empty() || self.state.contains(&Some(record.state)))
             && (expired || !is_over(record, now))
@@ -83,7 +83,7 @@ impl Filter {
             && self.older.is_none_or(|older| now.since(record.created_at) > older)
     }
 
-    /// A walk through the records in these states whose keys begin as they should.
+    /// A walk through the records in these states whose keys match the options.
     pub(crate) async fn walk<'a>(
         &self,
         access: &'a Access,

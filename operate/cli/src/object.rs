@@ -30,7 +30,7 @@ pub struct Objects {
 }
 
 impl Objects {
-    /// The bucket that this names; `None` for a folder.
+    /// The bucket with this URL; `None` for a folder.
     pub(crate) fn parse(rest: &str) -> Result<Option<Self>, String> {
         let Some((cloud, place)) = rest.split_once("://") else { return Ok(None) };
         let (place, option) = place.split_once('?').unwrap_or((place, ""));
@@ -53,7 +53,7 @@ impl Objects {
     }
 
     pub(crate) async fn open(&self) -> Result<BucketStore, StoreError> {
-        // Only what the URL says may be in the text: a setting of the environment can be a secret.
+        // The text may contain only what the URL says: a setting of the environment can be a secret.
         let failed =
             |_| StoreError::configuration("the environment's settings of the object store are not valid");
         let client =

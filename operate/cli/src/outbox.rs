@@ -103,7 +103,8 @@ async fn list(table: &Table, limit: usize, errors: bool, output: &mut Output) ->
     Ok(End::Done)
 }
 
-/// Whether the store says that no schema has the table. A table of somebody else, or in another schema, is another text.
+/// Whether the store reports that no schema has the table. The text is different for another program's table,
+/// or for a table in another schema.
 fn is_missing(error: &Error) -> bool {
     let text = error.to_string();
     error.kind() == Kind::Unusable
@@ -135,7 +136,8 @@ impl One {
         output: &mut Output,
     ) -> Answer {
         let id = MessageId::new(&self.id).map_err(failed)?;
-        // Before the question: where there are records, nothing is done without an entry in the trail.
+        // This comes before the question: if there are records, nothing is done without an entry in the
+        // trail.
         let records = records(place).await?;
         if self.decider.dry_run {
             output.line(format!("{question} Nothing was done: this is a dry run."))?;

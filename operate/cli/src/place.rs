@@ -1,6 +1,7 @@
 //! Opens the store as its service does: by its URL, with the keys that decrypt results and the secret that makes key digests.
 //!
-//! Owns where those come from. They are never arguments: other users of the machine can see a command line.
+//! Owns where the keys and the secret come from. They are never arguments, because other users of the machine
+//! can see a command line.
 
 use std::path::{Path, PathBuf};
 
@@ -109,7 +110,7 @@ impl Place {
 }
 
 fn wrong_ring() -> Error {
-    // The text is not shown: it is a key, or was meant as one.
+    // The text is not shown, because it is a key, or was meant to be one.
     Error::usage(
         "a key ring has lines `NUMBER HEX`: a number below 2^32 and 64 hexadecimal digits; the first key encrypts",
     )

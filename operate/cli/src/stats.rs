@@ -94,7 +94,7 @@ pub(crate) async fn run(stats: &Stats, store: &DynStore, costly: bool, output: &
     let (mut rows, mut json) = (counted.rows(), counted.json());
     let is_part = !stats.catalogue.is_empty();
     if let (true, Some(json)) = (is_part, json.as_object_mut()) {
-        // The figures of all operations would hide that none is listed.
+        // Without this check, the figures of all operations would hide that the catalogues list none.
         json.remove("all");
         rows.pop();
     }

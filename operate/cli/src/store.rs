@@ -87,7 +87,7 @@ impl StoreUrl {
     ///
     /// # Errors
     ///
-    /// A text that says what is wrong. It does not repeat the URL, which may contain a password.
+    /// The error is a text that says what is wrong. It does not repeat the URL, which may contain a password.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
         if kind.starts_with("rediss") && cfg!(not(feature = "redis-tls")) {
@@ -129,7 +129,7 @@ impl StoreUrl {
     ///
     /// # Errors
     ///
-    /// Those of the store's builder.
+    /// The errors of the store's builder.
     pub async fn open(&self, names: &Names) -> Result<DynStore, StoreError> {
         let _ = names;
         Ok(match self {

@@ -13,6 +13,6 @@ pub(crate) struct App {
     pub(crate) walks: Arc<Walks>,
     pub(crate) forms: Forms,
     pub(crate) read_only: bool,
-    /// The origin that browsers see, if it is not that of `Host`.
+    /// The origin that browsers see, if it differs from `Host`.
     pub(crate) origin: Option<String>,
 }

@@ -1,4 +1,5 @@
-//! The forms that were issued to each operator: a form can be sent once, and by its operator only. What it is about stays here.
+//! The forms that were issued to each operator: a form can be sent once, and by its operator only. The
+//! subject of a form stays in this process.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -12,7 +13,7 @@ const CAPACITY: usize = 4_096;
 /// The limit of open forms of one operator: a form may hold a result of 2 MB.
 const OF_ONE: usize = 64;
 
-/// What a form is about.
+/// The subject of a form.
 pub(crate) struct Issued {
     pub(crate) key: RecordKey,
     /// The record as the page shows it.
@@ -21,7 +22,7 @@ pub(crate) struct Issued {
     pub(crate) decided: Option<(Decision, Option<String>)>,
 }
 
-/// The open forms, the oldest first: operator, number, and what it is about.
+/// The open forms, the oldest first: operator, number and subject.
 #[derive(Default)]
 pub(crate) struct Forms(Mutex<VecDeque<(String, String, Issued)>>);
 
@@ -39,7 +40,7 @@ impl Forms {
         number
     }
 
-    /// What this form is about, if it was issued to the operator and is sent for the first time.
+    /// The subject of this form, if it was issued to the operator and is sent for the first time.
     pub(crate) fn take(&self, operator: &str, number: &str) -> Option<Issued> {
         let mut forms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let place = forms.iter().position(|(name, issued, _)| name == operator && issued == number)?;

@@ -1,7 +1,8 @@
 //! Decides who may do what: every request passes here before any page.
 //!
-//! Owns the rules. Every page wants an operator, whom a login has put into the request. No other site can have a browser ask for a
-//! page or send a form. Every response gets the security headers, and an error becomes a page.
+//! Owns the rules. Every page requires an operator, whom a login has put into the request. No other site can
+//! make a browser request a page or send a form. Every response gets the security headers, and an error
+//! becomes a page.
 
 use std::sync::Arc;
 
@@ -40,7 +41,7 @@ pub(crate) fn text(headers: &HeaderMap, name: impl header::AsHeaderName) -> Opti
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// The host that the browser asked: over HTTP/2 it is part of the URI.
+/// The host that the browser requested: over HTTP/2 it is part of the URI.
 pub(crate) fn host(request: &Request) -> &str {
     let authority = || request.uri().authority().map(Authority::as_str);
     text(request.headers(), header::HOST).or_else(authority).unwrap_or_default()

@@ -20,7 +20,7 @@
 //! Whoever your login lets through can read and settle every record, so let operators through only. Links are relative: the console
 //! works under any path. Behind a proxy that rewrites `Host`, name the address that browsers use with [`Console::origin`].
 //!
-//! [`Login`] is a login by a token, for where there is none: `idem console` uses it.
+//! [`Login`] is a login by a token, for apps without their own: `idem console` uses it.
 //!
 //! # What it costs
 //!

@@ -1,7 +1,8 @@
-//! A login by a token, around a console: sessions, their cookie, and who may ask at all.
+//! A login by a token, around a console: sessions, their cookie, and who may send requests at all.
 //!
-//! Owns the rules of `idem console`. Every page wants a session, also on a loopback address, where other users and programs of the
-//! machine are strangers, too. There a request through a proxy is refused: whoever it comes from would seem to be local.
+//! Owns the rules of `idem console`. Every page requires a session, even on a loopback address, because other
+//! users and programs of the machine are strangers too. There, a request through a proxy is refused, because
+//! every sender would seem to be local.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,11 +31,11 @@ use crate::service::Console;
 const COOKIE: &str = "idem_console";
 /// A session ends after this time without a request.
 const IDLE: Duration = Duration::from_secs(2 * 3_600);
-/// A session ends after this time in any case.
+/// A session ends after this time even if it is used.
 const LONGEST: Duration = Duration::from_secs(12 * 3_600);
-/// The limit of sessions. A new one evicts the one that was not used for the longest time.
+/// The limit of sessions. A new session evicts the one that was unused for the longest time.
 const SESSIONS: usize = 64;
-/// How long a wrong token takes: slows down guessing.
+/// How long the check of a wrong token takes, to slow down guessing.
 const PAUSE: Duration = Duration::from_millis(500);
 /// What a proxy adds to a request.
 const FORWARDED: [&str; 6] =
@@ -150,7 +151,7 @@ impl Login {
         (request.uri().path() == "/metrics" && self.is_token(bearer)).then(|| Operator::new("metrics"))
     }
 
-    /// Why the request is refused before anybody looks who sent it.
+    /// Why the request is refused before its sender is checked.
     fn refusal(&self, request: &Request) -> Option<&'static str> {
         let headers = request.headers();
         if self.is_local && !is_this_machine(host(request)) {

@@ -17,7 +17,7 @@ pub(crate) const ROWS: usize = 200;
 pub(crate) enum Query {
     /// The first page and `/metrics`.
     Overview,
-    /// The records of an operation, in a state, with keys that begin like this.
+    /// The records of an operation, in a state, whose keys begin with this text.
     Some(Option<Scope>, Option<State>, Prefix),
     /// The audit trail.
     Trail,
@@ -27,7 +27,7 @@ pub(crate) enum Query {
     Form(Scope),
 }
 
-/// What a walk found: what its query asks for.
+/// The result of a walk: what its query asks for.
 #[derive(Default)]
 pub(crate) struct Findings {
     pub(crate) look: Look,

@@ -32,7 +32,7 @@ impl Filter {
         self.scope.is_empty() && self.state.is_empty() && self.prefix.is_empty()
     }
 
-    /// The walk that finds them, unless the first page's own shows them.
+    /// The walk that finds them, unless the first page's own walk shows them.
     pub(crate) async fn query(&self, access: &Access) -> Result<Option<Query>> {
         if self.is_empty() {
             return Ok(None);
@@ -43,7 +43,7 @@ impl Filter {
     }
 }
 
-/// The address of a record: its operation and its digest, as the key is private.
+/// The address of a record: its operation and its digest, because the key is private.
 pub(crate) fn address(scope: &str, digest: &str) -> String {
     format!("record?{}", query(&[("scope", scope), ("digest", digest)]))
 }
@@ -52,7 +52,7 @@ fn query(pairs: &[(&str, &str)]) -> String {
     form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish()
 }
 
-/// While the first walk is under way.
+/// Shown while the first walk runs.
 pub(crate) fn first() -> Markup {
     html! { p role="status" { "The console reads the store for the first time. Load the page again in a moment." } }
 }

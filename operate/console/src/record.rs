@@ -1,4 +1,4 @@
-//! The page of one record, the forms to settle it, and the question before that is done.
+//! The page of one record, the forms to settle it, and the question before a decision is carried out.
 
 use idem_core::RecordKey;
 use idem_core::protocol::{Record, StoredResult, Timestamp, Verdict};
@@ -24,7 +24,8 @@ pub(crate) struct Sent {
     pub(crate) status: String,
     headers: String,
     pub(crate) reason: String,
-    /// Whether the box about encryption is ticked, which is shown where no result of the operation shows it.
+    /// Whether the box about encryption is ticked; the page has it if no result of the operation shows
+    /// whether they are encrypted.
     pub(crate) is_said: bool,
 }
 

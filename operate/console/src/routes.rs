@@ -31,7 +31,7 @@ type Handled = std::result::Result<Response, Failed>;
 pub(crate) fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/", get(records))
-        // With a key prefix, which is private and must not be part of an address.
+        // A key prefix is private and must not be part of a URL.
         .route("/list", post(records))
         .route("/record", get(one))
         .route("/find", post(search))
@@ -58,7 +58,7 @@ async fn metrics(State(app): State<Arc<App>>) -> Response {
             let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
             (kind, prometheus::text(&walk.look.counted)).into_response()
         }
-        // The first walk goes on, and a later scrape gets its figures.
+        // The first walk continues, and a later scrape gets its figures.
         Ok(None) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
         Err(_) => StatusCode::BAD_GATEWAY.into_response(),
     }
@@ -83,7 +83,7 @@ async fn trail(visit: Visit) -> Handled {
     Ok(visit.page("Audit trail", &body))
 }
 
-/// How the results of the record's operation are kept. `None` while the walk that shows it is under way.
+/// How the results of the record's operation are kept. `None` while the walk that finds this out runs.
 async fn encoding(app: &App, key: &RecordKey, of: &Record) -> Result<Option<Encoding>> {
     let walk = app.walks.get(&Query::Form(key.scope().clone())).await?;
     Ok(walk.and_then(|(walk, _)| walk.form).map(|form| evidence::with_steps(form, of)))
@@ -93,12 +93,12 @@ async fn whole<'k>(app: &App, key: &'k RecordKey, is_open: bool) -> Result<Whole
     let store = evidence::readable(&app.access.store);
     let record = store.get(key).await?.ok_or_else(absent)?;
     let now = walk::now(&app.access.store).await?;
-    // Another record that cannot be read does not close this page. Where a result is recorded, it is reported.
+    // If another record cannot be read, this page still opens. The attempt to record a result reports it.
     let form = encoding(app, key, &record).await.ok().flatten().unwrap_or(Encoding::Unknown);
     Ok(Whole { key, record, now, form, is_open })
 }
 
-/// A record by its operation too: several operations may have a record with one digest.
+/// The record is found by its operation too, because several operations may have a record with one digest.
 #[derive(Deserialize)]
 struct Named {
     scope: String,
@@ -123,7 +123,7 @@ struct Question {
     q: String,
 }
 
-/// The records of this key in the operations that the last walk has seen: reads instead of a walk.
+/// The records of this key in the operations that the last walk has seen: needs reads instead of a walk.
 async fn by_key(app: &App, text: &str) -> Result<Vec<RecordKey>> {
     let (Ok(key), Some((walk, _))) = (Key::new(text), app.walks.get(&Query::Overview).await?) else {
         return Ok(Vec::new());
@@ -159,7 +159,7 @@ async fn search(visit: Visit, Form(question): Form<Question>) -> Handled {
     }
 }
 
-/// A form that was issued to this operator and comes for the first time. Any other is refused.
+/// A form that was issued to this operator and is sent for the first time. Any other form is refused.
 struct Answered {
     visit: Visit,
     issued: Issued,
@@ -182,7 +182,7 @@ impl FromRequest<Arc<App>> for Answered {
     }
 }
 
-/// Shows key and result. The trail notes who saw them.
+/// Shows key and result. The trail records who saw them.
 async fn reveal(Answered { visit, issued, .. }: Answered) -> Handled {
     let trail = Trail { by: visit.operator.name.clone(), reason: None };
     let deed = Deed::on(&issued.key, "revealed", None);

@@ -29,7 +29,7 @@ impl Console {
         Self(App { access, walks, forms: Forms::default(), read_only: false, origin: None })
     }
 
-    /// Shows records and changes none. The audit trail still notes who saw a key and a result.
+    /// Shows records but does not change them. The audit trail still notes who saw a key and a result.
     #[must_use]
     pub fn read_only(mut self) -> Self {
         self.0.read_only = true;

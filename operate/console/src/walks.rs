@@ -1,7 +1,7 @@
 //! Walks through the store for all requests: one at a time, each in a task of its own.
 //!
-//! Owns when a walk begins, and what is served meanwhile. A request waits a moment for a new walk, then gets the last result with its
-//! age. A request that goes away ends no walk.
+//! Owns when a walk begins, and what is served meanwhile. A request waits a moment for a new walk, then gets
+//! the last result with its age. If a request is dropped, the walk continues.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,9 +17,10 @@ use crate::look::{Findings, Query};
 
 /// How long a result is served without a new walk.
 pub(crate) const FRESH: Duration = Duration::from_secs(2);
-/// The same for stores where a walk costs money.
+/// The same, for stores where a walk costs money.
 pub(crate) const FRESH_IF_COSTLY: Duration = Duration::from_secs(60);
-/// A walk is repeated only after this many times its own duration, so that a large store is not walked all the time.
+/// A walk starts again only after this many times its own duration, so that a large store is not walked all
+/// the time.
 const PAUSES: u32 = 4;
 /// How long a request waits for a walk.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -37,7 +38,7 @@ struct Ended {
     changes: u64,
 }
 
-/// The last walk of a query, and whether one is under way.
+/// The last walk of a query, and whether one is running.
 #[derive(Default)]
 struct Slot {
     last: Option<Ended>,
@@ -55,7 +56,7 @@ impl Slot {
         })
     }
 
-    /// The walk under way. One that panicked has closed its channel.
+    /// The running walk. A walk that panicked has closed its channel.
     fn running(&self) -> Option<watch::Receiver<()>> {
         self.running.clone().filter(|running| running.has_changed().is_ok())
     }
@@ -106,7 +107,7 @@ impl Walks {
         }
     }
 
-    /// Begins a walk unless the last result is fresh or one is under way, and returns what is under way.
+    /// Begins a walk unless the last result is fresh or a walk is running, and returns the running walk.
     fn begin(self: &Arc<Self>, query: &Query) -> Result<Option<watch::Receiver<()>>> {
         let mut slots = locked(&self.slots);
         if slots.len() >= CAPACITY && !slots.contains_key(query) {
@@ -155,7 +156,8 @@ impl Walks {
         }
     }
 
-    /// The stored name of the record with this digest in this operation, without a walk where a page has shown it.
+    /// The stored name of the record with this digest in this operation, without a walk if a page has shown
+    /// it.
     pub(crate) async fn named(self: &Arc<Self>, scope: Scope, digest: &str) -> Result<Option<RecordKey>> {
         let place = (scope.as_str().to_owned(), digest.to_owned());
         let known = || locked(&self.names).get(&place).cloned();
@@ -168,7 +170,7 @@ impl Walks {
         }
     }
 
-    /// The next requests see the store as it is after a change, as soon as a walk can show it.
+    /// After a change, the next requests see the new state as soon as a walk can show it.
     pub(crate) fn changed(&self) {
         self.changes.fetch_add(1, Ordering::SeqCst);
     }

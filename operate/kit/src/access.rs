@@ -21,8 +21,9 @@ pub struct Access {
 }
 
 impl Access {
-    /// Access to this store. Where the service makes digests of its keys or encrypts its results, give the store without those
-    /// layers, and the keys to [`with_key_ring`](Self::with_key_ring) and [`with_key_secret`](Self::with_key_secret).
+    /// Access to this store. If the service makes digests of its keys or encrypts its results, pass the store
+    /// without those layers, and the keys to [`with_key_ring`](Self::with_key_ring) and
+    /// [`with_key_secret`](Self::with_key_secret).
     pub fn new<S: Store>(store: S) -> Self {
         let bare = DynStore::new(store);
         Self {
@@ -89,7 +90,7 @@ impl Access {
     ///
     /// # Errors
     ///
-    /// The name has no digest.
+    /// The name contains no digest.
     pub fn stored(&self, name: &RecordKey) -> Result<RecordKey> {
         match &self.names {
             Some(names) if !name.scope().is_reserved() => Ok(names.stored_name(name)?),
@@ -97,7 +98,7 @@ impl Access {
         }
     }
 
-    /// Whether logs, or the command, show the record of this stored name as `digest`.
+    /// Whether logs, or the command, show the record with this stored name as `digest`.
     #[must_use]
     pub(crate) fn has_digest(&self, stored: &RecordKey, digest: &str) -> bool {
         stored.digest().to_string() == digest

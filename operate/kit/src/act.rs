@@ -16,7 +16,7 @@ use crate::error::{Error, Kind, Result};
 use crate::text::is_lapsed;
 use crate::walk::{self, TRAIL};
 
-/// The lease of the claims that are made here.
+/// The lease of the claims that this module makes.
 const LEASE: Duration = Duration::from_secs(30);
 
 /// A record as a person sees it before a decision.
@@ -56,7 +56,7 @@ impl Shown {
         }
     }
 
-    /// What a person should know before a decision ends the claim.
+    /// A warning for the person before a decision ends the claim.
     #[must_use]
     pub fn warning(self) -> Option<&'static str> {
         let is_in_flight = self.seen().is_some_and(|seen| seen.state == State::InFlight);
@@ -110,7 +110,7 @@ impl Decision {
         }
     }
 
-    /// What it means for later calls.
+    /// What the decision means for later calls.
     #[must_use]
     pub fn means(&self) -> &'static str {
         match self {
@@ -130,7 +130,7 @@ impl Decision {
         matches!(self, Self::Record(..))
     }
 
-    /// Whether it can be carried out on a record that is shown like this.
+    /// Whether the decision can be carried out on a record that is shown like this.
     ///
     /// # Errors
     ///
@@ -145,7 +145,7 @@ impl Decision {
         }
     }
 
-    /// Whether this decision leaves such a record of one that was seen like this.
+    /// Whether the decision would have turned the shown record into this one.
     fn leaves(&self, seen: Seen, record: Option<&Record>) -> bool {
         let Some(record) = record else { return matches!(self, Self::Forget) };
         let is_of_seen =
@@ -194,7 +194,8 @@ pub async fn settle(
         };
         match access.store.resolve(key, &decision.resolution(seen)).await? {
             ResolveAnswer::Resolved => Ok(()),
-            // A store repeats a request whose answer was lost, and then finds what the first one did.
+            // A store repeats a request whose answer was lost, and then finds the effect of the first
+            // request.
             _ if decision.leaves(seen, access.store.get(key).await?.as_ref()) => Ok(()),
             ResolveAnswer::NotInDoubt(state) => Err(refused(state)),
             ResolveAnswer::Changed(state) => Err(changed(Some(state))),
@@ -208,7 +209,7 @@ pub async fn settle(
 ///
 /// # Errors
 ///
-/// The scope is that of the trail.
+/// The scope belongs to the trail.
 pub fn check_scope(scope: &Scope) -> Result<()> {
     match scope.as_str() {
         TRAIL => Err(Error::new(Kind::Refused, "nothing was done: the audit trail cannot be changed")),
@@ -216,7 +217,8 @@ pub fn check_scope(scope: &Scope) -> Result<()> {
     }
 }
 
-/// Deletes a record that cannot be read, if that is still so. There is no state that the store could compare.
+/// Deletes a record that cannot be read, if it is still unreadable. The record has no state that the store
+/// could compare.
 async fn forget_unreadable(access: &Access, key: &RecordKey) -> Result<()> {
     match look(access, key).await? {
         Some((Shown::Unreadable, _)) => Ok(access.store.forget(key).await.map(drop)?),
@@ -225,8 +227,8 @@ async fn forget_unreadable(access: &Access, key: &RecordKey) -> Result<()> {
     }
 }
 
-/// Puts a key in doubt that was shown in flight with an expired lease, if it is still at the same attempt: claims it as a caller
-/// would.
+/// If a key was shown in flight with an expired lease, and is still at the same attempt, puts it in doubt: it
+/// claims the key as a caller would.
 async fn put_in_doubt(access: &Access, key: &RecordKey, shown: Seen) -> Result<Seen> {
     let store = &access.store;
     let record = store.get(key).await?.ok_or_else(absent)?;
@@ -251,19 +253,19 @@ async fn put_in_doubt(access: &Access, key: &RecordKey, shown: Seen) -> Result<S
 async fn record(access: &Access, key: &RecordKey, decision: &Decision, ttl: Duration) -> Result<()> {
     let Decision::Record(verdict, result) = decision else { return Err(absent()) };
     let store = &access.store;
-    // A claim would put a key in doubt whose lease has expired.
+    // A claim would put a key with an expired lease in doubt.
     check_free(access, key).await?;
     let owner = Owner::random();
     let claim = Claim::new(owner, LEASE, ttl).with_on_crash(OnCrash::InDoubt);
     let claimed = || Error::new(Kind::Refused, "the key was claimed meanwhile; nothing was done");
     let ClaimAnswer::Granted(grant) = store.claim(key, &claim).await? else {
-        // Says in which state it is.
+        // The error text says in which state the key is.
         check_free(access, key).await?;
         return Err(claimed());
     };
     let unused = Release::new(owner, grant.fence, ReleaseCause::Unused);
     if grant.attempt != 1 {
-        // A call of the service claimed the key meanwhile, and failed.
+        // A call of the service claimed the key in the meantime, and failed.
         store.release(key, &unused).await?;
         check_free(access, key).await?;
         return Err(claimed());
@@ -274,12 +276,12 @@ async fn record(access: &Access, key: &RecordKey, decision: &Decision, ttl: Dura
         Ok(_) => claimed(),
         Err(error) => error.into(),
     };
-    // Without this release the key would fall in doubt after a failure such as a result that is too large.
+    // Without this release, the key would become in doubt after a failure such as a result that is too large.
     store.release(key, &unused).await?;
     Err(recorded)
 }
 
-/// Refuses a key that has a record. One whose only claim was given back unused counts as none.
+/// Refuses a key that has a record. A record whose only claim was released unused does not count.
 ///
 /// # Errors
 ///
@@ -300,7 +302,7 @@ pub fn absent() -> Error {
     Error::new(Kind::Absent, "there is no such record")
 }
 
-/// The error for a record that is no longer as it was shown. Without a state it is unreadable now.
+/// The error for a record that is no longer as it was shown. Without a state, the record is unreadable now.
 #[must_use]
 pub fn changed(now: Option<State>) -> Error {
     let now = now.map_or("unreadable", State::as_str);

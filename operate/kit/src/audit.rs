@@ -70,7 +70,7 @@ impl Trail {
     ///
     /// # Errors
     ///
-    /// The entry cannot be begun, and nothing was done; or the action's own error.
+    /// The entry could not be started, and nothing was done; or the action's own error.
     pub async fn around<T>(
         &self,
         store: &DynStore,
@@ -100,7 +100,7 @@ impl Trail {
         let result = StoredResult::Value(entry.to_string().into());
         let complete = Complete::new(owner, grant.fence, Verdict::Completed, result, KEPT);
         if let (Err(error), Ok(_)) = (store.complete(&name, &complete).await, &done) {
-            // The action is done although its entry is not completed, and shows the outcome as unknown.
+            // The action is done, but its entry is not completed, and so shows the outcome as unknown.
             tracing::warn!(target: "idem", event = "trail_incomplete", error = %error, "done, but the trail does not show that");
         }
         done
@@ -115,9 +115,9 @@ fn entry_name(digest: &str) -> Result<RecordKey> {
 
 /// An entry that was read.
 pub struct Entry {
-    /// When it was begun.
+    /// When the entry was started.
     pub at: Timestamp,
-    /// The same as text, what was done to which record, by whom, why, and how it ended.
+    /// The same as text: what was done to which record, by whom, why, and how it ended.
     pub what: Value,
 }
 
@@ -162,14 +162,14 @@ pub async fn entries(access: &Access, digest: Option<&str>) -> Result<Vec<Entry>
     Ok(entries)
 }
 
-/// The content of an entry. `None` if it was never begun.
+/// The content of an entry. `None` if it was never started.
 fn what(record: &Record) -> Option<Value> {
     let (result, is_known) = match (&record.result, record.steps.first()) {
         (Some(result @ StoredResult::Value(_)), _) => (result, true),
         (_, begun) => (&begun?.result, false),
     };
     let StoredResult::Value(bytes) = result else { return None };
-    // Encrypted, and no key ring was given: only the entry's existence is known.
+    // It is encrypted, and no key ring was given: only the entry's existence is known.
     let read = serde_json::from_slice(bytes).ok().filter(Value::is_object);
     let mut what = read.unwrap_or_else(|| json!({ "sealed": true }));
     if !is_known {

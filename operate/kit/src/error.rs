@@ -55,5 +55,5 @@ impl From<StoreError> for Error {
     }
 }
 
-/// The result of an act, or of a look at a store.
+/// The result of an action, or of reading a store.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -23,7 +23,8 @@ const NEIGHBOURS: usize = 5;
 pub enum Form {
     /// Unknown: no other record has a result.
     Unknown,
-    /// As this command reads and writes them. Whether as JSON or as responses is unknown.
+    /// In the form in which this command reads and writes them. It is unknown whether results are JSON or
+    /// responses.
     AsHere,
     /// As JSON.
     Json,
@@ -54,7 +55,7 @@ pub fn readable(store: &DynStore) -> impl idem_core::Store + use<> {
     store
 }
 
-/// What the record's own steps add to how its operation's results are kept.
+/// How results of the operation are kept, with what the record's own steps show.
 #[must_use]
 pub fn with_steps(form: Form, record: &Record) -> Form {
     let steps: Vec<Form> = record.steps.iter().filter_map(|step| form_of(&step.result)).collect();
@@ -65,9 +66,9 @@ pub fn with_steps(form: Form, record: &Record) -> Form {
     }
 }
 
-/// How the results of this operation are kept, by its records. That they are encrypted may also show in the store's mark or in other
-/// operations. That they are not encrypted shows only in the operation itself: two services may share a store, and only one of them
-/// may encrypt.
+/// How the results of this operation are kept, judged by its records. The store's mark or other operations
+/// may also show that they are encrypted. Only the operation itself can show that they are not encrypted: two
+/// services may share a store, and only one of them may encrypt.
 ///
 /// # Errors
 ///
@@ -110,7 +111,7 @@ async fn neighbours(store: &DynStore, scope: Option<Scope>) -> Result<Form> {
     Ok(found)
 }
 
-/// Refuses a store in which the service would not look for a record by its key.
+/// Refuses a store in which the service would not search for a record by its key.
 ///
 /// # Errors
 ///

@@ -181,11 +181,12 @@ impl Counted {
 pub struct Look {
     /// The figures.
     pub counted: Counted,
-    /// The first of the open records, each with the store's time when it was read: those that need a person, then the oldest.
+    /// The first of the open records, each with the store's time when it was read: records that need a person
+    /// come first, then the oldest.
     pub open: Vec<(Listed, Timestamp)>,
 }
 
-/// Counts the records of a walk, and keeps the first `rows` live ones in a state that is open.
+/// Counts the records of a walk, and keeps the first `rows` live records in an open state.
 ///
 /// # Errors
 ///
@@ -204,7 +205,7 @@ pub async fn look(mut walk: Walk<'_>, rows: usize, is_open: fn(State) -> bool) -
     Ok(look)
 }
 
-/// A record's position in a list: those that need a person come first.
+/// A record's position in a list: records that need a person come first.
 fn urgency(record: &Record, now: Timestamp) -> u8 {
     match record.state {
         State::InDoubt => 0,

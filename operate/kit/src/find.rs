@@ -15,7 +15,8 @@ pub fn scope(name: &str) -> Result<Scope> {
     Scope::new(name.to_owned()).map_err(|error| Error::usage(format!("invalid scope: {error}")))
 }
 
-/// The stored name of the record with this name, or of the one that has this as its stored name, which a list shows. Two reads.
+/// The stored name of the record with this name, or of the record with this stored name, which a list shows.
+/// Two reads.
 ///
 /// # Errors
 ///
@@ -28,7 +29,7 @@ pub async fn by_name(access: &Access, name: RecordKey) -> Result<Option<RecordKe
     Ok(if stored != name && has(access, &name).await? { Some(name) } else { None })
 }
 
-/// Whether there is a record, also one that cannot be read.
+/// Whether there is a record, even one that cannot be read.
 async fn has(access: &Access, stored: &RecordKey) -> Result<bool> {
     match access.store.get(stored).await {
         Err(error) if error.kind() != StoreErrorKind::CorruptRecord => Err(error.into()),

@@ -1,7 +1,7 @@
 //! What a person does with the records of a store: looks at them, settles them, and finds in the audit trail who did what.
 //!
-//! The command `idem` and the console stand on it. It knows a store by its public interface only, and neither HTTP servers nor
-//! command lines.
+//! The command `idem` and the console are built on it. It knows a store by its public interface only, and
+//! neither HTTP servers nor command lines.
 
 pub mod access;
 pub mod act;

@@ -9,7 +9,8 @@ use crate::act::Decision;
 use crate::error::{Error, Kind, Result};
 use crate::evidence::Form;
 
-/// Refuses a result that the service could not read. `is_said`: the user said whether the service encrypts.
+/// Refuses a result that the service could not read. `is_said`: the user has stated whether the service
+/// encrypts.
 ///
 /// # Errors
 ///
@@ -44,7 +45,7 @@ pub async fn check(form: Form, is_response: bool, access: &Access, is_said: bool
         }
         _ => return Ok(()),
     };
-    // With a key ring, `Sealed` does not occur: results are decrypted when they are read.
+    // With a key ring, `Sealed` does not occur, because reading decrypts the results.
     Err(Error::new(if form == Form::Sealed { Kind::Unusable } else { Kind::Refused }, text))
 }
 
@@ -73,11 +74,11 @@ pub fn response<'h>(status: u16, headers: impl Iterator<Item = &'h str>, body: V
 ///
 /// # Errors
 ///
-/// The text is no JSON.
+/// The text is not JSON.
 pub fn json_result(verdict: Verdict, text: &str) -> Result<Decision> {
     let text = text.trim();
     if let Err(error) = serde_json::from_str::<serde_json::Value>(text) {
-        // The error's position only: the text may be private.
+        // It shows only the error's position, because the text may be private.
         let (line, column) = (error.line(), error.column());
         let text = format!(
             "expected JSON (error in line {line}, column {column}); a string needs quotes, such as '\"done\"'"

@@ -10,7 +10,7 @@ use idem_core::protocol::{Owner, Record, State, Timestamp, is_live};
 use jiff::{RoundMode, SpanRound, Unit};
 use serde_json::{Value, json};
 
-/// The text with the characters escaped that control a terminal or the direction of text.
+/// The text, with the characters escaped that control a terminal or the direction of text.
 #[must_use]
 pub fn safe(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut safe, c| {
@@ -128,7 +128,7 @@ pub fn record_json(listed: &Listed, now: Timestamp, with_key: bool) -> Value {
     shown
 }
 
-/// A record's situation now, in a few words.
+/// A record's current situation, in a few words.
 #[must_use]
 pub(crate) fn remark(listed: &Listed, now: Timestamp) -> String {
     let Listed { record, result, .. } = listed;

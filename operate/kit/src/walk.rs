@@ -11,7 +11,7 @@ use crate::error::{Error, Kind, Result};
 /// The scope of the audit trail: `idem audit`.
 pub const TRAIL: &str = idem_core::RESERVED_SCOPES[0];
 
-/// The beginning of the keys that are meant; empty for all keys.
+/// The beginning of the selected keys; empty for all keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Prefix(String);
 
@@ -20,7 +20,7 @@ impl Prefix {
     ///
     /// # Errors
     ///
-    /// The store keeps digests in place of keys: they do not show how a key begins.
+    /// The store keeps digests instead of keys, and they do not show how a key begins.
     pub async fn new(access: &Access, text: &str) -> Result<Self> {
         if !text.is_empty() && (access.knows_names() || access.layers().await?.digested) {
             let why = "this store keeps digests in place of keys, which do not show how a key begins: choose records by \
@@ -44,7 +44,7 @@ pub struct Walk<'s> {
 }
 
 impl<'s> Walk<'s> {
-    /// A walk through the records in these states, or in all if there are none, of this operation or of all.
+    /// A walk through the records in these states (all states if empty), of this operation or of all.
     #[must_use]
     pub fn new(store: &'s DynStore, states: Vec<State>, scope: Option<Scope>) -> Self {
         let with_own = scope.as_ref().is_some_and(Scope::is_reserved);
@@ -52,7 +52,7 @@ impl<'s> Walk<'s> {
         Self { store, with_own, prefix: Prefix::default(), next: Some(first) }
     }
 
-    /// Leaves out records whose keys do not begin like this.
+    /// Leaves out records whose keys do not begin with this text.
     #[must_use]
     pub fn with_prefix(mut self, prefix: Prefix) -> Self {
         self.prefix = prefix;

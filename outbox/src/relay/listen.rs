@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use super::super::handle::Outbox;
 use super::settings::Settings;
 
-/// Rings after each `NOTIFY`, and whenever one may have been missed.
+/// Rings after each `NOTIFY`, and whenever the relay may have missed one.
 ///
 /// A failure here delays messages, but loses none: the workers also poll the outbox.
 pub(super) async fn listen(outbox: &Outbox, settings: &Settings, ring: &Notify) {

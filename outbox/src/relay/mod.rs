@@ -1,8 +1,9 @@
 //! The relay: its settings, and its concurrent parts.
 //!
-//! Any number of relays share an outbox. A relay has a topic for the time of a lease, by a row that every relay can see. So
-//! no connection and no transaction need last as long as a publish. A `worker` serves one topic at a time, `turn` publishes that
-//! topic's messages, `settled` finds out up to which message none can appear any more, `listen` wakes the workers.
+//! Any number of relays share an outbox. A relay holds a topic for the time of a lease, in a row that every
+//! relay can see. So no connection and no transaction need last as long as a publish. A `worker` serves one
+//! topic at a time, `turn` publishes that topic's messages, `settled` finds out up to which number no new
+//! message can appear, and `listen` wakes the workers.
 
 mod listen;
 mod settings;
@@ -65,8 +66,9 @@ impl<P: Publisher> Relay<P> {
         self
     }
 
-    /// How many messages are read, and recorded as published, at a time, from 1 to 1,000; 32 unless set. It limits how many are
-    /// published again after a crash. Whatever it is, at most 4 MiB of payloads are read after the first one.
+    /// How many messages are read, and recorded as published, at a time, from 1 to 1,000; 32 unless set. It
+    /// limits how many are published again after a crash. In any case, at most 4 MiB of payloads are read
+    /// after the first one.
     pub const fn batch(mut self, messages: usize) -> Self {
         self.settings.batch = messages;
         self
@@ -97,8 +99,8 @@ impl<P: Publisher> Relay<P> {
     }
 
     /// How often a message may fail before it is set aside; 10 unless set. Failures of kind
-    /// [unavailable](super::PublishErrorKind::Unavailable) do not count. If relays die again and again while they publish a
-    /// message (it may crash the process), that counts too, from the second time.
+    /// [unavailable](super::PublishErrorKind::Unavailable) do not count. If relays die again and again while
+    /// they publish a message (it may crash the process), these failures also count, from the second one on.
     pub const fn max_attempts(mut self, attempts: u32) -> Self {
         self.settings.max_attempts = attempts;
         self

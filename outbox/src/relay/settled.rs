@@ -1,9 +1,10 @@
-//! Finds out which messages may be published: those before which no other message can appear any more.
+//! Finds out which messages may be published: those before which no other message can appear.
 //!
-//! A message gets its number when it is enqueued, and becomes visible when its transaction commits. So an open transaction may
-//! have a lower number than a visible message. Each transaction takes a shared lock of its topic before it takes a number. So
-//! this reads the number of the last visible message, and then the holders of the lock. When all of those have ended, every message up
-//! to that number is either visible or will never be. Later transactions get higher numbers.
+//! A message gets its number when it is enqueued, and becomes visible when its transaction commits. So an
+//! open transaction may have a lower number than a visible message. Each transaction takes a shared lock of
+//! its topic before it takes a number. So this reads the number of the last visible message, and then the
+//! holders of the lock. When all these holders have ended, every message up to that number is either visible
+//! or will never be. Later transactions get higher numbers.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -18,18 +19,18 @@ use idem_postgres::db::session::column;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// How many topics a relay remembers: those that other relays have emptied stay among them.
+/// How many topics a relay remembers; topics that other relays have emptied are among them.
 const MOST_TOPICS: usize = 100_000;
 
 /// The prefix of the server's name for a transaction that was prepared for a two-phase commit.
 const PREPARED: &str = "-1/";
 
-/// Up to which message nothing can appear any more.
+/// The bound up to which no new message can appear.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Bound {
     /// The number of the message.
     pub(super) sequence: i64,
-    /// When the server was started. After a restart, what was read before does not count.
+    /// When the server was started. After a restart of the server, earlier knowledge does not count.
     pub(super) started: i64,
 }
 
@@ -41,14 +42,14 @@ struct Waiting {
     pause: Duration,
 }
 
-/// What is known of a topic.
+/// The knowledge about a topic.
 #[derive(Clone, Debug)]
 enum Known {
     Waits(Waiting),
     Settled(Bound),
 }
 
-/// What is known by topic, which the workers of a relay share.
+/// The knowledge about all topics, which the workers of a relay share.
 #[derive(Debug, Default)]
 pub(super) struct Waits(Mutex<HashMap<String, Known>>);
 
@@ -65,7 +66,7 @@ impl Waits {
         topics.insert(topic.to_owned(), known);
     }
 
-    /// To be called when all messages up to the bound of this topic are gone.
+    /// Call it when all messages up to the bound of this topic are published.
     pub(super) fn forget(&self, topic: &str) {
         drop(self.take(topic));
     }
@@ -121,7 +122,8 @@ pub(super) async fn settled(
     })
 }
 
-/// The bound, if no transaction is left to wait for. Otherwise those to wait for, or `None` to begin again.
+/// The bound, if there are no more transactions to wait for. Otherwise the transactions to wait for, or
+/// `None` to begin again.
 fn judge(waiting: &Waiting, holders: Vec<String>, started: i64) -> Result<Bound, Option<Waiting>> {
     if waiting.bound.started != started {
         return Err(None);

@@ -20,14 +20,14 @@ use idem_core::StoreError;
 use idem_core::protocol::Owner;
 use idem_postgres::db::session::column;
 
-/// The shortest pause between two looks at the outbox.
+/// The shortest pause between two reads of the outbox.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
 
-/// How many topics a claim reads first, and the factor by which that grows each time.
+/// How many topics a claim reads first, and the factor by which this number grows each time.
 const FEW_TOPICS: i32 = 64;
 const MORE_TOPICS: i32 = 8;
 
-/// The result of a look at some topics.
+/// The result of reading some topics.
 #[derive(Default)]
 struct Window {
     topic: Option<Topic>,
@@ -40,7 +40,8 @@ pub(super) struct Worker<'r, P> {
     pub(super) relay: &'r Relay<P>,
     pub(super) waits: &'r Waits,
     pub(super) link: Link,
-    /// Unique to this worker: so it can claim a topic again at once whose release got no answer.
+    /// Unique to this worker, so that it can claim a topic again at once if the answer to its release was
+    /// lost.
     pub(super) owner: Owner,
     /// Messages that were published and are not recorded as such yet.
     pub(super) published: Vec<(i64, MessageId)>,
@@ -79,7 +80,7 @@ impl<'r, P: Publisher> Worker<'r, P> {
                 Err(error) => {
                     report::relay_failed(&error);
                     self.failures = self.failures.saturating_add(1);
-                    // Retries every error, also a missing right or table: a person may mend it.
+                    // Retries every error, even a missing permission or table, because a person may fix it.
                     Some(self.relay.settings.pause(self.failures))
                 }
             };
@@ -93,7 +94,7 @@ impl<'r, P: Publisher> Worker<'r, P> {
         self.link.close().await;
     }
 
-    /// Serves the next topic, or returns how long there is none.
+    /// Serves the next topic, or returns how long there will be none.
     async fn round(&mut self, stopped: &watch::Receiver<bool>) -> Result<Option<Duration>, StoreError> {
         self.note().await?;
         let Some(topic) = self.claim().await? else { return self.look().await.map(Some) };
@@ -103,8 +104,9 @@ impl<'r, P: Publisher> Worker<'r, P> {
         Ok(None)
     }
 
-    /// The next topic to serve. It reads a few topics after those that it read before. If all are taken, it reads more and
-    /// more, until it has seen all: so it finds the next one fast, however many topics are pending.
+    /// The next topic to serve. It reads a few topics after those of the previous claim. If all of them are
+    /// taken, it reads more and more until it has seen all, so it finds the next one fast, however many
+    /// topics are pending.
     async fn claim(&mut self) -> Result<Option<Topic>, StoreError> {
         let mut most = FEW_TOPICS;
         let mut from_the_first = self.looked_at.is_empty();
@@ -145,7 +147,7 @@ impl<'r, P: Publisher> Worker<'r, P> {
         Ok(Window { topic: Some(topic), ..window })
     }
 
-    /// How long there is nothing to do.
+    /// How long there will be nothing to do.
     async fn look(&self) -> Result<Duration, StoreError> {
         let rows = self.link.ask(|| self.relay.outbox.0.names.look()).await?;
         let due = rows.first().map_or(Ok(None), |row| column::<Option<i64>>(row, 0))?;

@@ -58,8 +58,8 @@ impl DynamoDbStoreBuilder {
         self
     }
 
-    /// How long one operation may take, with all its requests and retries; 5 s unless set. After that time its outcome
-    /// is unknown.
+    /// How long one operation may take, with all its requests and retries; 5 s unless set. After this time,
+    /// the operation's outcome is unknown.
     pub const fn operation_timeout(mut self, timeout: Duration) -> Self {
         self.settings.operation_timeout = timeout;
         self

@@ -21,7 +21,7 @@ use super::names::{Item, Names, RECORD, REVISION};
 /// The room for the key of an item, its revision, its time to live, and the names of all attributes.
 const OTHER_BYTES: usize = 6 * 1_024;
 
-/// How many bytes of a digest are a revision.
+/// The number of bytes of a digest that make a revision.
 const REVISION_BYTES: usize = 16;
 
 /// A table, as a client reaches it.
@@ -31,13 +31,14 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// The client, for every request: there is none if two attributes have the same name.
+    /// The client, for every request; none if two attributes have the same name.
     pub(super) fn client(&self) -> Result<&Client, StoreError> {
         self.names.check_distinct().map(|()| &self.client)
     }
 }
 
-/// The record's bytes and their revision. An item of another program has neither, and gives bytes that are no record.
+/// The record's bytes and their revision. An item of another program has neither, and then the bytes are not
+/// a record.
 fn version(item: &Item) -> Version<AttributeValue> {
     let bytes = item.get(RECORD).and_then(|value| value.as_b().ok());
     match (bytes, item.get(REVISION)) {

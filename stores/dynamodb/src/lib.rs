@@ -1,7 +1,7 @@
 //! Records in a DynamoDB table.
 //!
-//! Owns the requests and the table. The decisions, the use of a declared clock skew and the retries are those of
-//! [`idem_store_kit::cas`].
+//! Owns the requests and the table. [`idem_store_kit::cas`] has the decisions, the use of a declared clock
+//! skew, and the retries.
 
 mod builder;
 mod failure;
@@ -21,9 +21,10 @@ use items::Table;
 
 /// A store in a DynamoDB table. Feature `dynamodb`.
 ///
-/// A first call writes twice (claim, complete), and once for each step and each renewal. A replay is a read where this
-/// process saw the result, and else one refused conditional write, as a busy answer is: DynamoDB charges that as a write of
-/// the whole item. All steps of a record together have the room of one result.
+/// A first call writes twice (claim, complete), and once for each step and each renewal. A replay is a read
+/// if this process saw the result, and otherwise one refused conditional write, as for a busy answer:
+/// DynamoDB charges that as a write of the whole item. All steps of a record together have the size limit of
+/// one result.
 ///
 /// `list` and `purge` scan the table, which costs one read unit for each 4 KiB that they read. `purge` is never necessary:
 /// it deletes expired items that DynamoDB's own time to live has not deleted yet.

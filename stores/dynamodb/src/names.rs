@@ -44,7 +44,7 @@ impl Names {
     ///
     /// # Errors
     ///
-    /// `Configuration`, with the name that is there twice.
+    /// `Configuration`, with the name that occurs twice.
     pub(super) fn check_distinct(&self) -> Result<(), StoreError> {
         let sort_key = self.sort_key.iter().map(|(name, _)| &**name);
         let mut names: Vec<&str> = sort_key.collect();
@@ -60,7 +60,7 @@ impl Names {
         }
     }
 
-    /// The beginning of the partition keys of a scope, by its encoded name; of all scopes if `None`.
+    /// The beginning of the partition keys of the scope with this encoded name; of all scopes if `None`.
     pub(super) fn beginning(&self, scope: Option<&str>) -> String {
         match scope {
             Some(scope) => format!("{}{scope}#", self.key_prefix),

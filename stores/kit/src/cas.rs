@@ -20,8 +20,8 @@ pub use self::store::CasStore;
 
 /// A service that keeps bytes under names.
 ///
-/// An error says whether a write may have been applied, as that of a [`Store`](idem_core::Store) does. Each request ends
-/// within a bounded time; [`CasStore`] repeats it after a transient error.
+/// An error says whether a write may have been applied, as an error of a [`Store`](idem_core::Store) does.
+/// Each request ends within a bounded time; [`CasStore`] repeats it after a transient error.
 pub trait CompareAndSwap: Send + Sync + 'static {
     /// Distinguishes the bytes of an object from all others that the object had or will have, unless they are equal.
     type Revision: Clone + Send + Sync + 'static;
@@ -50,8 +50,8 @@ pub trait CompareAndSwap: Send + Sync + 'static {
         seen: &Self::Revision,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// About `limit` objects of the scope with this encoded name, or of all scopes, behind the place `after`: in an order in
-    /// which a walk meets each object that is there from its beginning to its end.
+    /// About `limit` objects of the scope with this encoded name, or of all scopes, after the position
+    /// `after`, in an order in which a walk returns each object that exists from its beginning to its end.
     fn list(
         &self,
         scope: Option<&str>,
@@ -59,7 +59,7 @@ pub trait CompareAndSwap: Send + Sync + 'static {
         limit: usize,
     ) -> impl Future<Output = Result<Listing<Self::Revision>, StoreError>> + Send;
 
-    /// Which service it is, and which of its settings weaken the guarantee.
+    /// Reports which service it is, and which of its settings weaken the guarantee.
     fn inspect(&self) -> impl Future<Output = Result<Inspection, StoreError>> + Send;
 
     /// The largest object, in bytes.
@@ -79,12 +79,13 @@ pub struct Version<R> {
 pub enum Put<R> {
     /// The object is written, and has this revision.
     Written(R),
-    /// The condition did not hold, and nothing is written. The newest version of the object, as a read would return it, saves
-    /// that read. `None` says nothing about the object: the service did not return it, or it does not exist.
+    /// The condition did not hold, and nothing is written. The newest version of the object, as a read would
+    /// return it; it saves that read. `None` does not tell whether the object exists: the service may not
+    /// have returned it.
     Refused(Option<Version<R>>),
 }
 
-/// For a service that returns a revision, and nothing with a refusal.
+/// For a service that returns a revision after a write, and nothing after a refusal.
 impl<R> From<Option<R>> for Put<R> {
     fn from(written: Option<R>) -> Self {
         written.map_or(Self::Refused(None), Self::Written)
@@ -95,7 +96,7 @@ impl<R> From<Option<R>> for Put<R> {
 pub struct Listing<R> {
     /// The objects.
     pub versions: Vec<Version<R>>,
-    /// Behind which place the next ones are; `None` after the last one.
+    /// The position after which the next objects follow; `None` after the last one.
     pub next: Option<Vec<u8>>,
 }
 

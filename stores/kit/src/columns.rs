@@ -10,7 +10,7 @@ use idem_core::{RecordKey, StoreError};
 
 use crate::group_commit::Failure;
 
-/// A row that is not a valid record, by the name of the wrong column.
+/// The name of the wrong column, in a row that is not a valid record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unreadable(pub &'static str);
 
@@ -28,7 +28,7 @@ impl Unreadable {
     }
 }
 
-/// The error for a row that belongs to no single key.
+/// The error for a row that does not belong to a single key.
 impl From<Unreadable> for Failure {
     fn from(Unreadable(column): Unreadable) -> Self {
         Self::Refused(StoreError::corrupt_record(format!("the server returned no valid column {column}")))
@@ -37,11 +37,11 @@ impl From<Unreadable> for Failure {
 
 type Result<T> = std::result::Result<T, Unreadable>;
 
-/// A word that is a number in its column.
+/// A word that its column keeps as a number.
 pub trait Word: Copy + PartialEq + 'static {
     /// The column.
     const COLUMN: &'static str;
-    /// The words, in the order of their numbers, which are a format of data.
+    /// The words, in the order of their numbers, which are a data format.
     const ALL: &'static [Self];
 }
 
@@ -76,7 +76,8 @@ pub fn word<W: Word>(number: u64) -> Result<W> {
     word.copied().ok_or(Unreadable(W::COLUMN))
 }
 
-/// The number of a word. An unknown word becomes a number that no version reads, so that none takes it for another word.
+/// The number of a word. An unknown word becomes a number that no version reads, so that no version takes it
+/// for another word.
 pub fn number_of<W: Word>(word: W) -> u8 {
     let number = W::ALL.iter().position(|known| *known == word);
     number.and_then(|number| u8::try_from(number).ok()).unwrap_or(u8::MAX)
@@ -88,7 +89,7 @@ pub fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
 }
 
-/// The values of a record's columns, but for its steps.
+/// The values of a record's columns, except its steps.
 #[derive(Clone, Copy, Debug)]
 #[expect(missing_docs, reason = "they are the record's fields")]
 pub struct Columns<'r> {
@@ -113,16 +114,16 @@ fn needed<T>(value: Option<T>, column: &'static str) -> Result<T> {
     value.ok_or(Unreadable(column))
 }
 
-/// The bytes of a column that has so many.
+/// The bytes of a column that has this many.
 ///
 /// # Errors
 ///
-/// The name of the column, if it has not.
+/// The name of the column, if it has another number of bytes.
 pub fn array<const N: usize>(bytes: &[u8], column: &'static str) -> Result<[u8; N]> {
     bytes.try_into().map_err(|_| Unreadable(column))
 }
 
-/// The columns of a record but for its steps, in the order of the places that [`Columns::read`] asks for.
+/// The columns of a record except its steps, in the order of the indices that [`Columns::read`] requests.
 pub const NAMES: [&str; 15] = [
     "state",
     "owner",
@@ -142,7 +143,7 @@ pub const NAMES: [&str; 15] = [
 ];
 
 impl<'r> Columns<'r> {
-    /// Reads the columns, each a number or bytes, by their places in [`NAMES`].
+    /// Reads the columns, each a number or bytes, by their indices in [`NAMES`].
     ///
     /// # Errors
     ///
@@ -172,7 +173,7 @@ impl<'r> Columns<'r> {
 }
 
 impl Columns<'_> {
-    /// Those of a record of nobody, with zero in each column that must have a number.
+    /// The columns of an empty record, with zero in each column that must have a number.
     pub const BLANK: Self = Self {
         state: Some(0),
         owner: None,

@@ -1,12 +1,14 @@
-//! Runs the operations of a store on sessions of its server, those that wait at the same moment together.
+//! Runs the operations of a store on sessions of its server; operations that wait at the same moment run
+//! together.
 //!
-//! An operation waits in a queue for a worker, a task that takes all that may go together and waits once for the server's
-//! disk. Each runtime that calls has a queue and sessions of its own, since a session belongs to the runtime that
-//! opened it. What must be done when that runtime is blocked or gone, renewals first of all, goes through the queue of the
-//! [stores' own runtime](crate::own_runtime). There, a watch looks after all of them by a clock that no test pauses: it ends
-//! attempts that take too long, and closes sessions that nobody needs.
+//! An operation waits in a queue for a worker, a task that takes all operations that may go together and
+//! waits once for the server's disk. Each calling runtime has its own queue and sessions, because a session
+//! belongs to the runtime that opened it. Work that must go on when that runtime is blocked or gone, above
+//! all renewals, goes through the queue of the [stores' own runtime](crate::own_runtime). There, a watch
+//! looks after all queues by a clock that no test pauses: it ends attempts that take too long, and closes
+//! sessions that nobody needs.
 //!
-//! It knows nothing of SQL: a store says what it can do as a [`Server`].
+//! It knows nothing about SQL: a store describes its abilities as a [`Server`].
 
 mod backlog;
 mod operation;

@@ -11,12 +11,14 @@ use idem_core::protocol::{Answer, ClaimAnswer, CompleteAnswer};
 
 /// How many keys are remembered.
 const PLACES: usize = 8_192;
-/// How many places a key may have. With one alone, of a thousand keys more than fifty would take another's.
+/// How many positions a key may have. With only one position, more than fifty of a thousand keys would take
+/// another key's.
 const CHOICES: usize = 4;
 
 /// The share of keys with a result that counts as all of them.
 const ALL: u32 = 256;
-/// One more key changes the share by the difference divided by this: about six in a row turn it over.
+/// One more key changes the share by the difference divided by this number: about six in a row change the
+/// decision.
 const WEIGHT: u32 = 8;
 
 /// A fixed number of remembered keys, shared by all callers without a lock.
@@ -38,7 +40,7 @@ impl Hints {
         Mark(self.hasher.hash_one(key) | 1)
     }
 
-    /// The places that the key with this mark may have.
+    /// The positions that the key with this mark may have.
     fn choices(&self, mark: Mark) -> &[AtomicU64] {
         // The lowest bit of a mark is always set, so it does not help to choose.
         let group = (mark.0 >> 1) % (PLACES / CHOICES) as u64;
@@ -52,8 +54,8 @@ impl Hints {
         self.choices(mark).iter().any(|place| place.load(Ordering::Relaxed) == mark.0)
     }
 
-    /// Whether a claim on the key with this mark should read the record first: the key is remembered, or most keys of late had a
-    /// result that were not.
+    /// Whether a claim on the key with this mark should read the record first: the key is remembered, or most
+    /// recent keys that were not remembered had a result.
     #[cfg(any(test, feature = "cas", feature = "sql"))]
     pub(crate) fn expects_result(&self, mark: Mark) -> bool {
         self.unseen_with_result.load(Ordering::Relaxed) > ALL / 2 || self.has(mark)
@@ -71,7 +73,7 @@ impl Hints {
     /// Notes whether a claim on the key found a result.
     fn claimed(&self, mark: Mark, has_result: bool) {
         if !self.has(mark) {
-            // Two threads at a time may count as one.
+            // Two threads at the same moment may count as one.
             let share = self.unseen_with_result.load(Ordering::Relaxed);
             let share = if has_result { share + (ALL - share) / WEIGHT } else { share - share / WEIGHT };
             self.unseen_with_result.store(share, Ordering::Relaxed);
@@ -79,14 +81,14 @@ impl Hints {
         if has_result { self.put(mark) } else { self.take(mark) }
     }
 
-    /// Remembers a key, if need be in the place of another.
+    /// Remembers a key, if necessary in the position of another.
     pub fn put(&self, mark: Mark) {
         if self.has(mark) {
             return;
         }
         let choices = self.choices(mark);
         let free = choices.iter().find(|place| place.load(Ordering::Relaxed) == 0);
-        // The highest bits chose no place yet.
+        // The highest bits did not choose a position yet.
         let any = usize::try_from(mark.0 >> 32).unwrap_or(0) % CHOICES;
         free.unwrap_or(&choices[any]).store(mark.0, Ordering::Relaxed);
     }
@@ -158,7 +160,7 @@ mod tests {
                 hints.mark(&RecordKey::new(Scope::new("s").unwrap(), Key::new(key.to_string()).unwrap()))
             })
             .collect();
-        // Twice, so that a key that lost its place takes that of another.
+        // Twice, so that a key that lost its position takes that of another.
         marks.iter().chain(&marks).for_each(|mark| hints.put(*mark));
         let forgotten = marks.iter().filter(|mark| !hints.has(**mark)).count();
         assert!(forgotten < 10, "{forgotten}");

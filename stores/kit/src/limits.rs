@@ -1,4 +1,4 @@
-//! The settings of a store that stores have in common, and their limits.
+//! The settings that stores have in common, and their limits.
 
 use std::time::Duration;
 

@@ -4,17 +4,17 @@ use std::error::Error;
 use std::net::IpAddr;
 use std::{io, iter};
 
-/// Whether this host name or address is this machine's, so that what is sent there does not cross a network.
+/// Whether this host name or address is this machine's, so that data sent there does not cross a network.
 ///
-/// It is `false` for a name that leads to this machine by chance: nothing is resolved.
+/// It is `false` for a name that happens to lead to this machine: nothing is resolved.
 #[must_use]
 pub fn is_this_machine(host: &str) -> bool {
     let address = host.trim_matches(['[', ']']).parse();
     host == "localhost" || address.is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
-/// Whether a TLS handshake failed because the connection broke, so that the next attempt may succeed; not because one side
-/// refused the other.
+/// Whether a TLS handshake failed because the connection broke (the next attempt may succeed), and not
+/// because one side refused the other.
 ///
 /// `native-tls` reports both as one kind of error, and an end of the stream by its text only.
 #[must_use]

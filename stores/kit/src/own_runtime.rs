@@ -68,7 +68,7 @@ impl<F> Drop for Entered<F> {
 ///
 /// # Errors
 ///
-/// Those of `work`; `OutcomeUnknown` if it panicked.
+/// The errors of `work`; `OutcomeUnknown` if it panicked.
 pub fn apart<T: Send + 'static>(
     work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
 ) -> impl Future<Output = Result<T, StoreError>> + Send {

@@ -14,7 +14,7 @@ use crate::own_runtime::own_runtime;
 /// How many records one purge deletes at most, so that a backlog does not keep the server busy.
 const MOST: usize = 100_000;
 
-/// How much sooner the next purge comes when one was not enough.
+/// By which factor the next purge comes sooner when one was not enough.
 const SOONER: u32 = 20;
 
 /// Purges a store from time to time until it is dropped.

@@ -26,11 +26,11 @@ where
     repeated(time, ask, |earlier, error| earlier.is_outcome_unknown() && !error.is_outcome_unknown()).await
 }
 
-/// As [`retried`], for tries of which nothing remains, as the first connection to a server.
+/// As [`retried`], for tries that leave no effect, such as the first connection to a server.
 ///
 /// # Errors
 ///
-/// The last error that is not `OutcomeUnknown`: it says more than that the time ended in the middle of a try.
+/// The last error that is not `OutcomeUnknown`, because it says more than that the time ended during a try.
 pub async fn retried_with_cause<T, F>(time: Duration, ask: impl FnMut() -> F) -> Result<T, StoreError>
 where
     F: Future<Output = Result<T, StoreError>>,
@@ -38,7 +38,8 @@ where
     repeated(time, ask, |_, error| error.is_outcome_unknown()).await
 }
 
-/// Calls `ask` until the answer is final or `time` is over. Of two errors, the earlier one is kept where it says more.
+/// Calls `ask` until the answer is final or `time` is over. Of two errors, it keeps the earlier one if that
+/// says more.
 async fn repeated<T, F>(
     time: Duration,
     mut ask: impl FnMut() -> F,

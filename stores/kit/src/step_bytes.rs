@@ -1,6 +1,6 @@
 //! A recorded step as bytes, for stores that keep steps as bytes.
 //!
-//! Owns the byte format, encoding and decoding. Two steps are equal exactly if their bytes are equal.
+//! Owns the byte format, encoding and decoding. Two steps are equal if and only if their bytes are equal.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -23,8 +23,8 @@ const HAS_INPUT: u8 = 1;
 const VALUE: u8 = 1;
 const TOMBSTONES: u8 = 2;
 
-/// What a result is, as a byte, and its value: 1 a value, and from 2 on the tombstones in the order of
-/// [`Word::ALL`](crate::columns::Word::ALL).
+/// The kind of a result, as a byte, and its value: 1 for a value, and from 2 on the tombstones in the order
+/// of [`Word::ALL`](crate::columns::Word::ALL).
 #[must_use]
 pub fn kind(result: &StoredResult) -> (u8, &[u8]) {
     match parts(Some(result)) {

@@ -1,4 +1,4 @@
-//! A store by a field that has its methods.
+//! Makes a type a store through a field that has the store's methods.
 
 /// Implements [`Store`](idem_core::Store) for a type by its field, which has its methods: an `Arc` of a `CasStore` or
 /// a `SharedStore`.

@@ -19,7 +19,7 @@ use idem_store_kit::own_runtime::apart;
 use idem_store_kit::sql::{Identifier, Limits, Settings, SharedStore};
 
 const TABLE: &str = "idem_records";
-/// The space for the rest of a message that carries a result in digits.
+/// The space for the rest of a message that contains a result as hexadecimal digits.
 const MESSAGE: usize = 64 << 10;
 /// The longest text of one exchange.
 const MOST_BYTES: usize = 1 << 20;
@@ -59,24 +59,26 @@ impl MySqlStoreBuilder {
         self
     }
 
-    /// How many connections each tokio runtime that calls the store opens at most, and as many for renewals, releases and retries,
-    /// from 1 to 64; 4 unless set. More are seldom faster: operations that find no free connection share a transaction.
+    /// How many connections each tokio runtime that calls the store opens at most, and as many for renewals,
+    /// releases and retries, from 1 to 64; 4 unless set. More connections are seldom faster: operations that
+    /// find no free connection share a transaction.
     pub const fn connections(mut self, most: usize) -> Self {
         self.limits.connections = most;
         self
     }
 
-    /// How old a connection may become before the store replaces it; 30 minutes unless set. So the store follows a host name that
-    /// points to another server.
+    /// How old a connection may become before the store replaces it; 30 minutes unless set. So the store
+    /// notices when a host name points to another server.
     pub const fn max_connection_age(mut self, age: Duration) -> Self {
         self.settings.max_connection_age = age;
         self
     }
 
-    /// Completes the options before each connection is opened, for passwords and tokens that change. `refresh` gets the
-    /// options of the URL or pool, and returns those to connect with. The time to connect includes it. With a pool
-    /// it is not needed if the program calls [`set_connect_options`](sqlx::Pool::set_connect_options): the store connects
-    /// with the options that the pool has at that time.
+    /// Completes the options before each connection is opened, for passwords and tokens that change.
+    /// `refresh` gets the options of the URL or pool, and returns those to connect with. The time to connect
+    /// includes this call. With a pool it is not needed if the program calls
+    /// [`set_connect_options`](sqlx::Pool::set_connect_options): the store connects with the options that the
+    /// pool has at that time.
     ///
     /// ```
     /// # use idem_mysql::MySqlStore;

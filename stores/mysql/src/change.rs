@@ -1,5 +1,5 @@
-//! Operations that change records. One transaction for a whole batch locks the rows, decides by the protocol's own functions, and
-//! writes: the long way. `at_once` tries a shorter one first.
+//! Operations that change records. One transaction for a whole batch locks the rows, decides by the
+//! protocol's own functions, and writes: the long way. `at_once` tries a shorter one first.
 
 pub(super) mod at_once;
 mod entry;
@@ -42,7 +42,7 @@ pub(super) async fn apply(
         // The answer is a large result, which was not read with the record.
         match without_writing(session, setting, &mut rest, &ticket.operation, Why::Locked).await {
             Ok(judged) => *answer = judged,
-            // What is committed has its answers. The others are repeated.
+            // The committed operations have their answers. The other operations are repeated.
             Err(_) if is_any_answered => {
                 session.leave();
                 break;
@@ -92,7 +92,7 @@ async fn transact(
     Ok(answers)
 }
 
-/// The recorded step at the position where the operation wants to record one: a repeated request finds its own there.
+/// The recorded step at the position of the operation's step: a repeated request finds its own step there.
 async fn step_there(
     session: &mut Session,
     setting: &Setting,
@@ -108,7 +108,7 @@ async fn step_there(
     Ok(response.rows(0).first().and_then(|row| rows::step(row, 0).ok()))
 }
 
-/// Applies one operation to the record as it is known; `None` if the answer is a result that was not read.
+/// Applies one operation to the known record; `None` if the answer is a result that was not read.
 fn judge(entry: &mut Entry<'_>, op: &Op, now: Timestamp, there: Option<RecordedStep>) -> Judged {
     match op {
         Op::Forget => Some(Ok(Answer::Forgotten(entry.forget(now)))),
@@ -156,7 +156,8 @@ pub(super) enum Why {
     ReadOnly,
 }
 
-/// Answers a claim that would write nothing, by a read without a lock. `None` if it would write, or `rest` has read as much as it may.
+/// Answers a claim that would write nothing, by a read without a lock. `None` if it would write, or if `rest`
+/// has read as much as it may.
 pub(super) async fn without_writing<'t>(
     session: &mut Session,
     setting: &Setting,

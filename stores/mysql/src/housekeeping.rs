@@ -1,4 +1,4 @@
-//! What the store does beside the requests, each on a connection of its own.
+//! The store's operations besides the requests, each on a separate connection.
 
 use std::sync::atomic::AtomicBool;
 
@@ -58,7 +58,7 @@ impl Housekeeping for Setting {
     }
 }
 
-/// Looks at the records that are due. Returns their number, and how many were expired and are deleted.
+/// Reads the records that are due. Returns their number, and how many were expired and are now deleted.
 async fn purge_once(
     session: &mut Session,
     setting: &Setting,

@@ -64,10 +64,11 @@ impl Names {
 
     /// The statements that lead to each layout from the one before it. The first creates the tables.
     ///
-    /// Several processes may run them at once, and any may die halfway: the server runs DDL outside of transactions. So they are run again,
-    /// and what is there or gone already is no error: `IF NOT EXISTS` for tables; columns and indexes need nothing. Nothing here may stop
-    /// claims for long: an index needs `ALGORITHM = INPLACE, LOCK = NONE`, a column `ALGORITHM = INSTANT` and a default for the
-    /// processes of the layout before, which do not name it.
+    /// Several processes may run them at once, and any may die halfway: the server runs DDL outside of
+    /// transactions. So they are run again, and objects that exist or are gone already are no error:
+    /// `IF NOT EXISTS` for tables; columns and indexes need nothing. Nothing here may stop claims for long:
+    /// an index needs `ALGORITHM = INPLACE, LOCK = NONE`, a column `ALGORITHM = INSTANT` and a default for
+    /// processes with the previous layout, which do not name it.
     pub(super) fn layouts(&self) -> Vec<Vec<String>> {
         vec![self.tables()]
     }

@@ -67,12 +67,13 @@ fn record_and_time(row: &MySqlRow) -> Result<(Row, Timestamp), Unreadable> {
     Ok((rows::read(row, RECORD)?, rows::now(Some(row), RECORD + rows::WIDTH)?))
 }
 
-/// The row of this key among those that the statement at this place returned.
+/// The row of this key among those that the statement at this index returned.
 fn row<'a>((answers, place): &'a (Answers, usize), key: &RecordKey) -> Option<&'a MySqlRow> {
     answers.rows(*place).iter().find(|row| name(row).is_ok_and(|name| name == sql::name(key)))
 }
 
-/// Reads the rows of these keys, by a prepared statement if the session has it. Returns the answers, and the place of the statement.
+/// Reads the rows of these keys, by a prepared statement if the session has it. Returns the answers, and the
+/// index of the statement.
 async fn look(
     session: &mut Session,
     setting: &Setting,
@@ -82,7 +83,8 @@ async fn look(
     if is_one_scope && session.prepares() {
         match session.run_prepared(setting.statements.look_prepared(keys), Stage::Open).await {
             Ok(answers) if !answers.rows(0).is_empty() => return Ok((answers, 0)),
-            // No row can mean that there is no record, or that the server does not prepare this statement. Reading again as text shows which.
+            // No row can mean that there is no record, or that the server does not prepare this statement. A
+            // second read as text shows which case it is.
             Ok(_) | Err(Failure::Refused(_)) => {}
             Err(failed) => return Err(failed),
         }

@@ -13,9 +13,9 @@ pub(super) const COLUMNS: [&str; 15] = {
     names
 };
 
-/// What [`read`] expects of a row, but for the result: all in one column, as each column of an answer costs the server and the
-/// driver more than its value. `-` is none: to some SQL modes an empty string is NULL. After it comes the result, or nothing where it is
-/// not wanted.
+/// The columns that [`read`] expects in a row, except the result: all in one column, because each column of
+/// an answer costs the server and the driver more than its value. `-` means none: in some SQL modes an empty
+/// string is NULL. After it comes the result, or nothing if it was not requested.
 pub(super) const RECORD: &str = "CAST(CONVERT(CONCAT_WS(',', state, HEX(owner), fence, attempt, recovered, on_crash, \
      lease_until, retry_at, ttl, IFNULL(HEX(fingerprint), '-'), IFNULL(tombstone, '-'), created_at, IFNULL(completed_at, '-'), \
      IFNULL(expires_at, '-'), IFNULL(OCTET_LENGTH(result), '-'), steps) USING ascii) AS BINARY) r";
@@ -25,14 +25,14 @@ pub(super) const WIDTH: usize = 2;
 /// The server's time in microseconds at the start of the statement. The session's time zone does not matter.
 pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))";
 
-/// As [`NOW`], for half the server's time: for the instants of rows, of which each row has several. Only MariaDB is known to show
-/// microseconds here.
+/// As [`NOW`], for half the server's time: for the instants in rows, because each row has several. Only
+/// MariaDB is known to show microseconds here.
 pub(super) const NOW_IN_ROWS: &str = "CAST(@@timestamp * 1000000 AS UNSIGNED)";
 
 /// How far the end of time is from [`BLANK_CLOCK`].
 const END: u64 = u64::MAX - BLANK_CLOCK.as_micros();
 
-/// The clock of a judgement that the server's clock completes. No server's clock shows this time.
+/// The clock for a decision that the server's clock completes. No server's clock shows this time.
 pub(super) const BLANK_CLOCK: Timestamp = Timestamp::from_micros(1 << 62);
 
 type Result<T> = std::result::Result<T, Unreadable>;
@@ -60,12 +60,12 @@ pub(super) fn column<'r, T: Decode<'r, MySql>>(
     row.try_get_unchecked(index).map_err(|_| Unreadable(name))
 }
 
-/// The time in a column of a row that there must be.
+/// The time in a column that every row must have.
 pub(super) fn now(row: Option<&MySqlRow>, index: usize) -> Result<Timestamp> {
     column(row.ok_or(Unreadable("now"))?, index, "now").map(Timestamp::from_micros)
 }
 
-/// The bytes that these hexadecimal digits mean.
+/// The bytes of these hexadecimal digits.
 fn bytes_of<const N: usize>(digits: &[u8], name: &'static str) -> Result<[u8; N]> {
     let (mut bytes, (pairs, rest)) = ([0; N], digits.as_chunks::<2>());
     if pairs.len() != N || !rest.is_empty() {
@@ -105,7 +105,7 @@ pub(super) fn read(row: &MySqlRow, first: usize) -> Result<Row> {
     Ok(Row { record, steps, is_large, result_bytes })
 }
 
-/// The step in a column of one.
+/// The step in the column of a single step.
 pub(super) fn step(row: &MySqlRow, index: usize) -> Result<RecordedStep> {
     let bytes = column::<Vec<u8>>(row, index, "step")?;
     step_bytes::decode(bytes.into()).ok_or(Unreadable("step"))
@@ -122,16 +122,16 @@ pub(super) enum Value<'v> {
 }
 
 impl Value<'_> {
-    /// An instant as it is.
+    /// An instant that is written unchanged.
     pub(super) const fn instant(instant: Timestamp) -> Self {
         Self::Number(instant.as_micros())
     }
 }
 
-/// An instant of a record that was judged by [`BLANK_CLOCK`], as the server's clock makes it.
+/// An instant of a record that was decided with [`BLANK_CLOCK`], as a sum with the server's clock.
 pub(super) const fn on_the_server<'v>(instant: Timestamp) -> Value<'v> {
     match instant.as_micros().checked_sub(BLANK_CLOCK.as_micros()) {
-        // Not of the clock, or beyond the end of time.
+        // Not relative to the clock, or beyond the end of time.
         None | Some(END) => Value::instant(instant),
         Some(later) => Value::Later(later),
     }
@@ -166,8 +166,8 @@ pub(super) fn values_by<'r>(
     ]
 }
 
-/// When a purge looks at a new record: at the earliest end that it can have. No renewal and no usual completion brings that forward, so that
-/// they write no index.
+/// When a purge reads a new record: at the earliest end that it can have. No renewal and no usual completion
+/// moves it to an earlier time, so these write no index.
 pub(super) fn purge_at(record: &Record) -> Timestamp {
     let earliest = record.created_at.after(record.ttl);
     match record.expires_at {

@@ -1,4 +1,4 @@
-//! What the group commit has to know of this store: the kinds of its operations, and how a batch runs.
+//! The facts about this store that the group commit needs: the kinds of its operations, and how a batch runs.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ impl Server for Setting {
         matches!(operation.op, Op::Get | Op::Apply(Request::Claim(_) | Request::Complete(_)))
     }
 
-    /// About how many bytes it adds to statements.
+    /// About how many bytes an operation adds to statements.
     fn weight(operation: &Operation) -> usize {
         let name = operation.key.scope().as_str().len() + operation.key.key().as_str().len();
         1_024 + 4 * name + 2 * operation.result_bytes()
@@ -101,7 +101,7 @@ impl Server for Setting {
         done
     }
 
-    /// Answers an operation that could not write, by a read without a lock where that is enough.
+    /// Answers an operation that could not write, by a read without a lock if that is enough.
     async fn conclude(
         &self,
         session: &mut Option<Session>,

@@ -12,9 +12,11 @@ use crate::statements::Statements;
 pub(crate) struct Setting {
     pub(crate) connector: Connector,
     pub(crate) statements: Arc<Statements>,
-    /// What lets a statement in a caller's transaction fail where it would wait, without harm to that. Nothing where the server cannot.
+    /// The text that makes a statement in a caller's transaction fail where it would wait, without harm to
+    /// that transaction. Empty if the server has no such option.
     pub(crate) at_once: &'static str,
-    /// The keys of which this process has recorded steps: a completion deletes them, which takes the long way.
+    /// The keys whose steps this process has recorded: a completion deletes the steps, which takes the long
+    /// way.
     pub(crate) stepped: Hints,
     /// The limit of workers, each with a connection.
     pub(crate) connections: usize,

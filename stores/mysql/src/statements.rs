@@ -33,8 +33,8 @@ impl Statements {
         Self { names, columns: COLUMNS.join(", ") }
     }
 
-    /// Begins a transaction and locks the rows of these keys. Results: those of the beginning; those of [`read`](Self::read);
-    /// then the clock. The time is read when the locks are held.
+    /// Begins a transaction and locks the rows of these keys. Results: those of `BEGIN`; those
+    /// of [`read`](Self::read); then the clock. The time is read when the locks are held.
     pub(super) fn lock<'k>(&self, keys: impl ExactSizeIterator<Item = &'k RecordKey>) -> String {
         let (mut text, count) = (BEGIN.to_owned(), keys.len());
         self.read(&mut text, keys, "", count);
@@ -47,13 +47,13 @@ impl Statements {
     pub(super) fn look(&self, keys: &[&RecordKey]) -> String {
         let mut text = ONE.to_owned();
         self.read(&mut text, keys.iter().copied(), "", keys.len());
-        // Where statements do not commit by themselves.
+        // For sessions in which statements do not commit by themselves.
         add(&mut text, format_args!("; {COMMIT}"));
         text
     }
 
-    /// Adds a read of the rows of these keys, which are `count` at most: scope, key and record of each, and the time at which the statement
-    /// began. A record that is alive when it is read must not look expired.
+    /// Adds a read of the rows of these keys, at most `count`: scope, key and record of each, and the time at
+    /// which the statement began. A record that is alive when it is read must not look expired.
     fn read<'k>(
         &self,
         text: &mut impl Text,
@@ -78,8 +78,8 @@ impl Statements {
         add(text, format_args!("SELECT {NOW}, (SELECT value FROM {meta} WHERE name = 'transactions')"));
     }
 
-    /// Reads one record with its result and steps from one snapshot. Results: those of the beginning; the clock; the row; its
-    /// steps in their order.
+    /// Reads one record with its result and steps from one snapshot. Results: those of `BEGIN_READING`; the
+    /// clock; the row; its steps in their order.
     pub(super) fn look_at_all(&self, key: &RecordKey) -> String {
         let Names { records, steps, .. } = &self.names;
         let mut text = BEGIN_READING.to_owned();
@@ -151,15 +151,16 @@ impl Statements {
         text
     }
 
-    /// Deletes the record that was seen, if it is unchanged.
+    /// Deletes the record, if it has not changed since it was read.
     pub(super) fn delete_seen(&self, key: &RecordKey, seen: &Record) -> String {
         let mut text = format!("DELETE FROM {} WHERE ", self.names.records);
         is_seen(&mut text, key, seen);
         text
     }
 
-    /// Locks the row that was seen. Returns no row if it has changed, or if another transaction holds it; or fails `at_once` then, which takes
-    /// no lock of the gap beside it.
+    /// Locks the row, if it has not changed since it was read. Returns no row if it has changed, or if
+    /// another transaction holds it; with `at_once` it fails instead, which takes no lock of the gap beside
+    /// the row.
     pub(super) fn lock_seen(&self, key: &RecordKey, seen: &Record, at_once: &str) -> String {
         let mut text =
             format!("{at_once}SELECT fence FROM {} FORCE INDEX (PRIMARY) WHERE ", self.names.records);
@@ -189,7 +190,8 @@ impl Statements {
         )
     }
 
-    /// Writes a step. Overwrites a step in its place, which can only be left over from a record that was deleted by hand.
+    /// Writes a step. Overwrites a step at its position, which can only remain from a record that was deleted
+    /// by hand.
     pub(super) fn append(&self, key: &RecordKey, position: usize, step: &RecordedStep) -> String {
         let mut text = format!("REPLACE INTO {} (scope, `key`, position, step) VALUES (", self.names.steps);
         text.name(name(key));

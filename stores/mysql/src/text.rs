@@ -1,4 +1,4 @@
-//! The text of statements, with their values in it or beside it.
+//! The text of statements, with their values inside or separate.
 //!
 //! Knows nothing of sessions.
 
@@ -11,7 +11,7 @@ use crate::rows::{NOW_IN_ROWS, Value};
 use idem_core::RecordKey;
 use idem_store_kit::sql::Name;
 
-/// How many keys are in one list. Of lists of 1,000, MariaDB makes tables.
+/// How many keys are in one list. For lists of 1,000 keys, MariaDB creates temporary tables.
 const LONGEST_LIST: usize = 500;
 
 /// A text to which values are added.
@@ -49,8 +49,8 @@ pub(super) trait Text {
         self.bytes(key);
     }
 
-    /// Adds the condition that finds the rows of these keys. Those of a scope, if they follow each other, are one list: for each key on its
-    /// own the server takes half as long again.
+    /// Adds the condition that finds the rows of these keys. Adjacent keys of one scope form one list,
+    /// because separate conditions take the server half as long again.
     fn are_keys<'k>(&mut self, keys: impl Iterator<Item = &'k RecordKey>) {
         let mut list: Option<(&str, usize)> = None;
         for key in keys {
@@ -73,7 +73,8 @@ pub(super) trait Text {
     }
 }
 
-/// Values are literals, bytes in digits: these mean the same in every SQL mode and character set.
+/// Values are literals, and bytes are hexadecimal digits: these mean the same in every SQL mode and character
+/// set.
 impl Text for String {
     fn push(&mut self, text: &str) {
         self.push_str(text);
@@ -99,7 +100,8 @@ impl Text for String {
     }
 }
 
-/// One statement that the server keeps prepared, and its values. Its text does not depend on them, so that records of all kinds share it.
+/// One statement that the server keeps prepared, and its values. The text does not depend on the values, so
+/// that records of all kinds share it.
 #[derive(Default)]
 pub(super) struct Prepared {
     pub(super) text: String,
@@ -109,7 +111,8 @@ pub(super) struct Prepared {
 impl Prepared {
     fn parameter<'v>(&mut self, value: impl Encode<'v, MySql> + Type<MySql>) {
         self.text.push('?');
-        // The driver can encode all of them. Of fewer values than the text has places for, it makes an error.
+        // The driver can encode all of them. If there are fewer values than placeholders in the text, it
+        // returns an error.
         let _ = self.values.add(value);
     }
 }
@@ -128,7 +131,7 @@ impl Text for Prepared {
     }
 
     fn bytes(&mut self, bytes: &[u8]) {
-        // As a parameter, it is NULL to some SQL modes.
+        // As a parameter, an empty one is NULL in some SQL modes.
         if bytes.is_empty() {
             return self.text.push_str("x''");
         }

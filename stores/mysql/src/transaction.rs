@@ -24,11 +24,11 @@ use idem_store_kit::sql;
 /// How often the claim is tried again because another transaction changed the record first.
 const ROUNDS: usize = 8;
 
-/// Ends the session and so the transaction: the server has no other way to make a commit impossible.
+/// Ends the session and so the transaction, because the server has no other way to make a commit impossible.
 const SPOIL: &str = "KILL CONNECTION_ID()";
 
-/// Whether the server rolls back a whole transaction whose statement did not get a lock. It may be another server than the one that the store
-/// has asked.
+/// Whether the server rolls back the whole transaction if a statement does not get a lock. It may be another
+/// server than the one that the store has examined.
 const ENDS_TRANSACTIONS: &str = "SELECT @@innodb_rollback_on_timeout";
 
 /// Fails outside a transaction: there a savepoint ends with its own statement.
@@ -61,7 +61,7 @@ impl MySqlStore {
         let text = self.setting().statements.look_inside(key, self.setting().at_once);
         let rows = match connection.fetch_all(AssertSqlSafe(text)).await {
             Ok(rows) => rows,
-            // Where reading takes a lock.
+            // For servers on which reading takes a lock.
             Err(error) => return self.unless_locked(connection, error).await.map(|()| Taking::Refused(busy)),
         };
         let unreadable = |unreadable: Unreadable| unreadable.error(key);
@@ -75,7 +75,7 @@ impl MySqlStore {
                     false => Taking::Refused(busy),
                 }
             }
-            // A record of an old snapshot is none that others have locked since.
+            // A record from an old snapshot may have been locked by others since.
             (_, answer)
                 if let Some(old) = &old
                     && self.lock(connection, key, Some(old), old).await? =>
@@ -86,7 +86,8 @@ impl MySqlStore {
         })
     }
 
-    /// Locks the row of the old record, or the place of a new one. Returns whether this transaction has the lock.
+    /// Locks the row of the old record, or the gap of a new one. Returns whether this transaction has the
+    /// lock.
     async fn lock(
         &self,
         connection: &mut MySqlConnection,
@@ -106,7 +107,7 @@ impl MySqlStore {
         }
     }
 
-    /// Returns an error, unless it only said that another transaction has a lock.
+    /// Returns an error, unless it only reports that another transaction has a lock.
     async fn unless_locked(
         &self,
         connection: &mut MySqlConnection,
@@ -139,7 +140,7 @@ impl TransactionStore for MySqlStore {
 }
 
 impl RecordsIn<MySqlConnection> for MySqlStore {
-    /// How deep the savepoint is nested: the driver itself counts them.
+    /// The nesting depth of the savepoint: the driver itself counts savepoints.
     type Mark = usize;
 
     fn is_open(connection: &mut MySqlConnection) -> bool {
@@ -169,7 +170,8 @@ impl RecordsIn<MySqlConnection> for MySqlStore {
             };
             let since = Instant::now();
             if self.lock(connection, key, seen.old.as_ref(), &seen.new).await? {
-                // A mark shows whether the transaction is still the same, so when it began need not be exact.
+                // A mark shows whether the transaction is still the same, so its start time need not be
+                // exact.
                 let begun = seen.now;
                 return Ok(sql::taken(*seen, begun, since));
             }
@@ -188,7 +190,7 @@ impl RecordsIn<MySqlConnection> for MySqlStore {
     }
 
     fn undo_first(connection: &mut MySqlConnection, mark: &mut usize) {
-        // Below the mark, a nested `begin` was dropped, which has rolled back to it.
+        // Below the mark, a nested `begin` was dropped, and it has rolled back to the mark.
         while MySqlTransactionManager::get_transaction_depth(connection) >= *mark {
             MySqlTransactionManager::start_rollback(connection);
         }

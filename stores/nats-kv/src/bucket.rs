@@ -29,7 +29,7 @@ pub(crate) struct Bucket {
     client: async_nats::Client,
     context: Context,
     store: kv::Store,
-    /// What the subjects of all records begin with.
+    /// The beginning of the subjects of all records.
     subjects: String,
     /// Whether the server deletes a key when its own time is over.
     expires: bool,
@@ -68,7 +68,7 @@ impl Bucket {
         format!("{}{}.{}", self.subjects, name.scope, name.key)
     }
 
-    /// The last message of a subject: a value, or the marker of one that was deleted, which is empty.
+    /// Publishes if this is the last sequence of the subject (0 for none); `None` if it is not.
     async fn last(&self, subject: &str) -> Result<Option<StreamMessage>, StoreError> {
         match self.store.stream.get_last_raw_message_by_subject(subject).await {
             Ok(message) => Ok(Some(message)),
@@ -113,7 +113,7 @@ impl Bucket {
             ),
             PublishErrorKind::MaxAckPending => StoreError::unavailable("too many writes wait for JetStream"),
             kind => match code(error) {
-                // The text may name the subject.
+                // The text is left out, because it may name the subject.
                 Some(code) => {
                     StoreError::unavailable(format!("JetStream refuses the write, code {}", code.0))
                 }
@@ -123,7 +123,7 @@ impl Bucket {
     }
 }
 
-/// The object in the last message of its subject, unless that is the marker of one that was deleted.
+/// The object in the last message of its subject, unless that message is the marker of a deleted object.
 fn version(message: StreamMessage) -> Option<Version<u64>> {
     let version = Version { bytes: message.payload, revision: message.sequence };
     (!version.bytes.is_empty()).then_some(version)
@@ -168,7 +168,8 @@ impl CompareAndSwap for Bucket {
     }
 
     async fn delete(&self, name: &ObjectName, seen: &u64) -> Result<bool, StoreError> {
-        // Deletes the messages of the subject before this sequence, so nothing if a newer one replaced it.
+        // Deletes the messages of the subject before this sequence; deletes nothing if a newer message
+        // replaced it.
         let purge = self.store.stream.purge().filter(self.subject(name)).sequence(seen + 1).await;
         let purged = purge.map_err(|error| {
             StoreError::outcome_unknown(format!("JetStream did not purge it: {}", error.kind()))
@@ -205,7 +206,8 @@ impl CompareAndSwap for Bucket {
         let consumer =
             self.store.stream.create_consumer(walk).await.map_err(|error| failed(&error.kind()))?;
         let name = consumer.cached_info().name.clone();
-        // Gives what is there, and waits for nothing: the last ones may be deleted before they are read.
+        // Returns the messages that exist, and does not wait: the last ones may be deleted before they are
+        // read.
         let batch = consumer.fetch().max_messages(limit).messages().await;
         let mut messages = batch.map_err(|error| failed(&error.kind()))?;
         let mut listing = Listing { versions: Vec::new(), next: None };
@@ -221,7 +223,8 @@ impl CompareAndSwap for Bucket {
                 listing.versions.push(Version { bytes, revision });
             }
         }
-        // The server would delete it only after minutes, and a walk makes one for each page.
+        // Otherwise the server would delete the consumer only after minutes, and a walk makes one for each
+        // page.
         let _ = self.store.stream.delete_consumer(&name).await;
         Ok(listing)
     }

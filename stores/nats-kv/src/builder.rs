@@ -85,7 +85,7 @@ impl NatsKvStoreBuilder {
         self
     }
 
-    /// Connects, and creates the bucket if need be.
+    /// Connects, and creates the bucket if necessary.
     ///
     /// # Errors
     ///
@@ -159,7 +159,8 @@ impl NatsKvStoreBuilder {
         {
             created = create(None).await;
         }
-        // It may also be another process's creation at the same time, or a server that has just started.
+        // The error may also come from another process that creates the bucket at the same time, or from a
+        // server that has just started.
         created
             .map_err(|error| StoreError::unavailable(format!("cannot create the bucket: {}", error.kind())))
     }

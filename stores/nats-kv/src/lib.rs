@@ -1,7 +1,7 @@
 //! Records in a key-value bucket of NATS JetStream.
 //!
-//! Owns the connection and the requests to the bucket. The decisions, the use of a declared clock skew and the retries are
-//! those of [`idem_store_kit::cas`].
+//! Owns the connection and the requests to the bucket. [`idem_store_kit::cas`] has the decisions, the use of
+//! a declared clock skew, and the retries.
 
 mod bucket;
 mod builder;
@@ -17,9 +17,9 @@ pub use builder::NatsKvStoreBuilder;
 
 /// A store in a key-value bucket of NATS JetStream. Feature `nats-kv`.
 ///
-/// A first call is two requests (claim, complete), and one more for each step and each renewal. A replay is a read where this
-/// process saw the result, and else a refused write and a read. All reads go to the leader of the bucket, because its
-/// replicas may be behind.
+/// A first call is two requests (claim, complete), and one more for each step and each renewal. A replay is a
+/// read if this process saw the result, and otherwise a refused write and a read. All reads go to the leader
+/// of the bucket, because its replicas may be behind.
 ///
 /// # Clock
 ///
@@ -37,8 +37,9 @@ pub struct NatsKvStore(Arc<CasStore<Bucket>>);
 idem_store_kit::store_by!(NatsKvStore, 0);
 
 impl NatsKvStore {
-    /// Connects to a server (`nats://host:port`, `tls://host:port`, or several, with commas), and to a bucket, which is
-    /// created if it does not exist: with one replica, in a file, and expiry for each key where the server has it.
+    /// Connects to a server (`nats://host:port`, `tls://host:port`, or several, with commas), and to a
+    /// bucket, which is created if it does not exist: with one replica, in a file, and with expiry for each
+    /// key if the server supports it.
     ///
     /// # Errors
     ///

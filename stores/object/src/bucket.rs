@@ -53,7 +53,7 @@ impl Bucket {
         self.prefix.clone().join(&*name.scope).join(&*name.key)
     }
 
-    /// Reads an object; it is empty if it is what is left of a deleted one.
+    /// Reads an object; an empty one is the remainder of a deleted object.
     async fn read(&self, path: &Path) -> Result<Option<Version<UpdateVersion>>, StoreError> {
         let answer = match self.objects.get_opts(path, GetOptions::default()).await {
             Ok(answer) => answer,
@@ -89,14 +89,14 @@ impl Bucket {
         }
     }
 
-    /// Checks that conditions are kept: a service that ignores them would run bodies twice.
+    /// Checks that the service obeys conditions: a service that ignores them would run bodies twice.
     pub(crate) async fn check(self, time: Duration) -> Result<Self, StoreError> {
         let path = self.prefix.clone().join(format!("check-{:016x}", rand::random::<u64>()));
         let write = async |text: &'static str, mode: PutMode| {
             retry::retried(time, || self.write(&path, Bytes::from_static(text.as_bytes()), mode.clone()))
                 .await
         };
-        // The first may have been written by an attempt whose answer was lost.
+        // The first write may come from an attempt whose answer was lost.
         write("first", PutMode::Create).await?;
         let first = retry::retried(time, || self.read(&path)).await?.map(|version| version.revision);
         let again = write("again", PutMode::Create).await?;
@@ -104,7 +104,7 @@ impl Bucket {
             first.ok_or_else(|| StoreError::unavailable("an object is gone that was just written"))?;
         write("second", PutMode::Update(first.clone())).await?;
         let late = write("late", PutMode::Update(first)).await?;
-        // It is nobody else's, so it needs no condition.
+        // The object belongs to this check only, so it needs no condition.
         let _ = self.objects.delete(&path).await;
         if again.is_some() || late.is_some() {
             return Err(StoreError::configuration(

@@ -22,7 +22,8 @@ const LOCKS: u32 = 256;
 /// How long a write waits for the lock: another process may have stopped while it held it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The folder in the folder that has the locks. No scope has this name, because each has only characters of names.
+/// The subfolder that contains the locks. No scope has this name, because the encoded name of a scope has
+/// only letters, digits, `_`, `-` and `=`.
 const LOCK_FOLDER: &str = ".locks";
 
 /// A folder of objects. A revision is the whole content.
@@ -124,7 +125,7 @@ impl Folder {
     }
 }
 
-/// The names in a folder, but for locks and temporary files.
+/// The names in a folder, except locks and temporary files.
 fn entries(folder: &Path) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),

@@ -1,7 +1,7 @@
 //! Records as objects of an object store, or as files of a folder.
 //!
-//! Owns the requests to the object store, and the files and locks of a folder. The decisions, the use of a declared clock
-//! skew and the retries are those of [`idem_store_kit::cas`].
+//! Owns the requests to the object store, and the files and locks of a folder. [`idem_store_kit::cas`] has
+//! the decisions, the use of a declared clock skew, and the retries.
 
 mod bucket;
 mod folder;
@@ -25,8 +25,8 @@ const MAX_OBJECT_BYTES: usize = 8 * 1_024 * 1_024;
 
 /// A store in a bucket of an object store with conditional writes: S3, Google Cloud Storage, Azure. Feature `object`.
 ///
-/// A first call is two writes (claim, complete), and one more for each step and each renewal. A replay is a read where this
-/// process saw the result, and else a refused write and a read.
+/// A first call is two writes (claim, complete), and one more for each step and each renewal. A replay is a
+/// read if this process saw the result, and otherwise a refused write and a read.
 ///
 /// # Clock
 ///
@@ -96,7 +96,7 @@ impl BucketStoreBuilder {
         self
     }
 
-    /// Checks by four writes to an object of its own that the object store keeps the conditions of writes.
+    /// Checks by four writes to a separate object that the object store obeys the conditions of writes.
     ///
     /// # Errors
     ///

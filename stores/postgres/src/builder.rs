@@ -1,4 +1,4 @@
-//! How a store is set up: its settings, what is checked of them, and the first connection.
+//! Sets up a store: its settings, their checks, and the first connection.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use idem_store_kit::sql::{Limits, SharedStore};
 
 const TABLE: &str = "idem_records";
 
-/// How to connect a [`PostgresStore`].
+/// The settings of a [`PostgresStore`].
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct PostgresStoreBuilder {
@@ -27,8 +27,8 @@ pub struct PostgresStoreBuilder {
 }
 
 impl PostgresStoreBuilder {
-    /// Uses what is there: nothing is made, migrated or purged, and what is absent or of an older layout is refused.
-    /// For tools that look at a table which another program keeps.
+    /// Creates, migrates and purges nothing: a table that is missing or has an older layout is refused. For
+    /// tools that read the table of another program.
     pub const fn must_exist(mut self) -> Self {
         self.settings.common.must_exist = true;
         self.limits.purge_every = None;
@@ -39,53 +39,55 @@ impl PostgresStoreBuilder {
         Self { settings: Settings::new(source, TABLE), limits: Limits::default() }
     }
 
-    /// The schema of the table, made if it is absent; if not set, the first that exists of the
+    /// The schema of the table, created if it is missing; unless set, the first existing schema of the
     /// connection's `search_path`. Up to 63 letters, digits and underscores.
     pub fn schema(mut self, schema: impl Into<String>) -> Self {
         self.settings.schema = Some(schema.into());
         self
     }
 
-    /// The table; `idem_records` if not set. Up to 40 letters, digits and underscores. Stores with
-    /// different tables have nothing in common.
+    /// The table; `idem_records` unless set. Up to 40 letters, digits and underscores. Stores with different
+    /// tables share nothing.
     pub fn table(mut self, table: impl Into<String>) -> Self {
         self.settings.common.table = table.into();
         self
     }
 
-    /// How long an operation may take, with all that is asked again, from 1 millisecond to 1 hour; 5
-    /// seconds if not set. It is also the longest that a statement may take.
+    /// How long an operation may take, with all its repetitions, from 1 millisecond to 1 hour; 5 seconds
+    /// unless set. It also limits each statement.
     pub const fn operation_timeout(mut self, timeout: Duration) -> Self {
         self.settings.common.operation_timeout = timeout;
         self
     }
 
-    /// How long a lock held by another transaction is waited for, from 1 millisecond to 1 hour; 1 second
-    /// if not set.
+    /// How long a statement waits for a lock that another transaction holds, from 1 millisecond to 1 hour; 1
+    /// second unless set.
     pub const fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.settings.lock_timeout = timeout;
         self
     }
 
-    /// How many connections each tokio runtime that calls the store opens at most, and as many for renewals, releases and retries,
-    /// from 1 to 64; 4 unless set. More are seldom faster: operations that find no free connection share a batch.
+    /// How many connections each tokio runtime that calls the store opens at most, and as many for renewals,
+    /// releases and retries, from 1 to 64; 4 unless set. More connections are seldom faster: operations that
+    /// find no free connection share a batch.
     pub const fn connections(mut self, most: usize) -> Self {
         self.limits.connections = most;
         self
     }
 
-    /// How old a connection may become before the store opens another in its place; 30 minutes if not set. So a name that
-    /// leads to another server is followed in time.
+    /// How old a connection may become before the store replaces it; 30 minutes unless set. So the store
+    /// notices when a host name points to another server.
     pub const fn max_connection_age(mut self, age: Duration) -> Self {
         self.settings.common.max_connection_age = age;
         self
     }
 
-    /// Completes the options before each connection is opened, for passwords and tokens that change. `refresh` gets the
-    /// options of the URL or pool, and returns those to connect with; its time counts as the connection's. If the URL names
-    /// several servers, it is called for each that the store tries, with that server's options. With a pool
-    /// it is not needed where somebody calls [`set_connect_options`](sqlx::Pool::set_connect_options): the store connects
-    /// with the options that the pool has at that time.
+    /// Completes the options before each connection is opened, for passwords and tokens that change.
+    /// `refresh` gets the options of the URL or pool, and returns those to connect with. The time to connect
+    /// includes this call. If the URL names several servers, `refresh` is called for each server that the
+    /// store tries, with that server's options. With a pool it is not needed if the program calls
+    /// [`set_connect_options`](sqlx::Pool::set_connect_options): the store connects with the options that the
+    /// pool has at that time.
     ///
     /// ```
     /// # use idem_postgres::PostgresStore;
@@ -103,7 +105,7 @@ impl PostgresStoreBuilder {
         self
     }
 
-    /// The largest result that is stored, in bytes, up to 512 MiB; 16 MiB if not set.
+    /// The largest result that is stored, in bytes, up to 512 MiB; 16 MiB unless set.
     pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
         self.limits.max_result_bytes = bytes;
         self
@@ -117,14 +119,14 @@ impl PostgresStoreBuilder {
         self
     }
 
-    /// Connects, and makes the table if it is absent.
+    /// Connects, and creates the table if it is missing.
     ///
     /// # Errors
     ///
-    /// [`Configuration`](idem_core::StoreErrorKind::Configuration) if a setting is out of its range or a name
-    /// no identifier, the URL, the user or the database is wrong, a right is missing, or the table was
-    /// made by a newer version. [`Unavailable`](idem_core::StoreErrorKind::Unavailable) if the server cannot
-    /// be reached within the operation timeout.
+    /// [`Configuration`](idem_core::StoreErrorKind::Configuration) if a setting is out of its range, a name
+    /// is not an identifier, the URL, the user or the database is wrong, a right is missing, or a newer
+    /// version of idem made the table. [`Unavailable`](idem_core::StoreErrorKind::Unavailable) if the server
+    /// cannot be reached within the operation timeout.
     pub async fn connect(self) -> Result<PostgresStore, StoreError> {
         let Self { settings, limits } = self;
         settings.check().and_then(|()| limits.check()).map_err(StoreError::configuration)?;

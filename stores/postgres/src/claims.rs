@@ -1,7 +1,7 @@
 //! Claims of many keys.
 //!
-//! Most are of new keys, whose records one statement inserts. The others are answered by the records of their
-//! keys. Claims of one key are all answered from its row where they would write nothing.
+//! Most claims are for new keys: one statement inserts their records. The records of the other keys decide
+//! their answers. If claims of one key would write nothing, its row answers all of them.
 
 use std::sync::atomic::Ordering;
 
@@ -61,7 +61,7 @@ async fn insert(
         };
         for row in &inserted {
             match granted(row, &leads)? {
-                // Who asks again as the same owner gets the same grant.
+                // A claim that the same owner sends again gets the same grant.
                 Some((place, record, now)) => drop(batch.judge(places[place], Some(&record), now)),
                 None => statements.with_transactions.store(true, Ordering::Relaxed),
             }
@@ -79,8 +79,8 @@ fn lead<'t>(batch: &Batch<'t>, place: usize) -> Option<(&'t RecordKey, &'t Claim
     }
 }
 
-/// The record that a row says was inserted, by its place among these claims; nothing if the row says that records are made in
-/// callers' transactions.
+/// The record that a row reports as inserted, by its position among these claims; nothing if the row reports
+/// that callers record in their own transactions.
 fn granted(
     row: &PgRow,
     leads: &[(&RecordKey, &Claim)],

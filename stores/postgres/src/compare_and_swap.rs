@@ -1,5 +1,5 @@
-//! Answers requests by the records of their keys: reads the rows, decides by the protocol's functions, and
-//! writes the new records over rows that have not changed meanwhile.
+//! Answers requests from the records of their keys: reads the rows, decides by the protocol's functions, and
+//! writes the new records over rows that have not changed since.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,19 +15,19 @@ use idem_store_kit::columns::Unreadable;
 use idem_store_kit::group_commit::{self, Op, Ticket};
 use idem_store_kit::sql::{HELD, name};
 
-/// How often an operation is tried when others change its record meanwhile.
+/// How often an operation is tried when others change its record in the meantime.
 pub(super) const ROUNDS: usize = 8;
 
-/// How many advisory locks a statement takes at most: the server's table of them is small, and every
-/// program's.
+/// How many advisory locks a statement takes at most: the server's table of locks is small, and all programs
+/// share it.
 const LOCKS: usize = 64;
 
-/// How many keys a statement has at most, if each needs its advisory lock or none does.
+/// How many keys a statement has at most, depending on whether each key needs its advisory lock.
 pub(super) const fn most_keys(with_locks: bool) -> usize {
     if with_locks { LOCKS } else { usize::MAX }
 }
 
-/// The requests of one key that have no answer yet, by their places in the batch.
+/// The requests of one key that have no answer yet, by their positions in the batch.
 pub(super) struct Group<'t> {
     pub(super) key: &'t RecordKey,
     pub(super) requests: Vec<(usize, &'t Request)>,
@@ -58,18 +58,18 @@ impl<'t> Batch<'t> {
         Self { statements, groups: groups.into_values().collect(), answers }
     }
 
-    /// The places of the groups that wait for an answer.
+    /// The positions of the groups that wait for an answer.
     pub(super) fn open(&self) -> Vec<usize> {
         let is_open = |group: &Group<'_>| !group.requests.is_empty() && !group.is_left;
         (0..self.groups.len()).filter(|&place| is_open(&self.groups[place])).collect()
     }
 
-    /// The key's number among the server's advisory locks, if it needs its lock.
+    /// The key's number among the server's advisory locks, if the key needs its lock.
     pub(super) fn lock(&self, key: &RecordKey, with_locks: bool) -> Option<i64> {
         with_locks.then(|| self.statements.lock_number(key))
     }
 
-    /// Answers all requests by the records.
+    /// Answers all requests from the records.
     pub(super) async fn settle(mut self, session: &mut Session) -> Result<group_commit::Answers, Failure> {
         for _ in 0..ROUNDS {
             self.replace(session, false, None).await?;
@@ -77,7 +77,7 @@ impl<'t> Batch<'t> {
         Ok(self.end())
     }
 
-    /// The answers. A request whose record others changed each time has an error.
+    /// The answers. A request fails if others changed its record each time.
     pub(super) fn end(mut self) -> group_commit::Answers {
         for place in self.open() {
             self.answer(place, &Err(raced()));
@@ -86,9 +86,9 @@ impl<'t> Batch<'t> {
         self.answers.into_iter().map(|answer| answer.map(applied)).collect()
     }
 
-    /// Reads the records, answers the requests that write nothing over them, and writes what the first of the
-    /// others makes of each. A step is not written so. `read_only`: the error of a server that takes no
-    /// writes, where only results count.
+    /// Reads the records, answers the requests that would write nothing, and writes the new record of the
+    /// first other request of each key. A step is not written in this way. `read_only`: the error of a server
+    /// that accepts no writes; then only results count.
     pub(super) async fn replace(
         &mut self,
         session: &mut Session,
@@ -127,7 +127,7 @@ impl<'t> Batch<'t> {
                     swaps.push(Swap { key, old, new, lock: self.lock(key, with_locks) });
                     swapping.push((place, answer, now));
                 }
-                // It could not be inserted.
+                // The record could not be inserted.
                 None if with_locks => self.answer(place, &Ok(HELD.into())),
                 None => {}
             }
@@ -150,8 +150,8 @@ impl<'t> Batch<'t> {
         Ok(())
     }
 
-    /// Answers the requests of one key that write nothing over this record. Returns what the first of the
-    /// others would write, and its answer then.
+    /// Answers the requests of one key that write nothing over this record. Returns the record that the first
+    /// of the other requests would write, and its answer after the write.
     pub(super) fn judge(
         &mut self,
         place: usize,
@@ -172,13 +172,13 @@ impl<'t> Batch<'t> {
         first
     }
 
-    /// Gives the first request of a key, which was written, this answer.
+    /// Gives this answer to the first request of a key, which was written.
     pub(super) fn answer_first(&mut self, place: usize, answer: protocol::Answer) {
         let (index, _) = self.groups[place].requests.remove(0);
         self.answers[index] = Some(Ok(answer));
     }
 
-    /// Gives all requests of one key this answer.
+    /// Gives this answer to all requests of one key.
     fn answer(&mut self, place: usize, answer: &Result<protocol::Answer, StoreError>) {
         for (index, _) in self.groups[place].requests.drain(..) {
             self.answers[index] = Some(answer.clone());
@@ -191,24 +191,24 @@ struct Swap<'k> {
     key: &'k RecordKey,
     old: Record,
     new: Record,
-    /// The key's number among the server's advisory locks, if it needs its lock.
+    /// The key's number among the server's advisory locks, if the key needs its lock.
     lock: Option<i64>,
 }
 
-/// What became of a [`Swap`].
+/// The outcome of a [`Swap`].
 #[derive(Clone, Copy)]
 enum Swapped {
     Written,
-    /// The record is another by now.
+    /// The record has changed since.
     Changed,
-    /// A transaction of a caller's has the key.
+    /// A caller's transaction has the key.
     Held,
 }
 
 /// The record in a row, and the time when it was read.
 type Found = Result<(Option<Record>, Timestamp), Unreadable>;
 
-/// The place in the batch that a row is about.
+/// The position in the batch of the key of a row.
 pub(super) fn number_of(row: &PgRow, index: usize) -> Result<usize, Unreadable> {
     let number = rows::unsigned(row, index, "n")?;
     usize::try_from(number).ok().and_then(|number| number.checked_sub(1)).ok_or(Unreadable("n"))
@@ -228,7 +228,8 @@ pub(super) fn each<'r, R, T>(rows: &'r [R], of: impl Fn(&'r R) -> T) -> Vec<T> {
     rows.iter().map(of).collect()
 }
 
-/// Reads the records of as many of these keys as one statement may: the first, and those of the others that are small.
+/// Reads the records of as many of these keys as one statement may: the first record, and the small ones of
+/// the others.
 async fn read(
     session: &mut Session,
     statements: &Statements,

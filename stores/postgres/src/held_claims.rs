@@ -1,6 +1,7 @@
 //! Renewals, steps and completions of many claims in one statement each.
 //!
-//! The protocol's own function decides about each request whose record the statement did not find in flight with the same owner.
+//! If the statement did not find a request's record in flight with the same owner, the protocol's own
+//! function decides about the request.
 
 use std::sync::Arc;
 
@@ -16,10 +17,10 @@ use idem_core::protocol::{self, CompleteAnswer, Fence, Owner, RecordStepAnswer, 
 use idem_store_kit::group_commit::{Answers, Ticket};
 use idem_store_kit::step_bytes;
 
-/// A request, its key, and the place of its group.
+/// A request, its key, and the index of its group.
 type Asked<'t, R> = (usize, &'t RecordKey, &'t R);
 
-/// The requests without an answer, of which each key has one.
+/// The requests without an answer, at most one for each key.
 fn open<'t, R>(batch: &Batch<'t>, request: impl Fn(&'t Request) -> Option<&'t R>) -> Vec<Asked<'t, R>> {
     let first = |place: usize| {
         let group = &batch.groups[place];
@@ -70,8 +71,8 @@ pub(super) async fn renew(
     batch.settle(session).await
 }
 
-/// Answers steps. No key occurs twice. For a step that was not the next one, the present row decides; if it has become the next
-/// one meanwhile, the statement is repeated.
+/// Answers steps. No key occurs twice. If a step was not the next one, the present row decides; if it has
+/// become the next one in the meantime, the statement is repeated.
 pub(super) async fn record_step(
     session: &mut Session,
     statements: &Statements,

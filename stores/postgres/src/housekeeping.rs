@@ -1,4 +1,4 @@
-//! What the store does beside the requests, each on a connection of its own.
+//! The store's operations besides the requests, each on a separate connection.
 
 use std::sync::atomic::AtomicBool;
 
@@ -64,7 +64,7 @@ impl Housekeeping for Setting {
     }
 }
 
-/// Scope and key of a row, or nothing where the page has none.
+/// Scope and key of a row; `None` if the page has no row.
 fn name(row: &PgRow) -> Result<Option<Name<'_>>, Unreadable> {
     let scope: Option<&[u8]> = column(row, 1, "scope")?;
     Ok(scope.zip(column(row, 2, "key")?))

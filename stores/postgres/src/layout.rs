@@ -32,8 +32,8 @@ impl Named for Names {
     }
 }
 
-/// An instant that renewals and completions do not change finds expired records. So those updates write no index (heap-only
-/// updates), in the room that each page keeps for them.
+/// Expired records are found by an instant that renewals and completions do not change. So these updates
+/// write no index (heap-only updates), in the free space of each page.
 fn first(names: &Names) -> Version {
     let Names { records, meta, readable, purge_index, .. } = names;
     let text = |column: &str| {

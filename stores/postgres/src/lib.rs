@@ -1,10 +1,11 @@
 //! `PostgresStore`: one table of a database, any number of processes.
 //!
-//! Owns the public API. Below it, `builder` holds the settings, `layout` the tables, `statements` the SQL. The group commit of the
-//! stores' kit holds operations that wait, and `server` says how a batch runs:
+//! Owns the public API. Below it, `builder` holds the settings, `layout` the tables, `statements` the SQL.
+//! The group commit of the stores' kit holds operations that wait, and `server` says how a batch runs:
 //! `claims`, `held_claims` (renewals, steps, results) and `compare_and_swap` (releases, resolutions, reads).
-//! `transaction` records in a caller's transaction by way of a `driver`, `housekeeping` and `inspection` serve operators, `rows` translates records.
-//! `db` holds what crates with tables of their own beside the records share with the store: connections, errors, names of objects and migrations.
+//! `transaction` records in a caller's transaction through a `driver`, `housekeeping` and `inspection` serve
+//! operators, `rows` translates records. `db` holds what crates with tables of their own beside the records
+//! share with the store: connections, errors, names of objects and migrations.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -38,27 +39,28 @@ use idem_store_kit::sql::SharedStore;
 /// An acknowledged operation is committed, and survives what the server's own commits survive: with its usual
 /// settings (`fsync` and `synchronous_commit` on) a crash and a power cut. The clock is the server's.
 ///
-/// Operations that wait at the same moment travel together in one statement and one commit; one that
-/// comes alone is not delayed, and one that comes while many are on their way waits for those, at most 20
-/// milliseconds. The store has connections of its own, at most
-/// [`connections`](PostgresStoreBuilder::connections), opened when they are needed and closed when not,
-/// in a runtime of its own: a caller whose runtime is blocked keeps its lease, and one store serves
-/// several runtimes. A broken connection is opened again, and what was on it asked again, within the
+/// Operations that wait at the same moment share one statement and one commit; an operation that comes alone
+/// is not delayed, and one that comes while many others run waits for them, at most 20 milliseconds. The
+/// store has its own connections, at most [`connections`](PostgresStoreBuilder::connections) for each runtime
+/// that calls it, opened when they are needed and closed when not. Renewals, releases and retries use the
+/// connections of the stores' own runtime: a caller whose runtime is blocked keeps its lease. The store
+/// replaces a broken connection, and repeats the operations that were on it, within the
 /// [`operation_timeout`](PostgresStoreBuilder::operation_timeout).
 ///
-/// The table is made when the first process connects (`idem_records`, with `idem_records_meta` beside
-/// it); `idem_records_readable` is a view of it for people. The store deletes expired records
+/// The first process that connects creates the table (`idem_records`, with `idem_records_meta` beside it) and
+/// a view of it for people, `idem_records_readable`. The store deletes expired records
 /// [from time to time](PostgresStoreBuilder::purge_every).
 ///
-/// A handle is cheap to clone. When the last one is dropped, what was asked is still done.
+/// A handle is cheap to clone. When the last one is dropped, operations that have started are still
+/// completed.
 #[derive(Clone)]
 pub struct PostgresStore(Arc<SharedStore<Setting>>);
 
 idem_store_kit::store_by!(PostgresStore, 0);
 
 impl PostgresStore {
-    /// Connects to the database of this URL, such as `postgres://user:password@host:5432/database`, with
-    /// the settings a [`builder`](Self::builder) has at first.
+    /// Connects to the database of this URL, such as `postgres://user:password@host:5432/database`, with the
+    /// default settings of a [`builder`](Self::builder).
     ///
     /// # Errors
     ///
@@ -67,8 +69,8 @@ impl PostgresStore {
         Self::builder(url).connect().await
     }
 
-    /// Connects to the database of this pool, with connections of the store's own: the pool's live in the
-    /// runtime they were opened in, and may all be in use.
+    /// Connects to the database of this pool, with separate connections: the pool's connections belong to the
+    /// runtime that opened them, and may all be in use.
     ///
     /// # Errors
     ///
@@ -80,9 +82,9 @@ impl PostgresStore {
     /// Sets up how to connect to the database of this URL. Its parameters, such as `sslmode`, are
     /// [`sqlx::postgres::PgConnectOptions`]'s.
     ///
-    /// The URL may name several servers, one primary and its replicas, and say by `target_session_attrs` which it needs:
-    /// `read-write`, `primary`, or `any` if it is not there. The store uses the first that fits, and moves to another when
-    /// the roles change:
+    /// The URL may name several servers, one primary and its replicas, and `target_session_attrs` says which
+    /// one the store needs: `read-write`, `primary`, or `any` (if missing). The store uses the first server
+    /// that meets this condition, and moves to another when the roles change:
     ///
     /// ```
     /// # use idem_postgres::PostgresStore;

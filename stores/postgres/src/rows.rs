@@ -11,8 +11,8 @@ use sqlx::{Decode, Row as _, Type};
 
 use crate::driver::Row;
 
-/// The longest lease or lifetime in a row, in microseconds: some 73,000 years. A time plus two of them still fits into the server's
-/// largest integer.
+/// The longest lease or lifetime in a row, in microseconds: some 73,000 years. A time plus two of these still
+/// fits into the server's largest integer.
 const LONGEST: u64 = 1 << 61;
 
 type Result<T> = std::result::Result<T, Unreadable>;
@@ -31,7 +31,7 @@ pub(super) fn read(row: &impl Row, first: usize) -> Result<Record> {
     Columns::read(number, |index| Ok(row.column(first + index)))?.record()
 }
 
-/// The steps in a column of them.
+/// The steps in a column of steps.
 pub(super) fn steps(row: &PgRow, index: usize) -> Result<Vec<RecordedStep>> {
     let steps: Option<Vec<Vec<u8>>> = column(row, index, "steps")?;
     let decode = |bytes: Vec<u8>| step_bytes::decode(bytes.into()).ok_or(Unreadable("steps"));
@@ -43,7 +43,7 @@ pub(super) fn unsigned(row: &impl Row, index: usize, name: &'static str) -> Resu
     optional(row, index, name)?.ok_or(Unreadable(name))
 }
 
-/// A number of any of the server's types, if there is one. A boolean is 0 or 1.
+/// A number of any of the server's types; `None` for null. A boolean is 0 or 1.
 pub(super) fn optional(row: &impl Row, index: usize, name: &'static str) -> Result<Option<u64>> {
     let Some(bytes) = row.column(index) else { return Ok(None) };
     let number = match *bytes {
@@ -65,7 +65,8 @@ pub(super) fn result_columns(result: Option<&StoredResult>) -> (Option<i16>, Opt
     (tombstone.map(word), bytes)
 }
 
-/// The nearest integer that the server has. Its largest one stands for all times beyond, some 292,000 years from now.
+/// The nearest integer that the server can hold. Its largest integer represents all later times, from some
+/// 292,000 years on.
 pub(super) fn integer(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

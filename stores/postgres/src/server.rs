@@ -1,4 +1,4 @@
-//! What the group commit has to know of this store: the kinds of its operations, and how a batch runs.
+//! The facts about this store that the group commit needs: the kinds of its operations, and how a batch runs.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,14 +30,14 @@ pub(crate) struct Setting {
 /// The largest batch, in operations, and in bytes of results.
 const MOST: usize = 256;
 const MOST_BYTES: usize = 1 << 20;
-/// Renewals are small, and come by the thousand when many bodies begin together.
+/// Renewals are small, and thousands may come together when many bodies began together.
 const MOST_RENEWALS: usize = 1_024;
 
 const fn changes(most: usize, keys: Keys, goes_first: bool) -> Kind {
     Kind { class: Class::Changes, most, keys, goes_first }
 }
 
-/// Claims of one key are answered from one row.
+/// One row answers all claims of one key.
 const CLAIMS: usize = 0;
 const RENEWALS: usize = 1;
 const RECORDINGS: usize = 2;
@@ -47,7 +47,7 @@ const COMPARE_AND_SWAP: usize = 4;
 const READS: usize = 5;
 const DELETIONS: usize = 6;
 
-/// Which sessions of these names are in the middle of something.
+/// Which sessions with these names are running a statement.
 const AT_WORK: &str = "SELECT s.name FROM (SELECT pid || ' ' || backend_start AS name, state FROM pg_stat_activity) s \
      WHERE s.name = ANY($1) AND s.state IS DISTINCT FROM 'idle'";
 
@@ -138,7 +138,8 @@ impl Server for Setting {
             }
         }
         match done {
-            // The next session leads to another server, if there is one: the others need not find that out one by one.
+            // The next session goes to another server, if there is one, so that the other sessions need not
+            // find this out one by one.
             Err(Failure::ReadOnly(error)) => Err(Failure::Broken(error)),
             done => done,
         }

@@ -1,8 +1,8 @@
 //! The statements, each one atomic step of the server.
 //!
-//! Only what most calls do is restated here in SQL: the grant of a new key, a renewal, a step, a completion. Everything else
-//! is judged by the protocol's own functions on the row that a statement read, and written by `swap`
-//! if the row is still that one.
+//! SQL restates only what most calls need: the grant of a new key, a renewal, a step, a completion. The
+//! protocol's own functions decide everything else on the row that a statement read, and `swap` writes the
+//! result if the row has not changed.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,19 +12,21 @@ use super::rows::COLUMNS;
 use crate::db::NOW;
 use idem_core::{RecordKey, framed_digest};
 
-/// When the transaction began: the same within it, and another in every other of the session.
+/// When the transaction began: constant within a transaction, and different in every other one of the
+/// session.
 const BEGUN: &str = "(extract(epoch FROM transaction_timestamp()) * 1000000)::bigint";
 
-/// The number of the parameter that says when the transaction began, behind scope, key and columns.
+/// The number of the parameter with the transaction's start, after scope, key and columns.
 const BEGUN_GIVEN: usize = COLUMNS.len() + 3;
 
-/// When a purge looks at a record that is written in a caller's transaction: at its end, the last but one of its columns.
+/// When a purge reads a record that a caller's transaction wrote: at its end, the last but one of its
+/// columns.
 const ENDS: &str = "coalesce($16::bigint, 0)";
 
 /// In microseconds.
 const HOUR: u64 = 3_600_000_000;
 
-/// Up to how many bytes a result is read together with others.
+/// The largest size, in bytes, of a result that is read together with others.
 const SMALL_RESULT: u32 = 64 << 10;
 
 /// The texts for one store's names.
@@ -46,7 +48,7 @@ pub(super) struct Statements {
     pub(super) list: Arc<str>,
     pub(super) list_scope: Arc<str>,
     table: String,
-    /// Whether a process has ever recorded in a caller's transaction, as far as is known here.
+    /// Whether any process has ever recorded in a caller's transaction, as far as this process knows.
     pub(super) with_transactions: AtomicBool,
 }
 
@@ -63,7 +65,7 @@ impl Statements {
             forget: forget(names).into(),
             purge: purge(names).into(),
             take: take(names).into(),
-            // Only where it is not set: an update is a commit.
+            // Only if it is not set, because an update is a commit.
             set_transactions: format!(
                 "UPDATE {} SET value = 1 WHERE name = 'transactions' AND value = 0",
                 names.meta
@@ -87,20 +89,22 @@ impl Statements {
     }
 }
 
-/// The columns of a record, each with this before it.
+/// The columns of a record, each with this prefix.
 fn columns(before: &str) -> String {
     COLUMNS.map(|column| format!("{before}{column}")).join(", ")
 }
 
-/// $1 scope, $2 key, $3 owner, $4 fingerprint, $5 lease, $6 ttl, $7 `on_crash`, $8 the key's number among the server's
-/// advisory locks: arrays of one length, sorted by scope and key, no key twice.
+/// $1 scope, $2 key, $3 owner, $4 fingerprint, $5 lease, $6 ttl, $7 `on_crash`, $8 the key's number among the
+/// server's advisory locks: arrays of one length, sorted by scope and key, no key twice.
 ///
-/// Inserts what has no record, and does nothing with the others. Rows: scope, key, fence and now of what was inserted. The
-/// fence is of the moment at which its row is inserted: the statement may have waited for another row before.
+/// Inserts the records of keys that have none, and leaves the others unchanged. Rows: scope, key, fence and
+/// now of each inserted record. The fence is taken when the row is inserted, because the statement may have
+/// waited for another row before.
 ///
-/// Where a process has ever recorded in a caller's transaction, there is also a row without values, and a key needs its lock.
-/// The lock is shared, so that only a transaction's excludes it, and held until the commit, so that none can slip between. It
-/// makes a duplicate wait politely; without it the transaction's insert would fail.
+/// If any process has ever recorded in a caller's transaction, there is also a row without values, and a key
+/// needs its lock. The lock is shared, so that only a transaction's lock excludes it, and held until the
+/// commit, so that no transaction can take the key in between. It makes a duplicate wait without an error;
+/// without it the transaction's insert would fail.
 fn claim_new(names: &Names) -> String {
     let (records, meta, all) = (&names.records, &names.meta, columns(""));
     format!(
@@ -123,7 +127,7 @@ fn claim_new(names: &Names) -> String {
     )
 }
 
-/// $1 scope, $2 key, $3 owner, $4 fence, $5 lease: the numbers of those that were renewed.
+/// $1 scope, $2 key, $3 owner, $4 fence, $5 lease. Returns the numbers of the renewed rows.
 fn renew(names: &Names) -> String {
     let records = &names.records;
     format!(
@@ -138,8 +142,8 @@ fn renew(names: &Names) -> String {
     )
 }
 
-/// $1 scope, $2 key, $3 owner, $4 fence, $5 state, $6 tombstone, $7 result, $8 ttl: the numbers of those
-/// that were recorded.
+/// $1 scope, $2 key, $3 owner, $4 fence, $5 state, $6 tombstone, $7 result, $8 ttl. Returns the numbers of
+/// the recorded rows.
 fn complete(names: &Names) -> String {
     let records = &names.records;
     format!(
@@ -156,8 +160,8 @@ fn complete(names: &Names) -> String {
     )
 }
 
-/// $1 scope, $2 key, $3 owner, $4 fence, $5 position, $6 step: the numbers of those that were recorded as
-/// the next.
+/// $1 scope, $2 key, $3 owner, $4 fence, $5 position, $6 step. Returns the numbers of the rows whose step was
+/// recorded as the next one.
 fn record_step(names: &Names) -> String {
     let records = &names.records;
     format!(
@@ -173,9 +177,9 @@ fn record_step(names: &Names) -> String {
     )
 }
 
-/// $1 scope, $2 key: number, now, and the row, if there is one, with its steps. What is large is given only for the first key:
-/// `read` in `compare_and_swap` asks again for the others. A window over the bytes would give more at once, but doubles what
-/// the server spends on a small lot.
+/// $1 scope, $2 key. Rows: number, now, and the record with its steps, if there is one. A large record is
+/// returned for the first key only: `read` in `compare_and_swap` requests the others again. A window function
+/// over the bytes would return more at once, but doubles the server's work for a small batch.
 fn read(names: &Names) -> String {
     let (records, of_record) = (&names.records, columns("r."));
     format!(
@@ -187,8 +191,8 @@ fn read(names: &Names) -> String {
     )
 }
 
-/// As `read`, of one key: $1 scope, $2 key. Without arrays the server spends less than half as much on it (15 us for 40), and
-/// most reads of a caller who is alone are such.
+/// As `read`, for one key: $1 scope, $2 key. Without arrays the server needs less than half the time (15 us
+/// instead of 40), and most reads of a single caller are of this kind.
 fn read_one(names: &Names) -> String {
     let (records, of_record) = (&names.records, columns("r."));
     format!(
@@ -198,11 +202,12 @@ fn read_one(names: &Names) -> String {
 }
 
 /// $1 scope, $2 key, $3..$7 of the row that was read: state, owner, fence, `lease_until`, `expires_at`, which
-/// no two rows of one key have in common; then the new columns, and the key's number among the server's advisory locks, if
-/// it needs its lock as in `claim_new`. Rows: the number of each that was written, and true; of each without its lock, and false.
+/// together differ between any two rows of one key; then the new columns, and the key's number among the
+/// server's advisory locks, if it needs its lock as in `claim_new`. Rows: the number of each written record,
+/// with true; the number of each whose lock was not free, with false.
 ///
-/// Nothing that is written so adds a step. A result takes their place, and attempts that ran out do not; a record that
-/// begins anew has none.
+/// A record that is written in this way never gets a new step. A result deletes the steps, but attempts that
+/// ran out do not; a record that begins anew has none.
 fn swap(names: &Names) -> String {
     let records = &names.records;
     let kinds = COLUMNS.map(|column| match column {
@@ -234,7 +239,7 @@ fn swap(names: &Names) -> String {
     )
 }
 
-/// $1 scope, $2 key: whether the record that was deleted was alive, if there was one.
+/// $1 scope, $2 key. Returns whether the deleted record was live, if there was one.
 fn forget(names: &Names) -> String {
     let records = &names.records;
     format!(
@@ -242,11 +247,12 @@ fn forget(names: &Names) -> String {
     )
 }
 
-/// $1 how many at the most: how many were looked at, and how many of them were deleted. What another transaction holds is
-/// left for later.
+/// $1 the limit. Returns how many records were read, and how many of them were deleted. Rows that another
+/// transaction holds are left for later.
 ///
-/// `purge_at` is never later than the end of a record, and earlier for one that was renewed or whose body took time: what
-/// is due and not over is due again at its end, and what has no end after its `ttl`, or an hour.
+/// `purge_at` is never later than the end of a record, and earlier if the record was renewed or its body took
+/// time: a record that is due but not expired is due again at its end, and a record without an end after its
+/// `ttl`, or an hour.
 fn purge(names: &Names) -> String {
     let records = &names.records;
     format!(
@@ -261,8 +267,8 @@ fn purge(names: &Names) -> String {
     )
 }
 
-/// $1 scope, $2 key, $3 the key's number among the server's advisory locks: now, when the transaction began,
-/// whether this transaction may take the key (nothing where it is not to be had anyway), and the row.
+/// $1 scope, $2 key, $3 the key's number among the server's advisory locks. Returns now, when the transaction
+/// began, whether this transaction may take the key (null if it could not in any case), and the row.
 fn take(names: &Names) -> String {
     let (records, of_record) = (&names.records, columns("r."));
     format!(
@@ -276,8 +282,8 @@ fn take(names: &Names) -> String {
     )
 }
 
-/// $1 scope, $2 key, from $3 the columns, and when the transaction began: a row, if it was written, and
-/// that is still the transaction. `otherwise`: where there is a row.
+/// $1 scope, $2 key, from $3 the columns, and when the transaction began. Returns a row, if the record was
+/// written in the same transaction. `otherwise`: what happens if there is a row.
 fn insert(names: &Names, otherwise: &str) -> String {
     let (records, all) = (&names.records, columns(""));
     let parameters: Vec<String> = (1..=COLUMNS.len() + 2).map(|number| format!("${number}")).collect();
@@ -288,8 +294,8 @@ fn insert(names: &Names, otherwise: &str) -> String {
     )
 }
 
-/// What `insert` does where there is a row: replaces the one that was read, by the parameters after
-/// `BEGUN_GIVEN`. If that one is gone since, purged or forgotten, the record is inserted.
+/// The part of `insert` for an existing row: replaces the row that was read, by the parameters after
+/// `BEGUN_GIVEN`. If that row was purged or forgotten since, the record is inserted.
 fn replaced() -> String {
     let set = COLUMNS.map(|column| format!("{column} = excluded.{column}")).join(", ");
     let [state, owner, fence, until, ends] = [1, 2, 3, 4, 5].map(|index| BEGUN_GIVEN + index);

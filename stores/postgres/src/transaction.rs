@@ -19,14 +19,15 @@ use idem_store_kit::columns::Unreadable;
 use idem_store_kit::group_commit::Seen;
 use idem_store_kit::sql::{HELD, recorded, taken};
 
-/// A statement that the server refuses. Its text explains why in the server's log and in `pg_stat_activity`.
+/// A statement that the server always refuses. Its text explains why in the server's log and in
+/// `pg_stat_activity`.
 const SPOIL: &str = "SELECT 'idem: the result of a call could not be recorded; roll back'::integer";
 
 /// The result of the statement that claims.
 struct Look {
     now: Timestamp,
     begun: Timestamp,
-    /// Whether this transaction has the lock. The statement asks for it only where it may be had.
+    /// Whether this transaction has the lock. The statement requests the lock only if the key may be free.
     is_locked: bool,
     record: Option<Record>,
 }
@@ -90,7 +91,7 @@ fn parameters<'a>(key: &'a RecordKey, record: &'a Record, begun: Timestamp) -> V
     ]
 }
 
-/// The parameters that identify the record that was read among all records of its key.
+/// The parameters that distinguish the version of the record that was read from later ones.
 fn read_before(old: &Record) -> [Parameter<'_>; 5] {
     [
         Parameter::SmallInt(Some(rows::word(old.state))),

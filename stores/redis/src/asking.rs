@@ -11,8 +11,8 @@ use idem_store_kit::own_runtime::apart;
 use idem_store_kit::retry::retried;
 
 impl RedisStore {
-    /// Sends a request in the stores' own runtime, and retries until there is an answer or the time is over. For
-    /// operations that must succeed even if the caller's runtime is blocked or gone.
+    /// Sends a request in the stores' own runtime, and retries until there is an answer or the time is over.
+    /// For operations that must succeed even if the caller's runtime is blocked or gone.
     pub(super) fn ask_apart(
         &self,
         request: Request,
@@ -35,7 +35,7 @@ impl RedisStore {
                 None => None,
             };
             let left = self.0.operation_timeout.saturating_sub(begin.elapsed());
-            // Boxed, because it is rare and every call has room for this future.
+            // Boxed, because it is rare and would otherwise enlarge the future of every call.
             let answer = Box::pin(self.ask_apart(request, left)).await;
             match (answer, error) {
                 // The first try may have been applied, whatever the later tries return.

@@ -44,7 +44,7 @@ enum Target {
 }
 
 impl Target {
-    /// A connection for operations that may take this time.
+    /// The connection for operations with this timeout.
     async fn open(&self, time: Duration) -> Result<Connection, StoreError> {
         // One try may take a third of the time.
         let answer_within = time / 3;
@@ -101,20 +101,21 @@ impl RedisStoreBuilder {
         }
     }
 
-    /// The prefix of every key on the server; `idem:` if not set. Stores with different prefixes share no records.
+    /// The prefix of every key on the server; `idem:` unless set. Stores with different prefixes share no
+    /// records.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// How long the store retries an operation before it fails, from 10 milliseconds to 1 hour; 5 seconds if not set.
-    /// One try may take a third of this time, and so may connecting.
+    /// How long the store retries an operation before it fails, from 10 milliseconds to 1 hour; 5 seconds
+    /// unless set. One try may take a third of this time, and so may connecting.
     pub const fn operation_timeout(mut self, timeout: Duration) -> Self {
         self.operation_timeout = timeout;
         self
     }
 
-    /// The largest result that is stored, in bytes, up to nearly 512 MiB; 16 MiB if not set.
+    /// The largest result that is stored, in bytes, up to nearly 512 MiB; 16 MiB unless set.
     pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
         self.max_result_bytes = bytes;
         self
@@ -124,9 +125,9 @@ impl RedisStoreBuilder {
     /// it within `timeout` (`WAIT`), which is in whole milliseconds. If fewer have, the error is
     /// [`OutcomeUnknown`](idem_core::StoreErrorKind::OutcomeUnknown), and the same owner may send the request again.
     ///
-    /// Operations that wait for replicas are sent in batches, on a separate connection; renewals and releases do not
-    /// wait. A failover may promote a replica that has not acknowledged: this setting reduces what a failover can lose,
-    /// and does not exclude a loss.
+    /// Operations that wait for replicas are sent in batches, on a separate connection; renewals and releases
+    /// do not wait. A failover may promote a replica that has not acknowledged: this setting makes losses
+    /// rarer, but does not exclude them.
     pub const fn wait_replicas(mut self, count: u32, timeout: Duration) -> Self {
         self.replicas = Some(Replicas { count, timeout });
         self

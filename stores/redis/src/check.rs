@@ -29,7 +29,7 @@ const LOG: &str = "appendonly";
 pub(super) async fn look(connection: &Connection, time: Duration) -> Result<Inspection, StoreError> {
     let ping = Request::plain(cmd("PING"));
     let masters = retried_with_cause(time, || async {
-        // A cluster to which the client is connected may have a master that is down while the others serve.
+        // If the client is connected to a cluster, one master may be down while the others serve.
         if !connection.is_cluster() {
             connection.ask(&ping).await?;
         }

@@ -36,7 +36,7 @@ const LEAST_AGE: Duration = Duration::from_secs(1);
 pub(super) enum Source {
     /// One server.
     Server(Box<Client>),
-    /// The master that the sentinels name.
+    /// The master that the sentinels report.
     #[cfg(feature = "sentinel")]
     Sentinel(Box<super::sentinel::Sentinels>),
 }
@@ -49,7 +49,7 @@ pub(super) enum Connection {
     Cluster(redis::cluster_async::ClusterConnection),
 }
 
-/// A master of a cluster. Without a cluster, it always means the server.
+/// A master of a cluster. Without a cluster, it always means the single server.
 #[derive(Clone, Copy)]
 #[cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "there is one server only"))]
 pub(super) enum Node<'a> {
@@ -57,7 +57,8 @@ pub(super) enum Node<'a> {
     OfSlot(u16),
 }
 
-/// An open connection and since when it is open, or the attempt to open one. All callers share it.
+/// An open connection and since when it is open, or the attempt to open one. All callers share this
+/// connection or attempt.
 type Attempt = Shared<BoxFuture<'static, Result<(Instant, MultiplexedConnection), StoreError>>>;
 
 /// A connection to one server, which is replaced when it no longer works.
@@ -91,7 +92,8 @@ impl Reconnecting {
         Self { source: Arc::new(source), answer_within, greatest_age, current: Mutex::default() }
     }
 
-    /// Whether a connection of this age must be replaced: the server's name, or the sentinels, may name another one by now.
+    /// Whether a connection of this age must be replaced: the server's name, or the sentinels, may lead to
+    /// another server by now.
     pub(super) fn is_too_old(&self, opened: Instant) -> bool {
         opened.elapsed() >= self.greatest_age
     }
@@ -100,7 +102,7 @@ impl Reconnecting {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection, or the attempt that is under way, or a new one.
+    /// The connection, or the running attempt, or a new one.
     fn attempt(&self) -> Attempt {
         let mut current = self.current();
         if let Some(attempt) = &*current {
@@ -146,8 +148,8 @@ pub(super) fn is_of_no_use(error: &RedisError) -> bool {
     ) || error.is_unrecoverable_error()
 }
 
-/// Whether an error may mean that the sentinels, or the server's name, name another master: a replica of a master that has lost all of
-/// them was promoted, and that hears of it late.
+/// Whether an error may mean that the sentinels, or the server's name, lead to another master: a master that
+/// has lost all its replicas may notice late that one of them was promoted.
 pub(super) fn may_be_demoted(error: &RedisError, opened: Instant) -> bool {
     error.code() == Some("NOREPLICAS") && opened.elapsed() >= LEAST_AGE
 }
@@ -195,8 +197,9 @@ impl Connection {
         Ok(answers.into_iter().map(answer).collect())
     }
 
-    /// Sends all requests once and then `WAIT`, and returns how many replicas have them: waits at most `time` for `replicas`
-    /// of them. All on one connection, which answers nothing else meanwhile.
+    /// Sends all requests once and then `WAIT`, which waits at most `time` for `replicas` replicas, and
+    /// returns how many replicas have the requests. All go on one connection, which answers nothing else
+    /// meanwhile.
     pub(super) async fn ask_replicated(
         &self,
         requests: &[Request],

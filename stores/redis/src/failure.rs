@@ -94,7 +94,7 @@ fn answered(error: &RedisError) -> StoreError {
         "WRONGTYPE" => StoreError::corrupt_record(
             "the key holds a value of another type, so of another program: give the store a prefix of its own",
         ),
-        // Temporary: until a script, loading, a failover or a migration is over.
+        // Temporary: until a script, loading, a failover or a migration ends.
         "BUSY" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK" | "NOSCRIPT"
         | "UNBLOCKED" => StoreError::unavailable(format!("the Redis server cannot do it now ({code})")),
         _ => StoreError::configuration(format!(

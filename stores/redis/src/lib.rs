@@ -1,11 +1,12 @@
 //! `RedisStore`: a store on Redis or Valkey, on one server, a cluster, or a master that sentinels name.
 //!
-//! Owns the public API. `builder` makes a store, and `check` examines the server. `asking` chooses a connection: the
-//! stores' own (`connection`), or that of the calling runtime (`runtime_connections`), on which what is ready goes in one
-//! pipeline (`pipelined`). `replication` has the one that waits for replicas. `name` makes the name of a key, `layout`
-//! packs a record at the positions in `fields`, `scripts` restate the protocol on the server, `requests` call them, and
-//! `failure` translates errors. If a claim changes nothing, the script returns the record and the server's time, and this crate calls the
-//! protocol's function for the answer.
+//! Owns the public API. `builder` makes a store, and `check` examines the server. `asking` chooses a
+//! connection: the stores' own (`connection`), or the connection of the calling runtime
+//! (`runtime_connections`), which sends all waiting requests in one pipeline (`pipelined`). `replication` has
+//! the connection that waits for replicas. `name` makes the name of a key, `layout` packs a record at the
+//! positions in `fields`, `scripts` restate the protocol on the server, `requests` call them, and `failure`
+//! translates errors. If a claim changes nothing, the script returns the record and the server's time, and
+//! this crate calls the protocol's function for the answer.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![expect(clippy::manual_async_fn, reason = "an `async fn` has each argument in its future twice")]
@@ -125,7 +126,8 @@ impl Store for RedisStore {
                 return Ok(answer.into());
             }
             let call = requests::call(&name, &request, replication.is_some())?;
-            // Boxed, but for what every claim and result takes: every call has room for this future.
+            // Boxed, except for the path of every claim and result, because the future of every call contains
+            // this one.
             let answer = match (&request, replication) {
                 (protocol::Request::Renew(_) | protocol::Request::Release(_), _) => {
                     Box::pin(self.ask_apart(call, time)).await?
@@ -142,8 +144,8 @@ impl Store for RedisStore {
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
         let name = self.0.prefix.name(key);
         let mut meant = None;
-        // Deletes only what was read: a request that is repeated, here or by the client of a cluster, deletes no record of a claim
-        // that came in between.
+        // Deletes only the version that was read: a repeated request, here or by the client of a cluster,
+        // must not delete the record of a claim in between.
         loop {
             let read = self.ask_apart(Request::get(&name), self.0.operation_timeout).await;
             let record = match read.and_then(requests::record) {
@@ -169,7 +171,8 @@ impl Store for RedisStore {
         }
     }
 
-    /// With [`wait_replicas`](RedisStoreBuilder::wait_replicas), a result only once the replicas have it, as a replay.
+    /// With [`wait_replicas`](RedisStoreBuilder::wait_replicas), it returns a result only when the replicas
+    /// have it, as a replay does.
     async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
         let name = self.0.prefix.name(key);
         let record = requests::record(self.ask(Request::get(&name)).await?)?;

@@ -50,7 +50,7 @@ pub(super) async fn page(
     for (key, looked) in looks.await {
         let (head, length) = looked?;
         if head.is_empty() {
-            // It is gone by now.
+            // The key was deleted in the meantime.
             continue;
         }
         match layout::decode_head(head, length) {

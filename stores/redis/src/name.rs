@@ -12,7 +12,7 @@ use idem_core::{RecordKey, Scope};
 /// The longest prefix, in bytes.
 const LONGEST: usize = 128;
 
-/// What is encoded in a scope, beside all that is not ASCII.
+/// The characters that are encoded in a scope, besides all that are not ASCII.
 const IN_SCOPE: &AsciiSet = &CONTROLS.add(b'%').add(b'|').add(b'{').add(b'}');
 
 /// The prefix of every key of a store.

@@ -1,9 +1,9 @@
 //! A connection on which the requests that are ready at the same moment go to the server together.
 //!
-//! A request costs this process and the server less if it shares its system calls, its message to the connection's
-//! task, and its way back with others. Nobody waits for that: a request is sent at once if few others are unanswered.
-//! Otherwise it is sent as soon as the tasks that are ready have run, in one pipeline with what they ask. The server
-//! executes the requests of a pipeline one by one, each with its own answer.
+//! A request costs this process and the server less if it shares its system calls, its message to the
+//! connection's task, and its way back with others. No request is delayed for this: it is sent at once if few
+//! others are unanswered. Otherwise it is sent when the tasks that are ready have run, in one pipeline with
+//! their requests. The server executes the requests of a pipeline one by one, each with its own answer.
 
 #[cfg(test)]
 mod tests;
@@ -27,8 +27,8 @@ const FEW: usize = 4;
 /// The largest number of requests in a pipeline.
 const MOST: usize = 64;
 
-/// The answers to one pipeline should have at most this many bytes, because the first one arrives with the last one, and
-/// until then the connection seems silent.
+/// The answers to one pipeline should have at most this many bytes, because the first one arrives with the
+/// last one, and the connection seems silent until then.
 const MOST_BYTES: usize = 1 << 20;
 
 /// The size of an answer until some have been seen.
@@ -37,11 +37,12 @@ const UNSEEN: usize = MOST_BYTES / 8;
 /// A request with more bytes is always sent by itself, because a pipeline copies its requests.
 const LARGE: usize = 16 << 10;
 
-/// After this time another task sends what waits: a task may be held up by another one, which does not yield its thread.
+/// After this time, a second task sends the waiting requests, because a task that does not yield its thread
+/// may hold up the first one.
 const HELD_UP: Duration = Duration::from_millis(5);
 
 pub(super) struct Pipelined {
-    /// When it was opened.
+    /// When the connection was opened.
     pub(super) opened: Instant,
     connection: MultiplexedConnection,
     sent: AtomicU64,
@@ -53,10 +54,10 @@ pub(super) struct Pipelined {
 
 struct Queue {
     waiting: Vec<Waiting>,
-    /// Since when a task has been about to send what waits.
+    /// Since when a task has been about to send the waiting requests.
     served_since: Option<Instant>,
     unanswered: usize,
-    /// The size of the largest answer of late.
+    /// The size of the largest recent answer.
     largest: usize,
 }
 
@@ -83,16 +84,16 @@ impl Pipelined {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Fails the requests that are under way or wait, and all later ones.
+    /// Fails the requests that run or wait, and all later ones.
     pub(super) fn break_off(&self) {
         self.is_broken.store(true, Ordering::SeqCst);
         self.broken.notify_waiters();
         let waiting = self.queue().take();
-        // Wakes those that wait, so not while the queue is locked.
+        // This wakes the waiting callers, so the queue must not be locked.
         drop(waiting);
     }
 
-    /// How many requests were asked and how many answered. The difference includes those that were dropped.
+    /// How many requests were sent and how many answered. The difference includes dropped requests.
     pub(super) fn counts(&self) -> (u64, u64) {
         (self.sent.load(Ordering::Relaxed), self.answered.load(Ordering::Relaxed))
     }
@@ -106,7 +107,8 @@ impl Pipelined {
             self.sent.fetch_add(1, Ordering::Relaxed);
             let answer = match self.place(request) {
                 Place::Alone(unanswered) => self.alone(&request.command, unanswered).await,
-                // Without an answer, the task that would have sent it ended with its runtime, or the connection was broken off.
+                // Without an answer, the task that would have sent it ended with its runtime, or the
+                // connection was broken.
                 Place::Together(answer) => answer.await.unwrap_or_else(|_| Err(broken_off())),
             };
             self.answered.fetch_add(1, Ordering::Relaxed);
@@ -154,7 +156,7 @@ impl Pipelined {
         mut answer: RedisFuture<'c, T>,
     ) -> impl Future<Output = RedisResult<T>> + Send {
         async move {
-            // From here on it hears of a break, also of one before it is polled.
+            // From here on, this is notified of a broken connection, even before it is polled.
             let mut broken = pin!(self.broken.notified());
             future::poll_fn(|context| match Pin::new(&mut answer).poll(context) {
                 Poll::Pending if self.is_broken.load(Ordering::SeqCst) => Poll::Ready(Err(timed_out())),
@@ -189,7 +191,7 @@ impl Pipelined {
         }
     }
 
-    /// What waits, in the order in which it was asked.
+    /// The waiting requests, in the order of their arrival.
     fn lots(self: &Arc<Self>) -> Vec<Lot> {
         let (waiting, most) = self.queue().take();
         // Requests whose caller went away are left out, because nobody would use a grant.
@@ -231,7 +233,7 @@ impl Drop for Unanswered {
     }
 }
 
-/// The task that sends what waits. If its runtime ends first, what waits gets no answer.
+/// The task that sends the waiting requests. If its runtime ends first, the waiting requests get no answer.
 struct Serving {
     pipelined: Arc<Pipelined>,
     is_over: bool,
@@ -257,15 +259,16 @@ impl Drop for Serving {
     fn drop(&mut self) {
         if !self.is_over {
             let waiting = self.pipelined.queue().take();
-            // Wakes those that wait, so not while the queue is locked.
+            // This wakes the waiting callers, so the queue must not be locked.
             drop(waiting);
         }
     }
 }
 
-/// Lets the other tasks that are ready run, which may ask for more.
+/// Lets the other ready tasks run, which may add requests.
 ///
-/// Not tokio's `yield_now`: its task stays with its thread, even if that is held up. This one can be taken by another.
+/// tokio's `yield_now` is not used, because its task stays with its thread, even if that thread is held up.
+/// Another thread can take this task.
 async fn after_what_is_ready() {
     let mut is_later = false;
     future::poll_fn(|context| {
@@ -279,7 +282,7 @@ async fn after_what_is_ready() {
 }
 
 impl Queue {
-    /// Whether a task must be started that sends what waits.
+    /// Whether a task must be started to send the waiting requests.
     fn is_to_be_served(&mut self) -> bool {
         let is_served = self.served_since.is_some_and(|since| since.elapsed() < HELD_UP);
         if self.waiting.is_empty() || is_served {
@@ -289,7 +292,7 @@ impl Queue {
         true
     }
 
-    /// What waits, and how many of that should be in one pipeline.
+    /// The waiting requests, and how many of them should be in one pipeline.
     fn take(&mut self) -> (Vec<Waiting>, usize) {
         self.served_since = None;
         let room = self.waiting.len().min(MOST);
@@ -303,7 +306,7 @@ impl Queue {
     }
 }
 
-/// The size of what an answer holds.
+/// The size of the data in an answer.
 fn bytes(answer: &Value) -> usize {
     match answer {
         Value::BulkString(bytes) => bytes.len(),

@@ -1,8 +1,8 @@
 //! Waiting for replicas: operations are sent in batches, each with one `WAIT` after it.
 //!
-//! `WAIT` blocks its connection, for its whole timeout if a replica is gone. So it has a separate connection, and the
-//! operations that come meanwhile form the next batch. With one `WAIT` each, every operation would wait for all before
-//! it.
+//! `WAIT` blocks its connection, for its whole timeout if a replica is gone. So it has a separate connection,
+//! and the operations that arrive meanwhile form the next batch. If each operation had its own `WAIT`, it
+//! would wait for all earlier operations.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,7 +58,7 @@ impl Replication {
     ) -> Result<Value, StoreError> {
         let Replicas { count, timeout } = self.replicas;
         let (replication, mut next) = (self.clone(), Some(request.clone()));
-        // A server that does not know the script answers that the request may be sent again.
+        // For a server that does not know the script, the answer says that the request may be sent again.
         let asking = apart(async move {
             let ask =
                 || replication.ask_once(&key, next.take().unwrap_or_else(|| request.clone().with_body()));
@@ -79,7 +79,7 @@ impl Replication {
             return answers.pop().unwrap_or_else(|| Err(unanswered()));
         }
         let (answer, answered) = oneshot::channel();
-        // Without the task that serves it, `answer` is dropped, which ends the wait.
+        // If the task that serves it is gone, `answer` is dropped, which ends the wait.
         let _ = self.waiting.send((request, answer));
         answered.await.unwrap_or_else(|_| Err(unanswered()))
     }

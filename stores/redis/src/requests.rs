@@ -82,7 +82,7 @@ fn unknown(what: &str) -> StoreError {
     StoreError::configuration(format!("this version of the Redis store does not know that {what}"))
 }
 
-/// The answer to a request, of what its script returned.
+/// The answer to a request, from the value that its script returned.
 pub(super) fn answer(request: &Request, answer: Value) -> Result<Answer, StoreError> {
     Ok(match request {
         Request::Claim(request) => claimed(answer, request)?.into(),

@@ -1,9 +1,9 @@
 //! A connection for each calling runtime: the fast connection, as long as nothing blocks.
 //!
 //! A switch to the stores' own runtime and back costs as much time as the server. So claims and results use a
-//! connection that the caller's runtime drives, if there is one. Everything else, and retries, use the stores' own (see
-//! `connection`). This code uses no timer of the caller's runtime, because a test may have paused them: a watchdog in
-//! the stores' runtime breaks a connection that does not answer.
+//! connection that the caller's runtime drives, if there is one. Everything else, and retries, use the
+//! stores' own connection (see `connection`). This code uses no timer of the caller's runtime, because a test
+//! may have paused them: a watchdog in the stores' runtime breaks a connection that does not answer.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -21,14 +21,14 @@ use super::pipelined::Pipelined;
 use super::scripts::Request;
 use idem_store_kit::own_runtime::{entered, own_runtime};
 
-/// How many runtimes can have a connection; others use the stores' own. A new connection does not evict another one:
-/// otherwise, with one runtime too many, each operation would open a new connection.
+/// How many runtimes can have a connection; others use the stores' own. A new connection does not evict
+/// another one; otherwise, with one runtime too many, each operation would open a new connection.
 pub(super) const MOST: usize = 256;
 
 /// How long a connection may be idle before it is closed. This also closes the connections of runtimes that ended.
 pub(super) const IDLE: Duration = Duration::from_secs(60);
 
-/// How many times the watchdog looks in the time that an answer may take.
+/// How many times the watchdog checks within the time that an answer may take.
 const LOOKS: u32 = 4;
 
 /// The connections of one store.
@@ -86,7 +86,7 @@ impl RuntimeConnections {
         }
     }
 
-    /// Takes the connection of a runtime out of use. Requests that are under way still get their answers.
+    /// Takes the connection of a runtime out of use. Running requests still get their answers.
     fn retire(&self, id: Id, connection: &Arc<Pipelined>) {
         let mut slots = self.slots();
         if matches!(slots.get(&id), Some(Some(open)) if Arc::ptr_eq(open, connection)) {
@@ -117,7 +117,7 @@ impl RuntimeConnections {
     }
 }
 
-/// When dropped, lets a later operation try to open a connection if this attempt failed.
+/// When dropped, it lets a later operation try to open a connection if this attempt failed.
 struct Opening {
     connections: Weak<RuntimeConnections>,
     id: Id,
@@ -134,7 +134,7 @@ impl Drop for Opening {
     }
 }
 
-/// The connection, if it is made in time on the clock of the stores' own runtime.
+/// The connection, if it is opened in time by the clock of the stores' own runtime.
 async fn in_time(
     connecting: impl Future<Output = RedisResult<MultiplexedConnection>>,
     time: Duration,
@@ -149,9 +149,10 @@ async fn in_time(
     }
 }
 
-/// Breaks a connection on which requests are under way and no answers arrive, and closes an idle one.
+/// Breaks a connection on which requests run and no answers arrive, and closes an idle one.
 ///
-/// A dropped operation still counts as under way, so an idle connection may be broken too; then nobody waits for it.
+/// A dropped operation still counts as running, so an idle connection may be broken too; then nobody waits
+/// for it.
 async fn watch_over(
     connections: Weak<RuntimeConnections>,
     id: Id,
@@ -175,7 +176,7 @@ async fn watch_over(
         {
             connections.retire(id, &connection);
         }
-        // A retired connection is watched until the last operation that uses it is over.
+        // A retired connection is watched until the last operation that uses it has ended.
         if is_silent {
             return connection.break_off();
         }
@@ -198,12 +199,12 @@ mod tests {
         Arc::new(Reconnecting::new(source, answer_within, greatest_age))
     }
 
-    /// With more time for an answer than a busy machine stops a process.
+    /// An answer may take longer here than a busy machine can stop a process.
     fn patient(redis: &Redis, greatest_age: Duration) -> Arc<Reconnecting> {
         own(redis, Duration::from_secs(30), greatest_age)
     }
 
-    /// Whether this runtime has a connection after so many tries.
+    /// Whether this runtime has a connection after this many tries.
     fn has_one(
         runtime: &Runtime,
         connections: &Arc<RuntimeConnections>,

@@ -79,8 +79,8 @@ impl Request {
         Self::plain(get)
     }
 
-    /// The same call with the text of the script, for a server that does not know it. After that, this server knows it,
-    /// and no other does.
+    /// The same call with the text of the script, for a server that does not know it. After that, this server
+    /// knows the script, but other servers do not.
     pub(super) fn with_body(self) -> Self {
         let Some(script) = self.script else { return self };
         let mut call = cmd("EVAL");

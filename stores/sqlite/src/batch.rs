@@ -14,17 +14,17 @@ use idem_core::RecordKey;
 use idem_core::protocol::{self, Fence, Record, Request, State, Transition};
 use idem_store_kit::step_bytes;
 
-/// When a purge looks at a new record: at the earliest end that it can have.
+/// When a purge reads a new record: at the earliest end that it can have.
 const PURGE_AT: &str = "min(?12 + ?9, 9223372036854775807)";
-/// The records that a purge is to look at by ?1, ?2 at the most.
+/// The records that a purge must read at the time ?1, at most ?2.
 const DUE: &str = "SELECT rowid FROM idem_records WHERE purge_at <= ?1 ORDER BY purge_at LIMIT ?2";
 /// In microseconds.
 const HOUR: u64 = 3_600_000_000;
 
-/// How many records are held at the most: some megabytes. Claims beyond them are read.
+/// The limit of the records in memory: some megabytes. Claims beyond it are read from the file.
 const MOST_HELD: usize = 4_096;
 
-/// The writer's statements on one connection, and what it knows of the file.
+/// The writer's statements on one connection, and its knowledge of the file.
 pub(super) struct Session<'c> {
     pub(super) connection: &'c Connection,
     insert: Statement<'c>,
@@ -35,12 +35,12 @@ pub(super) struct Session<'c> {
     put_off: Statement<'c>,
     bring_forward: Statement<'c>,
     data_version: Statement<'c>,
-    /// Which state of the file this transaction found, counted by what other connections wrote.
+    /// The state of the file that this transaction found, as a count of the writes of other connections.
     version: i64,
-    /// The same of the last transaction, if it was committed.
+    /// The same for the last transaction, if it was committed.
     committed: Option<i64>,
-    /// The records of claims that this connection granted, as it wrote them, without steps: what comes next
-    /// for one need not read it. They are true as long as no other connection wrote to the file.
+    /// The records of claims that this connection granted, as it wrote them, without steps, so that the next
+    /// request about one need not read it. They are valid as long as no other connection writes to the file.
     held: HashMap<RecordKey, StoredRecord>,
 }
 
@@ -51,8 +51,8 @@ impl<'c> Session<'c> {
             "INSERT INTO idem_records ({COLUMNS}, scope, key, purge_at) VALUES {values}, ?17, ?18, {PURGE_AT}) \
              ON CONFLICT (scope, key) DO NOTHING"
         );
-        // If a statement fails, the whole transaction ends. `OR FAIL` tells SQLite so: it need not keep a
-        // copy of every changed page to undo the single statement.
+        // If a statement fails, the whole transaction ends. `OR FAIL` tells SQLite this, so that it need not
+        // keep a copy of every changed page to undo the single statement.
         let update = format!("UPDATE OR FAIL idem_records SET ({COLUMNS}) = {values}) WHERE rowid = ?17");
         let put_step = "INSERT INTO idem_steps (scope, key, position, step) VALUES (?1, ?2, ?3, ?4)";
         Ok(Self {
@@ -77,8 +77,9 @@ impl<'c> Session<'c> {
         })
     }
 
-    /// Begins a transaction, which excludes other writers, and waits this long for them. Forgets the held
-    /// records if another connection wrote since the last transaction, or if that was not committed.
+    /// Begins a transaction, which excludes other writers, and waits this long for them. Forgets the records
+    /// in memory if another connection wrote since the last transaction, or if that transaction was not
+    /// committed.
     pub(super) fn begin(&mut self, patience: Duration) -> rusqlite::Result<()> {
         self.connection.busy_timeout(patience)?;
         self.connection.execute_batch("BEGIN IMMEDIATE")?;
@@ -100,7 +101,7 @@ impl<'c> Session<'c> {
         self.connection.is_autocommit() || self.connection.execute_batch("ROLLBACK").is_ok()
     }
 
-    /// Executes one operation. The outer error is SQLite's: the transaction may be half done.
+    /// Executes one operation. The outer error is SQLite's, and then the transaction may be half done.
     pub(super) fn apply(&mut self, op: &Op) -> rusqlite::Result<Outcome> {
         Ok(match op {
             Op::Apply(key, request) => for_key(self.transition(key, request), key)?.map(Answer::Applied),
@@ -139,9 +140,9 @@ impl<'c> Session<'c> {
         Ok(answer)
     }
 
-    /// Writes a record over the one that was found for its key, or as a new one. Returns whether it did: a
-    /// key that has a record gets no new one. A transition adds one step or removes all; the triggers of the
-    /// layout delete the removed steps.
+    /// Writes a record in place of the one that was found for its key, or as a new one. Returns whether it
+    /// did: a key that already has a record gets no new one. A transition adds one step or removes all; the
+    /// triggers of the layout delete the removed steps.
     fn put(
         &mut self,
         key: &RecordKey,
@@ -160,8 +161,8 @@ impl<'c> Session<'c> {
         if let (Some(StoredRecord { record: old, .. }), Some(end)) = (old, record.expires_at)
             && end < old.created_at.after(old.ttl)
         {
-            // An operator's word, or a result that is kept for a shorter time: a purge is to look at it
-            // earlier.
+            // After an operator's decision, or for a result that is kept for a shorter time, a purge must
+            // read the record earlier.
             self.bring_forward.execute(params![row, rows::instant(end)])?;
         }
         if record.state != State::InFlight || !record.steps.is_empty() {
@@ -188,9 +189,9 @@ impl<'c> Session<'c> {
         Ok(was_live)
     }
 
-    /// Looks at no more than `limit` records that are due, and deletes those whose time is over. A record is
-    /// due before its time is over where it was renewed or its body took time: then it is due again at its
-    /// end, and one without an end after its `ttl`, or an hour.
+    /// Reads at most `limit` records that are due, and deletes those that have expired. A record is due
+    /// before it expires if it was renewed or its body took time: then it is due again at its end, and a
+    /// record without an end after its `ttl`, or an hour.
     pub(super) fn purge(&mut self, limit: usize) -> rusqlite::Result<Purged> {
         let most = i64::try_from(limit).unwrap_or(i64::MAX);
         let now = rows::instant(now());

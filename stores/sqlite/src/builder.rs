@@ -18,7 +18,7 @@ use idem_store_kit::purging::Purging;
 /// Upper limit of `max_result_bytes`: a row in SQLite has at most 1,000,000,000 bytes, and is larger than its
 /// result.
 const LARGEST_MAX_RESULT_BYTES: usize = 1_000_000_000 - 16 * 1024;
-/// How often expired records are deleted, about.
+/// The approximate interval between deletions of expired records.
 const PURGE_EVERY: Duration = Duration::from_secs(5);
 
 /// The settings for opening a [`SqliteStore`].
@@ -48,20 +48,20 @@ impl SqliteStoreBuilder {
         self
     }
 
-    /// How long an operation waits for a lock of another program, from 1 millisecond to 1 hour; 5 seconds if
-    /// not set. After that time, the operation fails soon.
+    /// How long an operation waits for a lock of another program, from 1 millisecond to 1 hour; 5 seconds
+    /// unless set. After that time, the operation fails soon.
     pub const fn busy_timeout(mut self, timeout: Duration) -> Self {
         self.busy_timeout = timeout;
         self
     }
 
-    /// The largest result that is stored, in bytes, up to about 1,000,000,000; 16 MiB if not set.
+    /// The largest result that is stored, in bytes, up to about 1,000,000,000; 16 MiB unless set.
     pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
         self.max_result_bytes = bytes;
         self
     }
 
-    /// Opens the file, and creates it if it is absent; its folder must exist.
+    /// Opens the file, and creates it if it is missing; its folder must exist.
     ///
     /// It blocks its thread: for some file operations, and up to the busy timeout if another program holds a
     /// lock.
@@ -69,7 +69,7 @@ impl SqliteStoreBuilder {
     /// # Errors
     ///
     /// [`Configuration`](idem_core::StoreErrorKind::Configuration) if a setting is out of its range, or the
-    /// path names a file that is not idem's, or that a newer version made.
+    /// path names a file that belongs to another program or a newer version.
     /// [`Unavailable`](idem_core::StoreErrorKind::Unavailable) if the file cannot be opened, created or
     /// written now, or stays locked. [`CorruptRecord`](idem_core::StoreErrorKind::CorruptRecord) if it is
     /// damaged. The file is unchanged in all these cases.
@@ -100,7 +100,7 @@ impl SqliteStoreBuilder {
             StoreError::unavailable("the system has no thread left for the store").with_source(error)
         })?;
         if !self.must_exist {
-            // The program may end before a purge is due. Nobody waits for this one.
+            // The program may end before a purge is due. Nobody waits for the answer.
             drop(queue.submit(Op::Purge(PURGE_BATCH)));
         }
         let purge = |queue: Arc<Queue>, limit| async move { queue.purge(limit).await };

@@ -14,7 +14,7 @@ pub(super) fn code(error: &Error) -> Option<ErrorCode> {
     }
 }
 
-/// What cannot go on after an error.
+/// What can no longer be used after an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
     /// One row or statement: others in the same transaction may succeed.
@@ -24,7 +24,7 @@ pub(super) enum Reach {
     Connection,
 }
 
-/// How far an error reaches.
+/// The extent of an error.
 pub(super) fn reach(error: &Error) -> Reach {
     match code(error) {
         Some(
@@ -47,21 +47,21 @@ pub(super) fn reach(error: &Error) -> Reach {
     }
 }
 
-/// Whether another connection was in the way.
+/// Whether another connection held a lock.
 pub(super) fn is_busy(error: &Error) -> bool {
     matches!(code(error), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
-/// Whether a commit that failed with this error certainly did not happen.
+/// Whether a commit that failed with this error was certainly not applied.
 ///
-/// Without a lock nothing is written. A full disk refuses a frame of the log, at the latest the one that
+/// Without a lock, nothing was written. A full disk refuses a frame of the log, at the latest the frame that
 /// commits the transaction. After any other error, such as a failed flush, the outcome is unknown.
 pub(super) fn is_certainly_not_committed(error: &Error) -> bool {
     is_busy(error) || matches!(code(error), Some(ErrorCode::DiskFull))
 }
 
-/// The error for an operation that was not applied. Damage is not an outage: a retry does not mend it, and a
-/// record may be there that cannot be read.
+/// The error for an operation that was not applied. Damage is not an outage: a retry does not repair it, and
+/// the record may exist without being readable.
 pub(super) fn not_applied(path: &Path, error: Error) -> StoreError {
     let meaning = match code(&error) {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => damaged(path),
@@ -70,8 +70,8 @@ pub(super) fn not_applied(path: &Path, error: Error) -> StoreError {
     meaning.with_source(error)
 }
 
-/// As [`not_applied`], on a connection that was opened for writing. If it has become read-only, the header of
-/// the file says so, which SQLite does not write.
+/// As [`not_applied`], on a connection that was opened for writing. If it has become read-only, the file's
+/// header is the cause, and SQLite does not write such a header.
 pub(super) fn not_applied_on(connection: &Connection, path: &Path, error: Error) -> StoreError {
     let is_header = code(&error) == Some(ErrorCode::ReadOnly) && connection.is_readonly("main") == Ok(true);
     if is_header { damaged(path).with_source(error) } else { not_applied(path, error) }
@@ -87,7 +87,7 @@ pub(super) fn outcome_unknown(path: &Path, error: Error) -> StoreError {
     StoreError::outcome_unknown(advice(path, code(&error))).with_source(error)
 }
 
-/// The error if the path no longer names the file that was opened.
+/// The error if the path no longer leads to the file that was opened.
 pub(super) fn gone(path: &Path) -> StoreError {
     StoreError::unavailable(format!(
         "the file {} was removed or replaced; put it back, with its -wal file if there is one",

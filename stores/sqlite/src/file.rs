@@ -2,7 +2,7 @@
 //!
 //! SQLite continues to write into a file that was removed, and two processes would then have different
 //! records. So every use first checks whether the path still names the file that was opened. A read checks
-//! only if nobody has for a millisecond, as a check takes a quarter of a read's time.
+//! only if nobody has checked for a millisecond, because a check takes a quarter of a read's time.
 
 use std::fs::{Metadata, metadata, read_link};
 use std::path::{Path, PathBuf};
@@ -15,16 +15,16 @@ use rusqlite::{Connection, OpenFlags};
 use super::failure;
 use idem_core::StoreError;
 
-/// For how long a look is good enough for a read.
+/// How long the result of a check is valid for a read.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// The fewest bytes of a database that is laid out.
+/// The smallest number of bytes of a database that has the layout.
 pub(super) const SMALLEST: u64 = 512;
 
 /// How many symbolic links may lead to a file one after another, as on Linux.
 const MOST_LINKS: usize = 40;
 
-/// How many connections that nobody reads on stay open.
+/// How many idle connections stay open for reads.
 const MOST_IDLE: usize = 16;
 
 /// The identity of a file, independent of its path.
@@ -81,8 +81,8 @@ pub(super) fn harden(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "synchronous", "FULL")
 }
 
-/// Closes a connection to a file that the path no longer names, without touching the log beside the file that
-/// is there now.
+/// Closes a connection to a file that the path no longer leads to, without touching the log beside the
+/// present file.
 pub(super) fn abandon(connection: Connection) {
     let _ = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
     drop(connection);
@@ -99,14 +99,14 @@ struct Opened {
     file: Identity,
     /// The log of its transactions.
     log: Option<Identity>,
-    /// When a read last saw that the path names this file.
+    /// When a read last saw that the path leads to this file.
     seen: Option<Instant>,
-    /// Connections to it that nobody reads on.
+    /// Idle connections to it, for reads.
     idle: Vec<Connection>,
 }
 
 impl Opened {
-    /// The log that is beside a file when it is opened stays beside it until that connection is closed.
+    /// The log that is beside a file when it is opened stays there until the connection is closed.
     fn at(path: &Path, file: Identity) -> Self {
         Self { file, log: log_of(path).map(|log| Identity::of(&log)), seen: None, idle: Vec::new() }
     }
@@ -153,8 +153,8 @@ impl DatabaseFile {
         left.is_some() && left == log && self.now() != Some(file)
     }
 
-    /// Reads on a connection that nobody else reads on, without waiting for a lock of the file. After an
-    /// error, the writer may know better.
+    /// Reads on a connection that no other reader uses, without waiting for a lock of the file. After an
+    /// error, the writer may know the cause.
     pub(super) fn read<T>(
         &self,
         read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
@@ -168,7 +168,7 @@ impl DatabaseFile {
                 return Err(failure::gone(&self.path));
             }
             opened = self.lock();
-            // The writer may have opened another one meanwhile.
+            // The writer may have opened another file meanwhile.
             if opened.file == file {
                 opened.seen = Some(now);
             }
@@ -201,14 +201,14 @@ impl DatabaseFile {
         });
         let connection = opened.map_err(|error| failure::not_applied(&self.path, error))?;
         if self.now() != Some(file) {
-            // The connection may be to either of the two files.
+            // The connection may lead to either of the two files.
             abandon(connection);
             return Err(failure::gone(&self.path));
         }
         Ok(connection)
     }
 
-    /// Closes the connections that read.
+    /// Closes the connections for reads.
     pub(super) fn close_readers(&self) {
         self.lock().idle.clear();
     }

@@ -1,9 +1,9 @@
 //! `SqliteStore`: a store in one file, for several processes of one host.
 //!
-//! Owns the public API, and the clock. A claim is read here, on a connection of `file`. If it writes, it
-//! waits in the `queue` until the `writer` commits it, in a `batch` with all that wait. `rows` finds records
-//! and converts them. `builder` sets a store up, `schema` opens a file, `file` knows whether it is still
-//! there, and `failure` says what errors mean.
+//! Owns the public API, and the clock. A claim is first read here, on a connection of `file`. If it must
+//! write, it waits in the `queue` until the `writer` commits it, in one `batch` with all waiting operations.
+//! `rows` finds records and converts them. `builder` sets a store up, `schema` opens a file, `file` knows
+//! whether it is still there, and `failure` says what errors mean.
 
 mod batch;
 mod builder;
@@ -47,10 +47,11 @@ use rusqlite::Connection;
 ///
 /// The store deletes expired records when it opens the file and about every 5 seconds, and reuses their
 /// space. Nothing needs to call `purge`. Do not use the file for anything else: a file with tables of another
-/// program is refused. You can read it with the `sqlite3` tool, also while it is in use (tables
+/// program is refused. You can read it with the `sqlite3` tool, even while it is in use (tables
 /// `idem_records` and `idem_steps`). To copy it, use that tool's `.backup`; to move it, end its processes
-/// first. A process that uses the store must not open the file as a regular file too: on Unix, closing that
-/// would end SQLite's locks. Never delete the `-wal` file beside it: it has the newest operations.
+/// first. A process that uses the store must not open the file as a regular file too: on Unix, closing a
+/// regular file would end SQLite's locks. Never delete the `-wal` file beside it: it has the newest
+/// operations.
 ///
 /// If the file is removed or replaced while it is in use, operations fail until it is back, or until another
 /// database of idem is in its place without the log of the previous file. The store creates nothing
@@ -99,8 +100,8 @@ impl SqliteStore {
         SqliteStoreBuilder::new(path.as_ref())
     }
 
-    /// Reads beside the writer. If that fails, the writer opens a file that was replaced or says what is
-    /// wrong.
+    /// Reads without the writer. If that fails, the writer opens a file that was replaced, or returns the
+    /// error.
     async fn read<T>(&self, read: impl Fn(&Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
         if let Ok(value) = self.0.file.read(&read) {
             return Ok(value);
@@ -183,7 +184,7 @@ impl fmt::Debug for SqliteStore {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.purging = None;
-        // Before the writer, which so is the last to close the file.
+        // Dropped before the writer, so that the writer is the last to close the file.
         self.file.close_readers();
         self.queue.close();
         // If an answer drops the last handle, this may run on the thread that sent the answer. That thread
@@ -191,7 +192,7 @@ impl Drop for Inner {
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != std::thread::current().id()
         {
-            // If the thread panicked, nobody is left to report it to.
+            // If the thread panicked, nobody can receive the report.
             let _ = thread.join();
         }
     }

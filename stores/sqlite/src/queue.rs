@@ -23,7 +23,7 @@ const BATCH_BYTES: usize = 16 * 1024 * 1024;
 const GRACE: Duration = Duration::from_secs(1);
 /// How long a batch may take.
 const BATCH_TIME: Duration = Duration::from_secs(4);
-/// How often a caller looks whether to give up.
+/// How often a caller checks whether to give up.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How many records one operation of a purge deletes.
 pub(super) const PURGE_BATCH: usize = 512;
@@ -54,7 +54,7 @@ pub(super) enum Answer {
 pub(super) struct Purged {
     /// How many records it deleted.
     pub(super) count: usize,
-    /// Whether it looked at all that were due.
+    /// Whether it has read all records that were due.
     pub(super) all: bool,
 }
 
@@ -69,8 +69,8 @@ pub(super) struct Ticket {
 }
 
 impl Ticket {
-    /// Whether it is left out, as a claim whose answer nobody waits for: nobody would use the grant, and the
-    /// key would stay claimed until the lease is over.
+    /// Whether it is left out, because it is a claim whose answer nobody waits for: nobody would use the
+    /// grant, and the key would stay claimed until the lease is over.
     fn is_pointless(&self) -> bool {
         matches!(self.op, Op::Apply(_, Request::Claim(_))) && self.reply.is_closed()
     }
@@ -78,9 +78,9 @@ impl Ticket {
 
 /// How long a batch waits for operations that will probably come soon.
 ///
-/// Callers usually send the next operation soon after an answer. If a transaction begins before that, it has
-/// few operations, and the others wait for a whole commit. So the writer waits for as many operations as last
-/// time, for a part of the time that a commit takes. If they do not come, little time is lost.
+/// Callers usually send the next operation soon after an answer. If a transaction begins before these arrive,
+/// it has few operations, and the others wait for a whole commit. So the writer waits for as many operations
+/// as last time, for a part of the time that a commit takes. If they do not come, little time is lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Pace {
     /// How many operations are expected.
@@ -129,9 +129,9 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets the writer execute an operation, which it must begin within the patience of this queue.
+    /// Passes an operation to the writer, which must begin it within the patience of this queue.
     pub(super) fn run(&self, op: Op) -> impl Future<Output = Outcome> + Send {
-        // By a clock that no test pauses.
+        // The patience uses a clock that no test pauses.
         entered(Box::pin(async move {
             let give_up_at = Instant::now() + self.patience + GRACE;
             let (number, mut answer) = self.submit(op);
@@ -144,7 +144,7 @@ impl Queue {
         }))
     }
 
-    /// Deletes at most `limit` records whose time is over. Returns how many.
+    /// Deletes at most `limit` expired records. Returns how many.
     pub(super) async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
         let mut purged = 0;
         while purged < limit {
@@ -174,8 +174,8 @@ impl Queue {
         (number, answer)
     }
 
-    /// Fails if the writer is stuck: then the operation is not executed any more, or nobody knows whether it
-    /// was.
+    /// Fails if the writer is stuck: then either the operation will not be executed any more, or nobody knows
+    /// whether it was.
     fn give_up(&self, number: u64, at: Instant) -> Result<(), StoreError> {
         const STUCK: &str = "the disk did not finish what came before in time; look into the system's log, or ask for less at once";
         let mut state = self.lock();
@@ -191,8 +191,8 @@ impl Queue {
         }
     }
 
-    /// Waits for work, and then a moment for as many operations as are expected. Returns by when the first
-    /// must be answered; nothing if the store is dropped, and nothing is left to do.
+    /// Waits for work, and then a moment for as many operations as are expected. Returns the time by which
+    /// the first operation must be answered; `None` if the store is dropped and no operation is left.
     pub(super) fn wait(&self, pace: Pace) -> Option<Instant> {
         let mut state = self.lock();
         let deadline = loop {
@@ -245,15 +245,15 @@ impl Queue {
         batch
     }
 
-    /// Answers operations, at the end of their batch if they are one. Returns how many others are waiting by
-    /// then.
+    /// Answers operations; if they are a batch, this is its end. Returns how many other operations are
+    /// waiting then.
     pub(super) fn finish(&self, answers: impl IntoIterator<Item = (Ticket, Outcome)>) -> usize {
         let waiting = {
             let mut state = self.lock();
             state.running_since = None;
             state.waiting.len()
         };
-        // Outside the lock, because a waker may run any code.
+        // The lock is released first, because a waker may run any code.
         for (ticket, outcome) in answers {
             // A caller that went away does not need the answer.
             let _ = ticket.reply.send(outcome);
@@ -261,7 +261,8 @@ impl Queue {
         waiting
     }
 
-    /// Ends a batch of which nothing was applied: puts its operations back to the front, but fails this one.
+    /// Ends a batch without any effect: puts its operations back to the front of the queue, but fails this
+    /// one.
     pub(super) fn retry_without(&self, mut batch: Vec<Ticket>, culprit: usize, error: StoreError) {
         let culprit = batch.remove(culprit);
         let mut state = self.lock();
@@ -272,7 +273,7 @@ impl Queue {
         self.finish([(culprit, Err(error))]);
     }
 
-    /// Fails the waiting operations whose time is over.
+    /// Fails the waiting operations whose deadline is over.
     pub(super) fn fail_due(&self, error: &StoreError) {
         let now = Instant::now();
         self.fail(error, |ticket| ticket.deadline <= now);
@@ -299,7 +300,7 @@ impl Queue {
         self.work.notify_all();
     }
 
-    /// Notes that the writer ended for any reason. The operations that it did not answer fail.
+    /// Notes that the writer ended, whatever the reason. Operations without an answer fail.
     pub(super) fn end(&self) {
         let waiting = {
             let mut state = self.lock();

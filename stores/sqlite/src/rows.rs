@@ -20,7 +20,7 @@ pub(super) const COLUMNS: &str = "state, owner, fence, attempt, recovered, on_cr
 /// The number of these columns.
 const NUMBER_OF_COLUMNS: usize = 16;
 
-/// A record with more steps than this is read with all its steps, which are counted.
+/// A record with more steps than this is read with all its steps, and they are counted.
 const MOST_BLANKS: usize = 65_536;
 
 /// Finds a record and its rowid by scope and key.
@@ -42,7 +42,7 @@ pub(super) fn name(key: &RecordKey) -> [&str; 2] {
     [key.scope().as_str(), key.key().as_str()]
 }
 
-/// A record as it lies in the file.
+/// A record as the file has it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct StoredRecord {
     pub(super) record: Record,
@@ -53,7 +53,7 @@ pub(super) struct StoredRecord {
 #[derive(Clone, Copy)]
 pub(super) enum Steps {
     All,
-    /// The one at this position, or none. The others are blank: steps may be large, and all other operations
+    /// The step at this position, or none. The others are blank: steps may be large, and all other operations
     /// on the file would wait while the writer reads them.
     Only(Option<u32>),
 }
@@ -81,7 +81,7 @@ impl From<Unreadable> for RowError {
 
 pub(super) type Result<T> = std::result::Result<T, RowError>;
 
-/// The value, or the error of the one record of this key; fails if SQLite does.
+/// The value, or the error for the record of this key; fails if SQLite does.
 pub(super) fn for_key<T>(
     value: Result<T>,
     key: &RecordKey,
@@ -129,8 +129,8 @@ pub(super) fn find(connection: &Connection, key: &RecordKey, steps: Steps) -> Re
     Ok(Some(StoredRecord { record, row }))
 }
 
-/// What a claim needs of the record of a key. Of one with a result it reads only some columns, because most
-/// repeated calls end here, and each column takes time.
+/// The part of a key's record that a claim needs. If the record has a result, only some columns are read,
+/// because most repeated calls end here, and each column takes time.
 pub(super) fn find_for_claim(connection: &Connection, key: &RecordKey) -> Result<Option<Record>> {
     let mut statement = connection.prepare_cached(FIND_REPLAY)?;
     let mut rows = statement.query(name(key))?;
@@ -154,7 +154,7 @@ pub(super) fn find_for_claim(connection: &Connection, key: &RecordKey) -> Result
     Ok(Some(columns.record()?))
 }
 
-/// The value of a column, if it is one that `read` takes.
+/// The value of a column, if `read` accepts it.
 fn value<'r, T>(
     row: &'r Row<'_>,
     index: usize,
@@ -198,7 +198,7 @@ pub(super) fn read(row: &Row<'_>) -> Result<(Record, usize)> {
     Ok((columns.record()?, steps.ok_or(Unreadable("steps"))?))
 }
 
-/// The step in a row of one.
+/// The step in the row of a single step.
 fn read_step(row: &Row<'_>) -> Result<RecordedStep> {
     let step = bytes(row, 0, "steps")?.map(Bytes::copy_from_slice);
     Ok(step.and_then(step_bytes::decode).ok_or(Unreadable("steps"))?)

@@ -1,6 +1,7 @@
 //! Opening a database file: to which program it belongs, its layout, and the migration to a newer one.
 //!
-//! A file that is not ours stays unchanged, byte for byte: nothing is written before that is known.
+//! A file of another program stays unchanged, byte for byte: nothing is written before the owner of the file
+//! is known.
 
 use std::fs::metadata;
 use std::io::ErrorKind;
@@ -19,10 +20,11 @@ use idem_core::StoreError;
 const APPLICATION_ID: i64 = 0x6964_656d;
 
 /// The steps that make the layout, beginning with an empty file; `user_version` counts those that a file has.
-/// A change of the layout is one more step, which also gives the records that are there what it needs.
+/// A change of the layout is one more step, which also adapts the existing records.
 ///
-/// Each step is a transaction. SQLite cannot build an index beside a writer: all writers wait for a step with
-/// one (a second for a million records) or fail after their busy timeout, and replays go on.
+/// Each step is a transaction. SQLite cannot build an index while another connection writes: all writers wait
+/// for a step with an index (a second for a million records) or fail after their busy timeout, and replays
+/// continue.
 pub(super) const LAYOUT: &[&str] = &["
     CREATE TABLE idem_records (
         scope        TEXT    NOT NULL,
@@ -75,14 +77,14 @@ const TOUCH: [&str; 5] = [
 /// A longer log is truncated to this size.
 const LOG_BYTES: i64 = 16 * 1024 * 1024;
 
-/// What a file is opened for.
+/// The purpose of opening a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// For use: it is created if it is missing, and takes the steps of the layout that it lacks.
+    /// For use: it is created if it is missing, and gets the steps of the layout that it lacks.
     Use,
-    /// For use again, by a store that runs: it must be there.
+    /// For a running store that opens it again: it must exist.
     UseAgain,
-    /// For a tool that examines it: it must be there, with the whole layout.
+    /// For a tool that examines it: it must exist, with the whole layout.
     Examine,
 }
 
@@ -138,7 +140,7 @@ pub(super) fn open(path: &Path, opening: Opening) -> Result<(Connection, Identit
 
 fn refused(path: &Path, opening: Opening, error: rusqlite::Error) -> StoreError {
     match failure::code(&error) {
-        // A file that was in use is damaged. Of any other nobody knows whose it is.
+        // A file that was in use before is damaged. The owner of any other file is unknown.
         Some(ErrorCode::NotADatabase | ErrorCode::Unknown) if opening.purpose != Purpose::UseAgain => {
             foreign(path, "it is no SQLite database, or its header is damaged").with_source(error)
         }
@@ -180,7 +182,7 @@ fn look(path: &Path) -> Result<Option<(Identity, u64)>, StoreError> {
 }
 
 fn attempt(path: &Path, opening: Opening) -> Result<(Connection, Identity), Refusal> {
-    // In this order, because a file is never empty while its log is not.
+    // The order matters, because a file is never empty while its log is not.
     let has_log = has_log(path);
     let before = look(path)?;
     let length = before.map_or(0, |(_, length)| length);
@@ -229,14 +231,14 @@ fn attempt(path: &Path, opening: Opening) -> Result<(Connection, Identity), Refu
     Ok((connection, identity))
 }
 
-/// Takes the steps of the layout that the file lacks, and sets the options that are in the file.
+/// Runs the steps of the layout that the file lacks, and sets the options that the file keeps.
 fn prepare(connection: &Connection, path: &Path, opening: Opening) -> Result<(), Refusal> {
     let Opening { purpose, layout, .. } = opening;
     loop {
         let reading = Transaction::new_unchecked(connection, TransactionBehavior::Deferred)?;
         let version = inspect(&reading, path, layout)?;
         if connection.is_readonly("main")? {
-            // Only the header says so, and SQLite writes no such header.
+            // Only the header can cause this, and SQLite writes no such header.
             return Err(failure::damaged(path).into());
         }
         if version == layout.len() {
@@ -247,7 +249,7 @@ fn prepare(connection: &Connection, path: &Path, opening: Opening) -> Result<(),
         }
         drop(reading);
         let writing = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
-        // Another process may have taken the step meanwhile.
+        // Another process may have run the step meanwhile.
         let version = inspect(&writing, path, layout)?;
         if let Some(step) = layout.get(version) {
             writing.execute_batch(step)?;
@@ -266,7 +268,7 @@ fn prepare(connection: &Connection, path: &Path, opening: Opening) -> Result<(),
         .into());
     }
     connection.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES, |_| Ok(()))?;
-    // The first read makes the log, which can then be told from that of another file.
+    // The first read creates the log, which can then be distinguished from the log of another file.
     Ok(connection.query_row("PRAGMA data_version", (), |_| Ok(()))?)
 }
 

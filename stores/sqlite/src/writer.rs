@@ -16,7 +16,7 @@ use idem_core::{StoreError, StoreErrorKind};
 pub(super) struct Writer {
     queue: Arc<Queue>,
     file: Arc<DatabaseFile>,
-    /// What the file is opened for, if it must be opened again.
+    /// The purpose of opening the file, if it must be opened again.
     purpose: Purpose,
     pace: Pace,
 }
@@ -39,7 +39,7 @@ impl Writer {
         }
     }
 
-    /// Opens the file that is at the path when there is work; `None` if there will be none.
+    /// Opens the file at the path when there is work; `None` if there will be none.
     fn reopened(&self) -> Option<Connection> {
         loop {
             match self.reopen(self.queue.wait(Pace::default())?) {
@@ -108,7 +108,7 @@ impl Writer {
         }
         let took = committing.elapsed();
         if self.file.now() != Some(self.file.opened()) {
-            // The batch was written, but into a file that others may never see.
+            // The batch was written, but into a file that other processes may never see.
             let error = StoreError::outcome_unknown(format!(
                 "the file {} was removed or replaced while it was written",
                 self.file.path().display()
@@ -133,8 +133,8 @@ impl Writer {
         reach != Reach::Connection && session.connection.is_autocommit()
     }
 
-    /// Handles a transaction that failed, at this one of its operations, or at its commit. Returns whether
-    /// the connection can be used again.
+    /// Handles a transaction that failed, at this operation or at its commit. Returns whether the connection
+    /// can be used again.
     fn failed(
         &self,
         session: &Session<'_>,
@@ -151,7 +151,7 @@ impl Writer {
             failure::outcome_unknown(self.file.path(), error)
         };
         match culprit {
-            // The others are retried without it.
+            // The other operations are retried without it.
             Some(culprit) if reach == Reach::Operation || matches!(batch[culprit].op, Op::Purge(_)) => {
                 self.queue.retry_without(batch, culprit, error);
             }
@@ -163,7 +163,7 @@ impl Writer {
     }
 }
 
-/// The operations that were not answered fail when the thread ends, also by a panic.
+/// Operations without an answer fail when the thread ends, even after a panic.
 impl Drop for Writer {
     fn drop(&mut self) {
         self.queue.end();

@@ -1,4 +1,4 @@
-//! Converts bodies: those of actix-web must stay on their thread, and those of idem need not.
+//! Converts bodies: actix-web's bodies must stay on their thread, and idem's need not.
 //!
 //! Owns how bytes are passed on. Knows nothing about heads.
 
@@ -55,8 +55,8 @@ pub(crate) fn of_response<B: MessageBody + 'static>(body: B) -> Body {
     }
 }
 
-/// A body of idem's on its way to the client. `said` is the `Content-Length` of the response, if it has one. Trailers are
-/// dropped, because actix-web does not send them.
+/// One of idem's bodies on its way to the client. `said` is the `Content-Length` of the response, if it has
+/// one. Trailers are dropped, because actix-web does not send them.
 pub(crate) fn outgoing(body: Body, said: Option<u64>) -> BoxBody {
     let length = said.or_else(|| body.size_hint().exact());
     let data = BodyDataStream::new(body).map(|piece| piece.map_err(|error| error as Box<dyn Error>));

@@ -16,7 +16,7 @@ use idem_runtime::Outcome;
 
 use crate::body::{self, of_response};
 
-/// The head of a request. Fails for one that only actix-web accepts, which does not occur on a server.
+/// The head of a request. Fails for a head that only actix-web accepts, which does not occur on a server.
 pub(crate) fn head(request: &ServiceRequest) -> Result<Parts, actix_web::Error> {
     let of_http = || -> Result<Parts, http::Error> {
         let (mut parts, ()) = Request::new(()).into_parts();
@@ -67,8 +67,8 @@ pub(crate) fn response_of<B: MessageBody + 'static>(
     Ok((head, response.map(|()| of_response(body))))
 }
 
-/// The response to the client if its handler answered with this head: middleware outside sees the handler's error and
-/// extensions, unless the response is a problem or that of another attempt.
+/// The response to the client if its handler answered with this head: middleware outside sees the handler's
+/// error and extensions, unless the response is a problem or comes from another attempt.
 pub(crate) fn answered(head: HttpResponse<()>, response: Response<Body>) -> HttpResponse {
     let is_replayed = response.extensions().get().is_some_and(Outcome::is_replayed);
     if is_replayed || response.extensions().get::<Problem>().is_some() {
@@ -84,7 +84,7 @@ pub(crate) fn outgoing(response: Response<Body>) -> HttpResponse {
 
 fn with_head(mut head: HttpResponse<()>, response: Response<Body>) -> HttpResponse {
     let (mut parts, body) = response.into_parts();
-    // In such a response, the length is that of a body that is not sent, so it stays a header.
+    // In such a response, the length belongs to a body that is not sent, so it stays a header.
     let bodiless = matches!(parts.status, http::StatusCode::NO_CONTENT | http::StatusCode::NOT_MODIFIED);
     let length = if bodiless { None } else { parts.headers.remove(CONTENT_LENGTH) };
     let length = length.and_then(|length| length.to_str().ok()?.parse().ok());

@@ -1,7 +1,8 @@
 //! The `Idempotency-Key` header for actix-web, as in `idem::http` for tower: a repeated request under the same key gets
 //! the first response, and its handler does not run again.
 //!
-//! [`Idempotency`] is a middleware. Its settings are those of an [`IdempotencyLayer`](idem_http::IdempotencyLayer).
+//! [`Idempotency`] is a middleware. It has the settings of an
+//! [`IdempotencyLayer`](idem_http::IdempotencyLayer).
 //!
 //! ```no_run
 //! use actix_web::{App, HttpServer, web};

@@ -190,8 +190,8 @@ where
     }
 }
 
-/// What the layer gave the request of this handler, such as its transaction: `Tx::of(&extensions(&request))`.
-/// Nothing where this middleware does not guard the request.
+/// The extensions that the layer added to this handler's request, such as its transaction:
+/// `Tx::of(&extensions(&request))`. Empty if this middleware does not guard the request.
 #[must_use]
 pub fn extensions(request: &HttpRequest) -> Extensions {
     request.extensions().get::<Given>().map(|given| given.0.clone()).unwrap_or_default()

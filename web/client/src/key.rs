@@ -32,7 +32,7 @@ impl Key {
     pub fn derived<P: AsRef<str>>(parts: impl IntoIterator<Item = P>) -> Self {
         let mut hash = Sha256::new();
         for part in parts {
-            // Preceded by its length, so that two different lists of parts are different input.
+            // Each part is preceded by its length, so that two different lists of parts are different input.
             let part = part.as_ref().as_bytes();
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
@@ -41,17 +41,17 @@ impl Key {
         Self::new(hex(u128::from_be_bytes(std::array::from_fn(|at| digest[at]))))
     }
 
-    /// The key of this request among those of one idempotent body: `context().downstream_key(name)`, whatever method,
-    /// host and path the request has. So a body that runs again after a failure sends the same key, also if it now
-    /// reaches another host of the provider. Name every request that moves money. Outside a body, and without the
-    /// feature `idem`, the key is random.
+    /// The key of this request among those of one idempotent body: `context().downstream_key(name)`, whatever
+    /// method, host and path the request has. So a body that runs again after a failure sends the same key,
+    /// even if it now reaches another host of the provider. Name every request that moves money. Outside a
+    /// body, and without the feature `idem`, the key is random.
     #[must_use]
     pub fn named(name: impl Into<String>) -> Self {
         Self(Kind::Named(name.into()))
     }
 
-    /// The key of a request. `key` is the key among its extensions, if any; `target` is the request's method, host and
-    /// path.
+    /// The key of a request. `key` is the key among its extensions, if any; `target` is the request's method,
+    /// host and path.
     pub(crate) fn of(key: Option<&Self>, target: &str) -> String {
         let name = match key.map(|key| &key.0) {
             Some(Kind::Value(key)) => return key.clone(),

@@ -51,8 +51,8 @@ impl Policy {
         Self::default()
     }
 
-    /// The defaults for Stripe: each 409 means that the first request is still in flight, and is sent again, although it
-    /// has no `Retry-After`.
+    /// The defaults for Stripe: each 409 means that the first request is still in flight, so the request is
+    /// sent again, although the answer has no `Retry-After`.
     #[must_use]
     pub fn stripe() -> Self {
         Self { conflict_is_in_flight: true, ..Self::default() }
@@ -73,15 +73,15 @@ impl Policy {
     }
 
     /// How long after its first attempt a request may be sent again; 120 s unless set. A pause that would end later
-    /// does not begin, also if a `Retry-After` asks for it.
+    /// does not begin, even if a `Retry-After` asks for it.
     #[must_use]
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// How long one attempt may take until its answer is there; 30 s unless set. A longer one counts as a broken
-    /// connection.
+    /// How long one attempt may take until its answer has arrived; 30 s unless set. A longer one counts as a
+    /// broken connection.
     #[must_use]
     pub const fn attempt_timeout(mut self, timeout: Duration) -> Self {
         self.attempt_timeout = timeout;
@@ -99,23 +99,24 @@ impl Policy {
 
     /// Sets the function that says whether an error of the inner client is a reason to send the request again.
     ///
-    /// Unless set: with reqwest, an error while connecting, sending or reading is, and an error of other middleware, of
-    /// the URL, of redirects or of a certificate is not. In the tower layer every error is, except one of a certificate.
+    /// Unless set: with reqwest, an error while connecting, sending or reading is a reason, and an error of
+    /// other middleware, of the URL, of redirects or of a certificate is not. In the tower layer every error
+    /// is a reason, except an error of a certificate.
     #[must_use]
     pub const fn retry_error(mut self, is_broken: fn(&(dyn Error + 'static)) -> bool) -> Self {
         self.retry_error = Some(is_broken);
         self
     }
 
-    /// The first pause and the limit up to which pauses double; 100 ms and 10 s unless set. Jitter then adds up to the
-    /// same time again. To a longer time that the server asks for, jitter adds up to a quarter.
+    /// The first pause and the limit up to which pauses double; 100 ms and 10 s unless set. Jitter then adds
+    /// up to the same time again. If the server asks for a longer time, jitter adds up to a quarter of it.
     #[must_use]
     pub const fn pauses(mut self, first: Duration, longest: Duration) -> Self {
         self.pauses = (first, longest);
         self
     }
 
-    /// Whether this error is a reason to send the request again. `default` answers if the policy does not.
+    /// Whether this error is a reason to send the request again. `default` decides if the policy does not.
     pub(crate) fn is_broken(&self, error: &(dyn Error + 'static), default: bool) -> bool {
         self.retry_error.map_or(default, |is_broken| is_broken(error))
     }
@@ -133,7 +134,7 @@ pub(crate) enum Verdict {
 impl Policy {
     /// What this answer means. `now` is for a `Retry-After` with a date, in an answer without a `Date`.
     pub(crate) fn verdict(&self, status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Verdict {
-        // By the server's clock, as the `Retry-After`.
+        // By the server's clock, to which the `Retry-After` refers.
         let date = headers.get(DATE).and_then(|value| httpdate::parse_http_date(value.to_str().ok()?).ok());
         let now = date.unwrap_or(now);
         let not_before = headers.get(RETRY_AFTER).and_then(|value| retry_after(value.to_str().ok()?, now));
@@ -141,12 +142,13 @@ impl Policy {
         if is(&SHOULD_RETRY, "true") {
             return Verdict::Again(not_before);
         }
-        // A recorded answer stays the answer of this key, also a 500.
+        // A recorded answer remains the answer for this key, even a 500.
         if is(&SHOULD_RETRY, "false") || REPLAYED.iter().any(|name| is(name, "true")) {
             return Verdict::Final;
         }
         match status.as_u16() {
-            // In flight. Without a `Retry-After`, it is another conflict, or one that waiting does not end.
+            // In flight. Without a `Retry-After`, it is another kind of conflict, or one that does not end by
+            // waiting.
             409 if not_before.is_some() || self.conflict_is_in_flight => Verdict::Again(not_before),
             408 | 425 | 429 | 500 | 502 | 503 | 504 => Verdict::Again(not_before),
             _ => Verdict::Final,

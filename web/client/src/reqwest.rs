@@ -74,7 +74,8 @@ fn timed_out(patience: Duration) -> Error {
     Error::middleware(io::Error::new(io::ErrorKind::TimedOut, text))
 }
 
-/// Whether the connection broke. Any other error comes again: of the URL, of a redirect, of other middleware.
+/// Whether the connection broke. Any other error would occur again: an error of the URL, of a redirect, of
+/// other middleware.
 fn is_broken(error: &Error) -> bool {
     match error {
         Error::Reqwest(error) if error.is_connect() => !is_refused_by_tls(error),
@@ -112,8 +113,9 @@ async fn whole(mut response: Response, limit: usize) -> Result<Response> {
 
 /// The redirects that a client with keys follows, for `reqwest::ClientBuilder::redirect`: those within one origin.
 ///
-/// reqwest sends the headers of a request along with each redirect, the key too. Whoever has the key of a request can
-/// read its response. So a redirect to another scheme, host or port is not followed, and is the answer.
+/// reqwest sends the headers of a request, including the key, along with each redirect. Whoever has the key
+/// of a request can read its response. So a redirect to another scheme, host or port is not followed, and is
+/// returned as the answer.
 ///
 /// ```
 /// let client = reqwest::Client::builder().redirect(idem_client::redirects()).build()?;

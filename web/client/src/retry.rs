@@ -16,7 +16,8 @@ pub(crate) fn covers(method: &Method, extensions: &Extensions) -> bool {
     matches!(*method, Method::POST | Method::PATCH) || extensions.get::<Key>().is_some()
 }
 
-/// The header that a request still needs; `None` if it already has one. `authority` and `path` are those of its URL.
+/// The key header to add to a request; `None` if it already has one. `authority` and `path` are those of its
+/// URL.
 pub(crate) fn missing_header(
     policy: &Policy,
     method: &Method,
@@ -27,7 +28,7 @@ pub(crate) fn missing_header(
     if headers.contains_key(&policy.header) {
         return Ok(None);
     }
-    // Without user and password, which may change between two attempts of a body and are secret.
+    // User and password are left out, because they are secret and may change between two attempts of a body.
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
     let key = Key::of(extensions.get::<Key>(), &format!("{method} {host}{path}"));
     Ok(Some((policy.header.clone(), key::header(&key)?)))
@@ -49,8 +50,8 @@ impl<'a> Retrying<'a> {
         Self { policy, pauses, begin: Instant::now(), attempts: 0 }
     }
 
-    /// How long to wait before the next attempt; `None` if the request must not be sent again. `answer` is that of the
-    /// last attempt; `None` if its connection broke.
+    /// How long to wait before the next attempt; `None` if the request must not be sent again. `answer` is
+    /// the last attempt's answer; `None` if its connection broke.
     pub(crate) fn again(&mut self, answer: Option<(StatusCode, &HeaderMap)>) -> Option<Duration> {
         let not_before = match answer {
             Some((status, headers)) => match self.policy.verdict(status, headers, SystemTime::now()) {
@@ -81,8 +82,8 @@ impl<'a> Retrying<'a> {
         pause
     }
 
-    /// The pause after an attempt; `None` if it was the last. `so_far` is the time since the first attempt began,
-    /// `not_before` the time that the server asks for.
+    /// The pause after an attempt; `None` if it was the last. `so_far` is the time since the first attempt
+    /// began, `not_before` the pause that the server asks for.
     fn pause(&mut self, so_far: Duration, not_before: Option<Duration>) -> Option<Duration> {
         self.attempts += 1;
         let patience_left = self.policy.patience.saturating_sub(so_far);
@@ -99,7 +100,8 @@ impl<'a> Retrying<'a> {
     }
 }
 
-/// Whether the TLS library refused what the other side sent, such as a certificate. The next attempt gets the same.
+/// Whether the TLS library refused what the other side sent, such as a certificate. The next attempt would
+/// fail in the same way.
 pub(crate) fn is_refused_by_tls(error: &(dyn Error + 'static)) -> bool {
     iter::successors(Some(error), |&error| error.source()).any(|error| {
         error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::InvalidData)

@@ -56,13 +56,14 @@ impl Body {
         }
     }
 
-    /// The same, but with an unknown length. An empty body has a frame without data, so that it does not look empty.
+    /// The same, but with an unknown length. An empty body gets a frame without data, so that its length does
+    /// not look known.
     pub(super) fn of_unsaid_length(data: Bytes, trailers: Option<HeaderMap>) -> Self {
         let frames = [Frame::data(data)].into_iter().chain(trailers.map(Frame::trailers));
         Self::new(StreamBody::new(stream::iter(frames.map(Ok::<_, BoxError>))))
     }
 
-    /// What was read of a body, and what follows.
+    /// The part of a body that was read, and the part that follows.
     fn partly_read(data: BytesMut, next: Piece, rest: Self) -> Self {
         let data = (!data.is_empty()).then(|| Ok(Frame::data(data.freeze())));
         let read = stream::iter(data.into_iter().chain([next]));
@@ -110,12 +111,13 @@ pub(super) enum Gathered {
     Broken { read: Body, limited: bool },
 }
 
-/// Reads `body` to its end, or to the first frame that exceeds `limit` bytes. A body that says that it is larger is not read.
+/// Reads `body` to its end, or to the first frame that exceeds `limit` bytes. If its declared length is
+/// larger, the body is not read.
 pub(super) async fn gather(mut body: Body, limit: usize) -> Gathered {
     if body.size_hint().lower() > limit as u64 {
         return Gathered::TooLarge(body);
     }
-    // Copied, because each frame keeps the whole buffer alive that the connection was read into.
+    // Copied, because each frame keeps the whole read buffer of the connection alive.
     let mut data = BytesMut::new();
     let mut trailers: Option<HeaderMap> = None;
     while let Some(read) = body.frame().await {

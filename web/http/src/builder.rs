@@ -20,20 +20,20 @@ use idem_core::protocol::OnCrash;
 use idem_runtime::problem::Documentation;
 use idem_runtime::{Error, Operation};
 
-/// The scope of the records, unless one is set.
+/// The default scope of the records.
 const SCOPE: &str = "http";
 
-/// How many handlers may run at a time, unless it is set.
+/// The default limit of handlers that run at a time.
 const MAX_RUNNING: usize = 1024;
 
-/// How long a duplicate waits for the response, unless it is set. Most handlers are done by then, so that a client whose
-/// connection broke gets its response by its next request.
+/// How long a duplicate waits for the response by default. Most handlers have ended by then, so that a client
+/// whose connection broke gets its response with its next request.
 const WAIT: Duration = Duration::from_secs(5);
 
-/// How long one operation of the store may take, unless it is set.
+/// The default timeout of one operation of the store.
 const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a handler may run, unless it is set.
+/// The default timeout of a handler.
 const HANDLER_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
 /// The options of an [`IdempotencyLayer`](super::IdempotencyLayer): see its `builder`.
@@ -94,8 +94,9 @@ impl<St: Store> Builder<St> {
         self.operation(|operation| operation.scope(scope))
     }
 
-    /// Sets the function that says by its head whether a request is guarded, and whether it needs a key. Unless set, a
-    /// POST or PATCH is guarded and needs one, and every other request passes through unchanged.
+    /// Sets the function that decides by a request's head whether the request is guarded, and whether it
+    /// needs a key. Unless set, a POST or PATCH is guarded and needs a key, and every other request passes
+    /// through unchanged.
     ///
     /// ```
     /// use http::Method;
@@ -123,9 +124,9 @@ impl<St: Store> Builder<St> {
     /// Sets the function that returns the tenant of a request. The same key of two tenants names two records. A request
     /// is refused if the function returns `None` or an empty text.
     ///
-    /// Take the tenant from authenticated data, such as an extension of the request that an authentication layer
-    /// outside this one has set. Never take it from what a client writes: a client that can name another tenant can
-    /// read that tenant's responses.
+    /// Take the tenant from authenticated data, such as an extension of the request that an authentication
+    /// layer outside this one has set. Never take it from unauthenticated data: a client that can name
+    /// another tenant can read that tenant's responses.
     ///
     /// If the function panics, its request is answered with 500 `misconfigured`, and nothing is processed.
     pub fn tenant(
@@ -146,7 +147,7 @@ impl<St: Store> Builder<St> {
         self
     }
 
-    /// Which parts of a request must be the same under one key; all unless set.
+    /// Which parts of a request must be the same under one key; all parts unless set.
     pub fn fingerprint(mut self, fingerprint: RequestFingerprint) -> Self {
         self.config.fingerprint = fingerprint;
         self
@@ -163,17 +164,18 @@ impl<St: Store> Builder<St> {
         self.operation(|operation| operation.lease(lease))
     }
 
-    /// How long a request whose key is in flight waits for the response; 5 seconds unless set. After that it is answered
-    /// with 409 `in-flight`, with zero at once.
+    /// How long a request whose key is in flight waits for the response; 5 seconds unless set. After that,
+    /// the answer is 409 `in-flight`; with zero, at once.
     pub fn wait(self, wait: Duration) -> Self {
         self.operation(|operation| operation.wait(wait))
     }
 
-    /// What happens after a handler that began and did not answer: its process died, it panicked or took too long, a
-    /// layer inside this one ended it (408, 504), its service failed, or its response broke off. [`OnCrash::Rerun`]
-    /// unless set: the next request with the key runs it, with [`recovered`](idem_runtime::Context::recovered). With
-    /// [`OnCrash::InDoubt`], nothing runs again before an operator decides, and every 5xx counts as such an end, unless
-    /// [`recording`](Self::recording) or the handler's own [`Recording`] says otherwise.
+    /// What happens after a handler that began and did not answer: its process died, it panicked or took too
+    /// long, a layer inside this one ended it (408, 504), its service failed, or its response broke off.
+    /// [`OnCrash::Rerun`] unless set: the next request with the key runs the handler again, with
+    /// [`recovered`](idem_runtime::Context::recovered). With [`OnCrash::InDoubt`], nothing runs again before
+    /// an operator decides, and every 5xx counts as a crash, unless [`recording`](Self::recording) or the
+    /// handler's own [`Recording`] says otherwise.
     pub fn on_crash(mut self, on_crash: OnCrash) -> Self {
         self.config.reruns = on_crash == OnCrash::Rerun;
         self.operation(|operation| operation.on_crash(on_crash))
@@ -213,9 +215,9 @@ impl<St: Store> Builder<St> {
         self
     }
 
-    /// Sets the function that says by its head what to do with a response. A handler's own [`Recording`] takes
-    /// precedence. With `None`, and unless set, the status decides: all responses are kept except 401, 403, 407, 408,
-    /// 425, 429, 5xx and failures of gRPC (`grpc-status`).
+    /// Sets the function that decides by a response's head what to do with the response. A handler's own
+    /// [`Recording`] takes precedence. With `None`, and unless set, the status decides: all responses are
+    /// kept except 401, 403, 407, 408, 425, 429, 5xx and failures of gRPC (`grpc-status`).
     ///
     /// ```
     /// use http::StatusCode;
@@ -245,48 +247,50 @@ impl<St: Store> Builder<St> {
 
     /// Does not keep these headers of a response, in addition to those that are never kept.
     ///
-    /// Never kept are hop-by-hop headers and headers that `Connection` names; `Set-Cookie` and `Authentication-Info`; and
-    /// what was true for one moment or one request: `Date`, `Age`, `Server-Timing`, `RateLimit*`, `X-RateLimit*`,
-    /// `X-Rate-Limit*`, `Request-Id`, `X-Request-Id`, `X-Correlation-Id`, `X-Amzn-RequestId`, `X-Amzn-Trace-Id`,
-    /// `Traceparent` and `Traceresponse`.
+    /// Never kept are hop-by-hop headers and headers that `Connection` names; `Set-Cookie` and
+    /// `Authentication-Info`; and headers about one moment or one request: `Date`, `Age`, `Server-Timing`,
+    /// `RateLimit*`, `X-RateLimit*`, `X-Rate-Limit*`, `Request-Id`, `X-Request-Id`, `X-Correlation-Id`,
+    /// `X-Amzn-RequestId`, `X-Amzn-Trace-Id`, `Traceparent` and `Traceresponse`.
     pub fn deny_headers(mut self, names: impl IntoIterator<Item = HeaderName>) -> Self {
         self.config.denied_headers.extend(names);
         self
     }
 
-    /// The largest body of a request, in bytes; 2 MiB unless set. The body is held in memory. A larger one is refused
-    /// with 413.
+    /// The largest body of a request, in bytes; 2 MiB unless set. The body is held in memory. A larger body
+    /// is refused with 413.
     pub const fn max_request_bytes(mut self, bytes: usize) -> Self {
         self.config.max_request_bytes = bytes;
         self
     }
 
-    /// The largest body of a response that is kept, in bytes; 1 MiB unless set. A larger one goes to the client and is
-    /// not kept: a retry gets the problem `response-not-stored`.
+    /// The largest body of a response that is kept, in bytes; 1 MiB unless set. A larger body goes to the
+    /// client and is not kept: a retry gets the problem `response-not-stored`.
     pub const fn max_response_bytes(mut self, bytes: usize) -> Self {
         self.config.max_response_bytes = bytes;
         self
     }
 
-    /// Lets each handler answer 202 and go on: see [`LongOperation`](super::LongOperation), which it gets as an
-    /// extractor. The place of an operation is this path or URI, a slash and a name; serve it with
+    /// Lets each handler answer 202 and continue: see [`LongOperation`](super::LongOperation), which it gets
+    /// as an extractor. The place of an operation is this path or URI, a slash and a name; serve it with
     /// [`operations`](super::IdempotencyLayer::operations).
     ///
-    /// The record of each request of this layer has another key then: the tenant, `@` and the first 32 digits of
-    /// that name. `wait` does not apply. Neither [`fail_open`](Self::fail_open) nor a transaction goes with it.
+    /// The record of each request of this layer then has another key: the tenant, `@` and the first 32 digits
+    /// of that name. `wait` does not apply. Neither [`fail_open`](Self::fail_open) nor a transaction can be
+    /// combined with it.
     pub fn long_operations(mut self, path: impl Into<String>) -> Self {
         self.config.operations = Some(path.into());
         self
     }
 
-    /// Sets the function that keeps the response of a long operation elsewhere if it streams or is too large to
-    /// record. The function gets the whole response, and returns the one that is recorded, such as a 303 with the
-    /// `Location` of an object in an object store. A 5xx of its own lets the operation run again. Unless set, the
-    /// record says only that there was a response: its place answers 409 `response-not-stored`.
+    /// Sets the function that keeps the response of a long operation elsewhere if it streams or is too large
+    /// to record. The function gets the whole response, and returns the one that is recorded, such as a 303
+    /// with the `Location` of an object in an object store. If it returns a 5xx itself, the operation runs
+    /// again. Unless set, the record only shows that there was a response: the operation's place answers 409
+    /// `response-not-stored`.
     ///
-    /// It is a part of the handler: within `handler_timeout`, with the [`context`](idem_runtime::context) of its
-    /// call, and once more in a run after a crash. So give the object a name that it has each time, such as a
-    /// [`downstream_key`](idem_runtime::Context::downstream_key).
+    /// The function runs as part of the handler: within `handler_timeout`, with the
+    /// [`context`](idem_runtime::context) of its call, and once more in a run after a crash. So give the
+    /// object the same name each time, such as a [`downstream_key`](idem_runtime::Context::downstream_key).
     pub fn large_results<F, W, R>(mut self, keep: F) -> Self
     where
         F: Fn(response::Parts, Body) -> W + Send + Sync + 'static,
@@ -308,7 +312,7 @@ impl<St: Store> Builder<St> {
         self
     }
 
-    /// The configuration, if no option has a value that cannot work and no two contradict each other.
+    /// The configuration, if every option has a valid value and no two options contradict each other.
     pub(super) fn configuration(self) -> Result<Arc<Config<St>>, Error> {
         let Config { transaction, operations, fingerprint, reruns, .. } = &self.config;
         let in_transaction = transaction.is_some();

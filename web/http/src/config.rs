@@ -30,10 +30,10 @@ pub(super) type Decide = Arc<dyn Fn(&response::Parts) -> Option<Recording> + Sen
 /// The prefix of a digest in a record's key. A digest replaces a tenant that is too long.
 const DIGEST: &str = "sha256:";
 
-/// The longest encoded tenant that a record's key contains as it is: as long as a digest.
+/// The longest encoded tenant that a record's key contains unchanged: as long as a digest.
 const LONGEST_TENANT: usize = DIGEST.len() + 64;
 
-// The longest key fits into a record's key, after any tenant.
+// The longest key of a client fits into a record's key, after any tenant.
 const _: () = assert!(LONGEST_TENANT + 1 + key::LONGEST <= MAX_KEY_BYTES);
 
 /// What to do with a response. A handler sets it as an extension of the response.
@@ -53,8 +53,8 @@ pub enum Recording {
     /// Treat it as if the handler had not answered, because it does not say what happened to the request: see
     /// [`Builder::on_crash`](super::Builder::on_crash).
     Crash,
-    /// Do not keep it: the key is free again, and the next request with it runs the handler. That must be the same
-    /// request.
+    /// Do not keep it: the key is free again, and the next request with it runs the handler. It must be the
+    /// same request.
     Release,
     /// Do not keep it, and delete the record with its fingerprint: nothing was done, and the next request with the key may
     /// be another one, such as a corrected one.
@@ -87,14 +87,14 @@ pub(super) struct Config<St> {
     pub(super) places: Arc<Semaphore>,
     /// For handlers in a transaction.
     pub(super) transaction: Option<Attach>,
-    /// For handlers that may answer 202 and go on: the path of their operations.
+    /// For handlers that may answer 202 and continue: the path of their operations.
     pub(super) operations: Option<String>,
     pub(super) large_result: Option<LargeResult>,
 }
 
 impl<St> Config<St> {
-    /// What to do with this response. What the layer's function says becomes an extension of the response, as if its handler
-    /// had said it.
+    /// What to do with this response. The decision of the layer's function becomes an extension of the
+    /// response, as if its handler had set it.
     pub(super) fn recording_of(&self, response: &mut response::Parts) -> Recording {
         if response.extensions.get::<Recording>().is_none()
             && let Some(recording) = self.recording.as_ref().and_then(|recording| recording(response))
@@ -108,9 +108,9 @@ impl<St> Config<St> {
         if recording == Recording::Keep && streams(response) { Recording::PassThrough } else { recording }
     }
 
-    /// What a status means by default. A final response is kept. It is not final if the client must authenticate (401, 403,
-    /// 407) or retry (425, 429), or if the server failed (5xx). After a timeout (408, 504) the handler was interrupted;
-    /// under `in_doubt`, any failure of the server may have interrupted it.
+    /// The default for a status. A final response is kept. It is not final if the client must authenticate
+    /// (401, 403, 407) or retry (425, 429), or if the server failed (5xx). After a timeout (408, 504) the
+    /// handler was interrupted; under `in_doubt`, any failure of the server may have interrupted it.
     fn recording_by_status(&self, response: &response::Parts) -> Recording {
         match response.status.as_u16() {
             _ if self.forgotten.contains(&response.status) => Recording::Forget,
@@ -135,9 +135,10 @@ impl<St> Config<St> {
         Key::new(format!("{}/{key}", encoded(tenant)))
     }
 
-    /// The key of the record of a long operation: its place has to name the record, and must not show the client's key.
+    /// The key of the record of a long operation: its place must identify the record, and must not show the
+    /// client's key.
     pub(super) fn operation_key(&self, tenant: Option<&str>, digest: &str) -> Result<Key, KeyError> {
-        // The encoded tenant has no `@`, so the record of no other key has this name.
+        // The encoded tenant has no `@`, so no other key's record has this name.
         Key::new(format!("{}@{digest}", encoded(tenant)))
     }
 }

@@ -1,7 +1,7 @@
 //! One guarded request, from its key to the start of its handler.
 //!
-//! Owns the order of the work: the key, its tenant, the whole request, the fingerprint, the engine's claim. The engine
-//! owns the protocol, and `handling` what comes after.
+//! Owns the order of the work: the key, its tenant, the whole request, the fingerprint, the engine's claim.
+//! The engine owns the protocol, and `handling` the work after the claim.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -65,12 +65,12 @@ impl<St: Store> Config<St> {
     }
 }
 
-/// What a function of the program returns. A panic in it costs this request, and not the connection.
+/// Calls a function of the program. A panic in it fails this request, but not the connection.
 fn unless_panic<T>(function: impl FnOnce() -> T) -> Result<T, ProblemDetails> {
     catch_unwind(AssertUnwindSafe(function)).map_err(|_| misconfigured())
 }
 
-/// Everything that comes before the handler of a guarded request.
+/// Everything that precedes the handler of a guarded request.
 pub(super) async fn begin<St: Store>(config: &Arc<Config<St>>, request: Request<Body>) -> Begun<St> {
     let span = report::span(&config.scope, request.method());
     let claiming = async {
@@ -97,7 +97,7 @@ async fn claim<St: Store>(
             if let Some(long_operation) = &long_operation {
                 request.extensions_mut().insert(long_operation.clone());
             }
-            // The handler needs a free place before it starts.
+            // The handler needs a free permit before it starts.
             let Ok(place) = config.places.clone().try_acquire_owned() else {
                 attempt.give_back();
                 return Err(too_many_running());
@@ -145,7 +145,7 @@ async fn prepare<St: Store>(config: &Config<St>, request: Request<Body>) -> Resu
         Some(path) => {
             let name = name_of_key(tenant.as_deref(), &key);
             let long_operation = LongOperation::at(path, &name_of_request(&name, fingerprint));
-            // Who has the place of an operation need not wait for its end.
+            // A client that has the place of an operation need not wait for its end.
             (operation.wait(Duration::ZERO), config.operation_key(tenant.as_deref(), &name), long_operation)
         }
     };
@@ -172,7 +172,7 @@ async fn whole(
     match gather(body, limit).await {
         Gathered::Whole(data, trailers) => Ok((data, trailers)),
         Gathered::TooLarge(rest) => {
-            // A body that says that it is larger was not read.
+            // A body with a larger declared length was not read.
             if !headers.contains_key(EXPECT) || rest.size_hint().lower() <= limit as u64 {
                 discard(rest);
             }

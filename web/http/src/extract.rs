@@ -10,13 +10,13 @@ use idem_runtime::{Context, Error, context};
 /// The call that an axum handler runs in: its key, its attempt, whether an earlier run crashed, and keys for the next service.
 /// [`context`](idem_runtime::context) gives the same.
 ///
-/// `Option<Idempotent>` is for a handler that also takes requests without a key. A replay reaches no handler, so none asks
-/// whether it is one.
+/// `Option<Idempotent>` is for a handler that also takes requests without a key. A replay reaches no handler,
+/// so no handler needs to ask whether its call is one.
 ///
 /// # Errors
 ///
-/// A request outside an [`IdempotencyLayer`](super::IdempotencyLayer), or without a key where keys are optional, is answered 500
-/// `misconfigured`, unless it is an `Option`.
+/// A request outside an [`IdempotencyLayer`](super::IdempotencyLayer), or without a key where keys are
+/// optional, is answered 500 `misconfigured`, unless the extractor is an `Option`.
 ///
 /// ```
 /// use axum::extract::FromRequestParts;

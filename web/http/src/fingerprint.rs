@@ -54,14 +54,16 @@ impl RequestFingerprint {
         Self::default()
     }
 
-    /// No part: for keys that name one request by themselves, such as the id of a webhook's delivery.
+    /// No part counts: for keys that identify one request by themselves, such as the id of a webhook's
+    /// delivery.
     #[must_use]
     pub fn none() -> Self {
         Self { is_empty: true, ..Self::new() }
     }
 
-    /// Sets what counts instead of the path: for a router that removes a prefix before the layer sees the path, or if
-    /// several paths name the same resource. For axum's `nest`, enable the feature `axum` instead.
+    /// Sets the text that counts instead of the path: for a router that removes a prefix before the layer
+    /// sees the path, or if several paths name the same resource. For axum's `nest`, enable the feature
+    /// `axum` instead.
     #[must_use]
     pub fn route(mut self, route: impl Fn(&Parts) -> String + Send + Sync + 'static) -> Self {
         self.route = Some(Arc::new(route));
@@ -82,24 +84,25 @@ impl RequestFingerprint {
         self
     }
 
-    /// Adds this header with all its values. For a header that changes what the request means, such as a version of the
-    /// API or `If-Match`. `Host` is the authority of the URI where the request has one, as over HTTP/2.
+    /// Adds this header with all its values. For a header that changes what the request means, such as a
+    /// version of the API or `If-Match`. `Host` is the authority of the URI if the request has one, as over
+    /// HTTP/2.
     #[must_use]
     pub fn with_header(mut self, name: HeaderName) -> Self {
         self.headers.push(name);
         self
     }
 
-    /// Leaves this member of a JSON body out. `pointer` is a JSON pointer (RFC 6901), such as `/client/sent_at`; it may
-    /// lead through arrays (`/items/0/seen`) and must end at a member. Then a JSON body may have numbers that are not
-    /// integers, and two numbers are the same if they are one double.
+    /// Leaves this member of a JSON body out. `pointer` is a JSON pointer (RFC 6901), such as
+    /// `/client/sent_at`; it may lead through arrays (`/items/0/seen`) and must end at a member. Then a JSON
+    /// body may have numbers that are not integers, and two numbers are equal if they are the same double.
     #[must_use]
     pub fn without_member(mut self, pointer: impl Into<String>) -> Self {
         self.left_out.push(pointer.into());
         self
     }
 
-    /// What is wrong with the options, if anything.
+    /// The fault in the options, if there is one.
     pub(super) fn fault(&self) -> Option<&'static str> {
         let fault = "a member that is left out of the fingerprint is a JSON pointer such as \"/sent_at\"";
         self.left_out.iter().any(|member| !member.starts_with('/')).then_some(fault)
@@ -190,7 +193,7 @@ fn content_type(parts: &Parts) -> &str {
     parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-/// A content type without its boundary.
+/// The content type without its boundary.
 fn without(value: &[u8], boundary: &str) -> Vec<u8> {
     String::from_utf8_lossy(value).replacen(boundary, "", 1).into_bytes()
 }

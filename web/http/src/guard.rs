@@ -15,7 +15,7 @@ pub enum Guard {
     Optional,
     /// It is guarded, and is refused without a key. `"abc"` and `abc` are the same key.
     Required,
-    /// As [`Required`](Self::Required), with a key in double quotes only, as the draft requires.
+    /// As [`Required`](Self::Required), but the key must be in double quotes, as the draft requires.
     Quoted,
 }
 

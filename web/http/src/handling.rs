@@ -27,14 +27,14 @@ use idem_runtime::problem::{Problem, ProblemDetails};
 use idem_runtime::{Attempt, Error, Interrupted, Outcome, Replayed};
 
 /// A request whose key is claimed and whose handler must run: see
-/// [`IdempotencyLayer::begin`](super::IdempotencyLayer::begin). If it is dropped instead, it releases the key as if the
-/// request had never come.
+/// [`IdempotencyLayer::begin`](super::IdempotencyLayer::begin). If it is dropped instead of run, it releases
+/// the key as if the request had never come.
 ///
 /// The handler runs in a separate task, within the span of the request. A server drops the future of
 /// [`spawn`](Self::spawn) when the client has gone away; the task continues.
 #[must_use = "the handler runs by `spawn` or `spawn_local`; dropping this gives the key back"]
 pub struct Run<St: Store> {
-    // The order of the fields is the order of drop: the key is released before the place.
+    // The fields are dropped in their order: the key is released before the permit.
     attempt: ScopeGuard<Attempt<St>, fn(Attempt<St>)>,
     place: OwnedSemaphorePermit,
     config: Arc<Config<St>>,
@@ -44,7 +44,7 @@ pub struct Run<St: Store> {
 }
 
 impl<St: Store> Run<St> {
-    /// In the current span, which is that of the request.
+    /// The task runs in the current span, which is the span of the request.
     pub(super) fn new(
         config: Arc<Config<St>>,
         attempt: Attempt<St>,
@@ -79,7 +79,7 @@ impl<St: Store> Run<St> {
         answered(&config, span, task.abort_handle(), answer).await
     }
 
-    /// As [`spawn`](Self::spawn), for a handler that is not `Send`, such as those of actix-web.
+    /// As [`spawn`](Self::spawn), for a handler that is not `Send`, such as a handler of actix-web.
     ///
     /// # Errors
     ///
@@ -113,7 +113,7 @@ impl<St: Store> Run<St> {
         client.answer(ended.unwrap_or_else(|_| Ok(config.handler_failed("panicked"))));
     }
 
-    /// Runs the handler and records its response. A long operation answers its client on the way.
+    /// Runs the handler and records its response. A long operation answers its client before it ends.
     async fn handle<F, R, E>(self, handler: F, client: &mut Client<E>) -> Result<Response<Body>, E>
     where
         F: Future<Output = Result<Response<R>, E>>,
@@ -123,7 +123,7 @@ impl<St: Store> Run<St> {
         let Self { attempt, place, config, method, operation, .. } = self;
         let attempt = ScopeGuard::into_inner(attempt);
         let served = async {
-            // Free when the handler has ended, before its response is recorded.
+            // The permit is free when the handler has ended, before its response is recorded.
             let _place = place;
             let response = handler.await?.map(Body::new);
             Ok(match operation.and_then(|operation| operation.work(response.status())) {
@@ -173,8 +173,8 @@ async fn answered<St, E>(
     task: AbortHandle,
     answer: oneshot::Receiver<Result<Response<Body>, E>>,
 ) -> Result<Response<Body>, E> {
-    // A handler in a transaction ends when its client goes away: nothing stays of it, and no connection waits for
-    // nobody.
+    // A handler in a transaction ends when its client goes away: all its writes are undone, and no connection
+    // waits for nobody.
     let _end = config.transaction.is_some().then(|| guard(task, |task| task.abort()));
     match answer.await {
         Ok(answer) => answer,
@@ -193,7 +193,7 @@ impl<St: Store> Config<St> {
         let is_in_transaction = self.transaction.is_some();
         let recorded = match record {
             Record::Whole(bytes, is_failure) => {
-                // As a terminal error in a transaction: it is recorded, and its writes are undone.
+                // Recorded as a terminal error in a transaction: its writes are undone.
                 let is_undone = is_in_transaction && is_failure;
                 let verdict = if is_undone { Verdict::Failed } else { Verdict::Completed };
                 attempt.record(verdict, StoredResult::Value(bytes)).await.map(Some)
@@ -231,7 +231,7 @@ impl<St: Store> Config<St> {
         }
     }
 
-    /// What the client of a handler gets that took too long or lost its key.
+    /// The response to the client if its handler took too long or lost its key.
     fn instead(&self, interrupted: Interrupted<St>) -> Response<Body> {
         match interrupted {
             Interrupted::Replay(replay) => self.replayed(&replay),

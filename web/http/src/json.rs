@@ -1,6 +1,6 @@
 //! The canonical form of a JSON body, if the body is unambiguous.
 //!
-//! Owns the rule which JSON is unambiguous. `serde_json` sorts and writes it.
+//! Owns the rule for which JSON is unambiguous. `serde_json` sorts and writes it.
 
 use std::fmt;
 
@@ -18,8 +18,8 @@ const NUMBER: &str = "$serde_json::private::Number";
 /// not JSON, or could be read in two ways (members of one name, a lone surrogate), or has more than [`MOST_VALUES`], or
 /// has a number that is not an integer of 64 bits.
 ///
-/// Such a number is read as a double, and two different numbers may be one double. Whoever leaves members out takes that
-/// into account, because otherwise nothing could be left out of a body with a fraction.
+/// Such a number is read as a double, and two different numbers may be one double. This happens only with
+/// members left out, because otherwise nothing could be left out of a body with a fraction.
 pub(super) fn canonical(body: &[u8], left_out: &[String]) -> Option<Vec<u8>> {
     let mut traits = Traits { values_left: MOST_VALUES, has_doubles: false };
     let mut json = serde_json::Deserializer::from_slice(body);
@@ -35,14 +35,14 @@ pub(super) fn canonical(body: &[u8], left_out: &[String]) -> Option<Vec<u8>> {
             members.remove(&name.replace("~1", "/").replace("~0", "~"));
         }
     }
-    // In a build with serde_json's feature `preserve_order` the members are as they came.
+    // In a build with serde_json's feature `preserve_order`, the members keep their order.
     value.sort_all_objects();
     serde_json::to_vec(&value).ok()
 }
 
-/// What is known of a document while it is read.
+/// The facts about a document while it is read.
 struct Traits {
-    /// How many more values may come.
+    /// How many more values are allowed.
     values_left: usize,
     /// Whether it has a number that is not an integer of 64 bits.
     has_doubles: bool,

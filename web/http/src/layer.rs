@@ -88,9 +88,9 @@ impl<St: Store> IdempotencyLayer<St> {
     /// | a panic, a broken body, `handler_timeout`, a client that goes away, a killed process | the same |
     /// | a response that streams or is too large | a rollback, and 500 `handler-failed` |
     ///
-    /// A duplicate waits without a connection of the pool; in another process than the first request it takes one to look
-    /// at the key. A handler has no steps. Neither [`fail_open`](Builder::fail_open) nor
-    /// [`OnCrash::InDoubt`](idem_runtime::OnCrash::InDoubt) goes with it.
+    /// A duplicate waits without a connection of the pool; in another process than the first request it takes
+    /// one to read the key's record. The handler has no steps. Neither [`fail_open`](Builder::fail_open) nor
+    /// [`OnCrash::InDoubt`](idem_runtime::OnCrash::InDoubt) can be combined with it.
     pub fn in_transaction<P>(store: St, pool: P) -> Builder<Transactional<St, P>>
     where
         P: TransactionPool<St>,
@@ -118,7 +118,7 @@ impl<St: Store> Builder<St> {
 }
 
 impl<St: Clone> IdempotencyLayer<St> {
-    /// The largest body of a request that it accepts, in bytes: see
+    /// The largest body of a request that the layer accepts, in bytes: see
     /// [`Builder::max_request_bytes`](super::Builder::max_request_bytes).
     #[must_use]
     pub fn max_request_bytes(&self) -> usize {
@@ -138,7 +138,7 @@ impl<St: Store> IdempotencyLayer<St> {
                 report::outcome(&self.config.scope, "unguarded");
                 false
             }
-            // A panic is answered where the request is read.
+            // If it panics, the request is answered when it is read.
             _ => true,
         }
     }
@@ -146,8 +146,9 @@ impl<St: Store> IdempotencyLayer<St> {
     /// Reads a guarded request whole, claims its key, and returns what to do: send a response, or run the handler. Call
     /// [`guards`](Self::guards) first: `begin` guards every request, whatever its method.
     ///
-    /// The tenant, the fingerprint and the key are read from the request's `http::request::Parts`: put there, as an
-    /// extension, what [`Builder::tenant`](super::Builder::tenant) needs. Dropping the future leaves nothing behind.
+    /// The tenant, the fingerprint and the key are read from the request's `http::request::Parts`: add the
+    /// extensions that [`Builder::tenant`](super::Builder::tenant) needs. Dropping the future leaves nothing
+    /// behind.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

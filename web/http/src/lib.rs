@@ -78,9 +78,9 @@
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 // The modules: `layer`, `service` and `builder` are the public API. They call `exchange`, which calls
-// `handling`, which serves a response by `serving`. They use `key`, `fingerprint`, `json`, `body` and `recording`, which do not know their
-// callers. `errors` maps an error to a problem, also for handlers that make idempotent calls themselves. The problems are in
-// `idem-runtime`.
+// `handling`, which serves a response by `serving`. They use `key`, `fingerprint`, `json`, `body` and
+// `recording`, which do not know their callers. `errors` maps an error to a problem, even for handlers that
+// make idempotent calls themselves. The problems are in `idem-runtime`.
 
 mod body;
 mod builder;

@@ -1,7 +1,7 @@
-//! Long operations: a handler answers 202, and the rest of its work goes on without the client.
+//! Long operations: a handler answers 202, and the rest of its work continues without the client.
 //!
-//! Owns the name and the place of an operation, and what its handler gets. `operation_status` owns what the
-//! place answers. To the engine it is one call, whose lease lasts to its end.
+//! Owns the name and the place of an operation, and what its handler gets. `operation_status` owns the
+//! answers at the place. For the engine it is one call, whose lease lasts until its end.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ use idem_core::protocol::Fingerprint;
 use idem_core::{framed_digest, hex};
 use idem_runtime::Error;
 
-/// The number of digits of a name that its record has, and of those that only its request has.
+/// How many digits of a name are in its record's key, and how many only its request determines.
 pub(super) const OF_KEY: usize = 32;
 const OF_REQUEST: usize = 16;
 
@@ -35,22 +35,23 @@ pub(super) fn name_of_key(tenant: Option<&str>, key: &str) -> String {
     name
 }
 
-/// The whole name. With its second part, nobody who guesses a key reads the response to a request that they
-/// do not know.
+/// The whole name. With the second part, someone who guesses a key cannot read the response to a request that
+/// they do not know.
 pub(super) fn name_of_request(name_of_key: &str, fingerprint: Fingerprint) -> String {
     let of_request = hex(&framed_digest(&["idem http request", name_of_key, &hex(fingerprint.as_bytes())]));
     format!("{name_of_key}{}", &of_request[..OF_REQUEST])
 }
 
-/// Whether operations can be below this path.
+/// Whether operations can have places below this path.
 pub(super) fn is_path(path: &str) -> bool {
     let is_rooted = path.starts_with('/') || path.contains("://");
     is_rooted && !path.contains(['?', '#']) && format!("{path}/").parse::<Uri>().is_ok()
 }
 
-/// The long operation that a request may become: its handler answers 202 with a `Location`, and the work goes
-/// on, whether its client is there or not. An extractor of axum; elsewhere see [`LongOperation::of`]. A layer
-/// has them with [`Builder::long_operations`](super::Builder::long_operations).
+/// The long operation that a request may become: its handler answers 202 with a `Location`, and the work
+/// continues, whether or not the client is still connected. An extractor of axum; elsewhere see
+/// [`LongOperation::of`]. A layer has them with
+/// [`Builder::long_operations`](super::Builder::long_operations).
 ///
 /// ```
 /// # #[cfg(feature = "axum")]
@@ -94,14 +95,14 @@ pub(super) fn is_path(path: &str) -> bool {
 /// | the same, under [`OnCrash::InDoubt`](idem_runtime::OnCrash::InDoubt) | 409 `in-doubt` | the same |
 /// | is another tenant's, was never accepted, or its record has expired | 404 `operation-unknown` | - |
 ///
-/// There is one record, that of the request, and no second one that could contradict it. RFC 9110 calls a 202
+/// There is one record, the request's own, and no second one that could contradict it. RFC 9110 calls a 202
 /// "noncommittal", so the draft's "the result of the previously completed operation" is the response at the
-/// end. A duplicate gets the 202 also before the handler has answered, and finds at the place what it
-/// answered.
+/// end. A duplicate gets the 202 even before the handler has answered, and later finds the handler's response
+/// at the place.
 ///
 /// The place has 48 hexadecimal digits, of which 32 are a digest of tenant and key, and 16 one of the
-/// request. Who knows only a key finds nothing. The place needs the tenant, so it belongs behind the same
-/// authentication.
+/// request. Someone who knows only a key finds nothing. The place needs the tenant, so it belongs behind the
+/// same authentication.
 ///
 /// The work is a part of the handler: [`context`](idem_runtime::context) and steps work in it, `max_running`
 /// and `handler_timeout` (10 minutes unless set) count it, the lease is renewed to its end, and
@@ -113,7 +114,8 @@ pub(super) fn is_path(path: &str) -> bool {
 ///
 /// # Cancellation
 ///
-/// Nothing ends the work but its end, `handler_timeout`, the loss of its lease and that of its process.
+/// Only four things end the work: its own end, `handler_timeout`, the loss of its lease and the end of its
+/// process.
 #[derive(Clone)]
 pub struct LongOperation {
     location: HeaderValue,
@@ -121,7 +123,7 @@ pub struct LongOperation {
 }
 
 impl LongOperation {
-    /// The one of this name. `None` does not happen: the path was checked.
+    /// The operation with this name. `None` does not happen: the path was checked.
     pub(super) fn at(path: &str, name: &str) -> Option<Self> {
         let location = HeaderValue::try_from(format!("{}/{name}", path.trim_end_matches('/'))).ok()?;
         Some(Self { location, work: Arc::default() })
@@ -137,15 +139,14 @@ impl LongOperation {
         extensions.get().cloned().ok_or_else(|| Error::configuration("idem::http", detail))
     }
 
-    /// Where the client finds its state and its response.
+    /// The path at which the client finds its state and its response.
     #[must_use]
     pub const fn location(&self) -> &HeaderValue {
         &self.location
     }
 
-    /// The 202 to return from the handler. When the handler has returned it, `work` begins, and its response
-    /// becomes the recorded one, as that of a handler would. If the handler returns another status, `work` is
-    /// dropped.
+    /// The 202 to return from the handler. When the handler has returned it, `work` begins, and the response
+    /// of `work` is recorded like a handler's. If the handler returns another status, `work` is dropped.
     #[must_use = "the work begins when the handler returns this response"]
     pub fn accept<F, R>(self, work: F) -> Response<Body>
     where
@@ -157,13 +158,13 @@ impl LongOperation {
         self.in_flight(Duration::ZERO)
     }
 
-    /// What follows the handler's response with this status.
+    /// The work that follows the handler's response with this status.
     pub(super) fn work(&self, status: StatusCode) -> Option<Work> {
         self.lock().take().filter(|_| status == StatusCode::ACCEPTED)
     }
 
-    /// The response while the operation runs, which began so long ago. A client that looks each time after
-    /// `Retry-After` learns the end at most a tenth later.
+    /// The response while the operation runs; it began this long ago. A client that polls after each
+    /// `Retry-After` notices the end with a delay of at most a tenth.
     pub(super) fn in_flight(&self, age: Duration) -> Response<Body> {
         let mut response = Response::new(Body::from(Bytes::from_static(br#"{"state":"in_flight"}"#)));
         *response.status_mut() = StatusCode::ACCEPTED;
@@ -199,7 +200,8 @@ where
 mod tests {
     use super::*;
 
-    /// The expected digits come from Python's `hashlib`. Clients hold names, and records have their first part as the key.
+    /// The expected digits come from Python's `hashlib`. Clients keep names, and records have the first part
+    /// of a name as the key.
     #[test]
     fn a_name_has_the_digits_of_tenant_and_key_and_those_of_the_request() {
         let name = name_of_key(Some("acme"), "8e03978e");

@@ -1,4 +1,4 @@
-//! What the place of a long operation answers. It reads the record, and never claims it.
+//! The answers at the place of a long operation. It reads the record, and never claims it.
 
 use std::convert::Infallible;
 use std::task::{Context, Poll};
@@ -22,10 +22,10 @@ use idem_core::protocol::{OnCrash, Record, State, StoredResult, Tombstone};
 use idem_core::{RecordKey, Store, StoreError, StoreErrorKind};
 use idem_runtime::problem::{Problem, ProblemDetails};
 
-/// Why a place has no response: what its client learns.
+/// Why a place has no response, as its client learns it.
 type Refusal = (Problem, &'static str);
 
-// The same for an operation of another tenant, so that it reveals nothing.
+// An operation of another tenant gets the same answer, so that the answer reveals nothing.
 const UNKNOWN: Refusal = (
     Problem::OperationUnknown,
     "You have no such operation: it was never accepted, or its record has expired.",
@@ -49,11 +49,12 @@ const UNREADABLE: Refusal = (
     "The state of the operation cannot be read now. Look again after the time in `Retry-After`.",
 );
 
-/// Answers a `GET` or `HEAD` of the place of a [`LongOperation`](super::LongOperation), which has the
-/// answers. Made by [`IdempotencyLayer::operations`](super::IdempotencyLayer::operations). It reads and changes nothing.
+/// Answers a `GET` or `HEAD` of the place of a [`LongOperation`](super::LongOperation); that page lists the
+/// answers. Made by [`IdempotencyLayer::operations`](super::IdempotencyLayer::operations). It reads and
+/// changes nothing.
 ///
-/// The name of the operation is the last segment of the path. The tenant is that of the layer, so whatever
-/// sets it belongs outside this service, too.
+/// The name of the operation is the last segment of the path. The tenant is that of the layer, so the layer
+/// that sets it must be outside this service, too.
 #[derive(Clone, Debug)]
 pub struct OperationStatus<St> {
     pub(super) layer: IdempotencyLayer<St>,
@@ -82,7 +83,7 @@ impl<St: Store, B> Service<Request<B>> for OperationStatus<St> {
             let answer = config.status(&head).await;
             Ok(answer.unwrap_or_else(|state| match state.problem() {
                 Problem::StoreUnavailable | Problem::Misconfigured => config.refuse(&state),
-                // A state of an operation was reported when it came about.
+                // The event of a state was reported when the operation reached it.
                 _ => config.documentation.response(&state).map(Body::from),
             }))
         })
@@ -138,12 +139,12 @@ impl<St: Store> Config<St> {
     }
 }
 
-/// What the place of an operation that does not run any more answers: its response, or why there is none.
+/// The answer at the place of an operation that does not run any more: its response, or why there is none.
 fn end(record: Record) -> Result<Response<Body>, Refusal> {
     match (record.state, record.result) {
         (State::Completed | State::Failed, Some(StoredResult::Value(bytes))) => {
             let mut response = recording::replay(&bytes).ok_or(IN_DOUBT)?;
-            // Before, the place had another answer.
+            // Earlier states had another answer.
             response.headers_mut().entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
             Ok(response)
         }
@@ -153,7 +154,7 @@ fn end(record: Record) -> Result<Response<Body>, Refusal> {
         (State::Completed | State::Failed, _) => Err(NOT_STORED),
         (State::InFlight, _) if record.on_crash == OnCrash::Rerun => Err(FAILED),
         (State::Released, _) => Err(FAILED),
-        // A state of a later version is a doubt, too.
+        // An unknown state of a later version also counts as in doubt.
         _ => Err(IN_DOUBT),
     }
 }

@@ -21,10 +21,10 @@ pub(super) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-rep
 /// Headers that are never kept, because they are for one connection (RFC 9110, section 7.6.1), for one point in time,
 /// for one request or for one client only. [`is_never_kept`] has the fields without a constant in the crate `http`.
 ///
-/// Challenges (`WWW-Authenticate`) are kept: a 401 without one is no 401 (RFC 9110, section 15.5.2).
+/// Challenges (`WWW-Authenticate`) are kept, because a 401 needs one (RFC 9110, section 15.5.2).
 const NEVER: [HeaderName; 7] = [AGE, CONNECTION, TE, TRANSFER_ENCODING, UPGRADE, DATE, SET_COOKIE];
 
-/// The beginnings of headers that say how many requests the client has left at this moment.
+/// The beginnings of headers about how many requests the client has left at this moment.
 const RATE_LIMITS: [&str; 3] = ["ratelimit", "x-ratelimit", "x-rate-limit"];
 
 fn is_never_kept(name: &HeaderName) -> bool {
@@ -37,7 +37,7 @@ fn is_never_kept(name: &HeaderName) -> bool {
                 | "authentication-info"
                 | "proxy-authentication-info"
                 | "server-timing"
-                // A support ticket about a replay must not name another request.
+                // Otherwise a support ticket about a replay would name another request.
                 | "request-id"
                 | "x-request-id"
                 | "x-correlation-id"
@@ -59,7 +59,7 @@ fn named_by_connection(headers: &HeaderMap) -> HashSet<HeaderName> {
         .collect()
 }
 
-/// The bytes of a response. The headers `denied` are not kept, nor those that never are.
+/// The bytes of a response. It keeps neither the `denied` headers nor those that are never kept.
 pub(super) fn encode(
     denied: &HashSet<HeaderName>,
     status: StatusCode,
@@ -81,7 +81,7 @@ pub(super) fn encode(
         // No name is empty.
         put(&mut out, b"");
     }
-    // Framed, too, so that a record that was cut is no shorter response.
+    // The body has a length too, so that a truncated record is not read as a shorter response.
     put(&mut out, body);
     out.freeze()
 }
@@ -156,7 +156,8 @@ impl fmt::Debug for StoredResponse {
     }
 }
 
-/// Puts a part behind its length, which never comes near 4 GiB, because servers limit what they receive and send.
+/// Writes a part after its length, which never comes near 4 GiB, because servers limit what they receive and
+/// send.
 fn put(out: &mut BytesMut, part: &[u8]) {
     out.put_u32(u32::try_from(part.len()).unwrap_or(u32::MAX));
     out.put_slice(part);

@@ -7,10 +7,10 @@ use tracing::Span;
 
 use idem_runtime::problem::Problem;
 
-/// The span of one guarded request, by OpenTelemetry's conventions for HTTP. Not the server's: that one is the framework's, and has the
-/// path.
+/// The span of one guarded request, by OpenTelemetry's conventions for HTTP. It is not the server's span: the
+/// framework owns that one, and it has the path.
 pub(super) fn span(operation: &str, method: &Method) -> Span {
-    // A method that nobody registered may be anything.
+    // An unregistered method may be any text.
     let known = [
         Method::GET,
         Method::HEAD,
@@ -31,7 +31,7 @@ pub(super) fn span(operation: &str, method: &Method) -> Span {
     )
 }
 
-/// Puts down in the span what the client gets.
+/// Records in the span what the client gets.
 pub(super) fn answered(span: &Span, status: StatusCode) {
     span.record("http.response.status_code", status.as_u16());
 }

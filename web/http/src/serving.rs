@@ -12,7 +12,7 @@ use idem_core::Store;
 
 /// What to record for a response.
 pub(super) enum Record {
-    /// These bytes, and whether they are of a failure.
+    /// These bytes, and whether they are a failure.
     Whole(Bytes, bool),
     /// No bytes. `Keep` and `PassThrough` record only that there was a response.
     Without(Recording),
@@ -35,7 +35,7 @@ pub(super) async fn serve<St: Store>(
     let (data, trailers) = match gather(body, config.max_response_bytes).await {
         Gathered::Whole(data, trailers) => (data, trailers),
         Gathered::TooLarge(body) => return serve(parts, body, Record::Without(Recording::PassThrough)),
-        // Nobody has got the whole response, and its handler had begun.
+        // The client did not get the whole response, and its handler had begun.
         Gathered::Broken { read, .. } => return serve(parts, read, Record::Without(Recording::Crash)),
     };
     if !is_as_long_as_said(method, &parts, data.len()) {
@@ -53,7 +53,8 @@ pub(super) async fn serve<St: Store>(
         || parts.status.is_server_error()
         || fails_by_trailers
         || is_grpc_failure(&parts.headers);
-    // Outside of a transaction, the engine records that a response is too large for the store, and says so.
+    // Outside of a transaction, the engine records that a response is too large for the store, and reports
+    // it.
     let record = match config.transaction.is_some() && is_too_large(config, &bytes) {
         true => Record::Without(Recording::PassThrough),
         false => Record::Whole(bytes, is_failure),

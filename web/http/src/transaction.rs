@@ -1,8 +1,8 @@
 //! Handlers whose writes, and the record of their response, are one commit.
 //!
 //! Owns a store for the layer that keeps each claim in a transaction of the caller's pool: a claim begins the
-//! transaction, a result commits it, a release rolls it back. So the engine needs no rule for it. Knows no database:
-//! the store's crate connects the pools of its drivers.
+//! transaction, a result commits it, a release rolls it back. So the engine needs no rule for this. Knows no
+//! database: the store's crate connects the pools of its drivers.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -33,12 +33,12 @@ pub(super) type Attach = Arc<dyn Fn(&Context, &mut Extensions) + Send + Sync>;
 ///
 /// # Errors
 ///
-/// A request without a transaction of this type is answered 500 `misconfigured`, as is one whose handler has taken it
-/// before.
+/// A request without a transaction of this type is answered 500 `misconfigured`, and so is a request whose
+/// handler has taken it before.
 pub struct Tx<T>(OwnedMappedMutexGuard<Option<T>, T>);
 
-/// Where a transaction is. It is locked while its handler has it, and `None` when the call is over. If the handler then still
-/// has it, it is rolled back where the handler drops it.
+/// Where a transaction is. It is locked while its handler has it, and `None` when the call has ended. If the
+/// handler still has it then, it is rolled back when the handler drops it.
 type Slot<T> = Arc<tokio::sync::Mutex<Option<T>>>;
 
 /// Takes a transaction out of its slot, unless its handler has it.
@@ -127,7 +127,8 @@ where
     /// use no connection of the pool.
     async fn begin(&self, key: &RecordKey, claim: Claim) -> Result<ClaimAnswer, StoreError> {
         if let Some(call) = self.running().get(key) {
-            // As on a record in flight. Its lease is not over as long as its transaction is open.
+            // The same answer as for a record in flight. Its lease is not over as long as its transaction is
+            // open.
             let (record, now) = (Some(&call.taken.new), call.taken.at);
             return Ok(protocol::claim(record, Fence::default(), &claim, now).answer);
         }
@@ -154,7 +155,8 @@ where
     ) -> Result<Result<(P::Transaction, Taken), ClaimAnswer>, StoreError> {
         self.store.announce().await?;
         let pool = self.pool.clone();
-        // Not dropped with this call: sqlx then gives a connection back to its pool with the transaction open.
+        // It is not dropped with this call, because sqlx then gives a connection back to its pool with the
+        // transaction open.
         let begun = tokio::spawn(async move { pool.begin().await }).await;
         let mut transaction = begun.map_err(|_| StoreError::unavailable("no transaction was begun"))??;
         match self.store.take(P::connection(&mut transaction), key, claim).await? {
@@ -166,7 +168,8 @@ where
         }
     }
 
-    /// The call of this owner, at its end. Its key is busy in this process until the guard is dropped.
+    /// Takes the call of this owner, when it ends. Its key is busy in this process until the guard is
+    /// dropped.
     fn ending(
         &self,
         key: &RecordKey,
@@ -191,7 +194,7 @@ where
             // The answer to a commit may be lost.
             Err(error) => match self.look(key, owner).await {
                 Ok(CompleteAnswer::Done) => Ok(CompleteAnswer::Done),
-                // Not an outage to the engine, which would retry: the transaction is gone.
+                // For the engine this is not an outage, which it would retry: the transaction is gone.
                 _ => Err(StoreError::configuration(format!(
                     "the commit failed, or its answer was lost: {error}"
                 ))),
@@ -210,9 +213,9 @@ where
         let mut transaction = take(&call.slot).ok_or_else(held)?;
         let again;
         let mut taken = &call.taken;
-        // A record that is over at once is one that is forgotten.
+        // A record that expires at once counts as forgotten.
         if request.verdict == Verdict::Failed || request.ttl.is_zero() {
-            // What the handler wrote is undone, and its response is recorded, or that there is none.
+            // The handler's writes are undone, and its response is recorded, or the fact that there is none.
             P::roll_back(transaction).await;
             (transaction, again) = match self.taken(key, &call.claim).await? {
                 Ok(taken) => taken,

@@ -45,11 +45,12 @@ impl<St> GrpcIdempotencyLayer<St> {
         Self { layer, recording: |_| None }
     }
 
-    /// Sets the function that says by its code what to do with an answer.
+    /// Sets the function that decides by an answer's code what to do with the answer.
     ///
-    /// With `None`, and unless set, `OK`, `INVALID_ARGUMENT`, `NOT_FOUND`, `ALREADY_EXISTS`, `FAILED_PRECONDITION` and
-    /// `OUT_OF_RANGE` are kept. `UNKNOWN`, `INTERNAL`, `DATA_LOSS`, `CANCELLED` and `DEADLINE_EXCEEDED` count as crashes of
-    /// the method: see [`Builder::on_crash`](idem_http::Builder::on_crash). All others release the key.
+    /// With `None`, and unless set, the answers `OK`, `INVALID_ARGUMENT`, `NOT_FOUND`, `ALREADY_EXISTS`,
+    /// `FAILED_PRECONDITION` and `OUT_OF_RANGE` are kept. `UNKNOWN`, `INTERNAL`, `DATA_LOSS`, `CANCELLED` and
+    /// `DEADLINE_EXCEEDED` count as crashes of the method: see
+    /// [`Builder::on_crash`](idem_http::Builder::on_crash). All others release the key.
     ///
     /// ```
     /// use idem::MemoryStore;
@@ -124,7 +125,8 @@ where
     }
 }
 
-/// Whether this is a call that a layer inside this one translates from gRPC-Web. Its messages are not those of gRPC.
+/// Whether a layer inside this one translates this call from gRPC-Web. Its messages do not have the format of
+/// gRPC.
 fn is_grpc_web(head: &Parts) -> bool {
     let kind = head.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     kind.get(..GRPC_WEB.len()).is_some_and(|start| start.eq_ignore_ascii_case(GRPC_WEB))

@@ -1,8 +1,8 @@
 //! Idempotency keys for gRPC with tonic: a repeated unary call under the same key gets the first answer, with its message,
 //! status and trailers, and its method does not run again.
 //!
-//! The key is the metadata `idempotency-key`. Put a [`GrpcIdempotencyLayer`] around a whole server or around one
-//! service. Its settings are those of an [`IdempotencyLayer`](idem_http::IdempotencyLayer).
+//! The key is the metadata `idempotency-key`. Put a [`GrpcIdempotencyLayer`] around a whole server or around
+//! one service. It has the settings of an [`IdempotencyLayer`](idem_http::IdempotencyLayer).
 //!
 //! ```
 //! use idem::MemoryStore;

@@ -1,4 +1,4 @@
-//! Codes: those of the layer's own answers, and which answers of a method are kept.
+//! Codes: the codes of the layer's own answers, and which answers of a method are kept.
 
 use http::header::{HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, Response};
@@ -15,7 +15,7 @@ pub(crate) fn streams(what: &str) -> Response<tonic::body::Body> {
 }
 
 /// What to do with an answer with this code by default. A final answer is kept. If the client must retry or
-/// authenticate, the key is released. If it is not known how far the method came, the answer counts as a crash.
+/// authenticate, the key is released. If it is unknown how far the method got, the answer counts as a crash.
 pub(crate) const fn recording(code: Code) -> Recording {
     match code {
         Code::Ok

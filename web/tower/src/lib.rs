@@ -1,8 +1,9 @@
 //! Idempotent calls for every tower service whose response serializes: a worker's jobs, a function of AWS Lambda, a client
 //! of another service. For HTTP there is `idem-http`, which keeps whole responses.
 //!
-//! [`IdempotentLayer`] has an [`Operation`], which is the policy, a store, and a function that returns the key of a request.
-//! The first request under a key is processed and its response is recorded; every other gets that response.
+//! [`IdempotentLayer`] has an [`Operation`], which is the policy, a store, and a function that returns the
+//! key of a request. The first request under a key is processed and its response is recorded; every other
+//! request gets that response.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -32,8 +33,8 @@
 //!
 //! An error of the service releases the key, unless the operation keeps it: give it
 //! [`terminal`](Operation::terminal), [`record_if`](Operation::record_if) or
-//! [`retry_after_error`](Operation::retry_after_error). Whether a response was replayed says
-//! [`observe`](idem_runtime::observe) around the call.
+//! [`retry_after_error`](Operation::retry_after_error). [`observe`](idem_runtime::observe) around the call
+//! tells whether a response was replayed.
 
 // Code that panics or prints is for tests.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
@@ -53,7 +54,7 @@ use tower_service::Service;
 
 /// Makes each request of a service an idempotent call. See the [page of the crate](crate).
 ///
-/// `K` is the function that returns the key of a request: any [`KeyPart`]. A key that is empty is refused with
+/// `K` is the function that returns the key of a request: any [`KeyPart`]. An empty key is refused with
 /// [`idem::Error::MissingKey`](idem_runtime::Error::MissingKey).
 #[derive(Clone)]
 pub struct IdempotentLayer<St, K, R = ()> {
@@ -85,16 +86,16 @@ impl<S, St: Clone, K: Clone, R: Clone> Layer<S> for IdempotentLayer<St, K, R> {
 
 /// A service whose requests are idempotent calls, made by an [`IdempotentLayer`].
 ///
-/// Dropping the future of a request drops the request of the inner service, and the key is released or in doubt, as the
-/// operation says.
+/// Dropping the future of a request drops the request of the inner service; the operation's policy decides
+/// whether the key is released or in doubt.
 #[derive(Clone, Debug)]
 pub struct Idempotent<S, St, K, R = ()> {
     inner: S,
     layer: IdempotentLayer<St, K, R>,
 }
 
-/// For an operation with these rules. There are two, and not one for all rules, because a bound cannot say that the future of
-/// every operation's `recover` is `Send`.
+/// For an operation with these rules. There are two impls, and not one for all rules, because a bound cannot
+/// require that the future of every operation's `recover` is `Send`.
 macro_rules! service {
     ($rules:ty) => {
         impl<S, St, K, P, Request> Service<Request> for Idempotent<S, St, K, $rules>
@@ -137,7 +138,8 @@ pub enum Error<E> {
     /// The service's own error.
     #[error(transparent)]
     Service(E),
-    /// The service did not run, or its response is not known: the key is in flight, in doubt, used up; or the store failed.
+    /// The service did not run, or its response is unknown: the key is in flight, in doubt or used up, or the
+    /// store failed.
     #[error(transparent)]
     #[serde(skip)]
     Idem(#[from] idem_runtime::Error),

@@ -25,7 +25,7 @@ impl Delivery {
     }
 }
 
-/// Without the id, because it is the key.
+/// The id is left out, because it is the key.
 impl std::fmt::Debug for Delivery {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Delivery").field("sender", &self.sender).finish_non_exhaustive()

@@ -43,7 +43,7 @@ impl<St: Store> WebhookLayer<St> {
     ///
     /// # Errors
     ///
-    /// None with these settings: see [`with`](Self::with).
+    /// No other setting is changed: see [`with`](Self::with).
     pub fn new(sender: Sender, store: St) -> Result<Self, Error> {
         Self::with(sender, store, |settings| settings)
     }
@@ -71,7 +71,8 @@ impl<St: Store> WebhookLayer<St> {
         store: St,
         settings: impl FnOnce(Builder<St>) -> Builder<St>,
     ) -> Result<Self, Error> {
-        // An id names one delivery, whose repetitions may differ in what is not the event, such as its path.
+        // An id identifies one delivery, whose repetitions may differ in parts outside the event, such as the
+        // path.
         let builder = IdempotencyLayer::builder(store)
             .shared_by_all_clients()
             .scope(format!("webhooks.{}", sender.scheme.name()))
@@ -83,7 +84,7 @@ impl<St: Store> WebhookLayer<St> {
             })
             .recording(|head| match head.status {
                 status if status.is_success() || status.is_server_error() => None,
-                // The sender sends it again, and then the handler may have been mended.
+                // The sender sends it again, and the handler may work by then.
                 _ => Some(Recording::Release),
             });
         Ok(Self { sender: Arc::new(sender), idempotency: settings(builder).build()? })
@@ -131,7 +132,8 @@ where
             match verified(&sender, request, max_bytes).await {
                 Ok(request) => {
                     let response = inner.call(request).await?;
-                    // Handled, with a 2xx that was too large to keep or a stream. The sender needs its status only.
+                    // The delivery was handled, with a 2xx that was too large to keep or a stream. The sender
+                    // only needs its status.
                     let is_handled = response.extensions().get() == Some(&Problem::ResponseNotStored);
                     Ok(if is_handled { Response::new(Body::from(Bytes::new())) } else { response })
                 }
@@ -144,7 +146,7 @@ where
     }
 }
 
-/// The request with its whole body and its delivery, if the sender has signed it.
+/// Returns the request with its whole body and its delivery, if the request has a valid signature.
 async fn verified<B>(
     sender: &Sender,
     request: Request<B>,
@@ -167,10 +169,10 @@ where
         Refused::NoId => no_id(),
         refused => (StatusCode::UNAUTHORIZED, refused.to_string()),
     })?;
-    // A sender does not choose whether it is guarded.
+    // A sender cannot choose whether its request is guarded.
     head.headers.remove(KEY);
     if let Some(id) = &id {
-        // As a string of RFC 9651, which any printable id fits in.
+        // A string of RFC 9651, which can hold any printable id.
         let text = format!("\"{}\"", id.replace('\\', "\\\\").replace('"', "\\\""));
         let key = HeaderValue::from_str(&text).ok().filter(|_| id.len() <= LONGEST_ID && id.is_ascii());
         head.headers.insert(KEY, key.ok_or_else(no_id)?);

@@ -1,8 +1,8 @@
 //! Webhooks that are handled once, however often their sender sends them.
 //!
-//! [`WebhookLayer`] is a tower layer. It checks the sender's signature over the raw body before anything parses it, takes
-//! the id of the delivery as the idempotency key, and answers so that the sender sends again what should be sent again.
-//! The handler gets the id as a [`Delivery`].
+//! [`WebhookLayer`] is a tower layer. It checks the sender's signature over the raw body before anything
+//! parses it, takes the id of the delivery as the idempotency key, and answers so that the sender repeats
+//! only deliveries that should be repeated. The handler gets the id as a [`Delivery`].
 //!
 //! ```
 //! use axum::Router;
@@ -39,11 +39,11 @@
 //!
 //! # Limits
 //!
-//! The layer puts the id into the header `Idempotency-Key`, in place of one that the sender may have sent. So a layer of
-//! `idem-http` inside this one claims the id once more: leave it out.
+//! The layer puts the id into the header `Idempotency-Key`, in place of one that the sender may have sent. A
+//! layer of `idem-http` inside this one would claim the id a second time: leave it out.
 //!
-//! GitHub signs the body, and neither a time nor the id of the delivery: who has seen a delivery can send it again under
-//! another id. Stripe, Slack and Standard Webhooks sign both.
+//! GitHub signs the body, but neither a time nor the id of the delivery: anyone who has seen a delivery can
+//! send it again under another id. Stripe, Slack and Standard Webhooks sign both.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Code that panics or prints is for tests.

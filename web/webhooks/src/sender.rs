@@ -10,12 +10,13 @@ use zeroize::Zeroizing;
 
 use crate::signature::{Claims, Scheme, matches};
 
-/// The greatest difference of a signature's time from now.
+/// The largest difference between a signature's time and now.
 const TOLERANCE: Duration = Duration::from_secs(5 * 60);
 
 /// Who sends the deliveries: the scheme of its signatures, and its secrets.
 ///
-/// Several secrets are for the time in which the sender changes from one to the next: a signature by any of them is valid.
+/// Several secrets are for the time in which the sender changes from one to the next: a signature with any of
+/// them is valid.
 pub struct Sender {
     pub(crate) scheme: Scheme,
     secrets: Vec<Zeroizing<Vec<u8>>>,
@@ -72,8 +73,8 @@ impl Sender {
         Ok(Self { scheme, secrets, tolerance: TOLERANCE })
     }
 
-    /// The greatest difference of a signature's time from now, in both directions; 5 minutes unless set. A delivery
-    /// that somebody recorded is refused after it.
+    /// The largest difference between a signature's time and now, in both directions; 5 minutes unless set.
+    /// After that time, a recorded delivery is refused.
     #[must_use]
     pub const fn tolerance(mut self, tolerance: Duration) -> Self {
         self.tolerance = tolerance;
@@ -84,9 +85,10 @@ impl Sender {
     ///
     /// # Errors
     ///
-    /// [`Refused`] if the sender has not signed it, or not now.
+    /// [`Refused`] if the signature is not valid, or its time differs too much from now.
     pub fn verify(&self, headers: &HeaderMap, body: &[u8]) -> Result<Option<String>, Refused> {
-        // Not the store's time: the age of a signature must be judged before the store is asked.
+        // The store's time is not used, because the age of a signature must be checked before the first
+        // request to the store.
         self.verify_at(headers, body, SystemTime::now())
     }
 
@@ -99,7 +101,7 @@ impl Sender {
         let claims = Claims::read(self.scheme, headers).ok_or(Refused::Unsigned)?;
         let signed = claims.signed(body);
         let is_valid = |signature: &Vec<u8>| {
-            // Every secret is tried, so that the time does not say which one is right.
+            // Every secret is tried, so that the duration does not show which one is right.
             self.secrets.iter().filter(|secret| matches(secret, &signed, signature)).count() > 0
         };
         if !claims.signatures.iter().any(is_valid) {
@@ -142,7 +144,7 @@ pub enum Refused {
     /// The signature's time differs too much from now.
     #[error("the signature is too old, or a clock is wrong")]
     TooOld,
-    /// It is signed and has no id.
+    /// It is signed but has no id.
     #[error("the delivery has no id")]
     NoId,
 }
@@ -151,7 +153,7 @@ pub enum Refused {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SecretError {
-    /// There is none, or one is empty.
+    /// The list is empty, or a secret is.
     #[error("a sender needs at least one secret, and none may be empty")]
     Missing,
     /// A secret of Standard Webhooks is `whsec_` and base64.

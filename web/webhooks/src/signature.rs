@@ -1,4 +1,4 @@
-//! What a delivery says of itself, by the scheme of its sender, and what its signature covers.
+//! The parts of a delivery that its sender's scheme defines, and what its signature covers.
 //!
 //! Sources: Standard Webhooks' specification; the pages on signatures of Stripe, GitHub and Slack.
 
@@ -11,7 +11,7 @@ use http::HeaderMap;
 use serde::Deserialize;
 use sha2::Sha256;
 
-/// Whose way to sign it is.
+/// The sender whose scheme it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scheme {
     Standard,
@@ -31,10 +31,10 @@ impl Scheme {
     }
 }
 
-/// More signatures than a sender that changes its secrets sends.
+/// More signatures than a sender sends while it changes its secrets.
 const MOST_SIGNATURES: usize = 16;
 
-/// What the headers of a delivery say. It is true only where a signature is valid.
+/// The signature headers of a delivery. They can be trusted only if a signature is valid.
 pub(crate) struct Claims<'h> {
     scheme: Scheme,
     id: Option<&'h str>,
@@ -88,7 +88,7 @@ impl<'h> Claims<'h> {
         }
     }
 
-    /// How far the signature's time is from now; `None` if it has none.
+    /// The difference between the signature's time and now; `None` if it has none.
     pub(crate) fn age(&self, now: SystemTime) -> Option<Duration> {
         let seconds = Duration::from_secs(self.seconds?.parse().ok()?);
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();

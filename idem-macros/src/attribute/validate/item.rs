@@ -9,8 +9,8 @@ use syn::{FnArg, GenericParam, PatType, Receiver, ReceiverKind, ReturnType, Sign
 use super::super::function::{Function, Unnameable, conditions};
 use crate::diagnostics::Faults;
 
-/// Whether it is a test, which has no arguments that tell one call from another. That is its only fault: what an attribute such
-/// as `#[tokio::test]` above has made of it is not the user's code.
+/// Whether it is a test, which has no arguments that tell one call from another. This fault is reported
+/// alone, because what an attribute such as `#[tokio::test]` above has made of it is not the user's code.
 pub(super) fn is_test(function: &Function, faults: &mut Faults) -> bool {
     let of_test = function.attributes.iter().find(|attribute| {
         attribute.path().segments.last().is_some_and(|last| {
@@ -154,7 +154,8 @@ impl<'ast> Visit<'ast> for Borrows {
         self.0 |= lifetime.ident != "static";
     }
 
-    // Lifetimes in these types do not borrow from the caller; rustc reports one that does beside those of a `for`.
+    // Lifetimes in these types do not borrow from the caller; if one does, beside those of a `for`, rustc
+    // reports it.
     fn visit_trait_bound(&mut self, bound: &'ast syn::TraitBound) {
         if bound.lifetimes.is_none() {
             visit::visit_trait_bound(self, bound);

@@ -1,4 +1,4 @@
-//! Checks that the fences of a key rise strictly, also after its record is gone.
+//! Checks that the fences of a key rise strictly, even after its record is gone.
 
 use crate::conformance::stage::Stage;
 use crate::conformance::trial::{Checked, Trial, that};

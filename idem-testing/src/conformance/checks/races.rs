@@ -279,7 +279,7 @@ async fn fill(store: Witness, like: Claim, keys: Vec<RecordKey>) -> Checked<Vec<
     Ok(kept)
 }
 
-/// Purges as long as others write.
+/// Purges while others write.
 async fn sweep(store: Witness, writing: &AtomicUsize) -> Checked {
     let patience = Patience::start();
     while writing.load(Ordering::SeqCst) > 0 {

@@ -76,7 +76,7 @@ pub(crate) async fn a_thousand_steps_are_kept(t: &Trial) -> Checked {
 }
 
 pub(crate) async fn large_steps_are_kept(t: &Trial) -> Checked {
-    // Of a size of which also a store with the smallest limit accepts three.
+    // A size so small that even the store with the smallest limit accepts three such steps.
     let most = t.store.max_result_bytes().unwrap_or(usize::MAX).min(100_000);
     let large = |byte: u8| step("large").with_result(value(vec![byte; most]));
     let held = held_with(t, "a", &t.ask(), &[large(0), large(0xff), large(b'x')]).await?;

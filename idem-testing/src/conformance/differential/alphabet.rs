@@ -14,7 +14,7 @@ use idem_core::protocol::{
 /// Over at once.
 const NONE: Duration = Duration::ZERO;
 
-/// What the next request depends on: the record, and the grant before that of the record.
+/// What the next request depends on: the record, and the grant before the record's grant.
 pub(super) struct Scene<'a> {
     pub(super) record: Option<&'a Record>,
     pub(super) previous: Option<(Owner, Fence)>,
@@ -22,11 +22,12 @@ pub(super) struct Scene<'a> {
 
 /// One request.
 pub(super) struct Symbol {
-    /// Whether a trace may go on after it.
+    /// Whether a trace may continue after it.
     pub(super) extends: bool,
-    /// Whether it is the second owner's. A trace that begins with it is that of the first owner with other names.
+    /// Whether the second owner sends it. A trace that begins with such a request repeats one of the first
+    /// owner's with other names.
     pub(super) second: bool,
-    /// Whether it is of somebody who does not hold the claim: only shorter traces end with it.
+    /// Whether its sender does not hold the claim: only shorter traces end with such a request.
     pub(super) foreign: bool,
     ask: Box<dyn Fn(&Scene<'_>) -> Ask + Send + Sync>,
 }
@@ -131,7 +132,7 @@ fn by(sender: By, extends: bool, request: OfGrant) -> Symbol {
     Symbol { extends, second: false, foreign: sender != By::Holder, ask: Box::new(ask) }
 }
 
-/// The requests of a holder, and which of them a trace may go on after.
+/// The requests of a holder, each with whether a trace may continue after it.
 fn of_a_holder() -> Vec<(bool, OfGrant)> {
     let mut requests = vec![
         (true, renewal(LONG * 2)),

@@ -1,4 +1,4 @@
-//! Any operation, sending it to a store, and its answer.
+//! The type of any operation, how to send it to a store, and the type of its answer.
 
 use crate::OperationKind;
 use idem_core::protocol::{

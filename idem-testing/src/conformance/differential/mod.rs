@@ -1,9 +1,9 @@
 //! The differential test: requests are sent to a store and to the pure protocol, whose answers and records must be the
 //! same.
 //!
-//! Owns the comparison of a long random history, whose operations `moves` draws; `traces` are the short histories, every
-//! one of them. `oracle` computes the expected answers. Unlike the other checks, it takes its expectations from the
-//! protocol's own functions.
+//! Owns the comparison of a long random history, whose operations `moves` draws; `traces` has every short
+//! history. `oracle` computes the expected answers. Unlike the other checks, it takes its expectations from
+//! the protocol's own functions.
 
 mod alphabet;
 mod asking;

@@ -80,7 +80,8 @@ impl Gambler {
         }
     }
 
-    /// The key and the operation. Few are of somebody who does not hold the claim, because most of those are refused.
+    /// The key and the operation. Few come from a sender that does not hold the claim, because the store
+    /// refuses most of those.
     pub(super) fn draw(&mut self, oracle: &Oracle) -> (RecordKey, Ask) {
         let keys = self.keys.clone();
         let key = self.one_of(&keys);

@@ -1,8 +1,8 @@
-//! Every short trace: from each state that a key can reach in a few requests, each request of the alphabet, whose answer
-//! and record must be the pure protocol's.
+//! Every short trace: in each state that a key can reach in a few requests, the test sends each request of
+//! the alphabet, and compares the answer and the record with the pure protocol's.
 //!
-//! Owns which traces there are and in which order they run: the shortest first, so that the first that fails is the
-//! shortest that shows the fault.
+//! Owns which traces there are and their order: the shortest first, so that the first failing trace is also
+//! the shortest that shows the fault.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -31,12 +31,12 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 static ALPHABET: LazyLock<Vec<Symbol>> = LazyLock::new(alphabet::all);
 
-/// A key, as the pure protocol has it.
+/// A key in the pure protocol.
 #[derive(Clone)]
 struct Model {
     oracle: Oracle,
     key: RecordKey,
-    /// The grant before that of the record.
+    /// The grant before the record's grant.
     previous: Option<(Owner, Fence)>,
 }
 
@@ -68,7 +68,7 @@ impl Model {
         (live.map(timeless), live.map(due), same_owner, self.oracle.record(&self.key).is_some())
     }
 
-    /// Whether a trace may go on from here: more attempts and steps bring nothing new.
+    /// Whether a trace may go on from here; with more attempts and steps, nothing new happens.
     fn is_early(&self) -> bool {
         let record = self.oracle.record(&self.key);
         record.is_none_or(|record| record.attempt <= ATTEMPTS && record.steps.len() <= STEPS)
@@ -120,7 +120,7 @@ pub(in crate::conformance) fn coverage(key: &RecordKey) -> (usize, HashSet<&'sta
     (traces, answers)
 }
 
-/// All traces: what leads to each state, and then each symbol.
+/// All traces: the requests that lead to each state, and then each symbol.
 fn of(states: &[Vec<usize>]) -> impl Iterator<Item = (&[usize], usize)> {
     let ends = |prefix: &[usize], last: &usize| prefix.len() < DEPTH || !ALPHABET[*last].foreign;
     states.iter().flat_map(move |prefix| {
@@ -128,8 +128,8 @@ fn of(states: &[Vec<usize>]) -> impl Iterator<Item = (&[usize], usize)> {
     })
 }
 
-/// Runs every trace that ends with a request of this kind. The traces with steps are those of
-/// [`OperationKind::RecordStep`], also if another request is their last one.
+/// Runs every trace that ends with a request of this kind. A trace with steps belongs to
+/// [`OperationKind::RecordStep`], even if it ends with another request.
 pub(in crate::conformance) async fn ending_with(t: &Trial, kind: OperationKind) -> Checked {
     let states = states(&t.key("any")?);
     let chosen = of(&states).filter(|(prefix, last)| {

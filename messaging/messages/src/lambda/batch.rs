@@ -103,8 +103,8 @@ impl<'b, R: BatchRecord + Clone, E> Batch<'b, R, E> {
 
     /// Lets the error of a handler decide how its record is settled: see
     /// [`Consumer::dispose`](crate::Consumer::dispose). With it, for example, an unreadable record can be
-    /// rejected instead of delivered again. For an error without an idempotent call, the attempt is how many times the
-    /// event source has delivered the record, if the source says so.
+    /// rejected instead of delivered again. If the handler made no idempotent call, the attempt is how many
+    /// times the event source has delivered the record, if the source reports it.
     pub fn dispose(
         mut self,
         choose: impl Fn(&E, u32, Disposition) -> Disposition + Send + Sync + 'static,
@@ -145,7 +145,7 @@ impl<'b, R: BatchRecord + Clone, E> Batch<'b, R, E> {
     ///
     /// Lambda freezes a function that has answered. So if a deadline is set, `process` waits until at most
     /// 500 ms before the deadline for results to be recorded and claims to be released, as
-    /// [`drain`](idem_runtime::drain) does. What is left then is in the event `not_drained`.
+    /// [`drain`](idem_runtime::drain) does. Work that is left after that is in the event `not_drained`.
     ///
     /// All handlers run in the caller's task: nothing needs to be `Send`, and a handler that blocks holds up the
     /// others.
@@ -202,7 +202,7 @@ impl<'b, R: BatchRecord + Clone, E> Batch<'b, R, E> {
             stream::poll_fn(move |cx| messages.poll_recv(cx).map(|next| next.map(Ok::<_, Infallible>)));
         let working = consumer
             .run_until(shutdown, messages, |message| within(deadline, handler(message.record.clone())));
-        // On the heap, as the caller's handlers are in it.
+        // On the heap, because it contains the caller's handlers.
         let working = Box::pin(working);
         match deadline {
             None => drop(working.await),
@@ -255,7 +255,7 @@ fn grouped<R: BatchRecord>(records: Vec<R>) -> Vec<VecDeque<(usize, R)>> {
     groups
 }
 
-/// A record as the message of a consumer. The next one of its group is taken once this one is done.
+/// A record as the message of a consumer. The next record of its group is taken when this one is done.
 struct Message<'p, 'b, R> {
     place: usize,
     record: R,
@@ -278,7 +278,7 @@ impl<'p, 'b, R> Message<'p, 'b, R> {
     fn take(mut group: VecDeque<(usize, R)>, taken: &UnboundedSender<Self>, shared: &'p Shared<'p, 'b, R>) {
         let Some((place, record)) = group.pop_front() else { return };
         let message = Self { place, record, later: Mutex::new(group), taken: taken.clone(), shared };
-        // The batch may be at its end: then the record is delivered again.
+        // The batch may be ending: then the record is delivered again.
         let _ = taken.send(message);
     }
 }
@@ -293,7 +293,7 @@ impl<R: BatchRecord + Clone> Delivery for Message<'_, '_, R> {
         Ok(())
     }
 
-    /// Lambda delivers again what is not done.
+    /// Lambda delivers the unfinished records again.
     async fn retry(&self, _: Duration) -> Result<(), Infallible> {
         Ok(())
     }

@@ -19,10 +19,11 @@ use crate::report;
 use idem_core::StoreError;
 use idem_postgres::db::session::column;
 
-/// How long a topic is served before the next one.
+/// How long a topic is served before the worker takes the next one.
 const TURN: Duration = Duration::from_secs(1);
 
-/// How many bytes of payloads a batch has beside its first one, so that it is read within the operation timeout.
+/// How many bytes of payloads a batch may have after its first message, so that it is read within the
+/// operation timeout.
 const BATCH_BYTES: i64 = 4 * 1024 * 1024;
 
 /// The error that is stored with a message during whose publication relays died.
@@ -59,7 +60,8 @@ enum Batch {
 pub(super) struct Turn<'w, 'r, P> {
     worker: &'w mut Worker<'r, P>,
     topic: Topic,
-    /// For how many messages the attempt is recorded before they are published: one of them may have crashed the previous relay.
+    /// For how many messages the attempt is recorded before publishing, because one of them may have crashed
+    /// the previous relay.
     careful: usize,
 }
 
@@ -178,7 +180,7 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
                 self.worker.published.push((message.sequence, message.id.clone()));
                 self.topic.failures = 0;
                 if careful {
-                    // Before the next message, which may crash this relay too.
+                    // This comes before the next message, which may crash this relay too.
                     self.worker.note().await?;
                 }
                 continue;
@@ -252,7 +254,8 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
         attempts: i32,
         error: Option<String>,
     ) -> Result<bool, StoreError> {
-        // Records the messages before it first, so that it is the only one without a recorded outcome.
+        // It records the earlier messages first, so that this message is the only one without a recorded
+        // outcome.
         self.worker.note().await?;
         let blocks = self.worker.relay.settings.on_poison == OnPoison::Block;
         let (sequence, id) = (message.sequence, &message.id);

@@ -7,7 +7,8 @@
 //! | then | 13 numbers of 8 bytes, of which the last three are 0 for none, and else one more |
 //! | then | owner, fingerprint, result; the steps |
 //!
-//! Numbers are big-endian. A text or bytes are behind their length plus one, 4 bytes; 0 is none. Scope and key come first in every version.
+//! Numbers are big-endian. A text or bytes follow their length plus one, in 4 bytes; 0 means none. Scope and
+//! key come first in every version.
 
 use bytes::{Buf as _, BufMut as _, Bytes};
 use sha2::{Digest as _, Sha256};
@@ -47,7 +48,8 @@ impl ObjectName {
     }
 }
 
-/// Text in characters that every service takes in a name. Two texts have two parts, also in a folder that takes `a` and `A` for one name.
+/// Text in characters that every service takes in a name. Two different texts have different names, even in a
+/// folder that treats `a` and `A` as one name.
 pub(super) fn part(text: &str) -> String {
     let encoded = |byte| match byte {
         b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' => char::from(byte).to_string(),
@@ -96,7 +98,7 @@ fn put(out: &mut Vec<u8>, bytes: Option<&[u8]>) {
     out.put_slice(bytes.unwrap_or_default());
 }
 
-/// What [`put`] wrote; `None` if it is cut.
+/// Reads what [`put`] wrote; `None` if it is truncated.
 fn take<'b>(bytes: &mut &'b [u8]) -> Option<Option<&'b [u8]>> {
     match usize::try_from(bytes.try_get_u32().ok()?).ok()?.checked_sub(1) {
         None => Some(None),

@@ -17,8 +17,9 @@ use crate::columns::Unreadable;
 use crate::hints::Hints;
 use crate::{own_runtime, retry, step_bytes};
 
-/// The minimum time for which a forgotten record stays, and for which the service keeps an object, expired or not. It has the
-/// fence that the next one must exceed, also if the next clock is behind.
+/// The minimum time for which a forgotten record stays, and for which the service keeps an object, expired or
+/// not. Its fence must stay, because the next fence must exceed it, even if the next writer's clock is
+/// behind.
 const MEMORY_OF_FENCES: Duration = Duration::from_secs(3_600);
 
 /// How many claims of this process are remembered with their revisions.
@@ -30,21 +31,22 @@ const MAX_HELD_BYTES: usize = 16 * 1_024;
 /// How many objects a purge reads at a time.
 const PURGED_AT_ONCE: usize = 500;
 
-/// Records over a [`CompareAndSwap`]: [`store_by!`](crate::store_by) makes a store of it.
+/// Records over a [`CompareAndSwap`]: [`store_by!`](crate::store_by) makes a store from it.
 ///
 /// Requests run in the caller's task, renewals and releases in the [stores' own thread](crate::own_runtime), each with that
 /// thread's timers and connections.
 ///
-/// The lease and the expiry of a record have the clock skew of its writer added, because that clock may be behind the others:
-/// what is over by one clock is over by the writer's.
+/// The lease and the expiry of a record include the clock skew of its writer, because that clock may be
+/// behind the others: what is over by any clock is then over by the writer's clock too.
 pub struct CasStore<C: CompareAndSwap> {
     /// The service.
     pub service: C,
     /// The settings.
     pub settings: CasSettings,
-    /// Keys of which this process saw a result.
+    /// The keys whose result this process has seen.
     results: Hints,
-    /// What this process wrote for its claims: a holder's next write needs no read before it.
+    /// The records that this process wrote for its claims, so that a holder's next write needs no read before
+    /// it.
     held: Mutex<HashMap<RecordKey, Versioned<C::Revision>>>,
     waiters: Waiters,
 }
@@ -79,7 +81,7 @@ impl<C: CompareAndSwap> CasStore<C> {
             let meant = record.filter(|record| record.created_at == created_at && !is_forgotten(record));
             let write = meant.and_then(|record| {
                 let forget = Resolution::ForgetSeen(Seen::of(record));
-                // In the beginning every record was live: an expired one is emptied, too.
+                // At the epoch every record was live, so an expired one is emptied too.
                 protocol::resolve(Some(record), &forget, Timestamp::default()).write
             });
             Ok(Transition::new(write, was_live))
@@ -228,7 +230,7 @@ impl<C: CompareAndSwap> CasStore<C> {
                                 return Err(StoreError::unavailable("others keep changing this record"));
                             }
                         },
-                        // Only what the service returned may decide what no write confirms.
+                        // Only a version that the service returned may decide an answer without a write.
                         None if is_guess => None,
                         None => return Ok(answer),
                     };
@@ -248,7 +250,7 @@ impl<C: CompareAndSwap> CasStore<C> {
     ) -> Result<Put<C::Revision>, StoreError> {
         let skew = self.settings.clock_skew;
         let (seen, revision) = seen.unzip();
-        // What the transition took over from the record that was read has the skew already.
+        // Times that the transition took over from the record already include the skew.
         if seen.as_ref().is_none_or(|seen| seen.lease_until != record.lease_until) {
             record.lease_until = record.lease_until.after(skew);
         }
@@ -275,7 +277,8 @@ impl<C: CompareAndSwap> CasStore<C> {
         version.map(|version| read(key, version)).transpose()
     }
 
-    /// Whether a record may be deleted: it is expired by every clock, and a new fence by any clock exceeds its fence.
+    /// Whether a record may be deleted: it is expired by every clock, and any clock gives a new fence above
+    /// its fence.
     fn is_over(&self, record: &Record) -> bool {
         if is_forgotten(record) {
             return Timestamp::from_micros(record.fence.get()).after(MEMORY_OF_FENCES) <= now();
@@ -290,7 +293,8 @@ fn read<R>(key: &RecordKey, Version { bytes, revision }: Version<R>) -> Result<V
     if owner == *key { Ok((record, revision)) } else { Err(Unreadable("key").error(key)) }
 }
 
-/// Whether this is what [`Resolution::ForgetSeen`] leaves of a record, which it completes at the beginning of time.
+/// Whether this is the remainder of a record after [`Resolution::ForgetSeen`], which completes it at the
+/// beginning of time.
 fn is_forgotten(record: &Record) -> bool {
     record.completed_at == Some(Timestamp::from_micros(1))
 }

@@ -1,4 +1,4 @@
-//! The operations of one queue that wait, those under way, and the rules when which may go.
+//! The operations of one queue that wait or run, and the rules for which of them may go.
 //!
 //! Knows nothing of sessions and runtimes.
 
@@ -11,23 +11,24 @@ use tokio::sync::Notify;
 
 use super::operation::{Operation, Waiting};
 
-/// With fewer operations of a class under way, another batch may go at once, unless recent batches were larger than this.
+/// If fewer operations of a class are running than this, another batch may go at once, unless recent batches
+/// were larger.
 const FEW: usize = 8;
-/// How many batches of renewals, and of reads, may be under way when there are many: two of reads, so that this process works while the
-/// server does.
+/// How many batches of renewals, and of reads, may run at a time when there are many: two of reads, so that
+/// this process works while the server does.
 const RENEWALS_ABREAST: usize = 1;
 const READS_ABREAST: usize = 2;
-/// As many of one kind fill a batch, and wait for no other.
+/// This many operations of one kind fill a batch, which then does not wait for another.
 const MANY: usize = 256;
-/// A batch that is under way for longer holds up no other: one of its rows may be locked.
+/// A batch that has run for longer than this does not hold up others, because one of its rows may be locked.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// Operations that wait for the same thing.
+/// The classes of operations, by what they wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// Changes wait for the server's disk together.
     Changes,
-    /// Renewals wait for nothing else, so that no lease runs out behind a large batch.
+    /// Renewals wait for nothing else, so that no lease ends while a renewal waits behind a large batch.
     Renewals,
     /// Reads do not wait for the disk.
     Reads,
@@ -38,27 +39,29 @@ pub enum Class {
 pub enum Keys {
     /// All.
     Any,
-    /// One in each batch.
+    /// One operation of a key in each batch.
     OneEach,
-    /// All in one batch, and none beside a batch with the key: it would meet a locked row.
+    /// All operations of a key in one batch, and none while another batch has the key: it would meet a locked
+    /// row.
     OneBatch,
 }
 
 /// A kind of operations. Operations of one kind share a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
-    /// What they wait for.
+    /// What the operations wait for.
     pub class: Class,
     /// The largest batch, in operations.
     pub most: usize,
     /// Which operations of one key may go at the same time.
     pub keys: Keys,
-    /// Whether they go before older ones of other kinds, but not twice in a row: the callers that get their answers then ask again in
-    /// time for the next batch. Otherwise callers would form two groups that wait for the disk in turns.
+    /// Whether they go before older operations of other kinds, but not twice in a row: callers that get their
+    /// answers then send their next requests in time for the next batch. Otherwise callers would form two
+    /// groups that wait for the disk in turns.
     pub goes_first: bool,
 }
 
-/// What the rules need to know of a store.
+/// The facts about a store that the rules need.
 #[derive(Clone, Copy)]
 pub(super) struct Rules {
     pub(super) kinds: &'static [Kind],
@@ -75,7 +78,7 @@ struct Flight {
     count: usize,
     keys: Vec<RecordKey>,
     began: Instant,
-    /// When its present attempt began, and what ends it.
+    /// When its current attempt began, and what ends it.
     attempt: Instant,
     late: Arc<Notify>,
 }
@@ -85,16 +88,16 @@ pub(super) struct Backlog {
     rules: Rules,
     waiting: Vec<VecDeque<Waiting>>,
     flights: Vec<Flight>,
-    /// The keys of batches under way that no other batch may have.
+    /// The keys of running batches that no other batch may have.
     taken: HashSet<RecordKey>,
-    /// The size of recent batches of each class, about.
+    /// The approximate size of recent batches of each class.
     usual: [usize; 3],
     /// The kind that went last.
     last: usize,
     next_number: u64,
 }
 
-/// A batch, and its number while it is under way.
+/// A batch, and its number while it runs.
 pub(super) struct Batch {
     pub(super) number: u64,
     pub(super) kind: usize,
@@ -130,7 +133,7 @@ impl Backlog {
         self.waiting.iter().any(|tickets| !tickets.is_empty())
     }
 
-    /// Whether another batch of this class may go now.
+    /// Whether another batch of this class may start now.
     fn lets_go(&self, class: Class, now: Instant) -> bool {
         let abreast = match class {
             Class::Changes => self.rules.changes_abreast,
@@ -147,12 +150,12 @@ impl Backlog {
         if self.usual[class as usize] > FEW { batches < abreast } else { tickets < FEW }
     }
 
-    /// How many batches under way are not reads.
+    /// How many running batches are not reads.
     pub(super) fn changes_under_way(&self) -> usize {
         self.flights.iter().filter(|flight| flight.class != Class::Reads).count()
     }
 
-    /// The kind of the oldest operation that may go now, among those whose place is not in `without`.
+    /// The kind of the oldest operation that may go now, among the kinds whose index is not in `without`.
     fn next_kind(&self, now: Instant, only_reads: bool, without: u32) -> Option<usize> {
         let oldest = |place: usize| {
             let (kind, tickets) = (&self.rules.kinds[place], &self.waiting[place]);
@@ -182,12 +185,12 @@ impl Backlog {
         false
     }
 
-    /// Whether a batch under way has the only operation of this key that may be.
+    /// Whether a running batch already has the only operation of this key that may run.
     fn is_taken(&self, place: usize, operation: &Operation) -> bool {
         self.rules.kinds[place].keys == Keys::OneBatch && self.taken.contains(&operation.key)
     }
 
-    /// Takes the oldest operation that may go, and all of its kind that may go with it.
+    /// Takes the oldest operation that may go, and all operations of its kind that may go with it.
     pub(super) fn take(&mut self, now: Instant, only_reads: bool) -> Option<Batch> {
         let mut without = 0;
         loop {
@@ -245,7 +248,7 @@ impl Backlog {
         tickets
     }
 
-    /// Begins another attempt of a batch. The answer is notified when that takes too long.
+    /// Begins another attempt of a batch. It notifies the returned value when the attempt takes too long.
     pub(super) fn begin_attempt(&mut self, number: u64, now: Instant) -> Arc<Notify> {
         let late = Arc::<Notify>::default();
         if let Some(flight) = self.flights.iter_mut().find(|flight| flight.number == number) {
@@ -270,11 +273,11 @@ impl Backlog {
         }
     }
 
-    /// Takes the operations whose time is over.
+    /// Takes the operations whose deadline is over.
     pub(super) fn take_expired(&mut self, now: Instant) -> Vec<Waiting> {
         let mut expired = Vec::new();
         for waiting in &mut self.waiting {
-            // In the order of their deadlines, but for the few that are repeated.
+            // They are in the order of their deadlines, except for the few that are repeated.
             if waiting.iter().any(|ticket| ticket.deadline <= now) {
                 let (over, left) = waiting.drain(..).partition(|ticket| ticket.deadline <= now);
                 *waiting = left;

@@ -8,12 +8,12 @@ use idem_core::protocol::{self, Claim, Grant, Record, Request, StoredResult, Tim
 use idem_core::{RecordKey, StoreError};
 use tokio::sync::oneshot;
 
-/// What is to be done with the record of a key.
+/// What to do with the record of a key.
 #[derive(Debug)]
 pub enum Op {
     /// Applies a request of the protocol.
     Apply(Request),
-    /// As the claim, but writes nothing: for a transaction of a caller.
+    /// As a claim, but it writes nothing: for a transaction of a caller.
     Look(Claim),
     /// Deletes the record.
     Forget,
@@ -37,7 +37,7 @@ pub enum Answer {
 /// The grant that a claim would get.
 #[derive(Debug)]
 pub struct Seen {
-    /// The present record, with blanks in place of its steps.
+    /// The present record, with empty values in place of its steps.
     pub old: Option<Record>,
     /// The record that the claim would write.
     pub new: Record,
@@ -52,7 +52,7 @@ pub struct Seen {
 pub struct Operation {
     /// The key of the record.
     pub key: RecordKey,
-    /// What is to be done.
+    /// What to do with it.
     pub op: Op,
 }
 
@@ -63,13 +63,14 @@ impl Operation {
         Self { key: key.clone(), op }
     }
 
-    /// Whether nothing but its caller in its own runtime waits for it. A renewal and a release count for others, too.
+    /// Whether only its caller, in its own runtime, waits for it. Others depend on a renewal or a release,
+    /// too.
     pub(super) const fn is_only_for_its_caller(&self) -> bool {
         use Request::{Claim, Complete, RecordStep};
         matches!(self.op, Op::Get | Op::Apply(Claim(_) | RecordStep(_) | Complete(_)))
     }
 
-    /// Whether it must not be repeated: a second `forget` might delete the record of a claim that came in between.
+    /// Whether it must not be repeated: a second `forget` might delete the record of a claim in between.
     pub(super) fn must_not_be_repeated(&self, error: &StoreError) -> bool {
         matches!(self.op, Op::Forget) && error.is_outcome_unknown()
     }
@@ -87,9 +88,9 @@ impl Operation {
 pub struct Ticket {
     /// The operation.
     pub operation: Arc<Operation>,
-    /// Whether an attempt did not answer it.
+    /// Whether an attempt left it without an answer.
     pub is_repeated: bool,
-    /// Whether a statement for several operations has done some of them, perhaps this one.
+    /// Whether a statement for several operations has done some of them, perhaps including this one.
     pub may_be_done: Arc<AtomicBool>,
 }
 
@@ -112,7 +113,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// This operation, which must begin by `deadline`, and its answer.
+    /// This operation, which must begin by `deadline`, and the receiver of its answer.
     pub(super) fn new(
         operation: Arc<Operation>,
         deadline: Instant,
@@ -125,7 +126,7 @@ impl Waiting {
         &self.ticket.operation
     }
 
-    /// The same, after an attempt that did not answer it.
+    /// The same, after an attempt without an answer for it.
     pub(super) fn repeated(mut self) -> Self {
         self.ticket.is_repeated = true;
         self
@@ -143,7 +144,8 @@ impl Waiting {
         let _ = self.reply.send(answer);
     }
 
-    /// Whether nobody waits for its answer or needs its effect. Others need a result, a step and a release.
+    /// Whether nobody waits for its answer or needs its effect. Other callers need the effect of a result, a
+    /// step and a release.
     pub(super) fn is_pointless(&self) -> bool {
         use Request::{Complete, RecordStep, Release};
         let counts = matches!(self.operation().op, Op::Apply(Complete(_) | RecordStep(_) | Release(_)));
@@ -151,10 +153,10 @@ impl Waiting {
     }
 }
 
-/// The answers to a batch, in its order. `None` where there is none yet: the operation is repeated.
+/// The answers to a batch, in its order. `None` if an operation has no answer yet: it is repeated.
 pub type Answers = Vec<Option<Result<Answer, StoreError>>>;
 
-/// The error of an answer that is missing.
+/// The error for a missing answer.
 pub(super) fn unanswered() -> StoreError {
     StoreError::outcome_unknown("the server answered fewer operations than the statement carried")
 }

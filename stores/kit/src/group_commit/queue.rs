@@ -19,12 +19,12 @@ use super::worker;
 use crate::own_runtime::{apart, own_runtime};
 use crate::retry::retried;
 
-/// How many runtimes have a queue of their own. Others use that of the stores' runtime.
+/// How many runtimes have a queue of their own. The other runtimes use the queue of the stores' runtime.
 const RUNTIMES: usize = 64;
 
 type Reply = Result<Answer, StoreError>;
 
-/// The queues of one store. When it is dropped, operations that were begun are still done.
+/// The queues of one store. When it is dropped, operations that have started are still completed.
 pub struct Queues<S: Server>(Arc<Shared<S>>);
 
 pub(super) struct Shared<S: Server> {
@@ -39,23 +39,24 @@ pub(super) struct Queue<S: Server> {
     pub(super) server: Arc<S>,
     state: Mutex<State<S>>,
     wake: Arc<Wake>,
-    /// The queue of the stores' own runtime; none for that one itself.
+    /// The queue of the stores' own runtime; none in that queue itself.
     own: Option<Arc<Self>>,
-    /// A worker panicked here: it seems that the runtime has no network.
+    /// A worker panicked here, so the runtime seems to have no network.
     is_unfit: AtomicBool,
 }
 
 pub(super) struct State<S: Server> {
     pub(super) backlog: Backlog,
-    /// Open sessions that nobody uses, and since when. The last one is used first, so that those that are not needed are closed.
+    /// Open sessions that nobody uses, and since when they are idle. The most recent one is used first, so
+    /// that sessions that are not needed get closed.
     pub(super) idle: Vec<(S::Session, Instant)>,
     /// How many workers have a session, or open one.
     busy: usize,
     /// How many workers will look for work.
     looking: usize,
-    /// Attempts that took too long, and with which the server may still be busy.
+    /// Attempts that took too long; the server may still work on them.
     lingering: Vec<Arc<Lingering>>,
-    /// Whether somebody asks the server about them.
+    /// Whether a task queries the server about them.
     is_asking: bool,
     closed: bool,
 }
@@ -73,19 +74,19 @@ impl<S: Server> Queues<S> {
         &self.0.server
     }
 
-    /// Runs an operation, and repeats it if the answer was lost or the server was away for a moment.
+    /// Runs an operation, and repeats it if the answer was lost or the server was unavailable for a moment.
     ///
     /// # Errors
     ///
-    /// Those of the server; `Unavailable` or `OutcomeUnknown` if the time is over.
+    /// The errors of the server; `Unavailable` or `OutcomeUnknown` if the time is over.
     pub fn ask(&self, operation: Operation) -> impl Future<Output = Reply> + Send + use<S> {
-        // Outside of the future, which is part of that of each call.
+        // Outside of the future, because the future of each call contains it.
         let (shared, operation, begin) = (self.0.clone(), Arc::new(operation), Instant::now());
         async move {
             match answered(shared.ask_once(&operation, false)?).await {
                 Err(error) if error.is_transient() && !operation.must_not_be_repeated(&error) => {
                     let left = shared.server.timeout().saturating_sub(begin.elapsed());
-                    // Boxed, because it is rare and every call has room for this future.
+                    // Boxed, because it is rare and would otherwise enlarge the future of every call.
                     Box::pin(ask_again(shared, operation, error, left)).await
                 }
                 answer => answer,
@@ -120,7 +121,7 @@ fn ask_again<S: Server>(
     })
 }
 
-/// The answer to an operation that was passed on, which goes on when this is dropped.
+/// Waits for the answer to an operation in the queue; the operation continues when this is dropped.
 async fn answered(reply: oneshot::Receiver<Reply>) -> Reply {
     reply.await.unwrap_or_else(|_| Err(StoreError::outcome_unknown("the work on it was broken off")))
 }
@@ -130,7 +131,7 @@ impl<S: Server> Shared<S> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Passes an operation on. `apart`: in the stores' own runtime.
+    /// Puts an operation into a queue. `apart`: into that of the stores' own runtime.
     fn ask_once(
         self: &Arc<Self>,
         operation: &Arc<Operation>,
@@ -155,7 +156,7 @@ impl<S: Server> Shared<S> {
         if let Some(queue) = queues.iter().find(|queue| queue.runtime.id() == id) {
             return if queue.is_unfit.load(Ordering::Relaxed) { own } else { queue.clone() };
         }
-        // Those of runtimes that ended.
+        // Removes the queues of runtimes that ended.
         queues.retain(|queue| {
             queue.is_own() || queue.is_unfit.load(Ordering::Relaxed) || queue.lock().is_at_work()
         });
@@ -179,7 +180,7 @@ impl<S: Server> Drop for Queues<S> {
 }
 
 impl<S: Server> State<S> {
-    /// Whether there is something to look after.
+    /// Whether there is anything to look after.
     pub(super) fn is_at_work(&self) -> bool {
         self.busy > 0 || !self.idle.is_empty() || self.backlog.has_waiting()
     }
@@ -212,7 +213,7 @@ impl<S: Server> Queue<S> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it is that of the stores' own runtime.
+    /// Whether this is the queue of the stores' own runtime.
     pub(super) const fn is_own(&self) -> bool {
         self.own.is_none()
     }
@@ -226,7 +227,7 @@ impl<S: Server> Queue<S> {
         answered
     }
 
-    /// Puts operations that an attempt did not answer into the queue of the stores' own runtime.
+    /// Puts operations without an answer into the queue of the stores' own runtime.
     pub(super) fn repeat_apart(&self, tickets: Vec<Waiting>) {
         let Some(own) = &self.own else { return };
         let mut state = own.lock();
@@ -236,14 +237,15 @@ impl<S: Server> Queue<S> {
         own.call(state, Instant::now());
     }
 
-    /// Whether changes have all sessions but one, which is left to reads: they may be possible while nothing can be committed.
+    /// Whether changes use all sessions but one, which is kept for reads: reads may be possible while nothing
+    /// can be committed.
     fn lets_only_read(&self, state: &State<S>) -> bool {
         let changes = state.backlog.changes_under_way() + state.lingering.len();
         changes > 0 && changes + 1 >= self.server.connections()
     }
 
-    /// Starts a worker if there is work and no worker is about to look for it. The watch looks soon after: that
-    /// worker may be in the LIFO slot of a blocked thread, from which no other thread takes it.
+    /// Starts a worker if there is work and no worker is about to look for it. The watch checks soon after,
+    /// because that worker may be in the LIFO slot of a blocked thread, from which no other thread takes it.
     fn call(self: &Arc<Self>, state: MutexGuard<'_, State<S>>, now: Instant) {
         if !state.backlog.has_waiting() {
             return;
@@ -267,7 +269,7 @@ impl<S: Server> Queue<S> {
         }
     }
 
-    /// The next batch, for one that was to look for it.
+    /// The next batch, for a worker that was started to look for it.
     pub(super) fn next(self: &Arc<Self>, hold: &mut Hold<S>) -> Option<Batch> {
         let mut state = self.lock();
         if std::mem::take(&mut hold.is_looking) {
@@ -280,7 +282,7 @@ impl<S: Server> Queue<S> {
         if hold.session.is_none() {
             hold.session = state.idle.pop().map(|(session, _)| session);
         }
-        // For what is left.
+        // A worker for the remaining operations.
         self.call(state, now);
         Some(batch)
     }
@@ -293,12 +295,12 @@ impl<S: Server> Queue<S> {
         hold.is_looking = true;
     }
 
-    /// Begins another attempt of a batch. The answer is notified when that takes too long.
+    /// Begins another attempt of a batch. It notifies the returned value when the attempt takes too long.
     pub(super) fn begin_attempt(&self, number: u64) -> Arc<Notify> {
         self.lock().backlog.begin_attempt(number, Instant::now())
     }
 
-    /// Closes the sessions that nobody uses, and lets workers end when they have done what waits.
+    /// Closes the sessions that nobody uses, and lets workers end after the waiting operations are done.
     fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
@@ -307,7 +309,7 @@ impl<S: Server> Queue<S> {
         self.close_sessions(idle.into_iter().map(|(session, _)| session));
     }
 
-    /// Closes sessions from the stores' own runtime: nobody may drive the one they belong to.
+    /// Closes sessions from the stores' own runtime, because their own runtime may no longer run.
     pub(super) fn close_sessions(&self, sessions: impl Iterator<Item = S::Session>) {
         let Ok(own) = own_runtime() else { return };
         for session in sessions {
@@ -316,16 +318,16 @@ impl<S: Server> Queue<S> {
     }
 }
 
-/// An attempt that took too long and goes on.
+/// An attempt that took too long and still runs.
 pub(super) struct Lingering {
-    /// What the server calls its session.
+    /// The server's name for its session.
     name: String,
     /// Ends it.
     end: Notify,
 }
 
 impl<S: Server> Queue<S> {
-    /// Lets an attempt that took too long go on, on its session.
+    /// Lets an attempt that took too long continue on its session.
     pub(super) fn linger(
         self: &Arc<Self>,
         name: String,
@@ -347,8 +349,8 @@ impl<S: Server> Queue<S> {
         });
     }
 
-    /// Asks the server from time to time whether it is still at work on attempts that took too long. The connection may be cut, and the
-    /// server have forgotten them or be another one.
+    /// Queries the server from time to time whether it still works on attempts that took too long. The
+    /// connection may be lost, and the server may have forgotten the attempts or be another one.
     pub(super) fn ask_about_lingering(self: &Arc<Self>, state: &mut State<S>) {
         if state.is_asking || state.lingering.is_empty() {
             return;
@@ -376,15 +378,15 @@ impl<S: Server> Queue<S> {
     }
 }
 
-/// A place among those who have a session, until it is dropped.
+/// A place among the workers with a session, until it is dropped.
 pub(super) struct Hold<S: Server> {
     pub(super) queue: Arc<Queue<S>>,
     pub(super) session: Option<S::Session>,
-    /// That of its batch under way; 0 for none.
+    /// The number of its running batch; 0 for none.
     pub(super) number: u64,
     is_looking: bool,
     lingering: Option<Arc<Lingering>>,
-    /// Its work came to its end. Otherwise it panicked, or its runtime ended.
+    /// Its work ended normally. Otherwise it panicked, or its runtime ended.
     pub(super) is_done: bool,
 }
 
@@ -410,7 +412,7 @@ impl<S: Server> Drop for Hold<S> {
         }
         let session = self.session.take();
         if !self.is_done {
-            // The runtime may be gone, and so may their callers, who would ask again.
+            // The runtime may be gone, and with it the callers, who would send their requests again.
             let orphans = state.backlog.take_all();
             drop(state);
             drop(session);

@@ -1,4 +1,4 @@
-//! What a store says of its server.
+//! What a store tells about its server.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use super::operation::{Answer, Answers, Operation, Ticket};
 /// Why an attempt failed.
 #[derive(Clone, Debug)]
 pub enum Failure {
-    /// Another transaction was first, or has a row locked: nothing was applied, and another attempt may succeed at once.
+    /// Another transaction was first, or has a row locked: nothing was applied, and another attempt may
+    /// succeed at once.
     Raced(StoreError),
     /// The server refused it: nothing was applied, and the session can be used again.
     Refused(StoreError),
@@ -47,21 +48,22 @@ pub trait Server: Send + Sync + 'static {
     /// A connection. It lives in the runtime in which it was opened.
     type Session: Send + 'static;
 
-    /// The kinds of operations, each with the rules when its operations go.
+    /// The kinds of operations, each with the rules for when its operations go.
     const KINDS: &'static [Kind];
 
-    /// How many batches of changes may be under way at once when there are many: one, where the next had better collect all others
-    /// while that one waits for the disk.
+    /// How many batches of changes may run at a time when there are many: one, if the next batch should
+    /// collect all other operations while that one waits for the disk.
     const CHANGES_ABREAST: usize = 1;
 
-    /// Whether what a batch did not answer in a caller's runtime goes on in the stores' own, because it may hold locks between two
-    /// exchanges, and a caller that blocks its thread would hold up other processes.
+    /// Whether operations without an answer from a batch in a caller's runtime continue in the stores' own
+    /// runtime, because the batch may hold locks between two exchanges, and a caller that blocks its thread
+    /// would hold up other processes.
     const REPEATS_APART: bool = false;
 
-    /// The place of an operation's kind in [`KINDS`](Self::KINDS).
+    /// The index of an operation's kind in [`KINDS`](Self::KINDS).
     fn kind(operation: &Operation) -> usize;
 
-    /// Whether an operation is run in its caller's runtime, if it has one.
+    /// Whether an operation runs in its caller's runtime, if there is one.
     fn is_run_by_callers(operation: &Operation) -> bool {
         operation.is_only_for_its_caller()
     }
@@ -81,21 +83,22 @@ pub trait Server: Send + Sync + 'static {
     /// Opens a session.
     fn open(&self) -> impl Future<Output = Result<Self::Session, StoreError>> + Send;
 
-    /// The session if it may be used again: it is not broken, not too old, and leads to the right server.
+    /// The session, if it can be used again: it is not broken, not too old, and leads to the right server.
     fn kept(&self, session: Self::Session) -> impl Future<Output = Option<Self::Session>> + Send;
 
     /// Closes a session.
     fn close(&self, session: Self::Session) -> impl Future<Output = ()> + Send + 'static;
 
-    /// What the server calls this session, if it goes on with a statement whose client is gone, and so keeps the session. Then an
-    /// attempt that takes too long is not dropped: it goes on, and counts among the sessions, until it ends or until
-    /// [`at_work`](Self::at_work) does not find it any more.
+    /// The server's name for this session, if the server continues a statement after its client is gone, and
+    /// so keeps the session. In that case an attempt that takes too long is not dropped: it continues, and
+    /// counts among the sessions, until it ends or until [`at_work`](Self::at_work) does not find it any
+    /// more.
     fn name(&self, session: &Self::Session) -> Option<String> {
         let _ = session;
         None
     }
 
-    /// Which of these sessions the server is still at work on.
+    /// On which of these sessions the server still works.
     fn at_work(
         &self,
         session: &mut Self::Session,
@@ -116,7 +119,7 @@ pub trait Server: Send + Sync + 'static {
         is_own: bool,
     ) -> impl Future<Output = Result<Answers, Failure>> + Send;
 
-    /// The answer to an operation that failed alone. The session may be left out of use.
+    /// The answer to an operation that failed alone. It need not use the session.
     fn conclude(
         &self,
         session: &mut Option<Self::Session>,

@@ -20,7 +20,7 @@ const IDLE: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub(super) struct Wake {
     notify: Notify,
-    /// Whether it looks only from time to time.
+    /// Whether it looks only occasionally.
     dozes: AtomicBool,
 }
 
@@ -33,12 +33,12 @@ impl Wake {
     }
 }
 
-/// Ends attempts that take too long, answers operations whose time is over, and closes sessions without work. Returns when the store
-/// is dropped and nothing is open any more.
+/// Ends attempts that take too long, answers operations whose deadline is over, and closes idle sessions.
+/// Returns when the store is dropped and nothing is open any more.
 pub(super) async fn watch<S: Server>(shared: Weak<Shared<S>>, wake: Arc<Wake>) {
     let (mut queues, mut time) = (Vec::new(), Duration::ZERO);
     loop {
-        // Before it looks: what comes after that wakes it.
+        // This comes before it looks, so that later events wake it.
         wake.dozes.store(true, Ordering::SeqCst);
         let is_closed = match shared.upgrade() {
             Some(shared) => {

@@ -1,4 +1,4 @@
-//! What is done with a batch on a session.
+//! Runs a batch on a session.
 
 use std::collections::VecDeque;
 use std::pin::{Pin, pin};
@@ -15,7 +15,7 @@ use super::operation::{Answers, Ticket, Waiting, unanswered};
 use super::queue::Hold;
 use super::server::{Failure, Server};
 
-/// How often a batch is attempted when other transactions are in its way.
+/// How often a batch is attempted when other transactions conflict with it.
 const ROUNDS: usize = 3;
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -28,7 +28,7 @@ pub(super) async fn work<S: Server>(mut hold: Hold<S>) {
         hold.run(kind, tickets).await;
         queue.arrive(&mut hold);
         if are_many {
-            // Those that were answered together ask together, if they can.
+            // Callers that were answered together should be able to send their next requests together.
             yield_now().await;
         }
     }
@@ -71,7 +71,8 @@ impl<S: Server> Hold<S> {
         let server = &self.queue.server;
         let late = self.queue.begin_attempt(self.number);
         let mut late = pin!(late.notified());
-        // Others may have left the server of this session since: a replica may lack what this process has written.
+        // Other sessions may have left the server of this session in the meantime: a replica may lack what
+        // this process has written.
         let open = match self.session.take() {
             Some(open) => server.kept(open).await,
             None => None,
@@ -112,8 +113,8 @@ impl<S: Server> Hold<S> {
         ticket.answer(concluded.unwrap_or(Err(error)));
     }
 
-    /// Does this on a session, within the time of an attempt. What takes longer goes on if the session has a `name`: its server would be
-    /// at work on it anyway.
+    /// Runs this future on a session, within the time limit of an attempt. A future that takes longer
+    /// continues if the session has a `name`: its server would be at work on it anyway.
     async fn in_time<T: Send + 'static>(
         &mut self,
         name: Option<String>,
@@ -147,7 +148,7 @@ fn answered(tickets: Vec<Waiting>, answers: Answers) -> Vec<Waiting> {
     left
 }
 
-/// The operations that may still begin. The others get their error.
+/// The operations that may still begin. The other operations get their error.
 fn still_in_time(tickets: Vec<Waiting>) -> Vec<Waiting> {
     let now = Instant::now();
     let (over, left): (Vec<_>, _) = tickets.into_iter().partition(|ticket| ticket.deadline <= now);

@@ -15,33 +15,33 @@ use crate::retry::retried;
 
 /// How a store opens a connection.
 pub trait Opener: Clone + Send + Sync + 'static {
-    /// The server, for people.
+    /// The server's name, for people.
     const PRODUCT: &'static str;
     /// The driver's options of a connection.
     type Options: Clone + Send + Sync + 'static;
     /// An open connection.
     type Session: Session;
 
-    /// Opens a connection with these options, which are those for this server.
+    /// Opens a connection with these options, which are for this server.
     fn open(
         &self,
         options: Self::Options,
         host: &Host,
     ) -> impl Future<Output = Result<Self::Session, Refusal>> + Send;
 
-    /// Where the server is: no user, no password.
+    /// The server's address, without user and password.
     fn address(options: &Self::Options) -> String;
 
     /// The database that the options name.
     fn database(options: &Self::Options) -> &str;
 
-    /// Who can read what goes over a connection with these options.
+    /// Who can read the data of a connection with these options.
     fn encryption(options: &Self::Options) -> Encryption;
 }
 
 /// An open connection. It lives in the runtime that opened it.
 pub trait Session: Send + 'static {
-    /// Whether it may be used again.
+    /// Whether it can be used again.
     fn usage(&self) -> &Use;
 
     /// Closes the connection. Ignores errors: the server may be gone.
@@ -58,7 +58,7 @@ pub struct Use {
 }
 
 impl Use {
-    /// That of a new session on this server.
+    /// The state of a new session on this server.
     #[must_use]
     pub fn new(host: Host) -> Self {
         Self { host, opened: Instant::now(), is_usable: true }
@@ -81,7 +81,7 @@ impl Use {
         std::mem::replace(&mut self.is_usable, false)
     }
 
-    /// Ends an exchange. What is not usable does not become it again.
+    /// Ends an exchange. A session that became unusable stays so.
     pub const fn end(&mut self, was_usable: bool, is_usable: bool) {
         self.is_usable = was_usable && is_usable;
     }
@@ -113,14 +113,14 @@ impl<O: Opener> Connector<O> {
         self.timeout
     }
 
-    /// Opens a connection to the first server that accepts it and is the right one.
+    /// Opens a connection to the first server that accepts it and meets the URL's conditions.
     ///
-    /// A server that is wrong or does not answer takes half of the time that is left, so that others have some too. An
-    /// error that no server would answer otherwise, such as a wrong password, ends the search.
+    /// A wrong or silent server may take half of the remaining time, so that other servers have some time
+    /// too. An error that every server would return, such as a wrong password, ends the search.
     ///
     /// # Errors
     ///
-    /// That of the only server, or a list of all.
+    /// The error of the only server, or a list of all errors.
     pub async fn connect(&self) -> Result<O::Session, StoreError> {
         let begin = Instant::now();
         let mut refusals = Vec::new();
@@ -150,7 +150,7 @@ impl<O: Opener> Connector<O> {
         self.opener.open(options, host).await
     }
 
-    /// The error where no server is of use: that of the only one, or a list.
+    /// The error if no server is usable: that of the only server, or a list.
     fn nowhere(&self, refusals: Vec<(Host, StoreError)>) -> StoreError {
         let refusals = match <[_; 1]>::try_from(refusals) {
             Ok([(_, error)]) => return error,
@@ -159,7 +159,7 @@ impl<O: Opener> Connector<O> {
         let is_transient = refusals.iter().any(|(_, error)| error.is_transient());
         let each = refusals.iter().map(|(host, error)| {
             let error = error.to_string();
-            // Without the words that every error of its kind begins with.
+            // Leaves out the words that every error of its kind begins with.
             let detail = error.split_once(": ").map_or(&*error, |(_, detail)| detail);
             format!("{}: {detail}", O::address(&self.source.base(host.index())))
         });
@@ -167,8 +167,8 @@ impl<O: Opener> Connector<O> {
         if is_transient { StoreError::unavailable(error) } else { StoreError::configuration(error) }
     }
 
-    /// This session if it may be used again, is not too old, and is on the server that new connections go to: a name may lead to another
-    /// server later.
+    /// This session, if it can be used again, is not too old, and is on the server that new connections go
+    /// to: a host name may lead to another server later.
     pub async fn kept(&self, session: O::Session) -> Option<O::Session> {
         let Use { host, opened, is_usable } = session.usage();
         if *is_usable && opened.elapsed() < self.max_age && host.is_first() {
@@ -180,12 +180,12 @@ impl<O: Opener> Connector<O> {
         None
     }
 
-    /// Does this on a connection of its own, so that no operation waits, and again where that may help. `work` returns the session, which
-    /// is closed then.
+    /// Runs `work` on a separate connection, so that no operation waits, and repeats it if that may help.
+    /// `work` returns the session, which is then closed.
     ///
     /// # Errors
     ///
-    /// Those of the connection and of the work.
+    /// The errors of the connection and of the work.
     pub async fn apart<T, F>(&self, work: impl Fn(O::Session) -> F + Send + Sync) -> Result<T, StoreError>
     where
         T: Send,
@@ -202,12 +202,13 @@ impl<O: Opener> Connector<O> {
         .await
     }
 
-    /// Purges at most `limit` records by batches of `most`, on a connection of its own. `batch` purges a number of records, and returns how
-    /// many it looked at and how many of them it deleted.
+    /// Purges at most `limit` records by batches of `most`, on a connection of its own. `batch` purges a
+    /// number of records, and returns how many it read and how many of them it deleted.
     ///
     /// # Errors
     ///
-    /// Those of the connection and of the first batch. An error of a later one ends the purge: the next reports it if it lasts.
+    /// The errors of the connection and of the first batch. An error of a later batch ends the purge: the
+    /// next purge reports the error if it persists.
     pub async fn purge<F>(
         &self,
         limit: usize,
@@ -244,7 +245,7 @@ impl<O: Opener> Connector<O> {
     ///
     /// # Errors
     ///
-    /// That of the function which completes them.
+    /// The error of the function that completes them.
     pub async fn options(&self) -> Result<O::Options, StoreError> {
         self.source.options(&self.source.first()).await
     }
@@ -253,7 +254,7 @@ impl<O: Opener> Connector<O> {
     ///
     /// # Errors
     ///
-    /// That of the function which completes the options.
+    /// The error of the function that completes the options.
     pub async fn find_encryption(&self, inspection: &mut Inspection) -> Result<(), StoreError> {
         let mut servers = Vec::new();
         for host in self.source.in_turn() {
@@ -263,7 +264,7 @@ impl<O: Opener> Connector<O> {
         Ok(())
     }
 
-    /// Where servers and database are: no user, no password.
+    /// The addresses of the servers and the database, without user and password.
     pub fn place(&self) -> String {
         let servers = self.source.bases();
         let addresses: Vec<_> = servers.iter().map(O::address).collect();

@@ -4,19 +4,19 @@ use std::sync::{Mutex, PoisonError};
 
 use idem_core::inspection::{Inspection, Standing};
 
-/// Who can read what goes over a connection.
+/// Who can read the data of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encryption {
     /// The server is on this machine.
     Local,
     /// The connection must be encrypted.
     Required,
-    /// Perhaps others on the network. The text says why, and what to set.
+    /// Others on the network may be able to read it. The text says why, and what to set.
     Open(&'static str),
 }
 
 impl Encryption {
-    /// That of a connection which is `local`, or must be encrypted, or is open for this reason.
+    /// The level for a connection that is `local`, or must be encrypted, or is open for this reason.
     #[must_use]
     pub const fn of(is_local: bool, is_required: bool, why: &'static str) -> Self {
         match (is_local, is_required) {

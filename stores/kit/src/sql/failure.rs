@@ -1,4 +1,4 @@
-//! Why a connection was not made.
+//! Why a connection failed.
 
 use std::fmt::Display;
 use std::io::ErrorKind;
@@ -9,12 +9,12 @@ use sqlx_core::error::DatabaseError;
 
 use crate::network;
 
-/// Why a server is of no use.
+/// Why a server is not usable.
 #[derive(Debug)]
 pub struct Refusal {
     /// The error for the caller.
     pub error: StoreError,
-    /// Whether another server may be of use.
+    /// Whether another server may be usable.
     pub is_of_this_server: bool,
 }
 
@@ -25,8 +25,8 @@ impl From<StoreError> for Refusal {
 }
 
 impl Refusal {
-    /// Of a connection that could not be opened: nothing was sent that could have been applied. `refused` is the store's word for what the
-    /// server answered, if it knows the error.
+    /// For a connection that could not be opened: nothing was sent, so nothing was applied. `refused` is the
+    /// store's error for the server's answer, if the store knows it.
     pub fn of_connect(error: &Error, refused: impl FnOnce(&dyn DatabaseError) -> Option<StoreError>) -> Self {
         match error {
             Error::Database(error) => refused(&**error)
@@ -42,7 +42,7 @@ impl Refusal {
         .into()
     }
 
-    /// A certificate is one server's.
+    /// A certificate belongs to one server.
     fn of_encryption(error: &impl Display) -> Self {
         let error = format!("no encrypted connection can be made: {error}");
         Self { error: StoreError::configuration(error), is_of_this_server: true }

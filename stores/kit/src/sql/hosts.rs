@@ -1,4 +1,4 @@
-//! The servers of a URL, and which of them a connection goes to. Opens no connection.
+//! The servers of a URL, and which one a connection uses. Opens no connection.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,8 +22,8 @@ impl Hosts {
         Arc::new(Self { count, first: AtomicUsize::new(0) })
     }
 
-    /// The server that a connection tries first: the one that accepted the last connection, so that a server that is gone
-    /// costs its time once.
+    /// The server that a connection tries first: the one that accepted the last connection, so that a server
+    /// that is down costs its timeout only once.
     pub(super) fn first(self: &Arc<Self>) -> Host {
         Host { hosts: self.clone(), index: self.first.load(Ordering::Relaxed) }
     }
@@ -71,7 +71,7 @@ mod tests {
         assert_eq!(order(), [2, 0, 1]);
         host(2).leave();
         assert_eq!(order(), [0, 1, 2]);
-        // An old session of a server that the store has left already.
+        // An old session on a server that the store no longer uses.
         host(2).leave();
         assert_eq!(order(), [0, 1, 2]);
         let alone = Hosts::new(1);

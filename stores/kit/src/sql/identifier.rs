@@ -1,4 +1,5 @@
-//! Names of tables, schemas and databases. They become part of statements, so what a setting names must be a plain identifier.
+//! Names of tables, schemas and databases. They become part of statements, so a setting must contain a plain
+//! identifier.
 
 use idem_core::StoreError;
 
@@ -14,7 +15,7 @@ impl Identifier {
     ///
     /// # Errors
     ///
-    /// `Configuration` if it is not a plain identifier.
+    /// `Configuration` if the name is not a plain identifier.
     pub fn table(name: &str) -> Result<Self, StoreError> {
         Self::plain("table", name, LONGEST_TABLE)
     }
@@ -23,7 +24,7 @@ impl Identifier {
     ///
     /// # Errors
     ///
-    /// `Configuration`, which names the `setting`, if it is another.
+    /// `Configuration`, which names the `setting`, if the name has another form.
     pub fn plain(setting: &str, name: &str, longest: usize) -> Result<Self, StoreError> {
         let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
         let begins_with_digit = name.starts_with(|c: char| c.is_ascii_digit());
@@ -52,7 +53,7 @@ impl Identifier {
         Self(format!("{}{suffix}", self.0))
     }
 
-    /// The name in these quotes, a quote in it twice.
+    /// The name in these quotes, with each quote in it doubled.
     #[must_use]
     pub fn quoted(&self, quote: char) -> String {
         format!("{quote}{}{quote}", self.0.replace(quote, &String::from_iter([quote, quote])))

@@ -1,4 +1,4 @@
-//! A page of records, by the rows of a walk in the order of the primary key.
+//! A page of records, from the rows of a walk in the order of the primary key.
 
 use idem_core::listing::{self, Cursor, List, Listed, Page};
 use idem_core::protocol::{Record, Timestamp};
@@ -6,12 +6,12 @@ use idem_core::protocol::{Record, Timestamp};
 use super::Name;
 use crate::columns::Unreadable;
 
-/// The page that these rows are. `name` reads scope and key of a row, or nothing if it is no row of the table; `record` its record, with an
-/// empty value as its result, and the length of that.
+/// The page that these rows make. `name` reads scope and key of a row, or nothing if the page has no row;
+/// `record` reads its record, with an empty value as its result, and the length of the result.
 ///
 /// # Errors
 ///
-/// The name of a column without which no page can be made.
+/// The name of a column without which the page cannot be made.
 pub fn page<'r, R>(
     request: &List,
     now: Timestamp,

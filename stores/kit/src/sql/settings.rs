@@ -14,7 +14,7 @@ const MOST_CONNECTIONS: usize = 64;
 const LARGEST_MAX_RESULT_BYTES: usize = 512 * 1024 * 1024;
 const LEAST_TIME: Duration = Duration::from_millis(1);
 
-/// How to connect to which tables. `S` is the store's type of its servers.
+/// How to connect to which tables. `S` is the store's type for its servers.
 #[derive(Clone, Debug)]
 pub struct Settings<S> {
     /// The servers, or why there are none.
@@ -45,20 +45,20 @@ impl<S> Settings<S> {
     ///
     /// # Errors
     ///
-    /// What is wrong, if it is out of its range.
+    /// What is wrong, if the value is out of its range.
     pub fn check(&self) -> Result<(), String> {
         check_time("operation_timeout", self.operation_timeout, LEAST_TIME)
     }
 }
 
-/// How much a store takes of its server.
+/// How many resources a store uses on its server.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// The largest number of connections.
     pub connections: usize,
     /// The largest result, in bytes.
     pub max_result_bytes: usize,
-    /// How often it purges, if it does.
+    /// How often it purges; `None` if it does not.
     pub purge_every: Option<Duration>,
 }
 

@@ -1,5 +1,5 @@
-//! What all handles of a store share: the store itself, but for its name and settings. Puts requests to the server as the process
-//! remembers their keys.
+//! What all handles of a store share: the store itself, except its name and settings. Sends requests to the
+//! server in the form that suits what the process remembers about their keys.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,19 +16,20 @@ use crate::hints::Hints;
 use crate::own_runtime::apart;
 use crate::purging::Purging;
 
-/// What a server does beside the requests, on a connection of its own, so that no other operation waits.
+/// A server's operations besides the requests, each on a separate connection, so that no other operation
+/// waits.
 pub trait Housekeeping: Server<Session: Session> {
     /// How it opens connections.
     type Opener: Opener<Session = Self::Session>;
 
-    /// How many records a batch of a purge looks at: few, so that it is short.
+    /// How many records a batch of a purge reads: few, so that it is short.
     const PURGE_BATCH: usize;
 
     /// What opens connections.
     fn connector(&self) -> &Connector<Self::Opener>;
 
-    /// Looks at no more than `most` records that are due. Returns how many, and how many of them were expired
-    /// and are deleted.
+    /// Reads at most `most` records that are due. Returns how many it read, and how many of them were expired
+    /// and are now deleted.
     fn purge(
         &self,
         session: &mut Self::Session,
@@ -58,14 +59,14 @@ pub trait Housekeeping: Server<Session: Session> {
     ) -> impl Future<Output = Result<(), Failure>> + Send;
 }
 
-/// What all handles of a store share: [`store_by!`](crate::store_by) makes a store of it.
+/// The state that all handles of a store share: [`store_by!`](crate::store_by) makes a store from it.
 pub struct SharedStore<S: Housekeeping> {
     queues: Arc<Queues<S>>,
     /// Where the records are, for `Debug`.
     pub place: String,
     /// The largest result, in bytes.
     pub max_result_bytes: usize,
-    /// Keys of which this process saw a result.
+    /// The keys whose result this process has seen.
     results: Hints,
     waiters: Waiters,
     _purging: Option<Purging>,
@@ -92,16 +93,16 @@ impl<S: Housekeeping> SharedStore<S> {
         self.queues.server()
     }
 
-    /// What leads to the server, for work that outlives a call.
+    /// The parts that lead to the server, for work that outlives a call.
     fn queues(&self) -> Arc<Queues<S>> {
         self.queues.clone()
     }
 
-    /// Runs an operation, and repeats it if the answer was lost or the server was away for a moment.
+    /// Runs an operation, and repeats it if the answer was lost or the server was unavailable for a moment.
     ///
     /// # Errors
     ///
-    /// Those of the server.
+    /// The errors of the server.
     pub fn ask<A>(
         &self,
         key: &RecordKey,
@@ -142,7 +143,8 @@ impl<S: Housekeeping> SharedStore<S> {
         }
     }
 
-    /// The answer to a claim on a key that has its result, by a read, which costs the server less than a claim; `None` if it has none.
+    /// The answer to a claim on a key that has a result, by a read, which costs the server less than a claim;
+    /// `None` if the key has no result.
     async fn replay(&self, key: &RecordKey, request: &Claim) -> Result<Option<protocol::Answer>, StoreError> {
         let begin = Instant::now();
         let record = match self.get(key).await {
@@ -202,12 +204,12 @@ impl<S: Housekeeping> SharedStore<S> {
         apart(inspecting).await
     }
 
-    /// Marks in the table that callers use transactions, so that all processes find a key that a transaction
-    /// has.
+    /// Marks in the table that callers use transactions, so that all processes notice a key that a
+    /// transaction has taken.
     ///
     /// # Errors
     ///
-    /// Those of the server.
+    /// The errors of the server.
     pub async fn announce(&self) -> Result<(), StoreError> {
         if self.server().has_transactions().load(Ordering::Relaxed) {
             return Ok(());

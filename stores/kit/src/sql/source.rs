@@ -1,4 +1,5 @@
-//! Where the servers are and who connects, as it is when a connection is opened: passwords and tokens change.
+//! The addresses of the servers and the credentials, read when a connection is opened: passwords and tokens
+//! change.
 
 use std::fmt;
 use std::future::ready;
@@ -11,7 +12,7 @@ use super::hosts::{Host, Hosts};
 
 type Refresh<O> = Arc<dyn Fn(O) -> BoxFuture<'static, Result<O, StoreError>> + Send + Sync>;
 
-/// Where the servers are, and who connects.
+/// The addresses of the servers, and the credentials.
 #[derive(Clone)]
 pub struct Source<O> {
     /// The options for the server of this number, before they are completed.
@@ -38,7 +39,8 @@ impl<O: Clone + Send + Sync + 'static> Source<O> {
         Self::new(options.len(), move |server| options[server].clone())
     }
 
-    /// One server, whose options may be others for each connection: those of a pool, whose owner may replace them.
+    /// One server, whose options may differ for each connection: the options of a pool, whose owner may
+    /// replace them.
     pub fn current(options: impl Fn() -> O + Send + Sync + 'static) -> Self {
         Self::new(1, move |_| options())
     }

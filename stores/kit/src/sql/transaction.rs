@@ -11,10 +11,12 @@ use tokio::time::Instant;
 
 use crate::group_commit::Seen;
 
-/// The answer to a duplicate while a caller's transaction has the key. When that ends is unknown.
+/// The answer to a duplicate while a caller's transaction has the key. It is unknown when that transaction
+/// ends.
 pub const HELD: ClaimAnswer = ClaimAnswer::Busy { retry_after: Duration::from_secs(1) };
 
-/// The key is this transaction's, which began at the instant `begun` if that matters. `since`: when the key was taken, by tokio's clock.
+/// The transaction has taken the key; the transaction began at the instant `begun`, if that matters. `since`:
+/// when the key was taken, by tokio's clock.
 #[must_use]
 pub fn taken(Seen { old, new, grant, now }: Seen, begun: Timestamp, since: Instant) -> Taking {
     // The claim does not expire, however long the transaction takes: nobody else sees it.
@@ -53,7 +55,7 @@ pub async fn innermost<M: TransactionManager>(
     if M::get_transaction_depth(connection) == savepoint {
         return Ok(());
     }
-    // Without a transaction to the driver, a commit of the caller would succeed.
+    // If the driver counted no transaction, a commit of the caller would succeed.
     while M::get_transaction_depth(connection) + 1 < savepoint && M::begin(connection, None).await.is_ok() {}
     Err(displaced())
 }
@@ -62,7 +64,8 @@ pub async fn innermost<M: TransactionManager>(
 ///
 /// # Errors
 ///
-/// That of the driver. The savepoint is gone with its transaction then, so the driver does not count it any more.
+/// The error of the driver. The savepoint has ended with its transaction, so the driver does not count it any
+/// more.
 pub async fn roll_back<M: TransactionManager>(
     connection: &mut Connection<M>,
 ) -> Result<(), sqlx_core::Error> {
@@ -73,7 +76,7 @@ pub async fn roll_back<M: TransactionManager>(
     undone
 }
 
-/// The error where the driver counts other savepoints than the caller.
+/// The error if the driver counts other savepoints than the caller.
 #[must_use]
 pub fn displaced() -> StoreError {
     StoreError::unavailable(

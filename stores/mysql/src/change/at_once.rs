@@ -1,7 +1,8 @@
-//! Claims of new keys and completions: written by one statement without a look at what is there, for many as for one.
+//! Claims of new keys, and completions: one statement writes one or many of them without reading the rows
+//! first.
 //!
-//! Restates no rule: the protocol's own functions judge by a blank clock, and each instant in what they write is sent as a sum with the
-//! server's time. What this does not settle goes the long way.
+//! Restates no rule: the protocol's own functions decide with a blank clock, and each instant that they write
+//! is sent as a sum with the server's time. Operations that this cannot answer go the long way.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -21,18 +22,19 @@ use idem_core::protocol::{
 use idem_store_kit::group_commit::{Answer, Op, Operation, Ticket};
 use idem_store_kit::sql::{Name, name};
 
-/// Operations that go together must be a whole batch, or at least so many and at least one in so many of it: each such part is an exchange
-/// and a commit of its own, and the long way takes two exchanges for a whole batch.
+/// Operations that go together must be a whole batch, or at least this many and at least this share of it:
+/// each such part is one exchange and one commit, while the long way takes two exchanges for a whole batch.
 const FEWEST: usize = 6;
 const PARTS: usize = 4;
 
 /// Claims of different keys, in the order of their keys, as all transactions lock them.
 type Claims<'t> = BTreeMap<Name<'t>, (usize, &'t RecordKey, &'t Claim)>;
 
-/// Completions that are one statement, and the place of each in the batch.
+/// Completions in one statement, and the position of each in the batch.
 type Completions<'t> = (Vec<usize>, Vec<Completion<'t>>);
 
-/// Answers what it can of a batch, in its order, by exchanges that each leave no lock behind. All that it changes is committed.
+/// Answers as much of a batch as it can, in its order, by exchanges that each leave no lock behind. All its
+/// changes are committed.
 pub(crate) async fn run(
     session: &mut Session,
     setting: &Setting,
@@ -68,7 +70,7 @@ pub(crate) async fn run(
         let done = written(session, setting.statements.complete(lot)).await?;
         let done = done.map_or(0, |done| done.written(0));
         for place in places.iter().filter(|_| done > 0) {
-            // Of some it does not say which.
+            // Some of the operations may stay without an answer.
             if done == places.len() as u64 {
                 answers[*place] = Some(Ok(Answer::Applied(CompleteAnswer::Done.into())));
             } else {
@@ -79,7 +81,8 @@ pub(crate) async fn run(
     Ok(answers)
 }
 
-/// Runs a statement. `None` if another transaction has one of the rows locked, or the long way has to find out what it is about.
+/// Runs a statement. `None` if another transaction has one of the rows locked, or if the long way must find
+/// out the state of a row.
 async fn written(session: &mut Session, statement: Prepared) -> Result<Option<Answers>, Failure> {
     match session.run_prepared(statement, Stage::Committing).await {
         Ok(done) => Ok(Some(done)),
@@ -103,7 +106,7 @@ async fn grant(
         let name = reading::name(row)?;
         let fence = column::<u64>(row, 2, "fence")?;
         if column::<u64>(row, 3, "in_transaction")? != 0 {
-            // Another client of a pooler has left the session so: nothing is committed.
+            // Another client of a pooler has left the session in this state: nothing is committed.
             session.roll_back().await;
             return Ok(());
         }
@@ -116,14 +119,14 @@ async fn grant(
     Ok(())
 }
 
-/// The completion, if one statement can do it with others.
+/// The completion, if one statement can do it together with others.
 fn completion<'t>(setting: &Setting, key: &'t RecordKey, request: &Complete) -> Option<Completion<'t>> {
     if setting.stepped.has(setting.stepped.mark(key)) {
         return None;
     }
     let before = Record::new(State::InFlight, request.owner, request.fence);
     let after = protocol::complete(Some(&before), request, BLANK_CLOCK).write?;
-    // An empty one is not a parameter: see `Prepared`.
+    // An empty result is not a parameter: see `Prepared`.
     let has_text = matches!(&after.result, Some(StoredResult::Value(value)) if !value.is_empty());
     has_text.then_some(Completion { key, before, after })
 }
@@ -156,7 +159,8 @@ mod tests {
         Ticket::new(Arc::new(Operation::new(&key_of(&name.to_string()), op)))
     }
 
-    /// Another client of a pooler may have left it so, and would roll back what was answered as done.
+    /// Another client of a pooler may have left the session in a transaction, and would roll back operations
+    /// that were answered as done.
     #[tokio::test]
     async fn in_a_session_whose_transaction_is_open_nothing_is_granted() {
         let server = MariaDb::shared();
@@ -207,7 +211,7 @@ mod tests {
         assert!(answers.iter().all(Option::is_none), "{answers:?}");
         assert_eq!(may_be(&some), [true; 8]);
         assert_eq!(server.sql("select count(*) from records where state = 1"), "7");
-        // Now one is in flight.
+        // Now one claim is in flight.
         let answers = run(&mut session, &setting, &none).await.unwrap();
         assert!(answers.iter().all(Option::is_none), "{answers:?}");
         let _ = server.sql("update records set state = 0, result = null, completed_at = null");

@@ -20,14 +20,14 @@ pub(super) struct Entry<'k> {
     pub(super) key: &'k RecordKey,
     /// Whether the server has a row, or why that row cannot be read.
     row: Option<Result<(), Unreadable>>,
-    /// The record after the changes so far, with blanks in place of the steps that the server has, which nothing reads.
+    /// The record after the changes so far, with blanks in place of the server's steps, which nothing reads.
     pub(super) record: Option<Record>,
     /// Whether the result of the record was not read.
     pub(super) is_large: bool,
     has_changed: bool,
     /// How many steps the server has.
     steps: usize,
-    /// How many of these are still the record's: all, or none.
+    /// How many of these still belong to the record: all, or none.
     pub(super) kept: usize,
 }
 
@@ -91,7 +91,7 @@ impl<'k> Entry<'k> {
         (self.has_changed, self.is_large) = (true, false);
     }
 
-    /// Deletes the record. Returns whether it was alive.
+    /// Deletes the record. Returns whether the record was live.
     pub(super) fn forget(&mut self, now: Timestamp) -> bool {
         let is_unreadable = self.check().is_err();
         let record = self.record.take();
@@ -99,15 +99,15 @@ impl<'k> Entry<'k> {
         record.map_or(is_unreadable, |record| protocol::is_live(&record, now))
     }
 
-    /// What the batch writes over the server's row; or where it has none, if `is_new`.
+    /// The record that the batch writes over the server's row; or where there is no row, if `is_new`.
     fn written(&self, is_new: bool) -> Option<(&'k RecordKey, &Record)> {
         let is_so = self.has_changed && self.row.is_none() == is_new;
         Some(self.key).filter(|_| is_so).zip(self.record.as_ref())
     }
 }
 
-/// The statements that write the changes of these entries. New rows are inserted `at_once`: a transaction may have locked the gap that one
-/// of them belongs to, and would hold up all.
+/// The statements that write the changes of these entries. New rows are inserted `at_once`: a transaction may
+/// have locked the gap that one of them belongs to, and would hold up all others.
 pub(super) fn writes<'e, 'k: 'e>(
     statements: &Statements,
     at_once: &str,

@@ -1,7 +1,8 @@
 //! How connections are opened.
 //!
-//! Neither this crate nor the driver changes a session setting. Statements contain all they need, so a
-//! pooler may give the session to another client after each transaction. What is prepared belongs to the connection, also through a proxy.
+//! Neither this crate nor the driver changes a session setting. Statements contain all they need, so a pooler
+//! may give the session to another client after each transaction. Prepared statements belong to the
+//! connection, even through a proxy.
 
 use std::str::FromStr as _;
 
@@ -15,7 +16,7 @@ use sqlx::{ConnectOptions as _, Connection as _, MySqlPool};
 use super::failure;
 use super::session::Session;
 
-/// How many statements stay prepared in a session at most: reads, claims and completions, each for some
+/// How many statements stay prepared in a session at most: reads, claims and completions, each for several
 /// numbers of rows.
 const MOST_PREPARED: usize = 32;
 

@@ -13,7 +13,7 @@ use idem_store_kit::sql::failure::Refusal;
 /// The server's error numbers that have a meaning here.
 mod number {
     pub(super) const DUPLICATE_ENTRY: u16 = 1062;
-    /// A column or index is there already, or gone.
+    /// A column or index already exists, or is already gone.
     pub(super) const ALTERED: [u16; 3] = [1060, 1061, 1091];
     pub(super) const LOCK_WAIT_TIMEOUT: u16 = 1205;
     pub(super) const DEADLOCK: u16 = 1213;
@@ -33,8 +33,9 @@ mod number {
     pub(super) const PROXY: [std::ops::RangeInclusive<u16>; 2] = [2_000..=2_999, 9_000..=9_999];
     /// A transaction is open that this store did not begin: another client has used the session.
     pub(super) const TRANSACTION_OPEN: u16 = 1568;
-    /// Errors that end the session, or that the server answers to all statements while it serves nobody: a Galera node that left its
-    /// group (1047), offline mode (3032). A new connection may lead to another server.
+    /// Errors that end the session, or that the server returns for all statements while it serves nobody: a
+    /// Galera node that left its group (1047), offline mode (3032). A new connection may lead to another
+    /// server.
     pub(super) const SESSION_OVER: [u16; 7] = [1047, 1053, 1152, 1184, 1927, 3032, 4031];
     /// Errors whose messages contain no values of the store.
     pub(super) const HARMLESS: [u16; 40] = [
@@ -66,7 +67,7 @@ pub(crate) fn is_duplicate(error: &Error) -> bool {
     has_number(error, &[number::DUPLICATE_ENTRY])
 }
 
-/// Whether a column or index is there already that was to be added, or gone that was to be dropped.
+/// Whether a column or index to add already exists, or one to drop is already gone.
 pub(crate) fn is_altered(error: &Error) -> bool {
     has_number(error, &number::ALTERED)
 }
@@ -133,14 +134,14 @@ fn message_of(error: &MySqlDatabaseError) -> String {
     }
 }
 
-/// What to do about an error that lasts until somebody does.
+/// How to fix an error that lasts until somebody does.
 const fn advice(code: u16) -> Option<&'static str> {
     Some(match code {
         number::PACKET_TOO_LARGE => "raise the server's `max_allowed_packet`",
         1665 => "set the server's `binlog_format` to ROW or MIXED",
         1064 => "it does not know a statement: this store needs MySQL 8.0 or MariaDB 10.6, or later",
         1054 | number::NO_SUCH_TABLE => "the table is not as this version of idem made it",
-        // Users, rights, databases, tables, and settings that this store cannot work with.
+        // Errors of users, rights, databases and tables, and settings that this store cannot work with.
         1044 | 1045 | 1049 | 1071 | 1118 | 1130 | 1142 | 1143 | 1227 | 1251 | 1275 | 1286 | 1396 | 1524
         | 1698 | 1820 | 1862 | 3118 | 3159 | 4151 => "look at user, rights and database",
         _ => return None,

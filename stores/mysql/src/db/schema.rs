@@ -20,13 +20,14 @@ use idem_store_kit::sql::{Session as _, foreign, too_new};
 /// The smallest `max_allowed_packet` that carries a record and its name.
 const SMALLEST_PACKET: usize = 256 << 10;
 
-/// The pause before a migration goes on where a transaction had a table.
+/// The pause before a migration continues if a transaction used a table.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Checks that this store can use the server, and brings the tables to the last of these layouts. With `must_exist` it is an error if they
-/// have not got it.
+/// Checks that this store can use the server, and brings the tables to the last of these layouts. With
+/// `must_exist`, it is an error if the tables do not have this layout.
 ///
-/// A statement that changes a table takes the time that it takes, and other processes go on. All else ends within the connector's timeout.
+/// A statement that changes a table has no time limit, and other processes continue meanwhile. Everything
+/// else ends within the connector's timeout.
 pub(crate) async fn prepare(
     connector: &Connector,
     names: &Names,
@@ -55,7 +56,7 @@ pub(crate) async fn prepare(
     }
 }
 
-/// The server, and the version of the layout that is there.
+/// The server, and the version of the present layout.
 async fn find(
     session: &mut Session,
     names: &Names,
@@ -89,7 +90,7 @@ async fn migrate(
 ) -> Result<(), StoreError> {
     let time = connector.timeout();
     let late = |_| Err(Failure::late(time).error());
-    // Where statements do not commit by themselves, only the next DDL would.
+    // If statements do not commit by themselves, only the next DDL would commit.
     let meta = run(session, format!("{}; {COMMIT}", names.create_meta()));
     timeout(time, meta).await.unwrap_or_else(late)?;
     for (layout, number) in layouts.iter().zip(1..).skip(version) {
@@ -140,7 +141,7 @@ async fn version(session: &mut Session, names: &Names) -> Result<Option<usize>, 
     };
     match answers.rows(0).first().and_then(|row| column::<u64>(row, 0, "value").ok()) {
         Some(version) => Ok(Some(usize::try_from(version).unwrap_or(usize::MAX))),
-        // Another process has made the table and not filled it yet.
+        // Another process has created the table but not filled it yet.
         None => {
             let answers = run(session, names.meta_comment()).await?;
             let comment = answers.rows(0).first().and_then(|row| column::<String>(row, 0, "comment").ok());
@@ -211,7 +212,8 @@ mod tests {
         }
     }
 
-    /// All statements of all processes queue behind one that waits for an exclusive lock of the table.
+    /// All statements of all processes queue behind a statement that waits for an exclusive lock of the
+    /// table.
     #[tokio::test]
     async fn a_migration_does_not_wait_for_a_transaction_that_uses_the_table() {
         let server = MariaDb::start();
@@ -227,7 +229,7 @@ mod tests {
         let migrating = tokio::time::timeout(Duration::from_secs(20), prepared(&server, &next, false));
         let error = migrating.await.expect("it gives up").unwrap_err();
         assert!(error.is_transient(), "{error}");
-        // It is not in the way of others, either.
+        // It does not block other statements, either.
         let read = server.sql(&format!("select count(*) from {records}; {}", names.version()));
         assert_eq!(read, "0\n1");
         other.roll_back().await;

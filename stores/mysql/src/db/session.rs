@@ -1,6 +1,7 @@
 //! One connection to the server, and the statements on it.
 //!
-//! Statements are text with all their values in them, several in one exchange. On MariaDB, where one statement can do what a call needs, that statement stays prepared.
+//! Statements are text with all their values in them, several in one exchange. On MariaDB, if one statement
+//! can do all that a call needs, that statement stays prepared.
 
 use std::time::Duration;
 
@@ -21,42 +22,45 @@ pub(crate) const BEGIN: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; 
 /// Begins a transaction whose statements all read one snapshot, taken by the first that reads a table.
 pub(crate) const BEGIN_READING: &str =
     "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION READ ONLY; ";
-/// Before a statement that is a transaction of its own, whatever the server's default of isolation is. Fails if a transaction is
-/// open.
+/// For a statement that is a transaction of its own, whatever the server's default isolation level is. Fails
+/// if a transaction is open.
 pub(crate) const ONE: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; ";
-/// Before a statement that fails at once where another transaction has a row locked that it needs, or the table.
+/// For a statement that must fail at once if another transaction has locked a row that it needs, or the
+/// table.
 pub(crate) const AT_ONCE: &str = "SET STATEMENT innodb_lock_wait_timeout = 0, lock_wait_timeout = 0 FOR ";
-/// Before a statement that changes a table, on MariaDB and on MySQL, where it sets the session, which is closed afterwards.
+/// For a statement that changes a table, on MariaDB and on MySQL; on MySQL it sets the session, which is
+/// closed afterwards.
 const ALTERS: (&str, &str) =
     ("SET STATEMENT lock_wait_timeout = 1 FOR ", "SET SESSION lock_wait_timeout = 1; ");
-/// The condition that the statement is a transaction of its own, which where statements do not commit by themselves none is, and that a
-/// replica gets what it writes and not its text, in which this condition would fail. A proxy may have led it to another session than
-/// the one that was looked at.
+/// The condition that the statement is a transaction of its own (false if statements do not commit by
+/// themselves), and that a replica gets the changed rows and not the statement's text, in which this
+/// condition would fail. A proxy may have sent the statement to another session than the one that was
+/// checked.
 pub(crate) const IS_ONE: &str = " AND @@in_transaction = 0 AND @@binlog_format <> 'STATEMENT'";
 /// Commits. Overrides the server's `completion_type`, which could begin another transaction or close the connection.
 pub(crate) const COMMIT: &str = "COMMIT AND NO CHAIN NO RELEASE";
-/// Reads what the server is, and what a session does by default.
+/// Reads which server it is, and the defaults of a session.
 const ABOUT: &str = "SELECT @@autocommit, VERSION(), @@max_allowed_packet, @@innodb_rollback_on_timeout; \
      SHOW VARIABLES WHERE Variable_name IN ('tx_isolation', 'transaction_isolation', 'binlog_format')";
-/// The isolation in which a statement reads what is not committed, and the format of the binary log that the other statements fail
-/// under.
+/// The isolation level at which a statement reads uncommitted data, and the format of the binary log under
+/// which the other statements fail.
 const UNFIT: [&str; 2] = ["READ-UNCOMMITTED", "STATEMENT"];
 const ROLLBACK: &str = "ROLLBACK AND NO CHAIN NO RELEASE";
 
 /// How many statements there are in `BEGIN` and in `BEGIN_READING`.
 pub(crate) const BEGINNING: usize = 2;
 
-/// What the server answered to each statement of an exchange.
+/// The server's answers to the statements of an exchange.
 #[derive(Default)]
 pub(crate) struct Answers(Vec<(Vec<MySqlRow>, MySqlQueryResult)>);
 
 impl Answers {
-    /// The rows that the statement at this place returned.
+    /// The rows that the statement at this index returned.
     pub(crate) fn rows(&self, statement: usize) -> &[MySqlRow] {
         self.0.get(statement).map_or(&[], |(rows, _)| rows)
     }
 
-    /// How many rows the statement at this place found and wrote.
+    /// How many rows the statement at this index found and wrote.
     pub(crate) fn written(&self, statement: usize) -> u64 {
         self.0.get(statement).map_or(0, |(_, done)| done.rows_affected())
     }
@@ -67,9 +71,10 @@ impl Answers {
 pub(crate) struct Server {
     pub(crate) version: String,
     pub(crate) is_mariadb: bool,
-    /// The largest message that it takes, in bytes.
+    /// The largest message that it accepts, in bytes.
     pub(crate) max_packet: usize,
-    /// Whether a statement can be told not to wait for locks, and only it is undone when it would.
+    /// Whether a statement can fail instead of waiting for locks, without a rollback of the whole
+    /// transaction.
     pub(crate) fails_at_once: bool,
 }
 
@@ -106,12 +111,13 @@ impl Session {
         &self.server
     }
 
-    /// What lets the statement behind it fail where it would wait. Nothing on MySQL, which has no such thing.
+    /// The text that makes the following statement fail where it would wait. Empty on MySQL, which has no
+    /// such option.
     pub(crate) const fn at_once(&self) -> &'static str {
         if self.server.is_mariadb { AT_ONCE } else { "" }
     }
 
-    /// Runs statements, separated by `;`, in one exchange. Stops at the first that fails.
+    /// Runs statements, separated by `;`, in one exchange. Stops at the first statement that fails.
     pub(crate) async fn run(&mut self, text: String, stage: Stage) -> Result<Answers, Failure> {
         self.exchange(AssertSqlSafe(text), stage).await
     }
@@ -128,8 +134,9 @@ impl Session {
         answers
     }
 
-    /// Runs a statement that changes a table. What is there already, or gone already, is no error: another process was first, or died
-    /// afterwards. It waits a moment only for transactions that use the table: all statements of all processes queue behind it.
+    /// Runs a statement that changes a table. If a column or index already exists, or is already gone, that
+    /// is not an error: another process was first, or died afterwards. It waits a moment only for
+    /// transactions that use the table: all statements of all processes queue behind it.
     pub(crate) async fn alter(&mut self, text: &str) -> Result<(), Failure> {
         let set = if self.server.is_mariadb { ALTERS.0 } else { ALTERS.1 };
         match self.connection.execute(AssertSqlSafe(format!("{set}{text}"))).await {
@@ -138,8 +145,8 @@ impl Session {
         }
     }
 
-    /// Whether claims, completions and reads are prepared statements. No more if the server has refused one: it may prepare none, or a
-    /// proxy may have led it to another server.
+    /// Whether claims, completions and reads are prepared statements. After the server has refused one, none
+    /// are: it may prepare no statements, or a proxy may have led it to another server.
     pub(crate) const fn prepares(&self) -> bool {
         self.prepares
     }

@@ -12,8 +12,8 @@ use idem_core::RecordKey;
 use idem_core::protocol::Record;
 use idem_store_kit::sql::name;
 
-/// The completion of one record. Both records were judged by [`BLANK_CLOCK`](crate::rows::BLANK_CLOCK); the one `before` has only what
-/// the request says.
+/// The completion of one record. Both records were decided with [`BLANK_CLOCK`](crate::rows::BLANK_CLOCK);
+/// `before` has only the fields in the request.
 pub(crate) struct Completion<'t> {
     pub(crate) key: &'t RecordKey,
     pub(crate) before: Record,
@@ -21,7 +21,7 @@ pub(crate) struct Completion<'t> {
 }
 
 impl Completion<'_> {
-    /// What changes in the record, but for its result.
+    /// The changed fields of the record, except its result.
     fn changes(&self) -> impl Iterator<Item = (&'static str, Value<'_>)> {
         let (old, new) = (values_by(&self.before, on_the_server), values_by(&self.after, on_the_server));
         let changed = COLUMNS.into_iter().zip(old.into_iter().zip(new));
@@ -34,18 +34,19 @@ impl Completion<'_> {
     }
 }
 
-/// The rows, and the last of them as often as it takes to make their number a power of two.
+/// The rows, with the last one repeated until their number is a power of two.
 fn filled<T>(rows: &[T]) -> impl Iterator<Item = (usize, &T)> + Clone {
     let missing = rows.len().next_power_of_two() - rows.len();
     rows.iter().chain(rows.last().into_iter().flat_map(move |last| repeat_n(last, missing))).enumerate()
 }
 
 impl Statements {
-    /// Inserts those of these records that there are not, as a transaction of its own. All were judged by
-    /// [`BLANK_CLOCK`](crate::rows::BLANK_CLOCK). Returns scope, key and fence of each that it has inserted, and whether a transaction was open:
-    /// it has to be rolled back then.
+    /// Inserts the records that do not exist yet, as a transaction of its own. All were decided with
+    /// [`BLANK_CLOCK`](crate::rows::BLANK_CLOCK). Returns scope, key and fence of each inserted record, and
+    /// whether a transaction was open: then it must be rolled back.
     ///
-    /// `IGNORE` makes a warning of a duplicate, and of values that do not fit: no key or number is too long here.
+    /// `IGNORE` makes a warning of a duplicate, and also of values that do not fit, but no key or number is
+    /// too long here.
     pub(crate) fn insert_new(&self, rows: &[(&RecordKey, Record)]) -> Prepared {
         let mut text = Prepared::default();
         text.push(&format!("{AT_ONCE}INSERT IGNORE"));
@@ -55,8 +56,8 @@ impl Statements {
         text
     }
 
-    /// Completes those of these records that are in flight with their owner and fence, alive and without steps, as a transaction of its own. All
-    /// [go together](Completion::goes_with), and have results that are not empty.
+    /// Completes the records that are in flight with their owner and fence, live and without steps, as a
+    /// transaction of its own. All [go together](Completion::goes_with), and have results that are not empty.
     pub(crate) fn complete(&self, lot: &[Completion<'_>]) -> Prepared {
         let mut text = Prepared::default();
         let Some(first) = lot.first() else { return text };
@@ -78,7 +79,7 @@ impl Statements {
             text.push(" WHEN ");
             text.bytes(name(key).1);
             text.push(" THEN ");
-            // Where a key is repeated, the first counts.
+            // If a key is repeated, its first row counts.
             let is_repeated = place >= lot.len();
             text.value(&if is_repeated { Value::Bytes(b"-") } else { result_of(after) });
         }
@@ -131,7 +132,7 @@ mod tests {
             .with_expires_at(Some(Timestamp::from_micros(u64::MAX >> 1)))
     }
 
-    /// Inserts these, and returns the names of those that were new.
+    /// Inserts these records, and returns the names of the new ones.
     async fn inserted(
         session: &mut Session,
         statements: &Statements,
@@ -219,7 +220,7 @@ mod tests {
         assert!(matches!(completed.map(drop), Err(Failure::Raced(_))));
         assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
         other.roll_back().await;
-        // Nothing of a statement that failed stays.
+        // A statement that failed leaves nothing behind.
         assert_eq!(server.sql("select count(*) from records"), "1");
     }
 
@@ -249,7 +250,7 @@ mod tests {
         rows[4].1.state = State::Released;
         inserted(&mut session, &statements, &rows).await.unwrap();
         session.run("UPDATE records SET steps = 1 WHERE `key` = '5'".to_owned(), Stage::Open).await.unwrap();
-        // The second has the owner and fence of the first.
+        // The second one has the owner and fence of the first.
         let mut lot: Vec<_> = rows.iter().map(|(key, record)| completion(key, record, "done")).collect();
         lot[1] = completion(&rows[1].0, &rows[0].1, "of another");
         lot[2] = completion(&rows[2].0, &rows[2].1, "its own");
@@ -261,7 +262,8 @@ mod tests {
         assert_eq!(server.sql(ends), "1|60000000");
     }
 
-    /// Another client of a pooler may have left it so: it would roll back what was answered as done, or a replica would not have it.
+    /// Another client of a pooler may have left the session in this state: it would roll back operations that
+    /// were answered as done, or a replica would not get them.
     #[tokio::test]
     async fn nothing_is_completed_or_read_in_a_session_that_is_not_as_it_was() {
         let server = MariaDb::shared();

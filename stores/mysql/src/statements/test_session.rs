@@ -37,7 +37,7 @@ pub(crate) fn setting_of(server: &MariaDb) -> Setting {
     }
 }
 
-/// A session on this server, which has the tables now.
+/// A session on this server, in which the tables now exist.
 pub(crate) async fn opened(server: &MariaDb) -> (Session, Statements) {
     let Setting { connector, .. } = setting_of(server);
     let names = names_of(server);

@@ -6,14 +6,15 @@ use crate::rows::{NOW, RECORD};
 use crate::text::{Text as _, add};
 use idem_store_kit::sql::Name;
 
-/// The soonest and the latest time, in microseconds, after which a purge looks again at a record without an end. More would not fit into
-/// a sum with the clock.
+/// The shortest and the longest time, in microseconds, until a purge reads a record without an end again.
+/// Later times would not fit into a sum with the clock.
 const SOONEST: u64 = 3_600_000_000;
 const LATEST: u64 = 1 << 61;
 
 impl Statements {
-    /// Begins a transaction and locks at most this many records that a purge has to look at. Results: those of the beginning; scope, key,
-    /// number of steps of each, and whether it is expired. Skips rows that another transaction holds.
+    /// Begins a transaction and locks at most this many records that a purge has to read. Results: those of
+    /// `BEGIN`; scope, key and number of steps of each record, and whether it is expired. Skips rows that
+    /// another transaction holds.
     pub(crate) fn lock_due(&self, most: usize) -> String {
         let records = &self.names.records;
         format!(
@@ -22,7 +23,7 @@ impl Statements {
         )
     }
 
-    /// Lets a purge look at a record again when it ends, or where it has no end after its `ttl`.
+    /// Lets a purge read a record again when it ends, or after its `ttl` if it has no end.
     pub(crate) fn put_off(&self, name: Name<'_>) -> String {
         let mut text = format!(
             "UPDATE {} SET purge_at = IFNULL(expires_at, {NOW} + LEAST(GREATEST(ttl, {SOONEST}), {LATEST})) WHERE ",

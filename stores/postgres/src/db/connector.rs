@@ -1,8 +1,9 @@
 //! How connections are opened and set up.
 //!
-//! Settings are part of the startup message, so they cannot reach another client of a pooler. If a pooler does not pass them
-//! on, it shares its sessions: then each transaction sets its own settings, and no statement has a name. Each connection is
-//! asked for a mark in its settings: through a pooler that nobody has found, the name of a statement may mean another one.
+//! Settings are part of the startup message, so they cannot reach another client of a pooler. If a pooler
+//! does not pass them on, it shares its sessions, and then each transaction sets its own settings, and no
+//! statement has a name. Each connection must show a mark in its settings: through an undetected pooler, the
+//! name of a statement may belong to another statement.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +22,7 @@ use super::hosts::Target;
 use super::session::Session;
 use super::source::Source;
 
-/// Opens connections to the servers of a [`Source`], and says where they are.
+/// Opens connections to the servers of a [`Source`], and describes their addresses.
 pub type Connector = sql::Connector<Opener>;
 
 /// Opens connections.
@@ -36,15 +37,15 @@ pub struct Opener {
     shared: Arc<AtomicBool>,
 }
 
-/// A setting with another value in each session: one that has its own has the other settings, too.
+/// A setting with another value in each session: a session with its own value has the other settings, too.
 const MARK: &str = "idem.session";
 
-/// A name of the session that no other of its server had or will have.
+/// A name of the session that no other session of its server had or will have.
 const NAME: &str =
     "(SELECT pid || ' ' || backend_start FROM pg_stat_activity WHERE pid = pg_catalog.pg_backend_pid())";
 
-/// The settings of each session or transaction. They make statements over arrays look up each key by the primary key. Without them,
-/// the planner may read the whole of a table that was never analyzed, and keep that plan.
+/// The settings of each session or transaction. They make statements over arrays find each key by the primary
+/// key. Without them, the planner may read a whole table that was never analyzed, and keep that plan.
 fn settings(timeout: Duration, lock_timeout: Duration) -> [(&'static str, String); 8] {
     let off = || "off".to_owned();
     [
@@ -134,7 +135,7 @@ impl sql::Opener for Opener {
 }
 
 impl Opener {
-    /// A session on this connection, if the server is what the URL asks for.
+    /// A session on this connection, if the server meets the URL's conditions.
     async fn checked(
         &self,
         mut connection: PgConnection,
@@ -143,7 +144,8 @@ impl Opener {
     ) -> Result<Session, Refusal> {
         let (is_right, otherwise) = self.target.check();
         let query = format!("SELECT pg_catalog.current_setting('{MARK}', true), {is_right}, {NAME}");
-        // Without parameters, so in one exchange, and no statement stays in a session that a pooler shares.
+        // The statement has no parameters, so it takes one exchange and stays in no session that a pooler
+        // shares.
         let row = connection.fetch_one(AssertSqlSafe(query)).await;
         let found = row.and_then(|row| {
             Ok((row.try_get::<Option<String>, _>(0)?, row.try_get::<bool, _>(1)?, row.try_get(2)?))
@@ -190,7 +192,7 @@ mod tests {
         <Opener as sql::Opener>::encryption(options)
     }
 
-    /// Sends on what a subscriber writes.
+    /// Passes on everything that a subscriber writes.
     struct Heard(std::sync::mpsc::Sender<Vec<u8>>);
 
     impl std::io::Write for Heard {

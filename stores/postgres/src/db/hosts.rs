@@ -15,7 +15,7 @@ pub(super) enum Target {
 }
 
 impl Target {
-    /// The value is not repeated in errors: a URL with a mistake in it may have a password anywhere.
+    /// The value is not repeated in errors: a URL with a mistake may have a password anywhere.
     fn parse(value: &str) -> Result<Self, StoreError> {
         match value {
             "any" => Ok(Self::Any),
@@ -31,7 +31,7 @@ impl Target {
         }
     }
 
-    /// The expression that says whether a session is on the right server, and what the server is otherwise.
+    /// The expression that tests whether a session is on the right server, and what the server is otherwise.
     pub(super) const fn check(self) -> (&'static str, &'static str) {
         match self {
             Self::Any => ("true", ""),
@@ -93,7 +93,7 @@ fn list(value: &str) -> Vec<&str> {
     value.split(',').flat_map(|part| part.split("%2C")).flat_map(|part| part.split("%2c")).collect()
 }
 
-/// This server's value of a list, or the one that is for all.
+/// This server's value in a list, or the single value for all servers.
 fn of<'a>(values: &[&'a str], server: usize) -> &'a str {
     values.get(server).or(values.first()).copied().unwrap_or_default()
 }

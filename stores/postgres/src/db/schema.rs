@@ -1,8 +1,8 @@
 //! Creates and migrates a layout, and refuses tables of another program.
 //!
-//! Safe when many processes start at once: one migrates under a lock, and the others find the work done. Safe when one is
-//! killed halfway: the next begins with the version that is not there. No index is built under a lock that stops claims.
-//! Does not know what a layout contains.
+//! Safe when many processes start at once: one migrates under a lock, and the others find the work done. If
+//! one is killed halfway, the next begins with the version that is missing. No index is built under a lock
+//! that stops claims. Does not know what a layout contains.
 
 use std::time::Duration;
 
@@ -21,11 +21,11 @@ use idem_store_kit::sql::{Identifier, Session as _, foreign, too_new};
 /// The advisory lock of migrations, for all names of tables: "idem" in ASCII, twice.
 const LOCK: i64 = 0x6964_656d_6964_656d;
 
-/// How long a migration waits for a table before it tries again, in milliseconds: all statements of all processes queue behind
-/// one that waits for an exclusive lock.
+/// How long a migration waits for a table before it tries again, in milliseconds: all statements of all
+/// processes queue behind a statement that waits for an exclusive lock.
 const LOCK_TIMEOUT: u32 = 100;
 
-/// The row of the meta table with the version that is there.
+/// The row of the meta table with the present version.
 const VERSION: &str = "schema_version";
 /// The row with the version whose statements have run, and whose indexes may be missing.
 const STATEMENTS: &str = "statements";
@@ -43,39 +43,39 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// The object with this suffix, as statements name it.
+    /// The object with this suffix, in the form for statements.
     #[must_use]
     pub fn named(&self, suffix: &str) -> String {
         format!("{}.{}", self.schema.quoted('"'), self.table.with(suffix).quoted('"'))
     }
 }
 
-/// What makes a version of a layout.
+/// The statements and indexes of a version of a layout.
 #[derive(Debug)]
 pub struct Version {
-    /// Run once, in one transaction, and take a moment, whatever the size of a table. A process of the version before goes on
-    /// beside them. The first version's create the meta table.
+    /// Run once, in one transaction, and take only a moment, whatever the size of a table. A process of the
+    /// previous version continues meanwhile. The statements of the first version create the meta table.
     pub statements: String,
-    /// Built afterwards, while running processes go on.
+    /// Built afterwards, while running processes continue.
     pub indexes: Vec<Index>,
 }
 
 /// An index of a layout.
 #[derive(Debug)]
 pub struct Index {
-    /// Without the schema, which is its table's.
+    /// Without the schema, which is the table's schema.
     pub name: Identifier,
-    /// As statements name it.
+    /// In the form for statements.
     pub table: String,
-    /// As statements name them.
+    /// In the form for statements.
     pub columns: String,
 }
 
-/// Names of objects, and what makes them.
+/// Names of objects, and the statements that make them.
 pub trait Named: Sized {
-    /// The names of these tables and of what belongs to them.
+    /// The names of these tables and of the objects that belong to them.
     fn of(tables: &Tables) -> Self;
-    /// The first version of the layout, and what makes each later one of the one before.
+    /// The first version of the layout, and the changes from each version to the next.
     fn versions(&self) -> Vec<Version>;
 }
 
@@ -99,7 +99,7 @@ impl Layout {
         self.tables.named("_meta")
     }
 
-    /// The statement that says how far the layout is: at which version, or at which version's statements.
+    /// The statement that records how far the layout is: at which version, or at which version's statements.
     fn set(&self, name: &str, number: usize) -> String {
         format!(
             "INSERT INTO {} (name, value) VALUES ('{name}', {number}) \
@@ -120,16 +120,17 @@ struct Found {
 /// How far a layout is.
 enum State {
     Ready,
-    /// Not ready yet, by this process or another.
+    /// Not ready yet; this or another process is making it.
     Continues,
-    /// The indexes of the version of this number are missing, and the session has the lock of migrations.
+    /// The indexes of the version with this number are missing, and the session has the lock of migrations.
     LacksIndexes(usize),
 }
 
 /// Creates the layout if it is missing, migrates an older one, and refuses a newer one. With `must_exist` it also refuses a missing
 /// or an older one.
 ///
-/// An index takes the time that it takes, and other processes wait for it. All else ends within the connector's timeout.
+/// An index has no time limit, and other processes wait for it. Everything else ends within the connector's
+/// timeout.
 pub(super) async fn prepare<N: Named>(
     connector: &Connector,
     schema: Option<&Identifier>,
@@ -171,7 +172,7 @@ async fn advance<N: Named>(
         let tables = Tables { schema, table: table.clone() };
         let versions = N::of(&tables).versions();
         let layout = Layout { tables, versions };
-        // First without a lock: a user without the right to create tables can use those that exist.
+        // First without a lock, so that a user without the right to create tables can use existing ones.
         let state = match (found.version(&layout)?, must_exist) {
             (Some(version), _) if version == layout.version() => State::Ready,
             (Some(newer), _) if newer > layout.version() => {
@@ -187,7 +188,7 @@ async fn advance<N: Named>(
     };
     let advanced = advanced.await;
     if advanced.as_ref().is_err_and(StoreError::is_transient) {
-        // As where a standby was to make the tables.
+        // For example, if a standby should have created the tables.
         session.leave();
     }
     match advanced {
@@ -344,23 +345,23 @@ async fn migrate(connection: &mut PgConnection, layout: &Layout) -> Result<State
         return Ok(State::Ready);
     };
     let done = usize::try_from(older).unwrap_or(usize::MAX);
-    // Another process was faster, whatever it made.
+    // Another process was faster, so it does not matter what it made.
     let Some(next) = layout.versions.get(done) else { return Ok(State::Continues) };
     let begun = number(connection, layout, STATEMENTS).await?;
     if begun.is_some_and(|begun| begun > older) {
         return Ok(State::LacksIndexes(done));
     }
     execute(connection, next.statements.clone()).await?;
-    // An index needs the statements, and the tables without their locks.
+    // An index is built after the statements are committed and their locks released.
     let name = if next.indexes.is_empty() { VERSION } else { STATEMENTS };
     execute(connection, format!("{}; COMMIT", layout.set(name, done + 1))).await?;
     Ok(State::Continues)
 }
 
-/// Begins a transaction that holds the lock of migrations. Returns whether it has it.
+/// Begins a transaction that holds the lock of migrations. Returns whether the session has the lock.
 ///
-/// Does not wait for the lock: the index that another process builds is ready only when all statements from before are over,
-/// also one that waits.
+/// Does not wait for the lock: an index that another process builds is ready only after all earlier
+/// statements have ended, including a statement that waits for the lock.
 async fn lock(connection: &mut PgConnection) -> Result<bool, StoreError> {
     let begin = format!(
         "BEGIN; SET LOCAL lock_timeout = {LOCK_TIMEOUT}; SET LOCAL idle_in_transaction_session_timeout = 0; \
@@ -374,7 +375,7 @@ async fn execute(connection: &mut PgConnection, statements: String) -> Result<()
     connection.execute(AssertSqlSafe(statements)).await.map(drop).map_err(|error| failed(&error))
 }
 
-/// Builds the indexes of a version beside the statements of running processes, and says that the version is there.
+/// Builds the indexes of a version while processes run, and then records the version.
 async fn build_indexes(connector: &Connector, layout: &Layout, version: usize) -> Result<(), StoreError> {
     let mut session = connector.connect().await?;
     let connection = session.connection();
@@ -399,10 +400,10 @@ async fn build_indexes(connector: &Connector, layout: &Layout, version: usize) -
     built
 }
 
-/// Builds an index, unless it is there. What is left of a process that was killed is built anew.
+/// Builds an index, unless it exists. An incomplete index of a killed process is built again.
 async fn build(connection: &mut PgConnection, layout: &Layout, index: &Index) -> Result<(), StoreError> {
     let Index { name, table, columns } = index;
-    // Waits where the server still builds the index for a process that is gone.
+    // Waits if the server still builds the index for a process that is gone.
     execute(connection, format!("BEGIN; LOCK TABLE {table} IN SHARE UPDATE EXCLUSIVE MODE")).await?;
     let valid = sqlx::query(
         "SELECT i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid \

@@ -24,7 +24,7 @@ pub fn statement(text: &Arc<str>) -> Statement {
 ///
 /// # Errors
 ///
-/// The table is not as this version made it.
+/// The table is not in the form that this version makes.
 pub fn column<'r, T>(row: &'r PgRow, index: usize) -> Result<T, StoreError>
 where
     T: Decode<'r, Postgres> + Type<Postgres>,
@@ -36,7 +36,8 @@ where
 pub struct Session {
     connection: PgConnection,
     usage: Use,
-    /// What the server calls it, unless it is a pooler's, which has sessions of its own, and bounds them itself.
+    /// The server's name for it; none for a session of a pooler, which has its own sessions and limits them
+    /// itself.
     name: Option<String>,
     /// The start of each transaction, if a pooler shares the server's sessions between its clients.
     shared: Option<Arc<str>>,
@@ -56,7 +57,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// Those of the server and of the connection.
+    /// The errors of the server and of the connection.
     pub async fn fetch_all(&mut self, statement: Statement) -> Result<Vec<PgRow>, Failure> {
         let was_usable = self.usage.begin();
         let answer = match self.shared.clone() {
@@ -71,8 +72,8 @@ impl Session {
         answer
     }
 
-    /// The same, without leaving anything in the session: settings end with the transaction, and so does the statement,
-    /// which has no name.
+    /// The same, but nothing stays in the session: settings end with the transaction, and so does the
+    /// statement, which has no name.
     async fn fetch_shared(&mut self, begin: &Arc<str>, statement: Statement) -> sqlx::Result<Vec<PgRow>> {
         self.connection.execute(AssertSqlSafe(begin.clone())).await?;
         let answer = self.connection.fetch_all(statement.persistent(false)).await;
@@ -82,7 +83,7 @@ impl Session {
         ended.map(|_| rows)
     }
 
-    /// What the server calls it, unless it is a pooler's.
+    /// The server's name for it, unless it is a pooler's session.
     pub const fn name(&self) -> Option<&String> {
         self.name.as_ref()
     }

@@ -17,7 +17,7 @@ const LONGEST_NAME: usize = 63;
 /// The tables and the timeouts.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What is the same for all SQL servers.
+    /// The settings that all SQL servers share.
     pub common: sql::Settings<Source>,
     /// The schema of the tables; unless set, the first of the `search_path`.
     pub schema: Option<String>,
@@ -55,7 +55,7 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// Those of the settings, the connection and the layout.
+    /// The errors of the settings, the connection and the layout.
     pub async fn prepare<N: Named>(self) -> Result<Prepared<N>, StoreError> {
         let schema = self.schema.as_deref().map(|name| Identifier::plain("schema", name, LONGEST_NAME));
         let schema = schema.transpose()?;

@@ -11,7 +11,7 @@ use sqlx::postgres::PgConnectOptions;
 use super::failure;
 use super::hosts::{self, Target};
 
-/// Where the servers are, who connects, and what a server must accept.
+/// The addresses of the servers, the credentials, and what a server must accept.
 #[derive(Clone, Debug)]
 pub struct Source {
     pub(super) servers: sql::Source<PgConnectOptions>,
@@ -25,7 +25,7 @@ impl Source {
     ///
     /// `Configuration` if the URL is not valid.
     pub fn of_url(url: &str) -> Result<Self, StoreError> {
-        // The driver accepts any scheme. What is there instead may be a password, so it is not repeated.
+        // The driver accepts any scheme. The text in its place may be a password, so it is not repeated.
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
             return Err(StoreError::configuration("the URL of the database must begin with `postgres://`"));
         }
@@ -35,7 +35,7 @@ impl Source {
         Ok(Self { servers: sql::Source::fixed(options), target })
     }
 
-    /// The options that the pool has at each time.
+    /// The options that the pool has at that time.
     pub fn of_pool(pool: &PgPool) -> Self {
         let pool = pool.clone();
         let servers = sql::Source::current(move || pool.connect_options().as_ref().clone());

@@ -30,7 +30,7 @@ use idem_core::StoreError;
 
 use crate::db::failure;
 
-/// Refused where the transaction is aborted.
+/// The server refuses it if the transaction is aborted.
 pub(crate) const END_SESSION: &str = "SELECT pg_terminate_backend(pg_backend_pid())";
 
 /// The open transaction of a driver, in which the store records and the outbox enqueues.
@@ -48,15 +48,15 @@ pub trait DriverTransaction: Send {
     /// A savepoint that was set.
     type Savepoint: Send;
 
-    /// Whether a transaction is open, as far as the driver knows. A driver whose type is that of an open transaction
-    /// returns `true`.
+    /// Whether a transaction is open, as far as the driver knows. Drivers whose type is always an open
+    /// transaction return `true`.
     fn is_open(&mut self) -> bool;
 
     /// Runs one statement and returns all its rows, with columns in PostgreSQL's binary format.
     ///
     /// # Errors
     ///
-    /// Those of [`refused`] and [`lost`].
+    /// The errors of [`refused`] and [`lost`].
     fn query(&mut self, query: Query<'_>) -> impl Future<Output = Result<Vec<Self::Row>, StoreError>> + Send;
 
     /// Runs a statement without parameters, and ignores its rows.
@@ -112,13 +112,13 @@ pub struct Query<'a> {
     pub text: &'a str,
     /// Its parameters.
     pub parameters: &'a [Parameter<'a>],
-    /// Whether the session may be another client's after the transaction: then the statement must have no
-    /// name on the server.
+    /// Whether another client may get the session after the transaction: then the statement must have no name
+    /// on the server.
     pub is_pooled: bool,
 }
 
 impl<'a> Query<'a> {
-    /// A statement with its parameters. `is_pooled` where a pooler may share the session: see
+    /// A statement with its parameters. `is_pooled`: whether a pooler may share the session: see
     /// [`Opener::is_shared`](crate::db::connector::Opener::is_shared).
     #[must_use]
     pub const fn new(text: &'a str, parameters: &'a [Parameter<'a>], is_pooled: bool) -> Self {
@@ -132,7 +132,7 @@ impl fmt::Debug for Query<'_> {
     }
 }
 
-/// A parameter of a [`Query`]; `None` is null. It has no `Debug`, as it may be a key or a result.
+/// A parameter of a [`Query`]; `None` is null. It has no `Debug`, because it may be a key or a result.
 #[derive(Clone, Copy)]
 pub enum Parameter<'a> {
     /// A `boolean`.
@@ -178,8 +178,8 @@ impl SavepointName {
     }
 }
 
-/// The error of a statement that the server refused, with its SQLSTATE if the driver returns it. `message` must contain no
-/// value of a row: the server's message contains none, its detail does.
+/// The error of a statement that the server refused, with its SQLSTATE if the driver returns it. `message`
+/// must contain no value of a row: the server's message has none, but its detail does.
 #[must_use]
 pub fn refused(code: Option<&str>, message: &str) -> StoreError {
     match code {
@@ -188,8 +188,8 @@ pub fn refused(code: Option<&str>, message: &str) -> StoreError {
     }
 }
 
-/// Leaves the transaction on the server, so that [`END_SESSION`] is not refused, and returns why: the driver counts other savepoints
-/// than the caller.
+/// Leaves the transaction on the server, so that the server accepts [`END_SESSION`], and returns the reason:
+/// the driver counts other savepoints than the caller.
 async fn displaced(tx: &mut impl DriverTransaction) -> Result<(), StoreError> {
     // The driver may return the error of an earlier statement first.
     for _ in 0..3 {

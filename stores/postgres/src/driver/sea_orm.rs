@@ -35,8 +35,9 @@ fn value(parameter: &Parameter<'_>) -> Value {
     }
 }
 
-/// A nested transaction, and a savepoint in it. If the first is dropped, the connection rolls back to its beginning before the next
-/// statement. A nested `begin` of the body that fails or is dropped rolls back more than it began; then the second is gone.
+/// A nested transaction, and a savepoint in it. If the first is dropped, the connection rolls back to its
+/// beginning before the next statement. If a nested `begin` of the body fails or is dropped, it rolls back
+/// more than it began; then the second one is gone.
 type Savepoint = Option<(DatabaseTransaction, SavepointName)>;
 
 macro_rules! transaction {

@@ -55,7 +55,7 @@ impl Row for PgRow {
 
 impl DriverTransaction for PgConnection {
     type Row = PgRow;
-    /// How deep it is nested: the driver itself counts savepoints.
+    /// The nesting depth of the savepoint: the driver itself counts savepoints.
     type Savepoint = usize;
 
     fn is_open(&mut self) -> bool {
@@ -101,7 +101,7 @@ impl DriverTransaction for PgConnection {
         while PgTransactionManager::get_transaction_depth(self) > 0 {
             PgTransactionManager::start_rollback(self);
         }
-        // Of all statements, this alone is queued without waiting.
+        // This is the only statement that the driver queues without waiting.
         let end = PgTransactionManager::begin(self, Some(AssertSqlSafe(END_SESSION).into_sql_str()));
         let _ = WithoutDestructor(Some(Box::pin(end))).now_or_never();
     }
