@@ -115,7 +115,7 @@ fn find_about(info: &InfoDict, inspection: &mut Inspection) {
             Standing::Weak,
             EVICTION,
             format!(
-                "{policy}: the Redis server may evict records when its memory is full, and their bodies would run again: \
+                "{policy}, so the Redis server may evict records when its memory is full, and their bodies would run again: \
                  set `maxmemory-policy noeviction`"
             ),
         ),
@@ -129,7 +129,7 @@ fn find_about(info: &InfoDict, inspection: &mut Inspection) {
         "0" => inspection.find(
             Standing::Weak,
             LOG,
-            "no: a restart of the Redis server loses what came after its last snapshot, or everything without snapshots, \
+            "no, so a restart of the Redis server loses what came after its last snapshot, or everything without snapshots, \
              and bodies run again: set `appendonly yes`",
         ),
         _ => {}
