@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::Judged;
 use crate::db::failure::{Failure, Stage};
@@ -26,6 +27,10 @@ use idem_store_kit::sql::{Name, name};
 /// each such part is one exchange and one commit, while the long way takes two exchanges for a whole batch.
 const FEWEST: usize = 6;
 const PARTS: usize = 4;
+
+/// Where some of a lot are not done, the others are looked for again. A result that is kept for less than this might have
+/// expired by then, so its completion would be answered as lost.
+const SHORTEST: Duration = Duration::from_secs(60);
 
 /// Claims of different keys, in the order of their keys, as all transactions lock them.
 type Claims<'t> = BTreeMap<Name<'t>, (usize, &'t RecordKey, &'t Claim)>;
@@ -121,7 +126,7 @@ async fn grant(
 
 /// The completion, if one statement can do it together with others.
 fn completion<'t>(setting: &Setting, key: &'t RecordKey, request: &Complete) -> Option<Completion<'t>> {
-    if setting.stepped.has(setting.stepped.mark(key)) {
+    if request.ttl < SHORTEST || setting.stepped.has(setting.stepped.mark(key)) {
         return None;
     }
     let before = Record::new(State::InFlight, request.owner, request.fence);
@@ -144,7 +149,6 @@ fn add<'t>(completions: &mut Vec<Completions<'t>>, place: usize, completion: Com
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::Duration;
 
     use bytes::Bytes;
     use idem_core::protocol::{Fence, Owner, Verdict};
@@ -195,17 +199,24 @@ mod tests {
             }
             other => panic!("{other:?}"),
         };
-        let completions = |lost: Option<usize>| -> Vec<Ticket> {
+        let kept = |lost: Option<usize>, ttl: Duration| -> Vec<Ticket> {
             let complete = |name: usize| {
                 let fence = if lost == Some(name) { Fence::new(1) } else { fence(name) };
                 let result = StoredResult::Value(Bytes::from_static(b"done"));
-                Complete::new(owner, fence, Verdict::Completed, result, HOUR)
+                Complete::new(owner, fence, Verdict::Completed, result, ttl)
             };
             (0..8).map(|name| ticket(name, Op::Apply(complete(name).into()))).collect()
         };
+        let completions = |lost: Option<usize>| kept(lost, HOUR);
         let may_be = |tickets: &[Ticket]| -> Vec<bool> {
             tickets.iter().map(|ticket| ticket.may_be_done.load(Ordering::Relaxed)).collect()
         };
+        // Results that are gone when the others of their lot are looked for again are not in a lot.
+        let not_kept = kept(Some(3), Duration::ZERO);
+        let answers = run(&mut session, &setting, &not_kept).await.unwrap();
+        assert!(answers.iter().all(Option::is_none), "{answers:?}");
+        assert_eq!(may_be(&not_kept), [false; 8]);
+        assert_eq!(server.sql("select count(*) from records where state = 1"), "0");
         let (some, none, all) = (completions(Some(3)), completions(None), completions(None));
         let answers = run(&mut session, &setting, &some).await.unwrap();
         assert!(answers.iter().all(Option::is_none), "{answers:?}");
