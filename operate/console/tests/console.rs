@@ -189,6 +189,10 @@ async fn an_operator_settles_a_key_in_the_app_under_the_name_of_the_apps_login()
     for path in ["/idem/", "/idem/audit", "/idem/metrics", "/idem/nowhere"] {
         assert_eq!(ask(&app, Method::GET, path, &[], "").await.status, StatusCode::UNAUTHORIZED, "{path}");
     }
+    // Another site's page makes the browser send this, with the login.
+    let elsewhere = [MARA[0], ("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")];
+    let refused = ask(&app, Method::GET, "/idem/?state=completed", &elsewhere, "").await;
+    assert_eq!((refused.status, store.pages()), (StatusCode::FORBIDDEN, 0));
     assert_eq!(get(&app, "/idem").await.header("location"), "idem/");
     let home = get(&app, "/idem/").await.body;
     let address = path_of(&key).replace('&', "&amp;");
@@ -475,4 +479,8 @@ async fn pages_of_many_requests_cost_one_walk_and_a_record_that_was_shown_none()
     }
     // How results are kept is looked up once: in the operation, then in the others.
     assert_eq!((once, store.pages()), (3, 3));
+    for _ in 0..5 {
+        assert_eq!(get(&app, "/idem/?state=completed").await.status, StatusCode::OK);
+    }
+    assert_eq!(store.pages(), 4);
 }

@@ -119,6 +119,10 @@ async fn what_the_sender_did_not_sign_reaches_no_handler() {
     assert_eq!(hook.send(changed).await.0, 401);
     assert_eq!(hook.send(stripe(SECRET, now() - 301, EVENT)).await.0, 401);
     assert_eq!(hook.send(stripe(SECRET, now() + 310, EVENT)).await.0, 401);
+    // A time that no clock can have.
+    for secret in ["another secret", SECRET] {
+        assert_eq!(hook.send(stripe(secret, u64::MAX, EVENT)).await.0, 401);
+    }
     assert_eq!(hook.send(stripe(SECRET, now(), "no JSON")).await.0, 400);
     assert_eq!(hook.send(stripe(SECRET, now(), &format!("{EVENT}{}", " ".repeat(2_097_200)))).await.0, 413);
     assert_eq!(hook.runs(), 0);
