@@ -142,7 +142,7 @@ fn records(records: &[(Listed, Timestamp)], filter: &Filter) -> Markup {
                                 td.name { bdi { (scope) } }
                                 td { span class={ "tag " (state) } { (state) } }
                                 td.number { (attempt) }
-                                td { (age) }
+                                td.short { (age) }
                                 td { (remark) }
                             }
                         } }
@@ -162,7 +162,9 @@ pub(crate) fn trail(entries: &[Entry]) -> Markup {
                 table {
                     thead { tr { @for name in ["At", "Who", "What", "Operation", "Digest", "Was", "Outcome", "Reason"] { th scope="col" { (name) } } } }
                     tbody { @for entry in entries { tr {
-                        @for field in ["at", "by", "action", "scope", "digest", "was", "outcome", "reason"] { td { bdi { (entry.text(field)) } } }
+                        @for (field, class) in [("at", "short"), ("by", "name"), ("action", "short"), ("scope", "name"), ("digest", "digest"), ("was", "short"), ("outcome", "short"), ("reason", "reason")] {
+                            td class=(class) { bdi { (entry.text(field)) } }
+                        }
                     } } }
                 }
             }

@@ -36,7 +36,7 @@ impl Sent {
             "release" => Ok(Decision::Release),
             "failed" => json_result(Verdict::Failed, &self.value),
             "completed" if self.status.is_empty() => json_result(Verdict::Completed, &self.value),
-            "completed" => {
+            "completed" | "responded" => {
                 let wrong = || Error::usage("expected an HTTP status");
                 let status = self.status.trim().parse().map_err(|_| wrong())?;
                 let headers = self.headers.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -92,6 +92,8 @@ fn settling(visit: &Visit, issued: impl Fn() -> Issued, form: Form) -> Markup {
             input id=(id) name="reason" maxlength="1000" autocomplete="off";
         }
     };
+    // Nothing shows whether the operation is a function or a handler of the HTTP layer.
+    let may_be_either = matches!(form, Form::Unknown | Form::AsHere);
     html! {
         @if issued().shown.is_resolvable() {
             h2 { "Resolve" }
@@ -100,19 +102,24 @@ fn settling(visit: &Visit, issued: impl Fn() -> Issued, form: Form) -> Markup {
                 fieldset {
                     legend { "What happened?" }
                     label { input type="radio" name="action" value="completed" required; " The effect happened, and this is its result" }
+                    @if may_be_either {
+                        label { input type="radio" name="action" value="responded"; " The effect happened, and this is its HTTP response" }
+                    }
                     @if form != Form::Response {
                         label { input type="radio" name="action" value="failed"; " It failed for good, and this is its error" }
                     }
                     label { input type="radio" name="action" value="release"; " The effect did not happen" }
                 }
-                @if form == Form::Response {
+                @if form == Form::Response || may_be_either {
                     label for="status" { "Status of the response" }
-                    input #status name="status" inputmode="numeric" value="200" maxlength="3";
-                    label for="headers" { "Headers, one per line, as name: value" }
+                    input #status name="status" inputmode="numeric" value=[(!may_be_either).then_some("200")] maxlength="3";
+                    label for="headers" { "Headers of the response, one per line, as name: value" }
                     textarea #headers name="headers" rows="3" spellcheck="false" {}
-                    label for="value" { "Body" }
-                } @else {
-                    label for="value" { "JSON of the value or the error" }
+                }
+                label for="value" {
+                    @if form == Form::Response { "Body" }
+                    @else if may_be_either { "JSON of the value or the error, or the body of the response" }
+                    @else { "JSON of the value or the error" }
                 }
                 textarea #value name="value" rows="4" spellcheck="false" {}
                 @if form == Form::Unknown {
@@ -147,12 +154,12 @@ pub(crate) fn question(visit: &Visit, issued: Issued, decision: &Decision, sent:
             }
             dt { "By" } dd { bdi { (visit.operator.name) } }
             @if !sent.reason.is_empty() { dt { "Reason" } dd { bdi { (safe(&sent.reason)) } } }
-            @if !sent.status.is_empty() && sent.action == "completed" {
+            @if !sent.status.is_empty() && matches!(sent.action.as_str(), "completed" | "responded") {
                 dt { "Status" } dd { (sent.status) }
                 dt { "Headers" } dd { pre { (sent.headers) } }
             }
         }
-        @if matches!(sent.action.as_str(), "completed" | "failed") { pre tabindex="0" { (sent.value) } }
+        @if matches!(sent.action.as_str(), "completed" | "responded" | "failed") { pre tabindex="0" { (sent.value) } }
         @if let Some(warning) = shown.warning() { p.warn { (warning) } }
         p { "The change is made only if the record is still as it is shown here." }
         form.deed action="settle" method="post" {

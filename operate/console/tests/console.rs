@@ -15,7 +15,7 @@ use idem_console::{Console, Login, Operator, service};
 use idem_core::listing::{List, Page};
 use idem_core::protocol::{
     Answer, Claim, ClaimAnswer, Complete, OnCrash, Owner, Record, Release, ReleaseCause, Request as Asked,
-    State, StoredResult, Verdict,
+    ResultFormat, State, StoredResult, Verdict,
 };
 use idem_core::{Key, RecordKey, Scope, Store, StoreError};
 use idem_operate_kit::Access;
@@ -214,6 +214,28 @@ async fn an_operator_settles_a_key_in_the_app_under_the_name_of_the_apps_login()
     assert!(trail.contains("mara") && trail.contains("ticket 7") && trail.contains("completed"), "{trail}");
     let again = post(&app, "/idem/settle", &sent).await;
     assert!(again.status == StatusCode::FORBIDDEN && again.body.contains("sent before"), "{again:?}");
+}
+
+/// Where no record has a result yet, only the operator knows what the operation returns.
+#[tokio::test]
+async fn a_response_is_recorded_where_no_other_record_shows_that_the_operation_has_them() {
+    let store = Watched::new(1_000);
+    let key = store.in_doubt("order-1").await;
+    let app = app(&store);
+    let page = get(&app, &format!("/idem/{}", path_of(&key))).await;
+    assert!(page.body.contains("this is its HTTP response") && page.body.contains("name=\"status\""));
+    let missing = page.form("confirm", "action=responded&value=paid&is_said=true&status=");
+    let refused = post(&app, "/idem/confirm", &missing).await;
+    assert!(refused.body.contains("expected an HTTP status"), "{refused:?}");
+    let page = get(&app, &format!("/idem/{}", path_of(&key))).await;
+    let sent =
+        page.form("confirm", "action=responded&value=paid&is_said=true&status=201&headers=location:+/7");
+    let question = post(&app, "/idem/confirm", &sent).await;
+    assert!(question.body.contains("201") && question.body.contains("location: /7"), "{question:?}");
+    let done = post(&app, "/idem/settle", &question.form("settle", "")).await;
+    assert_eq!(done.status, StatusCode::OK, "{done:?}");
+    let recorded = store.inner.get(&key).await.unwrap().unwrap().result.unwrap();
+    assert_eq!(recorded.format(), Some(ResultFormat::Response));
 }
 
 #[tokio::test]
