@@ -248,11 +248,14 @@ fn what_was_seen_is_forgotten_but_for_its_fence() {
         let record = record_in(state);
         let step = resolve(Some(&record), &Resolution::ForgetSeen(Seen::of(&record)), at(START));
         assert_eq!(step.answer, ResolveAnswer::Resolved);
-        let left = step.write.unwrap();
-        assert!(!is_live(&left, at(START)));
+        let forgotten = step.write.unwrap();
+        assert!(!is_live(&forgotten, at(START)));
         let nothing = Some(StoredResult::Tombstone(Tombstone::NotEncodable));
-        assert_eq!((left.fence, left.result.clone(), left.fingerprint), (record.fence, nothing, None));
-        let claimed = claim(Some(&left), NO_FLOOR, &claim_of(BOB), at(START));
+        assert_eq!(
+            (forgotten.fence, forgotten.result.clone(), forgotten.fingerprint),
+            (record.fence, nothing, None)
+        );
+        let claimed = claim(Some(&forgotten), NO_FLOOR, &claim_of(BOB), at(START));
         assert_eq!(granted(&claimed).attempt, 1);
     }
 }

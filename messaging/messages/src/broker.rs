@@ -233,8 +233,8 @@ pub trait Reader: Send {
     type Message;
 
     /// The next message. A reader asks its broker for no more messages than there is room for, because the
-    /// consumer can extend only messages that it holds. It returns the messages that it has requested, even
-    /// if there is no room left.
+    /// consumer can extend only messages that it holds. Messages that it has requested are returned even when
+    /// the room is used up.
     fn next(&mut self, room: &Room) -> impl Future<Output = Result<Self::Message, BrokerError>> + Send;
 
     /// Gives back the messages that arrived and were not read, when the shutdown begins. Handlers still run,

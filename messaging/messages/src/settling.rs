@@ -52,8 +52,8 @@ impl<M: Delivery, H, E> Works<'_, M, H, E> {
 
     /// Settles the message with the broker. A retry or a rejection that fails is repeated while the broker
     /// still counts the message as delivered to this worker, until the consumer shuts down; then the message
-    /// is given back. After a lost acknowledgement the next delivery is a replay, and the broker's own rule
-    /// returns a message that could not be given back.
+    /// is given back. If an acknowledgement is lost, the broker delivers the message again, and the call is
+    /// replayed. If it cannot be given back, the broker returns it by its own rule.
     pub(super) async fn settle(
         &self,
         message: &M,

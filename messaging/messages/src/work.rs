@@ -140,7 +140,7 @@ where
         let in_place = place.is_some() || guarded(|| Some(message.retries_in_place())) == Some(true);
         if let Some(place) = &mut place {
             let _idle = Idle::new(&self.idle);
-            // The shutdown does not cut this short: a message that is given back must not overtake one whose
+            // It waits even during the shutdown: a message that is given back must not overtake one whose
             // handler still runs.
             place.turn().await;
         }

@@ -302,7 +302,7 @@ pub fn absent() -> Error {
     Error::new(Kind::Absent, "there is no such record")
 }
 
-/// The error for a record that is no longer as it was shown. Without a state, the record is unreadable now.
+/// The error for a record that changed after it was shown. `None` means that it cannot be read now.
 #[must_use]
 pub fn changed(now: Option<State>) -> Error {
     let now = now.map_or("unreadable", State::as_str);

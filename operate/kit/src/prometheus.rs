@@ -39,7 +39,7 @@ pub fn text(counted: &Counted) -> String {
             if field == "result_bytes" && figures["results_of_unknown_size"] != 0 {
                 continue;
             }
-            // Without a record in this state there is no age.
+            // The age is missing if no record is in this state.
             let value = figures[field].as_f64().unwrap_or_default();
             let _ = writeln!(text, "{name}{{operation=\"{operation}\"}} {value}");
         }

@@ -30,7 +30,7 @@ const PREPARED: &str = "-1/";
 pub(super) struct Bound {
     /// The number of the message.
     pub(super) sequence: i64,
-    /// When the server was started. After a restart of the server, earlier knowledge does not count.
+    /// When the server was started. A restart makes what was known before invalid.
     pub(super) started: i64,
 }
 

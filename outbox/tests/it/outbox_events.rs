@@ -43,7 +43,7 @@ async fn messages_are_told_by_topic_number_and_attempt_and_never_by_id_or_payloa
 
     let text = events.text();
     assert!(!text.contains("secret"), "{text}");
-    let told: Vec<_> = text
+    let events: Vec<_> = text
         .lines()
         .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
         .filter(|line| line["target"] == "idem::outbox")
@@ -64,7 +64,7 @@ async fn messages_are_told_by_topic_number_and_attempt_and_never_by_id_or_payloa
     let expected = expected.map(|(level, event, topic, attempt)| {
         (level.to_owned(), event.to_owned(), topic.to_owned(), Some(attempt))
     });
-    assert_eq!(told, expected);
+    assert_eq!(events, expected);
 
     let mut counts = BTreeMap::new();
     let mut times = BTreeMap::new();
@@ -118,7 +118,7 @@ async fn a_server_that_takes_no_writes_is_told_and_left_as_soon_as_another_answe
     // Only now: a session that is opened later would already be writable.
     read_only("reset default_transaction_read_only");
     // An interrupted statement would end its session too, but that takes longer.
-    let taken = tokio::time::timeout(Duration::from_secs(5), broker.until_taken(1)).await;
-    taken.expect("the session that takes no writes is left");
+    let arrival = tokio::time::timeout(Duration::from_secs(5), broker.until_taken(1)).await;
+    arrival.expect("the session that takes no writes is left");
     relay.stop().await;
 }

@@ -149,8 +149,8 @@ impl DatabaseFile {
             let opened = self.lock();
             (opened.file, opened.log)
         };
-        let left = log_of(&self.path).filter(|log| log.len() > 0).map(|log| Identity::of(&log));
-        left.is_some() && left == log && self.now() != Some(file)
+        let beside = log_of(&self.path).filter(|log| log.len() > 0).map(|log| Identity::of(&log));
+        beside.is_some() && beside == log && self.now() != Some(file)
     }
 
     /// Reads on a connection that no other reader uses, without waiting for a lock of the file. After an

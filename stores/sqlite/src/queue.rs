@@ -148,8 +148,8 @@ impl Queue {
     pub(super) async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
         let mut purged = 0;
         while purged < limit {
-            let most = PURGE_BATCH.min(limit - purged);
-            let Answer::Purged(now) = self.run(Op::Purge(most)).await? else { return Err(ended()) };
+            let batch = PURGE_BATCH.min(limit - purged);
+            let Answer::Purged(now) = self.run(Op::Purge(batch)).await? else { return Err(ended()) };
             purged += now.count;
             if now.all {
                 break;

@@ -38,7 +38,7 @@ pub(crate) struct Attempt<S: Store> {
 
 /// What must still happen, also if the attempt is dropped.
 enum Phase {
-    /// There is no result; the claim is released for this cause, and the key is due after this time.
+    /// Release the claim for this cause, without a result. The key is due after this time.
     Releasing(ReleaseCause, Duration),
     /// The body is done; this result must be recorded.
     Recording(Complete),
@@ -309,8 +309,8 @@ impl<S: Store> Claimed<S> {
                 #[cfg(feature = "metrics")]
                 let begin = Instant::now();
                 // Boxed, so that the future of a call has no room for it while its body runs.
-                let asked = Box::pin(call.store.apply(&call.key, request_now.clone().into()));
-                let answer = asked.await.and_then(CompleteAnswer::try_from);
+                let request = Box::pin(call.store.apply(&call.key, request_now.clone().into()));
+                let answer = request.await.and_then(CompleteAnswer::try_from);
                 #[cfg(feature = "metrics")]
                 report::store_answered::<S>(&call.key, "complete", begin, answer.is_ok());
                 answer

@@ -37,10 +37,10 @@ impl Shadow {
 
     fn asked_again(&mut self, life: &Life, request: &Claim, answer: &ClaimAnswer, now: Timestamp) {
         let past = request.max_attempts.is_some_and(|most| life.attempts > most.get());
-        let left = life.lease_until(now).since(now);
+        let lease_left = life.lease_until(now).since(now);
         let same = matches!(answer, ClaimAnswer::Granted(grant)
             if grant.fence == life.last.1 && grant.attempt == life.attempts && grant.recovered == life.recovered
-                && grant.recover_only == (past && life.recovered) && grant.lease_left == left);
+                && grant.recover_only == (past && life.recovered) && grant.lease_left == lease_left);
         self.demand(Promise::AskingAgainFindsTheTruth, same);
     }
 

@@ -175,8 +175,8 @@ fn a_batch_has_each_key_once_if_it_must() {
         for key in ["a", "a", "b", "a"] {
             test.ask_of(key, claim());
         }
-        let taken: Vec<_> = std::iter::from_fn(|| test.taken()).map(|(_, count)| count).collect();
-        assert_eq!(taken, sizes, "{keys:?}");
+        let sizes_of_batches: Vec<_> = std::iter::from_fn(|| test.taken()).map(|(_, count)| count).collect();
+        assert_eq!(sizes_of_batches, sizes, "{keys:?}");
     }
 }
 
@@ -217,8 +217,8 @@ fn a_batch_is_no_larger_than_it_may_be_but_for_a_single_operation() {
     for bytes in [60, 30, 20, 500, 1] {
         test.ask(|| completion_of(bytes), 1);
     }
-    let taken: Vec<_> = std::iter::from_fn(|| test.taken()).map(|(_, count)| count).collect();
-    assert_eq!(taken, [2, 1, 1, 1]);
+    let sizes_of_batches: Vec<_> = std::iter::from_fn(|| test.taken()).map(|(_, count)| count).collect();
+    assert_eq!(sizes_of_batches, [2, 1, 1, 1]);
 }
 
 #[test]
