@@ -261,15 +261,19 @@ impl Queue {
         waiting
     }
 
-    /// Ends a batch without any effect: puts its operations back to the front of the queue, but fails this
-    /// one.
-    pub(super) fn retry_without(&self, mut batch: Vec<Ticket>, culprit: usize, error: StoreError) {
-        let culprit = batch.remove(culprit);
+    /// Ends a batch without any effect: puts its operations back to the front of the queue.
+    pub(super) fn put_back(&self, batch: Vec<Ticket>) {
         let mut state = self.lock();
+        state.running_since = None;
         for ticket in batch.into_iter().rev() {
             state.waiting.push_front(ticket);
         }
-        drop(state);
+    }
+
+    /// As [`put_back`](Self::put_back), but fails this operation.
+    pub(super) fn retry_without(&self, mut batch: Vec<Ticket>, culprit: usize, error: StoreError) {
+        let culprit = batch.remove(culprit);
+        self.put_back(batch);
         self.finish([(culprit, Err(error))]);
     }
 

@@ -82,19 +82,24 @@ impl Writer {
 
     /// Runs one transaction for the waiting operations. Returns whether the connection can be used again.
     fn work(&mut self, session: &mut Session<'_>, until: Instant) -> bool {
-        match self.file.now() {
-            Some(identity) if identity == self.file.opened() => {}
-            Some(_) => return false,
-            None => {
-                // The same file may come back, so it stays open.
-                self.queue.fail_all(&failure::gone(self.file.path()));
-                return true;
-            }
-        }
         if let Err(error) = session.begin(until.saturating_duration_since(Instant::now())) {
             return self.not_begun(session, error);
         }
         let batch = self.queue.take();
+        // Only now, because the transaction may have waited to begin, and the file may have gone meanwhile.
+        match self.file.now() {
+            Some(identity) if identity == self.file.opened() => {}
+            Some(_) => {
+                self.queue.put_back(batch);
+                return false;
+            }
+            None => {
+                // The same file may come back, so it stays open.
+                let error = failure::gone(self.file.path());
+                self.queue.finish(batch.into_iter().map(|ticket| (ticket, Err(error.clone()))));
+                return session.roll_back();
+            }
+        }
         let mut outcomes: Vec<Outcome> = Vec::with_capacity(batch.len());
         for ticket in &batch {
             match session.apply(&ticket.op) {

@@ -1,6 +1,7 @@
 //! A folder or a file that is removed, comes back or has another file in its place.
 
 use std::fs;
+use std::time::Duration;
 
 use idem_runtime::protocol::CompleteAnswer;
 use idem_runtime::{Store, StoreErrorKind};
@@ -78,6 +79,34 @@ async fn the_log_of_the_file_before_is_not_played_into_the_one_in_its_place() {
         assert_eq!(integrity(&path), "ok");
         let kept = impatient(&folder.path().join("kept.db"));
         assert_eq!(replayed(&kept, &key("in first")).await, b"first");
+    }
+}
+
+/// Its transaction waited to begin while the file was replaced.
+#[tokio::test]
+async fn what_waited_for_another_writer_is_not_written_into_a_file_that_is_gone() {
+    for is_replaced in [false, true] {
+        let folder = folder();
+        let (path, kept) = (folder.path().join("idem.db"), folder.path().join("kept.db"));
+        let store = impatient(&path);
+        complete(&store, &key("a"), b"x").await;
+        let other = sqlite(&path);
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let claim = tokio::spawn({
+            let store = store.clone();
+            async move { store.claim(&key("b"), &claim_request()).await }
+        });
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        fs::rename(&path, &kept).unwrap();
+        if is_replaced {
+            fs::write(&path, vec![b' '; 4096]).unwrap();
+        }
+        other.execute_batch("ROLLBACK").unwrap();
+        let error = claim.await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+        fs::rename(&kept, &path).unwrap();
+        assert_eq!(store.get(&key("b")).await.unwrap(), None);
+        assert_eq!(replayed(&store, &key("a")).await, b"x");
     }
 }
 
