@@ -84,7 +84,7 @@ impl KeyRing {
         Self { writes: NumberedKey::new(id, key), only_read: Vec::new() }
     }
 
-    /// The same ring with one more key, which only reads.
+    /// The same ring with one more key, with which nothing new is written.
     ///
     /// # Errors
     ///

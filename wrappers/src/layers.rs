@@ -31,8 +31,8 @@ pub struct Layers {
     pub encrypted: bool,
     /// Keys are digests: [`StoreExt::digest_keys`](crate::StoreExt::digest_keys).
     pub digested: bool,
-    /// The digests are made inside the encryption, in the order that [`StoreExt`](crate::StoreExt) advises
-    /// against: results are bound to keys that a tool cannot know.
+    /// `digest_keys` was called before `encrypted`, which [`StoreExt`](crate::StoreExt) advises against: a tool
+    /// sees only digests, and each result is encrypted under the key itself.
     pub digested_within: bool,
 }
 

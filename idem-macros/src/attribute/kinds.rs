@@ -76,7 +76,8 @@ pub(crate) enum MissingKey {
     Run,
 }
 
-/// darling's trait for each kind, by a function that returns the kind or the message for another expression.
+/// Implements darling's trait for each kind of value. Its function gets an expression, and returns the value
+/// or what the error says.
 macro_rules! kinds {
     ($($kind:ty: $read:expr;)*) => {$(
         impl FromMeta for $kind {

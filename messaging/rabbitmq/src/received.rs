@@ -74,7 +74,7 @@ impl Delivery for Received {
 
     async fn reject(&self, letter: &DeadLetter) -> Result<(), Error> {
         let Settings { dead_letters, queue, .. } = &*self.link.settings;
-        // The origin is the queue, too: an exchange may route the message to others.
+        // It is sent back to this queue, because its exchange may route it to other queues, too.
         let headers = letter.headers(self, queue, queue).into_iter();
         let headers = headers.map(|(name, value)| (name, AMQPValue::LongString(value.into())));
         let properties = self.properties(&headers.collect::<Vec<_>>());

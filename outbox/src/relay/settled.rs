@@ -122,8 +122,8 @@ pub(super) async fn settled(
     })
 }
 
-/// The bound, if there are no more transactions to wait for. Otherwise the transactions to wait for, or
-/// `None` to begin again.
+/// The bound, if all transactions that it waited for are over. Otherwise those that are not, or `None` if it
+/// must begin again, because the server was restarted.
 fn judge(waiting: &Waiting, holders: Vec<String>, started: i64) -> Result<Bound, Option<Waiting>> {
     if waiting.bound.started != started {
         return Err(None);

@@ -182,7 +182,7 @@ fn look(path: &Path) -> Result<Option<(Identity, u64)>, StoreError> {
 }
 
 fn attempt(path: &Path, opening: Opening) -> Result<(Connection, Identity), Refusal> {
-    // The order matters, because a file is never empty while its log is not.
+    // The log is looked at first: a log that has content belongs to a file that has some, too.
     let has_log = has_log(path);
     let before = look(path)?;
     let length = before.map_or(0, |(_, length)| length);

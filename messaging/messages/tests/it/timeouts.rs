@@ -21,7 +21,7 @@ const fn seconds(seconds: u64) -> Duration {
 async fn a_message_whose_body_takes_too_long_is_retried_and_set_aside_in_the_end() {
     let shop = Shop::of(Operation::new(SCOPE).timeout(seconds(3)));
     let summary = shop.consume(Consumer::new().max_tries(2), &["slow 100 g", "next ok g"]).await;
-    // In an order it is retried in its place; the next one waits for it and no longer.
+    // It is retried before the next message of its order begins.
     assert_eq!(shop.broker.heard(), ["reject slow exhausted", "ack next"]);
     assert_eq!(shop.ran(), ["slow", "slow", "next"]);
     assert_eq!((summary.retried, summary.rejected, summary.acknowledged), (1, 1, 1));

@@ -90,7 +90,7 @@ pub struct Ticket {
     pub operation: Arc<Operation>,
     /// Whether an attempt left it without an answer.
     pub is_repeated: bool,
-    /// Whether a statement for several operations has done some of them, perhaps including this one.
+    /// Whether a statement for several operations was interrupted after it had done some, perhaps this one.
     pub may_be_done: Arc<AtomicBool>,
 }
 
