@@ -97,15 +97,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_follow_one_another_without_a_gap() {
-        let mut end = 0;
-        for (name, range) in FIELDS {
-            assert_eq!(range.start, end, "{name}");
-            end = range.end;
-        }
-    }
-
-    #[test]
     fn the_table_for_operators_has_these_places() {
         let page =
             std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/stores/redis.md"));

@@ -110,24 +110,6 @@ async fn when_the_connection_is_given_up_all_that_is_under_way_fails() {
     nothing_is_left(&pipelined);
 }
 
-/// The runtime of the connection is driven by nobody, as if a task held it up.
-#[test]
-fn what_waits_to_be_sent_fails_when_the_connection_is_given_up() {
-    let redis = Redis::start();
-    let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
-    let held_up = runtime();
-    let pipelined = held_up.block_on(connected(&redis));
-    let requests = vec![request(&["INCR", "count"]); FEW + 6];
-    let asked = held_up.block_on(async { asked(&pipelined, &requests) });
-    pipelined.break_off();
-    for answer in runtime().block_on(join_all(asked)) {
-        assert!(answer.unwrap_err().is_io_error());
-    }
-    assert_eq!(pipelined.queue().unanswered, 0);
-    drop(held_up);
-    nothing_is_left(&pipelined);
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_task_that_holds_up_its_thread_holds_up_no_requests_of_others() {
     let redis = Redis::start();

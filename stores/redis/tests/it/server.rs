@@ -31,18 +31,6 @@ async fn with_a_log_on_disk_every_step_survives_kill_9() {
     assert_eq!(done, CompleteAnswer::Done);
 }
 
-#[tokio::test]
-async fn without_a_disk_a_restart_forgets_and_fences_still_rise() {
-    let mut redis = Redis::start();
-    let store = connect(&redis).await;
-    let (owner, grant) = granted(&store, &key("a")).await;
-    redis.server().kill();
-    redis.server().restart();
-    let lost = store.complete(&key("a"), &completion(owner, grant.fence, b"r")).await.unwrap();
-    assert_eq!(lost, CompleteAnswer::Lost, "the worker of before must not record over the next");
-    assert!(granted(&store, &key("a")).await.1.fence > grant.fence);
-}
-
 /// Less than the default of the operation timeout, and longer than a busy machine stops a process.
 const SOON: Duration = Duration::from_millis(4_800);
 

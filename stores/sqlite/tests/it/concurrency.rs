@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use idem_runtime::Store;
-use idem_runtime::protocol::CompleteAnswer;
 use idem_sqlite::SqliteStore;
 
 use support::*;
@@ -47,21 +46,6 @@ async fn operations_that_wait_together_are_committed_together() {
         assert!((1..=most).contains(&transactions), "{count} claims took {transactions} transactions");
         assert_eq!(owners.iter().map(|(_, grant)| grant.fence).collect::<HashSet<_>>().len(), count);
     }
-}
-
-#[tokio::test]
-async fn an_operation_that_changes_nothing_is_not_committed() {
-    let (_folder, path, store) = opened();
-    let (owner, grant) = granted(&store, &key("a")).await;
-    let completion = completion(owner, grant.fence, b"x");
-    assert_eq!(store.complete(&key("a"), &completion).await.unwrap(), CompleteAnswer::Done);
-    let before = commits(&path);
-    for _ in 0..10 {
-        assert_eq!(store.complete(&key("a"), &completion).await.unwrap(), CompleteAnswer::Done);
-        replayed(&store, &key("a")).await;
-        assert!(!store.forget(&key("absent")).await.unwrap());
-    }
-    assert_eq!(commits(&path), before);
 }
 
 #[tokio::test]

@@ -7,6 +7,8 @@ mod concurrency;
 mod conformance;
 mod must_exist;
 mod processes;
+#[path = "../../../kit/tests/requests/mod.rs"]
+mod requests;
 mod retention;
 mod support;
 mod unavailable;

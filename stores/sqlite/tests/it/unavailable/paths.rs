@@ -1,13 +1,12 @@
 //! Which paths and settings a store takes.
 
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 use idem_runtime::StoreErrorKind;
 use idem_sqlite::SqliteStore;
 
-use super::{contents, impatient};
+use super::contents;
 use crate::support::*;
 
 #[test]
@@ -44,13 +43,4 @@ fn settings_out_of_range_are_errors() {
         assert_eq!(wrong.open().unwrap_err().kind(), StoreErrorKind::Configuration);
     }
     assert!(!path.exists());
-}
-
-#[test]
-fn an_empty_file_is_taken_over() {
-    let folder = folder();
-    let path = folder.path().join("idem.db");
-    fs::write(&path, "").unwrap();
-    impatient(&path);
-    assert_eq!(integrity(&path), "ok");
 }
