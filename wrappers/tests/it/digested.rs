@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use idem::StoreExt as _;
 use idem::listing::{List, Page};
-use idem::protocol::{Claim, ClaimAnswer, Verdict};
+use idem::protocol::{Claim, ClaimAnswer, Complete, Verdict};
 use idem::{Error, Fingerprint, MemoryStore, Operation, Store};
 use sealed_support::{claim, granted, key, recorded, recorded_as, replayed, value};
 
@@ -61,7 +61,7 @@ async fn who_waits_for_a_digested_key_is_not_given_the_result_of_the_plain_one()
     let inner = MemoryStore::new();
     let store = inner.clone().digest_keys(&SECRET);
     let held = red();
-    granted(&inner, &key("a"), &held).await;
+    let grant = granted(&inner, &key("a"), &held).await;
     granted(&store, &key("a"), &claim()).await;
     let operation = Operation::new("test.sealed").wait(Duration::from_secs(5));
     let both = tokio::join!(
@@ -69,22 +69,10 @@ async fn who_waits_for_a_digested_key_is_not_given_the_result_of_the_plain_one()
         operation.run(&store, "a", || async { Ok::<_, Error>(2) }),
         async {
             tokio::time::sleep(Duration::from_millis(300)).await;
-            let complete = idem::protocol::Complete::new(
-                held.owner,
-                inner.get(&key("a")).await.unwrap().unwrap().fence,
-                Verdict::Completed,
-                value(b"7"),
-                held.ttl,
-            );
+            let complete = Complete::new(held.owner, grant.fence, Verdict::Completed, value(b"7"), held.ttl);
             inner.complete(&key("a"), &complete).await.unwrap();
         }
     );
     assert_eq!(both.0.unwrap(), 7);
     assert!(matches!(both.1, Err(Error::InFlight { .. })), "{:?}", both.1);
-}
-
-#[test]
-fn no_secret_is_in_a_debug_output() {
-    let store = MemoryStore::new().digest_keys(&[0xc4; 32]);
-    assert_eq!(format!("{store:?}"), "DigestedKeys(MemoryStore { .. })");
 }
