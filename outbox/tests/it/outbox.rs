@@ -167,18 +167,6 @@ async fn what_cannot_be_enqueued_is_refused_and_the_transaction_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn outboxes_share_nothing_and_a_setting_out_of_its_range_is_refused() {
-    let server = Postgres::start();
-    let url = server.url();
-    for table in ["one", "two"] {
-        let outbox = Outbox::builder(&url).schema("made_here").table(table).connect().await.unwrap();
-        assert_eq!(outbox.counts().await.unwrap().pending, 0);
-    }
-    let error = Outbox::builder(&url).operation_timeout(Duration::ZERO).connect().await.unwrap_err();
-    assert!(error.to_string().contains("must be from 1ms to 1h") && !error.is_transient(), "{error}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn the_rights_that_the_runbook_names_are_enough() {
     let bed = Bed::open().await;
     bed.sql("create role writer login; create role relay login");

@@ -3,17 +3,15 @@
 use crate::outbox_support;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use idem_outbox::{MessageId, Outbox};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
-use outbox_support::{Bed, Broker, Running, Then};
+use outbox_support::{Bed, Broker, Running, Then, wait};
 
 use crate::events::Events;
 
 const ID: &str = "secret-id";
 const PAYLOAD: &str = "secret-payload";
-const PENDING: &str = "SELECT count(*) FROM idem_outbox_readable WHERE state = 'pending'";
 
 // On one thread, so that the subscriber gets all events.
 #[tokio::test]
@@ -35,9 +33,7 @@ async fn messages_are_told_by_topic_number_and_attempt_and_never_by_id_or_payloa
         let id = MessageId::new(&format!("{ID}-{number}")).unwrap();
         bed.outbox.enqueue_as(&mut tx, &id, topic, PAYLOAD).await.unwrap();
         tx.commit().await.unwrap();
-        let pending = || sqlx::query_scalar::<_, i64>(PENDING).fetch_one(&bed.pool);
-        let done = async { while pending().await.unwrap() > 0 {} };
-        tokio::time::timeout(Duration::from_secs(30), done).await.expect("it is done");
+        wait("it is done", || bed.count("state = 'pending'") == 0).await;
     }
     relay.stop().await;
 

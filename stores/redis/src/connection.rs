@@ -251,3 +251,25 @@ impl Connection {
         error
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use idem_test_servers::Redis;
+    use redis::cmd;
+
+    #[tokio::test]
+    async fn a_connection_that_is_too_old_is_replaced() {
+        let redis = Redis::start();
+        let mut id = cmd("CLIENT");
+        id.arg("ID");
+        let id = Request::plain(id);
+        for (greatest_age, is_kept) in [(Duration::ZERO, false), (GREATEST_AGE, true)] {
+            let source = Source::Server(Box::new(Client::open(redis.url()).unwrap()));
+            let own = Reconnecting::new(source, Duration::from_secs(30), greatest_age);
+            let connection = Connection::Own(Arc::new(own));
+            let (first, second) = (connection.ask(&id).await.unwrap(), connection.ask(&id).await.unwrap());
+            assert_eq!(first == second, is_kept, "{first:?} {second:?}");
+        }
+    }
+}

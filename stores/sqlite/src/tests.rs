@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use super::SqliteStore;
 use super::file::DatabaseFile;
-use super::queue::{Op, Pace, Queue};
+use super::queue::{Op, Queue};
 use super::schema::{self, Opening, Purpose};
 use idem_core::Store;
 use idem_core::StoreErrorKind;
@@ -98,16 +98,4 @@ async fn what_waits_for_a_writer_that_is_stuck_is_answered_in_its_place() {
     queue.end();
     assert!(last.await.is_err());
     assert!(run("d").await.is_err());
-}
-
-#[test]
-fn what_is_waited_for_is_what_was_there_and_for_a_part_of_a_commit_at_most() {
-    let pace = Pace::after(Duration::from_millis(4), 64);
-    assert_eq!(pace, Pace { expected: 64, patience: Duration::from_millis(1) });
-    assert_eq!(Pace::after(Duration::from_secs(9), 64).patience, Duration::from_millis(5));
-    // If a commit is as fast as a sleep, waiting gains nothing.
-    assert_eq!(Pace::after(Duration::from_micros(100), 64).patience, Duration::ZERO);
-    // A single caller needs no waiting, because its operation is already there.
-    assert_eq!(Pace::after(Duration::from_millis(4), 1).expected, 1);
-    assert_eq!(Pace::default().expected, 0);
 }

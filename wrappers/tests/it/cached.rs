@@ -156,18 +156,6 @@ async fn another_fingerprint_is_told_by_the_store() {
     assert_eq!(asked(&inner, &store, &with_print(1)).await, (first, false));
 }
 
-#[tokio::test(start_paused = true)]
-async fn what_is_in_memory_is_replayed_while_the_store_is_down() {
-    let (inner, store) = watched(10);
-    recorded(&store, &key("a"), Verdict::Completed, b"1").await;
-    assert!(!is_hit(&inner, &store).await);
-    inner.down(true);
-    assert!(is_hit(&inner, &store).await);
-    assert!(store.claim(&key("b"), &claim()).await.is_err());
-    advance(SECOND * 5).await;
-    assert!(store.claim(&key("a"), &claim()).await.is_err(), "it is older than the bound");
-}
-
 /// How many of these claims are answered without the store, which is down meanwhile.
 async fn kept(watched: &Watched, store: &impl Store, keys: &[RecordKey]) -> usize {
     watched.down(true);

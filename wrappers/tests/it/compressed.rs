@@ -63,10 +63,3 @@ async fn a_frame_that_is_broken_or_too_large_is_an_error_that_takes_no_memory() 
     record(&inner, &[&FRAME[..], b"no frame"].concat()).await;
     assert_eq!(inner.compressed().get(&key("a")).await.unwrap_err().kind(), StoreErrorKind::CorruptRecord);
 }
-
-#[tokio::test]
-async fn there_need_be_no_limit() {
-    let store = MemoryStore::new().compressed_up_to(usize::MAX);
-    record(&store, &[b'd'; 10_000]).await;
-    assert_eq!(stored(&store, &key("a")).await.len(), 10_000);
-}

@@ -51,32 +51,6 @@ fn nothing_is_left(pipelined: &Pipelined) {
 }
 
 #[tokio::test]
-async fn beyond_a_few_what_is_asked_waits_for_what_is_ready_and_each_gets_its_own_answer() {
-    const ALL: usize = MOST + FEW + 20;
-    let redis = Redis::start();
-    let pipelined = connected(&redis).await;
-    let name = |number: usize| format!("key/{number}");
-    for number in 0..ALL {
-        pipelined.ask(&request(&["SET", &name(number), &number.to_string()])).await.unwrap();
-    }
-    let requests: Vec<Request> = (0..ALL)
-        .map(|number| match number % 10 {
-            9 => request(&["LPUSH", &name(number), "no list"]),
-            _ => request(&["GET", &name(number)]),
-        })
-        .collect();
-    let asked = asked(&pipelined, &requests);
-    assert_eq!(counts(&pipelined), (ALL - FEW, FEW));
-    for (number, answer) in join_all(asked).await.into_iter().enumerate() {
-        match number % 10 {
-            9 => assert_eq!(answer.unwrap_err().code(), Some("WRONGTYPE")),
-            _ => assert_eq!(answer.unwrap(), Value::BulkString(number.to_string().into())),
-        }
-    }
-    nothing_is_left(&pipelined);
-}
-
-#[tokio::test]
 async fn what_is_dropped_before_it_is_sent_is_not_sent() {
     let redis = Redis::start();
     let pipelined = connected(&redis).await;
@@ -160,25 +134,4 @@ fn what_waits_when_its_runtime_ends_fails() {
         assert!(answer.unwrap_err().is_io_error());
     }
     nothing_is_left(&pipelined);
-}
-
-/// The first answer of a pipeline comes with its last one, and a connection that is silent is given up.
-#[tokio::test]
-async fn large_answers_go_in_small_pipelines() {
-    const BYTES: usize = 300 << 10;
-    let redis = Redis::start();
-    let pipelined = connected(&redis).await;
-    let next_limit = || pipelined.queue().take().1;
-    assert_eq!(next_limit(), 8, "the first answers may be large");
-    pipelined.ask(&request(&["SET", "large", &"a".repeat(BYTES)])).await.unwrap();
-    let requests = vec![request(&["GET", "large"]); FEW + 20];
-    for answer in join_all(asked(&pipelined, &requests)).await {
-        assert_eq!(bytes(&answer.unwrap()), BYTES);
-    }
-    assert_eq!(next_limit(), MOST_BYTES / BYTES);
-    // They are forgotten after some small ones.
-    for _ in 0..100 {
-        pipelined.ask(&request(&["PING"])).await.unwrap();
-    }
-    assert_eq!(next_limit(), MOST);
 }

@@ -3,11 +3,9 @@
 use crate::support;
 
 use std::collections::HashSet;
-use std::future::Future;
 use std::path::Path;
-use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, mpsc};
-use std::task::{Context, Wake, Waker};
+use std::pin::pin;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
@@ -71,32 +69,4 @@ async fn of_dropped_calls_a_result_is_recorded_before_the_last_handle_is_gone_an
     let store = SqliteStore::open(&path).unwrap();
     assert_eq!(replayed(&store, &kept).await, b"x");
     assert_eq!(store.get(&left).await.unwrap(), None);
-}
-
-#[test]
-fn the_last_handle_may_be_dropped_by_the_thread_that_answers() {
-    type Call = Pin<Box<dyn Future<Output = ()> + Send>>;
-    /// A task that is dropped instead of run, as by a runtime that has ended.
-    #[derive(Default)]
-    struct DropOnWake(Mutex<Option<Call>>, Mutex<Option<mpsc::Sender<()>>>);
-    impl Wake for DropOnWake {
-        fn wake(self: Arc<Self>) {
-            drop(self.0.lock().unwrap().take());
-            self.1.lock().unwrap().take().unwrap().send(()).unwrap();
-        }
-    }
-    let (_folder, path, store) = opened();
-    let locked = lock(&path);
-    let (sender, dropped) = mpsc::channel();
-    let task = Arc::new(DropOnWake::default());
-    *task.1.lock().unwrap() = Some(sender);
-    let mut call: Call = Box::pin(async move {
-        let _ = store.claim(&key("a"), &claim_request()).await;
-    });
-    let waker = Waker::from(task.clone());
-    assert!(call.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-    *task.0.lock().unwrap() = Some(call);
-    drop(locked);
-    dropped.recv_timeout(Duration::from_secs(20)).unwrap();
-    SqliteStore::open(&path).unwrap();
 }
