@@ -51,23 +51,6 @@ fn nothing_is_left(pipelined: &Pipelined) {
 }
 
 #[tokio::test]
-async fn what_is_dropped_before_it_is_sent_is_not_sent() {
-    let redis = Redis::start();
-    let pipelined = connected(&redis).await;
-    let requests = vec![request(&["INCR", "count"]); FEW + 6];
-    let mut asked = asked(&pipelined, &requests);
-    asked.truncate(FEW + 2);
-    join_all(asked).await;
-    let count = pipelined.ask(&request(&["GET", "count"])).await.unwrap();
-    assert_eq!(count, Value::BulkString((FEW + 2).to_string().into()));
-    let all_dropped = self::asked(&pipelined, &requests);
-    drop(all_dropped);
-    // Nobody waits for these, so the pipeline has nothing to send.
-    pipelined.ask(&request(&["PING"])).await.unwrap();
-    nothing_is_left(&pipelined);
-}
-
-#[tokio::test]
 async fn when_the_connection_is_given_up_all_that_is_under_way_fails() {
     let redis = Redis::start();
     let pipelined = connected(&redis).await;
