@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis::Client;
 
-use super::connection::{Connection, GREATEST_AGE, Reconnecting, Source};
+use super::connection::{Connection, Reconnecting, Source};
 use super::failure::wrong_url;
 use super::name::Prefix;
 use super::replication::{Replicas, Replication};
@@ -59,7 +59,7 @@ impl Target {
                 return Ok(Connection::Cluster(cluster));
             }
         };
-        Ok(Connection::Own(Arc::new(Reconnecting::new(source, answer_within, GREATEST_AGE))))
+        Ok(Connection::Own(Arc::new(Reconnecting::new(source, answer_within))))
     }
 }
 

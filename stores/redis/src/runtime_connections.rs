@@ -16,7 +16,7 @@ use redis::{RedisResult, Value};
 use tokio::runtime::{Handle, Id};
 use tokio::time::Instant;
 
-use super::connection::{Reconnecting, is_of_no_use, may_be_demoted};
+use super::connection::{Reconnecting, is_of_no_use, is_too_old, may_be_demoted};
 use super::pipelined::Pipelined;
 use super::scripts::Request;
 use idem_store_kit::own_runtime::{entered, own_runtime};
@@ -49,7 +49,7 @@ impl RuntimeConnections {
         let id = handle.id();
         let mut slots = self.slots();
         match slots.get(&id) {
-            Some(Some(connection)) if !own.is_too_old(connection.opened) => {
+            Some(Some(connection)) if !is_too_old(connection.opened) => {
                 return Some((id, connection.clone()));
             }
             Some(None) => return None,

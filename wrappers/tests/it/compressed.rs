@@ -28,10 +28,7 @@ async fn every_result_comes_back_as_it_was() {
 }
 
 #[tokio::test]
-async fn a_long_result_takes_less_room_and_a_short_one_stays_readable_as_it_is() {
-    let inner = MemoryStore::new();
-    record(&inner.clone().compressed(), &[b'a'; 100_000]).await;
-    assert!(stored(&inner, &key("a")).await.len() < 200);
+async fn a_short_result_stays_readable_as_it_is() {
     let inner = MemoryStore::new();
     record(&inner.clone().compressed(), b"{\"receipt\":7}").await;
     assert_eq!(&stored(&inner, &key("a")).await[..], b"{\"receipt\":7}");

@@ -8,28 +8,12 @@ use idem::StoreExt as _;
 use idem::listing::{List, Page};
 use idem::protocol::{Claim, ClaimAnswer, Complete, Verdict};
 use idem::{Error, Fingerprint, MemoryStore, Operation, Store};
-use sealed_support::{claim, granted, key, recorded, recorded_as, replayed, value};
+use sealed_support::{claim, granted, key, recorded_as, value};
 
 const SECRET: [u8; 32] = [0x21; 32];
 
 fn red() -> Claim {
     claim().with_fingerprint(Some(Fingerprint::from_bytes([1; 32])))
-}
-
-#[tokio::test]
-async fn the_store_has_digests_and_a_walk_gives_them() {
-    let inner = MemoryStore::new();
-    let store = inner.clone().digest_keys(&SECRET).without_mark();
-    recorded(&store, &key("alice@example.com"), Verdict::Completed, b"1").await;
-    assert_eq!(inner.get(&key("alice@example.com")).await.unwrap(), None);
-    for walked in [&inner.list(&List::default()).await.unwrap(), &store.list(&List::default()).await.unwrap()]
-    {
-        let [listed] = &walked.records[..] else { panic!("{walked:?}") };
-        let (scope, name) = (listed.key.scope().as_str(), listed.key.key().as_str());
-        assert_eq!(scope, "test.sealed");
-        assert!(name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit()), "{name}");
-    }
-    assert_eq!(replayed(&store, &key("alice@example.com")).await.1, value(b"1"));
 }
 
 #[tokio::test]

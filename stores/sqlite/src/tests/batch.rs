@@ -2,9 +2,6 @@
 
 use std::time::Duration;
 
-use rusqlite::Connection;
-use tempfile::TempDir;
-
 use super::{claim_request, completion, key, open};
 use crate::batch::Session;
 use crate::now;
@@ -27,27 +24,6 @@ fn granted(session: &mut Session<'_>, name: &str, claim: &Claim) -> (Owner, Fenc
         panic!("not granted")
     };
     (claim.owner, grant.fence)
-}
-
-fn other(folder: &TempDir) -> Connection {
-    Connection::open(folder.path().join("idem.db")).unwrap()
-}
-
-#[test]
-fn what_another_connection_wrote_is_seen() {
-    let (folder, _, connection) = open();
-    let mut session = Session::prepare(&connection).unwrap();
-    for change in ["UPDATE idem_records SET owner = zeroblob(16)", "DELETE FROM idem_records"] {
-        let (owner, fence) = granted(&mut session, "a", &claim_request());
-        session.commit().unwrap();
-        other(&folder).execute(change, ()).unwrap();
-        session.begin(Duration::ZERO).unwrap();
-        let answer = apply(&mut session, "a", completion(owner, fence, b"x"));
-        let done = protocol::Answer::Complete(CompleteAnswer::Done);
-        assert_ne!(answer, done, "{change}");
-        session.commit().unwrap();
-        other(&folder).execute("DELETE FROM idem_records", ()).unwrap();
-    }
 }
 
 #[test]

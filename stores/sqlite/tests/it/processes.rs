@@ -10,8 +10,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use idem_runtime::Store;
 use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer};
-use idem_runtime::{Store, StoreError};
 use idem_sqlite::SqliteStore;
 
 use support::*;
@@ -28,20 +28,11 @@ fn say(word: &str) {
     out.flush().unwrap();
 }
 
-fn command(role: &str, path: &Path) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command
-        .args(["--exact", "processes::child", "--nocapture", "--test-threads=1"])
-        .env(ROLE, role)
-        .env(FILE, path)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null());
-    command
-}
-
 fn start(role: &str, path: &Path) -> Child {
-    command(role, path).spawn().unwrap()
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "processes::child", "--nocapture", "--test-threads=1"]);
+    command.env(ROLE, role).env(FILE, path).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.spawn().unwrap()
 }
 
 /// The words that a child prints, until it ends.
@@ -66,36 +57,33 @@ fn child() {
 }
 
 /// SQLite gives its lock to any of those that wait: one of many processes on a busy machine may wait long.
-fn patient(path: &Path) -> Result<SqliteStore, StoreError> {
-    SqliteStore::builder(path).busy_timeout(Duration::from_secs(60)).open()
+fn patient(path: &Path) -> SqliteStore {
+    SqliteStore::builder(path).busy_timeout(Duration::from_secs(60)).open().unwrap()
 }
 
 /// Waits for a line, then claims and completes 50 keys, all the same in every process.
 async fn race(path: &Path) {
     say("ready");
     std::io::stdin().read_line(&mut String::new()).unwrap();
-    let store = match patient(path) {
-        Ok(store) => store,
-        Err(error) => return say(&format!("{error:?}")),
-    };
+    let store = patient(path);
     for i in 0..50 {
         let request = claim_request();
-        match store.claim(&key(&format!("{i}")), &request).await {
-            Ok(ClaimAnswer::Granted(grant)) => {
+        match store.claim(&key(&format!("{i}")), &request).await.unwrap() {
+            ClaimAnswer::Granted(grant) => {
                 say(&format!("granted {i}"));
                 let completion = completion(request.owner, grant.fence, &std::process::id().to_be_bytes());
                 let done = store.complete(&key(&format!("{i}")), &completion).await.unwrap();
                 assert_eq!(done, CompleteAnswer::Done);
             }
-            Ok(ClaimAnswer::Busy { .. } | ClaimAnswer::Replay(_)) => {}
-            other => say(&format!("{other:?}")),
+            ClaimAnswer::Busy { .. } | ClaimAnswer::Replay(_) => {}
+            other => panic!("{other:?}"),
         }
     }
 }
 
 /// Completes new keys, and prints each after its acknowledgement.
 async fn fill(path: &Path) {
-    let store = patient(path).unwrap();
+    let store = patient(path);
     for i in 0.. {
         let name = format!("{}/{i}", std::process::id());
         complete(&store, &key(&name), &[b'x'; 10_000]).await;
