@@ -81,20 +81,29 @@ async fn names_that_collide_are_refused_before_anything_is_written() {
 }
 
 #[tokio::test]
-async fn stores_with_other_prefixes_and_sort_keys_share_a_table_and_never_meet() {
+async fn stores_with_other_prefixes_and_sort_keys_share_a_table_and_touch_no_item_but_their_own() {
     let aws = Aws::start();
     let open = |prefix: &str, sort: &str| {
         let builder = DynamoDbStore::builder(client(&aws), "shared").partition_key("pk").sort_key("sk", sort);
-        builder.key_prefix(prefix).time_to_live_attribute("expires").build()
+        builder.key_prefix(prefix).time_to_live_attribute("expires").clock_skew(NO_SKEW).build()
     };
     let stores = [open("one/", "x"), open("two/", "x"), open("one/", "y")];
     stores[0].create_table().await.unwrap();
+    let foreign = client(&aws).put_item().table_name("shared").item("pk", AttributeValue::S("one/x".into()));
+    let foreign = foreign.item("sk", AttributeValue::S("x".into()));
+    foreign.item("expires", AttributeValue::N("7".into())).send().await.unwrap();
     for store in &stores {
         store.check().await.unwrap();
         complete(store, &key("a"), b"7").await;
+        granted_as(store, &key("over"), &short_claim()).await;
     }
+    tokio::time::sleep(Duration::from_millis(20)).await;
     assert!(stores[0].forget(&key("a")).await.unwrap());
+    assert_eq!(stores[0].purge(100).await.unwrap(), 1);
+    let left = client(&aws).scan().table_name("shared").send().await.unwrap().count;
+    assert_eq!(left, 6, "the foreign item, the neighbours' and the forgotten one, whose fence stays");
     for store in &stores[1..] {
+        assert_eq!(store.purge(100).await.unwrap(), 1);
         assert_eq!(replayed(store, &key("a")).await, b"7");
         let page = store.list(&List::default()).await.unwrap();
         assert_eq!((page.records.len(), page.unreadable.len(), page.next), (1, 0, None));
@@ -155,30 +164,6 @@ async fn what_is_no_record_is_an_error_and_stays_as_it_is() {
             client(&aws).get_item().table_name("records").key("id", id("a")).send().await.unwrap().item;
         assert_eq!(item.unwrap().get(attribute), Some(foreign));
     }
-}
-
-#[tokio::test]
-async fn a_purge_touches_nothing_but_its_own_records() {
-    let aws = Aws::start();
-    let open = |prefix: &str| {
-        DynamoDbStore::builder(client(&aws), "records").clock_skew(NO_SKEW).key_prefix(prefix).build()
-    };
-    let (store, neighbour) = (open("ours/"), open("theirs/"));
-    store.create_table().await.unwrap();
-    let foreign = [("id", AttributeValue::S("ours/x".into())), ("delete_at", AttributeValue::N("7".into()))];
-    let put = client(&aws).put_item().table_name("records");
-    put.set_item(Some(foreign.map(|(name, value)| (name.to_owned(), value)).into())).send().await.unwrap();
-    for store in [&store, &neighbour] {
-        granted_as(store, &key("a"), &short_claim()).await;
-    }
-    granted(&store, &key("forgotten")).await;
-    assert!(store.forget(&key("forgotten")).await.unwrap());
-    granted_as(&store, &key("over"), &short_claim()).await;
-    tokio::time::sleep(Duration::from_millis(20)).await;
-    assert!(!store.forget(&key("over")).await.unwrap());
-    assert_eq!(store.purge(100).await.unwrap(), 1);
-    let left = client(&aws).scan().table_name("records").send().await.unwrap().count;
-    assert_eq!(left, 4, "the foreign item, the neighbour's and the two forgotten ones");
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use crate::support;
 use std::time::{Duration, Instant};
 
 use idem_redis::RedisStore;
-use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, RenewAnswer};
+use idem_runtime::protocol::{CompleteAnswer, RenewAnswer};
 use idem_runtime::{Store, StoreErrorKind};
 use idem_test_servers::Redis;
 use redis::{Connection, cmd};
@@ -92,7 +92,7 @@ async fn a_stopped_server_leaves_the_outcome_unknown_and_the_same_owner_finds_it
     redis.server().signal("-CONT");
     assert_eq!(known(async || store.complete(&a, &complete).await).await, CompleteAnswer::Done);
     assert_eq!(replayed(&patient, &a).await, b"r");
-    let ClaimAnswer::Granted(grant) = patient.claim(&b, &claim).await.unwrap() else { panic!() };
+    let grant = granted_as(&patient, &b, &claim).await;
     assert_eq!(grant.attempt, 1);
     let record = patient.get(&b).await.unwrap().unwrap();
     assert_eq!((record.owner, record.fence), (claim.owner, grant.fence));
@@ -110,8 +110,7 @@ async fn a_forget_deletes_no_record_that_came_after_the_one_it_read() {
     let deleting =
         std::thread::spawn(move || cmd("DEL").arg(name("a")).query::<()>(&mut client(&url)).unwrap());
     until_blocked(&mut server, 1).await;
-    let request = claim_request();
-    let claiming = tokio::spawn(async move { another.claim(&key("a"), &request).await.unwrap() });
+    let claiming = tokio::spawn(async move { granted(&another, &key("a")).await });
     until_blocked(&mut server, 2).await;
     let forgetting = tokio::spawn({
         let store = store.clone();
@@ -120,7 +119,7 @@ async fn a_forget_deletes_no_record_that_came_after_the_one_it_read() {
     until_blocked(&mut server, 3).await;
     let () = cmd("CLIENT").arg("UNPAUSE").query(&mut server).unwrap();
     deleting.join().unwrap();
-    let ClaimAnswer::Granted(grant) = claiming.await.unwrap() else { panic!() };
+    let (_, grant) = claiming.await.unwrap();
     assert!(forgetting.await.unwrap());
     assert_eq!(store.get(&key("a")).await.unwrap().unwrap().fence, grant.fence);
 }
