@@ -1,4 +1,4 @@
-//! Tests of states that cannot be caused from outside: a full disk, a stuck disk, arbitrary records, a next
+//! Tests of states that cannot be caused from outside: a full disk, a stuck disk, what the writer holds, a next
 //! layout.
 
 mod batch;

@@ -1,4 +1,4 @@
-//! Tests of digested keys and fingerprints, and of all wrappers of a store together.
+//! Tests of digested keys and fingerprints.
 
 use crate::sealed_support;
 

@@ -90,18 +90,6 @@ async fn of_two_rings_that_begin_at_once_one_is_refused() {
     }
 }
 
-#[tokio::test]
-async fn the_mark_is_looked_at_once_and_not_by_every_call() {
-    let counted = FaultStore::new(MemoryStore::new());
-    let store = counted.clone().encrypted(ring());
-    for number in 0..50 {
-        recorded(&store.clone(), &key(&number.to_string()), Verdict::Completed, b"1").await;
-    }
-    // The mark and its key's; then they are left.
-    assert_eq!(counted.asked(OperationKind::Get), 2);
-    assert_eq!(counted.asked(OperationKind::Claim), 50 + 2);
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_call_is_refused_until_the_marks_were_compared() {
     let faulty = FaultStore::new(MemoryStore::new());

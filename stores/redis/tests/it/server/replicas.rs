@@ -1,4 +1,4 @@
-//! Servers with replicas: those that are waited for, that are gone, and a replica in place of its master.
+//! Servers with replicas: those that are waited for, and those that are gone.
 
 use std::time::{Duration, Instant};
 
