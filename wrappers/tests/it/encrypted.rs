@@ -70,19 +70,6 @@ fn two_keys_of_one_number_are_refused() {
 }
 
 #[tokio::test]
-async fn a_result_is_refused_without_its_key_and_under_another_one_of_its_number() {
-    let inner = MemoryStore::new();
-    recorded(&inner.clone().encrypted(ring()), &key("a"), Verdict::Completed, SECRET).await;
-    for (other, expected) in [
-        (KeyRing::new(9, &[9; 32]), "key 1, a key that is not in the ring"),
-        (KeyRing::new(1, &[2; 32]), MOVED),
-    ] {
-        let error = refused(&inner.clone().encrypted(other).without_mark(), &key("a")).await;
-        assert!(error.contains(expected), "{error}");
-    }
-}
-
-#[tokio::test]
 async fn each_changed_or_missing_byte_is_found_and_nothing_runs_again() {
     let whole = {
         let inner = MemoryStore::new();

@@ -122,8 +122,7 @@ async fn a_record_past_its_end_is_absent_though_the_server_still_has_it() {
     let (store, mut server) = (connect(&redis).await, client(&redis.url()));
     let (old, fence) = (Owner::from_bytes([7; 16]), idem_runtime::Fence::new(5));
     for state in [b'I', b'R'] {
-        let mut put = || server.set::<_, _, ()>(name("a"), packed(state, old, 5, 1)).unwrap();
-        put();
+        let () = server.set(name("a"), packed(state, old, 5, 1)).unwrap();
         assert_eq!(store.renew(&key("a"), &renewal(old, fence)).await.unwrap(), RenewAnswer::Lost);
         let step = recording(old, fence, 0, "a step", &[7]);
         assert_eq!(store.record_step(&key("a"), &step).await.unwrap(), RecordStepAnswer::Lost);
