@@ -252,38 +252,3 @@ fn decided(names: &Names, change: &str) -> Statement {
          SELECT sequence, pg_notify('{channel}', '')::text FROM back"
     ))
 }
-
-#[cfg(test)]
-mod tests {
-    use idem_test_servers::Postgres;
-    use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
-
-    use super::STARTED;
-    use crate::Outbox;
-
-    #[tokio::test]
-    async fn a_batch_has_a_limited_number_of_bytes_but_at_least_one_message() {
-        let server = Postgres::start();
-        let outbox = Outbox::connect(&server.url()).await.unwrap();
-        let mut connection = PgConnection::connect(&server.url()).await.unwrap();
-        let mut tx = connection.begin().await.unwrap();
-        for size in [50, 40, 60, 1, 70] {
-            outbox.enqueue(&mut tx, "orders", vec![0; size]).await.unwrap();
-        }
-        tx.commit().await.unwrap();
-        let started = sqlx::query(AssertSqlSafe(format!("SELECT {STARTED}")));
-        let started: i64 = started.fetch_one(&mut connection).await.unwrap().get(0);
-        for (bytes, limit, since, expected) in [
-            (0_i64, 9_i64, started, &[1_i64][..]),
-            (99, 9, started, &[1, 2]),
-            (101, 9, started, &[1, 2, 3, 4]),
-            (999, 3, started, &[1, 2, 3]),
-            (999, 9, started + 1, &[]),
-        ] {
-            let fetch = outbox.0.names.fetch().bind("orders").bind(5_i64);
-            let rows = fetch.bind(limit).bind(since).bind(bytes).fetch_all(&mut connection).await.unwrap();
-            let numbers: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
-            assert_eq!(numbers, expected, "{bytes} bytes, {limit} messages");
-        }
-    }
-}

@@ -75,9 +75,6 @@ async fn at_random_nothing_is_lost_nothing_overtakes_and_every_id_comes() {
         ids.extend(enqueuer.await.unwrap());
     }
     let taken = broker.taken();
-    let offered = broker.offered().len();
-    println!("{} taken of {offered} offered, {kills} relays killed, {:?}", taken.len(), begin.elapsed());
     check_first_deliveries(&taken, MESSAGES);
     assert_eq!(taken.into_iter().map(|seen| seen.id).collect::<BTreeSet<_>>(), ids);
-    assert!(offered > MESSAGES, "{offered}");
 }

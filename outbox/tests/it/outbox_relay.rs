@@ -167,30 +167,6 @@ async fn where_poison_blocks_the_topic_waits_for_a_word_and_goes_on_in_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_that_a_relay_without_its_topic_publishes_late_holds_nothing_up() {
-    let bed = Bed::open().await;
-    let gate = Arc::new(Notify::new());
-    let closed = gate.clone();
-    let late = Broker::new(move |_| Then::Wait(closed.clone()));
-    bed.send("orders", "1").await;
-    let patient = bed.relay(late.clone()).topics(1).publish_timeout(HOUR);
-    let first = Running::start(patient);
-    late.until_taken(1).await;
-    // As if the relay had been paused for longer.
-    bed.end_leases();
-    let strict = Broker::new(|seen| if seen.payload == "1" { Then::Poison } else { Then::Take });
-    let second = Running::start(bed.relay(strict.clone()).on_poison(OnPoison::Block));
-    wait("the topic is blocked", || bed.count("state = 'set_aside'") == 1).await;
-    bed.send("orders", "2").await;
-    // It finishes and records the message that it publishes, and begins no other.
-    tokio::join!(first.stop(), async { gate.notify_one() });
-    strict.until_taken(1).await;
-    assert_eq!(strict.payloads(), ["2"]);
-    assert_eq!(bed.outbox.counts().await.unwrap().blocked_topics, 0);
-    second.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_ends_each_relay_that_publishes_it_is_set_aside() {
     let bed = Bed::open().await;
     for payload in ["before", "deadly", "after"] {

@@ -12,13 +12,15 @@ use bytes::Bytes;
 use idem_core::inspection::Inspection;
 use idem_core::listing::List;
 use idem_core::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, Owner, RecordStep, RecordStepAnswer, RecordedStep,
-    Release, ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, Resolution, ResolveAnswer, Seen, StoredResult,
-    Verdict,
+    ClaimAnswer, CompleteAnswer, RecordStepAnswer, Release, ReleaseAnswer, ReleaseCause, RenewAnswer,
+    Resolution, ResolveAnswer, Seen,
 };
-use idem_core::{Key, RecordKey, Scope, Store, StoreError, StoreErrorKind};
+use idem_core::{Store, StoreError, StoreErrorKind};
 use idem_store_kit::cas::{CasSettings, CasStore, CompareAndSwap, Listing, ObjectName, Put, Version};
 use idem_testing::conformance::{Profile, Subject, run_theme};
+use requests::*;
+
+mod requests;
 
 /// Objects in memory. Of every few requests one is lost if it is a write.
 #[derive(Clone, Default)]
@@ -150,33 +152,13 @@ fn lost_writes_change_nothing_where_a_refusal_returns_the_version() {
     }
 }
 
-fn key(key: &str) -> RecordKey {
-    RecordKey::new(Scope::new("test.cas").unwrap(), Key::new(key).unwrap())
-}
-
-fn claim() -> Claim {
-    Claim::new(Owner::random(), Duration::from_secs(30), Duration::from_secs(3_600))
-}
-
-fn completion(claim: &Claim, grant: &Grant) -> Complete {
-    let result = StoredResult::Value("7".into());
-    Complete::new(claim.owner, grant.fence, Verdict::Completed, result, claim.ttl)
-}
-
-async fn granted(store: &MapStore, key: &RecordKey, claim: &Claim) -> Grant {
-    match store.claim(key, claim).await.unwrap() {
-        ClaimAnswer::Granted(grant) => grant,
-        other => panic!("not granted: {other:?}"),
-    }
-}
-
 #[tokio::test]
 async fn a_lease_is_over_only_when_it_is_over_by_every_clock() {
     let (skew, begin) = (Duration::from_millis(200), Instant::now());
     let settings = CasSettings { clock_skew: skew, ..CasSettings::default() };
     let store = MapStore(CasStore::new(Map::default(), settings));
-    granted(&store, &key("a"), &claim().with_lease(Duration::from_millis(1))).await;
-    while let ClaimAnswer::Busy { retry_after } = store.claim(&key("a"), &claim()).await.unwrap() {
+    granted_as(&store, &key("a"), &claim_request().with_lease(Duration::from_millis(1))).await;
+    while let ClaimAnswer::Busy { retry_after } = store.claim(&key("a"), &claim_request()).await.unwrap() {
         tokio::time::sleep(retry_after).await;
     }
     assert!(begin.elapsed() >= skew, "{:?}", begin.elapsed());
@@ -189,13 +171,12 @@ async fn steps_of_a_claim_do_not_make_its_lease_longer() {
     let settings = CasSettings { clock_skew: Duration::from_secs(1), ..CasSettings::default() };
     let open = || MapStore(CasStore::new(map.clone(), settings));
     let (one, another) = (open(), open());
-    let first = claim();
-    let grant = granted(&one, &key("a"), &first).await;
+    let (owner, grant) = granted(&one, &key("a")).await;
     let before = one.get(&key("a")).await.unwrap().unwrap();
     // The first handle remembers what it wrote, the second one reads it.
     for (position, store) in [&one, &one, &another, &another].into_iter().enumerate() {
-        let step = RecordedStep::new(position.to_string(), None, StoredResult::Value("1".into()));
-        let step = RecordStep::new(first.owner, grant.fence, u32::try_from(position).unwrap(), step);
+        let position = u32::try_from(position).unwrap();
+        let step = recording(owner, grant.fence, position, &position.to_string(), b"1");
         assert_eq!(store.record_step(&key("a"), &step).await.unwrap(), RecordStepAnswer::Recorded);
     }
     let after = one.get(&key("a")).await.unwrap().unwrap();
@@ -208,22 +189,24 @@ async fn a_fresh_call_is_two_requests_and_each_step_and_renewal_one_more() {
     for (returns, refused) in [(false, 2), (true, 1)] {
         let map = Map(Arc::new(Objects { returns, ..Objects::default() }));
         let (one, another) = (store(&map), store(&map));
-        let first = claim();
-        let grant = granted(&one, &key("a"), &first).await;
+        let (owner, grant) = granted(&one, &key("a")).await;
         assert_eq!(map.requests(), 1, "claim");
-        let step = RecordedStep::new("s".into(), None, StoredResult::Value("1".into()));
-        let step = RecordStep::new(first.owner, grant.fence, 0, step);
+        let step = recording(owner, grant.fence, 0, "s", b"1");
         assert_eq!(one.record_step(&key("a"), &step).await.unwrap(), RecordStepAnswer::Recorded);
         assert_eq!(map.requests(), 1, "step");
-        let renew = Renew::new(first.owner, grant.fence, first.lease);
-        assert_eq!(one.renew(&key("a"), &renew).await.unwrap(), RenewAnswer::Held);
+        let renewed = one.renew(&key("a"), &renewal(owner, grant.fence)).await.unwrap();
+        assert_eq!(renewed, RenewAnswer::Held);
         assert_eq!(map.requests(), 1, "renewal");
-        assert!(matches!(another.claim(&key("a"), &claim()).await.unwrap(), ClaimAnswer::Busy { .. }));
+        assert!(matches!(
+            another.claim(&key("a"), &claim_request()).await.unwrap(),
+            ClaimAnswer::Busy { .. }
+        ));
         assert_eq!(map.requests(), refused, "busy");
-        assert_eq!(one.complete(&key("a"), &completion(&first, &grant)).await.unwrap(), CompleteAnswer::Done);
+        let done = one.complete(&key("a"), &completion(owner, grant.fence, b"7")).await.unwrap();
+        assert_eq!(done, CompleteAnswer::Done);
         assert_eq!(map.requests(), 1, "result");
         for (store, requests) in [(&one, 1), (&another, refused), (&another, 1)] {
-            assert!(matches!(store.claim(&key("a"), &claim()).await.unwrap(), ClaimAnswer::Replay(_)));
+            assert_eq!(replayed(store, &key("a")).await, b"7");
             assert_eq!(map.requests(), requests, "replay");
         }
     }
@@ -234,24 +217,21 @@ async fn a_write_whose_answer_was_lost_is_answered_as_it_was_applied() {
     let map = Map(Arc::new(Objects { every: 3, applies: true, ..Objects::default() }));
     let (one, another) = (store(&map), store(&map));
     for number in 0..30 {
-        let (key, request) = (key(&number.to_string()), claim());
-        let grant = granted(&one, &key, &request).await;
+        let key = key(&number.to_string());
+        let (owner, grant) = granted(&one, &key).await;
         assert_eq!(grant.attempt, 1);
-        let step = RecordedStep::new("s".into(), None, StoredResult::Value("1".into()));
-        let step = RecordStep::new(request.owner, grant.fence, 0, step);
+        let step = recording(owner, grant.fence, 0, "s", b"1");
         assert_eq!(one.record_step(&key, &step).await.unwrap(), RecordStepAnswer::Recorded);
-        let renew = Renew::new(request.owner, grant.fence, request.lease);
-        assert_eq!(one.renew(&key, &renew).await.unwrap(), RenewAnswer::Held);
+        let renewed = one.renew(&key, &renewal(owner, grant.fence)).await.unwrap();
+        assert_eq!(renewed, RenewAnswer::Held);
         if number % 2 == 0 {
-            assert_eq!(
-                one.complete(&key, &completion(&request, &grant)).await.unwrap(),
-                CompleteAnswer::Done
-            );
-            assert!(matches!(another.claim(&key, &claim()).await.unwrap(), ClaimAnswer::Replay(_)));
+            let done = one.complete(&key, &completion(owner, grant.fence, b"7")).await.unwrap();
+            assert_eq!(done, CompleteAnswer::Done);
+            assert_eq!(replayed(&another, &key).await, b"7");
         } else {
-            let release = Release::new(request.owner, grant.fence, ReleaseCause::Failed);
+            let release = Release::new(owner, grant.fence, ReleaseCause::Failed);
             assert_eq!(one.release(&key, &release).await.unwrap(), ReleaseAnswer::Released);
-            assert_eq!(granted(&another, &key, &claim()).await.attempt, 2);
+            assert_eq!(granted(&another, &key).await.1.attempt, 2);
         }
         assert!(one.forget(&key).await.unwrap());
     }
@@ -264,7 +244,7 @@ async fn a_purge_leaves_the_fence_of_a_forgotten_record_until_every_clock_is_pas
     let settings = CasSettings { clock_skew: Duration::from_secs(60), ..CasSettings::default() };
     let store = MapStore(CasStore::new(map.clone(), settings));
     for name in ["seen", "forgotten"] {
-        granted(&store, &key(name), &claim()).await;
+        granted(&store, &key(name)).await;
     }
     let seen = Seen::of(&store.get(&key("seen")).await.unwrap().unwrap());
     let resolved = store.resolve(&key("seen"), &Resolution::ForgetSeen(seen)).await.unwrap();
@@ -280,9 +260,8 @@ async fn a_purge_leaves_the_fence_of_a_forgotten_record_until_every_clock_is_pas
 async fn forgetting_an_expired_record_deletes_its_result() {
     let map = Map::default();
     let (store, secret) = (store(&map), Bytes::from("a secret"));
-    let request = claim().with_ttl(Duration::from_millis(1));
-    let grant = granted(&store, &key("a"), &request).await;
-    let done = completion(&request, &grant).with_result(StoredResult::Value(secret.clone()));
+    let (owner, grant) = granted(&store, &key("a")).await;
+    let done = completion(owner, grant.fence, &secret).with_ttl(Duration::from_millis(1));
     assert_eq!(store.complete(&key("a"), &done).await.unwrap(), CompleteAnswer::Done);
     let has_secret = || {
         let objects = map.0.objects.lock().unwrap();
@@ -303,15 +282,14 @@ async fn an_object_that_is_no_record_is_named_by_digest_and_stays() {
 
 async fn no_record_stays(map: &Map) {
     let store = store(map);
-    let grant = granted(&store, &key("a"), &claim()).await;
-    assert!(grant.attempt == 1);
+    granted(&store, &key("a")).await;
     let name = ObjectName::of(&key("a"));
     // The object of another key, one of a later version, and one that was cut.
     let other = map.0.objects.lock().unwrap()[&place(&name)].0.clone();
     let later = [&[9], &other[1..]].concat();
     for (object, wrong) in [("other", other.clone()), ("later", later.into()), ("cut", other.slice(..60))] {
         map.0.objects.lock().unwrap().insert(place(&ObjectName::of(&key(object))), (wrong, 77));
-        let error = store.claim(&key(object), &claim()).await.unwrap_err();
+        let error = store.claim(&key(object), &claim_request()).await.unwrap_err();
         assert_eq!(error.kind(), StoreErrorKind::CorruptRecord, "{error}");
         assert_eq!(map.0.objects.lock().unwrap()[&place(&ObjectName::of(&key(object)))].1, 77);
     }

@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use redis::Client;
 
-use super::connection::{Connection, GREATEST_AGE, Reconnecting, Source};
+use super::connection::{Connection, Reconnecting, Source};
 use super::failure::wrong_url;
 use super::name::Prefix;
 use super::replication::{Replicas, Replication};
-use super::runtime_connections::{IDLE, MOST, RuntimeConnections};
 use super::{Inner, RedisStore, check};
 use idem_core::StoreError;
 use idem_core::Waiters;
@@ -60,7 +59,7 @@ impl Target {
                 return Ok(Connection::Cluster(cluster));
             }
         };
-        Ok(Connection::Own(Arc::new(Reconnecting::new(source, answer_within, GREATEST_AGE))))
+        Ok(Connection::Own(Arc::new(Reconnecting::new(source, answer_within))))
     }
 }
 
@@ -155,7 +154,7 @@ impl RedisStoreBuilder {
         check::report(&apart(async move { check::look(&looked_at, time).await }).await?)?;
         Ok(RedisStore(Arc::new(Inner {
             connection,
-            runtime_connections: Arc::new(RuntimeConnections::new(MOST, IDLE)),
+            runtime_connections: Arc::default(),
             hints: Hints::default(),
             prefix,
             operation_timeout: time,

@@ -26,8 +26,9 @@ use idem_store_kit::own_runtime::apart;
 /// How many requests the connection queues before callers wait for space.
 const QUEUE: usize = 1_024;
 
-/// How old a connection may become before it is replaced.
-pub(super) const GREATEST_AGE: Duration = Duration::from_secs(30 * 60);
+/// How old a connection may become before it is replaced: the server's name, or the sentinels, may lead to
+/// another server by then.
+const GREATEST_AGE: Duration = Duration::from_secs(30 * 60);
 
 /// How long a connection to a master that lacks replicas is used before a new one may lead to another master.
 const LEAST_AGE: Duration = Duration::from_secs(1);
@@ -61,11 +62,15 @@ pub(super) enum Node<'a> {
 /// connection or attempt.
 type Attempt = Shared<BoxFuture<'static, Result<(Instant, MultiplexedConnection), StoreError>>>;
 
+/// Whether a connection of this age must be replaced.
+pub(super) fn is_too_old(opened: Instant) -> bool {
+    opened.elapsed() >= GREATEST_AGE
+}
+
 /// A connection to one server, which is replaced when it no longer works.
 pub(super) struct Reconnecting {
     pub(super) source: Arc<Source>,
     pub(super) answer_within: Duration,
-    greatest_age: Duration,
     current: Mutex<Option<Attempt>>,
 }
 
@@ -88,14 +93,8 @@ impl Source {
 }
 
 impl Reconnecting {
-    pub(super) fn new(source: Source, answer_within: Duration, greatest_age: Duration) -> Self {
-        Self { source: Arc::new(source), answer_within, greatest_age, current: Mutex::default() }
-    }
-
-    /// Whether a connection of this age must be replaced: the server's name, or the sentinels, may lead to
-    /// another server by now.
-    pub(super) fn is_too_old(&self, opened: Instant) -> bool {
-        opened.elapsed() >= self.greatest_age
+    pub(super) fn new(source: Source, answer_within: Duration) -> Self {
+        Self { source: Arc::new(source), answer_within, current: Mutex::default() }
     }
 
     fn current(&self) -> MutexGuard<'_, Option<Attempt>> {
@@ -107,7 +106,7 @@ impl Reconnecting {
         let mut current = self.current();
         if let Some(attempt) = &*current {
             match attempt.peek() {
-                Some(Ok((opened, _))) if self.is_too_old(*opened) => {}
+                Some(Ok((opened, _))) if is_too_old(*opened) => {}
                 Some(Err(_)) => {}
                 _ => return attempt.clone(),
             }

@@ -64,17 +64,6 @@ impl Prefix {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use idem_core::{Key, Scope};
-
-    fn name(prefix: &str, scope: &'static str, key: &str) -> String {
-        let key = RecordKey::new(Scope::new(scope).unwrap(), Key::new(key).unwrap());
-        String::from_utf8(Prefix::new(prefix).unwrap().name(&key)).unwrap()
-    }
-
-    #[test]
-    fn a_usual_key_is_read_as_it_is() {
-        assert_eq!(name("idem:", "shop::charge", "order/42"), "idem:{shop::charge|order/42}");
-    }
 
     #[test]
     fn a_name_is_read_back_and_what_is_no_name_is_not() {
@@ -98,20 +87,5 @@ mod tests {
         ] {
             assert_eq!(prefix.key(name.as_bytes()), None, "{name}");
         }
-    }
-
-    #[test]
-    fn what_a_pattern_means_by_itself_is_escaped() {
-        let prefix = Prefix::new("a*[b]?").unwrap();
-        assert_eq!(prefix.pattern(None), r"a\*\[b\]\?{*}");
-        let scope = Scope::new("s*|").unwrap();
-        assert_eq!(prefix.pattern(Some(&scope)), r"a\*\[b\]\?{s\*%7C|*}");
-    }
-
-    #[test]
-    fn a_prefix_that_would_steer_a_cluster_is_refused() {
-        assert!(Prefix::new("{idem}").is_err());
-        assert!(Prefix::new("a}").is_err());
-        assert!(Prefix::new(&"a".repeat(LONGEST + 1)).is_err());
     }
 }

@@ -16,34 +16,29 @@ use redis::{RedisResult, Value};
 use tokio::runtime::{Handle, Id};
 use tokio::time::Instant;
 
-use super::connection::{Reconnecting, is_of_no_use, may_be_demoted};
+use super::connection::{Reconnecting, is_of_no_use, is_too_old, may_be_demoted};
 use super::pipelined::Pipelined;
 use super::scripts::Request;
 use idem_store_kit::own_runtime::{entered, own_runtime};
 
 /// How many runtimes can have a connection; others use the stores' own. A new connection does not evict
 /// another one; otherwise, with one runtime too many, each operation would open a new connection.
-pub(super) const MOST: usize = 256;
+const MOST: usize = 256;
 
 /// How long a connection may be idle before it is closed. This also closes the connections of runtimes that ended.
-pub(super) const IDLE: Duration = Duration::from_secs(60);
+const IDLE: Duration = Duration::from_secs(60);
 
 /// How many times the watchdog checks within the time that an answer may take.
 const LOOKS: u32 = 4;
 
 /// The connections of one store.
+#[derive(Default)]
 pub(super) struct RuntimeConnections {
     /// `None` while a connection is being opened.
     slots: Mutex<HashMap<Id, Option<Arc<Pipelined>>>>,
-    most: usize,
-    idle: Duration,
 }
 
 impl RuntimeConnections {
-    pub(super) fn new(most: usize, idle: Duration) -> Self {
-        Self { slots: Mutex::default(), most, idle }
-    }
-
     fn slots(&self) -> MutexGuard<'_, HashMap<Id, Option<Arc<Pipelined>>>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -54,11 +49,11 @@ impl RuntimeConnections {
         let id = handle.id();
         let mut slots = self.slots();
         match slots.get(&id) {
-            Some(Some(connection)) if !own.is_too_old(connection.opened) => {
+            Some(Some(connection)) if !is_too_old(connection.opened) => {
                 return Some((id, connection.clone()));
             }
             Some(None) => return None,
-            None if slots.len() >= self.most => return None,
+            None if slots.len() >= MOST => return None,
             _ => {}
         }
         slots.insert(id, None);
@@ -172,7 +167,7 @@ async fn watch_over(
         }
         let is_silent = silent > LOOKS;
         if let Some(connections) = connections.upgrade()
-            && (is_silent || used.elapsed() >= connections.idle)
+            && (is_silent || used.elapsed() >= IDLE)
         {
             connections.retire(id, &connection);
         }
@@ -180,87 +175,5 @@ async fn watch_over(
         if is_silent {
             return connection.break_off();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::connection::{Connection, GREATEST_AGE, Source};
-    use idem_test_servers::Redis;
-    use redis::{Client, cmd};
-    use tokio::runtime::{Builder, Runtime};
-
-    /// How often a test looks for a connection before it fails, with a short pause between.
-    const MANY: usize = 4_000;
-
-    fn own(redis: &Redis, answer_within: Duration, greatest_age: Duration) -> Arc<Reconnecting> {
-        let source = Source::Server(Box::new(Client::open(redis.url()).unwrap()));
-        Arc::new(Reconnecting::new(source, answer_within, greatest_age))
-    }
-
-    /// An answer may take longer here than a busy machine can stop a process.
-    fn patient(redis: &Redis, greatest_age: Duration) -> Arc<Reconnecting> {
-        own(redis, Duration::from_secs(30), greatest_age)
-    }
-
-    /// Whether this runtime has a connection after this many tries.
-    fn has_one(
-        runtime: &Runtime,
-        connections: &Arc<RuntimeConnections>,
-        own: &Arc<Reconnecting>,
-        tries: usize,
-    ) -> bool {
-        runtime.block_on(async {
-            for _ in 0..tries {
-                if let Some(Ok(_)) = connections.ask(own, &Request::plain(cmd("PING"))).await {
-                    return true;
-                }
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-            false
-        })
-    }
-
-    #[tokio::test]
-    async fn a_connection_that_is_too_old_is_replaced() {
-        let redis = Redis::start();
-        let id = Request::plain({
-            let mut id = cmd("CLIENT");
-            id.arg("ID");
-            id
-        });
-        for (greatest_age, tries, is_kept) in [(Duration::ZERO, 20, false), (GREATEST_AGE, MANY, true)] {
-            let own = patient(&redis, greatest_age);
-            let connection = Connection::Own(own.clone());
-            let (first, second) = (connection.ask(&id).await.unwrap(), connection.ask(&id).await.unwrap());
-            assert_eq!(first == second, is_kept, "{first:?} {second:?}");
-            let connections = Arc::new(RuntimeConnections::new(MOST, IDLE));
-            let mut is_used = false;
-            for _ in 0..tries {
-                is_used |= connections.here(&own).is_some();
-                if is_used {
-                    break;
-                }
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-            assert_eq!(is_used, is_kept);
-        }
-    }
-
-    #[test]
-    fn a_runtime_beyond_the_limit_has_none_until_one_without_work_is_closed() {
-        let redis = Redis::start();
-        let runtimes: Vec<Runtime> =
-            (0..3).map(|_| Builder::new_current_thread().enable_all().build().unwrap()).collect();
-        let (connections, own) = (Arc::new(RuntimeConnections::new(2, IDLE)), patient(&redis, GREATEST_AGE));
-        let has = |runtime: usize, tries| has_one(&runtimes[runtime], &connections, &own, tries);
-        assert!(has(0, MANY) && has(1, MANY));
-        assert!(!has(2, 20), "it took the place of another");
-        assert!(has(0, 1) && has(1, 1));
-        let own = self::own(&redis, Duration::from_secs(1), GREATEST_AGE);
-        let connections = Arc::new(RuntimeConnections::new(1, Duration::from_millis(100)));
-        let has = |runtime: usize| has_one(&runtimes[runtime], &connections, &own, MANY);
-        assert!(has(0) && has(1), "a connection without work stays");
     }
 }

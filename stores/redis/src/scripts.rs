@@ -99,30 +99,3 @@ impl Request {
         self.command.args_iter().map(bytes).sum()
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_name_of_the_layout_in_a_script_is_a_number() {
-        for stored in [&CLAIM, &RENEW, &RECORD_STEP, &COMPLETE, &RELEASE, &RESOLVE, &READ] {
-            for line in stored.body.lines().filter(|line| !line.trim_start().starts_with("--")) {
-                // Quoted words are commands or options.
-                let code: String = line.split('\'').step_by(2).collect::<Vec<_>>().join(" ");
-                let words =
-                    code.split(|character: char| !character.is_ascii_alphanumeric() && character != '_');
-                for word in words.filter(|word| !["KEYS", "ARGV"].contains(word)) {
-                    let is_name =
-                        word.len() > 1 && word.starts_with(|first: char| first.is_ascii_uppercase());
-                    assert!(!is_name, "`{word}` has no number: {line}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn a_name_within_a_longer_one_is_left_alone() {
-        assert_eq!(with_numbers("x_HEADER, HEADER2 + HEADER"), "x_HEADER, HEADER2 + 80");
-    }
-}

@@ -218,12 +218,6 @@ impl Queue {
         Some(deadline)
     }
 
-    /// How many operations the writer is waiting for.
-    #[cfg(test)]
-    pub(super) fn wanted(&self) -> usize {
-        self.lock().wanted
-    }
-
     /// Takes the next operations for a batch.
     pub(super) fn take(&self) -> Vec<Ticket> {
         let mut state = self.lock();

@@ -69,14 +69,10 @@ async fn the_store_is_asked_again_after_the_bound() {
         assert!(!is_hit(&inner, &store).await);
         assert!(is_hit(&inner, &store).await);
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn with_no_bound_the_store_is_always_asked() {
     let (inner, store) = watched(Caching::entries(10).ask_again_after(Duration::ZERO));
     recorded(&store, &key("a"), Verdict::Completed, b"1").await;
     for _ in 0..3 {
-        assert!(!is_hit(&inner, &store).await);
+        assert!(!is_hit(&inner, &store).await, "without a bound nothing is cached");
     }
 }
 
@@ -95,30 +91,27 @@ async fn a_result_is_replayed_after_its_end_for_no_longer_than_it_is_kept() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_on_its_way_while_the_key_is_forgotten_is_not_kept() {
-    let ((inner, store), a) = (watched(10), key("a"));
-    recorded(&store, &key("a"), Verdict::Completed, b"1").await;
-    // The claim is applied at once and answered late, so the answer has the old result.
-    inner.next(OperationKind::Claim, Fault::DelayAfter(SECOND));
-    let (old, forgotten) = tokio::join!(replayed(&store, &a), async {
-        sleep(SECOND / 2).await;
-        store.forget(&key("a")).await.unwrap()
-    });
-    assert_eq!((old.1, forgotten), (value(b"1"), true));
-    assert!(matches!(store.claim(&key("a"), &claim()).await.unwrap(), ClaimAnswer::Granted(_)));
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_answer_that_comes_while_the_key_is_being_forgotten_is_not_kept() {
-    let ((inner, store), a) = (watched(10), key("a"));
-    recorded(&store, &key("a"), Verdict::Completed, b"1").await;
-    inner.next(OperationKind::Forget, Fault::DelayBefore(SECOND));
-    let (forgotten, ()) = tokio::join!(store.forget(&a), async {
-        sleep(SECOND / 2).await;
+    for (operation, fault, asking, forgetting) in [
+        // The claim is applied at once and answered late, so the answer has the old result.
+        (OperationKind::Claim, Fault::DelayAfter(SECOND), Duration::ZERO, SECOND / 2),
         // The claim is answered before the record is deleted.
-        assert_eq!(replayed(&store, &key("a")).await.1, value(b"1"));
-    });
-    assert!(forgotten.unwrap());
-    assert!(matches!(store.claim(&key("a"), &claim()).await.unwrap(), ClaimAnswer::Granted(_)));
+        (OperationKind::Forget, Fault::DelayBefore(SECOND), SECOND / 2, Duration::ZERO),
+    ] {
+        let ((inner, store), a) = (watched(10), key("a"));
+        recorded(&store, &a, Verdict::Completed, b"1").await;
+        inner.next(operation, fault);
+        let old = async {
+            sleep(asking).await;
+            replayed(&store, &a).await.1
+        };
+        let forgotten = async {
+            sleep(forgetting).await;
+            store.forget(&a).await.unwrap()
+        };
+        assert_eq!(tokio::join!(old, forgotten), (value(b"1"), true), "{operation:?}");
+        let again = store.claim(&a, &claim()).await.unwrap();
+        assert!(matches!(again, ClaimAnswer::Granted(_)), "{operation:?}: {again:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -163,18 +156,6 @@ async fn another_fingerprint_is_told_by_the_store() {
     assert_eq!(asked(&inner, &store, &with_print(1)).await, (first, false));
 }
 
-#[tokio::test(start_paused = true)]
-async fn what_is_in_memory_is_replayed_while_the_store_is_down() {
-    let (inner, store) = watched(10);
-    recorded(&store, &key("a"), Verdict::Completed, b"1").await;
-    assert!(!is_hit(&inner, &store).await);
-    inner.down(true);
-    assert!(is_hit(&inner, &store).await);
-    assert!(store.claim(&key("b"), &claim()).await.is_err());
-    advance(SECOND * 5).await;
-    assert!(store.claim(&key("a"), &claim()).await.is_err(), "it is older than the bound");
-}
-
 /// How many of these claims are answered without the store, which is down meanwhile.
 async fn kept(watched: &Watched, store: &impl Store, keys: &[RecordKey]) -> usize {
     watched.down(true);
@@ -208,9 +189,4 @@ async fn no_more_entries_and_no_more_bytes_are_kept_than_allowed() {
     assert_eq!(kept_of(Caching::entries(10).max_bytes(0), 9, 1).await, 0);
     // A result that is larger than the whole cache.
     assert_eq!(kept_of(Caching::entries(10).max_bytes(5_000), 3, 10_000).await, 0);
-}
-
-#[test]
-fn no_key_and_no_result_is_in_a_debug_output() {
-    assert_eq!(format!("{:?}", MemoryStore::new().cached(10)), "Cached(MemoryStore { .. })");
 }

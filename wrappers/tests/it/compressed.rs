@@ -3,7 +3,6 @@
 use idem::StoreExt as _;
 use idem::protocol::Verdict;
 use idem::{MemoryStore, Store, StoreErrorKind};
-use proptest::prelude::*;
 
 use crate::sealed_support::{key, recorded, stored};
 
@@ -13,30 +12,23 @@ async fn record(store: &impl Store, result: &[u8]) {
     recorded(store, &key("a"), Verdict::Completed, result).await;
 }
 
-proptest! {
-    #[test]
-    fn every_result_comes_back_as_it_was(
-        frame in any::<bool>(),
-        bytes in proptest::collection::vec(any::<u8>(), 0..40),
-        repeats in 1..200_usize,
-    ) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let mut result = if frame { FRAME.to_vec() } else { Vec::new() };
-        result.extend(bytes.repeat(repeats));
-        let back = runtime.block_on(async {
-            let store = MemoryStore::new().compressed();
-            record(&store, &result).await;
-            stored(&store, &key("a")).await
-        });
-        prop_assert_eq!(&back[..], &result[..]);
+#[tokio::test]
+async fn every_result_comes_back_as_it_was() {
+    for result in [
+        Vec::new(),
+        b"short".repeat(200),
+        FRAME.to_vec(),
+        [&FRAME[..], b"no frame"].concat(),
+        [&FRAME[..], &b"no frame".repeat(200)].concat(),
+    ] {
+        let store = MemoryStore::new().compressed();
+        record(&store, &result).await;
+        assert_eq!(stored(&store, &key("a")).await, result);
     }
 }
 
 #[tokio::test]
-async fn a_long_result_takes_less_room_and_a_short_one_stays_readable_as_it_is() {
-    let inner = MemoryStore::new();
-    record(&inner.clone().compressed(), &[b'a'; 100_000]).await;
-    assert!(stored(&inner, &key("a")).await.len() < 200);
+async fn a_short_result_stays_readable_as_it_is() {
     let inner = MemoryStore::new();
     record(&inner.clone().compressed(), b"{\"receipt\":7}").await;
     assert_eq!(&stored(&inner, &key("a")).await[..], b"{\"receipt\":7}");
@@ -67,11 +59,4 @@ async fn a_frame_that_is_broken_or_too_large_is_an_error_that_takes_no_memory() 
     let inner = MemoryStore::new();
     record(&inner, &[&FRAME[..], b"no frame"].concat()).await;
     assert_eq!(inner.compressed().get(&key("a")).await.unwrap_err().kind(), StoreErrorKind::CorruptRecord);
-}
-
-#[tokio::test]
-async fn there_need_be_no_limit() {
-    let store = MemoryStore::new().compressed_up_to(usize::MAX);
-    record(&store, &[b'd'; 10_000]).await;
-    assert_eq!(stored(&store, &key("a")).await.len(), 10_000);
 }

@@ -4,12 +4,9 @@ use crate::sealed_support;
 
 use bytes::Bytes;
 use idem::StoreExt as _;
-use idem::protocol::{
-    Complete, RecordStep, Release, ReleaseAnswer, ReleaseCause, Resolution, ResolveAnswer, Verdict,
-};
+use idem::protocol::{RecordStep, Verdict};
 use idem::{
-    Error, Fingerprint, KeyRing, MemoryStore, OnCrash, Operation, RecordKey, Scope, Store, StoreError,
-    StoreErrorKind,
+    Error, Fingerprint, KeyRing, MemoryStore, Operation, RecordKey, Scope, Store, StoreError, StoreErrorKind,
 };
 use idem_testing::conformance::{self, Check, Profile, Subject, Violation};
 use sealed_support::{claim, granted, key, recorded, replayed, ring, step, stored, value};
@@ -63,22 +60,6 @@ async fn the_same_result_is_never_the_same_bytes_twice() {
     assert_ne!(first, stored(&inner, &key("b")).await);
 }
 
-#[tokio::test]
-async fn an_operators_result_is_encrypted_too() {
-    let inner = MemoryStore::new();
-    let store = inner.clone().encrypted(ring());
-    let request = claim().with_on_crash(OnCrash::InDoubt);
-    let grant = granted(&store, &key("a"), &request).await;
-    let release = Release::new(request.owner, grant.fence, ReleaseCause::Abandoned)
-        .with_retry_after(std::time::Duration::ZERO);
-    assert_eq!(store.release(&key("a"), &release).await.unwrap(), ReleaseAnswer::InDoubt);
-    let word = Resolution::Record(Verdict::Completed, value(SECRET));
-    assert_eq!(store.resolve(&key("a"), &word).await.unwrap(), ResolveAnswer::Resolved);
-    assert_eq!(replayed(&store, &key("a")).await, (Verdict::Completed, value(SECRET)));
-    let error = refused(&inner.encrypted(KeyRing::new(9, &[9; 32])).without_mark(), &key("a")).await;
-    assert!(error.contains("key 1, a key that is not in the ring"), "{error}");
-}
-
 #[test]
 fn two_keys_of_one_number_are_refused() {
     for id in [1, 2] {
@@ -86,20 +67,6 @@ fn two_keys_of_one_number_are_refused() {
         let error = ring.and_reads(id, &[3; 32]).unwrap_err();
         assert_eq!(error.kind(), StoreErrorKind::Configuration);
     }
-}
-
-#[tokio::test]
-async fn another_key_under_the_same_number_is_not_taken_for_the_first() {
-    let inner = MemoryStore::new();
-    recorded(
-        &inner.clone().encrypted(KeyRing::new(1, &[1; 32])).without_mark(),
-        &key("a"),
-        Verdict::Completed,
-        SECRET,
-    )
-    .await;
-    let error = refused(&inner.encrypted(KeyRing::new(1, &[2; 32])).without_mark(), &key("a")).await;
-    assert!(error.contains(MOVED), "{error}");
 }
 
 #[tokio::test]
@@ -203,26 +170,14 @@ async fn steps_that_are_moved_renamed_or_given_other_inputs_are_found() {
     }
 }
 
-#[tokio::test]
-async fn a_result_that_is_too_large_is_told_by_the_size_that_was_asked() {
-    let store = MemoryStore::with_max_result_bytes(100).encrypted(ring());
-    assert_eq!(store.max_result_bytes(), Some(64));
-    let request = claim();
-    let grant = granted(&store, &key("a"), &request).await;
-    let complete =
-        Complete::new(request.owner, grant.fence, Verdict::Completed, value(&[7; 65]), request.ttl);
-    let error = store.complete(&key("a"), &complete).await.unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::TooLarge);
-    assert!(error.to_string().contains("65 bytes") && error.to_string().contains("at most 64"), "{error}");
-}
-
 #[test]
-fn no_key_is_in_a_debug_output() {
-    let store = MemoryStore::new().encrypted(KeyRing::new(77, &[0xc4; 32]));
-    for text in [format!("{store:?}"), format!("{:?}", KeyRing::new(77, &[0xc4; 32]))] {
-        assert!(!text.contains("196") && !text.to_lowercase().contains("c4"), "{text}");
-    }
-    assert_eq!(format!("{store:?}"), "Encrypted(MemoryStore { .. })");
+fn no_key_and_no_result_is_in_a_debug_output() {
+    let (inner, ring) = (MemoryStore::new(), KeyRing::new(77, &[0xc4; 32]));
+    let text = format!("{ring:?}").to_lowercase();
+    assert!(!text.contains("196") && !text.contains("c4"), "{text}");
+    assert_eq!(format!("{:?}", inner.clone().encrypted(ring)), "Encrypted(MemoryStore { .. })");
+    assert_eq!(format!("{:?}", inner.clone().digest_keys(&[0xc4; 32])), "DigestedKeys(MemoryStore { .. })");
+    assert_eq!(format!("{:?}", inner.cached(10)), "Cached(MemoryStore { .. })");
 }
 
 #[tokio::test]

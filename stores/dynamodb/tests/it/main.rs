@@ -1,8 +1,9 @@
-//! Tests of idem-dynamodb: the kit, tables, and what a call costs.
+//! Tests of idem-dynamodb: the kit, and tables.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 
-mod capacity;
 mod conformance;
+#[path = "../../../kit/tests/requests/mod.rs"]
+mod requests;
 mod support;
 mod table;

@@ -5,18 +5,19 @@ use crate::support;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use crate::requests::*;
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::{
-    AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
-    TimeToLiveSpecification,
+    AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ReturnConsumedCapacity,
+    ScalarAttributeType, TimeToLiveSpecification,
 };
 use idem_dynamodb::DynamoDbStore;
 use idem_runtime::inspection::Standing;
 use idem_runtime::listing::List;
-use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, Renew, RenewAnswer, StoredResult};
+use idem_runtime::protocol::{CompleteAnswer, RenewAnswer};
 use idem_runtime::{Key, OnCrash, RecordKey, Scope, Store, StoreErrorKind};
 use idem_test_servers::Aws;
-use support::{claim, client, completion, granted, id, key};
+use support::{client, id};
 
 const NO_SKEW: Duration = Duration::ZERO;
 
@@ -37,20 +38,20 @@ async fn dynamodb_may_delete_a_record_only_after_it_is_over_and_never_one_that_m
         seconds.map(|seconds| seconds * 1_000_000)
     };
     let ttl = Duration::from_secs(100_000);
-    granted(&store, &key("a"), &claim().with_ttl(ttl)).await;
+    granted_as(&store, &key("a"), &claim_request().with_ttl(ttl)).await;
     let expires_at = store.get(&key("a")).await.unwrap().unwrap().expires_at.unwrap();
     // It has the skew already.
     assert!(delete_at("a").await.unwrap() >= expires_at.after(Duration::from_secs(60)).as_micros());
 
-    granted(&store, &key("b"), &claim().with_on_crash(OnCrash::InDoubt)).await;
+    granted_as(&store, &key("b"), &claim_request().with_on_crash(OnCrash::InDoubt)).await;
     assert_eq!(delete_at("b").await, None);
 
     // A forgotten key keeps its fence for a while.
-    let fence = granted(&store, &key("c"), &claim()).await.fence;
+    let fence = granted(&store, &key("c")).await.1.fence;
     assert!(store.forget(&key("c")).await.unwrap());
     assert!(!store.forget(&key("c")).await.unwrap());
     assert!(delete_at("c").await.unwrap() > expires_at.before(ttl).as_micros());
-    assert!(granted(&store, &key("c"), &claim()).await.fence > fence);
+    assert!(granted(&store, &key("c")).await.1.fence > fence);
 }
 
 #[tokio::test]
@@ -68,40 +69,42 @@ async fn names_that_collide_are_refused_before_anything_is_written() {
     ];
     for builder in colliding {
         let store = builder.clone().build();
-        let first = store.claim(&key("a"), &claim()).await.unwrap_err();
+        let first = store.claim(&key("a"), &claim_request()).await.unwrap_err();
         assert_eq!(first.kind(), StoreErrorKind::Configuration, "{first}");
-        for error in [
-            builder.connect().await.unwrap_err(),
-            store.check().await.unwrap_err(),
-            store.create_table().await.unwrap_err(),
-            store.purge(1).await.unwrap_err(),
-        ] {
+        for error in [builder.connect().await.unwrap_err(), store.create_table().await.unwrap_err()] {
             assert_eq!(error.to_string(), first.to_string());
         }
         let found = store.inspect().await.unwrap();
         assert!(found.findings.iter().any(|finding| finding.standing == Standing::Broken), "{found:?}");
     }
-    granted(&builder().build(), &key("a"), &claim()).await;
+    granted(&builder().build(), &key("a")).await;
 }
 
 #[tokio::test]
-async fn stores_with_other_prefixes_and_sort_keys_share_a_table_and_never_meet() {
+async fn stores_with_other_prefixes_and_sort_keys_share_a_table_and_touch_no_item_but_their_own() {
     let aws = Aws::start();
     let open = |prefix: &str, sort: &str| {
         let builder = DynamoDbStore::builder(client(&aws), "shared").partition_key("pk").sort_key("sk", sort);
-        builder.key_prefix(prefix).time_to_live_attribute("expires").build()
+        builder.key_prefix(prefix).time_to_live_attribute("expires").clock_skew(NO_SKEW).build()
     };
     let stores = [open("one/", "x"), open("two/", "x"), open("one/", "y")];
     stores[0].create_table().await.unwrap();
+    let foreign = client(&aws).put_item().table_name("shared").item("pk", AttributeValue::S("one/x".into()));
+    let foreign = foreign.item("sk", AttributeValue::S("x".into()));
+    foreign.item("expires", AttributeValue::N("7".into())).send().await.unwrap();
     for store in &stores {
         store.check().await.unwrap();
-        let (key, claim) = (key("a"), claim());
-        let grant = granted(store, &key, &claim).await;
-        store.complete(&key, &completion(&claim, &grant)).await.unwrap();
+        complete(store, &key("a"), b"7").await;
+        granted_as(store, &key("over"), &short_claim()).await;
     }
+    tokio::time::sleep(Duration::from_millis(20)).await;
     assert!(stores[0].forget(&key("a")).await.unwrap());
+    assert_eq!(stores[0].purge(100).await.unwrap(), 1);
+    let left = client(&aws).scan().table_name("shared").send().await.unwrap().count;
+    assert_eq!(left, 6, "the foreign item, the neighbours' and the forgotten one, whose fence stays");
     for store in &stores[1..] {
-        assert!(matches!(store.claim(&key("a"), &claim()).await.unwrap(), ClaimAnswer::Replay(_)));
+        assert_eq!(store.purge(100).await.unwrap(), 1);
+        assert_eq!(replayed(store, &key("a")).await, b"7");
         let page = store.list(&List::default()).await.unwrap();
         assert_eq!((page.records.len(), page.unreadable.len(), page.next), (1, 0, None));
     }
@@ -118,7 +121,7 @@ async fn a_table_that_does_not_fit_is_refused_with_what_to_change() {
         assert!(error.to_string().contains(text), "{error}");
     };
     refused(DynamoDbStore::new(client.clone(), "none"), "make it with `create_table`").await;
-    let missing = DynamoDbStore::new(client.clone(), "none").claim(&key("a"), &claim()).await;
+    let missing = DynamoDbStore::new(client.clone(), "none").claim(&key("a"), &claim_request()).await;
     assert_eq!(missing.unwrap_err().kind(), StoreErrorKind::Configuration);
 
     let text = AttributeDefinition::builder().attribute_name("id").attribute_type(ScalarAttributeType::S);
@@ -148,7 +151,7 @@ async fn what_is_no_record_is_an_error_and_stays_as_it_is() {
         let put = client(&aws).put_item().table_name("records").item("id", id("a"));
         put.item(attribute, foreign.clone()).item("idem_revision", text.clone()).send().await.unwrap();
         for error in [
-            store.claim(&key("a"), &claim()).await.unwrap_err(),
+            store.claim(&key("a"), &claim_request()).await.unwrap_err(),
             store.get(&key("a")).await.unwrap_err(),
             store.forget(&key("a")).await.unwrap_err(),
         ] {
@@ -164,37 +167,24 @@ async fn what_is_no_record_is_an_error_and_stays_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_purge_touches_nothing_but_its_own_records() {
+async fn a_record_in_flight_costs_one_unit_and_one_with_a_result_a_unit_for_each_kibibyte() {
     let aws = Aws::start();
-    let open = |prefix: &str| {
-        DynamoDbStore::builder(client(&aws), "records").clock_skew(NO_SKEW).key_prefix(prefix).build()
+    let store = table(&aws, NO_SKEW).await;
+    let cost = async |name: &str| {
+        let touch = client(&aws).update_item().table_name("records").key("id", id(name));
+        let touch = touch.update_expression("SET idem_record = idem_record");
+        let touch = touch.return_consumed_capacity(ReturnConsumedCapacity::Total).send().await.unwrap();
+        touch.consumed_capacity().unwrap().capacity_units().unwrap()
     };
-    let (store, neighbour) = (open("ours/"), open("theirs/"));
-    store.create_table().await.unwrap();
-    let foreign = [("id", AttributeValue::S("ours/x".into())), ("delete_at", AttributeValue::N("7".into()))];
-    let put = client(&aws).put_item().table_name("records");
-    put.set_item(Some(foreign.map(|(name, value)| (name.to_owned(), value)).into())).send().await.unwrap();
-    let moment = Duration::from_millis(1);
-    for store in [&store, &neighbour] {
-        granted(store, &key("a"), &claim().with_lease(moment).with_ttl(moment)).await;
+    // With the other attributes of a record, 600 bytes are less than a unit and 1 KiB is more.
+    for (bytes, item) in [(600, 1.0), (1_024, 2.0), (10_240, 11.0)] {
+        let name = format!("{bytes:0>36}");
+        let (owner, grant) = granted(&store, &key(&name)).await;
+        assert_eq!(cost(&name).await, 1.0);
+        let completion = completion(owner, grant.fence, &vec![7; bytes]);
+        assert_eq!(store.complete(&key(&name), &completion).await.unwrap(), CompleteAnswer::Done);
+        assert_eq!(cost(&name).await, item, "{bytes} bytes");
     }
-    granted(&store, &key("forgotten"), &claim()).await;
-    assert!(store.forget(&key("forgotten")).await.unwrap());
-    granted(&store, &key("over"), &claim().with_lease(moment).with_ttl(moment)).await;
-    tokio::time::sleep(Duration::from_millis(20)).await;
-    assert!(!store.forget(&key("over")).await.unwrap());
-    assert_eq!(store.purge(100).await.unwrap(), 1);
-    let left = client(&aws).scan().table_name("records").send().await.unwrap().count;
-    assert_eq!(left, 4, "the foreign item, the neighbour's and the two forgotten ones");
-}
-
-#[tokio::test]
-async fn a_prefix_that_is_too_long_for_dynamodb_is_a_configuration_error() {
-    let aws = Aws::start();
-    table(&aws, NO_SKEW).await;
-    let store = DynamoDbStore::builder(client(&aws), "records").key_prefix(&"p".repeat(2_048)).build();
-    let error = store.claim(&key("a"), &claim()).await.unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
 }
 
 #[tokio::test]
@@ -207,14 +197,9 @@ async fn a_result_of_the_largest_size_is_recorded_under_the_longest_names() {
     store.create_table().await.unwrap();
     let (scope, text) = ("s".repeat(512), "ü".repeat(512));
     let key = RecordKey::new(Scope::new(scope).unwrap(), Key::new(text).unwrap());
-    let asking = claim();
-    let grant = granted(&store, &key, &asking).await;
-    let largest = store.max_result_bytes().unwrap();
-    assert_eq!(largest, 392 * 1_024);
-    let mut complete = completion(&asking, &grant);
-    complete.result = StoredResult::Value(vec![7; largest].into());
-    assert_eq!(store.complete(&key, &complete).await.unwrap(), CompleteAnswer::Done);
-    assert!(matches!(store.claim(&key, &claim()).await.unwrap(), ClaimAnswer::Replay(_)));
+    assert_eq!(store.max_result_bytes(), Some(392 * 1_024));
+    complete(&store, &key, &vec![7; 392 * 1_024]).await;
+    replayed(&store, &key).await;
 }
 
 /// The caller's runtime has neither sockets nor timers here, and drops a request in its middle.
@@ -224,15 +209,14 @@ fn a_request_needs_nothing_of_the_callers_runtime() {
     let store = DynamoDbStore::builder(client(&aws), "records").clock_skew(NO_SKEW).build();
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
         store.create_table().await.unwrap();
-        granted(&store, &key("a"), &claim()).await;
-        let (name, dropped) = (key("b"), claim());
+        granted(&store, &key("a")).await;
+        let (name, dropped) = (key("b"), claim_request());
         let mut claiming = Box::pin(store.claim(&name, &dropped));
         let _ = claiming.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         drop(claiming);
-        let asking = claim();
-        let grant = granted(&store, &key("c"), &asking).await;
-        let renew = Renew::new(asking.owner, grant.fence, Duration::from_secs(30));
-        assert_eq!(store.renew(&key("c"), &renew).await.unwrap(), RenewAnswer::Held);
+        let (owner, grant) = granted(&store, &key("c")).await;
+        let renewed = store.renew(&key("c"), &renewal(owner, grant.fence)).await.unwrap();
+        assert_eq!(renewed, RenewAnswer::Held);
         // What operators ask runs in their task, too.
         assert!(!store.list(&List::default()).await.unwrap().records.is_empty());
         assert_eq!(store.purge(100).await.unwrap(), 0);

@@ -4,3 +4,5 @@
 
 mod bucket;
 mod conformance;
+#[path = "../../../kit/tests/requests/mod.rs"]
+mod requests;

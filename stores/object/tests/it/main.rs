@@ -4,3 +4,5 @@
 
 mod conformance;
 mod objects;
+#[path = "../../../kit/tests/requests/mod.rs"]
+mod requests;

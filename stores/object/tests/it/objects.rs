@@ -6,26 +6,12 @@ use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
 use idem_object::{BucketStore, FolderStore};
-use idem_runtime::protocol::{Claim, ClaimAnswer, Grant, Owner};
-use idem_runtime::{Key, RecordKey, Scope, Store, StoreErrorKind};
+use idem_runtime::{Store, StoreErrorKind};
 use object_store::ObjectStore;
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 
-fn key(key: &str) -> RecordKey {
-    RecordKey::new(Scope::new("test.object").unwrap(), Key::new(key).unwrap())
-}
-
-fn claim() -> Claim {
-    Claim::new(Owner::random(), Duration::from_secs(30), Duration::from_secs(3_600))
-}
-
-async fn granted<S: Store>(store: &S, key: &RecordKey, claim: &Claim) -> Grant {
-    match store.claim(key, claim).await.unwrap() {
-        ClaimAnswer::Granted(grant) => grant,
-        other => panic!("not granted: {other:?}"),
-    }
-}
+use crate::requests::*;
 
 #[tokio::test]
 async fn an_object_store_without_conditional_writes_is_refused() {
@@ -40,19 +26,17 @@ async fn a_purge_empties_an_expired_object_which_can_be_claimed_again() {
     let objects: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
     let builder = BucketStore::builder(objects.clone(), "records").clock_skew(Duration::ZERO);
     let store = builder.connect().await.unwrap();
-    let moment = Duration::from_millis(1);
-    let first = granted(&store, &key("over"), &claim().with_lease(moment).with_ttl(moment)).await;
-    granted(&store, &key("live"), &claim()).await;
+    let first = granted_as(&store, &key("over"), &short_claim()).await;
+    granted(&store, &key("live")).await;
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert_eq!(store.purge(100).await.unwrap(), 1);
     assert_eq!(store.purge(100).await.unwrap(), 0);
     let files: Vec<_> = objects.list(None).try_collect().await.unwrap();
     let mut sizes: Vec<_> = files.iter().map(|meta| (meta.location.to_string(), meta.size == 0)).collect();
     sizes.sort_unstable();
-    let names =
-        [("records/test=2Eobject/live".to_owned(), false), ("records/test=2Eobject/over".to_owned(), true)];
+    let names = [("records/test/live".to_owned(), false), ("records/test/over".to_owned(), true)];
     assert_eq!(sizes, names);
-    let again = granted(&store, &key("over"), &claim()).await;
+    let (_, again) = granted(&store, &key("over")).await;
     assert!(again.fence > first.fence && again.attempt == 1);
 }
 
@@ -60,7 +44,7 @@ async fn a_purge_empties_an_expired_object_which_can_be_claimed_again() {
 async fn a_lock_that_another_process_holds_makes_a_write_wait_and_then_fail() {
     let folder = tempfile::tempdir().unwrap();
     let store = FolderStore::open(folder.path()).unwrap();
-    granted(&store, &key("a"), &claim()).await;
+    granted(&store, &key("a")).await;
     let locks: Vec<_> =
         fs::read_dir(folder.path().join(".locks")).unwrap().map(|lock| lock.unwrap().path()).collect();
     let locks: Vec<_> = locks.iter().map(|lock| fs::File::open(lock).unwrap()).collect();
@@ -77,10 +61,9 @@ async fn a_lock_that_another_process_holds_makes_a_write_wait_and_then_fail() {
 async fn a_purge_of_a_folder_leaves_no_file_of_an_expired_record() {
     let folder = tempfile::tempdir().unwrap();
     let store = FolderStore::open(folder.path()).unwrap();
-    let moment = Duration::from_millis(1);
-    granted(&store, &key("over"), &claim().with_lease(moment).with_ttl(moment)).await;
+    granted_as(&store, &key("over"), &short_claim()).await;
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert_eq!(store.purge(100).await.unwrap(), 1);
-    assert_eq!(fs::read_dir(folder.path().join("test=2Eobject")).unwrap().count(), 0);
-    granted(&store, &key("over"), &claim()).await;
+    assert_eq!(fs::read_dir(folder.path().join("test")).unwrap().count(), 0);
+    granted(&store, &key("over")).await;
 }

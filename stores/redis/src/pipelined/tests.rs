@@ -51,49 +51,6 @@ fn nothing_is_left(pipelined: &Pipelined) {
 }
 
 #[tokio::test]
-async fn beyond_a_few_what_is_asked_waits_for_what_is_ready_and_each_gets_its_own_answer() {
-    const ALL: usize = MOST + FEW + 20;
-    let redis = Redis::start();
-    let pipelined = connected(&redis).await;
-    let name = |number: usize| format!("key/{number}");
-    for number in 0..ALL {
-        pipelined.ask(&request(&["SET", &name(number), &number.to_string()])).await.unwrap();
-    }
-    let requests: Vec<Request> = (0..ALL)
-        .map(|number| match number % 10 {
-            9 => request(&["LPUSH", &name(number), "no list"]),
-            _ => request(&["GET", &name(number)]),
-        })
-        .collect();
-    let asked = asked(&pipelined, &requests);
-    assert_eq!(counts(&pipelined), (ALL - FEW, FEW));
-    for (number, answer) in join_all(asked).await.into_iter().enumerate() {
-        match number % 10 {
-            9 => assert_eq!(answer.unwrap_err().code(), Some("WRONGTYPE")),
-            _ => assert_eq!(answer.unwrap(), Value::BulkString(number.to_string().into())),
-        }
-    }
-    nothing_is_left(&pipelined);
-}
-
-#[tokio::test]
-async fn what_is_dropped_before_it_is_sent_is_not_sent() {
-    let redis = Redis::start();
-    let pipelined = connected(&redis).await;
-    let requests = vec![request(&["INCR", "count"]); FEW + 6];
-    let mut asked = asked(&pipelined, &requests);
-    asked.truncate(FEW + 2);
-    join_all(asked).await;
-    let count = pipelined.ask(&request(&["GET", "count"])).await.unwrap();
-    assert_eq!(count, Value::BulkString((FEW + 2).to_string().into()));
-    let all_dropped = self::asked(&pipelined, &requests);
-    drop(all_dropped);
-    // Nobody waits for these, so the pipeline has nothing to send.
-    pipelined.ask(&request(&["PING"])).await.unwrap();
-    nothing_is_left(&pipelined);
-}
-
-#[tokio::test]
 async fn when_the_connection_is_given_up_all_that_is_under_way_fails() {
     let redis = Redis::start();
     let pipelined = connected(&redis).await;
@@ -107,24 +64,6 @@ async fn when_the_connection_is_given_up_all_that_is_under_way_fails() {
     }
     // The task that sent them notices by itself.
     tokio::task::yield_now().await;
-    nothing_is_left(&pipelined);
-}
-
-/// The runtime of the connection is driven by nobody, as if a task held it up.
-#[test]
-fn what_waits_to_be_sent_fails_when_the_connection_is_given_up() {
-    let redis = Redis::start();
-    let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
-    let held_up = runtime();
-    let pipelined = held_up.block_on(connected(&redis));
-    let requests = vec![request(&["INCR", "count"]); FEW + 6];
-    let asked = held_up.block_on(async { asked(&pipelined, &requests) });
-    pipelined.break_off();
-    for answer in runtime().block_on(join_all(asked)) {
-        assert!(answer.unwrap_err().is_io_error());
-    }
-    assert_eq!(pipelined.queue().unanswered, 0);
-    drop(held_up);
     nothing_is_left(&pipelined);
 }
 
@@ -178,25 +117,4 @@ fn what_waits_when_its_runtime_ends_fails() {
         assert!(answer.unwrap_err().is_io_error());
     }
     nothing_is_left(&pipelined);
-}
-
-/// The first answer of a pipeline comes with its last one, and a connection that is silent is given up.
-#[tokio::test]
-async fn large_answers_go_in_small_pipelines() {
-    const BYTES: usize = 300 << 10;
-    let redis = Redis::start();
-    let pipelined = connected(&redis).await;
-    let next_limit = || pipelined.queue().take().1;
-    assert_eq!(next_limit(), 8, "the first answers may be large");
-    pipelined.ask(&request(&["SET", "large", &"a".repeat(BYTES)])).await.unwrap();
-    let requests = vec![request(&["GET", "large"]); FEW + 20];
-    for answer in join_all(asked(&pipelined, &requests)).await {
-        assert_eq!(bytes(&answer.unwrap()), BYTES);
-    }
-    assert_eq!(next_limit(), MOST_BYTES / BYTES);
-    // They are forgotten after some small ones.
-    for _ in 0..100 {
-        pipelined.ask(&request(&["PING"])).await.unwrap();
-    }
-    assert_eq!(next_limit(), MOST);
 }

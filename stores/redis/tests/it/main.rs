@@ -4,8 +4,12 @@
 
 mod cluster;
 mod conformance;
+#[path = "../../../../idem-runtime/tests/it/events.rs"]
+mod events;
 mod failover;
 mod records;
+#[path = "../../../kit/tests/requests/mod.rs"]
+mod requests;
 mod runtimes;
 mod server;
 mod support;

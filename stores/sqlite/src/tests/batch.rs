@@ -2,9 +2,6 @@
 
 use std::time::Duration;
 
-use rusqlite::Connection;
-use tempfile::TempDir;
-
 use super::{claim_request, completion, key, open};
 use crate::batch::Session;
 use crate::now;
@@ -29,27 +26,6 @@ fn granted(session: &mut Session<'_>, name: &str, claim: &Claim) -> (Owner, Fenc
     (claim.owner, grant.fence)
 }
 
-fn other(folder: &TempDir) -> Connection {
-    Connection::open(folder.path().join("idem.db")).unwrap()
-}
-
-#[test]
-fn what_another_connection_wrote_is_seen() {
-    let (folder, _, connection) = open();
-    let mut session = Session::prepare(&connection).unwrap();
-    for change in ["UPDATE idem_records SET owner = zeroblob(16)", "DELETE FROM idem_records"] {
-        let (owner, fence) = granted(&mut session, "a", &claim_request());
-        session.commit().unwrap();
-        other(&folder).execute(change, ()).unwrap();
-        session.begin(Duration::ZERO).unwrap();
-        let answer = apply(&mut session, "a", completion(owner, fence, 1));
-        let done = protocol::Answer::Complete(CompleteAnswer::Done);
-        assert_ne!(answer, done, "{change}");
-        session.commit().unwrap();
-        other(&folder).execute("DELETE FROM idem_records", ()).unwrap();
-    }
-}
-
 #[test]
 fn what_was_not_committed_is_forgotten() {
     let (_folder, _, connection) = open();
@@ -61,34 +37,6 @@ fn what_was_not_committed_is_forgotten() {
     let answer = apply(&mut session, "a", Renew::new(owner, fence, claim_request().lease));
     assert_ne!(answer, protocol::Answer::Renew(RenewAnswer::Held));
     assert!(session.roll_back());
-}
-
-#[test]
-fn a_held_record_is_not_read_again() {
-    let (_folder, _, connection) = open();
-    let mut session = Session::prepare(&connection).unwrap();
-    let (owner, fence) = granted(&mut session, "a", &claim_request());
-    // By its own connection, which only a test does.
-    connection.execute("UPDATE idem_records SET fingerprint = x'00'", ()).unwrap();
-    let renewed = apply(&mut session, "a", Renew::new(owner, fence, claim_request().lease));
-    assert_eq!(renewed, protocol::Answer::Renew(RenewAnswer::Held), "it would be unreadable");
-    session.commit().unwrap();
-}
-
-/// The statement that renewals and completions are writes no index: none has a column that it sets.
-#[test]
-fn an_update_writes_no_index() {
-    let (_folder, _, connection) = open();
-    let writes_index = |update: &str| {
-        let mut program = connection.prepare(&format!("EXPLAIN {update}")).unwrap();
-        let steps = program.query_map((), |row| row.get::<_, String>(1)).unwrap();
-        let steps: Vec<String> = steps.map(Result::unwrap).collect();
-        steps.iter().any(|step| step == "IdxInsert" || step == "IdxDelete")
-    };
-    let values = ["1"; 16].join(", ");
-    let update = format!("UPDATE idem_records SET ({}) = ({values}) WHERE rowid = 1", rows::COLUMNS);
-    assert!(!writes_index(&update));
-    assert!(writes_index("UPDATE idem_records SET purge_at = 1 WHERE rowid = 1"));
 }
 
 #[test]
@@ -116,7 +64,7 @@ fn a_record_whose_end_is_brought_forward_is_deleted_then() {
     let (_folder, _, connection) = open();
     let mut session = Session::prepare(&connection).unwrap();
     let (owner, fence) = granted(&mut session, "shorter", &claim_request());
-    let mut short = completion(owner, fence, 1);
+    let mut short = completion(owner, fence, b"x");
     short.ttl = Duration::ZERO;
     assert_eq!(apply(&mut session, "shorter", short), protocol::Answer::Complete(CompleteAnswer::Done));
     session.commit().unwrap();

@@ -3,16 +3,13 @@
 use crate::support;
 
 use std::collections::HashSet;
-use std::future::Future;
 use std::path::Path;
-use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, mpsc};
-use std::task::{Context, Wake, Waker};
+use std::pin::pin;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use idem_runtime::Store;
-use idem_runtime::protocol::CompleteAnswer;
 use idem_sqlite::SqliteStore;
 
 use support::*;
@@ -50,21 +47,6 @@ async fn operations_that_wait_together_are_committed_together() {
 }
 
 #[tokio::test]
-async fn an_operation_that_changes_nothing_is_not_committed() {
-    let (_folder, path, store) = opened();
-    let (owner, grant) = granted(&store, &key("a")).await;
-    let completion = completion(owner, grant.fence, b"x");
-    assert_eq!(store.complete(&key("a"), &completion).await.unwrap(), CompleteAnswer::Done);
-    let before = commits(&path);
-    for _ in 0..10 {
-        assert_eq!(store.complete(&key("a"), &completion).await.unwrap(), CompleteAnswer::Done);
-        replayed(&store, &key("a")).await;
-        assert!(!store.forget(&key("absent")).await.unwrap());
-    }
-    assert_eq!(commits(&path), before);
-}
-
-#[tokio::test]
 async fn of_dropped_calls_a_result_is_recorded_before_the_last_handle_is_gone_and_no_claim_is_granted() {
     let (_folder, path, store) = opened();
     let (owner, grant) = granted(&store, &key("kept")).await;
@@ -87,32 +69,4 @@ async fn of_dropped_calls_a_result_is_recorded_before_the_last_handle_is_gone_an
     let store = SqliteStore::open(&path).unwrap();
     assert_eq!(replayed(&store, &kept).await, b"x");
     assert_eq!(store.get(&left).await.unwrap(), None);
-}
-
-#[test]
-fn the_last_handle_may_be_dropped_by_the_thread_that_answers() {
-    type Call = Pin<Box<dyn Future<Output = ()> + Send>>;
-    /// A task that is dropped instead of run, as by a runtime that has ended.
-    #[derive(Default)]
-    struct DropOnWake(Mutex<Option<Call>>, Mutex<Option<mpsc::Sender<()>>>);
-    impl Wake for DropOnWake {
-        fn wake(self: Arc<Self>) {
-            drop(self.0.lock().unwrap().take());
-            self.1.lock().unwrap().take().unwrap().send(()).unwrap();
-        }
-    }
-    let (_folder, path, store) = opened();
-    let locked = lock(&path);
-    let (sender, dropped) = mpsc::channel();
-    let task = Arc::new(DropOnWake::default());
-    *task.1.lock().unwrap() = Some(sender);
-    let mut call: Call = Box::pin(async move {
-        let _ = store.claim(&key("a"), &claim_request()).await;
-    });
-    let waker = Waker::from(task.clone());
-    assert!(call.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-    *task.0.lock().unwrap() = Some(call);
-    drop(locked);
-    dropped.recv_timeout(Duration::from_secs(20)).unwrap();
-    SqliteStore::open(&path).unwrap();
 }

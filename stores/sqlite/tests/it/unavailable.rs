@@ -106,27 +106,3 @@ async fn an_operation_that_fails_does_not_take_those_with_it_that_waited_beside_
         }
     }
 }
-
-#[tokio::test]
-async fn a_purge_that_fails_does_not_stop_anything_else() {
-    let (_folder, path, store) = impatient_on_a_new_file();
-    complete(&store, &key("over"), b"x").await;
-    sqlite(&path)
-        .execute_batch(
-            "CREATE TRIGGER t BEFORE DELETE ON idem_records BEGIN SELECT raise(ABORT, 'no'); END; \
-             UPDATE idem_records SET expires_at = 1, purge_at = 1",
-        )
-        .unwrap();
-    let started = Instant::now();
-    let mut i = 0;
-    // Waits longer than until the next purge.
-    while started.elapsed() < Duration::from_millis(2_500) {
-        complete(&store, &key(&format!("{i}")), b"y").await;
-        i += 1;
-    }
-    assert_eq!(store.purge(10).await.unwrap_err().kind(), StoreErrorKind::Unavailable);
-    sqlite(&path).execute_batch("DROP TRIGGER t").unwrap();
-    // Unless the store did it by itself meanwhile.
-    store.purge(10).await.unwrap();
-    assert_eq!(number(&path, "SELECT count(*) FROM idem_records WHERE key = 'over'"), 0);
-}

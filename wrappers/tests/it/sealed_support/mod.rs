@@ -1,14 +1,14 @@
 //! Helpers for the tests of encrypted results, digested keys and cached replays.
 #![allow(dead_code, clippy::unwrap_used, reason = "each test uses some of it")]
 
-use std::time::Duration;
+#[path = "../../../../stores/kit/tests/requests/mod.rs"]
+mod requests;
 
 use bytes::Bytes;
 use idem::KeyRing;
-use idem::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, Owner, RecordedStep, StoredResult, Verdict,
-};
+use idem::protocol::{Claim, ClaimAnswer, Complete, CompleteAnswer, RecordedStep, StoredResult, Verdict};
 use idem::{Fingerprint, Key, RecordKey, Scope, Store};
+pub(crate) use requests::{claim_request as claim, granted_as as granted};
 
 pub(crate) fn key(text: &str) -> RecordKey {
     RecordKey::new(Scope::new("test.sealed").unwrap(), Key::new(text).unwrap())
@@ -18,23 +18,12 @@ pub(crate) fn ring() -> KeyRing {
     KeyRing::new(1, &[0x5a; 32])
 }
 
-pub(crate) fn claim() -> Claim {
-    Claim::new(Owner::random(), Duration::from_secs(30), Duration::from_secs(3_600))
-}
-
 pub(crate) fn value(bytes: &[u8]) -> StoredResult {
     StoredResult::Value(Bytes::copy_from_slice(bytes))
 }
 
 pub(crate) fn step(name: &str, result: &[u8]) -> RecordedStep {
     RecordedStep::new(name.into(), Some(Fingerprint::from_bytes([3; 32])), value(result))
-}
-
-pub(crate) async fn granted(store: &impl Store, key: &RecordKey, request: &Claim) -> Grant {
-    match store.claim(key, request).await.unwrap() {
-        ClaimAnswer::Granted(grant) => grant,
-        other => panic!("{other:?}"),
-    }
 }
 
 /// Claims the key and records this result.

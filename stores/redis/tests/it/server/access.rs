@@ -3,14 +3,12 @@
 use std::time::Duration;
 
 use idem_redis::RedisStore;
-use idem_runtime::protocol::{
-    RecordStep, RecordStepAnswer, RecordedStep, Release, ReleaseAnswer, ReleaseCause, RenewAnswer,
-    StoredResult,
-};
+use idem_runtime::protocol::{RecordStepAnswer, Release, ReleaseAnswer, ReleaseCause, RenewAnswer};
 use idem_runtime::{Store, StoreErrorKind};
 use idem_test_servers::Redis;
 use redis::cmd;
 
+use crate::events::Events;
 use crate::support::*;
 
 #[tokio::test]
@@ -56,8 +54,8 @@ async fn what_weakens_the_guarantee_is_said_at_connect_and_no_more_than_that() {
         (&[], &["not_persistent"]),
         (&["--appendonly", "yes", "--maxmemory-policy", "allkeys-lru"], &["may_evict"]),
     ] {
-        let (redis, log) = (Redis::with(arguments), Log::default());
-        let _guard = log.here();
+        let redis = Redis::with(arguments);
+        let (log, _guard) = Events::start();
         connect(&redis).await;
         let text = log.text();
         for event in ["not_persistent", "may_evict", "unchecked"] {
@@ -77,8 +75,7 @@ async fn a_user_who_may_not_look_at_the_server_may_use_it() {
         .query(&mut server)
         .unwrap();
     let url = redis.url().replace("redis://", "redis://shop:secret@");
-    let log = Log::default();
-    let guard = log.here();
+    let (log, guard) = Events::start();
     let store = RedisStore::connect(&url).await.unwrap();
     drop(guard);
     assert!(log.text().contains("unchecked"), "{}", log.text());
@@ -87,9 +84,7 @@ async fn a_user_who_may_not_look_at_the_server_may_use_it() {
     assert!(store.forget(&key("a")).await.unwrap());
     let (owner, grant) = granted(&store, &key("a")).await;
     for (position, bytes) in [(0, 10), (1, 5_000), (2, 10)] {
-        let value = StoredResult::Value(vec![7; bytes].into());
-        let step = RecordedStep::new(position.to_string(), None, value);
-        let request = RecordStep::new(owner, grant.fence, position, step);
+        let request = recording(owner, grant.fence, position, &position.to_string(), &vec![7; bytes]);
         assert_eq!(store.record_step(&key("a"), &request).await.unwrap(), RecordStepAnswer::Recorded);
         assert_eq!(store.renew(&key("a"), &renewal(owner, grant.fence)).await.unwrap(), RenewAnswer::Held);
     }

@@ -1,4 +1,4 @@
-//! Servers with replicas: those that are waited for, that are gone, and a replica in place of its master.
+//! Servers with replicas: those that are waited for, and those that are gone.
 
 use std::time::{Duration, Instant};
 
@@ -9,16 +9,6 @@ use idem_test_servers::Redis;
 use redis::{Commands as _, Connection, cmd};
 
 use crate::support::*;
-
-#[tokio::test]
-async fn a_replica_is_refused() {
-    let master = Redis::start();
-    let replica = Redis::with(&["--replicaof", "127.0.0.1", &master.port().to_string()]);
-    let builder = RedisStore::builder(replica.url()).operation_timeout(PATIENCE);
-    let error = builder.connect().await.unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error:?}");
-    assert!(error.to_string().contains("replica"), "{error}");
-}
 
 #[tokio::test]
 async fn too_few_replicas_count_as_not_granted_and_not_recorded() {
@@ -95,27 +85,6 @@ async fn a_replica_that_is_gone_holds_up_no_renewal() {
     assert!(!other.is_finished(), "the renewals came after the other claim");
     replica.server().signal("-CONT");
     assert!(matches!(other.await.unwrap(), Ok(ClaimAnswer::Granted(_))));
-}
-
-#[tokio::test]
-async fn with_replicas_and_no_memory_results_are_still_replayed() {
-    let master = Redis::with(&["--repl-diskless-sync-delay", "0", "--maxmemory-policy", "noeviction"]);
-    let _replica = Redis::with(&["--replicaof", "127.0.0.1", &master.port().to_string()]);
-    let mut server = client(&master.url());
-    master_has_replica(&mut server).await;
-    let builder = RedisStore::builder(master.url()).wait_replicas(1, Duration::from_millis(1_200));
-    let store = builder.connect().await.unwrap();
-    let request = claim_request();
-    let ClaimAnswer::Granted(grant) = known(async || store.claim(&key("done"), &request).await).await else {
-        panic!()
-    };
-    let completion = completion(request.owner, grant.fence, b"r");
-    known(async || store.complete(&key("done"), &completion).await).await;
-    let before: u64 = cmd("PEXPIRETIME").arg(name("done")).query(&mut server).unwrap();
-    let () = cmd("CONFIG").arg("SET").arg("maxmemory").arg(1).query(&mut server).unwrap();
-    let again = known(async || store.claim(&key("done"), &claim_request()).await).await;
-    assert!(matches!(again, ClaimAnswer::Replay(_)), "{again:?}");
-    assert_eq!(cmd("PEXPIRETIME").arg(name("done")).query::<u64>(&mut server).unwrap(), before);
 }
 
 /// Returns once a replica is online.

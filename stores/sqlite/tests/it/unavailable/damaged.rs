@@ -1,8 +1,8 @@
-//! Files that are damaged, cut or emptied, and a log without its database.
+//! Files that are damaged, cut or emptied, a log without its database, and records that cannot be read.
 
 use std::fs;
 
-use idem_runtime::protocol::ClaimAnswer;
+use idem_runtime::protocol::{ClaimAnswer, RecordStepAnswer};
 use idem_runtime::{Store, StoreError, StoreErrorKind};
 use idem_sqlite::SqliteStore;
 
@@ -86,26 +86,6 @@ async fn no_byte_of_the_header_makes_an_error_that_a_retry_or_a_permission_could
 }
 
 #[tokio::test]
-async fn a_header_damaged_under_a_store_is_an_error_that_no_retry_can_mend() {
-    for place in [0, 16, 18, 19, 22, 47] {
-        let (_folder, path, store) = impatient_on_a_new_file();
-        complete(&store, &key("a"), b"x").await;
-        sqlite(&path).execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
-        let mut bytes = fs::read(&path).unwrap();
-        bytes[place] ^= 0xff;
-        // Another length and another change counter make every connection read the header again.
-        bytes[27] ^= 0xff;
-        fs::write(&path, bytes).unwrap();
-        // What is in its memory may answer once more.
-        for number in 0..5 {
-            if let Err(error) = store.claim(&key(&format!("new {number}")), &claim_request()).await {
-                assert!(is_about_damage(&error), "byte {place}: {error}");
-            }
-        }
-    }
-}
-
-#[tokio::test]
 async fn a_log_without_its_database_is_not_thrown_away() {
     let (_folder, path, store) = impatient_on_a_new_file();
     complete(&store, &key("a"), b"x").await;
@@ -136,4 +116,34 @@ async fn a_file_that_was_emptied_takes_no_operation_and_keeps_its_log() {
     assert_eq!(replayed(&store, &key("a")).await, b"x");
     drop(store);
     assert_eq!(integrity(&path), "ok");
+}
+
+#[tokio::test]
+async fn a_record_that_cannot_be_read_fails_alone_says_no_secret_and_can_be_forgotten() {
+    let (_folder, path, store) = opened();
+    let (bad, good) = (key("secret-key"), key("good"));
+    complete(&store, &good, b"y").await;
+    assert_eq!(format!("{store:?}"), format!("SqliteStore({path:?})"));
+    for damage in [
+        "UPDATE idem_records SET state = 'gone' WHERE key <> 'good'",
+        "UPDATE idem_records SET owner = x'00' WHERE key <> 'good'",
+        "UPDATE idem_records SET fence = -1 WHERE key <> 'good'",
+        "UPDATE idem_records SET tombstone = 'x' WHERE key <> 'good'",
+        "UPDATE idem_steps SET step = x'ff'",
+        "DELETE FROM idem_steps",
+    ] {
+        let (owner, grant) = granted(&store, &bad).await;
+        let step = recording(owner, grant.fence, 0, "reserve", b"secret-value");
+        assert_eq!(store.record_step(&bad, &step).await.unwrap(), RecordStepAnswer::Recorded);
+        sqlite(&path).execute(damage, ()).unwrap();
+        // `get` reads with a reader, and `record_step` with the writer; both must report the damage.
+        let (read, step, beside) =
+            tokio::join!(store.get(&bad), store.record_step(&bad, &step), replayed(&store, &good));
+        assert_eq!(beside, b"y");
+        for error in [read.unwrap_err(), step.unwrap_err()] {
+            assert_eq!(error.kind(), StoreErrorKind::CorruptRecord, "{damage}");
+            assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
+        }
+        assert!(store.forget(&bad).await.unwrap(), "{damage}");
+    }
 }

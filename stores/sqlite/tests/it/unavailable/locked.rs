@@ -37,28 +37,6 @@ async fn a_lock_that_never_ends_is_an_error_in_time_and_nothing_was_applied() {
     assert_eq!(replayed(&store, &key("before")).await, b"x");
 }
 
-#[tokio::test]
-async fn operations_that_come_one_after_another_are_all_answered_in_time_under_a_lock() {
-    let (_folder, path, store) = impatient_on_a_new_file();
-    let locked = lock(&path);
-    let mut asked = Vec::new();
-    for i in 0..20 {
-        let store = store.clone();
-        asked.push(tokio::spawn(async move {
-            let started = Instant::now();
-            let error = store.claim(&key(&format!("{i}")), &claim_request()).await.unwrap_err();
-            (error.kind(), started.elapsed())
-        }));
-        tokio::time::sleep(PATIENCE / 16).await;
-    }
-    for ask in asked {
-        let (kind, took) = ask.await.unwrap();
-        assert_eq!(kind, StoreErrorKind::Unavailable);
-        assert!(took < PATIENCE + BOUND, "{took:?}");
-    }
-    drop(locked);
-}
-
 #[test]
 fn opening_a_locked_file_waits_and_then_is_an_error() {
     let folder = folder();

@@ -3,31 +3,11 @@
 use std::fs;
 use std::time::Duration;
 
-use idem_runtime::protocol::CompleteAnswer;
 use idem_runtime::{Store, StoreErrorKind};
 use idem_sqlite::SqliteStore;
 
 use super::{all_operations_are_unavailable, impatient};
 use crate::support::*;
-
-#[tokio::test]
-async fn a_folder_that_comes_back_brings_everything_back() {
-    let folder = folder();
-    let (here, away) = (folder.path().join("here"), folder.path().join("away"));
-    fs::create_dir(&here).unwrap();
-    let store = impatient(&here.join("idem.db"));
-    complete(&store, &key("a"), b"x").await;
-    let (owner, grant) = granted(&store, &key("b")).await;
-    fs::rename(&here, &away).unwrap();
-    all_operations_are_unavailable(&store).await;
-    assert!(!here.exists());
-    fs::rename(&away, &here).unwrap();
-    assert_eq!(replayed(&store, &key("a")).await, b"x");
-    let done = store.complete(&key("b"), &completion(owner, grant.fence, b"y")).await.unwrap();
-    assert_eq!(done, CompleteAnswer::Done);
-    drop(store);
-    assert_eq!(integrity(&here.join("idem.db")), "ok");
-}
 
 #[tokio::test]
 async fn another_database_of_idem_in_its_place_is_used_from_then_on() {
@@ -134,21 +114,25 @@ async fn the_log_of_a_file_behind_a_link_is_looked_for_beside_that_file() {
     assert!(log == fs::read(folder.path().join("idem.db-wal")).unwrap());
 }
 
+/// Nothing is made where the database was, and another file there is left alone.
 #[tokio::test]
-async fn another_file_in_its_place_is_left_alone_until_the_database_is_back() {
-    let folder = folder();
-    let path = folder.path().join("idem.db");
-    let kept = folder.path().join("kept.db");
-    let store = impatient(&path);
-    complete(&store, &key("a"), b"x").await;
-    fs::rename(&path, &kept).unwrap();
-    fs::write(&path, "notes\n").unwrap();
-    all_operations_are_unavailable(&store).await;
-    assert_eq!(store.get(&key("a")).await.unwrap_err().kind(), StoreErrorKind::Unavailable);
-    assert_eq!(fs::read(&path).unwrap(), b"notes\n");
-    fs::rename(&kept, &path).unwrap();
-    assert_eq!(replayed(&store, &key("a")).await, b"x");
-    complete(&store, &key("b"), b"y").await;
-    drop(store);
-    assert_eq!(integrity(&path), "ok");
+async fn a_file_that_is_away_fails_all_operations_until_it_is_back() {
+    for in_its_place in [None, Some("notes\n")] {
+        let folder = folder();
+        let (path, kept) = (folder.path().join("idem.db"), folder.path().join("kept.db"));
+        let store = impatient(&path);
+        complete(&store, &key("a"), b"x").await;
+        fs::rename(&path, &kept).unwrap();
+        if let Some(text) = in_its_place {
+            fs::write(&path, text).unwrap();
+        }
+        all_operations_are_unavailable(&store).await;
+        assert_eq!(store.get(&key("a")).await.unwrap_err().kind(), StoreErrorKind::Unavailable);
+        assert_eq!(fs::read_to_string(&path).ok().as_deref(), in_its_place);
+        fs::rename(&kept, &path).unwrap();
+        assert_eq!(replayed(&store, &key("a")).await, b"x");
+        complete(&store, &key("b"), b"y").await;
+        drop(store);
+        assert_eq!(integrity(&path), "ok");
+    }
 }

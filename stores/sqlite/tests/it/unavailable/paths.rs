@@ -1,13 +1,12 @@
 //! Which paths and settings a store takes.
 
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 use idem_runtime::StoreErrorKind;
 use idem_sqlite::SqliteStore;
 
-use super::{contents, impatient};
+use super::contents;
 use crate::support::*;
 
 #[test]
@@ -46,11 +45,18 @@ fn settings_out_of_range_are_errors() {
     assert!(!path.exists());
 }
 
+/// Tools that examine the file of another program change nothing in it.
 #[test]
-fn an_empty_file_is_taken_over() {
+fn a_file_that_must_exist_is_not_made() {
     let folder = folder();
     let path = folder.path().join("idem.db");
-    fs::write(&path, "").unwrap();
-    impatient(&path);
-    assert_eq!(integrity(&path), "ok");
+    let error = SqliteStore::builder(&path).must_exist().open().unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Configuration);
+    assert!(error.to_string().contains("there is no file"), "{error}");
+    assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none());
+    // Nor is an empty one made into a store.
+    std::fs::write(&path, b"").unwrap();
+    let error = SqliteStore::builder(&path).must_exist().open().unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Configuration);
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
 }
