@@ -1,5 +1,6 @@
 //! Tests of the errors that the attribute reports itself. `mistakes` has one file for each theme; below each use it has
-//! the messages and the source at which they are shown. Errors that rustc reports are in the workspace's `tests/ui`.
+//! the messages and the source at which they are shown. A use without an item is on `ITEM`; bodies count for nothing, so the
+//! other items have none. Errors that rustc reports are in the workspace's `tests/ui`.
 //!
 //! `UPDATE_EXPECT=1` rewrites the files. Read every change.
 
@@ -10,9 +11,15 @@ use super::tests::{files, parts};
 
 const FAULT: &str = "//~ ";
 
+/// The item of a use that names none.
+const ITEM: &str = "async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {}";
+
 /// The faults of one use, one line each.
 fn shown(code: &str) -> String {
-    let (attribute, item) = parts(code);
+    let (attribute, mut item) = parts(code);
+    if item.is_empty() {
+        item = ITEM.parse().unwrap();
+    }
     let faults = faults(attribute, &item).shown();
     faults.lines().map(|line| format!("{FAULT}{line}\n")).collect()
 }

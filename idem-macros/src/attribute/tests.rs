@@ -83,14 +83,3 @@ fn a_half_typed_signature_is_left_to_rustc() {
         assert!(count(&messages) >= 1, "{item}: {messages}");
     }
 }
-
-#[test]
-fn an_unsafe_function_stays_one() {
-    let item = quote!(
-        async unsafe fn charge(a: u8) -> Result<u8, E> {
-            Ok(a)
-        }
-    );
-    let expanded = expand(quote!(key = "a", store = s), &item).to_string();
-    assert!(expanded.contains("async unsafe fn charge (a : u8)"), "{expanded}");
-}
