@@ -27,12 +27,10 @@ macro_rules! shapes {
 }
 
 shapes! {
-    all_options async_trait_with_associated_types body_that_diverges body_with_control_flow conditional
-    constants_with_usual_names crate_behind_another destructured_arguments detached_bodies
-    durations_of_expressions expected_lints fingerprints_of_expressions futures_are_send handlers
-    key_functions key_of_derived_parts method_by_arc method_by_value names_do_not_collide
-    on_one_line out_of_a_macro raw_identifiers recover recursive return_types return_types_of_traits
-    store_behind_deref store_of_any_kind store_of_expression
+    all_options async_trait_with_associated_types bodies conditional constants_with_usual_names
+    crate_behind_another destructured_arguments detached_bodies durations_of_expressions
+    fingerprints_of_expressions futures_are_send key_functions key_of_derived_parts methods
+    names_do_not_collide out_of_a_macro recover return_types stores
 }
 
 #[test]

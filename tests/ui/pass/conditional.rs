@@ -12,12 +12,6 @@ async fn refund(store: &MemoryStore, id: u64) -> Result<u64, Error> {
     Ok(id)
 }
 
-#[cfg(any())]
-#[idempotent(key = "{id}", store = store)]
-async fn absent(store: &MemoryStore, id: Never) -> Result<u64, Error> {
-    Ok(id)
-}
-
 #[idempotent(key = "{id}", detach, store = store)]
 async fn cancel(
     store: MemoryStore,

@@ -10,11 +10,6 @@ async fn generic<S: Store, T: KeyPart + Send + Sync>(store: Arc<S>, id: T) -> Re
     Ok(1)
 }
 
-#[idempotent(key = "{id}", store = store, detach)]
-async fn detached(store: MemoryStore, id: String) -> Result<String, idem::Error> {
-    Ok(id)
-}
-
 #[idempotent(key = "{id}", store = store)]
 async fn local(store: Rc<MemoryStore>, id: Rc<str>) -> Result<usize, idem::Error> {
     std::future::ready(()).await;
@@ -41,7 +36,6 @@ fn send<T: Send>(_: T) {}
 pub(super) fn main() {
     let store = MemoryStore::new();
     send(generic(Arc::new(store.clone()), 1));
-    send(detached(store.clone(), "a".into()));
     send(borrowing(&store, "a"));
     drop(local(Rc::new(store), "a".into()));
 }

@@ -1,6 +1,4 @@
 //! Every shape of function that `recover` goes with.
-use std::sync::Arc;
-
 use idem::{Error, MemoryStore, Recovery, idempotent};
 
 async fn find(_: &Recovery, _: &MemoryStore, id: &u64) -> Result<Option<u64>, Error> {
@@ -41,11 +39,6 @@ struct App {
 
 impl App {
     #[idempotent(key = "{id}", recover = App::find, store = self.store)]
-    async fn by_arc(self: Arc<Self>, id: u64) -> Result<u64, Error> {
-        Ok(id)
-    }
-
-    #[idempotent(key = "{id}", recover = App::find, store = self.store)]
     async fn by_exclusive_reference(&mut self, id: u64) -> Result<u64, Error> {
         Ok(id)
     }
@@ -76,5 +69,4 @@ pub(super) fn main() {
     is_send(out_of_a_macro(&store, 1));
     let mut app = App { store };
     is_send(app.by_exclusive_reference(1));
-    is_send(Arc::new(app).by_arc(1));
 }

@@ -101,3 +101,10 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error>;
 async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {}
 //~ error: `#[idempotent]` is on this function twice: keep one, with all options
 //~   --> #[idempotent(key = "{id}", store = store)]
+
+// item_closure
+#[idempotent(key = "{id}", store = store)]
+async |id: u8| Ok::<u8, Error>(id)
+//~ error: expected an `async fn`, found a closure or a block
+//~ help: make a function of it, whose arguments are what it captures
+//~   --> async

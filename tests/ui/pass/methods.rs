@@ -1,0 +1,31 @@
+//! Methods whose receiver is a pointer or is consumed.
+use idem::{Error, MemoryStore, idempotent};
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+struct App(MemoryStore, String);
+
+impl App {
+    #[idempotent(key = "{id}", store = self.0)]
+    async fn shared(self: Arc<Self>, id: u64) -> Result<u64, Error> {
+        Ok(id)
+    }
+
+    #[idempotent(key = "{id}", store = self.0)]
+    async fn pinned(self: Pin<&mut Self>, id: u64) -> Result<u64, Error> {
+        Ok(id)
+    }
+
+    #[idempotent(key = "{self.1.as_str()}", store = store)]
+    async fn consumed(self, store: MemoryStore) -> Result<String, Error> {
+        Ok(self.1)
+    }
+}
+
+pub(super) fn main() {
+    let app = || App(MemoryStore::new(), String::new());
+    drop(Pin::new(&mut app()).pinned(1));
+    drop(Arc::new(app()).shared(1));
+    drop(app().consumed(MemoryStore::new()));
+}

@@ -1,0 +1,82 @@
+//! A store behind anything that derefs to it, in a cell that is set once, of a trait, of an expression.
+use idem::{Error, MemoryStore, Store, idempotent};
+
+use std::ops::Deref;
+use std::sync::{Arc, MutexGuard, OnceLock, RwLock};
+
+use tokio::sync::OnceCell;
+
+static LATER: OnceLock<Arc<MemoryStore>> = OnceLock::new();
+static MADE_ASYNC: OnceCell<MemoryStore> = OnceCell::const_new();
+
+#[idempotent(key = "{id}", store = LATER)]
+async fn set_later(id: u8) -> Result<u8, Error> {
+    Ok(id)
+}
+
+#[idempotent(key = "{id}", store = MADE_ASYNC)]
+async fn made_async(id: u8) -> Result<u8, Error> {
+    Ok(id)
+}
+
+#[idempotent(key = "{id}", store = { LATER.get_or_init(Arc::default).clone() })]
+async fn of_block(id: u8) -> Result<u8, Error> {
+    Ok(id)
+}
+
+struct Wrapped<S>(S);
+
+impl<S> Deref for Wrapped<S> {
+    type Target = S;
+
+    fn deref(&self) -> &S {
+        &self.0
+    }
+}
+
+#[idempotent(key = "{id}", scope = "newtype", store = store)]
+async fn newtype<S: Store>(store: &Wrapped<Box<S>>, id: u8) -> Result<u8, Error> {
+    Ok(id)
+}
+
+#[idempotent(key = "{id}", store = store)]
+async fn guarded(store: MutexGuard<'_, MemoryStore>, id: u8) -> Result<u8, Error> {
+    drop(store);
+    Ok(id)
+}
+
+#[idempotent(key = "{id}", store = store.read().unwrap())]
+async fn behind_a_lock(store: &RwLock<MemoryStore>, id: u8) -> Result<u8, Error> {
+    Ok(id)
+}
+
+trait HasStore {
+    type Store: Store;
+    fn store(&self) -> Self::Store;
+}
+
+impl HasStore for MemoryStore {
+    type Store = Self;
+    fn store(&self) -> Self {
+        self.clone()
+    }
+}
+
+#[idempotent(key = "{id}", scope = "of_trait", store = app.store())]
+async fn of_trait<A: HasStore>(app: A, id: u8) -> Result<u8, Error> {
+    Ok(id)
+}
+
+fn send<F: Future + Send>(_: F) {}
+
+pub(super) fn main() {
+    let store = MemoryStore::new();
+    send(set_later(1));
+    send(made_async(1));
+    send(of_block(1));
+    send(newtype(&Wrapped(Box::new(store.clone())), 1));
+    send(behind_a_lock(&RwLock::new(store.clone()), 1));
+    drop(of_trait(store.clone(), 1));
+    let lock = std::sync::Mutex::new(store);
+    drop(guarded(lock.lock().unwrap(), 1));
+}
