@@ -1,11 +1,11 @@
-//! Responses that do not answer the request, such as a 401, and handlers that crash or are ended.
+//! Handlers that crash or are ended, and responses that fail.
 
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::Request as AxumRequest;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use futures_util::stream;
@@ -17,30 +17,6 @@ use tokio::io::AsyncReadExt as _;
 use super::{builder, is_kept, pay, when_free};
 use crate::framework::serve;
 use crate::support::Runs;
-
-#[tokio::test]
-async fn a_client_that_had_to_authenticate_first_is_answered_under_the_same_key() {
-    let runs = Runs::default();
-    let count = runs.clone();
-    let handler = move |headers: HeaderMap| async move {
-        match headers.get("authorization").map(|token| token.as_bytes()) {
-            Some(b"good") => (StatusCode::CREATED, format!("receipt {}", count.run())).into_response(),
-            Some(b"other") => StatusCode::FORBIDDEN.into_response(),
-            _ => (StatusCode::UNAUTHORIZED, [("www-authenticate", "Bearer")]).into_response(),
-        }
-    };
-    let server = pay(|builder| builder, handler).await;
-    let ask = |token: &str| Request::post("/pay", "k").header("Authorization", token);
-    for _ in 0..2 {
-        let refused = server.ask(ask("bad")).await;
-        assert_eq!((refused.status, refused.text("www-authenticate")), (401, Some("Bearer")));
-        assert!(!refused.is_replay());
-    }
-    assert_eq!(server.ask(ask("other")).await.status, 403);
-    assert_eq!(server.ask(ask("good")).await.status, 201);
-    assert!(server.ask(ask("good")).await.is_replay());
-    assert_eq!(runs.count(), 1);
-}
 
 /// An inner layer that ends a handler that takes longer than 50 ms.
 async fn timed(request: AxumRequest, next: axum::middleware::Next) -> Response {

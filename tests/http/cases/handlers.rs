@@ -1,13 +1,10 @@
-//! Handlers that outlive their client or block their thread; duplicates that wait for them.
+//! Handlers that outlive their client; duplicates that wait for them.
 
 use std::time::Duration;
 
-use axum::Router;
-use axum::routing::post;
 use idem_test_servers::web::{Answer, Request};
 
-use super::{Slow, builder};
-use crate::framework::serve;
+use super::Slow;
 
 #[tokio::test]
 async fn a_handler_finishes_without_its_client_whose_retry_is_answered_when_it_is_done() {
@@ -42,24 +39,4 @@ async fn no_more_handlers_run_than_may_though_their_clients_are_gone_and_a_refus
         }
     };
     assert_eq!((answer.status, answer.is_replay(), slow.runs.count()), (200, false, 4));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_handler_that_blocks_its_thread_ends_when_it_lets_go_of_it() {
-    let block = || std::thread::sleep(Duration::from_millis(60));
-    let returns = move || async move {
-        block();
-        "paid"
-    };
-    let awaits = move || async move {
-        block();
-        std::future::pending::<&str>().await
-    };
-    let layer = builder().handler_timeout(Duration::from_millis(20)).build().unwrap();
-    let router = Router::new().route("/returns", post(returns)).route("/awaits", post(awaits));
-    let server = serve(router, layer).await;
-    // The handler has returned its response by then, and discarding it would gain nothing.
-    assert_eq!(server.ask(Request::post("/returns", "k")).await.status, 200);
-    assert!(server.ask(Request::post("/returns", "k")).await.is_replay());
-    assert_eq!(server.ask(Request::post("/awaits", "l")).await.problem(), "handler-failed");
 }

@@ -1,22 +1,16 @@
 //! Duplicates, handlers that fail, and responses that cannot be recorded.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::Router;
 use axum::http::StatusCode;
-use axum::routing::post;
 use futures_util::future::join_all;
 use idem::OnCrash;
 use idem::http::{IdempotencyLayer, Problem, Tx};
-use idem_test_servers::DatabaseServer;
-use idem_test_servers::web::{Answer, Request, Server};
+use idem_test_servers::web::{Answer, Request};
 use tokio::io::AsyncReadExt as _;
-use tokio::sync::Notify;
 
 use crate::bank::{App, Bank, LIMIT, Then, request, serve};
 use crate::databases::{Database, TransactionOf};
-use crate::line::Line;
 
 /// Polls until this holds, for at most thirty seconds.
 async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
@@ -32,7 +26,11 @@ fn assert_is_receipt(answer: &Answer, is_replay: bool) {
 }
 
 pub(crate) async fn twenty_duplicates_at_once_have_one_effect_one_record_and_one_response<D: Database>() {
-    let bank = Bank::<D>::with(4, |builder| builder).await;
+    have_one_effect(&Bank::<D>::with(4, |builder| builder).await).await;
+}
+
+/// Sends the twenty duplicates.
+pub(crate) async fn have_one_effect<D: Database>(bank: &Bank<D>) {
     let answers = join_all((0..20).map(|_| bank.server.ask(request("k")))).await;
     assert_eq!(answers.iter().filter(|answer| !answer.is_replay()).count(), 1);
     assert!(answers.iter().all(|answer| answer.lasting() == answers[0].lasting() && answer.status == 201));
@@ -138,17 +136,28 @@ pub(crate) async fn a_refusal_that_forgets_its_key_leaves_nothing_and_the_correc
     assert_eq!(bank.committed().0, 1);
 }
 
-pub(crate) async fn a_key_is_for_one_request_while_it_is_processed_and_after<D: Database>() {
+pub(crate) async fn a_key_is_for_one_request_while_it_is_processed_and_after_also_in_another_process<
+    D: Database,
+>() {
     let bank = Bank::<D>::open().await;
+    let pool = D::pool(&bank.database.url(), 2).await;
+    let other = D::store(&pool, LIMIT).await;
+    let other = serve::<D>(other, pool.clone(), App::default(), |builder| builder.wait(Duration::ZERO)).await;
     bank.then(Then::Waits);
     let first = tokio::spawn(request("k").ask_at(bank.server.address));
     bank.app.has_written.notified().await;
-    let other = || Request::post("/pay", "k").json(r#"{"cents":6}"#);
-    assert_eq!(bank.server.ask(request("k")).await.problem(), Problem::InFlight.name());
-    assert_eq!(bank.server.ask(other()).await.problem(), "key-reused");
+    let changed = || Request::post("/pay", "k").json(r#"{"cents":6}"#);
+    for server in [&bank.server, &other] {
+        assert_eq!(server.ask(request("k")).await.problem(), Problem::InFlight.name());
+    }
+    assert_eq!(bank.server.ask(changed()).await.problem(), "key-reused");
+    eventually("its connection is back", || D::in_use(&pool) == 0).await;
     bank.app.goes_on.notify_one();
     assert_is_receipt(&first.await.unwrap(), false);
-    assert_eq!(bank.server.ask(other()).await.problem(), "key-reused");
+    for server in [&bank.server, &other] {
+        assert_is_receipt(&server.ask(request("k")).await, true);
+        assert_eq!(server.ask(changed()).await.problem(), "key-reused");
+    }
     assert_eq!((bank.committed(), bank.app.runs.count()), ((1, 1), 1));
 }
 
@@ -177,62 +186,4 @@ pub(crate) async fn a_transaction_that_a_handler_leaves_behind_is_not_committed<
     eventually("its connection is back", || D::in_use(&bank.pool) == 0).await;
     assert_is_receipt(&bank.server.ask(request("k")).await, false);
     assert_eq!(bank.committed(), (1, 1));
-}
-
-pub(crate) async fn a_second_process_refuses_a_duplicate_and_replays_after_the_commit<D: Database>() {
-    let bank = Bank::<D>::with(2, |builder| builder).await;
-    let pool = D::pool(&bank.database.url(), 2).await;
-    let other = D::store(&pool, LIMIT).await;
-    let other = serve::<D>(other, pool.clone(), App::default(), |builder| builder.wait(Duration::ZERO)).await;
-    bank.then(Then::Waits);
-    let first = tokio::spawn(request("k").ask_at(bank.server.address));
-    bank.app.has_written.notified().await;
-    assert_eq!(other.ask(request("k")).await.problem(), "in-flight");
-    eventually("its connection is back", || D::in_use(&pool) == 0).await;
-    bank.app.goes_on.notify_one();
-    assert_is_receipt(&first.await.unwrap(), false);
-    assert_is_receipt(&other.ask(request("k")).await, true);
-    assert_eq!(bank.committed(), (1, 1));
-}
-
-/// Says when the request is over, also if its client leaves.
-struct Over(Arc<Notify>);
-
-impl Drop for Over {
-    fn drop(&mut self) {
-        self.0.notify_one();
-    }
-}
-
-/// The second transaction of a request that is refused is that of its record.
-pub(crate) async fn a_client_that_goes_away_during_a_begin_leaves_no_transaction_open<D: Database>() {
-    let database = DatabaseServer::<D>::shared();
-    database.sql("CREATE TABLE payments (cents BIGINT NOT NULL)");
-    let line = Line::start(&database.url(), 2).await;
-    let pool = D::pool(&line.url(&database.url()), 1).await;
-    let store = D::store(&D::pool(&database.url(), 1).await, LIMIT).await;
-    let layer =
-        IdempotencyLayer::in_transaction(store, pool.clone()).shared_by_all_clients().build().unwrap();
-    let over = Arc::new(Notify::new());
-    let guarded = {
-        let over = over.clone();
-        axum::middleware::from_fn(move |request, next: axum::middleware::Next| {
-            let over = Over(over.clone());
-            async move {
-                let _over = over;
-                next.run(request).await
-            }
-        })
-    };
-    let refuse = || async { StatusCode::PAYMENT_REQUIRED };
-    let server = Server::start(Router::new().route("/pay", post(refuse)).layer(layer).layer(guarded)).await;
-    let connection = request("k").send(server.address).await;
-    line.holds.notified().await;
-    drop(connection);
-    over.notified().await;
-    line.release();
-    eventually("its connection is back", || D::in_use(&pool) == 0).await;
-    D::run_in(&pool, "INSERT INTO payments VALUES (1)").await;
-    let count = || database.sql("SELECT count(*) FROM payments");
-    assert_eq!(tokio::task::block_in_place(count), "1");
 }
