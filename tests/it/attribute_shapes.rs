@@ -1,4 +1,4 @@
-//! Tests that every valid use in `tests/ui/pass` compiles and that its functions can be called.
+//! Every valid use in `tests/ui/pass`, which compiles if these tests do.
 //!
 //! They are modules of one crate, because linking a crate for each takes minutes. Uses under the lints of a strict crate
 //! are in `tests/lints`.
@@ -8,18 +8,14 @@ macro_rules! shapes {
     ($($name:ident)*) => {
         #[path = "../ui/pass"]
         #[allow(
+            dead_code,
             clippy::upper_case_acronyms,
             clippy::await_holding_lock,
             clippy::redundant_allocation,
-            reason = "users write them"
+            reason = "users write them; here nobody calls them"
         )]
         mod pass {
             $(mod $name;)*
-
-            #[test]
-            fn every_function_can_be_called() {
-                $($name::main();)*
-            }
         }
 
         const NAMES: &[&str] = &[$(stringify!($name)),*];

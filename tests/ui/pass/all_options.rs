@@ -39,7 +39,3 @@ impl From<Error> for Failure {
         Self
     }
 }
-
-pub(super) fn main() {
-    drop(charge(MemoryStore::new(), 1, None, 1, "EUR".into()));
-}

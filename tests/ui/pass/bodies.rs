@@ -45,12 +45,3 @@ async fn expecting(
     let also_unused = 1;
     Ok(id)
 }
-
-pub(super) fn main() {
-    let store = MemoryStore::new();
-    drop(panics(&store, 1));
-    drop(parse(&store, "1"));
-    drop(on_one_line(&store, 1));
-    drop(r#loop(&store, 1));
-    drop(expecting(&store, 1, 2));
-}

@@ -21,10 +21,3 @@ async fn cancel(
 ) -> Result<u64, Error> {
     Ok(id)
 }
-
-pub(super) fn main() {
-    let store = MemoryStore::new();
-    drop(cancel(store.clone(), 1, String::new()));
-    drop(charge(&store, 1));
-    drop(refund(&store, 1));
-}

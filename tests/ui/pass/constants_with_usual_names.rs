@@ -30,7 +30,3 @@ async fn charge(id: u8) -> Result<u8, Error> {
 async fn find(_: &Recovery, _: &u8) -> Result<Option<u8>, Error> {
     Ok(None)
 }
-
-pub(super) fn main() {
-    drop(charge(1));
-}

@@ -42,10 +42,3 @@ struct Id(u64);
 async fn cancel(store: &MemoryStore, id: Id) -> Result<u8, idem::Error> {
     Ok(1)
 }
-
-pub(super) fn main() {
-    let store = MemoryStore::new();
-    drop(charge(&store, 1, 2));
-    drop(refund(&store, 1));
-    drop(cancel(&store, Id(1)));
-}

@@ -17,7 +17,3 @@ async fn charge(
 ) -> Result<u64, Error> {
     Ok(id + u64::from(total) + u64::from(left))
 }
-
-pub(super) fn main() {
-    drop(charge(State(MemoryStore::new()), Order { id: 1, amount: 2 }, (1, 2), String::new()));
-}

@@ -27,10 +27,3 @@ async fn check(
 ) -> Result<bool, Error> {
     Ok(valid("a"))
 }
-
-pub(super) fn main() {
-    let app = Arc::new(App(MemoryStore::new()));
-    drop(app.clone().charge(1, "a", |_| 1));
-    drop(refund(app.0.clone(), 1, "a"));
-    drop(check(app.0.clone(), 1, Box::new(str::is_empty), (String::new(), 1)));
-}

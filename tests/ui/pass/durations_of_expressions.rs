@@ -25,8 +25,3 @@ impl App {
         Ok(id)
     }
 }
-
-pub(super) fn main() {
-    let config = Config { ttl: Duration::from_secs(60) };
-    drop(App { store: MemoryStore::new(), config }.charge(1));
-}

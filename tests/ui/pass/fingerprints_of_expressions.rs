@@ -45,10 +45,3 @@ async fn several<P: Provider>(
 ) -> Result<String, Error> {
     Ok(order.note)
 }
-
-pub(super) fn main() {
-    let store = MemoryStore::new();
-    let order = || Order { note: "a".into(), amount: 1 };
-    drop(json_of_places(&store, 1, order()));
-    drop(several(&store, 1, order(), Card));
-}

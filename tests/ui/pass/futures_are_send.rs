@@ -33,9 +33,8 @@ impl From<idem::Error> for Failure {
 
 fn send<T: Send>(_: T) {}
 
-pub(super) fn main() {
+fn all_are_send() {
     let store = MemoryStore::new();
     send(generic(Arc::new(store.clone()), 1));
     send(borrowing(&store, "a"));
-    drop(local(Rc::new(store), "a".into()));
 }

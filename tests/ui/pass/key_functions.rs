@@ -35,14 +35,12 @@ impl App {
     }
 }
 
-pub(super) fn main() {
+#[test]
+fn a_key_function_renders_the_key_of_a_call() {
     let store = MemoryStore::new();
-    drop(generic(store.clone(), 'x', &(1, 2), ["a"]));
-    drop(optional(&store, None, (1, 2)));
     let key: Result<RecordKey, Error> = generic_key(store.clone(), 'x', &(1, 2), ["a"]);
     assert_eq!(key.unwrap().key().as_str(), "x/1");
     assert!(matches!(optional_key(&store, None, (1, 2)), Err(Error::MissingKey { .. })));
     let app = Arc::new(App { store, tenant: "acme".into() });
-    drop(app.clone().cancel(3));
     assert_eq!(app.cancel_key(3).unwrap().key().as_str(), "acme/3");
 }

@@ -24,9 +24,3 @@ enum Place<'a, T: ?Sized> {
 async fn charge(store: &MemoryStore, sku: &Sku<'_, str>, place: Place<'_, str>) -> Result<u8, Error> {
     Ok(1)
 }
-
-pub(super) fn main() {
-    let store = MemoryStore::new();
-    drop(charge(&store, &Sku { warehouse: 1, item: "a" }, Place::Web { host: "a" }));
-    let _ = (Place::<str>::Nowhere {}, Place::<str>::Shop(1, Id(1)));
-}

@@ -22,10 +22,3 @@ impl App {
         Ok(self.1)
     }
 }
-
-pub(super) fn main() {
-    let app = || App(MemoryStore::new(), String::new());
-    drop(Pin::new(&mut app()).pinned(1));
-    drop(Arc::new(app()).shared(1));
-    drop(app().consumed(MemoryStore::new()));
-}

@@ -61,7 +61,7 @@ charge!(out_of_a_macro, id, find);
 
 fn is_send<T: Send>(_: T) {}
 
-pub(super) fn main() {
+fn all_are_send() {
     let store = MemoryStore::new();
     is_send(detached(store.clone(), 1));
     is_send(closure(&store, 1));

@@ -84,16 +84,3 @@ where
 {
     Ok(value)
 }
-
-pub(super) fn main() {
-    let store = MemoryStore::new();
-    let app = || App { store: MemoryStore::new() };
-    drop(app().run(1));
-    drop(app().value(1));
-    drop(unit(&store, 1));
-    drop(alias_in_module(&store, 1));
-    drop(boxed(&store, 1));
-    drop(projected(&store, app(), 1));
-    drop(values(&store, app(), 1));
-    drop(swapped(&store, 1, 2_u8, Box::<dyn std::error::Error>::from("none")));
-}
