@@ -23,8 +23,8 @@ macro_rules! shapes {
 }
 
 shapes! {
-    all_options async_trait_with_associated_types bodies conditional constants_with_usual_names
-    crate_behind_another destructured_arguments detached_bodies durations_of_expressions
+    async_trait_with_associated_types bodies conditional constants_with_usual_names
+    crate_behind_another detached_bodies durations_of_expressions
     fingerprints_of_expressions futures_are_send key_functions key_of_derived_parts methods
     names_do_not_collide out_of_a_macro recover return_types stores
 }
