@@ -5,7 +5,6 @@ mod crashes;
 mod results;
 mod stores;
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -17,43 +16,20 @@ use idem::http::{Builder, IdempotencyLayer, LongOperation};
 use idem::{MemoryStore, OnCrash, Store};
 use idem_test_servers::web::{Answer, Request, Server};
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 
-use crate::cases::account;
-use crate::support::Runs;
+use crate::cases::{Gate, account};
 
 /// The largest body of a response that the layer records.
 const LIMIT: usize = 1_000;
 
-/// What the handler shares with its test.
-#[derive(Clone)]
-struct App {
-    runs: Runs,
-    begun: Arc<Semaphore>,
-    may_end: Arc<Semaphore>,
-}
-
-impl App {
-    fn new() -> Self {
-        let none = || Arc::new(Semaphore::new(0));
-        Self { runs: Runs::default(), begun: none(), may_end: none() }
-    }
-
-    async fn has_begun(&self) {
-        self.begun.acquire().await.unwrap().forget();
-    }
-}
-
 /// Accepts a request and works until the test lets it end, or answers it otherwise. The body says how.
-async fn report(Shared(app): Shared<App>, operation: LongOperation, body: String) -> Response {
+async fn report(Shared(gate): Shared<Gate>, operation: LongOperation, body: String) -> Response {
     if body == "refuse" {
         return (StatusCode::BAD_REQUEST, "refused").into_response();
     }
     let is_answered_otherwise = body == "answer";
     let work = async move {
-        let (number, call) = (app.runs.run(), idem::context().unwrap());
-        app.begun.add_permits(1);
-        app.may_end.acquire().await.unwrap().forget();
+        let (number, call) = (gate.work().await, idem::context().unwrap());
         match &*body {
             "panic" if number == 1 => panic!("on purpose"),
             "fail" if number == 1 => StatusCode::BAD_GATEWAY.into_response(),
@@ -81,18 +57,18 @@ fn settings<St: Store>(store: St) -> Builder<St> {
         .store_timeout(Duration::from_secs(10))
 }
 
-fn router<St: Store>(layer: IdempotencyLayer<St>, app: App) -> Router {
+fn router<St: Store>(layer: IdempotencyLayer<St>, gate: Gate) -> Router {
     Router::new()
         .route("/reports", post(report))
         .route_service("/operations/{name}", layer.operations())
         .layer(layer)
-        .with_state(app)
+        .with_state(gate)
 }
 
 /// A server with long operations, and its handler.
 struct Api {
     server: Server,
-    app: App,
+    gate: Gate,
 }
 
 impl Api {
@@ -101,14 +77,14 @@ impl Api {
     }
 
     async fn with<St: Store>(builder: Builder<St>) -> Self {
-        let (layer, app) = (builder.build().unwrap(), App::new());
-        Self { server: Server::start(router(layer, app.clone())).await, app }
+        let (layer, gate) = (builder.build().unwrap(), Gate::new());
+        Self { server: Server::start(router(layer, gate.clone())).await, gate }
     }
 
     /// Sends a request whose operation then runs, and returns its place.
     async fn begin(&self, body: &str) -> String {
         let place = place(&self.server.ask(request("k", body)).await);
-        self.app.has_begun().await;
+        self.gate.has_begun().await;
         place
     }
 
@@ -118,7 +94,7 @@ impl Api {
 
     /// What the place answers when the operation runs no longer.
     async fn end(&self, place: &str) -> Answer {
-        self.app.may_end.add_permits(1);
+        self.gate.may_end.add_permits(1);
         until_over(self.server.address, place).await
     }
 }
@@ -167,7 +143,7 @@ async fn a_request_is_202_at_once_and_its_place_says_that_it_runs_and_then_repla
     let api = Api::start().await;
     let first = api.server.ask(request("a-secret-key", "")).await;
     let place_of_it = place(&first);
-    api.app.has_begun().await;
+    api.gate.has_begun().await;
     let name = place_of_it.strip_prefix("/operations/").unwrap();
     assert!(name.len() == 48 && name.bytes().all(|byte| byte.is_ascii_hexdigit()), "{name}");
     assert_eq!(place(&api.look(&place_of_it).await), place_of_it);
@@ -186,14 +162,14 @@ async fn a_request_is_202_at_once_and_its_place_says_that_it_runs_and_then_repla
     assert_eq!((again.status, &again.body[..], again.is_replay()), (201, &b"report 1"[..], true));
     let head = api.server.ask(of("a", Request::new("HEAD", &place_of_it))).await;
     assert_eq!((head.status, head.is_replay(), &head.body[..]), (201, true, &b""[..]));
-    assert_eq!(api.app.runs.count(), 1);
+    assert_eq!(api.gate.runs.count(), 1);
 }
 
 #[tokio::test]
 async fn twenty_duplicates_run_one_operation_without_their_clients_and_all_get_its_place() {
     let api = Api::start().await;
     drop(request("k", "").send(api.server.address).await);
-    api.app.has_begun().await;
+    api.gate.has_begun().await;
     let requests = (0..20).map(|_| request("k", "").ask_at(api.server.address));
     let answers = futures_util::future::join_all(requests).await;
     let places: Vec<String> = answers.iter().map(place).collect();
@@ -202,7 +178,7 @@ async fn twenty_duplicates_run_one_operation_without_their_clients_and_all_get_i
     let summary = idem::drain(Duration::from_millis(50)).await;
     assert!(summary.bodies >= 1 && !summary.is_complete(), "{summary:?}");
     assert_eq!(api.end(&places[0]).await.body, b"report 1");
-    assert_eq!(api.app.runs.count(), 1);
+    assert_eq!(api.gate.runs.count(), 1);
 }
 
 #[tokio::test]
@@ -215,7 +191,7 @@ async fn a_handler_that_answers_otherwise_is_answered_as_without_operations_and_
             assert_eq!(answer.body, text.as_bytes());
         }
     }
-    assert_eq!(api.app.runs.count(), 0);
+    assert_eq!(api.gate.runs.count(), 0);
 }
 
 #[tokio::test]
@@ -261,19 +237,19 @@ async fn a_failed_operation_says_so_and_the_same_request_runs_it_again_or_it_is_
         let doubtful = api.end(&place).await;
         assert_eq!((doubtful.status, doubtful.problem()), (409, "in-doubt".into()), "{how}");
         assert_eq!(api.server.ask(request("k", how)).await.problem(), "in-doubt");
-        assert_eq!(api.app.runs.count(), 1);
+        assert_eq!(api.gate.runs.count(), 1);
     }
 }
 
 #[tokio::test]
 async fn a_handler_without_the_setting_is_refused_and_no_work_begins() {
     let layer = IdempotencyLayer::builder(MemoryStore::new()).tenant(account).build().unwrap();
-    let app = App::new();
-    let server = Server::start(router(layer, app.clone())).await;
+    let gate = Gate::new();
+    let server = Server::start(router(layer, gate.clone())).await;
     let refused = server.ask(request("k", "")).await;
     assert_eq!(refused.status, 500);
     assert!(refused.json()["type"].as_str().unwrap().ends_with("misconfigured"), "{refused:?}");
     let name = format!("/operations/{}", "0".repeat(48));
     assert_eq!(server.ask(of("a", Request::new("GET", &name))).await.problem(), "misconfigured");
-    assert_eq!(app.runs.count(), 0);
+    assert_eq!(gate.runs.count(), 0);
 }

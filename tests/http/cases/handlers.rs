@@ -15,9 +15,9 @@ async fn a_handler_finishes_without_its_client_whose_retry_is_answered_when_it_i
     assert!(refused.is_err(), "it waits: {:?}", refused.map(|answer| answer.status));
     let other = slow.server.ask(Request::post("/pay", "k").body("other")).await;
     assert_eq!(other.problem(), "key-reused", "it need not wait to be refused");
-    slow.may_end.add_permits(1);
+    slow.gate.may_end.add_permits(1);
     let retry = Answer::read(&mut retry).await;
-    assert_eq!((&retry.body[..], retry.is_replay(), slow.runs.count()), (&b"receipt 1"[..], true, 1));
+    assert_eq!((&retry.body[..], retry.is_replay(), slow.gate.runs.count()), (&b"receipt 1"[..], true, 1));
 }
 
 #[tokio::test]
@@ -31,12 +31,12 @@ async fn no_more_handlers_run_than_may_though_their_clients_are_gone_and_a_refus
         assert_eq!((refused.status, refused.problem()), (503, "too-many-running".into()));
         assert!(refused.retry_after() >= 1);
     }
-    slow.may_end.add_permits(4);
+    slow.gate.may_end.add_permits(4);
     let answer = loop {
         let answer = slow.server.ask(Request::post("/pay", "d")).await;
         if answer.status != 503 {
             break answer;
         }
     };
-    assert_eq!((answer.status, answer.is_replay(), slow.runs.count()), (200, false, 4));
+    assert_eq!((answer.status, answer.is_replay(), slow.gate.runs.count()), (200, false, 4));
 }

@@ -41,7 +41,7 @@ async fn a_response_that_cannot_be_recorded_is_said_or_kept_by_the_users_functio
             let place = api.begin(how).await;
             let end = api.end(&place).await;
             let again = api.server.ask(request("k", how)).await;
-            assert_eq!(api.app.runs.count(), 1);
+            assert_eq!(api.gate.runs.count(), 1);
             if !is_kept {
                 assert_eq!((end.status, end.problem()), (409, "response-not-stored".into()), "{how}");
                 assert_eq!(again.problem(), "response-not-stored");

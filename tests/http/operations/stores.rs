@@ -44,7 +44,7 @@ async fn an_operation_that_ends_while_its_state_is_read_did_not_fail() {
     while store.asked(OperationKind::List) == 0 {
         tokio::task::yield_now().await;
     }
-    api.app.may_end.add_permits(1);
+    api.gate.may_end.add_permits(1);
     let end = look.await.unwrap();
     assert_eq!((end.status, &end.body[..]), (201, &b"report 1"[..]));
 }

@@ -4,7 +4,7 @@ use idem::{Error, MemoryStore, idempotent};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-type Fallible<T = ()> = std::result::Result<T, Error>;
+type Fallible<T> = std::result::Result<T, Error>;
 type Swapped<E, T> = Result<T, E>;
 
 mod other {
@@ -39,11 +39,6 @@ impl Job for App {
         }
         Ok(id)
     }
-}
-
-#[idempotent(key = "{id}", store = store)]
-async fn unit(store: &MemoryStore, id: u8) -> Fallible {
-    Ok(())
 }
 
 #[idempotent(key = "{id}", store = store)]

@@ -1,4 +1,4 @@
-//! A store behind anything that derefs to it, in a cell that is set once, of a trait, of an expression.
+//! A store in a cell that is set once, or behind a newtype, a guard or a lock.
 use idem::{Error, MemoryStore, Store, idempotent};
 
 use std::ops::Deref;
@@ -16,11 +16,6 @@ async fn set_later(id: u8) -> Result<u8, Error> {
 
 #[idempotent(key = "{id}", store = MADE_ASYNC)]
 async fn made_async(id: u8) -> Result<u8, Error> {
-    Ok(id)
-}
-
-#[idempotent(key = "{id}", store = { LATER.get_or_init(Arc::default).clone() })]
-async fn of_block(id: u8) -> Result<u8, Error> {
     Ok(id)
 }
 
@@ -50,30 +45,12 @@ async fn behind_a_lock(store: &RwLock<MemoryStore>, id: u8) -> Result<u8, Error>
     Ok(id)
 }
 
-trait HasStore {
-    type Store: Store;
-    fn store(&self) -> Self::Store;
-}
-
-impl HasStore for MemoryStore {
-    type Store = Self;
-    fn store(&self) -> Self {
-        self.clone()
-    }
-}
-
-#[idempotent(key = "{id}", scope = "of_trait", store = app.store())]
-async fn of_trait<A: HasStore>(app: A, id: u8) -> Result<u8, Error> {
-    Ok(id)
-}
-
 fn send<F: Future + Send>(_: F) {}
 
 fn all_are_send() {
     let store = MemoryStore::new();
     send(set_later(1));
     send(made_async(1));
-    send(of_block(1));
     send(newtype(&Wrapped(Box::new(store.clone())), 1));
     send(behind_a_lock(&RwLock::new(store), 1));
 }
