@@ -32,9 +32,8 @@ on_both! {
     cases:
         twenty_duplicates_at_once_have_one_effect_one_record_and_one_response
         duplicates_that_wait_use_no_connection_of_a_pool_of_two
-        a_handler_that_fails_leaves_nothing_and_the_same_request_runs_at_once
+        a_handler_that_fails_or_cannot_be_recorded_leaves_nothing_and_the_same_request_runs_at_once
         a_response_that_breaks_off_and_a_client_that_goes_away_leave_nothing
-        a_response_that_cannot_be_recorded_is_an_error_and_nothing_stays
         a_kept_refusal_is_replayed_and_what_its_handler_wrote_is_undone
         a_refusal_that_forgets_its_key_leaves_nothing_and_the_corrected_request_runs
         a_key_is_for_one_request_while_it_is_processed_and_after_also_in_another_process
