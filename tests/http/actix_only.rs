@@ -1,8 +1,7 @@
 //! Tests of what only the actix-web middleware has.
 
-use std::sync::Arc;
-
 use actix_web::dev::Service as _;
+use actix_web::http::header::HeaderName;
 use actix_web::{HttpMessage as _, HttpRequest, HttpResponse, web};
 use idem::http::{IdempotencyLayer, Tx};
 use idem::{MemoryStore, PostgresStore};
@@ -85,44 +84,42 @@ async fn a_method_that_is_not_guarded_streams_both_ways() {
     read_until(&mut stream, "12345678").await;
 }
 
-#[derive(Clone, Debug, PartialEq)]
-struct Mark(u8);
+#[derive(Clone, Debug)]
+struct Mark;
 
 #[tokio::test]
 async fn middleware_outside_sees_the_error_and_the_extensions_of_a_handlers_response() {
-    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let log = seen.clone();
-    let server = Server::start(move |routes| {
+    let server = Server::start(|routes| {
         let handler = || async { Err::<HttpResponse, _>(actix_web::error::ErrorConflict("taken")) };
-        let log = log.clone();
         let guarded = web::resource("/pay")
             .wrap_fn(|request, next| {
                 let response = next.call(request);
                 async {
                     let mut response = response.await?;
-                    response.response_mut().extensions_mut().insert(Mark(7));
+                    response.response_mut().extensions_mut().insert(Mark);
                     Ok(response)
                 }
             })
             .wrap(Idempotency::new(layer()))
-            .wrap_fn(move |request, next| {
-                let (response, log) = (next.call(request), log.clone());
-                async move {
-                    let response = response.await?;
+            .wrap_fn(|request, next| {
+                let response = next.call(request);
+                async {
+                    let mut response = response.await?;
                     let error = response.response().error().map(ToString::to_string);
                     let mark = response.response().extensions().get::<Mark>().cloned();
-                    log.lock().unwrap().push((error, mark));
+                    let seen = format!("{error:?} {mark:?}").parse().unwrap();
+                    response.headers_mut().insert(HeaderName::from_static("x-seen"), seen);
                     Ok(response)
                 }
             })
             .route(web::post().to(handler));
         routes.service(guarded);
     });
-    for replay in [false, true] {
+    for (replay, seen) in [(false, r#"Some("taken") Some(Mark)"#), (true, "None None")] {
         let answer = server.ask(Request::post("/pay", "k")).await;
         assert_eq!((answer.status, &answer.body[..], answer.is_replay()), (409, &b"taken"[..], replay));
+        assert_eq!(answer.text("x-seen"), Some(seen));
     }
-    assert_eq!(*seen.lock().unwrap(), [(Some("taken".to_owned()), Some(Mark(7))), (None, None)]);
 }
 
 async fn pay(request: HttpRequest, cents: String) -> HttpResponse {

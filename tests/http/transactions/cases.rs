@@ -104,22 +104,20 @@ pub(crate) async fn a_response_that_breaks_off_and_a_client_that_goes_away_leave
     }
 }
 
-pub(crate) async fn a_kept_refusal_is_replayed_and_what_its_handler_wrote_is_undone<D: Database>() {
-    for (then, status) in [(Then::Refuses(StatusCode::PAYMENT_REQUIRED), 402), (Then::FailsInGrpc, 200)] {
-        let bank = Bank::<D>::open().await;
-        bank.then(then);
-        let first = bank.server.ask(request("k")).await;
-        assert_eq!((first.status, first.is_replay(), bank.committed()), (status, false, (0, 1)), "{first:?}");
-        let again = bank.server.ask(request("k")).await;
-        assert_eq!((again.lasting(), again.is_replay()), (first.lasting(), true));
-        assert_eq!((bank.committed(), bank.app.runs.count()), ((0, 1), 1));
-    }
-}
-
-pub(crate) async fn a_refusal_that_forgets_its_key_leaves_nothing_and_the_corrected_request_runs<
-    D: Database,
->() {
+pub(crate) async fn a_refusal_is_replayed_or_forgotten_and_what_its_handler_wrote_is_undone<D: Database>() {
     let bank = Bank::<D>::with(4, |builder| builder.forget_status(StatusCode::UNPROCESSABLE_ENTITY)).await;
+    for (records, then, status) in
+        [(1, Then::Refuses(StatusCode::PAYMENT_REQUIRED), 402), (2, Then::FailsInGrpc, 200)]
+    {
+        let key = format!("{then:?}");
+        bank.then(then);
+        let first = bank.server.ask(request(&key)).await;
+        assert_eq!((first.status, first.is_replay()), (status, false), "{first:?}");
+        let again = bank.server.ask(request(&key)).await;
+        assert_eq!((again.lasting(), again.is_replay()), (first.lasting(), true));
+        assert_eq!(bank.committed(), (0, records));
+    }
+    assert_eq!(bank.app.runs.count(), 2);
     bank.then(Then::Refuses(StatusCode::UNPROCESSABLE_ENTITY));
     assert_eq!(bank.server.ask(request("k")).await.status, 422);
     assert_eq!(bank.committed().0, 0);

@@ -34,8 +34,7 @@ on_both! {
         duplicates_that_wait_use_no_connection_of_a_pool_of_two
         a_handler_that_fails_or_cannot_be_recorded_leaves_nothing_and_the_same_request_runs_at_once
         a_response_that_breaks_off_and_a_client_that_goes_away_leave_nothing
-        a_kept_refusal_is_replayed_and_what_its_handler_wrote_is_undone
-        a_refusal_that_forgets_its_key_leaves_nothing_and_the_corrected_request_runs
+        a_refusal_is_replayed_or_forgotten_and_what_its_handler_wrote_is_undone
         a_key_is_for_one_request_while_it_is_processed_and_after_also_in_another_process
         a_transaction_is_taken_once_only_where_there_is_one_and_leaves_no_trace_of_a_crash
         a_transaction_that_a_handler_leaves_behind_is_not_committed;

@@ -1,17 +1,11 @@
-//! Methods whose receiver is a pointer or is consumed.
+//! Methods whose receiver is pinned or consumed.
 use idem::{Error, MemoryStore, idempotent};
 
 use std::pin::Pin;
-use std::sync::Arc;
 
 struct App(MemoryStore, String);
 
 impl App {
-    #[idempotent(key = "{id}", store = self.0)]
-    async fn shared(self: Arc<Self>, id: u64) -> Result<u64, Error> {
-        Ok(id)
-    }
-
     #[idempotent(key = "{id}", store = self.0)]
     async fn pinned(self: Pin<&mut Self>, id: u64) -> Result<u64, Error> {
         Ok(id)
