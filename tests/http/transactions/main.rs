@@ -10,21 +10,23 @@ mod only_postgres;
 #[path = "../../it/support/mod.rs"]
 mod support;
 
+/// The cases on one database.
+macro_rules! on {
+    ($database:ident $engine:ident $($module:ident: $($case:ident)*;)*) => {
+        mod $database {$($(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                crate::$module::$case::<idem_test_servers::$engine>().await;
+            }
+        )*)*}
+    };
+}
+
 /// The cases that every database must pass.
 macro_rules! on_both {
-    ($($module:ident: $($case:ident)*;)*) => {
-        mod on_postgres {$($(
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() {
-                crate::$module::$case::<idem_test_servers::PostgresEngine>().await;
-            }
-        )*)*}
-        mod on_mariadb {$($(
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() {
-                crate::$module::$case::<idem_test_servers::MariaDbEngine>().await;
-            }
-        )*)*}
+    ($($cases:tt)*) => {
+        on! { on_postgres PostgresEngine $($cases)* }
+        on! { on_mariadb MariaDbEngine $($cases)* }
     };
 }
 

@@ -1,12 +1,12 @@
 //! PostgreSQL's poolers, its errors at a commit, the transactions of SeaORM, and a pool of the user's own.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use axum::Router;
-use axum::http::{Request as HttpRequest, Response as HttpResponse, StatusCode};
+use axum::body::Body;
+use axum::http::{Request as HttpRequest, StatusCode};
 use axum::routing::post;
 use idem::http::{IdempotencyLayer, TransactionPool, Tx};
 use idem::{PostgresStore, StoreError};
@@ -16,8 +16,7 @@ use sea_orm::{ConnectionTrait as _, DatabaseTransaction};
 use sqlx::PgConnection;
 use sqlx::postgres::{PgPool, PgTransaction};
 use tokio::sync::Notify;
-use tower_layer::Layer as _;
-use tower_service::Service as _;
+use tower::ServiceExt as _;
 
 use crate::bank::{Bank, request};
 use crate::cases::have_one_effect;
@@ -68,12 +67,14 @@ async fn a_handler_writes_in_a_transaction_of_sea_orm() {
 
 /// A pool whose second transaction has begun when the test says so.
 #[derive(Clone)]
-struct LatePool {
-    pool: PgPool,
-    begins: Arc<AtomicU32>,
-    waits: Arc<Notify>,
-    goes_on: Arc<Notify>,
-    has_begun: Arc<Notify>,
+struct LatePool(PgPool, Arc<Late>);
+
+#[derive(Default)]
+struct Late {
+    begins: AtomicU32,
+    waits: Notify,
+    goes_on: Notify,
+    has_begun: Notify,
 }
 
 impl TransactionPool<PostgresStore> for LatePool {
@@ -81,11 +82,12 @@ impl TransactionPool<PostgresStore> for LatePool {
     type Transaction = PgTransaction<'static>;
 
     async fn begin(&self) -> Result<Self::Transaction, StoreError> {
-        let transaction = TransactionPool::<PostgresStore>::begin(&self.pool).await?;
-        if self.begins.fetch_add(1, Ordering::SeqCst) == 1 {
-            self.waits.notify_one();
-            self.goes_on.notified().await;
-            self.has_begun.notify_one();
+        let Self(pool, late) = self;
+        let transaction = TransactionPool::<PostgresStore>::begin(pool).await?;
+        if late.begins.fetch_add(1, Ordering::SeqCst) == 1 {
+            late.waits.notify_one();
+            late.goes_on.notified().await;
+            late.has_begun.notify_one();
         }
         Ok(transaction)
     }
@@ -108,23 +110,12 @@ impl TransactionPool<PostgresStore> for LatePool {
 async fn a_begin_goes_on_when_its_client_goes_away() {
     let database = Postgres::shared();
     let pool = PgPool::connect(&database.url()).await.unwrap();
-    let store = PostgresStore::from_pool(&pool).await.unwrap();
-    let late = LatePool {
-        pool,
-        begins: Arc::default(),
-        waits: Arc::default(),
-        goes_on: Arc::default(),
-        has_begun: Arc::default(),
-    };
-    let layer = IdempotencyLayer::in_transaction(store, late.clone()).shared_by_all_clients();
-    let mut service =
-        layer.build().unwrap().layer(tower::service_fn(|_: HttpRequest<idem::http::Body>| async {
-            let mut refusal = HttpResponse::new(String::new());
-            *refusal.status_mut() = StatusCode::PAYMENT_REQUIRED;
-            Ok::<_, Infallible>(refusal)
-        }));
-    let request = HttpRequest::post("/pay").header("idempotency-key", "k");
-    let call = tokio::spawn(service.call(request.body(axum::body::Body::empty()).unwrap()));
+    let (store, late) = (PostgresStore::from_pool(&pool).await.unwrap(), Arc::<Late>::default());
+    let layer = IdempotencyLayer::in_transaction(store, LatePool(pool, late.clone())).shared_by_all_clients();
+    let refuse = || async { StatusCode::PAYMENT_REQUIRED };
+    let app = Router::new().route("/pay", post(refuse)).layer(layer.build().unwrap());
+    let request = HttpRequest::post("/pay").header("idempotency-key", "k").body(Body::empty()).unwrap();
+    let call = tokio::spawn(app.oneshot(request));
     // The second transaction of a request that is refused is that of its record.
     late.waits.notified().await;
     call.abort();
