@@ -1,5 +1,4 @@
 // item_const_fn
-#[idempotent(key = "{id}", store = store)]
 const fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {}
 //~ error: a `const fn` cannot wait for a store: remove `const`
 //~   --> const
@@ -7,33 +6,28 @@ const fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {}
 //~   --> fn
 
 // item_const_parameter
-#[idempotent(key = "{id}", store = store)]
 async fn charge<const N: usize>(store: &MemoryStore, id: [u8; N]) -> Result<usize, idem::Error> {}
 //~ error: missing `scope`: `charge` has the const parameter `N`, which must not be part of the operation's name
 //~ help: add a name that never changes, such as `scope = "charge"`
 //~   --> const N: usize
 
 // item_extern
-#[idempotent(key = "{id}", store = store)]
 async extern "C" fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {}
 //~ error: an `extern` function cannot be async: guard an async function that this one calls
 //~   --> extern "C"
 
 // item_impl_argument
-#[idempotent(key = "{id}", store = store)]
 async fn charge(store: &MemoryStore, id: impl idem::KeyPart) -> Result<u8, idem::Error> {}
 //~ error: missing `scope`: `charge` has an argument of an `impl` type, which must not be part of the operation's name
 //~ help: add a name that never changes, such as `scope = "charge"`
 //~   --> impl idem::KeyPart
 
 // item_returns_impl
-#[idempotent(key = "{id}", store = store)]
 async fn charge(store: &MemoryStore, id: u8) -> Result<impl Copy, idem::Error> {}
 //~ error: an `impl` type has no name to decode a recorded result to: write the type itself
 //~   --> impl Copy
 
 // item_returns_reference
-#[idempotent(key = "{id}", store = store)]
 async fn charge<'a>(store: &MemoryStore, id: &'a str) -> Result<&'a str, idem::Error> {}
 //~ error: a recorded result is given to later calls, so it cannot be a reference: return an owned value
 //~   --> &'a str
@@ -53,44 +47,39 @@ fn charges_once() -> Result<(), idem::Error> {}
 //~   --> #[::core::prelude::v1::test]
 
 // item_type_parameter
-#[idempotent(key = "{id}", store = store)]
 async fn charge<S: Store, K: idem::KeyPart>(store: &S, id: K) -> Result<u8, idem::Error> {}
 //~ error: missing `scope`: `charge` has the type parameter `S`, which must not be part of the operation's name
 //~ help: add a name that never changes, such as `scope = "charge"`
 //~   --> S: Store
 
 // item_without_return
-#[idempotent(key = "{id}", store = store)]
 async fn charge(store: &MemoryStore, id: u8) {}
 //~ error: an idempotent function returns a `Result`: what it gives is recorded, and what idem has to say is an error; write `-> Result<T, E>` with `E: From<idem::Error>`
 //~   --> charge
 
 // item_returns_a_future_under_an_alias
-#[idempotent(key = "{id}", store = store)]
-fn charge(store: &MemoryStore, id: u8) -> BoxFuture<'_, Result<u8, idem::Error>> {}
+fn charge(store: &MemoryStore, id: u8) -> BoxFuture<'_, Result<u8, idem::Error>> {
+    Box::pin(async move { Ok(id) })
+}
 //~ error: the result is not visible in this type: write `async fn`, or `Pin<Box<dyn Future<Output = Result<T, E>>>>`
 //~   --> BoxFuture<'_, Result<u8, idem::Error>>
 
 // item_constant
-#[idempotent(key = "{id}", store = store)]
 const LIMIT: u8 = 1;
 //~ error: `#[idempotent]` goes on an `async fn`
 //~   --> const
 
 // item_struct
-#[idempotent(key = "{id}", store = store)]
 struct Charge;
 //~ error: `#[idempotent]` goes on an `async fn`; for a type that is part of a key there is `#[derive(KeyPart)]`
 //~   --> struct
 
 // item_trait
-#[idempotent(key = "{id}", store = store)]
 trait Charge {}
 //~ error: `#[idempotent]` goes on an async method: put it on each that needs it, inside
 //~   --> trait
 
 // item_method_without_body
-#[idempotent(key = "{id}", store = store)]
 async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error>;
 //~ error: a method without a body has nothing to run: put `#[idempotent]` on it in the impls
 //~   --> charge
@@ -103,7 +92,6 @@ async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {}
 //~   --> #[idempotent(key = "{id}", store = store)]
 
 // item_closure
-#[idempotent(key = "{id}", store = store)]
 async |id: u8| Ok::<u8, Error>(id)
 //~ error: expected an `async fn`, found a closure or a block
 //~ help: make a function of it, whose arguments are what it captures
