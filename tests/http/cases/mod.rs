@@ -128,7 +128,10 @@ impl Slow {
     pub(crate) async fn start(options: impl FnOnce(Builder<MemoryStore>) -> Builder<MemoryStore>) -> Self {
         let gate = Gate::new();
         let of_handler = gate.clone();
-        let handler = move || async move { format!("receipt {}", of_handler.work().await) };
+        let handler = move || async move {
+            let number = of_handler.work().await;
+            format!("receipt {number}")
+        };
         Self { server: pay(options, handler).await, gate }
     }
 
