@@ -1,4 +1,4 @@
-//! Bodies of every form: without a value at the end, with control flow, on one line, recursive; with lints that are expected.
+//! Bodies without a value at the end, with control flow, on one line and recursive; lints that are expected.
 use idem::{Error, MemoryStore, idempotent};
 
 #[idempotent(key = "{id}", store = store)]
