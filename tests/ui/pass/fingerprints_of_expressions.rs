@@ -1,4 +1,4 @@
-//! Fingerprints that are computed from the arguments: a macro, and a tuple of calls, references and constants.
+//! Fingerprints that are computed: by a macro, and as a tuple of calls, references and constants.
 use idem::{Error, MemoryStore, idempotent};
 
 use serde_json::json;
