@@ -38,11 +38,6 @@ impl Faults {
         self.0.iter().map(Error::to_compile_error).collect()
     }
 
-    #[cfg(test)]
-    pub(crate) fn messages(&self) -> Vec<String> {
-        self.0.iter().map(ToString::to_string).collect()
-    }
-
     /// Each fault with its message and the source at which it is shown.
     #[cfg(test)]
     pub(crate) fn shown(&self) -> String {
@@ -92,25 +87,5 @@ pub(crate) fn list<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
         Some((last, [])) => last.clone(),
         Some((last, others)) => format!("{} and {last}", others.join(", ")),
         None => String::new(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{closest, list};
-
-    #[test]
-    fn a_typing_error_is_matched_with_what_was_meant() {
-        let known = ["key", "store", "ttl", "lease", "max_attempts"];
-        assert_eq!(closest("tll", known), Some("ttl"));
-        assert_eq!(closest("max_attempt", known), Some("max_attempts"));
-        assert_eq!(closest("Key", known), Some("key"));
-        assert_eq!(closest("retries", known), None);
-    }
-
-    #[test]
-    fn names_are_listed_as_a_sentence_has_them() {
-        assert_eq!(list(["a"]), "`a`");
-        assert_eq!(list(["a", "b", "c"]), "`a`, `b` and `c`");
     }
 }

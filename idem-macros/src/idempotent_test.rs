@@ -62,24 +62,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_test_is_a_function_that_makes_the_runs() {
-        let test = expand(
-            quote!(crate = ::tools),
-            &quote!(
-                #[should_panic]
-                async fn once(trial: Trial) {}
-            ),
-        );
-        let text = test.to_string();
-        assert!(
-            text.starts_with("# [should_panic] # [:: core :: prelude :: v1 :: test] fn once ()"),
-            "{text}"
-        );
-        assert!(text.contains("async fn once (trial : Trial)"), "{text}");
-        assert!(text.contains(":: tools :: injure"), "{text}");
-    }
-
-    #[test]
     fn what_is_no_test_is_said() {
         for (attribute, item, words) in [
             ("", "fn once(trial: Trial) {}", "help: write `async fn name(trial"),

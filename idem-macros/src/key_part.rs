@@ -217,67 +217,6 @@ fn bounds(part: &Part, runtime: &TokenStream) -> Vec<syn::WherePredicate> {
 mod tests {
     use super::*;
 
-    fn derived(item: TokenStream) -> String {
-        let file = syn::parse2(derive(item)).unwrap();
-        prettyplease::unparse(&file)
-    }
-
-    #[test]
-    fn fields_are_rendered_in_order_with_separators() {
-        let expected = r#"#[automatically_derived]
-impl<T> ::idem::__private::KeyPart for Sku<T>
-where
-    Vec<T>: ::idem::__private::KeyPart,
-{
-    fn render(&self, __idem_key: &mut ::idem::__private::KeyBuilder) {
-        let Self { warehouse: __idem_0, items: __idem_1 } = self;
-        ::idem::__private::AnyPart::add_to(__idem_0, __idem_key);
-        __idem_key.separator();
-        ::idem::__private::AnyPart::add_to(__idem_1, __idem_key);
-    }
-}
-::idem::__private::register!(
-    ::idem::__private::Registered::key_part(::core::module_path!(), "Sku", &
-    [("warehouse", "u16"), ("items", "Vec<T>")])
-);
-"#;
-        assert_eq!(
-            derived(quote!(
-                struct Sku<T> {
-                    warehouse: u16,
-                    items: Vec<T>,
-                }
-            )),
-            expected
-        );
-    }
-
-    #[test]
-    fn a_variant_is_rendered_as_its_name_or_as_the_attribute_says() {
-        let text = derived(quote! {
-            #[key_part(crate = ::other)]
-            enum Region { #[key_part(rename = "eu-west")] EuWest, r#Type, Us {} }
-        });
-        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(text.contains("Self::EuWest {} => { __idem_key.value(\"eu-west\"); }"), "{text}");
-        assert!(text.contains("Self::r#Type {} => { __idem_key.value(\"Type\"); }"), "{text}");
-        assert!(text.contains("impl ::other::__private::KeyPart for Region"), "{text}");
-    }
-
-    #[test]
-    fn a_variant_with_data_is_its_name_and_then_its_data() {
-        let text = derived(quote! {
-            enum Place<T> { Shop(u16, T), Web { host: String }, Unknown }
-        });
-        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let web = "Self::Web { host: __idem_0 } => { __idem_key.value(\"Web\"); __idem_key.separator(); \
-                   ::idem::__private::AnyPart::add_to(__idem_0, __idem_key); }";
-        assert!(text.contains(web), "{text}");
-        assert!(text.contains("where T: ::idem::__private::KeyPart"), "{text}");
-        assert!(text.contains("(\"Shop\", \"Shop {0: u16, 1: T}\")"), "{text}");
-        assert!(text.contains("(\"Unknown\", \"Unknown\")"), "{text}");
-    }
-
     #[test]
     fn what_has_no_rendering_of_its_own_is_refused() {
         for (item, words) in [

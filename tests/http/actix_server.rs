@@ -3,14 +3,13 @@
 use std::net::SocketAddr;
 
 use actix_web::dev::ServerHandle;
-use actix_web::middleware::Condition;
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, Response};
 use futures_util::StreamExt as _;
+use idem::Store;
 use idem::http::{IdempotencyLayer, Recording};
-use idem::{MemoryStore, Store};
 use idem_actix::Idempotency;
 use idem_test_servers::web::{Answer, Request as Sent};
 use tower::ServiceExt as _;
@@ -46,20 +45,10 @@ impl Drop for Server {
 
 /// Serves the routes behind the middleware.
 pub(crate) async fn serve<St: Store>(router: Router, layer: IdempotencyLayer<St>) -> Server {
-    start(router, layer, true)
-}
-
-/// Serves the routes without the middleware.
-pub(crate) async fn bare(router: Router) -> Server {
-    start(router, IdempotencyLayer::shared_by_all_clients(MemoryStore::new()), false)
-}
-
-fn start<St: Store>(router: Router, layer: IdempotencyLayer<St>, guarded: bool) -> Server {
     Server::start(move |routes| {
         let router = router.clone();
         let handler = web::to(move |request, payload| handle(router.clone(), request, payload));
-        let guard = Condition::new(guarded, Idempotency::new(layer.clone()));
-        routes.service(web::scope("").wrap(guard).default_service(handler));
+        routes.service(web::scope("").wrap(Idempotency::new(layer.clone())).default_service(handler));
     })
 }
 

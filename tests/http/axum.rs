@@ -14,11 +14,6 @@ mod framework {
     ) -> Server {
         Server::start(router.layer(layer)).await
     }
-
-    /// Serves the routes without a layer.
-    pub(crate) async fn bare(router: axum::Router) -> Server {
-        Server::start(router).await
-    }
 }
 mod openapi;
 mod operations;

@@ -5,54 +5,31 @@ mod crashes;
 mod results;
 mod stores;
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::State as Shared;
-use axum::http::{HeaderValue, Response as HttpResponse, StatusCode};
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use idem::http::{Builder, IdempotencyLayer, LongOperation};
 use idem::{MemoryStore, OnCrash, Store};
 use idem_test_servers::web::{Answer, Request, Server};
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 
-use crate::cases::account;
-use crate::support::Runs;
+use crate::cases::{Gate, account};
 
 /// The largest body of a response that the layer records.
 const LIMIT: usize = 1_000;
 
-/// What the handler shares with its test.
-#[derive(Clone)]
-struct App {
-    runs: Runs,
-    begun: Arc<Semaphore>,
-    may_end: Arc<Semaphore>,
-}
-
-impl App {
-    fn new() -> Self {
-        let none = || Arc::new(Semaphore::new(0));
-        Self { runs: Runs::default(), begun: none(), may_end: none() }
-    }
-
-    async fn has_begun(&self) {
-        self.begun.acquire().await.unwrap().forget();
-    }
-}
-
-/// Refuses a request, or accepts it and works until the test lets it end. The body says how.
-async fn report(Shared(app): Shared<App>, operation: LongOperation, body: String) -> Response {
+/// Accepts a request and works until the test lets it end, or answers it otherwise. The body says how.
+async fn report(Shared(gate): Shared<Gate>, operation: LongOperation, body: String) -> Response {
     if body == "refuse" {
         return (StatusCode::BAD_REQUEST, "refused").into_response();
     }
+    let is_answered_otherwise = body == "answer";
     let work = async move {
-        let (number, call) = (app.runs.run(), idem::context().unwrap());
-        app.begun.add_permits(1);
-        app.may_end.acquire().await.unwrap().forget();
+        let (number, call) = (gate.work().await, idem::context().unwrap());
         match &*body {
             "panic" if number == 1 => panic!("on purpose"),
             "fail" if number == 1 => StatusCode::BAD_GATEWAY.into_response(),
@@ -65,7 +42,11 @@ async fn report(Shared(app): Shared<App>, operation: LongOperation, body: String
             }
         }
     };
-    operation.accept(work).into_response()
+    let accepted = operation.accept(work);
+    match is_answered_otherwise {
+        true => (StatusCode::CREATED, "at once").into_response(),
+        false => accepted.into_response(),
+    }
 }
 
 fn settings<St: Store>(store: St) -> Builder<St> {
@@ -76,18 +57,18 @@ fn settings<St: Store>(store: St) -> Builder<St> {
         .store_timeout(Duration::from_secs(10))
 }
 
-fn router<St: Store>(layer: IdempotencyLayer<St>, app: App) -> Router {
+fn router<St: Store>(layer: IdempotencyLayer<St>, gate: Gate) -> Router {
     Router::new()
         .route("/reports", post(report))
         .route_service("/operations/{name}", layer.operations())
         .layer(layer)
-        .with_state(app)
+        .with_state(gate)
 }
 
 /// A server with long operations, and its handler.
 struct Api {
     server: Server,
-    app: App,
+    gate: Gate,
 }
 
 impl Api {
@@ -96,14 +77,14 @@ impl Api {
     }
 
     async fn with<St: Store>(builder: Builder<St>) -> Self {
-        let (layer, app) = (builder.build().unwrap(), App::new());
-        Self { server: Server::start(router(layer, app.clone())).await, app }
+        let (layer, gate) = (builder.build().unwrap(), Gate::new());
+        Self { server: Server::start(router(layer, gate.clone())).await, gate }
     }
 
     /// Sends a request whose operation then runs, and returns its place.
     async fn begin(&self, body: &str) -> String {
         let place = place(&self.server.ask(request("k", body)).await);
-        self.app.has_begun().await;
+        self.gate.has_begun().await;
         place
     }
 
@@ -113,7 +94,7 @@ impl Api {
 
     /// What the place answers when the operation runs no longer.
     async fn end(&self, place: &str) -> Answer {
-        self.app.may_end.add_permits(1);
+        self.gate.may_end.add_permits(1);
         until_over(self.server.address, place).await
     }
 }
@@ -162,10 +143,12 @@ async fn a_request_is_202_at_once_and_its_place_says_that_it_runs_and_then_repla
     let api = Api::start().await;
     let first = api.server.ask(request("a-secret-key", "")).await;
     let place_of_it = place(&first);
-    api.app.has_begun().await;
+    api.gate.has_begun().await;
     let name = place_of_it.strip_prefix("/operations/").unwrap();
     assert!(name.len() == 48 && name.bytes().all(|byte| byte.is_ascii_hexdigit()), "{name}");
     assert_eq!(place(&api.look(&place_of_it).await), place_of_it);
+    let other = || request("a-secret-key", "other");
+    assert_eq!(api.server.ask(other()).await.problem(), "key-reused");
     let refused = api.server.ask(of("a", Request::new("DELETE", &place_of_it))).await;
     assert_eq!((refused.status, refused.text("allow")), (405, Some("GET, HEAD")));
     let head = api.server.ask(of("a", Request::new("HEAD", &place_of_it))).await;
@@ -174,18 +157,19 @@ async fn a_request_is_202_at_once_and_its_place_says_that_it_runs_and_then_repla
     let end = api.end(&place_of_it).await;
     assert_eq!((end.status, &end.body[..], end.is_replay()), (201, &b"report 1"[..], true));
     assert_eq!(end.text("cache-control"), Some("no-store"));
+    assert_eq!(api.server.ask(other()).await.problem(), "key-reused");
     let again = api.server.ask(request("a-secret-key", "")).await;
     assert_eq!((again.status, &again.body[..], again.is_replay()), (201, &b"report 1"[..], true));
     let head = api.server.ask(of("a", Request::new("HEAD", &place_of_it))).await;
     assert_eq!((head.status, head.is_replay(), &head.body[..]), (201, true, &b""[..]));
-    assert_eq!(api.app.runs.count(), 1);
+    assert_eq!(api.gate.runs.count(), 1);
 }
 
 #[tokio::test]
 async fn twenty_duplicates_run_one_operation_without_their_clients_and_all_get_its_place() {
     let api = Api::start().await;
     drop(request("k", "").send(api.server.address).await);
-    api.app.has_begun().await;
+    api.gate.has_begun().await;
     let requests = (0..20).map(|_| request("k", "").ask_at(api.server.address));
     let answers = futures_util::future::join_all(requests).await;
     let places: Vec<String> = answers.iter().map(place).collect();
@@ -194,29 +178,20 @@ async fn twenty_duplicates_run_one_operation_without_their_clients_and_all_get_i
     let summary = idem::drain(Duration::from_millis(50)).await;
     assert!(summary.bodies >= 1 && !summary.is_complete(), "{summary:?}");
     assert_eq!(api.end(&places[0]).await.body, b"report 1");
-    assert_eq!(api.app.runs.count(), 1);
+    assert_eq!(api.gate.runs.count(), 1);
 }
 
 #[tokio::test]
-async fn a_handler_that_refuses_is_answered_as_without_operations() {
+async fn a_handler_that_answers_otherwise_is_answered_as_without_operations_and_its_work_is_dropped() {
     let api = Api::start().await;
-    for is_replay in [false, true] {
-        let answer = api.server.ask(request("k", "refuse")).await;
-        assert_eq!((answer.status, &answer.body[..], answer.is_replay()), (400, &b"refused"[..], is_replay));
+    for (how, status, text) in [("refuse", 400, "refused"), ("answer", 201, "at once")] {
+        for is_replay in [false, true] {
+            let answer = api.server.ask(request(how, how)).await;
+            assert_eq!((answer.status, answer.is_replay()), (status, is_replay), "{how}");
+            assert_eq!(answer.body, text.as_bytes());
+        }
     }
-    assert_eq!(api.app.runs.count(), 0);
-}
-
-#[tokio::test]
-async fn a_key_is_required_and_is_for_one_request_while_it_runs_and_after() {
-    let api = Api::start().await;
-    let without = api.server.ask(of("a", Request::new("POST", "/reports"))).await;
-    assert_eq!((without.status, without.problem()), (400, "key-missing".into()));
-    let place = api.begin("").await;
-    assert_eq!(api.server.ask(request("k", "other")).await.problem(), "key-reused");
-    api.end(&place).await;
-    assert_eq!(api.server.ask(request("k", "other")).await.problem(), "key-reused");
-    assert_eq!(api.app.runs.count(), 1);
+    assert_eq!(api.gate.runs.count(), 0);
 }
 
 #[tokio::test]
@@ -262,56 +237,19 @@ async fn a_failed_operation_says_so_and_the_same_request_runs_it_again_or_it_is_
         let doubtful = api.end(&place).await;
         assert_eq!((doubtful.status, doubtful.problem()), (409, "in-doubt".into()), "{how}");
         assert_eq!(api.server.ask(request("k", how)).await.problem(), "in-doubt");
-        assert_eq!(api.app.runs.count(), 1);
+        assert_eq!(api.gate.runs.count(), 1);
     }
-}
-
-#[tokio::test]
-async fn an_operation_that_takes_too_long_is_ended() {
-    let api = Api::with(settings(MemoryStore::new()).handler_timeout(Duration::from_millis(50))).await;
-    let place = api.begin("").await;
-    assert_eq!(until_over(api.server.address, &place).await.problem(), "handler-failed");
 }
 
 #[tokio::test]
 async fn a_handler_without_the_setting_is_refused_and_no_work_begins() {
     let layer = IdempotencyLayer::builder(MemoryStore::new()).tenant(account).build().unwrap();
-    let app = App::new();
-    let server = Server::start(router(layer, app.clone())).await;
+    let gate = Gate::new();
+    let server = Server::start(router(layer, gate.clone())).await;
     let refused = server.ask(request("k", "")).await;
     assert_eq!(refused.status, 500);
     assert!(refused.json()["type"].as_str().unwrap().ends_with("misconfigured"), "{refused:?}");
     let name = format!("/operations/{}", "0".repeat(48));
     assert_eq!(server.ask(of("a", Request::new("GET", &name))).await.problem(), "misconfigured");
-    assert_eq!(app.runs.count(), 0);
-}
-
-#[tokio::test]
-async fn work_of_a_handler_that_answers_otherwise_is_dropped() {
-    let (runs, layer) = (Runs::default(), settings(MemoryStore::new()).build().unwrap());
-    let count = runs.clone();
-    let handler = move |operation: LongOperation| async move {
-        let work = async move {
-            count.run();
-            HttpResponse::new(String::new())
-        };
-        let _ = operation.accept(work);
-        (StatusCode::CREATED, "at once")
-    };
-    let server = Server::start(Router::new().route("/reports", post(handler)).layer(layer)).await;
-    for is_replay in [false, true] {
-        let answer = server.ask(request("k", "")).await;
-        assert_eq!((answer.status, &answer.body[..], answer.is_replay()), (201, &b"at once"[..], is_replay));
-    }
-    assert_eq!(runs.count(), 0);
-}
-
-#[test]
-fn settings_that_cannot_go_together_are_refused() {
-    let builder = || settings(MemoryStore::new());
-    assert!(builder().long_operations("https://api.example.com/v1/operations/").build().is_ok());
-    for path in ["operations", "/operations?a=b", "/operations#a", "/oper ations", ""] {
-        assert!(builder().long_operations(path).build().is_err(), "{path:?}");
-    }
-    assert!(builder().fail_open().build().is_err());
+    assert_eq!(gate.runs.count(), 0);
 }

@@ -1,5 +1,7 @@
-//! Tests of the errors that the attribute reports itself. `mistakes` has one file for each theme; below each use it has
-//! the messages and the source at which they are shown. Errors that rustc reports are in the workspace's `tests/ui`.
+//! Tests of the errors that the attribute reports itself. `mistakes` has one file for each theme; below each
+//! use it has the messages and the source at which they are shown. A use that names no attribute has `ATTRIBUTE`,
+//! and one that names no item is on `ITEM`. An item has a body only where the body matters. Errors that rustc
+//! reports are in the workspace's `tests/ui`.
 //!
 //! `UPDATE_EXPECT=1` rewrites the files. Read every change.
 
@@ -10,9 +12,17 @@ use super::tests::{files, parts};
 
 const FAULT: &str = "//~ ";
 
+/// The attribute of a use that names none.
+const ATTRIBUTE: &str = "#[idempotent(key = \"{id}\", store = store)]";
+
+/// The item of a use that names none.
+const ITEM: &str = "async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {}";
+
 /// The faults of one use, one line each.
 fn shown(code: &str) -> String {
-    let (attribute, item) = parts(code);
+    let attribute = if code.starts_with("#[idempotent") { "" } else { ATTRIBUTE };
+    let item = if code.ends_with(']') { ITEM } else { "" };
+    let (attribute, item) = parts(&[attribute, code, item].concat());
     let faults = faults(attribute, &item).shown();
     faults.lines().map(|line| format!("{FAULT}{line}\n")).collect()
 }

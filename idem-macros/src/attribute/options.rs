@@ -93,12 +93,6 @@ mod tests {
     use super::super::names::NAMES;
     use super::*;
 
-    fn parse(text: &str) -> (Options, Vec<String>) {
-        let mut faults = Faults::default();
-        let options = Options::parse(text.parse().unwrap(), &mut faults);
-        (options, faults.messages())
-    }
-
     #[test]
     fn every_name_is_an_option() {
         for name in NAMES {
@@ -110,26 +104,10 @@ mod tests {
                 "crate" => "= ::x",
                 _ => "= x",
             };
-            let (options, faults) = parse(&format!("{name} {value}"));
-            assert!(faults.is_empty(), "{name}: {faults:?}");
+            let mut faults = Faults::default();
+            let options = Options::parse(format!("{name} {value}").parse().unwrap(), &mut faults);
+            assert!(faults.is_empty(), "{name}: {}", faults.shown());
             assert!(format!("{options:?}").contains("Some("), "{name} is set nowhere");
         }
-    }
-
-    #[test]
-    fn a_fault_in_one_option_does_not_hide_the_others() {
-        let (options, faults) =
-            parse("key =, store app, ttl = 1 2, tll = \"1h\", detach, detach, \"x\", wait = 1 +, lease = x");
-        assert_eq!(faults.len(), 7, "{faults:#?}");
-        assert!(options.detach.is_present() && options.lease.is_some());
-        assert!(options.named("key").is_some());
-    }
-
-    #[test]
-    fn closures_and_keywords_are_values_and_names() {
-        let (options, faults) =
-            parse("terminal = |e| matches!(e, E::A | E::B), crate = ::a::b, key = (a, b),");
-        assert!(faults.is_empty(), "{faults:?}");
-        assert!(options.runtime.is_some());
     }
 }

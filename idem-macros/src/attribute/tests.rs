@@ -72,25 +72,3 @@ fn a_half_typed_attribute_gives_the_function_as_it_was() {
         assert!(count(&messages(attribute.clone(), &item)) >= 1, "{attribute}");
     }
 }
-
-#[test]
-fn a_half_typed_signature_is_left_to_rustc() {
-    for item in
-        ["async fn", "async fn charge", "async fn charge(a: u8", "async fn charge(a: ) {}", "pub async"]
-    {
-        let Ok(item) = item.parse::<TokenStream>() else { continue };
-        let messages = messages(quote!(key = "a", store = s), &item);
-        assert!(count(&messages) >= 1, "{item}: {messages}");
-    }
-}
-
-#[test]
-fn an_unsafe_function_stays_one() {
-    let item = quote!(
-        async unsafe fn charge(a: u8) -> Result<u8, E> {
-            Ok(a)
-        }
-    );
-    let expanded = expand(quote!(key = "a", store = s), &item).to_string();
-    assert!(expanded.contains("async unsafe fn charge (a : u8)"), "{expanded}");
-}

@@ -134,14 +134,4 @@ mod tests {
         assert_eq!(reference("(a + b)"), "&(a+b)");
         assert_eq!(reference("format!(\"{a}\")"), "&format!(\"{a}\")");
     }
-
-    #[test]
-    fn the_root_of_a_place_is_its_argument() {
-        let root = |expr: &str| root(&syn::parse_str(expr).unwrap()).map(ToString::to_string);
-        assert_eq!(root("order.lines().0.sku").as_deref(), Some("order"));
-        assert_eq!(root("self.id").as_deref(), Some("self"));
-        assert_eq!(root("order.get(1)"), None);
-        assert_eq!(root("f(order)"), None);
-        assert_eq!(root("Order::X"), None);
-    }
 }

@@ -1,54 +1,18 @@
-//! Responses that do not answer the request, such as a 401, and handlers that crash or are ended.
+//! Handlers that crash or are ended, and responses that fail.
 
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::Request as AxumRequest;
-use axum::http::{HeaderMap, StatusCode};
-use axum::response::{IntoResponse, Response};
-use axum::routing::post;
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
 use futures_util::stream;
 use idem::OnCrash;
 use idem::http::Recording;
 use idem_test_servers::web::{Answer, Request};
 use tokio::io::AsyncReadExt as _;
 
-use super::{builder, is_kept, pay, when_free};
-use crate::framework::serve;
+use super::{is_kept, pay, when_free};
 use crate::support::Runs;
-
-#[tokio::test]
-async fn a_client_that_had_to_authenticate_first_is_answered_under_the_same_key() {
-    let runs = Runs::default();
-    let count = runs.clone();
-    let handler = move |headers: HeaderMap| async move {
-        match headers.get("authorization").map(|token| token.as_bytes()) {
-            Some(b"good") => (StatusCode::CREATED, format!("receipt {}", count.run())).into_response(),
-            Some(b"other") => StatusCode::FORBIDDEN.into_response(),
-            _ => (StatusCode::UNAUTHORIZED, [("www-authenticate", "Bearer")]).into_response(),
-        }
-    };
-    let server = pay(|builder| builder, handler).await;
-    let ask = |token: &str| Request::post("/pay", "k").header("Authorization", token);
-    for _ in 0..2 {
-        let refused = server.ask(ask("bad")).await;
-        assert_eq!((refused.status, refused.text("www-authenticate")), (401, Some("Bearer")));
-        assert!(!refused.is_replay());
-    }
-    assert_eq!(server.ask(ask("other")).await.status, 403);
-    assert_eq!(server.ask(ask("good")).await.status, 201);
-    assert!(server.ask(ask("good")).await.is_replay());
-    assert_eq!(runs.count(), 1);
-}
-
-/// An inner layer that ends a handler that takes longer than 50 ms.
-async fn timed(request: AxumRequest, next: axum::middleware::Next) -> Response {
-    match tokio::time::timeout(Duration::from_millis(50), next.run(request)).await {
-        Ok(response) => response,
-        Err(_) => StatusCode::REQUEST_TIMEOUT.into_response(),
-    }
-}
 
 #[tokio::test]
 async fn a_handler_that_crashes_runs_again_and_knows_it_or_is_in_doubt_by_the_policy() {
@@ -56,7 +20,8 @@ async fn a_handler_that_crashes_runs_again_and_knows_it_or_is_in_doubt_by_the_po
         for (how, status) in [
             ("panics", Some(500)),
             ("times out", Some(500)),
-            ("is ended inside", Some(408)),
+            // As an inner layer answers that ends its handler.
+            ("answers 408", Some(408)),
             ("breaks off", None),
         ] {
             let runs = Runs::default();
@@ -65,6 +30,7 @@ async fn a_handler_that_crashes_runs_again_and_knows_it_or_is_in_doubt_by_the_po
                 match how {
                     _ if count.run() > 1 => idem::context().unwrap().recovered().to_string().into_response(),
                     "panics" => panic!("on purpose"),
+                    "answers 408" => StatusCode::REQUEST_TIMEOUT.into_response(),
                     "breaks off" => {
                         let pieces = [Ok(Bytes::from("begin ")), Err("the disk is gone")];
                         Body::from_stream(stream::iter(pieces)).into_response()
@@ -72,14 +38,11 @@ async fn a_handler_that_crashes_runs_again_and_knows_it_or_is_in_doubt_by_the_po
                     _ => std::future::pending().await,
                 }
             };
-            let (mut router, mut builder) =
-                (Router::new().route("/pay", post(handler)), builder().on_crash(on_crash));
-            match how {
-                "is ended inside" => router = router.layer(axum::middleware::from_fn(timed)),
-                "times out" => builder = builder.handler_timeout(Duration::from_millis(50)),
-                _ => {}
-            }
-            let server = serve(router, builder.build().unwrap()).await;
+            let options = |builder: idem::http::Builder<_>| match how {
+                "times out" => builder.on_crash(on_crash).handler_timeout(Duration::from_millis(50)),
+                _ => builder.on_crash(on_crash),
+            };
+            let server = pay(options, handler).await;
             let mut first = Request::post("/pay", "k").send(server.address).await;
             if let Some(status) = status {
                 let failed = Answer::read(&mut first).await;

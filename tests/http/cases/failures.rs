@@ -1,20 +1,15 @@
-//! Stores that are down, records that cannot be replayed, handlers that lose their claim, functions that panic.
+//! Stores that are down, records that cannot be replayed, functions that panic.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::Router;
-use axum::routing::post;
 use idem::http::IdempotencyLayer;
 use idem::protocol::{Claim, ClaimAnswer, Owner};
 use idem::testing::{Fault, FaultStore, OperationKind};
 use idem::{Key, MemoryStore, RecordKey, Scope, Store};
-use idem_test_servers::web::{Answer, Request};
-use tokio::sync::Semaphore;
+use idem_test_servers::web::Request;
 
 use super::{api, with};
-use crate::framework::serve;
-use crate::support::{self, Runs};
+use crate::support;
 
 #[tokio::test]
 async fn a_store_that_is_down_is_503_in_time_or_the_handler_runs_unprotected_by_the_policy() {
@@ -44,19 +39,14 @@ async fn a_store_that_is_down_is_503_in_time_or_the_handler_runs_unprotected_by_
     }
 }
 
-fn record_key(key: &str) -> RecordKey {
-    RecordKey::new(Scope::new("http").unwrap(), Key::new(format!("/{key}")).unwrap())
-}
-
 #[tokio::test]
 async fn a_record_that_holds_no_response_is_kept_and_nothing_runs_again() {
     let store = MemoryStore::new();
     let owner = Owner::random();
     let claim = Claim::new(owner, support::LEASE, Duration::from_secs(60));
-    let ClaimAnswer::Granted(grant) = store.claim(&record_key("k"), &claim).await.unwrap() else {
-        panic!("not granted")
-    };
-    store.complete(&record_key("k"), &support::completion(owner, grant, "{}")).await.unwrap();
+    let key = RecordKey::new(Scope::new("http").unwrap(), Key::new("/k").unwrap());
+    let ClaimAnswer::Granted(grant) = store.claim(&key, &claim).await.unwrap() else { panic!("not granted") };
+    store.complete(&key, &support::completion(owner, grant, "{}")).await.unwrap();
     let (server, runs) = api(IdempotencyLayer::shared_by_all_clients(store)).await;
     for _ in 0..2 {
         let refused = server.ask(Request::post("/pay", "k")).await;
@@ -65,32 +55,6 @@ async fn a_record_that_holds_no_response_is_kept_and_nothing_runs_again() {
         assert!(detail.contains("cannot read") && !detail.contains("too large"), "{detail}");
     }
     assert_eq!(runs.count(), 0);
-}
-
-#[tokio::test]
-async fn a_handler_that_lost_its_claim_gives_its_client_the_recorded_response() {
-    let store = MemoryStore::new();
-    let (begun, may_end) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
-    let (seen, gate, runs) = (begun.clone(), may_end.clone(), Runs::default());
-    let handler = move || async move {
-        let number = runs.run();
-        if number == 1 {
-            seen.add_permits(1);
-            gate.acquire().await.unwrap().forget();
-        }
-        format!("receipt {number}")
-    };
-    let router = Router::new().route("/pay", post(handler));
-    let server = serve(router, IdempotencyLayer::shared_by_all_clients(store.clone())).await;
-    let mut late = Request::post("/pay", "k").send(server.address).await;
-    begun.acquire().await.unwrap().forget();
-    // As if the lease had run out while the process was stopped.
-    store.forget(&record_key("k")).await.unwrap();
-    let successor = server.ask(Request::post("/pay", "k")).await;
-    assert_eq!((&successor.body[..], successor.is_replay()), (&b"receipt 2"[..], false));
-    may_end.add_permits(1);
-    let late = Answer::read(&mut late).await;
-    assert_eq!((late.lasting(), late.is_replay()), (successor.lasting(), true));
 }
 
 #[tokio::test]

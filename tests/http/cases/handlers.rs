@@ -1,13 +1,10 @@
-//! Handlers that outlive their client or block their thread; duplicates that wait for them.
+//! Handlers that outlive their client; duplicates that wait for them.
 
 use std::time::Duration;
 
-use axum::Router;
-use axum::routing::post;
 use idem_test_servers::web::{Answer, Request};
 
-use super::{Slow, builder};
-use crate::framework::serve;
+use super::Slow;
 
 #[tokio::test]
 async fn a_handler_finishes_without_its_client_whose_retry_is_answered_when_it_is_done() {
@@ -18,9 +15,9 @@ async fn a_handler_finishes_without_its_client_whose_retry_is_answered_when_it_i
     assert!(refused.is_err(), "it waits: {:?}", refused.map(|answer| answer.status));
     let other = slow.server.ask(Request::post("/pay", "k").body("other")).await;
     assert_eq!(other.problem(), "key-reused", "it need not wait to be refused");
-    slow.may_end.add_permits(1);
+    slow.gate.may_end.add_permits(1);
     let retry = Answer::read(&mut retry).await;
-    assert_eq!((&retry.body[..], retry.is_replay(), slow.runs.count()), (&b"receipt 1"[..], true, 1));
+    assert_eq!((&retry.body[..], retry.is_replay(), slow.gate.runs.count()), (&b"receipt 1"[..], true, 1));
 }
 
 #[tokio::test]
@@ -34,32 +31,12 @@ async fn no_more_handlers_run_than_may_though_their_clients_are_gone_and_a_refus
         assert_eq!((refused.status, refused.problem()), (503, "too-many-running".into()));
         assert!(refused.retry_after() >= 1);
     }
-    slow.may_end.add_permits(4);
+    slow.gate.may_end.add_permits(4);
     let answer = loop {
         let answer = slow.server.ask(Request::post("/pay", "d")).await;
         if answer.status != 503 {
             break answer;
         }
     };
-    assert_eq!((answer.status, answer.is_replay(), slow.runs.count()), (200, false, 4));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_handler_that_blocks_its_thread_ends_when_it_lets_go_of_it() {
-    let block = || std::thread::sleep(Duration::from_millis(60));
-    let returns = move || async move {
-        block();
-        "paid"
-    };
-    let awaits = move || async move {
-        block();
-        std::future::pending::<&str>().await
-    };
-    let layer = builder().handler_timeout(Duration::from_millis(20)).build().unwrap();
-    let router = Router::new().route("/returns", post(returns)).route("/awaits", post(awaits));
-    let server = serve(router, layer).await;
-    // The handler has returned its response by then, and discarding it would gain nothing.
-    assert_eq!(server.ask(Request::post("/returns", "k")).await.status, 200);
-    assert!(server.ask(Request::post("/returns", "k")).await.is_replay());
-    assert_eq!(server.ask(Request::post("/awaits", "l")).await.problem(), "handler-failed");
+    assert_eq!((answer.status, answer.is_replay(), slow.gate.runs.count()), (200, false, 4));
 }

@@ -91,32 +91,54 @@ pub(crate) async fn echo() -> (Server, Runs) {
     (pay(|builder| builder, echo).await, runs)
 }
 
-/// A server whose handler begins, waits and ends when the test says so.
-pub(crate) struct Slow {
-    pub(crate) server: Server,
+/// The work of a handler, which begins, waits and ends when the test says so.
+#[derive(Clone)]
+pub(crate) struct Gate {
     pub(crate) runs: Runs,
     begun: Arc<Semaphore>,
     pub(crate) may_end: Arc<Semaphore>,
 }
 
+impl Gate {
+    pub(crate) fn new() -> Self {
+        let none = || Arc::new(Semaphore::new(0));
+        Self { runs: Runs::default(), begun: none(), may_end: none() }
+    }
+
+    /// Works, and returns the number of the run.
+    pub(crate) async fn work(&self) -> usize {
+        let number = self.runs.run();
+        self.begun.add_permits(1);
+        self.may_end.acquire().await.unwrap().forget();
+        number
+    }
+
+    pub(crate) async fn has_begun(&self) {
+        self.begun.acquire().await.unwrap().forget();
+    }
+}
+
+/// A server with such a handler.
+pub(crate) struct Slow {
+    pub(crate) server: Server,
+    pub(crate) gate: Gate,
+}
+
 impl Slow {
     pub(crate) async fn start(options: impl FnOnce(Builder<MemoryStore>) -> Builder<MemoryStore>) -> Self {
-        let (begun, may_end) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
-        let (seen, gate, runs) = (begun.clone(), may_end.clone(), Runs::default());
-        let count = runs.clone();
+        let gate = Gate::new();
+        let of_handler = gate.clone();
         let handler = move || async move {
-            let number = count.run();
-            seen.add_permits(1);
-            gate.acquire().await.unwrap().forget();
+            let number = of_handler.work().await;
             format!("receipt {number}")
         };
-        Self { server: pay(options, handler).await, runs, begun, may_end }
+        Self { server: pay(options, handler).await, gate }
     }
 
     /// Sends a request whose handler then runs.
     pub(crate) async fn begin(&self, key: &str) -> tokio::net::TcpStream {
         let client = Request::post("/pay", key).send(self.server.address).await;
-        self.begun.acquire().await.unwrap().forget();
+        self.gate.has_begun().await;
         client
     }
 }

@@ -1,20 +1,12 @@
-//! Responses of long operations that are too large to record, and `twice` with long operations.
+//! Responses of long operations that are too large to record.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use axum::Router;
-use axum::body::Body;
 use axum::http::response::Parts;
-use axum::http::{Request as HttpRequest, Response as HttpResponse, StatusCode};
-use axum::response::IntoResponse as _;
-use axum::routing::post;
+use axum::http::{Response as HttpResponse, StatusCode};
 use http_body_util::BodyExt as _;
 use idem::MemoryStore;
-use idem::http::LongOperation;
-use idem::testing::twice;
 use tokio::sync::Mutex;
-use tower::ServiceExt as _;
 
 use super::{Api, LIMIT, is_the_same, request, settings};
 
@@ -49,7 +41,7 @@ async fn a_response_that_cannot_be_recorded_is_said_or_kept_by_the_users_functio
             let place = api.begin(how).await;
             let end = api.end(&place).await;
             let again = api.server.ask(request("k", how)).await;
-            assert_eq!(api.app.runs.count(), 1);
+            assert_eq!(api.gate.runs.count(), 1);
             if !is_kept {
                 assert_eq!((end.status, end.problem()), (409, "response-not-stored".into()), "{how}");
                 assert_eq!(again.problem(), "response-not-stored");
@@ -62,23 +54,4 @@ async fn a_response_that_cannot_be_recorded_is_said_or_kept_by_the_users_functio
             assert!(is_the_same(&again, &end));
         }
     }
-}
-
-#[tokio::test]
-async fn twice_waits_for_the_end_of_an_operation() {
-    let charges = Arc::new(AtomicU64::new(0));
-    let (charge, count) = (charges.clone(), charges.clone());
-    let handler = move |operation: LongOperation| async move {
-        operation.accept(async move {
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-            (StatusCode::CREATED, format!("charge {}", charge.fetch_add(1, Ordering::SeqCst) + 1))
-                .into_response()
-        })
-    };
-    let layer = settings(MemoryStore::new()).build().unwrap();
-    let app = twice(Router::new().route("/charges", post(handler)).layer(layer))
-        .effects(move || std::future::ready(count.load(Ordering::SeqCst)));
-    let request = HttpRequest::post("/charges").header("idempotency-key", "k").header("x-account", "a");
-    let answer = app.oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
-    assert_eq!((answer.status(), charges.load(Ordering::SeqCst)), (StatusCode::CREATED, 1));
 }

@@ -1,22 +1,16 @@
 //! Duplicates, handlers that fail, and responses that cannot be recorded.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::Router;
 use axum::http::StatusCode;
-use axum::routing::post;
 use futures_util::future::join_all;
 use idem::OnCrash;
 use idem::http::{IdempotencyLayer, Problem, Tx};
-use idem_test_servers::DatabaseServer;
-use idem_test_servers::web::{Answer, Request, Server};
+use idem_test_servers::web::{Answer, Request};
 use tokio::io::AsyncReadExt as _;
-use tokio::sync::Notify;
 
 use crate::bank::{App, Bank, LIMIT, Then, request, serve};
 use crate::databases::{Database, TransactionOf};
-use crate::line::Line;
 
 /// Polls until this holds, for at most thirty seconds.
 async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
@@ -32,7 +26,11 @@ fn assert_is_receipt(answer: &Answer, is_replay: bool) {
 }
 
 pub(crate) async fn twenty_duplicates_at_once_have_one_effect_one_record_and_one_response<D: Database>() {
-    let bank = Bank::<D>::with(4, |builder| builder).await;
+    have_one_effect(&Bank::<D>::with(4, |builder| builder).await).await;
+}
+
+/// Sends the twenty duplicates.
+pub(crate) async fn have_one_effect<D: Database>(bank: &Bank<D>) {
     let answers = join_all((0..20).map(|_| bank.server.ask(request("k")))).await;
     assert_eq!(answers.iter().filter(|answer| !answer.is_replay()).count(), 1);
     assert!(answers.iter().all(|answer| answer.lasting() == answers[0].lasting() && answer.status == 201));
@@ -58,14 +56,20 @@ pub(crate) async fn duplicates_that_wait_use_no_connection_of_a_pool_of_two<D: D
     assert_eq!((bank.committed(), bank.app.runs.count()), ((2, 2), 2));
 }
 
-pub(crate) async fn a_handler_that_fails_leaves_nothing_and_the_same_request_runs_at_once<D: Database>() {
+pub(crate) async fn a_handler_that_fails_or_cannot_be_recorded_leaves_nothing_and_the_same_request_runs_at_once<
+    D: Database,
+>() {
     // A panic releases the key a moment after its answer.
     let bank = Bank::<D>::with(4, |builder| builder).await;
-    for (number, (then, status)) in [
-        (Then::Refuses(StatusCode::SERVICE_UNAVAILABLE), 503),
-        (Then::Refuses(StatusCode::TOO_MANY_REQUESTS), 429),
-        (Then::Panics, 500),
-        (Then::MakesAStep, 500),
+    for (number, (then, status, words)) in [
+        (Then::Refuses(StatusCode::SERVICE_UNAVAILABLE), 503, "refused"),
+        (Then::Refuses(StatusCode::TOO_MANY_REQUESTS), 429, "refused"),
+        (Then::Panics, 500, "failed unexpectedly"),
+        (Then::MakesAStep, 500, ""),
+        // The layer's limit, the store's limit, and a stream.
+        (Then::AnswersAtLength(2 << 20), 500, "too large to record"),
+        (Then::AnswersAtLength(LIMIT), 500, "too large to record"),
+        (Then::Streams, 500, "too large to record"),
     ]
     .into_iter()
     .enumerate()
@@ -74,6 +78,7 @@ pub(crate) async fn a_handler_that_fails_leaves_nothing_and_the_same_request_run
         bank.then(then);
         let failed = bank.server.ask(request(&key)).await;
         assert_eq!(failed.status, status, "{then:?}: {failed:?}");
+        assert!(String::from_utf8_lossy(&failed.body).contains(words), "{then:?}: {failed:?}");
         assert_eq!(bank.committed(), (number, number), "{then:?}");
         assert_is_receipt(&bank.server.ask(request(&key)).await, false);
         assert_is_receipt(&bank.server.ask(request(&key)).await, true);
@@ -99,36 +104,20 @@ pub(crate) async fn a_response_that_breaks_off_and_a_client_that_goes_away_leave
     }
 }
 
-pub(crate) async fn a_response_that_cannot_be_recorded_is_an_error_and_nothing_stays<D: Database>() {
-    // The layer's limit, the store's limit, and a stream.
-    for then in [Then::AnswersAtLength(2 << 20), Then::AnswersAtLength(LIMIT), Then::Streams] {
-        let bank = Bank::<D>::open().await;
-        bank.then(then);
-        let refused = bank.server.ask(request("k")).await;
-        assert_eq!(refused.problem(), Problem::HandlerFailed.name(), "{then:?}");
-        assert!(refused.json()["detail"].as_str().unwrap().contains("too large to record"), "{refused:?}");
-        assert_eq!(bank.committed(), (0, 0), "{then:?}");
-        assert_is_receipt(&bank.server.ask(request("k")).await, false);
-        assert_eq!(bank.committed(), (1, 1), "{then:?}");
-    }
-}
-
-pub(crate) async fn a_kept_refusal_is_replayed_and_what_its_handler_wrote_is_undone<D: Database>() {
-    for (then, status) in [(Then::Refuses(StatusCode::PAYMENT_REQUIRED), 402), (Then::FailsInGrpc, 200)] {
-        let bank = Bank::<D>::open().await;
-        bank.then(then);
-        let first = bank.server.ask(request("k")).await;
-        assert_eq!((first.status, first.is_replay(), bank.committed()), (status, false, (0, 1)), "{first:?}");
-        let again = bank.server.ask(request("k")).await;
-        assert_eq!((again.lasting(), again.is_replay()), (first.lasting(), true));
-        assert_eq!((bank.committed(), bank.app.runs.count()), ((0, 1), 1));
-    }
-}
-
-pub(crate) async fn a_refusal_that_forgets_its_key_leaves_nothing_and_the_corrected_request_runs<
-    D: Database,
->() {
+pub(crate) async fn a_refusal_is_replayed_or_forgotten_and_what_its_handler_wrote_is_undone<D: Database>() {
     let bank = Bank::<D>::with(4, |builder| builder.forget_status(StatusCode::UNPROCESSABLE_ENTITY)).await;
+    for (records, then, status) in
+        [(1, Then::Refuses(StatusCode::PAYMENT_REQUIRED), 402), (2, Then::FailsInGrpc, 200)]
+    {
+        let key = format!("{then:?}");
+        bank.then(then);
+        let first = bank.server.ask(request(&key)).await;
+        assert_eq!((first.status, first.is_replay()), (status, false), "{first:?}");
+        let again = bank.server.ask(request(&key)).await;
+        assert_eq!((again.lasting(), again.is_replay()), (first.lasting(), true));
+        assert_eq!(bank.committed(), (0, records));
+    }
+    assert_eq!(bank.app.runs.count(), 2);
     bank.then(Then::Refuses(StatusCode::UNPROCESSABLE_ENTITY));
     assert_eq!(bank.server.ask(request("k")).await.status, 422);
     assert_eq!(bank.committed().0, 0);
@@ -138,17 +127,28 @@ pub(crate) async fn a_refusal_that_forgets_its_key_leaves_nothing_and_the_correc
     assert_eq!(bank.committed().0, 1);
 }
 
-pub(crate) async fn a_key_is_for_one_request_while_it_is_processed_and_after<D: Database>() {
+pub(crate) async fn a_key_is_for_one_request_while_it_is_processed_and_after_also_in_another_process<
+    D: Database,
+>() {
     let bank = Bank::<D>::open().await;
+    let pool = D::pool(&bank.database.url(), 2).await;
+    let other = D::store(&pool, LIMIT).await;
+    let other = serve::<D>(other, pool.clone(), App::default(), |builder| builder.wait(Duration::ZERO)).await;
     bank.then(Then::Waits);
     let first = tokio::spawn(request("k").ask_at(bank.server.address));
     bank.app.has_written.notified().await;
-    let other = || Request::post("/pay", "k").json(r#"{"cents":6}"#);
-    assert_eq!(bank.server.ask(request("k")).await.problem(), Problem::InFlight.name());
-    assert_eq!(bank.server.ask(other()).await.problem(), "key-reused");
+    let changed = || Request::post("/pay", "k").json(r#"{"cents":6}"#);
+    for server in [&bank.server, &other] {
+        assert_eq!(server.ask(request("k")).await.problem(), Problem::InFlight.name());
+    }
+    assert_eq!(bank.server.ask(changed()).await.problem(), "key-reused");
+    eventually("its connection is back", || D::in_use(&pool) == 0).await;
     bank.app.goes_on.notify_one();
     assert_is_receipt(&first.await.unwrap(), false);
-    assert_eq!(bank.server.ask(other()).await.problem(), "key-reused");
+    for server in [&bank.server, &other] {
+        assert_is_receipt(&server.ask(request("k")).await, true);
+        assert_eq!(server.ask(changed()).await.problem(), "key-reused");
+    }
     assert_eq!((bank.committed(), bank.app.runs.count()), ((1, 1), 1));
 }
 
@@ -177,62 +177,4 @@ pub(crate) async fn a_transaction_that_a_handler_leaves_behind_is_not_committed<
     eventually("its connection is back", || D::in_use(&bank.pool) == 0).await;
     assert_is_receipt(&bank.server.ask(request("k")).await, false);
     assert_eq!(bank.committed(), (1, 1));
-}
-
-pub(crate) async fn a_second_process_refuses_a_duplicate_and_replays_after_the_commit<D: Database>() {
-    let bank = Bank::<D>::with(2, |builder| builder).await;
-    let pool = D::pool(&bank.database.url(), 2).await;
-    let other = D::store(&pool, LIMIT).await;
-    let other = serve::<D>(other, pool.clone(), App::default(), |builder| builder.wait(Duration::ZERO)).await;
-    bank.then(Then::Waits);
-    let first = tokio::spawn(request("k").ask_at(bank.server.address));
-    bank.app.has_written.notified().await;
-    assert_eq!(other.ask(request("k")).await.problem(), "in-flight");
-    eventually("its connection is back", || D::in_use(&pool) == 0).await;
-    bank.app.goes_on.notify_one();
-    assert_is_receipt(&first.await.unwrap(), false);
-    assert_is_receipt(&other.ask(request("k")).await, true);
-    assert_eq!(bank.committed(), (1, 1));
-}
-
-/// Says when the request is over, also if its client leaves.
-struct Over(Arc<Notify>);
-
-impl Drop for Over {
-    fn drop(&mut self) {
-        self.0.notify_one();
-    }
-}
-
-/// The second transaction of a request that is refused is that of its record.
-pub(crate) async fn a_client_that_goes_away_during_a_begin_leaves_no_transaction_open<D: Database>() {
-    let database = DatabaseServer::<D>::shared();
-    database.sql("CREATE TABLE payments (cents BIGINT NOT NULL)");
-    let line = Line::start(&database.url(), 2).await;
-    let pool = D::pool(&line.url(&database.url()), 1).await;
-    let store = D::store(&D::pool(&database.url(), 1).await, LIMIT).await;
-    let layer =
-        IdempotencyLayer::in_transaction(store, pool.clone()).shared_by_all_clients().build().unwrap();
-    let over = Arc::new(Notify::new());
-    let guarded = {
-        let over = over.clone();
-        axum::middleware::from_fn(move |request, next: axum::middleware::Next| {
-            let over = Over(over.clone());
-            async move {
-                let _over = over;
-                next.run(request).await
-            }
-        })
-    };
-    let refuse = || async { StatusCode::PAYMENT_REQUIRED };
-    let server = Server::start(Router::new().route("/pay", post(refuse)).layer(layer).layer(guarded)).await;
-    let connection = request("k").send(server.address).await;
-    line.holds.notified().await;
-    drop(connection);
-    over.notified().await;
-    line.release();
-    eventually("its connection is back", || D::in_use(&pool) == 0).await;
-    D::run_in(&pool, "INSERT INTO payments VALUES (1)").await;
-    let count = || database.sql("SELECT count(*) FROM payments");
-    assert_eq!(tokio::task::block_in_place(count), "1");
 }

@@ -24,8 +24,6 @@ pub(crate) trait Database: Engine + Sized + Send + Sync {
     fn in_use(pool: &Self::Pool) -> u32;
     fn store(pool: &Self::Pool, limit: usize) -> impl Future<Output = Self::Store> + Send;
     fn run(tx: &mut TransactionOf<Self>, statement: String) -> impl Future<Output = bool> + Send;
-    /// Runs a statement on a connection of the pool.
-    fn run_in(pool: &Self::Pool, statement: &'static str) -> impl Future<Output = ()> + Send;
     /// Makes the commits on the server wait until the returned value is dropped.
     fn hold_commits(server: &DatabaseServer<Self>) -> impl Future<Output = Box<dyn Send>> + Send;
     /// A query for how many commits wait.
@@ -56,10 +54,6 @@ impl Database for PostgresEngine {
 
     async fn run(tx: &mut PgTransaction<'static>, statement: String) -> bool {
         tx.execute(AssertSqlSafe(statement)).await.is_ok()
-    }
-
-    async fn run_in(pool: &PgPool, statement: &'static str) {
-        pool.execute(statement).await.unwrap();
     }
 
     async fn hold_commits(server: &DatabaseServer<Self>) -> Box<dyn Send> {
@@ -98,10 +92,6 @@ impl Database for MariaDbEngine {
 
     async fn run(tx: &mut MySqlTransaction<'static>, statement: String) -> bool {
         tx.execute(AssertSqlSafe(statement)).await.is_ok()
-    }
-
-    async fn run_in(pool: &MySqlPool, statement: &'static str) {
-        pool.execute(statement).await.unwrap();
     }
 
     async fn hold_commits(server: &DatabaseServer<Self>) -> Box<dyn Send> {

@@ -6,26 +6,27 @@ mod bank;
 mod cases;
 mod crashes;
 mod databases;
-mod line;
 mod only_postgres;
 #[path = "../../it/support/mod.rs"]
 mod support;
 
+/// The cases on one database.
+macro_rules! on {
+    ($database:ident $engine:ident $($module:ident: $($case:ident)*;)*) => {
+        mod $database {$($(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                crate::$module::$case::<idem_test_servers::$engine>().await;
+            }
+        )*)*}
+    };
+}
+
 /// The cases that every database must pass.
 macro_rules! on_both {
-    ($($module:ident: $($case:ident)*;)*) => {
-        mod on_postgres {$($(
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() {
-                crate::$module::$case::<idem_test_servers::PostgresEngine>().await;
-            }
-        )*)*}
-        mod on_mariadb {$($(
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() {
-                crate::$module::$case::<idem_test_servers::MariaDbEngine>().await;
-            }
-        )*)*}
+    ($($cases:tt)*) => {
+        on! { on_postgres PostgresEngine $($cases)* }
+        on! { on_mariadb MariaDbEngine $($cases)* }
     };
 }
 
@@ -33,16 +34,12 @@ on_both! {
     cases:
         twenty_duplicates_at_once_have_one_effect_one_record_and_one_response
         duplicates_that_wait_use_no_connection_of_a_pool_of_two
-        a_handler_that_fails_leaves_nothing_and_the_same_request_runs_at_once
+        a_handler_that_fails_or_cannot_be_recorded_leaves_nothing_and_the_same_request_runs_at_once
         a_response_that_breaks_off_and_a_client_that_goes_away_leave_nothing
-        a_response_that_cannot_be_recorded_is_an_error_and_nothing_stays
-        a_kept_refusal_is_replayed_and_what_its_handler_wrote_is_undone
-        a_refusal_that_forgets_its_key_leaves_nothing_and_the_corrected_request_runs
-        a_key_is_for_one_request_while_it_is_processed_and_after
+        a_refusal_is_replayed_or_forgotten_and_what_its_handler_wrote_is_undone
+        a_key_is_for_one_request_while_it_is_processed_and_after_also_in_another_process
         a_transaction_is_taken_once_only_where_there_is_one_and_leaves_no_trace_of_a_crash
-        a_transaction_that_a_handler_leaves_behind_is_not_committed
-        a_second_process_refuses_a_duplicate_and_replays_after_the_commit
-        a_client_that_goes_away_during_a_begin_leaves_no_transaction_open;
+        a_transaction_that_a_handler_leaves_behind_is_not_committed;
     crashes:
         a_killed_process_leaves_nothing_before_its_commit_and_a_replay_after_it
         a_process_killed_at_its_commit_leaves_one_effect;

@@ -1,27 +1,32 @@
-//! PostgreSQL's poolers, its errors at a commit, and the transactions of SeaORM.
+//! PostgreSQL's poolers, its errors at a commit, the transactions of SeaORM, and a pool of the user's own.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
+use axum::http::{Request as HttpRequest, StatusCode};
 use axum::routing::post;
-use futures_util::future::join_all;
-use idem::PostgresStore;
-use idem::http::{IdempotencyLayer, Tx};
+use idem::http::{IdempotencyLayer, TransactionPool, Tx};
+use idem::{PostgresStore, StoreError};
 use idem_test_servers::web::{Request, Server};
 use idem_test_servers::{PgBouncer, Postgres, PostgresEngine as Pg};
 use sea_orm::{ConnectionTrait as _, DatabaseTransaction};
+use sqlx::PgConnection;
+use sqlx::postgres::{PgPool, PgTransaction};
+use tokio::sync::Notify;
+use tower::ServiceExt as _;
 
 use crate::bank::{Bank, request};
+use crate::cases::have_one_effect;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn through_a_pooler_in_transaction_mode_twenty_duplicates_have_one_effect() {
     let database = Postgres::shared();
     let pooler = PgBouncer::start(&database, "transaction", "default_pool_size=3");
     let bank = Bank::<Pg>::on(database, &pooler.url(), 4, |builder| builder).await;
-    let answers = join_all((0..20).map(|_| bank.server.ask(request("k")))).await;
-    assert!(answers.iter().all(|answer| answer.status == 201));
-    assert_eq!(answers.iter().filter(|answer| !answer.is_replay()).count(), 1);
-    assert_eq!(bank.committed(), (1, 1));
+    have_one_effect(&bank).await;
     // Of this database: other tests use the server too.
     let locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' \
          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
@@ -58,4 +63,68 @@ async fn a_handler_writes_in_a_transaction_of_sea_orm() {
     assert!(server.ask(Request::post("/pay", "k")).await.is_replay());
     let counts = "SELECT (SELECT count(*) FROM payments) + (SELECT count(*) FROM idem_records)";
     assert_eq!(tokio::task::block_in_place(|| database.sql(counts)), "2");
+}
+
+/// A pool whose second transaction has begun when the test says so.
+#[derive(Clone)]
+struct LatePool(PgPool, Arc<Late>);
+
+#[derive(Default)]
+struct Late {
+    begins: AtomicU32,
+    waits: Notify,
+    goes_on: Notify,
+    has_begun: Notify,
+}
+
+impl TransactionPool<PostgresStore> for LatePool {
+    type Connection = PgConnection;
+    type Transaction = PgTransaction<'static>;
+
+    async fn begin(&self) -> Result<Self::Transaction, StoreError> {
+        let Self(pool, late) = self;
+        let transaction = TransactionPool::<PostgresStore>::begin(pool).await?;
+        if late.begins.fetch_add(1, Ordering::SeqCst) == 1 {
+            late.waits.notify_one();
+            late.goes_on.notified().await;
+            late.has_begun.notify_one();
+        }
+        Ok(transaction)
+    }
+
+    fn connection(transaction: &mut Self::Transaction) -> &mut PgConnection {
+        transaction
+    }
+
+    async fn commit(transaction: Self::Transaction) -> Result<(), StoreError> {
+        <PgPool as TransactionPool<PostgresStore>>::commit(transaction).await
+    }
+
+    async fn roll_back(transaction: Self::Transaction) {
+        <PgPool as TransactionPool<PostgresStore>>::roll_back(transaction).await;
+    }
+}
+
+/// sqlx would give the connection back to its pool with the transaction open.
+#[tokio::test]
+async fn a_begin_goes_on_when_its_client_goes_away() {
+    let database = Postgres::shared();
+    let pool = PgPool::connect(&database.url()).await.unwrap();
+    let (store, late) = (PostgresStore::from_pool(&pool).await.unwrap(), Arc::<Late>::default());
+    let layer = IdempotencyLayer::in_transaction(store, LatePool(pool, late.clone())).shared_by_all_clients();
+    let refuse = || async { StatusCode::PAYMENT_REQUIRED };
+    let app = Router::new().route("/pay", post(refuse)).layer(layer.build().unwrap());
+    let request = HttpRequest::post("/pay").header("idempotency-key", "k").body(Body::empty()).unwrap();
+    let call = tokio::spawn(app.oneshot(request));
+    // The second transaction of a request that is refused is that of its record.
+    late.waits.notified().await;
+    call.abort();
+    assert!(call.await.unwrap_err().is_cancelled());
+    // The handler's task, which is ended too.
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    late.goes_on.notify_one();
+    let has_begun = tokio::time::timeout(Duration::from_secs(30), late.has_begun.notified()).await;
+    assert!(has_begun.is_ok(), "it was dropped");
 }

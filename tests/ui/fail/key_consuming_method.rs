@@ -6,10 +6,6 @@ struct Order {
 }
 
 impl Order {
-    fn number(&self) -> u64 {
-        self.id
-    }
-
     fn into_name(self) -> String {
         self.name
     }
@@ -17,7 +13,7 @@ impl Order {
 
 #[idempotent(key = "order/{order.into_name()}", store = store)]
 async fn charge(store: &MemoryStore, order: Order) -> Result<u64, idem::Error> {
-    Ok(order.number())
+    Ok(order.id)
 }
 
 fn main() {}

@@ -1,18 +1,8 @@
 use idem::{MemoryStore, idempotent};
 
-struct Order {
-    id: u64,
-}
-
-impl Order {
-    fn number(&self) -> u64 {
-        self.id
-    }
-}
-
-#[idempotent(key = (order.id, tenant), store = store)]
-async fn charge(store: &MemoryStore, order: Order) -> Result<u64, idem::Error> {
-    Ok(order.number())
+#[idempotent(key = (id, tenant), store = store)]
+async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
+    Ok(id)
 }
 
 fn main() {}

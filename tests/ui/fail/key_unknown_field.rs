@@ -4,15 +4,9 @@ struct Order {
     id: u64,
 }
 
-impl Order {
-    fn number(&self) -> u64 {
-        self.id
-    }
-}
-
 #[idempotent(key = "order/{order.idd}", store = store)]
 async fn charge(store: &MemoryStore, order: Order) -> Result<u64, idem::Error> {
-    Ok(order.number())
+    Ok(order.id)
 }
 
 fn main() {}

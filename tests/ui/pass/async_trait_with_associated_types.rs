@@ -83,12 +83,3 @@ impl<T: Send + Sync + 'static> Job for App<T> {
         Ok(id)
     }
 }
-
-pub(super) fn main() {
-    let app = || App(MemoryStore::new(), ());
-    drop(app().by_reference(1));
-    drop(app().by_value(None));
-    drop(Arc::new(app()).detached(String::new()));
-    drop(app().recovered(1));
-    let _in_transaction = <App<()> as Job>::in_transaction;
-}

@@ -12,12 +12,6 @@ async fn refund(store: &MemoryStore, id: u64) -> Result<u64, Error> {
     Ok(id)
 }
 
-#[cfg(any())]
-#[idempotent(key = "{id}", store = store)]
-async fn absent(store: &MemoryStore, id: Never) -> Result<u64, Error> {
-    Ok(id)
-}
-
 #[idempotent(key = "{id}", detach, store = store)]
 async fn cancel(
     store: MemoryStore,
@@ -26,11 +20,4 @@ async fn cancel(
     #[cfg(not(any()))] _guard: String,
 ) -> Result<u64, Error> {
     Ok(id)
-}
-
-pub(super) fn main() {
-    let store = MemoryStore::new();
-    drop(cancel(store.clone(), 1, String::new()));
-    drop(charge(&store, 1));
-    drop(refund(&store, 1));
 }

@@ -1,6 +1,6 @@
 //! Constants and statics of the user's module whose names a macro might use.
 #![allow(non_upper_case_globals)]
-use idem::{Error, KeyPart, MemoryStore, Recovery, idempotent};
+use idem::{Error, MemoryStore, Recovery, idempotent};
 
 const key: &str = "key";
 const body: u8 = 1;
@@ -19,13 +19,6 @@ const running: u8 = 10;
 const ended: u8 = 11;
 
 struct SITE;
-struct Here;
-
-#[derive(KeyPart)]
-enum Part {
-    One(u8),
-    Two,
-}
 
 #[idempotent(key = "{id}", recover = find, fingerprint = id, store = store)]
 async fn charge(id: u8) -> Result<u8, Error> {
@@ -36,15 +29,4 @@ async fn charge(id: u8) -> Result<u8, Error> {
 
 async fn find(_: &Recovery, _: &u8) -> Result<Option<u8>, Error> {
     Ok(None)
-}
-
-#[idempotent(key = "{id}/{part}", detach, store = store)]
-async fn detached(id: u8, part: Part) -> Result<u8, Error> {
-    let _ = (Here, part, Part::Two);
-    Ok(id + body + codec)
-}
-
-pub(super) fn main() {
-    drop(charge(1));
-    drop(detached(1, Part::One(1)));
 }

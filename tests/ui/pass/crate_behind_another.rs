@@ -25,27 +25,11 @@ operation!(charge(id) {
     Ok(least)
 });
 
-#[framework::idempotent(
-    key = "{id}",
-    store = store,
-    crate = crate::attribute_shapes::pass::crate_behind_another::framework::idem
-)]
-async fn refund(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    Ok(id)
-}
-
 #[derive(idem::KeyPart)]
 #[key_part(crate = crate::attribute_shapes::pass::crate_behind_another::framework::idem)]
 struct Id(u64);
 
-#[idem::idempotent(key = id, store = store, crate = ::idem)]
+#[framework::idempotent(key = id, store = store, crate = ::idem)]
 async fn cancel(store: &MemoryStore, id: Id) -> Result<u8, idem::Error> {
     Ok(1)
-}
-
-pub(super) fn main() {
-    let store = MemoryStore::new();
-    drop(charge(&store, 1, 2));
-    drop(refund(&store, 1));
-    drop(cancel(&store, Id(1)));
 }

@@ -18,12 +18,6 @@ async fn refund<T: Send + 'static>(store: MemoryStore, id: u64, value: T) -> Res
     Ok(id)
 }
 
-#[idempotent(key = "{id}", scope = "cancel", detach, store = store)]
-async fn cancel(store: MemoryStore, id: u64, value: impl Send + 'static) -> Result<u64, Error> {
-    drop(value);
-    Ok(id)
-}
-
 #[idempotent(key = "{id}", scope = "check", detach, store = store)]
 async fn check(
     store: MemoryStore,
@@ -32,12 +26,4 @@ async fn check(
     (_guard, _): (String, u8),
 ) -> Result<bool, Error> {
     Ok(valid("a"))
-}
-
-pub(super) fn main() {
-    let app = Arc::new(App(MemoryStore::new()));
-    drop(app.clone().charge(1, "a", |_| 1));
-    drop(refund(app.0.clone(), 1, "a"));
-    drop(cancel(app.0.clone(), 1, "a"));
-    drop(check(app.0.clone(), 1, Box::new(str::is_empty), (String::new(), 1)));
 }

@@ -24,7 +24,3 @@ async fn charge(
     let _ = (Option, Some, Ok);
     Result::Ok(key + store + body + operation + result + fingerprint + SITE)
 }
-
-pub(super) fn main() {
-    drop(charge(&MemoryStore::new(), 1, 2, 3, 4, 5, 6));
-}

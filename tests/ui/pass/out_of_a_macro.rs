@@ -41,11 +41,3 @@ macro_rules! in_transaction {
 }
 
 in_transaction!(transfer(tx: &mut sqlx::Transaction<'_, sqlx::Postgres>));
-
-pub(super) fn main() {
-    let store = MemoryStore::new();
-    drop(charge(&store, 1));
-    drop(refund(&store, String::new()));
-    drop(cancel(&store, 1, 2));
-    let _transfer = transfer;
-}

@@ -1,15 +1,44 @@
-//! Aliases, generic values, units, and errors that are boxes.
+//! Return types that are aliases or associated types, also in traits and their impls; errors that are boxes.
 use idem::{Error, MemoryStore, idempotent};
 
-type Fallible<T = ()> = std::result::Result<T, Error>;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+type Fallible<T> = std::result::Result<T, Error>;
+type Swapped<E, T> = Result<T, E>;
 
 mod other {
     pub(super) type Result<T> = super::Fallible<T>;
 }
 
-#[idempotent(key = "{id}", store = store)]
-async fn alias(store: &MemoryStore, id: u8) -> Fallible {
-    Ok(())
+trait Job {
+    type Outcome;
+    type Value;
+
+    async fn run(&self, id: u8) -> Self::Outcome;
+    async fn value(&self, id: u8) -> Result<Self::Value, Error>;
+}
+
+struct App {
+    store: MemoryStore,
+}
+
+impl Job for App {
+    type Outcome = Result<u8, Error>;
+    type Value = u8;
+
+    #[idempotent(key = "{id}", store = self.store)]
+    async fn run(&self, id: u8) -> Self::Outcome {
+        Ok(id)
+    }
+
+    #[idempotent(key = "{id}", store = self.store)]
+    async fn value(&self, id: u8) -> Result<Self::Value, Error> {
+        if id == 0 {
+            return Ok(1);
+        }
+        Ok(id)
+    }
 }
 
 #[idempotent(key = "{id}", store = store)]
@@ -22,18 +51,31 @@ async fn boxed(store: &MemoryStore, id: u8) -> Result<[u8; 3], Box<dyn std::erro
     Err("no".into())
 }
 
-#[idempotent(key = "{id}", scope = "generic", store = store)]
-async fn generic<T>(store: &MemoryStore, id: u8, value: T) -> Result<T, Error>
+#[idempotent(key = "{id}", scope = "projected", store = store)]
+async fn projected<T>(store: &MemoryStore, job: T, id: u8) -> <T as Job>::Outcome
 where
-    T: serde::Serialize + serde::de::DeserializeOwned,
+    T: Job<Outcome = Result<u8, Error>>,
 {
-    Ok(value)
+    job.run(id).await
 }
 
-pub(super) fn main() {
-    let store = MemoryStore::new();
-    drop(alias(&store, 1));
-    drop(alias_in_module(&store, 1));
-    drop(boxed(&store, 1));
-    drop(generic(&store, 1, 2));
+#[idempotent(key = "{id}", scope = "values", store = store)]
+async fn values<T: Job>(store: &MemoryStore, job: T, id: u8) -> Fallible<T::Value>
+where
+    T::Value: Serialize + DeserializeOwned,
+{
+    job.value(id).await
+}
+
+#[idempotent(key = "{id}", scope = "swapped", store = store)]
+async fn swapped<T: Serialize + DeserializeOwned, E>(
+    store: &MemoryStore,
+    id: u8,
+    value: T,
+    _: E,
+) -> Swapped<E, T>
+where
+    E: From<Error>,
+{
+    Ok(value)
 }

@@ -196,13 +196,4 @@ mod tests {
         assert_eq!(collected.trailers(), Some(&checksum()));
         assert_eq!(collected.to_bytes(), "abcdef");
     }
-
-    #[tokio::test]
-    async fn a_body_that_says_its_length_is_not_read_beyond_the_limit() {
-        let Gathered::TooLarge(body) = gather(Body::from(Bytes::from_static(b"abcd")), 3).await else {
-            panic!("not too large")
-        };
-        assert_eq!(body.size_hint().exact(), Some(4));
-        assert_eq!(body.collect().await.unwrap().to_bytes(), "abcd");
-    }
 }

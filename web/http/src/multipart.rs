@@ -57,13 +57,4 @@ mod tests {
         }
         assert_eq!(boundary(&format!("multipart/x; boundary={}", "a".repeat(71))), None);
     }
-
-    #[test]
-    fn the_pieces_are_what_is_between_the_boundaries() {
-        let body = b"--x\r\nA: 1\r\n\r\none\r\n--x\r\n\r\ntwo --x\r\n--x--\r\n";
-        let expected: [&[u8]; 4] = [b"", b"\r\nA: 1\r\n\r\none\r\n", b"\r\n\r\ntwo --x\r\n", b"--\r\n"];
-        assert_eq!(pieces(body, "x"), expected);
-        assert_eq!(pieces(b"none", "x"), [b"none"]);
-        assert_ne!(pieces(b"--x\na\r\n--x", "x"), pieces(b"--x\na\n--x", "x"));
-    }
 }

@@ -193,11 +193,7 @@ mod tests {
         let pair = |(name, value): &(&str, &[u8])| {
             (HeaderName::from_bytes(name.as_bytes()).unwrap(), HeaderValue::from_bytes(value).unwrap())
         };
-        let mut fields = HeaderMap::new();
-        for (name, value) in pairs.iter().map(pair) {
-            fields.append(name, value);
-        }
-        fields
+        pairs.iter().map(pair).collect()
     }
 
     #[test]

@@ -1,32 +1,24 @@
 // option_transaction_by_shared_reference
 #[idempotent(key = "{id}", store = store, transaction = tx)]
-async fn pay(store: &MemoryStore, tx: &Vec<u8>, id: u64) -> Result<u8, Error> {
-    Ok(1)
-}
+async fn pay(store: &MemoryStore, tx: &Vec<u8>, id: u64) -> Result<u8, Error> {}
 //~ error: the transaction stays the caller's, who commits it: take `tx` by `&mut`, such as `tx: &mut Transaction<'_, Postgres>`
 //~   --> tx
 
 // option_transaction_expression
 #[idempotent(key = "{id}", store = store, transaction = app.tx)]
-async fn pay(store: &MemoryStore, tx: &mut Vec<u8>, id: u64) -> Result<u8, Error> {
-    Ok(1)
-}
+async fn pay(store: &MemoryStore, tx: &mut Vec<u8>, id: u64) -> Result<u8, Error> {}
 //~ error: `transaction` names the argument that carries the caller's transaction: write its name alone, such as `transaction = tx`
 //~   --> app.tx
 
 // option_transaction_unknown
 #[idempotent(key = "{id}", store = store, transaction = txn)]
-async fn pay(store: &MemoryStore, tx: &mut Vec<u8>, id: u64) -> Result<u8, Error> {
-    Ok(1)
-}
+async fn pay(store: &MemoryStore, tx: &mut Vec<u8>, id: u64) -> Result<u8, Error> {}
 //~ error: `pay` has no argument `txn`: did you mean `tx`? Its arguments are `store`, `tx` and `id`
 //~   --> txn
 
 // option_transaction_beside_all_that_contradict_it
 #[idempotent(key = "{id}", store = store, transaction = tx, detach, fail_open, on_crash = "in_doubt", max_attempts = 2, timeout = "1m", store_timeout = "1s", retry_after = "1s", record_if = is_final, recover = find, wait = "1h")]
-async fn pay(store: PostgresStore, tx: &mut Vec<u8>, id: u64) -> Result<u8, Error> {
-    Ok(1)
-}
+async fn pay(store: PostgresStore, tx: &mut Vec<u8>, id: u64) -> Result<u8, Error> {}
 //~ error: a detached body outlives its caller and cannot borrow: take this by value, as an `Arc`, a clone or an owned type
 //~   --> &mut Vec<u8>
 //~ error: `fail_open` contradicts `on_crash = "in_doubt"`: one runs the body unprotected, the other promises to run it at most once; keep one of them

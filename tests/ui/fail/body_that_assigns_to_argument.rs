@@ -1,9 +1,0 @@
-use idem::{MemoryStore, idempotent};
-
-#[idempotent(key = "{id}", store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {
-    id += 1;
-    Ok(id)
-}
-
-fn main() {}

@@ -1,8 +1,0 @@
-use idem::{MemoryStore, idempotent};
-
-#[idempotent(key = "{id}", store = store)]
-async fn charge(store: &MemoryStore, id: u8) -> u8 {
-    id
-}
-
-fn main() {}

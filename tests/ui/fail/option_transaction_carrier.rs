@@ -1,9 +1,0 @@
-//! An argument that carries no connection.
-use idem::{Error, PostgresStore, idempotent};
-
-#[idempotent(key = "{id}", store = store, transaction = tx)]
-async fn pay(store: &PostgresStore, tx: &mut Vec<u8>, id: u64) -> Result<u8, Error> {
-    Ok(1)
-}
-
-fn main() {}
