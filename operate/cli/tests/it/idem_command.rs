@@ -153,6 +153,13 @@ impl Shop {
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
+
+    /// Makes the record of a key one that cannot be read.
+    pub(crate) fn eat(&self, key: &str) {
+        let file = rusqlite::Connection::open(self.folder().join("idem.db")).unwrap();
+        let sql = "UPDATE idem_records SET state = 'eaten' WHERE key = ?1";
+        assert_eq!(file.execute(sql, [key]).unwrap(), 1);
+    }
 }
 
 pub(crate) fn key(text: &str) -> RecordKey {

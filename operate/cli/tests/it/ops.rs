@@ -44,36 +44,6 @@ impl Known {
     }
 }
 
-/// Each metric in an expression, with its label matchers.
-fn metrics(expression: &str) -> Vec<(String, Vec<(String, String)>)> {
-    let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let mut found = Vec::new();
-    let mut rest = expression;
-    while let Some(at) = rest.find("idem_") {
-        rest = &rest[at..];
-        let end = rest.find(|c| !is_of_name(c)).unwrap_or(rest.len());
-        let (name, after) = rest.split_at(end);
-        let mut labels = Vec::new();
-        if let Some(inner) =
-            after.strip_prefix('{').and_then(|after| after.split_once('}')).map(|(inner, _)| inner)
-        {
-            for pair in inner.split("\",").filter(|pair| !pair.is_empty()) {
-                let (label, value) = pair.split_once('=').unwrap();
-                labels.push((label.trim().to_owned(), value.trim_matches(['~', '"']).to_owned()));
-            }
-        }
-        found.push((name.to_owned(), labels));
-        rest = after;
-    }
-    found
-}
-
-/// The labels that an expression groups by.
-fn groups(expression: &str) -> BTreeSet<String> {
-    let lists = expression.split("by (").skip(1).filter_map(|rest| rest.split(')').next());
-    lists.flat_map(|list| list.split(',')).map(|label| label.trim().to_owned()).collect()
-}
-
 /// The expressions of the rules, by the alert's name.
 fn rules() -> Vec<(String, String)> {
     let text = read("ops/prometheus/idem-alerts.yml");
@@ -111,19 +81,26 @@ fn every_metric_label_and_value_that_a_rule_or_a_panel_names_exists() {
     let (rules, panels) = (rules(), panels());
     assert!(rules.len() >= 18 && panels.len() >= 14, "{} {}", rules.len(), panels.len());
     for (place, expression) in rules.iter().chain(&panels) {
-        let found = metrics(expression);
-        assert!(!found.is_empty(), "{place}: {expression}");
-        for (name, labels) in found {
-            let has = known.labels.get(&name).unwrap_or_else(|| panic!("{place}: no metric {name}"));
-            for group in groups(expression) {
-                assert!(has.contains(&group), "{place}: {name} has no label {group}");
-            }
-            for (label, values) in labels {
-                assert!(has.contains(&label), "{place}: {name} has no label {label}");
-                for value in values.split('|').filter(|value| !value.starts_with('$')) {
-                    assert!(known.words.contains(value), "{place}: {name} has no {label} {value}");
-                }
-            }
+        let is_other = |c: char| !c.is_ascii_alphanumeric() && c != '_';
+        // The text that a label and its comparison end, and the value that is compared, in turn.
+        let code = || expression.split('"').step_by(2);
+        let values = expression.split('"').skip(1).step_by(2).flat_map(|values| values.split('|'));
+        let names = code().flat_map(|code| code.split(is_other)).filter(|word| word.starts_with("idem_"));
+        let labels =
+            |name: &str| known.labels.get(name).unwrap_or_else(|| panic!("{place}: no metric {name}"));
+        let metrics: Vec<_> = names.map(labels).collect();
+        assert!(!metrics.is_empty(), "{place}: {expression}");
+        let lists = expression.split("by (").skip(1).filter_map(|rest| rest.split(')').next());
+        let compared =
+            code().filter_map(|code| code.trim_end_matches('~').strip_suffix('=')?.rsplit(is_other).next());
+        for label in lists.flat_map(|list| list.split(", ")).chain(compared) {
+            assert!(
+                metrics.iter().all(|labels| labels.contains(label)),
+                "{place}: no label {label}: {expression}"
+            );
+        }
+        for value in values.filter(|value| !value.starts_with('$')) {
+            assert!(known.words.contains(value), "{place}: no value {value}: {expression}");
         }
     }
 }
