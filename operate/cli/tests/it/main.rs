@@ -2,6 +2,8 @@
 
 #[cfg(feature = "console")]
 mod console;
+#[path = "../../../../stores/dynamodb/tests/it/support/mod.rs"]
+mod dynamodb_support;
 mod errors;
 mod idem_command;
 mod layers;

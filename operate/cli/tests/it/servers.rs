@@ -6,6 +6,7 @@ use idem::protocol::State;
 use idem::{DynStore, MySqlStore, OnCrash, Operation, PostgresStore, RedisStore};
 use idem_test_servers::{Aws, MariaDb, Postgres, Redis, bucket};
 
+use crate::dynamodb_support;
 use crate::idem_command::*;
 
 /// The checks that every store shares. `doctor` is the exit code that `idem doctor` should have there, and a text that it should print.
@@ -81,16 +82,8 @@ async fn an_operator_settles_what_is_on_mariadb() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_settles_what_is_on_dynamodb() {
-    use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
-
     let mut aws = Aws::start();
-    let config = aws_sdk_dynamodb::Config::builder()
-        .behavior_version(BehaviorVersion::latest())
-        .endpoint_url(aws.url())
-        .region(Region::new("us-east-1"))
-        .credentials_provider(Credentials::new("test", "test", None, None, "test"))
-        .http_client(aws_smithy_http_client::Builder::new().build_http());
-    let client = aws_sdk_dynamodb::Client::from_conf(config.build());
+    let client = dynamodb_support::client(&aws);
     let store = idem::DynamoDbStore::builder(client, "orders").clock_skew(Duration::ZERO).build();
     store.create_table().await.unwrap();
     let idem = Idem::new(format!("dynamodb://orders?endpoint={}&skew_ms=0", aws.url()))
