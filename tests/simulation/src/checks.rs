@@ -642,15 +642,17 @@ impl State {
         }
     }
 
-    /// A refusal because another call has the key, or because it is not due.
-    fn check_busy(&mut self, operation: &OperationPlan, caller: &Site, is_reentrant: bool) {
-        let took = caller.called.elapsed();
-        if is_reentrant {
-            if took > AT_ONCE && self.is_calm(caller.process, caller.called) {
-                self.violate(REENTRANT, format!("a call of key {} waits for itself", caller.number));
-            }
-            return;
+    /// A refusal because the call is inside the body that has the key.
+    fn check_reentrant(&mut self, caller: &Site) {
+        let waited = caller.called.elapsed() > AT_ONCE && self.is_calm(caller.process, caller.called);
+        if waited || !self.is_inside(caller) {
+            self.violate(REENTRANT, format!("a call of key {}, which waited: {waited}", caller.number));
         }
+    }
+
+    /// A refusal because another call has the key, or because it is not due.
+    fn check_busy(&mut self, operation: &OperationPlan, caller: &Site) {
+        let took = caller.called.elapsed();
         // Inside a body that does not know yet that another call has its key, a call of this key does not wait.
         let waits = !self.is_inside(caller);
         if waits && took + Duration::from_millis(1) < Duration::from_millis(operation.wait) {
@@ -769,36 +771,32 @@ impl State {
         if error.to_string().contains(&secret) || format!("{error:?}").contains(&secret) {
             self.violate(PRIVATE, error.kind().as_str().to_owned());
         }
-        match error {
-            Error::InFlight { reentrant, .. } => self.check_busy(operation, caller, *reentrant),
-            Error::NotDue { .. } => self.check_busy(operation, caller, false),
-            Error::InDoubt { .. } => self.check_held_in_doubt(caller),
-            Error::Exhausted { .. } => self.check_not_exhausted(caller),
-            _ => {}
-        }
         let explained = match error {
-            Error::NotDue { .. } if !self.may_be_paced(operation, caller) => false,
-            // It is granted a key in doubt.
-            Error::InDoubt { .. } if operation.in_doubt && operation.recover.is_some() => {
-                !self.was_calm(caller) || caller.has_deadline
-            }
             Error::InFlight { reentrant: true, .. } => {
-                if !self.is_inside(caller) {
-                    self.violate(REENTRANT, format!("a call of key {}", caller.number));
-                }
+                self.check_reentrant(caller);
                 true
             }
-            Error::InFlight { .. } | Error::InDoubt { .. } | Error::NotDue { .. } => {
-                if let Error::NotDue { retry_after, .. } = error
-                    && *retry_after > idem_core::defaults::LONGEST
-                    && self.jumped.is_none()
-                {
+            Error::InFlight { .. } => {
+                self.check_busy(operation, caller);
+                true
+            }
+            Error::NotDue { retry_after, .. } => {
+                self.check_busy(operation, caller);
+                let is_paced = self.may_be_paced(operation, caller);
+                if is_paced && *retry_after > idem_core::defaults::LONGEST && self.jumped.is_none() {
                     self.violate(BOUNDED, format!("key {}", caller.number));
                 }
-                true
+                is_paced
+            }
+            Error::InDoubt { .. } => {
+                self.check_held_in_doubt(caller);
+                // With `recover` it is granted a key in doubt.
+                let is_granted = operation.in_doubt && operation.recover.is_some();
+                !is_granted || !self.was_calm(caller) || caller.has_deadline
             }
             Error::Mismatch { .. } => operation.fingerprint,
             Error::Exhausted { attempts, .. } => {
+                self.check_not_exhausted(caller);
                 // An operator may have released the key while `recover` was asked past the limit.
                 let is_operated = self.keys[caller.number].lives.iter().any(|life| life.operator);
                 operation.max_attempts.is_some_and(|most| *attempts == most || is_operated)

@@ -94,7 +94,7 @@ where
         if let Some(fault) = fault {
             let now = Some(Instant::now());
             (state.processes[process].disturbed, state.processes[process].faulted) = (now, now);
-            note!(state, "process {process}: {what}: {}", words(fault));
+            note!(state, "process {process}: {what}: {fault:?}");
         }
         (fault, before, after)
     };
@@ -176,20 +176,6 @@ fn late<A>(world: &World, is_late: bool, apply: impl FnOnce(&mut State) -> A) ->
     let answer = apply(&mut state);
     state.is_late = false;
     answer
-}
-
-fn words(fault: Fault) -> String {
-    match fault {
-        Fault::Refused => "refused".into(),
-        Fault::RequestLost => "the request is lost".into(),
-        Fault::RequestSwallowed => "the request is lost, and nobody says so".into(),
-        Fault::AnswerLost => "the answer is lost".into(),
-        Fault::AnswerSwallowed => "the answer is lost, and nobody says so".into(),
-        Fault::AppliedLate(by) => format!("reported as lost, arrives {by} ms later"),
-        Fault::Slow(by) => format!("arrives {by} ms later"),
-        Fault::SlowAnswer(by) => format!("its answer takes {by} ms"),
-        Fault::Repeated(by) => format!("arrives twice, the second time {by} ms later"),
-    }
 }
 
 impl State {
