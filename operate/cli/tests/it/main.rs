@@ -12,6 +12,7 @@ mod many;
 mod ops;
 mod outbox;
 mod privacy;
+mod records;
 mod resolving;
 mod responses;
 mod servers;
