@@ -5,7 +5,7 @@ use crate::support;
 
 use std::time::Duration;
 
-use idem::{Error, MemoryStore, NotStored, OnCrash, Operation, Outcome, observe};
+use idem::{Error, MemoryStore, NotStored, OnCrash, Operation};
 use support::{Failure, LEASE, Runs, operation};
 
 async fn count(runs: &Runs) -> Result<usize, Failure> {
@@ -36,15 +36,6 @@ async fn a_result_that_does_not_encode_is_given_once_and_never_made_twice() {
 }
 
 #[tokio::test]
-async fn a_terminal_error_is_undecodable_once_nothing_is_terminal_any_more() {
-    let (store, runs) = (MemoryStore::new(), Runs::default());
-    let failed = || async { Err::<usize, _>(Failure::Final) };
-    operation().terminal(Failure::is_final).run(&store, "k", failed).await.unwrap_err();
-    assert_eq!(operation().run(&store, "k", || count(&runs)).await.unwrap_err().kind(), "undecodable");
-    assert_eq!(runs.count(), 0);
-}
-
-#[tokio::test]
 async fn a_downstream_key_is_stable_over_attempts_and_apart_for_everything_else() {
     let store = MemoryStore::new();
     let derive = async |operation: Operation, key: &str, name: &str, fail: bool| {
@@ -67,19 +58,6 @@ async fn a_downstream_key_is_stable_over_attempts_and_apart_for_everything_else(
     ] {
         assert_ne!(first, other);
     }
-}
-
-#[tokio::test]
-async fn an_observer_sees_the_observed_call_and_not_those_within() {
-    let (store, runs) = (MemoryStore::new(), Runs::default());
-    operation().run(&store, "inner", || count(&runs)).await.unwrap();
-    let outer = observe(operation().run(&store, "outer", || async {
-        let inner = observe(operation().run(&store, "inner", || count(&runs))).await;
-        assert!(inner.outcome.unwrap().is_replayed());
-        operation().run(&store, "inner", || count(&runs)).await
-    }))
-    .await;
-    assert!(matches!(outer.outcome, Some(Outcome::Executed { attempt: 1, .. })));
 }
 
 #[tokio::test]

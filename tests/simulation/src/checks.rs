@@ -8,9 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use idem_core::StoreErrorKind;
-use idem_core::protocol::{
-    self, Claim, ClaimAnswer, OnCrash, Record, State as RecordState, StoredResult, Verdict,
-};
+use idem_core::protocol::{self, Record, State as RecordState, StoredResult, Verdict};
 use idem_runtime::{Context, Error, Outcome};
 use tokio::time::Instant;
 
@@ -201,11 +199,9 @@ impl State {
         let starts = u32::try_from(earlier.len()).unwrap_or(u32::MAX) + 1;
         // After a jump of the clock a later attempt may have run while the answer to this claim was on its way.
         let steady = self.jumped.is_none_or(|jump| jump < at);
+        let detail = format!("run {id} is attempt {}, and {starts} have started", context.attempt());
         if steady && !is_overtaken && context.attempt() < starts {
-            self.violate(
-                ATTEMPTS,
-                format!("run {id} is attempt {}, and {starts} have started", context.attempt()),
-            );
+            self.violate(ATTEMPTS, detail.clone());
         }
         let grants = self.keys[number]
             .grants
@@ -213,10 +209,7 @@ impl State {
             .filter(|granted| granted.life == life && granted.started.is_none());
         let unused = u32::try_from(grants.count()).unwrap_or(u32::MAX);
         if context.attempt() > starts + unused {
-            self.violate(
-                UNUSED,
-                format!("run {id} is attempt {}, and {starts} have started", context.attempt()),
-            );
+            self.violate(UNUSED, detail);
         }
         if operation.max_attempts.is_some_and(|most| starts > most) {
             self.violate(ATTEMPTS, format!("run {id} is the start number {starts}"));
@@ -416,22 +409,8 @@ impl State {
         }
     }
 
-    /// A claim was answered.
-    pub fn check_claim_answer(
-        &mut self,
-        plan: &OperationPlan,
-        number: usize,
-        request: &Claim,
-        answer: &ClaimAnswer,
-    ) {
-        if !matches!(answer, ClaimAnswer::InDoubt) || request.on_crash != OnCrash::InDoubt {
-            return;
-        }
-        self.check_doubt(plan, number);
-    }
-
     /// A doubt whose owner could still tell what happened must be about something.
-    fn check_doubt(&mut self, plan: &OperationPlan, number: usize) {
+    pub fn check_doubt(&mut self, plan: &OperationPlan, number: usize) {
         let key = &self.keys[number];
         let Some(record) = key.record.as_ref().filter(|record| record.state == RecordState::InDoubt) else {
             return;

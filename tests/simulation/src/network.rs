@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use idem_core::listing::{List, Listed, Page};
 use idem_core::protocol::{
-    self, Answer, ClaimAnswer, Record, RecordStep, RecordStepAnswer, ReleaseCause, RenewAnswer, Request,
-    State as RecordState, Transition,
+    self, Answer, ClaimAnswer, OnCrash, Record, RecordStep, RecordStepAnswer, ReleaseCause, RenewAnswer,
+    Request, State as RecordState, Transition,
 };
 use idem_core::{RecordKey, Store, StoreError, Waiters};
 use tokio::sync::oneshot;
@@ -398,8 +398,10 @@ impl Store for SimStore {
             let answer = sending.await;
             drop(asking);
             match (&request, &answer) {
-                (Request::Claim(claim), Ok(Answer::Claim(answer))) => {
-                    world.lock().check_claim_answer(&world.plan.operations[number], number, claim, answer);
+                (Request::Claim(claim), Ok(Answer::Claim(ClaimAnswer::InDoubt)))
+                    if claim.on_crash == OnCrash::InDoubt =>
+                {
+                    world.lock().check_doubt(&world.plan.operations[number], number);
                 }
                 (Request::RecordStep(step), Ok(Answer::RecordStep(RecordStepAnswer::Recorded))) => {
                     world.lock().acknowledged(number, step);
