@@ -3,7 +3,6 @@
 //! Here are what carries the transaction, settings that cannot go with it, a claim that is lost meanwhile, and a look at
 //! the record that comes too early.
 
-use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use idem::protocol::{Claim, ClaimAnswer, CompleteAnswer, Owner};
@@ -58,26 +57,9 @@ async fn pay(store: &PostgresStore, tx: &mut Tx<'_>, order: &str) -> Result<u32,
     Ok(7)
 }
 
-/// A type of the user that holds a connection.
-struct Unit<'c>(Tx<'c>);
-
-impl<'c> Deref for Unit<'c> {
-    type Target = Tx<'c>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.0
-    }
-}
-
-impl DerefMut for Unit<'_> {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.0
-    }
-}
-
-#[idempotent(key = "{order}", scope = "bank.unit", store = store, transaction = unit)]
-async fn pay_in_unit(store: PostgresStore, unit: &mut Unit<'_>, order: &str) -> Result<u32, Failure> {
-    effect(unit, order).await?;
+#[idempotent(key = "{order}", scope = "bank.boxed", store = store, transaction = tx)]
+async fn pay_boxed(store: PostgresStore, tx: &mut Box<Tx<'_>>, order: &str) -> Result<u32, Failure> {
+    effect(tx, order).await?;
     Ok(1)
 }
 
@@ -94,9 +76,9 @@ async fn pay_pooled(
 #[tokio::test]
 async fn whatever_gives_out_a_connection_carries_the_transaction_and_without_one_it_is_refused() {
     let bank = Bank::open().await;
-    let mut unit = Unit(bank.begin().await);
-    assert_eq!(pay_in_unit(bank.store.clone(), &mut unit, "1").await.unwrap(), 1);
-    unit.0.commit().await.unwrap();
+    let mut tx = Box::new(bank.begin().await);
+    assert_eq!(pay_boxed(bank.store.clone(), &mut tx, "1").await.unwrap(), 1);
+    tx.commit().await.unwrap();
     let mut pooled = bank.pool.acquire().await.unwrap();
     assert_eq!(pay_pooled(&bank.store, &mut pooled, "1").await.unwrap_err().kind(), "configuration");
     assert_eq!(bank.effects(), 1);
