@@ -425,7 +425,7 @@ impl State {
 
 impl World {
     /// A caller has an answer.
-    pub fn answered(&self, caller: &Site, result: &Result<Receipt, Failure>, saw: Saw) {
+    pub fn answered(&self, caller: &Site, result: &Result<Receipt, Failure>, saw: Option<Outcome>) {
         let mut state = self.lock();
         note!(
             state,
@@ -433,7 +433,7 @@ impl World {
             caller.process,
             caller.number,
             match result {
-                Ok(receipt) => format!("the value of run {} ({saw:?})", receipt.run),
+                Ok(receipt) => format!("the value of run {}", receipt.run),
                 Err(Failure::Idem(Some(error))) => error.kind().as_str().to_owned(),
                 Err(Failure::Terminal { run }) => format!("the final error of run {run}"),
                 Err(failure) => format!("{failure:?}"),
@@ -498,36 +498,6 @@ impl State {
     }
 }
 
-/// What a caller learns of how its call got the value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Saw {
-    /// Its body ran, and a duplicate gets the value.
-    Stored,
-    /// A recorded value.
-    Replayed,
-    /// Its body ran, and a duplicate does not get the value.
-    NotStored,
-    /// `record_if` refused the value.
-    NotKept,
-    Unrecorded,
-    Unprotected,
-    Nothing,
-}
-
-impl From<Option<Outcome>> for Saw {
-    fn from(outcome: Option<Outcome>) -> Self {
-        match outcome {
-            Some(Outcome::Executed { not_stored: None, .. }) => Self::Stored,
-            Some(Outcome::Executed { .. }) => Self::NotStored,
-            Some(Outcome::Replayed { .. }) => Self::Replayed,
-            Some(Outcome::NotKept { .. }) => Self::NotKept,
-            Some(Outcome::Unrecorded { .. }) => Self::Unrecorded,
-            Some(Outcome::Unprotected) => Self::Unprotected,
-            _ => Self::Nothing,
-        }
-    }
-}
-
 /// The run whose result this is.
 pub fn run_of(result: &StoredResult) -> Option<RunId> {
     let StoredResult::Value(bytes) = result else { return None };
@@ -546,7 +516,7 @@ pub fn run_of(result: &StoredResult) -> Option<RunId> {
 }
 
 impl State {
-    fn check_value(&mut self, caller: &Site, run: RunId, verdict: Verdict, saw: Saw) {
+    fn check_value(&mut self, caller: &Site, run: RunId, verdict: Verdict, saw: Option<Outcome>) {
         if run == OPERATOR {
             if !self.keys[caller.number].lives.iter().any(|life| life.operator) {
                 self.violate(ONE_RESULT, "an operator's value, and none has decided".to_owned());
@@ -565,7 +535,7 @@ impl State {
         let (life, ended) = (seen.life, seen.ended.map(|(_, ended)| ended));
         self.check_fingerprint(caller, run);
         self.check_wait(caller, run, saw);
-        if saw == Saw::Unrecorded {
+        if matches!(saw, Some(Outcome::Unrecorded { .. })) {
             self.check_unrecorded(caller, run);
         }
         if matches!(caller.way, Way::MissingKey | Way::Message) {
@@ -574,7 +544,8 @@ impl State {
         let recorded = life.and_then(|life| self.keys[caller.number].lives[life].recorded.clone());
         let is_stored =
             recorded.as_ref().is_some_and(|(is, result)| *is == verdict && run_of(result) == Some(run));
-        let says_stored = matches!(saw, Saw::Stored | Saw::Replayed);
+        let says_stored =
+            matches!(saw, Some(Outcome::Executed { not_stored: None, .. } | Outcome::Replayed { .. }));
         if says_stored && !is_stored {
             let ended = ended.map_or("not ended".into(), |ended| format!("{ended:?}"));
             self.violate(STORED, format!("run {run} ({ended}) is not the recorded one"));
@@ -599,8 +570,8 @@ impl State {
     }
 
     /// A waiter gets a result soon after it is recorded.
-    fn check_wait(&mut self, caller: &Site, run: RunId, saw: Saw) {
-        let Some(life) = self.runs[run].life.filter(|_| saw == Saw::Replayed) else { return };
+    fn check_wait(&mut self, caller: &Site, run: RunId, saw: Option<Outcome>) {
+        let (Some(life), Some(Outcome::Replayed { .. })) = (self.runs[run].life, saw) else { return };
         let Some((at, process)) = self.keys[caller.number].lives[life].recorded_at else { return };
         // Nobody else gets an answer while a transaction has the key.
         let at = self.keys[caller.number].taken_until.map_or(at, |until| at.max(until));
