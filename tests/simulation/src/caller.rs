@@ -130,12 +130,10 @@ async fn made(site: Site, script: Script, argument: u8) -> Returned {
     if let Way::Transaction { commit, loses_savepoint } = way {
         let mut transaction = SimTransaction::begin(&site.world, site.process);
         let inside = async |transaction: &mut SimTransaction| {
-            transaction.write();
+            transaction.rows += 1;
             let result = body(site.clone(), script.clone()).await;
-            transaction.ran(site.own_run.load(std::sync::atomic::Ordering::SeqCst));
-            if loses_savepoint {
-                transaction.lose_savepoint();
-            }
+            transaction.run = Some(site.own_run.load(std::sync::atomic::Ordering::SeqCst));
+            transaction.has_lost_savepoint = loses_savepoint;
             result
         };
         let result = match typed {
