@@ -50,11 +50,6 @@ impl<S: Store> Payments<S> {
     async fn unnamed(&self, id: u64) -> Result<(usize, String), Error> {
         ran()
     }
-
-    #[idempotent(key = "{id}", scope = "payments.refund", store = self.store)]
-    async fn named(&self, id: u64) -> Result<(usize, String), Error> {
-        ran()
-    }
 }
 
 trait Handler {
@@ -106,8 +101,6 @@ async fn a_function_whose_type_is_not_known_is_refused_at_its_first_call_with_wh
         assert!(text.contains(says) && text.contains("write `scope = \"..\"`"), "{text}");
         assert!(!text.contains('<') && !text.contains("MemoryStore"), "{text}");
     }
-    let first = payments.named(1).await.unwrap();
-    assert_eq!(Payments { store: store.cached(10) }.named(1).await.unwrap(), first);
 }
 
 #[tokio::test]
