@@ -193,7 +193,7 @@ impl State {
         // Another call may have had the key since an operator resolved the doubt.
         let is_overtaken = self.resolved_meanwhile(number, life, fence).is_some();
         if !is_overtaken {
-            self.check_earlier(operation, id, number, life, &earlier);
+            self.check_earlier(operation, id, life, &earlier);
             self.check_recovered(id, number, life, &earlier, context.recovered());
         }
         let starts = u32::try_from(earlier.len()).unwrap_or(u32::MAX) + 1;
@@ -256,14 +256,8 @@ impl State {
         }
     }
 
-    fn check_earlier(
-        &mut self,
-        operation: &OperationPlan,
-        id: RunId,
-        number: usize,
-        life: usize,
-        earlier: &[RunId],
-    ) {
+    fn check_earlier(&mut self, operation: &OperationPlan, id: RunId, life: usize, earlier: &[RunId]) {
+        let number = self.runs[id].key;
         let seen = &self.keys[number].lives[life];
         let (cleared, found, resolved) = (seen.cleared, seen.found, seen.resolved);
         let is_recorded = seen.recorded.is_some();
@@ -297,10 +291,7 @@ impl State {
                 if operation.in_doubt {
                     self.violate(AT_MOST_ONCE, format!("run {other} returned, and run {id} starts"));
                 } else if self.is_settled(operation, other) && !self.runs[other].was_unrecorded {
-                    self.violate(
-                        ONE_RESULT,
-                        format!("run {other} returned, its store answers, and run {id} starts"),
-                    );
+                    self.violate(ONE_RESULT, format!("run {other} returned, and run {id} starts"));
                 }
             }
             if let Some((at, Ended::Error)) = self.runs[other].ended {
@@ -374,14 +365,10 @@ impl State {
     }
 
     /// A claim was granted: there must be a reason why it is recovered, and the call before it must not have held its lease.
-    pub fn check_grant(
-        &mut self,
-        operation: &OperationPlan,
-        number: usize,
-        before: Option<&Record>,
-        record: &Record,
-    ) {
+    pub fn check_grant(&mut self, number: usize, before: Option<&Record>, record: &Record) {
         let Some(before) = before else { return };
+        let plan = self.plan.clone();
+        let operation = &plan.operations[number];
         let life = self.keys[number].lives.len() - 1;
         let is_inherited = before.recovered || before.state == RecordState::InDoubt;
         if record.recovered && !is_inherited && !self.is_uncertain(operation, number, life) {
@@ -527,10 +514,8 @@ impl State {
             return self.violate(ONE_RESULT, format!("a value of no run: {run}"));
         };
         if seen.key != caller.number {
-            return self.violate(
-                ONE_RESULT,
-                format!("a caller of key {} gets a value of key {}", caller.number, seen.key),
-            );
+            let (number, key) = (caller.number, seen.key);
+            return self.violate(ONE_RESULT, format!("a caller of key {number} gets a value of key {key}"));
         }
         let (life, ended) = (seen.life, seen.ended.map(|(_, ended)| ended));
         self.check_fingerprint(caller, run);
@@ -584,11 +569,8 @@ impl State {
             run.key == caller.number && run.process == caller.process && run.began >= caller.called
         });
         let calm = self.is_calm(caller.process, since) && !self.has_blocked(caller.process);
-        if caller.called < at && !ran && calm && Instant::now() - at > longest {
-            self.violate(
-                WAITED,
-                format!("a waiter gets the value of run {run} {:?} late", Instant::now() - at),
-            );
+        if caller.called < at && !ran && calm && at.elapsed() > longest {
+            self.violate(WAITED, format!("a waiter gets the value of run {run} {:?} late", at.elapsed()));
         }
     }
 
@@ -610,10 +592,7 @@ impl State {
         }
         self.check_asked(operation, caller);
         if self.is_held_around(caller) {
-            self.violate(
-                REENTRANT,
-                format!("a call of key {} is not told that it waits for itself", caller.number),
-            );
+            self.violate(REENTRANT, format!("a call of key {} waits for itself", caller.number));
         }
     }
 

@@ -180,19 +180,13 @@ fn late<A>(world: &World, is_late: bool, apply: impl FnOnce(&mut State) -> A) ->
 
 impl State {
     /// One atomic step of the store.
-    pub fn apply(
-        &mut self,
-        number: usize,
-        process: ProcessId,
-        what: &'static str,
-        request: &Request,
-    ) -> Answer {
+    pub fn apply(&mut self, number: usize, process: ProcessId, request: &Request) -> Answer {
         let now = self.now();
         let key = &self.keys[number];
         let Transition { write, answer, .. } = protocol::apply(key.record.as_ref(), key.floor, request, now);
         let locked = key.taken_by.is_some() && matches!(request, Request::Claim(_));
         debug_assert!(!locked, "a locked key is refused before");
-        note!(self, "process {process}: {what} of key {number}: {answer:?}");
+        note!(self, "process {process}: {} of key {number}: {answer:?}", words_of(request));
         if let Some(record) = write {
             self.written(number, process, request, record);
             if let Request::Release(release) = request
@@ -271,8 +265,7 @@ impl State {
         if before.is_none() {
             self.keys[number].lives.push(Life::default());
         }
-        let plan = self.plan.clone();
-        self.check_grant(&plan.operations[number], number, before, record);
+        self.check_grant(number, before, record);
         let key = &mut self.keys[number];
         let life = key.lives.len() - 1;
         let (freed, at) = (key.freed.take(), Instant::now());
@@ -389,7 +382,7 @@ impl Store for SimStore {
                 Request::Claim(claim) if state.keys[number].taken_by.is_some() => {
                     Ok(ClaimAnswer::Busy { retry_after: claim.lease }.into())
                 }
-                _ => Ok(state.apply(number, process, what, &sent)),
+                _ => Ok(state.apply(number, process, &sent)),
             }
         });
         async move {
