@@ -131,18 +131,12 @@ impl World {
             parent: started.parent,
             has_deadline: started.has_deadline,
         });
-        note!(
-            state,
-            "process {}: run {id} of key {} starts ({})",
-            started.process,
-            started.number,
-            context.map_or("without a call".into(), |context| format!(
-                "attempt {}{}{}",
-                context.attempt(),
-                if context.recovered() { ", recovered" } else { "" },
-                if fence.is_some() { "" } else { ", unprotected" }
-            ))
-        );
+        let how = context.map_or("without a call".into(), |context| {
+            let recovered = if context.recovered() { ", recovered" } else { "" };
+            let unprotected = if fence.is_some() { "" } else { ", unprotected" };
+            format!("attempt {}{recovered}{unprotected}", context.attempt())
+        });
+        note!(state, "process {}: run {id} of key {} starts ({how})", started.process, started.number);
         match (context, fence) {
             _ if in_transaction => {}
             (Some(context), Some(fence)) => {
@@ -414,18 +408,13 @@ impl World {
     /// A caller has an answer.
     pub fn answered(&self, caller: &Site, result: &Result<Receipt, Failure>, saw: Option<Outcome>) {
         let mut state = self.lock();
-        note!(
-            state,
-            "process {}: a caller of key {} gets {}",
-            caller.process,
-            caller.number,
-            match result {
-                Ok(receipt) => format!("the value of run {}", receipt.run),
-                Err(Failure::Idem(Some(error))) => error.kind().as_str().to_owned(),
-                Err(Failure::Terminal { run }) => format!("the final error of run {run}"),
-                Err(failure) => format!("{failure:?}"),
-            }
-        );
+        let answer = match result {
+            Ok(receipt) => format!("the value of run {}", receipt.run),
+            Err(Failure::Idem(Some(error))) => error.kind().as_str().to_owned(),
+            Err(Failure::Terminal { run }) => format!("the final error of run {run}"),
+            Err(failure) => format!("{failure:?}"),
+        };
+        note!(state, "process {}: a caller of key {} gets {answer}", caller.process, caller.number);
         match result {
             Ok(receipt) => state.check_value(caller, receipt.run, Verdict::Completed, saw),
             Err(Failure::Terminal { run: OF_RECOVER }) => {}

@@ -424,11 +424,8 @@ impl Store for SimStore {
         let sending = self.send("get", move |state, process| {
             let now = state.now();
             let record = state.keys[number].record.clone().filter(|record| protocol::is_live(record, now));
-            note!(
-                state,
-                "process {process}: get of key {number}: {:?}",
-                record.as_ref().map(|record| record.state)
-            );
+            let found = record.as_ref().map(|record| record.state);
+            note!(state, "process {process}: get of key {number}: {found:?}");
             Ok(record)
         });
         async move {

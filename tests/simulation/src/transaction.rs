@@ -85,19 +85,10 @@ impl SimTransaction {
             // A worker outside of a transaction finished first: the commit fails.
             return Err(Failure::Transient { run: usize::MAX, retry_after: 0 });
         }
-        note!(
-            state,
-            "process {}: commit of {} rows and {} records",
-            self.process,
-            self.rows,
-            self.records.len()
-        );
-        if (self.rows > 0) != (returned && !self.records.is_empty()) {
-            let detail = format!(
-                "{} rows and {} records are committed, and the body ended as {ended:?}",
-                self.rows,
-                self.records.len()
-            );
+        let (rows, records) = (self.rows, self.records.len());
+        note!(state, "process {}: commit of {rows} rows and {records} records", self.process);
+        if (rows > 0) != (returned && records > 0) {
+            let detail = format!("{rows} rows and {records} records are committed after {ended:?}");
             state.violate(TRANSACTION, detail);
         }
         for (number, new, complete) in std::mem::take(&mut self.records) {
