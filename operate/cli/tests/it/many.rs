@@ -75,25 +75,6 @@ async fn what_changes_while_a_person_thinks_is_left_alone() {
 }
 
 #[tokio::test]
-async fn not_every_record_is_forgotten_by_a_word_too_few() {
-    let shop = Shop::new();
-    bring(&shop.store, &key("a"), State::Completed).await;
-    for words in [
-        &["forget", "--all", "--yes"][..],
-        &["forget", "--all", "--expired", "--yes"],
-        &["forget", "a", "--state", "completed", "--yes"],
-        &["forget", "a", "--all", "--yes"],
-        &["forget", "--yes"],
-        &["resolve", "--all", "--state", "completed", "--release", "--yes"],
-        &["forget", "--all", "--state", "unreadable", "--yes"],
-        &["forget", "--all", "--state", "unreadable,completed", "--yes"],
-    ] {
-        shop.idem.run(words).ended(2);
-    }
-    assert_eq!(state_of(&shop.store, &key("a")).await, Some(State::Completed));
-}
-
-#[tokio::test]
 async fn what_belongs_to_one_customer_is_found_by_the_beginning_of_its_keys() {
     let shop = Shop::new();
     for name in ["customer/7/a", "customer/7/b", "customer/70/a"] {
