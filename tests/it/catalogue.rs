@@ -1,6 +1,5 @@
 //! Tests of the catalogue of annotated functions: its contents, and the effect of each change on records.
 
-use async_trait::async_trait;
 use idem::{Catalogue, Error, KeyPart, MemoryStore, catalogue, idempotent};
 use idem_testing::{assert_catalogue_of, differences};
 
@@ -43,25 +42,7 @@ mod shapes {
         }
     }
 
-    #[async_trait]
-    pub(crate) trait Pays {
-        async fn pay(&self, amount: u64) -> Result<u64, Error>;
-    }
-
-    #[async_trait]
-    impl Pays for Order {
-        #[idempotent(key = "amount", store = self.store)]
-        async fn pay(&self, amount: u64) -> Result<u64, Error> {
-            Ok(amount)
-        }
-    }
-
     impl<T: Sync> Wrapped<T> {
-        #[idempotent(key = "{id}", scope = "wrapped.method", store = self.1)]
-        pub(crate) async fn method(&self, id: u8) -> Result<u8, Error> {
-            Ok(id)
-        }
-
         #[idempotent(key = "{id}", store = self.1)]
         pub(crate) async fn unnamed(&self, id: u8) -> Result<u8, Error> {
             Ok(id)
