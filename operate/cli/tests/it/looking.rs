@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use idem::OnCrash;
 use idem::protocol::State;
-use idem::{OnCrash, Store as _};
 
 use crate::idem_command::*;
 
@@ -117,21 +117,6 @@ async fn records_that_cannot_be_read_are_found_behind_any_number_of_others_and_c
     shop.idem.run(&["show", "--digest", &digest]).ended(5);
     shop.idem.run(&["forget", "--digest", &digest, "--yes"]).ended(0);
     assert_eq!(shop.idem.digests(&["--state", "unreadable"]), digests(&[&key("zy")]));
-}
-
-#[tokio::test]
-async fn the_doctor_looks_at_a_file_and_leaves_nothing_behind() {
-    let shop = Shop::new();
-    let seen = shop.idem.run(&["--json", "doctor"]).ended(0).one();
-    assert!(seen["server"].as_str().unwrap().starts_with("SQLite 3."), "{seen}");
-    for operation in ["claim", "renew", "get", "release", "resolve", "complete", "replay", "forget"] {
-        assert!(seen["seconds"][operation].as_f64().unwrap() > 0.0, "{operation} of {seen}");
-    }
-    shop.idem.run(&["list", "--expired"]).ended(1);
-    let read = shop.idem.run(&["doctor", "--read-only"]).ended(0).out;
-    assert!(read.contains("synchronous") && !read.contains("MEDIAN"), "{read}");
-    assert!(shop.idem.run(&["doctor"]).ended(0).out.contains("MEDIAN"));
-    assert_eq!(shop.store.purge(usize::MAX).await.unwrap(), 0);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The whole sequence on each real server: a key in doubt is found, shown, resolved and replayed.
+//! The whole sequence on a file and each real server: a key in doubt is found, shown, resolved and replayed.
 
 use std::time::Duration;
 
@@ -34,6 +34,13 @@ async fn story(idem: &Idem, store: &DynStore, doctor: (i32, &str)) {
     assert!(seen.out.contains(says), "{says} is not in {seen:?}");
     assert!(seen.one()["seconds"]["claim"].as_f64().unwrap() > 0.0, "{seen:?}");
     idem.run(&["list", "--scope", "idem.doctor", "--expired"]).ended(1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_settles_what_is_in_a_file() {
+    let shop = Shop::new();
+    story(&shop.idem, &DynStore::new(shop.store.clone()), (0, "SQLite 3.")).await;
+    assert!(shop.idem.run(&["doctor"]).ended(0).out.contains("MEDIAN"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
