@@ -73,12 +73,6 @@ enum Region {
     Us,
 }
 
-#[derive(KeyPart)]
-struct OrderId(u64);
-
-#[derive(KeyPart)]
-struct Pair<A, B>(A, B);
-
 #[track_caller]
 fn ran(result: Run) -> (usize, String) {
     let Ran { number, key } = result.unwrap();

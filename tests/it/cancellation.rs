@@ -9,6 +9,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::{Either, select};
 use idem::protocol::State;
 use idem::{MemoryStore, Store};
+use idem_test_servers::until;
 use support::{Failure, operation, record_key};
 use tokio::sync::Notify;
 
@@ -53,10 +54,7 @@ fn a_call_dropped_after_its_runtime_was_shut_down_is_no_panic() {
     drop(call);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     // The release has begun; it is visible once it is on disk.
-    let deadline = std::time::Instant::now() + Duration::from_secs(60);
-    while runtime.block_on(state(&store)) != Some(State::Released) {
-        assert!(std::time::Instant::now() < deadline, "the key was not released");
-    }
+    until("the key is released", || runtime.block_on(state(&store)) == Some(State::Released));
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! One function and one type, and copies with one change each: the cases for comparing catalogues.
+//! One function and one type, and copies with one change each: the cases for comparing catalogues. The effect of each
+//! on the records of `before` is in `catalogue/changes.txt`.
 
 /// The function and the type, with the change of a case.
 macro_rules! shop {
@@ -62,68 +63,3 @@ pub(crate) mod clash {
         Ok(id)
     }
 }
-
-/// Each module with the reported effect on the records of `before`.
-pub(crate) const CASES: &[(&str, &str)] = &[
-    (
-        "renamed_field",
-        "payments.charge: the key was `{order.id}/{sku}` and is `{order.number}/{sku}`: records of the last 24h are not \
-         found, and calls that repeat them run again",
-    ),
-    (
-        "other_order",
-        "payments.charge: the key was `{order.id}/{sku}` and is `{sku}/{order.id}`: records of the last 24h are not \
-         found, and calls that repeat them run again",
-    ),
-    (
-        "other_argument",
-        "payments.charge: the key is made of `order: Box<Order>, sku: Sku`, which was `order: &Order, sku: Sku`: unless \
-         every value is rendered as before, records of the last 24h are not found, and calls that repeat them run again",
-    ),
-    (
-        "other_scope",
-        "shop::charge: the scope was `payments.charge` and is `billing.charge`: records of the last 24h are not found, \
-         and calls that repeat them run again; `scope = \"payments.charge\"` keeps them",
-    ),
-    (
-        "other_fingerprint",
-        "payments.charge: the fingerprint was `order.amount` and is `(order.amount, \"EUR\")`: calls that repeat those of \
-         the last 24h are refused as a mismatch (`Error::Mismatch`), their results are not given",
-    ),
-    (
-        "no_fingerprint",
-        "payments.charge: the fingerprint was `order.amount` and is nothing: calls with other values under one key are \
-         given its result",
-    ),
-    (
-        "other_result",
-        "payments.charge: the return type was `Result<u64, Error>` and is `Result<String, Error>`: results of the last \
-         24h may not decode, and then calls that repeat them get `Error::Undecodable`: keep the form that serde writes, \
-         or give the new one a new scope",
-    ),
-    ("shorter", "payments.charge: the ttl was 24h and is 1h: duplicates that come later than 1h run again"),
-    (
-        "longer",
-        "payments.charge: the ttl was 24h and is 7d: results that are already there are still kept for 24h only",
-    ),
-    (
-        "other_lease",
-        "payments.charge: the lease was 30s and is 5s: what is in flight keeps the old one; workers that are silent for \
-         longer than the new one are taken for dead",
-    ),
-    (
-        "in_doubt",
-        "payments.charge: after a crash keys are in doubt until an operator has looked, and were run again: `idem list \
-         --state in_doubt`",
-    ),
-    (
-        "reordered",
-        "shop::Sku: it was rendered as `shop: u16, item: String` and is as `item: String, shop: u16`: keys with it are \
-         not found where the values or their order differ, and their calls run again",
-    ),
-    (
-        "removed",
-        "payments.charge: the operation is gone: its records stay until they expire (24h), and nobody is given their \
-         results; under another name and path its calls run again",
-    ),
-];

@@ -1,14 +1,10 @@
 //! Tests of a handler's responses to idem's own errors, and of when a failed request may succeed again.
 
-use axum::Router;
-use axum::extract::Path;
 use axum::http::header;
 use axum::response::IntoResponse;
-use axum::routing::post;
 use idem::http::error_response;
 use idem::testing::errors;
-use idem::{Error, ErrorKind, MemoryStore, StoreError, idempotent};
-use idem_test_servers::web::{Request, Server};
+use idem::{ErrorKind, StoreError};
 
 const PAGE: &str = include_str!("../../docs/errors.md");
 
@@ -63,21 +59,4 @@ async fn each_kind_of_error_is_its_problem_with_its_status_and_without_the_error
     // Trying again does not help a body that calls itself.
     let reentrant = error_response(&errors::reentrant("payments.charge"));
     assert_eq!((reentrant.status().as_u16(), reentrant.headers().get("retry-after")), (500, None));
-}
-
-#[idempotent(key = "order/{order}", scope = "shop.pay", fingerprint = amount, store = store)]
-async fn pay(store: &MemoryStore, order: u64, amount: u64) -> Result<String, Error> {
-    Ok(format!("{amount} paid for {order}"))
-}
-
-#[tokio::test]
-async fn an_axum_handler_returns_the_error_as_it_is() {
-    let store = MemoryStore::new();
-    let handler =
-        move |Path((order, amount)): Path<(u64, u64)>| async move { pay(&store, order, amount).await };
-    let server = Server::start(Router::new().route("/pay/{order}/{amount}", post(handler))).await;
-    assert_eq!(server.ask(Request::new("POST", "/pay/1/7")).await.body, b"7 paid for 1");
-    let refused = server.ask(Request::new("POST", "/pay/1/8")).await;
-    let kind = refused.json()["type"].as_str().unwrap().to_owned();
-    assert!(refused.status == 422 && kind.ends_with("#key-reused"), "{kind}");
 }

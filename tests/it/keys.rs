@@ -3,9 +3,6 @@
 //! The values consist of a few characters that a rendering could confuse with its own, so that a rendering that is not
 //! injective soon gives the same key for two values.
 
-use std::borrow::Cow;
-use std::num::NonZeroU8;
-
 use idem::{KeyBuilder, KeyPart};
 use proptest::prelude::*;
 
@@ -16,18 +13,6 @@ struct Tenant(String);
 struct Line {
     tenant: Tenant,
     number: u8,
-}
-
-#[derive(Clone, Debug, PartialEq, KeyPart)]
-struct Pair(Tenant, Tenant);
-
-#[derive(Clone, Copy, Debug, PartialEq, KeyPart)]
-enum Kind {
-    #[key_part(rename = "a/b")]
-    First,
-    #[key_part(rename = "a%2Fb")]
-    Second,
-    Third,
 }
 
 #[derive(Clone, Debug, PartialEq, KeyPart)]
@@ -54,10 +39,6 @@ fn tenant() -> impl Strategy<Value = Tenant> {
 
 fn line() -> impl Strategy<Value = Line> {
     (tenant(), 0..30_u8).prop_map(|(tenant, number)| Line { tenant, number })
-}
-
-fn kind() -> impl Strategy<Value = Kind> {
-    prop_oneof![Just(Kind::First), Just(Kind::Second), Just(Kind::Third)]
 }
 
 /// Places whose data often looks like the name of another variant.
@@ -107,7 +88,7 @@ fn boundary_moved(sign: impl Strategy<Value = String>) -> impl Strategy<Value = 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(500))]
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     /// Also if the text that follows could be taken for data of the variant.
     #[test]
@@ -115,48 +96,17 @@ proptest! {
         place in two(place().boxed()),
         before in two((text(), place()).boxed()),
         after in two((place(), text(), place()).boxed()),
+        moved in boundary_moved("[/a.~_-]"),
     ) {
         told_apart(&place.0, &place.1)?;
         told_apart(&before.0, &before.1)?;
         told_apart(&after.0, &after.1)?;
+        told_apart(&moved[0], &moved[1])?;
     }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
-
-    #[test]
-    fn values_alone_are_told_apart(
-        text in two(text().boxed()),
-        number in two(any::<i16>().boxed()),
-        letter in two(any::<char>().boxed()),
-        yes in two(any::<bool>().boxed()),
-        small in two((1..5_u8).prop_map(|n| NonZeroU8::new(n).unwrap()).boxed()),
-        kind in two(kind().boxed()),
-    ) {
-        told_apart(&text.0, &text.1)?;
-        told_apart(&Cow::Borrowed(text.0.as_str()), &Cow::Borrowed(text.1.as_str()))?;
-        told_apart(&number.0, &number.1)?;
-        told_apart(&letter.0, &letter.1)?;
-        told_apart(&yes.0, &yes.1)?;
-        told_apart(&small.0, &small.1)?;
-        told_apart(&kind.0, &kind.1)?;
-    }
-
-    #[test]
-    fn composite_values_are_told_apart(
-        tenants in two((tenant(), tenant()).boxed()),
-        line in two(line().boxed()),
-        tuple in two((text(), line(), kind(), text()).boxed()),
-        moved in boundary_moved("[/a.~_-]"),
-    ) {
-        told_apart(&moved[0], &moved[1])?;
-        told_apart(&tenants.0, &tenants.1)?;
-        told_apart(&line.0, &line.1)?;
-        told_apart(&tuple.0, &tuple.1)?;
-        let pair = |(one, other): &(Tenant, Tenant)| Pair(one.clone(), other.clone());
-        told_apart(&pair(&tenants.0), &pair(&tenants.1))?;
-    }
 
     #[test]
     fn values_in_a_template_are_told_apart(

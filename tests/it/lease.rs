@@ -8,7 +8,6 @@ use idem::MemoryStore;
 use idem::testing::{FaultStore, OperationKind};
 use idem_test_servers::until;
 use support::{Failure, operation};
-use tokio::sync::Notify;
 
 /// Long beside the pauses of a busy machine.
 const SHORT: Duration = Duration::from_secs(5);
@@ -30,24 +29,4 @@ async fn a_body_that_blocks_the_only_thread_of_its_runtime_keeps_its_lease() {
         Ok::<_, Failure>("owner".to_owned())
     });
     assert_eq!(own.await.unwrap(), "owner");
-}
-
-#[tokio::test]
-async fn a_body_of_one_poll_costs_no_task_and_no_renewal() {
-    let store = MemoryStore::new();
-    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
-    let before = tasks();
-    let entered = Notify::new();
-    let call = operation().run(&store, "k", || async {
-        entered.notify_one();
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        Ok::<_, Failure>(())
-    });
-    let looked = async {
-        entered.notified().await;
-        tasks()
-    };
-    let (result, during) = futures_util::future::join(call, looked).await;
-    result.unwrap();
-    assert_eq!(during, before);
 }

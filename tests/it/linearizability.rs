@@ -35,27 +35,15 @@ const CAUSES: [ReleaseCause; 5] = [
     ReleaseCause::NothingHappened,
 ];
 
+/// A grant. Real stores take fences from their clocks, so a history identifies a grant by owner and attempt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Granted {
-    owner: u32,
+    owner: Owner,
     attempt: u32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Op {
-    /// By a caller that can find out what an earlier run did.
-    Claim {
-        owner: u32,
-        fingerprint: u8,
-        on_crash: OnCrash,
-    },
-    Renew(Granted),
-    /// Under this claim, at this position, with this value.
-    Step(Granted, u32, u32),
-    Complete(Granted, u32),
-    Release(Granted, ReleaseCause),
-    Get,
-}
+/// A request, with the grant that it is about; of a claim, its owner. A reading is no request.
+type Op = Option<(Granted, Request)>;
 
 #[derive(Clone, Debug, PartialEq)]
 enum Ret {
@@ -77,7 +65,6 @@ enum Ret {
 #[derive(Clone, Debug, Default)]
 struct OneKey {
     record: Option<Record>,
-    /// Real stores take fences from their clocks, so a history identifies a grant by owner and attempt.
     grants: Vec<(Granted, Fence)>,
 }
 
@@ -88,61 +75,35 @@ impl SequentialSpec for OneKey {
     type Ret = Ret;
 
     fn invoke(&mut self, op: &Op) -> Ret {
-        let Some(granted) = op.granted() else { return found(self.record.as_ref()) };
-        let known = self.grants.iter().find(|(known, _)| *known == granted);
-        let request = request(*op, known.map_or(Fence::default(), |(_, fence)| *fence));
+        let Some((granted, request)) = op else { return found(self.record.as_ref()) };
+        let known = self.grants.iter().find(|(known, _)| known == granted);
+        let request = under(request.clone(), known.map_or(Fence::default(), |(_, fence)| *fence));
         let step = protocol::apply(self.record.as_ref(), Fence::default(), &request, NOW);
         if let Some(record) = &step.write {
             assert_eq!(protocol::is_endless(record), record.expires_at.is_none());
             self.record = step.write;
         }
         if let Answer::Claim(ClaimAnswer::Granted(grant)) = &step.answer {
-            self.grants.push((Granted { attempt: grant.attempt, ..granted }, grant.fence));
+            self.grants.push((Granted { attempt: grant.attempt, ..*granted }, grant.fence));
         }
         answered(step.answer)
     }
 }
 
-impl Op {
-    /// The grant that it is about; of a claim, its owner. A reading has none.
-    const fn granted(&self) -> Option<Granted> {
-        match *self {
-            Self::Claim { owner, .. } => Some(Granted { owner, attempt: 0 }),
-            Self::Renew(granted)
-            | Self::Step(granted, ..)
-            | Self::Complete(granted, _)
-            | Self::Release(granted, _) => Some(granted),
-            Self::Get => None,
-        }
+/// The request under this fence.
+fn under(mut request: Request, fence: Fence) -> Request {
+    match &mut request {
+        Request::Renew(renew) => renew.fence = fence,
+        Request::RecordStep(step) => step.fence = fence,
+        Request::Complete(complete) => complete.fence = fence,
+        Request::Release(release) => release.fence = fence,
+        _ => {}
     }
+    request
 }
 
-/// The request of an operation that is about a grant with this fence.
-fn request(op: Op, fence: Fence) -> Request {
-    let owner = |number: u32| {
-        let mut bytes = [0; 16];
-        bytes[..4].copy_from_slice(&number.to_be_bytes());
-        bytes[15] = 1;
-        Owner::from_bytes(bytes)
-    };
-    let stored = |value: u32| StoredResult::Value(value.to_be_bytes().to_vec().into());
-    match op {
-        Op::Claim { owner: number, fingerprint, on_crash } => Claim::new(owner(number), LONG, LONG)
-            .with_fingerprint(Some(Fingerprint::from_bytes([fingerprint; 32])))
-            .with_on_crash(on_crash)
-            .with_recovers(true)
-            .into(),
-        Op::Renew(granted) => Renew::new(owner(granted.owner), fence, LONG).into(),
-        Op::Step(granted, position, value) => {
-            let step = RecordedStep::new(format!("{value}"), None, stored(value));
-            RecordStep::new(owner(granted.owner), fence, position, step).into()
-        }
-        Op::Complete(granted, value) => {
-            Complete::new(owner(granted.owner), fence, Verdict::Completed, stored(value), LONG).into()
-        }
-        Op::Release(granted, cause) => Release::new(owner(granted.owner), fence, cause).into(),
-        Op::Get => unreachable!("a reading is no request"),
-    }
+fn stored(value: u32) -> StoredResult {
+    StoredResult::Value(value.to_be_bytes().to_vec().into())
 }
 
 fn value(result: &StoredResult) -> u32 {
@@ -211,7 +172,7 @@ impl History {
         for event in events.iter() {
             // Each operation is a thread of its own, so only invocations and returns determine the order.
             match event {
-                Event::Invoke(id, op) if !is_left_out(id) => drop(tester.on_invoke(*id, *op).unwrap()),
+                Event::Invoke(id, op) if !is_left_out(id) => drop(tester.on_invoke(*id, op.clone()).unwrap()),
                 Event::Return(id, ret) => drop(tester.on_return(*id, ret.clone()).unwrap()),
                 Event::Invoke(..) | Event::Never(_) => {}
             }
@@ -233,29 +194,40 @@ async fn client<S: Store>(
     let mut owner_number = u32::try_from(number).unwrap() * 1_000;
     for _ in 0..OPERATIONS {
         let granted = grants.get(random.random_range(0..=grants.len())).copied();
-        let op = match (random.random_range(0..13), granted) {
-            (0, _) => Op::Get,
+        let op: Op = match (random.random_range(0..13), granted) {
+            (0, _) => None,
             // Few positions and values, so that several clients record the same step.
-            (10..=12, Some((granted, _))) => {
-                Op::Step(granted, random.random_range(0..3), random.random_range(0..2))
+            (10..=12, Some((granted, fence))) => {
+                let (position, value) = (random.random_range(0..3), random.random_range(0..2));
+                let step = RecordedStep::new(format!("{value}"), None, stored(value));
+                Some((granted, RecordStep::new(granted.owner, fence, position, step).into()))
             }
-            (1, Some((granted, _))) => Op::Renew(granted),
-            (2..=5, Some((granted, _))) => Op::Complete(granted, random.random_range(0..1_000)),
-            (6..=8, Some((granted, _))) => Op::Release(granted, CAUSES[random.random_range(0..CAUSES.len())]),
-            // Half of the claims repeat one whose answer may have been lost.
+            (1, Some((granted, fence))) => Some((granted, Renew::new(granted.owner, fence, LONG).into())),
+            (2..=5, Some((granted, fence))) => {
+                let result = stored(random.random_range(0..1_000));
+                let complete = Complete::new(granted.owner, fence, Verdict::Completed, result, LONG);
+                Some((granted, complete.into()))
+            }
+            (6..=8, Some((granted, fence))) => {
+                let cause = CAUSES[random.random_range(0..CAUSES.len())];
+                Some((granted, Release::new(granted.owner, fence, cause).into()))
+            }
+            // Half of the claims repeat one whose answer may have been lost. The caller can find out what an earlier run did.
             _ => {
                 owner_number += u32::from(random.random_bool(0.5));
-                let fingerprint = u8::from(random.random_bool(0.1));
+                let fingerprint = Fingerprint::from_bytes([u8::from(random.random_bool(0.1)); 32]);
                 let on_crash = if random.random_bool(0.3) { OnCrash::InDoubt } else { OnCrash::Rerun };
-                Op::Claim { owner: owner_number, fingerprint, on_crash }
+                let owner = Owner::from_bytes((1 + u128::from(owner_number)).to_be_bytes());
+                let claim = Claim::new(owner, LONG, LONG).with_fingerprint(Some(fingerprint));
+                let claim = claim.with_on_crash(on_crash).with_recovers(true);
+                Some((Granted { owner, attempt: 0 }, claim.into()))
             }
         };
-        let fence = granted.map_or(Fence::default(), |(_, fence)| fence);
-        let id = history.invoke(op);
-        let outcome = match op.granted() {
+        let id = history.invoke(op.clone());
+        let outcome = match op {
             None => store.get(&key).await.map(|record| found(record.as_ref())),
-            Some(granted) => {
-                let answer = store.apply(&key, request(op, fence)).await;
+            Some((granted, request)) => {
+                let answer = store.apply(&key, request).await;
                 if let Ok(Answer::Claim(ClaimAnswer::Granted(grant))) = &answer {
                     grants.push((Granted { attempt: grant.attempt, ..granted }, grant.fence));
                 }

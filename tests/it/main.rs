@@ -4,9 +4,6 @@
 
 mod attribute;
 mod attribute_docs;
-mod attribute_key_fn;
-mod attribute_missing_key;
-mod attribute_pace;
 mod attribute_scope;
 mod attribute_shapes;
 mod cancellation;
@@ -16,7 +13,6 @@ mod catalogue_changes;
 mod dynamodb_support;
 #[path = "../../idem-runtime/tests/it/events.rs"]
 mod events;
-mod features;
 mod http_errors;
 mod injury;
 mod keys;

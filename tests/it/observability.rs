@@ -38,8 +38,10 @@ fn fields(log: &Events) -> Vec<Value> {
         .collect()
 }
 
-fn names(log: &Events) -> Vec<String> {
-    fields(log).iter().map(|event| event["event"].as_str().unwrap().to_owned()).collect()
+/// The names of the events, one after another.
+fn names(log: &Events) -> String {
+    let names: Vec<_> = fields(log).iter().map(|event| event["event"].as_str().unwrap().to_owned()).collect();
+    names.join(" ")
 }
 
 async fn ok() -> Result<String, Failure> {
@@ -53,7 +55,7 @@ async fn a_first_call_a_duplicate_and_a_mismatch_are_told() {
     operation().fingerprint(&1).run(&store, KEY, ok).await.unwrap();
     operation().fingerprint(&1).run(&store, KEY, ok).await.unwrap();
     operation().fingerprint(&2).run(&store, KEY, ok).await.unwrap_err();
-    assert_eq!(names(&log), ["claimed", "completed", "replayed", "mismatch"]);
+    assert_eq!(names(&log), "claimed completed replayed mismatch");
     assert_eq!(fields(&log)[2]["attempt"], 1);
 }
 
@@ -64,7 +66,7 @@ async fn a_crash_is_told_as_busy_then_recovered() {
     crashed_worker(&store, KEY, OnCrash::Rerun).await;
     operation().run(&store, KEY, ok).await.unwrap_err();
     operation().wait(LEASE * 2).run(&store, KEY, ok).await.unwrap();
-    assert_eq!(names(&log), ["busy", "busy", "waited", "recovered", "completed"]);
+    assert_eq!(names(&log), "busy busy waited recovered completed");
     assert_eq!(fields(&log)[3]["attempt"], 2);
 }
 
@@ -90,9 +92,8 @@ async fn what_ends_or_refuses_a_call_is_told() {
         let call = found.run(&store, KEY, ok).await;
         assert_eq!(call.is_ok(), policy == OnCrash::Rerun);
     }
-    let failed = ["claimed", "released", "exhausted"];
-    let told = [&failed[..], &["claimed", "lease_lost", "in_doubt", "recovered", "found", "completed"]];
-    assert_eq!(names(&log), told.concat());
+    let told = "claimed released exhausted claimed lease_lost in_doubt recovered found completed";
+    assert_eq!(names(&log), told);
 }
 
 #[tokio::test(start_paused = true)]
@@ -114,18 +115,8 @@ async fn what_becomes_of_a_step_is_told_by_its_name_and_without_its_value() {
         idem::step("charge", ok).await
     };
     operation().run(&store, KEY, unrecorded).await.unwrap_err();
-    let told = [
-        "claimed",
-        "step_recorded",
-        "released",
-        "claimed",
-        "steps_unread",
-        "released",
-        "claimed",
-        "step_replayed",
-        "step_unrecorded",
-        "released",
-    ];
+    let told = "claimed step_recorded released claimed steps_unread released \
+                claimed step_replayed step_unrecorded released";
     assert_eq!(names(&log), told);
     let steps: Vec<_> =
         fields(&log).into_iter().filter_map(|event| Some(event.get("step")?.clone())).collect();
@@ -151,16 +142,8 @@ async fn failures_of_the_store_are_told() {
     tokio::time::advance(LEASE).await;
     let fail = || async { Err::<String, _>(Failure::Transient) };
     operation().run(&store, KEY, fail).await.unwrap_err();
-    let told = [
-        "store_failed",
-        "unprotected",
-        "claimed",
-        "renewal_failed",
-        "not_yet_recorded",
-        "recovered",
-        "release_failed",
-        "released",
-    ];
+    let told =
+        "store_failed unprotected claimed renewal_failed not_yet_recorded recovered release_failed released";
     assert_eq!(names(&log), told);
 }
 
@@ -215,9 +198,6 @@ async fn events_are_counted_and_times_recorded() {
                 counts.insert(label("event").unwrap(), count);
             }
             DebugValue::Histogram(seconds) => {
-                if key.name() == "idem_store_request_seconds" {
-                    assert_eq!(label("store").as_deref(), Some("MemoryStore"));
-                }
                 times.insert(key.name().to_owned(), seconds.iter().map(|seconds| seconds.0).sum::<f64>());
             }
             DebugValue::Gauge(_) => panic!("{} is a gauge", key.name()),

@@ -7,23 +7,10 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use idem::protocol::State;
-use idem::{MemoryStore, OnCrash, Recovery, Store, idempotent};
-use support::{Failure, LEASE, Runs, crashed_worker, operation, record_key};
+use idem::{MemoryStore, Recovery, idempotent};
+use support::{Failure, LEASE, Runs, operation};
 use tokio::sync::Notify;
 use tokio::time::{advance, timeout};
-
-async fn state<S: Store>(store: &S) -> Option<State> {
-    store.get(&record_key("k")).await.unwrap().map(|record| record.state)
-}
-
-/// A key whose worker died.
-async fn crashed() -> MemoryStore {
-    let store = MemoryStore::new();
-    crashed_worker(&store, "k", OnCrash::Rerun).await;
-    advance(LEASE).await;
-    store
-}
 
 #[tokio::test(start_paused = true)]
 async fn it_is_given_the_attempt_and_the_recorded_steps_and_keeps_the_lease() {
@@ -65,30 +52,19 @@ async fn it_is_given_the_attempt_and_the_recorded_steps_and_keeps_the_lease() {
     assert_eq!(call.await.unwrap(), 17);
 }
 
+struct Order {
+    id: u64,
+    note: String,
+}
+
+#[derive(Default)]
 struct Shop {
     store: MemoryStore,
     asked: Mutex<Vec<String>>,
     runs: Runs,
 }
 
-struct Order {
-    id: u64,
-    note: String,
-}
-
 impl Shop {
-    fn new() -> Self {
-        Self { store: MemoryStore::new(), asked: Mutex::default(), runs: Runs::default() }
-    }
-
-    fn ask(&self, text: String) {
-        self.asked.lock().unwrap().push(text);
-    }
-
-    fn asked(&self) -> Vec<String> {
-        std::mem::take(&mut self.asked.lock().unwrap())
-    }
-
     #[idempotent(key = "{order.id}", scope = "shop.charge", recover = Self::find, store = self.store)]
     async fn charge(&self, order: Order, amount: u32) -> Result<usize, Failure> {
         self.runs.run();
@@ -97,44 +73,20 @@ impl Shop {
     }
 
     async fn find(&self, recovery: &Recovery, order: &Order, amount: &u32) -> Result<Option<usize>, Failure> {
-        self.ask(format!("{} {} {amount} {}", order.id, order.note, recovery.attempt()));
+        let text = format!("{} {} {amount} {}", order.id, order.note, recovery.attempt());
+        self.asked.lock().unwrap().push(text);
         Ok((*amount == 2).then_some(20))
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_attributes_function_is_given_the_arguments_by_reference_in_their_order() {
-    let shop = Shop::new();
+    let shop = Shop::default();
     let order = || Order { id: 7, note: "by noon".into() };
     assert!(timeout(Duration::from_secs(1), shop.charge(order(), 0)).await.is_err());
-    assert_eq!(shop.asked(), [""; 0]);
     advance(Duration::from_millis(1)).await;
-    assert_eq!(shop.charge(order(), 2).await.unwrap(), 20);
-    assert_eq!(shop.asked(), ["7 by noon 2 2"]);
-    assert_eq!((shop.charge(order(), 3).await.unwrap(), shop.runs.count()), (20, 1));
-}
-
-#[idempotent(
-    key = "{id}",
-    scope = "test.operation",
-    store = store,
-    missing_key = "run",
-    recover = async |_: &Recovery, _: &MemoryStore, id: &Option<&str>| -> Result<Option<usize>, Failure> {
-        Err(if id.is_some() { Failure::Transient } else { Failure::Final })
+    for amount in [2, 3] {
+        assert_eq!(shop.charge(order(), amount).await.unwrap(), 20);
     }
-)]
-async fn inner(store: &MemoryStore, id: Option<&str>) -> Result<usize, Failure> {
-    let _ = (store, id);
-    Ok(5)
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_closure_is_asked_too_and_a_call_without_a_key_asks_nothing() {
-    let store = crashed().await;
-    assert_eq!(inner(&store, None).await.unwrap(), 5);
-    // Also inside the body of another call that has taken over: a call without a key does not ask about that one.
-    let outer = crashed().await;
-    assert_eq!(operation().run(&outer, "k", || inner(&store, None)).await.unwrap(), 5);
-    assert!(matches!(inner(&store, Some("k")).await, Err(Failure::Transient)));
-    assert_eq!(state(&store).await, Some(State::InDoubt));
+    assert_eq!((shop.asked.lock().unwrap().concat().as_str(), shop.runs.count()), ("7 by noon 2 2", 1));
 }

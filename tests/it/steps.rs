@@ -1,14 +1,11 @@
-//! Tests of steps: their names, what a rerun reads, a thread that a body holds. What is recorded and given again, and
-//! when a step is refused, is the simulation's.
-
-use std::sync::Arc;
+//! Tests of steps: their names, and what a rerun reads. What is recorded and given again, and when a step is refused, is
+//! the simulation's.
 
 use futures_util::future::join;
-use idem::protocol::{RecordStep, RecordStepAnswer, RecordedStep, StoredResult};
 use idem::testing::{FaultStore, OperationKind};
-use idem::{Error, MemoryStore, OnCrash, Step, StepError, StepName as _, Store};
+use idem::{Error, MemoryStore, Step, StepError, StepName as _};
 
-use crate::support::{Failure, Runs, crashed_worker, operation, record_key};
+use crate::support::{Failure, Runs, operation};
 
 /// A step that counts its runs.
 async fn counted(name: &str, runs: &Runs) -> Result<usize, Failure> {
@@ -92,30 +89,4 @@ async fn a_name_that_cannot_be_used_is_refused_and_any_other_text_is_a_name() {
     assert_eq!(counted("", &runs).await.unwrap_err().kind(), "configuration", "outside a call too");
     // Records have this name, so it never changes.
     assert_eq!(("line", 399_usize).into_name(), "line[399]");
-}
-
-/// Has another worker, with a step of its own, take over the claim of the running body.
-async fn taken_over(store: &MemoryStore) {
-    store.forget(&record_key("k")).await.unwrap();
-    let (owner, grant) = crashed_worker(store, "k", OnCrash::Rerun).await;
-    let step = RecordedStep::new("theirs".into(), None, StoredResult::Value("1".into()));
-    let request = RecordStep::new(owner, grant.fence, 0, step);
-    let answer = store.record_step(&record_key("k"), &request).await.unwrap();
-    assert_eq!(answer, RecordStepAnswer::Recorded);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_body_that_holds_on_to_its_thread_is_told_that_its_lease_is_lost() {
-    let store = MemoryStore::new();
-    let told = Arc::new(std::sync::Mutex::new(None));
-    let call = operation().run(&store, "k", || async {
-        taken_over(&store).await;
-        let runtime = tokio::runtime::Handle::current();
-        let step = idem::step("mine", || async { Ok::<_, Failure>(7) });
-        let given = tokio::task::block_in_place(|| runtime.block_on(step));
-        *told.lock().unwrap() = Some(given.as_ref().unwrap_err().kind());
-        given
-    });
-    call.await.unwrap_err();
-    assert_eq!(*told.lock().unwrap(), Some("lease_lost"));
 }

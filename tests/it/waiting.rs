@@ -8,25 +8,7 @@ use std::time::Duration;
 use futures_util::future::{join, join_all};
 use idem::testing::{FaultStore, OperationKind};
 use idem::{Error, MemoryStore, OnCrash, Store};
-use support::{Failure, LEASE, Runs, completion, crashed_worker, operation, record_key};
-
-#[tokio::test(start_paused = true)]
-async fn of_many_callers_at_once_one_runs_and_all_get_its_result() {
-    let (store, runs) = (MemoryStore::new(), Runs::default());
-    let operation = operation().wait(Duration::from_secs(60));
-    let calls = (0..100).map(|_| {
-        operation.run(&store, "k", || async {
-            tokio::time::sleep(Duration::from_secs(10)).await;
-            Ok::<_, Failure>(runs.run())
-        })
-    });
-    let started = tokio::time::Instant::now();
-    for result in join_all(calls).await {
-        assert_eq!(result.unwrap(), 1);
-    }
-    assert_eq!(runs.count(), 1);
-    assert!(started.elapsed() < Duration::from_millis(10_100), "waiters of this process are woken at once");
-}
+use support::{Failure, LEASE, completion, crashed_worker, operation, record_key};
 
 #[tokio::test(start_paused = true)]
 async fn the_waiters_of_a_process_share_one_poll() {

@@ -48,12 +48,12 @@ impl From<Error> for Failure {
 
 const LEASE: Duration = Duration::from_secs(5);
 
-/// Uses durations and templates.
+/// Uses durations and templates, in which a place has a method.
 ///
 /// # Errors
 ///
 /// idem's own errors.
-#[idem::idempotent(key = "{sku}/{region}/{name.0}", ttl = "1h", lease = LEASE, store = store)]
+#[idem::idempotent(key = "{sku}/{region}/{name.0.trim()}", ttl = "1h", lease = LEASE, store = store)]
 pub async fn template(
     store: &MemoryStore,
     sku: &Sku<String>,
@@ -100,17 +100,6 @@ pub async fn missing(store: &MemoryStore, id: u8, part: Option<&str>) -> Result<
     part.map(str::len).ok_or(Failure(id > 0))
 }
 
-/// Uses a place with a method.
-///
-/// # Errors
-///
-/// idem's own errors.
-#[idem::idempotent(key = "{name.0.trim()}", store = store)]
-pub async fn by_method(store: &MemoryStore, name: Name<'_>) -> Result<usize, Error> {
-    ready(()).await;
-    Ok(name.0.len())
-}
-
 /// The application that makes the calls.
 #[derive(Clone, Debug, Default)]
 pub struct App {
@@ -143,18 +132,6 @@ impl App {
     ) -> Result<usize, Failure> {
         ready(()).await;
         Ok(names.len() + id.map_or(0, usize::from))
-    }
-
-    /// Lints that are expected.
-    ///
-    /// # Errors
-    ///
-    /// idem's own errors.
-    #[idem::idempotent(key = "{id}", store = self.store)]
-    #[expect(unused_variables)]
-    pub async fn expecting(&self, id: u8) -> Result<(), Error> {
-        let unused = 1;
-        Ok(())
     }
 }
 

@@ -13,22 +13,21 @@ use axum::response::IntoResponse as _;
 use http_body_util::BodyExt as _;
 use idem_console::{Console, Login, Operator, service};
 use idem_core::listing::{List, Page};
-use idem_core::protocol::{
-    Answer, Claim, ClaimAnswer, Complete, OnCrash, Owner, Record, Release, ReleaseCause, Request as Asked,
-    ResultFormat, State, StoredResult, Verdict,
-};
-use idem_core::{Key, RecordKey, Scope, Store, StoreError};
+use idem_core::protocol::{Answer, Record, Request as Asked, ResultFormat, State};
+use idem_core::{RecordKey, Scope, Store, StoreError};
 use idem_operate_kit::Access;
 use idem_runtime::MemoryStore;
 use idem_wrappers::KeyRing;
 use tokio::sync::Semaphore;
 use tower::ServiceExt as _;
 
+use crate::records::{SECRET, bring, key_of};
+
+#[path = "../../cli/tests/it/records.rs"]
+mod records;
+
 const HOST: &str = "127.0.0.1:7878";
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
-/// A part of results that is shown where that is asked for.
-const SECRET: &str = "hush";
-const DAY: Duration = Duration::from_secs(86_400);
 
 /// A store that counts the pages that are read, and reads none without a permit.
 #[derive(Clone)]
@@ -53,19 +52,8 @@ impl Watched {
     }
 
     async fn bring(&self, scope: &str, key: &str, state: State) -> RecordKey {
-        let key = RecordKey::new(Scope::new(scope.to_owned()).unwrap(), Key::new(key).unwrap());
-        let claim = Claim::new(Owner::random(), DAY, DAY).with_on_crash(OnCrash::InDoubt);
-        let ClaimAnswer::Granted(grant) = self.inner.claim(&key, &claim).await.unwrap() else {
-            panic!("{key:?} is not fresh");
-        };
-        if state == State::InDoubt {
-            let release = Release::new(claim.owner, grant.fence, ReleaseCause::Abandoned);
-            self.inner.release(&key, &release).await.unwrap();
-        } else {
-            let result = StoredResult::Value(format!("\"{SECRET}\"").into());
-            let complete = Complete::new(claim.owner, grant.fence, Verdict::Completed, result, DAY);
-            self.inner.complete(&key, &complete).await.unwrap();
-        }
+        let key = key_of(scope, key);
+        bring(&self.inner, &key, state).await;
         key
     }
 

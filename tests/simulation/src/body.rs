@@ -1,5 +1,6 @@
 //! Bodies: what they do to the world, and what they see of their call.
 
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -7,7 +8,7 @@ use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use idem_runtime::{Error, Step, StepError, context};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::caller::{self, Site};
@@ -24,32 +25,16 @@ const DEEPEST: usize = 3;
 pub struct Receipt {
     pub run: RunId,
     pub pending: bool,
-    #[serde(default, skip_serializing_if = "Poison::is_clean")]
-    poison: Poison,
+    /// JSON has no key that is a pair, so a value with an entry here does not serialize.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pairs: BTreeMap<(u8, u8), u8>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub padding: String,
 }
 
-/// A part of a value that does not serialize.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-struct Poison(bool);
-
-impl Poison {
-    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde wants a reference")]
-    fn is_clean(&self) -> bool {
-        !self.0
-    }
-}
-
-impl Serialize for Poison {
-    fn serialize<S: Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
-        Err(serde::ser::Error::custom("it does not serialize"))
-    }
-}
-
 impl Receipt {
     pub fn of(run: RunId) -> Self {
-        Self { run, pending: false, poison: Poison(false), padding: String::new() }
+        Self { run, pending: false, pairs: BTreeMap::new(), padding: String::new() }
     }
 }
 
@@ -83,18 +68,7 @@ pub type Returned = Result<Receipt, Failure>;
 pub type BoxBody = Pin<Box<dyn Future<Output = Returned> + Send>>;
 
 /// Until when the task of a call does not run, in milliseconds of the history; shared by a body and the task around it.
-#[derive(Clone, Default)]
-pub struct Blocked(Arc<AtomicU64>);
-
-impl Blocked {
-    fn until(&self, at: u64) {
-        self.0.store(at, Ordering::SeqCst);
-    }
-
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::SeqCst)
-    }
-}
+pub type Blocked = Arc<AtomicU64>;
 
 /// Ends a run when its body is dropped.
 struct Running {
@@ -142,7 +116,9 @@ pub async fn body(site: Site, script: Script) -> Returned {
             Ended::Unstorable,
             Ok(Receipt { padding: "x".repeat(crate::network::LARGEST), ..Receipt::of(run) }),
         ),
-        End::Unencodable => (Ended::Unstorable, Ok(Receipt { poison: Poison(true), ..Receipt::of(run) })),
+        End::Unencodable => {
+            (Ended::Unstorable, Ok(Receipt { pairs: BTreeMap::from([((0, 0), 0)]), ..Receipt::of(run) }))
+        }
         End::Error { .. } => {
             (site.world.error_means(site.number), Err(Failure::Transient { run, retry_after }))
         }
@@ -238,7 +214,7 @@ async fn do_act(site: &Site, run: RunId, act: &Act) -> Result<(), Failure> {
         Act::Block(time) => {
             let now = u64::try_from((Instant::now() - site.world.start).as_millis()).unwrap_or(0);
             site.world.lock().runs[run].blocked += Duration::from_millis(time);
-            site.blocked.until(now + time);
+            site.blocked.store(now + time, Ordering::SeqCst);
             tokio::task::yield_now().await;
         }
     }
@@ -414,7 +390,7 @@ impl<F: Future> Future for Gated<F> {
             }
         }
         let now = u64::try_from((Instant::now() - self.world.start).as_millis()).unwrap_or(0);
-        let until = self.blocked.get();
+        let until = self.blocked.load(Ordering::SeqCst);
         if until > now {
             let waker = cx.waker().clone();
             tokio::spawn(async move {

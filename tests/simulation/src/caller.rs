@@ -11,7 +11,7 @@ use idem_runtime::{Begun, Error, Interrupted, OnCrash, Operation, Recovery, Resu
 use tokio::time::Instant;
 
 use crate::body::{Blocked, BoxBody, Failure, Receipt, Returned, body, recover};
-use crate::checks::{ACKNOWLEDGED, Saw};
+use crate::checks::ACKNOWLEDGED;
 use crate::network::SimStore;
 use crate::plan::{NO_ARGUMENT, OperationPlan, Script, Way};
 use crate::transaction::SimTransaction;
@@ -112,7 +112,7 @@ async fn called(site: Site, script: Script, argument: u8) -> Returned {
         return message(site, script, argument).await;
     }
     let observed = observe(made(site, script, argument)).await;
-    world.answered(&caller, &observed.value, Saw::from(observed.outcome));
+    world.answered(&caller, &observed.value, observed.outcome);
     observed.value
 }
 
@@ -130,12 +130,10 @@ async fn made(site: Site, script: Script, argument: u8) -> Returned {
     if let Way::Transaction { commit, loses_savepoint } = way {
         let mut transaction = SimTransaction::begin(&site.world, site.process);
         let inside = async |transaction: &mut SimTransaction| {
-            transaction.write();
+            transaction.rows += 1;
             let result = body(site.clone(), script.clone()).await;
-            transaction.ran(site.own_run.load(std::sync::atomic::Ordering::SeqCst));
-            if loses_savepoint {
-                transaction.lose_savepoint();
-            }
+            transaction.run = Some(site.own_run.load(std::sync::atomic::Ordering::SeqCst));
+            transaction.has_lost_savepoint = loses_savepoint;
             result
         };
         let result = match typed {
@@ -260,7 +258,7 @@ async fn message(site: Site, script: Script, argument: u8) -> Returned {
             let caller = Site { called: Instant::now(), ..site.clone() };
             let world = site.world.clone();
             let result = made(Site { way: Way::Run, ..site }, script, argument).await;
-            world.answered(&caller, &result, Saw::Nothing);
+            world.answered(&caller, &result, None);
             *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(result.clone());
             result
         }

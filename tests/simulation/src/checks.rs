@@ -8,9 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use idem_core::StoreErrorKind;
-use idem_core::protocol::{
-    self, Claim, ClaimAnswer, OnCrash, Record, State as RecordState, StoredResult, Verdict,
-};
+use idem_core::protocol::{self, Record, State as RecordState, StoredResult, Verdict};
 use idem_runtime::{Context, Error, Outcome};
 use tokio::time::Instant;
 
@@ -133,18 +131,12 @@ impl World {
             parent: started.parent,
             has_deadline: started.has_deadline,
         });
-        note!(
-            state,
-            "process {}: run {id} of key {} starts ({})",
-            started.process,
-            started.number,
-            context.map_or("without a call".into(), |context| format!(
-                "attempt {}{}{}",
-                context.attempt(),
-                if context.recovered() { ", recovered" } else { "" },
-                if fence.is_some() { "" } else { ", unprotected" }
-            ))
-        );
+        let how = context.map_or("without a call".into(), |context| {
+            let recovered = if context.recovered() { ", recovered" } else { "" };
+            let unprotected = if fence.is_some() { "" } else { ", unprotected" };
+            format!("attempt {}{recovered}{unprotected}", context.attempt())
+        });
+        note!(state, "process {}: run {id} of key {} starts ({how})", started.process, started.number);
         match (context, fence) {
             _ if in_transaction => {}
             (Some(context), Some(fence)) => {
@@ -195,17 +187,15 @@ impl State {
         // Another call may have had the key since an operator resolved the doubt.
         let is_overtaken = self.resolved_meanwhile(number, life, fence).is_some();
         if !is_overtaken {
-            self.check_earlier(operation, id, number, life, &earlier);
+            self.check_earlier(operation, id, life, &earlier);
             self.check_recovered(id, number, life, &earlier, context.recovered());
         }
         let starts = u32::try_from(earlier.len()).unwrap_or(u32::MAX) + 1;
         // After a jump of the clock a later attempt may have run while the answer to this claim was on its way.
         let steady = self.jumped.is_none_or(|jump| jump < at);
+        let detail = format!("run {id} is attempt {}, and {starts} have started", context.attempt());
         if steady && !is_overtaken && context.attempt() < starts {
-            self.violate(
-                ATTEMPTS,
-                format!("run {id} is attempt {}, and {starts} have started", context.attempt()),
-            );
+            self.violate(ATTEMPTS, detail.clone());
         }
         let grants = self.keys[number]
             .grants
@@ -213,10 +203,7 @@ impl State {
             .filter(|granted| granted.life == life && granted.started.is_none());
         let unused = u32::try_from(grants.count()).unwrap_or(u32::MAX);
         if context.attempt() > starts + unused {
-            self.violate(
-                UNUSED,
-                format!("run {id} is attempt {}, and {starts} have started", context.attempt()),
-            );
+            self.violate(UNUSED, detail);
         }
         if operation.max_attempts.is_some_and(|most| starts > most) {
             self.violate(ATTEMPTS, format!("run {id} is the start number {starts}"));
@@ -263,14 +250,8 @@ impl State {
         }
     }
 
-    fn check_earlier(
-        &mut self,
-        operation: &OperationPlan,
-        id: RunId,
-        number: usize,
-        life: usize,
-        earlier: &[RunId],
-    ) {
+    fn check_earlier(&mut self, operation: &OperationPlan, id: RunId, life: usize, earlier: &[RunId]) {
+        let number = self.runs[id].key;
         let seen = &self.keys[number].lives[life];
         let (cleared, found, resolved) = (seen.cleared, seen.found, seen.resolved);
         let is_recorded = seen.recorded.is_some();
@@ -304,10 +285,7 @@ impl State {
                 if operation.in_doubt {
                     self.violate(AT_MOST_ONCE, format!("run {other} returned, and run {id} starts"));
                 } else if self.is_settled(operation, other) && !self.runs[other].was_unrecorded {
-                    self.violate(
-                        ONE_RESULT,
-                        format!("run {other} returned, its store answers, and run {id} starts"),
-                    );
+                    self.violate(ONE_RESULT, format!("run {other} returned, and run {id} starts"));
                 }
             }
             if let Some((at, Ended::Error)) = self.runs[other].ended {
@@ -381,14 +359,10 @@ impl State {
     }
 
     /// A claim was granted: there must be a reason why it is recovered, and the call before it must not have held its lease.
-    pub fn check_grant(
-        &mut self,
-        operation: &OperationPlan,
-        number: usize,
-        before: Option<&Record>,
-        record: &Record,
-    ) {
+    pub fn check_grant(&mut self, number: usize, before: Option<&Record>, record: &Record) {
         let Some(before) = before else { return };
+        let plan = self.plan.clone();
+        let operation = &plan.operations[number];
         let life = self.keys[number].lives.len() - 1;
         let is_inherited = before.recovered || before.state == RecordState::InDoubt;
         if record.recovered && !is_inherited && !self.is_uncertain(operation, number, life) {
@@ -416,22 +390,8 @@ impl State {
         }
     }
 
-    /// A claim was answered.
-    pub fn check_claim_answer(
-        &mut self,
-        plan: &OperationPlan,
-        number: usize,
-        request: &Claim,
-        answer: &ClaimAnswer,
-    ) {
-        if !matches!(answer, ClaimAnswer::InDoubt) || request.on_crash != OnCrash::InDoubt {
-            return;
-        }
-        self.check_doubt(plan, number);
-    }
-
     /// A doubt whose owner could still tell what happened must be about something.
-    fn check_doubt(&mut self, plan: &OperationPlan, number: usize) {
+    pub fn check_doubt(&mut self, plan: &OperationPlan, number: usize) {
         let key = &self.keys[number];
         let Some(record) = key.record.as_ref().filter(|record| record.state == RecordState::InDoubt) else {
             return;
@@ -446,20 +406,15 @@ impl State {
 
 impl World {
     /// A caller has an answer.
-    pub fn answered(&self, caller: &Site, result: &Result<Receipt, Failure>, saw: Saw) {
+    pub fn answered(&self, caller: &Site, result: &Result<Receipt, Failure>, saw: Option<Outcome>) {
         let mut state = self.lock();
-        note!(
-            state,
-            "process {}: a caller of key {} gets {}",
-            caller.process,
-            caller.number,
-            match result {
-                Ok(receipt) => format!("the value of run {} ({saw:?})", receipt.run),
-                Err(Failure::Idem(Some(error))) => error.kind().as_str().to_owned(),
-                Err(Failure::Terminal { run }) => format!("the final error of run {run}"),
-                Err(failure) => format!("{failure:?}"),
-            }
-        );
+        let answer = match result {
+            Ok(receipt) => format!("the value of run {}", receipt.run),
+            Err(Failure::Idem(Some(error))) => error.kind().as_str().to_owned(),
+            Err(Failure::Terminal { run }) => format!("the final error of run {run}"),
+            Err(failure) => format!("{failure:?}"),
+        };
+        note!(state, "process {}: a caller of key {} gets {answer}", caller.process, caller.number);
         match result {
             Ok(receipt) => state.check_value(caller, receipt.run, Verdict::Completed, saw),
             Err(Failure::Terminal { run: OF_RECOVER }) => {}
@@ -519,36 +474,6 @@ impl State {
     }
 }
 
-/// What a caller learns of how its call got the value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Saw {
-    /// Its body ran, and a duplicate gets the value.
-    Stored,
-    /// A recorded value.
-    Replayed,
-    /// Its body ran, and a duplicate does not get the value.
-    NotStored,
-    /// `record_if` refused the value.
-    NotKept,
-    Unrecorded,
-    Unprotected,
-    Nothing,
-}
-
-impl From<Option<Outcome>> for Saw {
-    fn from(outcome: Option<Outcome>) -> Self {
-        match outcome {
-            Some(Outcome::Executed { not_stored: None, .. }) => Self::Stored,
-            Some(Outcome::Executed { .. }) => Self::NotStored,
-            Some(Outcome::Replayed { .. }) => Self::Replayed,
-            Some(Outcome::NotKept { .. }) => Self::NotKept,
-            Some(Outcome::Unrecorded { .. }) => Self::Unrecorded,
-            Some(Outcome::Unprotected) => Self::Unprotected,
-            _ => Self::Nothing,
-        }
-    }
-}
-
 /// The run whose result this is.
 pub fn run_of(result: &StoredResult) -> Option<RunId> {
     let StoredResult::Value(bytes) = result else { return None };
@@ -567,7 +492,7 @@ pub fn run_of(result: &StoredResult) -> Option<RunId> {
 }
 
 impl State {
-    fn check_value(&mut self, caller: &Site, run: RunId, verdict: Verdict, saw: Saw) {
+    fn check_value(&mut self, caller: &Site, run: RunId, verdict: Verdict, saw: Option<Outcome>) {
         if run == OPERATOR {
             if !self.keys[caller.number].lives.iter().any(|life| life.operator) {
                 self.violate(ONE_RESULT, "an operator's value, and none has decided".to_owned());
@@ -578,15 +503,13 @@ impl State {
             return self.violate(ONE_RESULT, format!("a value of no run: {run}"));
         };
         if seen.key != caller.number {
-            return self.violate(
-                ONE_RESULT,
-                format!("a caller of key {} gets a value of key {}", caller.number, seen.key),
-            );
+            let (number, key) = (caller.number, seen.key);
+            return self.violate(ONE_RESULT, format!("a caller of key {number} gets a value of key {key}"));
         }
         let (life, ended) = (seen.life, seen.ended.map(|(_, ended)| ended));
         self.check_fingerprint(caller, run);
         self.check_wait(caller, run, saw);
-        if saw == Saw::Unrecorded {
+        if matches!(saw, Some(Outcome::Unrecorded { .. })) {
             self.check_unrecorded(caller, run);
         }
         if matches!(caller.way, Way::MissingKey | Way::Message) {
@@ -595,7 +518,8 @@ impl State {
         let recorded = life.and_then(|life| self.keys[caller.number].lives[life].recorded.clone());
         let is_stored =
             recorded.as_ref().is_some_and(|(is, result)| *is == verdict && run_of(result) == Some(run));
-        let says_stored = matches!(saw, Saw::Stored | Saw::Replayed);
+        let says_stored =
+            matches!(saw, Some(Outcome::Executed { not_stored: None, .. } | Outcome::Replayed { .. }));
         if says_stored && !is_stored {
             let ended = ended.map_or("not ended".into(), |ended| format!("{ended:?}"));
             self.violate(STORED, format!("run {run} ({ended}) is not the recorded one"));
@@ -620,8 +544,8 @@ impl State {
     }
 
     /// A waiter gets a result soon after it is recorded.
-    fn check_wait(&mut self, caller: &Site, run: RunId, saw: Saw) {
-        let Some(life) = self.runs[run].life.filter(|_| saw == Saw::Replayed) else { return };
+    fn check_wait(&mut self, caller: &Site, run: RunId, saw: Option<Outcome>) {
+        let (Some(life), Some(Outcome::Replayed { .. })) = (self.runs[run].life, saw) else { return };
         let Some((at, process)) = self.keys[caller.number].lives[life].recorded_at else { return };
         // Nobody else gets an answer while a transaction has the key.
         let at = self.keys[caller.number].taken_until.map_or(at, |until| at.max(until));
@@ -634,23 +558,22 @@ impl State {
             run.key == caller.number && run.process == caller.process && run.began >= caller.called
         });
         let calm = self.is_calm(caller.process, since) && !self.has_blocked(caller.process);
-        if caller.called < at && !ran && calm && Instant::now() - at > longest {
-            self.violate(
-                WAITED,
-                format!("a waiter gets the value of run {run} {:?} late", Instant::now() - at),
-            );
+        if caller.called < at && !ran && calm && at.elapsed() > longest {
+            self.violate(WAITED, format!("a waiter gets the value of run {run} {:?} late", at.elapsed()));
+        }
+    }
+
+    /// A refusal because the call is inside the body that has the key.
+    fn check_reentrant(&mut self, caller: &Site) {
+        let waited = caller.called.elapsed() > AT_ONCE && self.is_calm(caller.process, caller.called);
+        if waited || !self.is_inside(caller) {
+            self.violate(REENTRANT, format!("a call of key {}, which waited: {waited}", caller.number));
         }
     }
 
     /// A refusal because another call has the key, or because it is not due.
-    fn check_busy(&mut self, operation: &OperationPlan, caller: &Site, is_reentrant: bool) {
+    fn check_busy(&mut self, operation: &OperationPlan, caller: &Site) {
         let took = caller.called.elapsed();
-        if is_reentrant {
-            if took > AT_ONCE && self.is_calm(caller.process, caller.called) {
-                self.violate(REENTRANT, format!("a call of key {} waits for itself", caller.number));
-            }
-            return;
-        }
         // Inside a body that does not know yet that another call has its key, a call of this key does not wait.
         let waits = !self.is_inside(caller);
         if waits && took + Duration::from_millis(1) < Duration::from_millis(operation.wait) {
@@ -658,10 +581,7 @@ impl State {
         }
         self.check_asked(operation, caller);
         if self.is_held_around(caller) {
-            self.violate(
-                REENTRANT,
-                format!("a call of key {} is not told that it waits for itself", caller.number),
-            );
+            self.violate(REENTRANT, format!("a call of key {} waits for itself", caller.number));
         }
     }
 
@@ -769,36 +689,32 @@ impl State {
         if error.to_string().contains(&secret) || format!("{error:?}").contains(&secret) {
             self.violate(PRIVATE, error.kind().as_str().to_owned());
         }
-        match error {
-            Error::InFlight { reentrant, .. } => self.check_busy(operation, caller, *reentrant),
-            Error::NotDue { .. } => self.check_busy(operation, caller, false),
-            Error::InDoubt { .. } => self.check_held_in_doubt(caller),
-            Error::Exhausted { .. } => self.check_not_exhausted(caller),
-            _ => {}
-        }
         let explained = match error {
-            Error::NotDue { .. } if !self.may_be_paced(operation, caller) => false,
-            // It is granted a key in doubt.
-            Error::InDoubt { .. } if operation.in_doubt && operation.recover.is_some() => {
-                !self.was_calm(caller) || caller.has_deadline
-            }
             Error::InFlight { reentrant: true, .. } => {
-                if !self.is_inside(caller) {
-                    self.violate(REENTRANT, format!("a call of key {}", caller.number));
-                }
+                self.check_reentrant(caller);
                 true
             }
-            Error::InFlight { .. } | Error::InDoubt { .. } | Error::NotDue { .. } => {
-                if let Error::NotDue { retry_after, .. } = error
-                    && *retry_after > idem_core::defaults::LONGEST
-                    && self.jumped.is_none()
-                {
+            Error::InFlight { .. } => {
+                self.check_busy(operation, caller);
+                true
+            }
+            Error::NotDue { retry_after, .. } => {
+                self.check_busy(operation, caller);
+                let is_paced = self.may_be_paced(operation, caller);
+                if is_paced && *retry_after > idem_core::defaults::LONGEST && self.jumped.is_none() {
                     self.violate(BOUNDED, format!("key {}", caller.number));
                 }
-                true
+                is_paced
+            }
+            Error::InDoubt { .. } => {
+                self.check_held_in_doubt(caller);
+                // With `recover` it is granted a key in doubt.
+                let is_granted = operation.in_doubt && operation.recover.is_some();
+                !is_granted || !self.was_calm(caller) || caller.has_deadline
             }
             Error::Mismatch { .. } => operation.fingerprint,
             Error::Exhausted { attempts, .. } => {
+                self.check_not_exhausted(caller);
                 // An operator may have released the key while `recover` was asked past the limit.
                 let is_operated = self.keys[caller.number].lives.iter().any(|life| life.operator);
                 operation.max_attempts.is_some_and(|most| *attempts == most || is_operated)

@@ -47,7 +47,7 @@ pub fn run(plan: Plan, with_history: bool) -> Report {
         let world = World::new(plan, with_history);
         live(&world).await;
         let mut state = world.lock();
-        let history = state.take_history();
+        let history = state.history.take();
         let report = Report {
             violations: state.violations.clone(),
             calls: state.calls,

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -52,23 +53,24 @@ impl Args {
     }
 }
 
+/// What the histories come to together.
 #[derive(Default)]
 struct Totals {
-    histories: AtomicU64,
-    calls: AtomicU64,
-    requests: AtomicU64,
-    faults: AtomicU64,
-    runs: AtomicU64,
-    findings: AtomicU64,
+    histories: u64,
+    calls: u64,
+    requests: u64,
+    faults: usize,
+    runs: usize,
+    findings: u64,
 }
 
 impl Totals {
-    fn add(&self, report: &Report) {
-        self.histories.fetch_add(1, Ordering::Relaxed);
-        self.calls.fetch_add(report.calls, Ordering::Relaxed);
-        self.requests.fetch_add(report.requests, Ordering::Relaxed);
-        self.faults.fetch_add(report.faults.len() as u64, Ordering::Relaxed);
-        self.runs.fetch_add(report.runs as u64, Ordering::Relaxed);
+    fn add(&mut self, report: &Report) {
+        self.histories += 1;
+        self.calls += report.calls;
+        self.requests += report.requests;
+        self.faults += report.faults.len();
+        self.runs += report.runs;
     }
 }
 
@@ -99,8 +101,11 @@ fn show(plan: &Plan, args: &Args) -> ExitCode {
     println!("\nseed {}: {}: {}", plan.seed, violation.sentence, violation.detail);
     if !args.no_shrink {
         let short = shrink(plan, violation.sentence);
+        let history = run(short.clone(), true).history.unwrap_or_default();
+        let broken = format!("VIOLATION: {}", violation.sentence);
+        let (before, after) = history.split_once(&broken).unwrap_or((&history, ""));
         println!("\nthe shortest history that was found:\n");
-        print!("{}", shown(&run(short.clone(), true).history.unwrap_or_default(), violation.sentence));
+        println!("{before}{broken}{}", after.lines().next().unwrap_or_default());
         let text = serde_json::to_string_pretty(&short).expect("a plan serializes");
         match &args.save {
             Some(file) => std::fs::write(file, text).expect("the file can be written"),
@@ -108,25 +113,6 @@ fn show(plan: &Plan, args: &Args) -> ExitCode {
         }
     }
     ExitCode::FAILURE
-}
-
-/// A history until the sentence is broken, without the renewals that follow one another.
-fn shown(history: &str, sentence: &str) -> String {
-    let is_renewal = |line: &str| line.contains(": renew of key") && line.ends_with(": Held");
-    let mut shown = String::new();
-    let mut renewals = 0;
-    for line in history.lines().filter(|line| !line.is_empty()) {
-        renewals = if is_renewal(line) { renewals + 1 } else { 0 };
-        match renewals {
-            0 | 1 => shown.extend([line, "\n"]),
-            2 => shown.push_str("               .. and renewals\n"),
-            _ => {}
-        }
-        if line.contains("VIOLATION") && line.contains(sentence) {
-            break;
-        }
-    }
-    shown
 }
 
 /// For bodies that call themselves, which in a build with few optimizations need more than a thread has otherwise.
@@ -138,7 +124,8 @@ fn cores() -> usize {
 
 fn search(args: &Args) -> ExitCode {
     let first = args.first.unwrap_or_else(|| fastrand::u64(..) >> 16);
-    let (totals, stop, next) = (Totals::default(), AtomicBool::new(false), AtomicU64::new(first));
+    let (totals, stop, next) = (Mutex::new(Totals::default()), AtomicBool::new(false), AtomicU64::new(first));
+    let counted = || totals.lock().expect("no history panics");
     let begin = Instant::now();
     let end = args.minutes.map(|minutes| begin + Duration::from_secs_f64(minutes * 60.0));
     let last = args.seeds.map(|seeds| first + seeds);
@@ -152,9 +139,9 @@ fn search(args: &Args) -> ExitCode {
                         return;
                     }
                     let report = run(Plan::of(seed), false);
-                    totals.add(&report);
+                    counted().add(&report);
                     let Some(violation) = args.picks(&report) else { continue };
-                    totals.findings.fetch_add(1, Ordering::Relaxed);
+                    counted().findings += 1;
                     println!(
                         "seed {seed} after {:.1} s: {}: {}",
                         begin.elapsed().as_secs_f64(),
@@ -170,16 +157,11 @@ fn search(args: &Args) -> ExitCode {
         }
     });
     let seconds = begin.elapsed().as_secs_f64();
-    let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    let Totals { histories, calls, requests, faults, runs, findings } = *counted();
     println!(
-        "{} histories, {} calls ({:.0} a second), {} runs of bodies, {} requests, {} faults, {} findings in {seconds:.1} s",
-        of(&totals.histories),
-        of(&totals.calls),
-        of(&totals.calls) as f64 / seconds,
-        of(&totals.runs),
-        of(&totals.requests),
-        of(&totals.faults),
-        of(&totals.findings),
+        "{histories} histories, {calls} calls ({:.0} a second), {runs} runs of bodies, {requests} requests, {faults} faults, \
+         {findings} findings in {seconds:.1} s",
+        calls as f64 / seconds,
     );
-    if of(&totals.findings) == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if findings == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use idem_core::listing::{List, Listed, Page};
 use idem_core::protocol::{
-    self, Answer, ClaimAnswer, Record, RecordStep, RecordStepAnswer, ReleaseCause, RenewAnswer, Request,
-    State as RecordState, Transition,
+    self, Answer, ClaimAnswer, OnCrash, Record, RecordStep, RecordStepAnswer, ReleaseCause, RenewAnswer,
+    Request, State as RecordState, Transition,
 };
 use idem_core::{RecordKey, Store, StoreError, Waiters};
 use tokio::sync::oneshot;
@@ -94,7 +94,7 @@ where
         if let Some(fault) = fault {
             let now = Some(Instant::now());
             (state.processes[process].disturbed, state.processes[process].faulted) = (now, now);
-            note!(state, "process {process}: {what}: {}", words(fault));
+            note!(state, "process {process}: {what}: {fault:?}");
         }
         (fault, before, after)
     };
@@ -178,35 +178,15 @@ fn late<A>(world: &World, is_late: bool, apply: impl FnOnce(&mut State) -> A) ->
     answer
 }
 
-fn words(fault: Fault) -> String {
-    match fault {
-        Fault::Refused => "refused".into(),
-        Fault::RequestLost => "the request is lost".into(),
-        Fault::RequestSwallowed => "the request is lost, and nobody says so".into(),
-        Fault::AnswerLost => "the answer is lost".into(),
-        Fault::AnswerSwallowed => "the answer is lost, and nobody says so".into(),
-        Fault::AppliedLate(by) => format!("reported as lost, arrives {by} ms later"),
-        Fault::Slow(by) => format!("arrives {by} ms later"),
-        Fault::SlowAnswer(by) => format!("its answer takes {by} ms"),
-        Fault::Repeated(by) => format!("arrives twice, the second time {by} ms later"),
-    }
-}
-
 impl State {
     /// One atomic step of the store.
-    pub fn apply(
-        &mut self,
-        number: usize,
-        process: ProcessId,
-        what: &'static str,
-        request: &Request,
-    ) -> Answer {
+    pub fn apply(&mut self, number: usize, process: ProcessId, request: &Request) -> Answer {
         let now = self.now();
         let key = &self.keys[number];
         let Transition { write, answer, .. } = protocol::apply(key.record.as_ref(), key.floor, request, now);
         let locked = key.taken_by.is_some() && matches!(request, Request::Claim(_));
         debug_assert!(!locked, "a locked key is refused before");
-        note!(self, "process {process}: {what} of key {number}: {answer:?}");
+        note!(self, "process {process}: {} of key {number}: {answer:?}", words_of(request));
         if let Some(record) = write {
             self.written(number, process, request, record);
             if let Request::Release(release) = request
@@ -285,8 +265,7 @@ impl State {
         if before.is_none() {
             self.keys[number].lives.push(Life::default());
         }
-        let plan = self.plan.clone();
-        self.check_grant(&plan.operations[number], number, before, record);
+        self.check_grant(number, before, record);
         let key = &mut self.keys[number];
         let life = key.lives.len() - 1;
         let (freed, at) = (key.freed.take(), Instant::now());
@@ -403,7 +382,7 @@ impl Store for SimStore {
                 Request::Claim(claim) if state.keys[number].taken_by.is_some() => {
                     Ok(ClaimAnswer::Busy { retry_after: claim.lease }.into())
                 }
-                _ => Ok(state.apply(number, process, what, &sent)),
+                _ => Ok(state.apply(number, process, &sent)),
             }
         });
         async move {
@@ -412,8 +391,10 @@ impl Store for SimStore {
             let answer = sending.await;
             drop(asking);
             match (&request, &answer) {
-                (Request::Claim(claim), Ok(Answer::Claim(answer))) => {
-                    world.lock().check_claim_answer(&world.plan.operations[number], number, claim, answer);
+                (Request::Claim(claim), Ok(Answer::Claim(ClaimAnswer::InDoubt)))
+                    if claim.on_crash == OnCrash::InDoubt =>
+                {
+                    world.lock().check_doubt(&world.plan.operations[number], number);
                 }
                 (Request::RecordStep(step), Ok(Answer::RecordStep(RecordStepAnswer::Recorded))) => {
                     world.lock().acknowledged(number, step);
@@ -443,11 +424,8 @@ impl Store for SimStore {
         let sending = self.send("get", move |state, process| {
             let now = state.now();
             let record = state.keys[number].record.clone().filter(|record| protocol::is_live(record, now));
-            note!(
-                state,
-                "process {process}: get of key {number}: {:?}",
-                record.as_ref().map(|record| record.state)
-            );
+            let found = record.as_ref().map(|record| record.state);
+            note!(state, "process {process}: get of key {number}: {found:?}");
             Ok(record)
         });
         async move {

@@ -28,7 +28,7 @@ pub struct Plan {
 }
 
 /// The policy of one operation, which has one key.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperationPlan {
     pub lease: Millis,
     pub ttl: Millis,
@@ -500,17 +500,10 @@ const fn may_begin(operation: &OperationPlan) -> bool {
 fn call(rng: &mut Rng, length: Millis, workers: usize, operations: &[OperationPlan]) -> CallPlan {
     let number = rng.usize(0..operations.len());
     let operation = &operations[number];
-    let lease = operation.lease;
-    let may_transact = !operation.http
-        && operation.recover.is_none()
-        && !operation.in_doubt
-        && !operation.fail_open
-        && operation.max_attempts.is_none()
-        && operation.timeout.is_none()
-        && operation.retry_after.is_none()
-        && !operation.record_if
-        && !operation.retry_after_error
-        && operation.wait <= lease;
+    let OperationPlan { lease, ttl, store_timeout, wait, terminal, fingerprint, .. } = *operation;
+    let plain =
+        OperationPlan { lease, ttl, store_timeout, wait, terminal, fingerprint, ..OperationPlan::default() };
+    let may_transact = *operation == plain && wait <= lease;
     let way = match rng.u32(0..16) {
         _ if operation.http => Way::Run,
         0..=1 => Way::Detached,

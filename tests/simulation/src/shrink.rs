@@ -1,7 +1,9 @@
 //! Makes a finding short: leaves out of its plan whatever it does not need.
 
+use serde_json::json;
+
 use crate::history::run;
-use crate::plan::{Act, End, Plan};
+use crate::plan::Plan;
 
 /// The plan without all that can be left out while the same sentence stays broken.
 #[must_use]
@@ -62,43 +64,25 @@ fn without<T: Clone>(
 
 /// Tries simpler values for what is left.
 fn simpler(best: &mut Plan, breaks: &impl Fn(&Plan) -> bool) {
-    let mut attempt = |change: &dyn Fn(&mut Plan)| {
-        let mut simpler = best.clone();
-        change(&mut simpler);
-        if breaks(&simpler) {
-            *best = simpler;
+    let of_operation = json!({
+        "/wait": 0, "/timeout": null, "/retry_after": null, "/retry_after_error": false, "/max_attempts": null,
+        "/terminal": false, "/record_if": false, "/fail_open": false, "/fingerprint": false, "/recover": null,
+        "/ttl": 86_400_000,
+    });
+    let of_call = json!({
+        "/tries": 1, "/dropped_after": null, "/deadline": null, "/way": "Run", "/argument": 0, "/body/end": "Value",
+    });
+    let operations =
+        (0..best.operations.len()).map(|number| (format!("/operations/{number}"), &of_operation));
+    let calls = (0..best.calls.len()).map(|number| (format!("/calls/{number}"), &of_call));
+    for (entry, values) in operations.chain(calls) {
+        for (field, value) in values.as_object().into_iter().flatten() {
+            let mut simpler = serde_json::to_value(&*best).expect("a plan serializes");
+            *simpler.pointer_mut(&format!("{entry}{field}")).expect("the field is there") = value.clone();
+            let simpler = serde_json::from_value(simpler).expect("it is a plan");
+            if breaks(&simpler) {
+                *best = simpler;
+            }
         }
-    };
-    for number in 0..8 {
-        let at = move |plan: &mut Plan, change: &dyn Fn(&mut crate::plan::OperationPlan)| {
-            if let Some(operation) = plan.operations.get_mut(number) {
-                change(operation);
-            }
-        };
-        attempt(&|plan| at(plan, &|operation| operation.wait = 0));
-        attempt(&|plan| at(plan, &|operation| operation.timeout = None));
-        attempt(&|plan| at(plan, &|operation| operation.retry_after = None));
-        attempt(&|plan| at(plan, &|operation| operation.retry_after_error = false));
-        attempt(&|plan| at(plan, &|operation| operation.max_attempts = None));
-        attempt(&|plan| at(plan, &|operation| operation.terminal = false));
-        attempt(&|plan| at(plan, &|operation| operation.record_if = false));
-        attempt(&|plan| at(plan, &|operation| operation.fail_open = false));
-        attempt(&|plan| at(plan, &|operation| operation.fingerprint = false));
-        attempt(&|plan| at(plan, &|operation| operation.recover = None));
-        attempt(&|plan| at(plan, &|operation| operation.ttl = 86_400_000));
-    }
-    for number in 0..64 {
-        let at = move |plan: &mut Plan, change: &dyn Fn(&mut crate::plan::CallPlan)| {
-            if let Some(call) = plan.calls.get_mut(number) {
-                change(call);
-            }
-        };
-        attempt(&|plan| at(plan, &|call| call.tries = 1));
-        attempt(&|plan| at(plan, &|call| call.dropped_after = None));
-        attempt(&|plan| at(plan, &|call| call.deadline = None));
-        attempt(&|plan| at(plan, &|call| call.way = crate::plan::Way::Run));
-        attempt(&|plan| at(plan, &|call| call.argument = 0));
-        attempt(&|plan| at(plan, &|call| call.body.end = End::Value));
-        attempt(&|plan| at(plan, &|call| call.body.acts.retain(|act| !matches!(act, Act::Sleep(_)))));
     }
 }

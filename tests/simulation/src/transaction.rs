@@ -26,49 +26,30 @@ pub struct SimTransaction {
     /// What the records were when they were read.
     read: Vec<(usize, Option<protocol::Record>)>,
     /// How many rows the bodies wrote.
-    rows: usize,
-    run: Option<RunId>,
+    pub rows: usize,
+    pub run: Option<RunId>,
     is_spoiled: bool,
-    has_lost_savepoint: bool,
-}
-
-/// A savepoint: how much was written before it.
-pub struct Mark {
-    rows: usize,
-    records: usize,
+    /// A body has ended the savepoint that its call has set.
+    pub has_lost_savepoint: bool,
 }
 
 impl SimTransaction {
     pub fn begin(world: &World, process: ProcessId) -> Self {
-        let id = {
-            let mut state = world.lock();
-            state.transactions += 1;
-            let id = state.transactions;
-            state.open.insert(id);
-            id
-        };
-        let (records, read) = (Vec::new(), Vec::new());
+        let mut state = world.lock();
+        state.transactions += 1;
+        let id = state.transactions;
+        state.open.insert(id);
         Self {
             world: world.clone(),
             process,
             id,
-            records,
-            read,
+            records: Vec::new(),
+            read: Vec::new(),
             rows: 0,
             run: None,
             is_spoiled: false,
             has_lost_savepoint: false,
         }
-    }
-
-    /// A body writes a row.
-    pub fn write(&mut self) {
-        self.rows += 1;
-    }
-
-    /// A body ends the savepoint that its call has set.
-    pub fn lose_savepoint(&mut self) {
-        self.has_lost_savepoint = true;
     }
 
     /// The error of the server, if there is no savepoint. The transaction stays open, as in MySQL.
@@ -77,10 +58,6 @@ impl SimTransaction {
             true => Err(StoreError::configuration("there is no such savepoint")),
             false => Ok(()),
         }
-    }
-
-    pub fn ran(&mut self, run: RunId) {
-        self.run = Some(run);
     }
 
     /// Commits or rolls back, as the caller wants.
@@ -108,19 +85,10 @@ impl SimTransaction {
             // A worker outside of a transaction finished first: the commit fails.
             return Err(Failure::Transient { run: usize::MAX, retry_after: 0 });
         }
-        note!(
-            state,
-            "process {}: commit of {} rows and {} records",
-            self.process,
-            self.rows,
-            self.records.len()
-        );
-        if (self.rows > 0) != (returned && !self.records.is_empty()) {
-            let detail = format!(
-                "{} rows and {} records are committed, and the body ended as {ended:?}",
-                self.rows,
-                self.records.len()
-            );
+        let (rows, records) = (self.rows, self.records.len());
+        note!(state, "process {}: commit of {rows} rows and {records} records", self.process);
+        if (rows > 0) != (returned && records > 0) {
+            let detail = format!("{rows} rows and {records} records are committed after {ended:?}");
             state.violate(TRANSACTION, detail);
         }
         for (number, new, complete) in std::mem::take(&mut self.records) {
@@ -168,7 +136,8 @@ impl TransactionStore for SimStore {
 }
 
 impl RecordsIn<SimTransaction> for SimStore {
-    type Mark = Mark;
+    /// A savepoint: how many rows and records were written before it.
+    type Mark = (usize, usize);
 
     fn is_open(_: &mut SimTransaction) -> bool {
         true
@@ -217,26 +186,26 @@ impl RecordsIn<SimTransaction> for SimStore {
         }
     }
 
-    async fn mark(connection: &mut SimTransaction) -> Result<Mark, StoreError> {
-        Ok(Mark { rows: connection.rows, records: connection.records.len() })
+    async fn mark(connection: &mut SimTransaction) -> Result<Self::Mark, StoreError> {
+        Ok((connection.rows, connection.records.len()))
     }
 
-    async fn undo(connection: &mut SimTransaction, mark: &mut Mark) -> Result<(), StoreError> {
+    async fn undo(connection: &mut SimTransaction, mark: &mut Self::Mark) -> Result<(), StoreError> {
         connection.savepoint()?;
         Self::undo_first(connection, mark);
         Ok(())
     }
 
-    fn undo_first(connection: &mut SimTransaction, mark: &mut Mark) {
+    fn undo_first(connection: &mut SimTransaction, (rows, records): &mut Self::Mark) {
         // Nobody sees the error of a statement that precedes the next one.
         if connection.savepoint().is_err() {
             return;
         }
-        connection.rows = mark.rows;
-        connection.records.truncate(mark.records);
+        connection.rows = *rows;
+        connection.records.truncate(*records);
     }
 
-    async fn keep(connection: &mut SimTransaction, _: &mut Mark) -> Result<(), StoreError> {
+    async fn keep(connection: &mut SimTransaction, _: &mut Self::Mark) -> Result<(), StoreError> {
         connection.savepoint()
     }
 

@@ -59,7 +59,7 @@ pub struct State {
     pub open: BTreeSet<u64>,
     /// The request that is applied now has no sender any more.
     pub is_late: bool,
-    history: Option<String>,
+    pub history: Option<String>,
     started: Instant,
 }
 
@@ -295,10 +295,6 @@ impl State {
         let at = Instant::now() - self.started;
         let _ = write!(history, "{:>9.3} s  ", at.as_secs_f64());
         Some(history)
-    }
-
-    pub fn take_history(&mut self) -> Option<String> {
-        self.history.take()
     }
 
     /// Notes that a sentence of the guarantees is not true.

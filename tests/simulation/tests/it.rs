@@ -1,6 +1,6 @@
-//! The simulation as a test: histories are the same each time, kept findings do not come back, and the first seeds break nothing.
+//! The simulation as a test: a few histories are the same each time and break nothing, and kept findings do not come back.
 //!
-//! The program runs many more seeds: `scripts/test simulation`.
+//! The program runs many more seeds, also in each run of the tests: `scripts/test simulation`.
 
 use std::fs;
 use std::path::Path;
@@ -8,9 +8,6 @@ use std::thread;
 
 use idem_simulation::history::{self, Report};
 use idem_simulation::plan::Plan;
-
-/// How many of the first seeds run here, in a build without optimization.
-const SEEDS: u64 = 300;
 
 /// Runs a history in a thread of its own: without optimization its futures need more stack than a test has.
 fn run(plan: Plan, with_history: bool) -> Report {
@@ -20,13 +17,17 @@ fn run(plan: Plan, with_history: bool) -> Report {
 }
 
 #[test]
-fn the_same_seed_has_the_same_history() {
+fn the_same_seed_has_the_same_history_and_breaks_no_sentence() {
+    let mut faults = 0;
     for seed in 0..40 {
-        let history = || run(Plan::of(seed), true).history.expect("it is written");
-        let first = history();
-        assert!(first.lines().count() > 1, "seed {seed} has no history");
-        assert_eq!(first, history(), "seed {seed}");
+        let (first, again) = (run(Plan::of(seed), true), run(Plan::of(seed), true));
+        let history = first.history.expect("it is written");
+        assert!(history.lines().count() > 1, "seed {seed} has no history");
+        assert!(first.violations.is_empty(), "seed {seed}:\n{history}");
+        assert_eq!(Some(history), again.history, "seed {seed}");
+        faults += first.faults.len();
     }
+    assert!(faults > 100, "{faults} faults");
 }
 
 #[test]
@@ -44,16 +45,4 @@ fn no_finding_that_is_kept_comes_back() {
         count += 1;
     }
     assert!(count >= 15, "{count} findings are kept");
-}
-
-#[test]
-fn the_first_seeds_break_no_sentence() {
-    let mut faults = 0;
-    for seed in 0..SEEDS {
-        let report = run(Plan::of(seed), false);
-        let broken = report.violations.first();
-        assert!(broken.is_none(), "cargo run --release -p idem-simulation -- --seed {seed}\n{broken:?}");
-        faults += report.faults.len();
-    }
-    assert!(faults > 1_000, "{faults} faults in {SEEDS} histories");
 }

@@ -2,9 +2,10 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::process::{Child, ChildStdout};
+use std::process::ChildStdout;
 
 use idem::protocol::State;
+use idem_test_servers::program::Process;
 
 use crate::idem_command::*;
 
@@ -12,27 +13,20 @@ const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
 /// A console that runs until it is dropped.
 struct Console {
-    child: Child,
+    _process: Process,
     out: BufReader<ChildStdout>,
     host: String,
-}
-
-impl Drop for Console {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 impl Console {
     fn start(shop: &Shop, more: &[&str]) -> Self {
         let words = [&["console", "--listen"][..], more].concat();
-        let mut child = shop.idem.command(&words).spawn().unwrap();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut process = Process::start(&mut shop.idem.command(&words));
+        let mut out = BufReader::new(process.stdout());
         let mut line = String::new();
         out.read_line(&mut line).unwrap();
         let host = line.trim().trim_end_matches('/').rsplit('/').next().unwrap();
-        Self { host: host.replace("0.0.0.0", "127.0.0.1"), child, out }
+        Self { host: host.replace("0.0.0.0", "127.0.0.1"), _process: process, out }
     }
 
     /// The head and the body of the answer.

@@ -1,4 +1,6 @@
-//! Error texts and exit codes where there is no store to work on.
+//! Error texts and exit codes where there is no store to work on, or no command.
+
+use idem::protocol::State;
 
 use crate::idem_command::*;
 
@@ -39,9 +41,11 @@ fn a_file_may_hold_the_stores_url() {
     shop.idem.run(&["list", "--store-file", file.to_str().unwrap()]).ended(2);
 }
 
-#[test]
-fn a_wrong_command_line_is_wrong_usage() {
+#[tokio::test]
+async fn a_wrong_command_line_is_wrong_usage_and_nothing_is_done() {
     let shop = Shop::new();
+    bring(&shop.store, &key("a"), State::Completed).await;
+    bring(&shop.store, &key("order-1"), State::InDoubt).await;
     for words in [
         &["lisst"][..],
         &["show"],
@@ -49,8 +53,26 @@ fn a_wrong_command_line_is_wrong_usage() {
         &["list", "--state", "odd"],
         &["list", "--older", "10"],
         &["show", "a", "--scope", " "],
+        // Not every record is forgotten by a word too few.
+        &["forget", "--all", "--yes"],
+        &["forget", "--all", "--expired", "--yes"],
+        &["forget", "a", "--state", "completed", "--yes"],
+        &["forget", "a", "--all", "--yes"],
+        &["forget", "--yes"],
+        &["resolve", "--all", "--state", "completed", "--release", "--yes"],
+        &["forget", "--all", "--state", "unreadable", "--yes"],
+        &["forget", "--all", "--state", "unreadable,completed", "--yes"],
+        &["resolve", "order-1", "--yes"],
+        &["resolve", "order-1", "--yes", "--release", "--completed", "1"],
     ] {
         shop.idem.run(words).ended(2);
+    }
+    for text in ["done", "", "{\"receipt\": }", "1 2"] {
+        let refused = shop.idem.run(&["resolve", "order-1", "--completed", text, "--yes"]).ended(2);
+        assert!(refused.err.contains("expected JSON"), "{refused:?}");
+    }
+    for (name, state) in [("a", State::Completed), ("order-1", State::InDoubt)] {
+        assert_eq!(state_of(&shop.store, &key(name)).await, Some(state));
     }
     let help = shop.idem.run(&["--help"]).ended(0).out;
     assert!(help.contains("Exit codes:") && help.contains("doctor"), "{help}");

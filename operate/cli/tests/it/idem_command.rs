@@ -1,20 +1,17 @@
-//! Runs the command, and makes records for it to find.
+//! Runs the command.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use idem::protocol::{
-    Claim, ClaimAnswer, Complete, Owner, Release, ReleaseCause, State, StoredResult, Verdict,
-};
-use idem::{Key, OnCrash, RecordKey, Scope, SqliteStore, Store};
+use idem::protocol::State;
+use idem::{OnCrash, RecordKey, SqliteStore, Store};
 use serde_json::Value;
 use tempfile::TempDir;
 
+pub(crate) use crate::records::*;
+
 pub(crate) const SCOPE: &str = "shop.charge";
-/// Part of keys and results in these tests. It must show only where an option asks for it.
-pub(crate) const SECRET: &str = "hush";
-pub(crate) const DAY: Duration = Duration::from_secs(86_400);
 
 /// The command, for one store.
 pub(crate) struct Idem {
@@ -153,47 +150,23 @@ impl Shop {
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
+
+    /// Makes the record of a key one that cannot be read.
+    pub(crate) fn eat(&self, key: &str) {
+        let file = rusqlite::Connection::open(self.folder().join("idem.db")).unwrap();
+        let sql = "UPDATE idem_records SET state = 'eaten' WHERE key = ?1";
+        assert_eq!(file.execute(sql, [key]).unwrap(), 1);
+    }
 }
 
 pub(crate) fn key(text: &str) -> RecordKey {
     key_of(SCOPE, text)
 }
 
-pub(crate) fn key_of(scope: &str, text: &str) -> RecordKey {
-    RecordKey::new(Scope::new(scope.to_owned()).unwrap(), Key::new(text).unwrap())
-}
-
 pub(crate) fn digests(keys: &[&RecordKey]) -> Vec<String> {
     let mut digests: Vec<String> = keys.iter().map(|key| key.digest().to_string()).collect();
     digests.sort_unstable();
     digests
-}
-
-/// A claim by a new owner.
-pub(crate) fn claim() -> Claim {
-    Claim::new(Owner::random(), DAY, DAY).with_on_crash(OnCrash::InDoubt)
-}
-
-/// Brings a fresh key to a state.
-pub(crate) async fn bring<S: Store>(store: &S, key: &RecordKey, state: State) {
-    let request = claim();
-    let ClaimAnswer::Granted(grant) = store.claim(key, &request).await.unwrap() else {
-        panic!("{key:?} is not fresh");
-    };
-    let (owner, fence) = (request.owner, grant.fence);
-    let release = |cause| Release::new(owner, fence, cause);
-    match state {
-        State::InFlight => {}
-        State::Released => drop(store.release(key, &release(ReleaseCause::Failed)).await.unwrap()),
-        State::InDoubt => drop(store.release(key, &release(ReleaseCause::Abandoned)).await.unwrap()),
-        State::Completed | State::Failed => {
-            let verdict = if state == State::Failed { Verdict::Failed } else { Verdict::Completed };
-            let result = StoredResult::Value(format!("{{\"receipt\":\"{SECRET}\"}}").into());
-            let request = Complete::new(owner, fence, verdict, result, DAY);
-            store.complete(key, &request).await.unwrap();
-        }
-        other => panic!("no record can be brought into the state {other:?}"),
-    }
 }
 
 /// Claims a key for so short a time that the lease, or the record, expires at once.

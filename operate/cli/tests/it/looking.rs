@@ -1,10 +1,9 @@
-//! `list`, `show`, `stats`, `purge`: what they find, and their exit codes where they find nothing.
+//! `list`, `show`, `stats`: what they find, and their exit codes where they find nothing.
 
-use std::io::Read as _;
 use std::time::Duration;
 
+use idem::OnCrash;
 use idem::protocol::State;
-use idem::{OnCrash, Store as _};
 
 use crate::idem_command::*;
 
@@ -95,18 +94,6 @@ async fn a_watch_looks_as_often_as_it_is_told_and_shows_what_is_open() {
 }
 
 #[tokio::test]
-async fn what_is_past_its_time_is_purged_and_nothing_else() {
-    let shop = Shop::new();
-    bring(&shop.store, &key("kept"), State::Completed).await;
-    assert_eq!(shop.idem.run(&["--json", "purge"]).ended(0).one()["deleted"], 0);
-    // The store also purges by itself, but later.
-    lapse(&shop.store, &key("over"), OnCrash::Rerun, Duration::from_millis(1)).await;
-    shop.idem.run(&["purge", "--limit", "5"]).ended(0);
-    shop.idem.run(&["list", "--expired", "--state", "in-flight"]).ended(1);
-    assert_eq!(state_of(&shop.store, &key("kept")).await, Some(State::Completed));
-}
-
-#[tokio::test]
 async fn records_that_cannot_be_read_are_found_behind_any_number_of_others_and_can_be_forgotten() {
     let shop = Shop::new();
     for number in 0..150 {
@@ -114,9 +101,7 @@ async fn records_that_cannot_be_read_are_found_behind_any_number_of_others_and_c
     }
     for name in ["zy", "zz"] {
         bring(&shop.store, &key(name), State::Completed).await;
-        let file = rusqlite::Connection::open(shop.folder().join("idem.db")).unwrap();
-        let sql = "UPDATE idem_records SET state = 'eaten' WHERE key = ?1";
-        assert_eq!(file.execute(sql, [name]).unwrap(), 1);
+        shop.eat(name);
     }
     assert_eq!(shop.idem.digests(&["--state", "unreadable"]), digests(&[&key("zy"), &key("zz")]));
     assert_eq!(shop.idem.digests(&["--state", "unreadable,in-flight", "--limit", "0"]).len(), 152);
@@ -132,35 +117,6 @@ async fn records_that_cannot_be_read_are_found_behind_any_number_of_others_and_c
     shop.idem.run(&["show", "--digest", &digest]).ended(5);
     shop.idem.run(&["forget", "--digest", &digest, "--yes"]).ended(0);
     assert_eq!(shop.idem.digests(&["--state", "unreadable"]), digests(&[&key("zy")]));
-}
-
-#[tokio::test]
-async fn a_reader_that_has_read_enough_is_no_error() {
-    let shop = Shop::new();
-    for number in 0..400 {
-        bring(&shop.store, &key(&format!("key {number}")), State::InFlight).await;
-    }
-    let mut child = shop.idem.command(&["--json", "list", "--limit", "0"]).spawn().unwrap();
-    let mut first = [0; 16];
-    child.stdout.take().unwrap().read_exact(&mut first).unwrap();
-    let ended = child.wait_with_output().unwrap();
-    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
-    assert!(ended.stderr.is_empty(), "{ended:?}");
-}
-
-#[tokio::test]
-async fn the_doctor_looks_at_a_file_and_leaves_nothing_behind() {
-    let shop = Shop::new();
-    let seen = shop.idem.run(&["--json", "doctor"]).ended(0).one();
-    assert!(seen["server"].as_str().unwrap().starts_with("SQLite 3."), "{seen}");
-    for operation in ["claim", "renew", "get", "release", "resolve", "complete", "replay", "forget"] {
-        assert!(seen["seconds"][operation].as_f64().unwrap() > 0.0, "{operation} of {seen}");
-    }
-    shop.idem.run(&["list", "--expired"]).ended(1);
-    let read = shop.idem.run(&["doctor", "--read-only"]).ended(0).out;
-    assert!(read.contains("synchronous") && !read.contains("MEDIAN"), "{read}");
-    assert!(shop.idem.run(&["doctor"]).ended(0).out.contains("MEDIAN"));
-    assert_eq!(shop.store.purge(usize::MAX).await.unwrap(), 0);
 }
 
 #[tokio::test]
@@ -184,11 +140,7 @@ async fn operations_that_no_catalogue_claims_are_counted() {
         "{table}"
     );
     shop.idem.run(&["stats", "--catalogue", &charge, "--catalogue", &refund]).ended(1);
-    let store = rusqlite::Connection::open(shop.folder().join("idem.db")).unwrap();
-    assert_eq!(
-        store.execute("UPDATE idem_records SET state = 'eaten' WHERE key = 'order-1'", []).unwrap(),
-        1
-    );
+    shop.eat("order-1");
     shop.idem.run(&["stats", "--catalogue", &charge, "--catalogue", &refund]).ended(1);
 
     let broken = file("broken.catalogue", r#"{"operations": [{"tll": 3}]}"#);

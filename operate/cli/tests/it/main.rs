@@ -2,6 +2,8 @@
 
 #[cfg(feature = "console")]
 mod console;
+#[path = "../../../../stores/dynamodb/tests/it/support/mod.rs"]
+mod dynamodb_support;
 mod errors;
 mod idem_command;
 mod layers;
@@ -10,6 +12,7 @@ mod many;
 mod ops;
 mod outbox;
 mod privacy;
+mod records;
 mod resolving;
 mod responses;
 mod servers;

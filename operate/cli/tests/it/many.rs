@@ -75,25 +75,6 @@ async fn what_changes_while_a_person_thinks_is_left_alone() {
 }
 
 #[tokio::test]
-async fn not_every_record_is_forgotten_by_a_word_too_few() {
-    let shop = Shop::new();
-    bring(&shop.store, &key("a"), State::Completed).await;
-    for words in [
-        &["forget", "--all", "--yes"][..],
-        &["forget", "--all", "--expired", "--yes"],
-        &["forget", "a", "--state", "completed", "--yes"],
-        &["forget", "a", "--all", "--yes"],
-        &["forget", "--yes"],
-        &["resolve", "--all", "--state", "completed", "--release", "--yes"],
-        &["forget", "--all", "--state", "unreadable", "--yes"],
-        &["forget", "--all", "--state", "unreadable,completed", "--yes"],
-    ] {
-        shop.idem.run(words).ended(2);
-    }
-    assert_eq!(state_of(&shop.store, &key("a")).await, Some(State::Completed));
-}
-
-#[tokio::test]
 async fn what_belongs_to_one_customer_is_found_by_the_beginning_of_its_keys() {
     let shop = Shop::new();
     for name in ["customer/7/a", "customer/7/b", "customer/70/a"] {
@@ -142,21 +123,6 @@ async fn a_result_that_is_known_from_elsewhere_is_recorded_and_replayed() {
     }
     shop.idem.run(&["record", "x", "--scope", SCOPE, "--release", "--yes"]).ended(2);
     shop.idem.run(&["record", "x", "--completed", "1", "--yes"]).ended(2);
-}
-
-#[tokio::test]
-async fn a_result_is_recorded_after_a_try_that_was_too_large() {
-    let shop = Shop::new();
-    let file = shop.folder().join("large.json");
-    std::fs::write(&file, format!("\"{}\"", "x".repeat(20 << 20))).unwrap();
-    let large = format!("@{}", file.display());
-    let record = |result: &str| {
-        let words = ["record", "order-1", "--scope", SCOPE, "--completed", result, "--unencrypted", "--yes"];
-        shop.idem.run(&words)
-    };
-    assert!(record(&large).ended(5).err.contains("at most"));
-    record("1").ended(0);
-    assert_eq!(state_of(&shop.store, &key("order-1")).await, Some(State::Completed));
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! The alert rules and the dashboard in `ops/` use metrics and labels that exist, and each alert has a section in the runbook.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -14,64 +14,6 @@ fn root() -> PathBuf {
 
 fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
-}
-
-/// The labels of each metric, and the values that the docs list for some of them.
-#[derive(Default)]
-struct Known {
-    labels: BTreeMap<String, BTreeSet<String>>,
-    words: BTreeSet<String>,
-}
-
-fn quoted(text: &str) -> impl Iterator<Item = &str> {
-    text.split('`').skip(1).step_by(2)
-}
-
-impl Known {
-    /// Reads the tables of a page, whose first column is a metric and one of the next two its labels.
-    fn of_page(&mut self, path: &str, labels_in: usize) {
-        let page = read(path);
-        self.words.extend(quoted(&page).map(str::to_owned));
-        for row in page.lines().filter(|line| line.starts_with("| `idem_")) {
-            let cells: Vec<&str> = row.split('|').collect();
-            let name = quoted(cells[1]).next().unwrap().to_owned();
-            let names = quoted(cells[labels_in]).map(str::to_owned).collect::<BTreeSet<_>>();
-            // Prometheus splits a histogram into several series.
-            for end in ["", "_sum", "_count"] {
-                self.labels.insert(format!("{name}{end}"), names.clone());
-            }
-        }
-    }
-}
-
-/// Each metric in an expression, with its label matchers.
-fn metrics(expression: &str) -> Vec<(String, Vec<(String, String)>)> {
-    let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let mut found = Vec::new();
-    let mut rest = expression;
-    while let Some(at) = rest.find("idem_") {
-        rest = &rest[at..];
-        let end = rest.find(|c| !is_of_name(c)).unwrap_or(rest.len());
-        let (name, after) = rest.split_at(end);
-        let mut labels = Vec::new();
-        if let Some(inner) =
-            after.strip_prefix('{').and_then(|after| after.split_once('}')).map(|(inner, _)| inner)
-        {
-            for pair in inner.split("\",").filter(|pair| !pair.is_empty()) {
-                let (label, value) = pair.split_once('=').unwrap();
-                labels.push((label.trim().to_owned(), value.trim_matches(['~', '"']).to_owned()));
-            }
-        }
-        found.push((name.to_owned(), labels));
-        rest = after;
-    }
-    found
-}
-
-/// The labels that an expression groups by.
-fn groups(expression: &str) -> BTreeSet<String> {
-    let lists = expression.split("by (").skip(1).filter_map(|rest| rest.split(')').next());
-    lists.flat_map(|list| list.split(',')).map(|label| label.trim().to_owned()).collect()
 }
 
 /// The expressions of the rules, by the alert's name.
@@ -101,29 +43,34 @@ fn panels() -> Vec<(String, String)> {
 
 #[test]
 fn every_metric_label_and_value_that_a_rule_or_a_panel_names_exists() {
-    let mut known = Known::default();
-    known.of_page("docs/events.md", 3);
-    known.of_page("docs/cli.md", 2);
-    known.words.extend(quoted(&read("docs/http.md")).map(str::to_owned));
-    for state in ["in_flight", "in_doubt", "released", "completed", "failed"] {
-        known.words.insert(state.to_owned());
-    }
+    let pages = ["docs/events.md", "docs/cli.md", "docs/http.md"].map(read).concat();
+    let states = ["in_flight", "in_doubt", "released", "completed", "failed"];
     let (rules, panels) = (rules(), panels());
     assert!(rules.len() >= 18 && panels.len() >= 14, "{} {}", rules.len(), panels.len());
     for (place, expression) in rules.iter().chain(&panels) {
-        let found = metrics(expression);
-        assert!(!found.is_empty(), "{place}: {expression}");
-        for (name, labels) in found {
-            let has = known.labels.get(&name).unwrap_or_else(|| panic!("{place}: no metric {name}"));
-            for group in groups(expression) {
-                assert!(has.contains(&group), "{place}: {name} has no label {group}");
-            }
-            for (label, values) in labels {
-                assert!(has.contains(&label), "{place}: {name} has no label {label}");
-                for value in values.split('|').filter(|value| !value.starts_with('$')) {
-                    assert!(known.words.contains(value), "{place}: {name} has no {label} {value}");
-                }
-            }
+        let is_other = |c: char| !c.is_ascii_alphanumeric() && c != '_';
+        // The text that a label and its comparison end, and the value that is compared, in turn.
+        let code = || expression.split('"').step_by(2);
+        let values = expression.split('"').skip(1).step_by(2).flat_map(|values| values.split('|'));
+        let names = code().flat_map(|code| code.split(is_other)).filter(|word| word.starts_with("idem_"));
+        // The row of a metric names its labels. Prometheus splits a histogram into several series.
+        let row = |name: &str| {
+            let begin = format!("| `{}`", name.trim_end_matches("_sum").trim_end_matches("_count"));
+            let row = pages.lines().find(|line| line.starts_with(&begin));
+            row.unwrap_or_else(|| panic!("{place}: no metric {name}"))
+        };
+        let metrics: Vec<_> = names.map(row).collect();
+        assert!(!metrics.is_empty(), "{place}: {expression}");
+        let lists = expression.split("by (").skip(1).filter_map(|rest| rest.split(')').next());
+        let compared =
+            code().filter_map(|code| code.trim_end_matches('~').strip_suffix('=')?.rsplit(is_other).next());
+        for label in lists.flat_map(|list| list.split(", ")).chain(compared) {
+            let is_there = metrics.iter().all(|row| row.contains(&format!("`{label}`")));
+            assert!(is_there, "{place}: no label {label}: {expression}");
+        }
+        for value in values.filter(|value| !value.starts_with('$')) {
+            let is_there = states.contains(&value) || pages.contains(&format!("`{value}`"));
+            assert!(is_there, "{place}: no value {value}: {expression}");
         }
     }
 }
@@ -135,14 +82,10 @@ async fn the_metrics_of_a_store_are_those_of_the_page() {
     bring(&shop.store, &key_of("quotes\"\\\n", "b"), State::Completed).await;
     let shown = shop.idem.run(&["stats", "--format", "prometheus"]).ended(0).out;
     let page = read("docs/cli.md");
-    let mut names = BTreeSet::new();
-    for line in shown.lines().filter(|line| line.starts_with("# TYPE ")) {
-        let name = line.split(' ').nth(2).unwrap();
-        assert!(page.contains(&format!("`{name}`")), "{name}");
-        names.insert(name.to_owned());
-    }
-    let listed = page.lines().filter(|line| line.starts_with("| `idem_store_"));
-    let listed: BTreeSet<String> = listed.map(|line| quoted(line).next().unwrap().to_owned()).collect();
+    let names = shown.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+    let names: BTreeSet<&str> = names.collect();
+    let listed = page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    let listed: BTreeSet<&str> = listed.filter(|name| name.starts_with("idem_store_")).collect();
     assert_eq!(names, listed);
     assert!(
         shown.contains("idem_store_records{operation=\"shop.charge\",state=\"in_doubt\"} 1\n"),

@@ -10,7 +10,7 @@ use crate::idem_command::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_that_were_set_aside_are_settled_and_stand_in_the_trail() {
-    let server = Postgres::start();
+    let server = Postgres::shared();
     let idem = Idem::new(server.url());
     // The command creates no table.
     idem.run(&["outbox", "list"]).ended(5);

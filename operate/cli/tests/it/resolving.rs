@@ -28,19 +28,6 @@ async fn a_result_is_kept_and_shown_as_it_was_written() {
 }
 
 #[tokio::test]
-async fn what_is_no_json_is_refused_and_nothing_is_done() {
-    let shop = Shop::new();
-    bring(&shop.store, &key("order-1"), State::InDoubt).await;
-    for text in ["done", "", "{\"receipt\": }", "1 2"] {
-        let refused = shop.idem.run(&["resolve", "order-1", "--completed", text, "--yes"]).ended(2);
-        assert!(refused.err.contains("expected JSON"), "{refused:?}");
-    }
-    shop.idem.run(&["resolve", "order-1", "--yes"]).ended(2);
-    shop.idem.run(&["resolve", "order-1", "--yes", "--release", "--completed", "1"]).ended(2);
-    assert_eq!(state_of(&shop.store, &key("order-1")).await, Some(State::InDoubt));
-}
-
-#[tokio::test]
 async fn what_is_not_in_doubt_is_not_resolved() {
     let shop = Shop::new();
     for (name, state) in [("f", State::InFlight), ("c", State::Completed), ("r", State::Released)] {

@@ -1,4 +1,4 @@
-//! The whole sequence on each real server: a key in doubt is found, shown, resolved and replayed.
+//! The whole sequence on a file and each real server: a key in doubt is found, shown, resolved and replayed.
 
 use std::time::Duration;
 
@@ -6,6 +6,7 @@ use idem::protocol::State;
 use idem::{DynStore, MySqlStore, OnCrash, Operation, PostgresStore, RedisStore};
 use idem_test_servers::{Aws, MariaDb, Postgres, Redis, bucket};
 
+use crate::dynamodb_support;
 use crate::idem_command::*;
 
 /// The checks that every store shares. `doctor` is the exit code that `idem doctor` should have there, and a text that it should print.
@@ -33,6 +34,13 @@ async fn story(idem: &Idem, store: &DynStore, doctor: (i32, &str)) {
     assert!(seen.out.contains(says), "{says} is not in {seen:?}");
     assert!(seen.one()["seconds"]["claim"].as_f64().unwrap() > 0.0, "{seen:?}");
     idem.run(&["list", "--scope", "idem.doctor", "--expired"]).ended(1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_settles_what_is_in_a_file() {
+    let shop = Shop::new();
+    story(&shop.idem, &DynStore::new(shop.store.clone()), (0, "SQLite 3.")).await;
+    assert!(shop.idem.run(&["doctor"]).ended(0).out.contains("MEDIAN"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -81,16 +89,8 @@ async fn an_operator_settles_what_is_on_mariadb() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_settles_what_is_on_dynamodb() {
-    use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
-
     let mut aws = Aws::start();
-    let config = aws_sdk_dynamodb::Config::builder()
-        .behavior_version(BehaviorVersion::latest())
-        .endpoint_url(aws.url())
-        .region(Region::new("us-east-1"))
-        .credentials_provider(Credentials::new("test", "test", None, None, "test"))
-        .http_client(aws_smithy_http_client::Builder::new().build_http());
-    let client = aws_sdk_dynamodb::Client::from_conf(config.build());
+    let client = dynamodb_support::client(&aws);
     let store = idem::DynamoDbStore::builder(client, "orders").clock_skew(Duration::ZERO).build();
     store.create_table().await.unwrap();
     let idem = Idem::new(format!("dynamodb://orders?endpoint={}&skew_ms=0", aws.url()))
