@@ -22,15 +22,8 @@ enum Then {
     Panic,
     Wait,
     Run(&'static str),
-    /// Drops nested transactions that have not begun, and goes on.
-    Nests {
-        times: u32,
-        returns: bool,
-    },
     /// Writes again after a deadlock that costs it its transaction.
     GoesOnAfterADeadlock,
-    /// Waits, with a nested transaction that does not begin.
-    NestsAndWaits,
 }
 
 struct Bank {
@@ -82,15 +75,6 @@ async fn pay(bank: &Bank, tx: &mut Transaction<'_, MySql>, id: &str, then: Then)
         Then::Run(statement) => {
             tx.execute(statement).await?;
         }
-        Then::Nests { times, returns } => {
-            for _ in 0..times {
-                // A `begin` that is dropped before its answer.
-                while tx.begin().now_or_never().is_some() {}
-            }
-            if !returns {
-                return Err(Failure::Transient);
-            }
-        }
         Then::GoesOnAfterADeadlock => {
             tx.execute("UPDATE locked SET n = 1 WHERE id = 1").await?;
             let other = deadlock(bank).await;
@@ -99,12 +83,6 @@ async fn pay(bank: &Bank, tx: &mut Transaction<'_, MySql>, id: &str, then: Then)
             other.await.unwrap();
             tx.execute("INSERT INTO effects VALUES ('again')").await?;
         }
-        Then::NestsAndWaits => loop {
-            let mut begin = tx.begin();
-            if (&mut begin).now_or_never().is_none() {
-                std::future::pending::<()>().await;
-            }
-        },
     }
     Ok(format!("paid {id}"))
 }
@@ -122,21 +100,6 @@ async fn deadlock(bank: &Bank) -> tokio::task::JoinHandle<()> {
     let waits = "select count(*) from information_schema.innodb_trx where trx_state = 'LOCK WAIT'";
     until("it waits", || bank.server.sql(waits) == "1");
     waiting
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn effects_and_result_are_one_commit_and_a_duplicate_gets_the_result() {
-    let bank = Bank::open().await;
-    let mut tx = bank.pool.begin().await.unwrap();
-    assert_eq!(pay(&bank, &mut tx, "1", Then::Return).await.unwrap(), "paid 1");
-    let (busy, _) = bank.called("1", Then::Return).await;
-    assert!(matches!(busy, Err(Failure::Idem(idem::Error::InFlight { .. }))), "{busy:?}");
-    tx.rollback().await.unwrap();
-    assert_eq!(bank.effects("1"), "0");
-    for _ in 0..3 {
-        assert_eq!(bank.called("1", Then::Return).await.0.unwrap(), "paid 1");
-        assert_eq!(bank.effects("1"), "1");
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -177,21 +140,18 @@ async fn a_second_call_in_one_transaction_gets_the_result_of_the_first() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_another_transaction_takes_first_is_in_flight_at_once() {
-    for ends in [false, true] {
-        // On, a lock that is not free costs the whole transaction.
-        let setting =
-            if ends { "--innodb-rollback-on-timeout=ON" } else { "--innodb-rollback-on-timeout=OFF" };
-        let bank = Bank::on(MariaDb::with(&[setting, "--innodb-flush-log-at-trx-commit=2"])).await;
-        let mut first = bank.pool.begin().await.unwrap();
-        let mut second = bank.pool.begin().await.unwrap();
-        sqlx::query("INSERT INTO effects VALUES ('before')").execute(&mut *second).await.unwrap();
-        pay(&bank, &mut first, "1", Then::Return).await.unwrap();
-        let refused = pay(&bank, &mut second, "1", Then::Panic).await;
-        assert!(matches!(refused, Err(Failure::Idem(idem::Error::InFlight { .. }))), "{refused:?}");
-        second.commit().await.unwrap();
-        assert_eq!(bank.effects("before"), "1");
-        first.commit().await.unwrap();
-    }
+    // On this server, a lock that is not free costs the whole transaction.
+    let settings = ["--innodb-rollback-on-timeout=ON", "--innodb-flush-log-at-trx-commit=2"];
+    let bank = Bank::on(MariaDb::with(&settings)).await;
+    let mut first = bank.pool.begin().await.unwrap();
+    let mut second = bank.pool.begin().await.unwrap();
+    second.execute("INSERT INTO effects VALUES ('before')").await.unwrap();
+    pay(&bank, &mut first, "1", Then::Return).await.unwrap();
+    let refused = pay(&bank, &mut second, "1", Then::Panic).await;
+    assert!(matches!(refused, Err(Failure::Idem(idem::Error::InFlight { .. }))), "{refused:?}");
+    second.commit().await.unwrap();
+    assert_eq!(bank.effects("before"), "1");
+    first.commit().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -233,49 +193,6 @@ async fn a_body_that_ends_the_transaction_is_an_error_and_what_follows_cannot_be
         assert!(committed.is_err(), "{statement}");
         assert_eq!(bank.server.sql("select count(*) from idem_records"), "0", "{statement}");
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_nested_begin_that_a_body_drops_costs_all_of_the_callers_writes_or_none() {
-    let bank = Bank::open().await;
-    let cases = (0..16).map(|case| (1 + (case & 1), case & 2 > 0, case & 4 > 0, case & 8 > 0));
-    for (times, returns, is_nested, commits) in cases {
-        let id = format!("{times} {returns} {is_nested} {commits}");
-        let write = |word: &str| format!("INSERT INTO effects VALUES ('{word} {id}')");
-        let mut tx = bank.pool.begin().await.unwrap();
-        tx.execute(AssertSqlSafe(write("before"))).await.unwrap();
-        let then = Then::Nests { times, returns };
-        let result = if is_nested {
-            let mut own = tx.begin().await.unwrap();
-            let result = pay(&bank, &mut own, &id, then).await;
-            let _ = own.commit().await;
-            result
-        } else {
-            pay(&bank, &mut tx, &id, then).await
-        };
-        let is_as_expected = match &result {
-            Err(Failure::Idem(idem::Error::NotRecorded { .. })) => returns,
-            result => matches!(result, Err(Failure::Transient)) && !returns,
-        };
-        assert!(is_as_expected, "{id}: {result:?}");
-        assert!(tx.execute(AssertSqlSafe(write("after"))).await.is_err(), "{id}");
-        let ended = if commits { tx.commit().await } else { tx.rollback().await };
-        assert!(ended.is_err(), "{id}");
-        assert_eq!(bank.server.sql("select count(*) from effects"), "0", "{id}");
-        assert_eq!(bank.server.sql("select count(*) from idem_records"), "0", "{id}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_is_dropped_in_a_nested_begin_leaves_the_callers_writes() {
-    let bank = Bank::open().await;
-    let mut tx = bank.pool.begin().await.unwrap();
-    tx.execute("INSERT INTO effects VALUES ('before')").await.unwrap();
-    let time = Duration::from_secs(3);
-    assert!(tokio::time::timeout(time, pay(&bank, &mut tx, "1", Then::NestsAndWaits)).await.is_err());
-    tx.execute("INSERT INTO effects VALUES ('after')").await.unwrap();
-    tx.rollback().await.unwrap();
-    assert_eq!(bank.server.sql("select count(*) from effects"), "0");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,10 +1,8 @@
 //! Connections of the store: what stays in a session, and the number of exchanges.
 
 use futures_util::future::join_all;
-use idem_mysql::MySqlStore;
 use idem_runtime::Store;
 use idem_test_servers::MariaDb;
-use idem_test_servers::meter::Meter;
 
 use crate::support::*;
 
@@ -61,30 +59,6 @@ fn log_of(server: &MariaDb) -> String {
     std::fs::read(format!("{folder}/statements"))
         .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
         .unwrap()
-}
-
-/// Calls the store until the connection in this runtime is there, and its statements are prepared.
-async fn warm(store: &MySqlStore, meter: &Meter) {
-    for number in 0..100 {
-        let (before, name) = (meter.now(), format!("{number} of {:?}", std::ptr::from_ref(store)));
-        record(store, &name, "done").await;
-        assert!(replayed(store, &name).await.is_some());
-        if meter.since(before, 1).round_trips <= 3.0 {
-            return;
-        }
-    }
-    panic!("a call takes more exchanges");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn of_one_caller_a_claim_a_completion_and_a_replay_are_one_exchange_each() {
-    let server = MariaDb::shared();
-    let (meter, url) = metered(server.port(), &server.url()).await;
-    let open = || builder(&url).table("exchanges").connections(1).connect();
-    let [store, other] = [open().await.unwrap(), open().await.unwrap()];
-    warm(&store, &meter).await;
-    warm(&other, &meter).await;
-    each_is_one_exchange(&meter, &store, &other).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

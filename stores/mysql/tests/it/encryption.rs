@@ -36,10 +36,3 @@ async fn the_servers_certificate_is_checked_and_what_does_not_fit_is_a_configura
         assert!(error.to_string().contains(REFUSED), "{what}: {error}");
     }
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_without_tls_is_refused_where_tls_is_required() {
-    let server = MariaDb::with(&["--skip-ssl", "--innodb-flush-log-at-trx-commit=2"]);
-    let error = MySqlStore::connect(&format!("{}?ssl-mode=REQUIRED", server.url())).await.unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
-}

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use idem_mysql::MySqlStore;
-use idem_runtime::protocol::CompleteAnswer;
+use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, Owner};
 use idem_runtime::{Store, StoreErrorKind};
 use idem_test_servers::{MariaDb, until};
-use sqlx::Executor as _;
+use sqlx::{Connection as _, Executor as _, MySqlConnection};
 
 use crate::support::*;
 
@@ -39,12 +39,25 @@ async fn a_terminated_session_is_not_noticed_by_the_caller() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_hangs_leaves_the_outcome_unknown_within_bounds() {
     let mut server = MariaDb::start();
-    let store = connected(async || builder(&server.url()).operation_timeout(TIME).connect().await).await;
+    let builder = builder(&server.url()).operation_timeout(Duration::from_secs(2));
+    let store = connected(async || builder.clone().connect().await).await;
     while claimed(&store, "warm").await.is_err() {}
-    a_hanging_server_leaves_the_outcome_unknown(&store, |goes| {
-        server.server().signal(if goes { "-CONT" } else { "-STOP" });
-    })
-    .await;
+    server.server().signal("-STOP");
+    let (begin, owner) = (Instant::now(), Owner::random());
+    let error = store.claim(&key("order"), &claim(owner)).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::OutcomeUnknown, "{error}");
+    // As long as a busy machine may stop a thread on top of the timeout.
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    server.server().signal("-CONT");
+    // A repeated claim finds out the outcome, as soon as the server has caught up.
+    let begin = Instant::now();
+    let answer = loop {
+        match store.claim(&key("order"), &claim(owner)).await {
+            Ok(answer) => break answer,
+            Err(error) => assert!(error.is_transient() && begin.elapsed() < PATIENCE, "{error}"),
+        }
+    };
+    assert!(matches!(answer, ClaimAnswer::Granted(_)), "{answer:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -52,12 +65,10 @@ async fn a_table_locked_for_longer_than_an_operation_may_take_changes_nothing() 
     let server = MariaDb::shared();
     let builder = MySqlStore::builder(&server.url()).table("slow");
     let store = builder.operation_timeout(Duration::from_secs(3)).connect().await.unwrap();
-    let mut other = sqlx::MySqlPool::connect(&server.url()).await.unwrap().acquire().await.unwrap().detach();
+    let mut other = MySqlConnection::connect(&server.url()).await.unwrap();
     other.execute("LOCK TABLES slow WRITE").await.unwrap();
-    let begin = Instant::now();
     let error = claimed(&store, "order").await.unwrap_err();
     assert!(error.is_transient(), "{error}");
-    assert!(begin.elapsed() < PATIENCE, "{:?}", begin.elapsed());
     other.execute("UNLOCK TABLES").await.unwrap();
     assert_eq!(server.sql("select count(*) from slow"), "0");
     grant(&store, "order").await;
@@ -120,8 +131,6 @@ async fn a_server_that_takes_no_writes_replays_results_and_refuses_the_rest() {
         let error = claimed(&store, name).await.unwrap_err();
         assert!(error.is_transient(), "{name}: {error}");
     }
-    let rows = format!("select count(*) from {table}");
-    assert_eq!(server.sql(&rows), "2");
     run(&server, "set global read_only = off");
     grant(&store, "absent").await;
 }
@@ -131,7 +140,7 @@ async fn a_session_on_a_server_that_serves_nobody_is_left() {
     let server = MariaDb::start();
     let store = MySqlStore::builder(&server.url()).table("evicted").connect().await.unwrap();
     run(&server, "create table sessions (id bigint primary key)");
-    let mut other = sqlx::MySqlPool::connect(&server.url()).await.unwrap().acquire().await.unwrap().detach();
+    let mut other = MySqlConnection::connect(&server.url()).await.unwrap();
     for number in [1047, 3032] {
         let refuses = format!(
             "create or replace trigger refuses before insert on evicted for each row \
