@@ -128,6 +128,33 @@ pub(crate) async fn replayed(store: &impl Store, name: &str) -> Option<Vec<u8>> 
     }
 }
 
+/// The callers of three processes claim and release the same thirty keys, each in another order.
+pub(crate) async fn many_callers_get_through<S: Store>(connect: impl AsyncFn() -> Result<S, StoreError>) {
+    let mut callers = Vec::new();
+    for process in 0..3_usize {
+        let store = connect().await.unwrap();
+        for caller in 0..40_usize {
+            let store = store.clone();
+            callers.push(tokio::spawn(async move {
+                for round in 0..20 {
+                    let name = format!("order {}", (process * 7 + caller * 13 + round * 29) % 30);
+                    let owner = Owner::random();
+                    if let ClaimAnswer::Granted(grant) =
+                        store.claim(&key(&name), &claim(owner)).await.unwrap()
+                    {
+                        let request = Release::new(owner, grant.fence, ReleaseCause::Failed);
+                        let released = store.release(&key(&name), &request).await.unwrap();
+                        assert_eq!(released, ReleaseAnswer::Released);
+                    }
+                }
+            }));
+        }
+    }
+    for caller in callers {
+        caller.await.unwrap();
+    }
+}
+
 /// Eight callers claim and complete the same sixty keys, while the server is killed three times, each as soon
 /// as `commits` tells that it has committed something more.
 pub(crate) async fn no_grant_is_given_twice<T>(

@@ -1,4 +1,4 @@
-//! Rows and gaps that other transactions have locked.
+//! Rows and gaps that other transactions have locked, and keys with many callers at once.
 
 use std::time::{Duration, Instant};
 
@@ -51,6 +51,14 @@ async fn what_a_transaction_has_locked_is_read_and_its_change_is_refused_and_del
         other.rollback().await.unwrap();
         assert_eq!(store.complete(&names[0], &results[0]).await.unwrap(), CompleteAnswer::Done);
     }
+}
+
+/// No other test is sure to find a batch whose transaction has another isolation level.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_callers_of_many_keys_in_any_order_all_get_through() {
+    let server = MariaDb::shared();
+    let builder = builder(&server.url()).operation_timeout(Duration::from_secs(20));
+    many_callers_get_through(async || builder.clone().connect().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use idem_postgres::PostgresStore;
-use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, Owner, Release, ReleaseAnswer, ReleaseCause};
+use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, Release, ReleaseAnswer, ReleaseCause};
 use idem_runtime::{Store, StoreErrorKind};
 use idem_test_servers::{Postgres, until};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
@@ -121,34 +121,11 @@ async fn a_record_that_changes_between_the_look_and_the_write_is_looked_at_again
     assert!(matches!(answer, Ok(ClaimAnswer::Busy { .. })), "{answer:?}");
 }
 
-/// The callers of three processes claim and release the same thirty keys, each in another order.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_callers_of_many_keys_in_any_order_never_wait_for_each_other_in_a_circle() {
     let server = Postgres::shared();
     let builder = builder(&server.url()).operation_timeout(Duration::from_secs(30));
-    let mut callers = Vec::new();
-    for process in 0..3_usize {
-        let store = builder.clone().connect().await.unwrap();
-        for caller in 0..40_usize {
-            let store = store.clone();
-            callers.push(tokio::spawn(async move {
-                for round in 0..20 {
-                    let name = format!("order {}", (process * 7 + caller * 13 + round * 29) % 30);
-                    let owner = Owner::random();
-                    if let ClaimAnswer::Granted(grant) =
-                        store.claim(&key(&name), &claim(owner)).await.unwrap()
-                    {
-                        let request = Release::new(owner, grant.fence, ReleaseCause::Failed);
-                        let released = store.release(&key(&name), &request).await.unwrap();
-                        assert_eq!(released, ReleaseAnswer::Released);
-                    }
-                }
-            }));
-        }
-    }
-    for caller in callers {
-        caller.await.unwrap();
-    }
+    many_callers_get_through(async || builder.clone().connect().await).await;
     let deadlocks = "select deadlocks from pg_stat_database where datname = current_database()";
     assert_eq!(server.sql(deadlocks), "0");
 }
