@@ -175,4 +175,11 @@ mod tests {
             assert!(!is_unknown_at_commit(code), "{code}");
         }
     }
+
+    #[test]
+    fn a_session_on_a_server_that_serves_nobody_is_left() {
+        for code in [1047, 3032] {
+            assert!(number::SESSION_OVER.contains(&code), "{code}");
+        }
+    }
 }

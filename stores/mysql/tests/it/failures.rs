@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use idem_mysql::MySqlStore;
-use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, Owner};
+use idem_runtime::protocol::{ClaimAnswer, Owner};
 use idem_runtime::{Store, StoreErrorKind};
-use idem_test_servers::{MariaDb, until};
+use idem_test_servers::MariaDb;
 use sqlx::{Connection as _, Executor as _, MySqlConnection};
 
 use crate::support::*;
@@ -31,8 +31,7 @@ async fn a_terminated_session_is_not_noticed_by_the_caller() {
         let name = format!("order {round}");
         let held = grant(&store, &name).await;
         run(&server, "kill user service");
-        let done = store.complete(&key(&name), &completion(held, "done")).await;
-        assert_eq!(done.unwrap(), CompleteAnswer::Done);
+        complete(&store, &name, held).await;
     }
 }
 
@@ -133,39 +132,4 @@ async fn a_server_that_takes_no_writes_replays_results_and_refuses_the_rest() {
     }
     run(&server, "set global read_only = off");
     grant(&store, "absent").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_session_on_a_server_that_serves_nobody_is_left() {
-    let server = MariaDb::start();
-    let store = MySqlStore::builder(&server.url()).table("evicted").connect().await.unwrap();
-    run(&server, "create table sessions (id bigint primary key)");
-    let mut other = MySqlConnection::connect(&server.url()).await.unwrap();
-    for number in [1047, 3032] {
-        let refuses = format!(
-            "create or replace trigger refuses before insert on evicted for each row \
-             if exists (select 1 from sessions where id = connection_id()) \
-             then signal sqlstate '08S01' set mysql_errno = {number}, message_text = 'not ready'; end if"
-        );
-        other.execute(sqlx::AssertSqlSafe(refuses)).await.unwrap();
-        for round in 0..20 {
-            grant(&store, &format!("{number} before {round}")).await;
-        }
-        run(
-            &server,
-            "insert ignore into sessions select id from information_schema.processlist where user = 'root' and info is null",
-        );
-        for round in 0..20 {
-            grant(&store, &format!("{number} after {round}")).await;
-        }
-        let own = other.fetch_one("select connection_id()").await.unwrap();
-        let own: u64 = sqlx::Row::get(&own, 0);
-        let stays = format!(
-            "select count(*) from information_schema.processlist join sessions using (id) where id <> {own}"
-        );
-        let begin = Instant::now();
-        tokio::task::block_in_place(|| until("every such session is closed", || server.sql(&stays) == "0"));
-        // Long before the store closes what nobody uses.
-        assert!(begin.elapsed() < PATIENCE, "{:?}", begin.elapsed());
-    }
 }

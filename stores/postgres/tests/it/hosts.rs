@@ -1,6 +1,5 @@
 //! Several servers in one URL, `target_session_attrs`, and addresses that lead to another server.
 
-use std::net::TcpListener;
 use std::time::Duration;
 
 use idem_postgres::PostgresStore;
@@ -78,22 +77,6 @@ async fn a_promoted_standby_is_found_and_a_standby_is_not_used() {
     grant(&store, "after").await;
     assert!(has(&standby, "after"));
     assert!(matches!(claimed(&store, "before").await, Ok(ClaimAnswer::Busy { .. })));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_does_not_answer_leaves_time_for_the_next_and_is_tried_once() {
-    let server = Postgres::start();
-    drop(PostgresStore::connect(&server.url()).await.unwrap());
-    // It accepts connections and says nothing.
-    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let list = [silent.local_addr().unwrap().to_string(), address(&server)];
-    let store = PostgresStore::builder(&url(&list, "sslmode=disable"));
-    let store = store.operation_timeout(Duration::from_secs(8)).connect().await.unwrap();
-    for number in 0..3 {
-        grant(&store, &format!("order {number}")).await;
-    }
-    silent.set_nonblocking(true).unwrap();
-    assert_eq!(std::iter::from_fn(|| silent.accept().ok()).count(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use idem_macros::idempotent;
 use idem_outbox::{Outbox, Relay};
 use idem_postgres::PostgresStore;
 use idem_runtime::Store as _;
 use idem_test_servers::{PgBouncer, Postgres};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, Row as _, Transaction};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, Row as _};
 
 use crate::outbox_support::{Broker, Running, Then};
 use crate::support::{grant, metered, record, replayed};
@@ -123,30 +122,4 @@ async fn a_pooler_that_comes_in_front_of_a_running_process_is_found_out() {
     let log = server.server().log();
     let errors: Vec<_> = log.lines().skip(before).filter(|line| line.contains("ERROR:")).collect();
     assert!(errors.is_empty(), "{errors:?}");
-}
-
-#[idempotent(key = "{order}", scope = "bank.first", store = store, transaction = tx, crate = ::idem_runtime)]
-async fn first(
-    store: &PostgresStore,
-    tx: &mut Transaction<'_, sqlx::Postgres>,
-    order: u32,
-) -> Result<u32, idem_runtime::Error> {
-    Ok(order)
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_first_call_in_a_transaction_needs_a_second_session_of_the_pooler() {
-    for (sessions, works) in [(1, false), (2, true)] {
-        let server = Postgres::shared();
-        let pooler = PgBouncer::start(&server, "transaction", &format!("default_pool_size={sessions}"));
-        let store = PostgresStore::builder(&pooler.url()).operation_timeout(Duration::from_secs(3));
-        let store = store.connect().await.unwrap();
-        let mut client = another(&pooler.url()).await;
-        let mut tx = client.begin().await.unwrap();
-        let called = first(&store, &mut tx, 7).await;
-        match works {
-            true => assert_eq!(called.unwrap(), 7),
-            false => assert_eq!(called.unwrap_err().kind().as_str(), "store"),
-        }
-    }
 }
