@@ -13,7 +13,7 @@ use idem_core::protocol::{
 };
 use idem_core::{Key, RecordKey, Scope, Store, StoreError, StoreErrorKind};
 use idem_test_servers::meter::Meter;
-use idem_test_servers::until;
+use idem_test_servers::{DatabaseServer, Engine, until};
 use serde::{Deserialize, Serialize};
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
@@ -64,15 +64,9 @@ pub(crate) fn new_table() -> String {
     format!("records_{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A store with a short timeout: on a busy machine its first connection may take longer.
-pub(crate) async fn connected<S>(connect: impl AsyncFn() -> Result<S, StoreError>) -> S {
-    for _ in 0..20 {
-        match connect().await {
-            Ok(store) => return store,
-            Err(error) => assert!(error.is_transient(), "{error}"),
-        }
-    }
-    panic!("no connection in time")
+/// Runs a statement on the server.
+pub(crate) fn run<E: Engine>(server: &DatabaseServer<E>, statement: &str) {
+    let _ = server.sql(statement);
 }
 
 pub(crate) fn key(name: &str) -> RecordKey {

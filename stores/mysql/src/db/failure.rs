@@ -177,8 +177,8 @@ mod tests {
     }
 
     #[test]
-    fn a_session_on_a_server_that_serves_nobody_is_left() {
-        for code in [1047, 3032] {
+    fn a_session_that_was_ended_or_whose_server_serves_nobody_is_left() {
+        for code in [1047, 1927, 3032] {
             assert!(number::SESSION_OVER.contains(&code), "{code}");
         }
     }

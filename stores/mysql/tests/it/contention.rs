@@ -59,37 +59,6 @@ async fn many_callers_of_many_keys_in_any_order_all_get_through() {
     many_callers_get_through(async || builder.clone().connect().await).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_rows_of_others_in_a_small_table_are_not_locked() {
-    let server = MariaDb::start();
-    let table = new_table();
-    let store = builder(&server.url()).table(&table).connect().await.unwrap();
-    let names: Vec<String> = (0..6).map(|number| format!("order {number}")).collect();
-    let held = join_all(names.iter().map(|name| grant(&store, name))).await;
-    let pool = MySqlPool::connect(&server.url()).await.unwrap();
-    let mut other = pool.begin().await.unwrap();
-    let lock = format!(
-        "SELECT * FROM {table} WHERE scope = 'orders' AND `key` IN ('order 1', 'order 4') FOR UPDATE"
-    );
-    other.execute(sqlx::AssertSqlSafe(lock)).await.unwrap();
-    // All but the two locked records share one transaction, also those between the two.
-    let transactions = || {
-        let begun =
-            "select variable_value from information_schema.global_status where variable_name = 'COM_BEGIN'";
-        server.sql(begun).parse::<u64>().unwrap()
-    };
-    let before = transactions();
-    let completions = [0, 2, 3, 5].map(|number: usize| {
-        let (store, name, held) = (&store, &names[number], held[number]);
-        async move { store.complete(&key(name), &completion(held, "done")).await.unwrap() }
-    });
-    assert_eq!(join_all(completions).await, vec![CompleteAnswer::Done; 4]);
-    // None was broken off by a locked row and begun again.
-    let begun = transactions() - before;
-    assert!(begun <= 2, "{begun}");
-    other.rollback().await.unwrap();
-}
-
 /// At `REPEATABLE READ`, the lock of a transaction may become one of the gap before its key, where others insert new ones.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_key_in_a_gap_that_a_transaction_has_locked_holds_up_no_other() {

@@ -4,10 +4,9 @@ use std::time::{Duration, Instant};
 
 use idem_core::protocol::{Claim, ClaimAnswer, Owner};
 use idem_core::{Key, RecordKey, Scope, Store, StoreError, StoreErrorKind};
-use idem_test_servers::Postgres;
+use idem_test_servers::{Postgres, until};
 use sqlx::{Connection as _, Executor as _, PgConnection};
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
 
 use super::*;
 use crate::PostgresStore;
@@ -54,15 +53,6 @@ async fn claim(store: &PostgresStore, name: &str) -> ClaimAnswer {
     store.claim(&key, &Claim::new(Owner::random(), hour, hour)).await.unwrap()
 }
 
-/// Polls a query for a bounded time.
-async fn until(server: &Postgres, query: &str, wanted: &str) {
-    let begin = Instant::now();
-    while server.sql(query) != wanted {
-        assert!(begin.elapsed() < Duration::from_secs(30), "{query}: {}", server.sql(query));
-        sleep(Duration::from_millis(10)).await;
-    }
-}
-
 const BUILDS: &str =
     "select count(*) from pg_stat_activity where query like 'CREATE INDEX%' and state = 'active'";
 const VERSION: &str = "select value from fleet_meta where name = 'schema_version'";
@@ -100,14 +90,15 @@ async fn an_index_that_was_broken_off_is_built_by_the_next_process_and_claims_go
     let mut other = PgConnection::connect(&server.url()).await.unwrap();
     other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await.unwrap();
     let killed = migrating(&server);
-    until(&server, BUILDS, "1").await;
+    until("the index is built", || server.sql(BUILDS) == "1");
     let _ =
         server.sql("select pg_terminate_backend(pid) from pg_stat_activity where query like 'CREATE INDEX%'");
     assert!(killed.await.unwrap().unwrap_err().is_transient());
     assert_eq!((server.sql(VERSION).as_str(), server.sql(INDEX).as_str()), ("1", "false"));
     // The next waits for longer than an operation may take.
     let next = migrating(&server);
-    until(&server, "select count(*) from pg_stat_activity where wait_event_type = 'Lock'", "1").await;
+    let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
+    until("the next waits", || server.sql(waiting) == "1");
     let begin = Instant::now();
     let mut number = 0;
     while begin.elapsed() < Duration::from_secs(5) {

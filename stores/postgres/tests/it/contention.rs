@@ -73,7 +73,8 @@ async fn a_table_locked_for_longer_than_a_statement_may_take_changes_nothing() {
     grant(&store, "order").await;
 }
 
-/// Starts a call while another transaction has made this change, and commits the change as soon as the call's write waits for it.
+/// Starts a call while another transaction has made this change, and commits the change when the call's write
+/// waits for it.
 async fn called_meanwhile<T: Send + 'static>(
     server: &Postgres,
     change: &str,

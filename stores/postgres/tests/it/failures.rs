@@ -1,7 +1,5 @@
 //! `PostgresStore` on a server that is killed, stopped or full, and on tables that are not usable.
 
-use std::time::{Duration, Instant};
-
 use idem_postgres::PostgresStore;
 use idem_runtime::StoreErrorKind;
 use idem_test_servers::Postgres;
@@ -77,42 +75,4 @@ async fn a_row_that_is_no_record_is_reported_by_its_digest_and_never_run_over() 
         run(&server, "insert into spoilt select * from kept");
     }
     assert!(replayed(&store, "order 4711").await.is_some());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn while_no_commit_ends_the_sessions_of_a_store_stay_within_their_bound() {
-    let server = Postgres::start();
-    let (time, table) = (Duration::from_secs(1), new_table());
-    let builder = PostgresStore::builder(&server.url()).table(&table);
-    drop(builder.clone().connect().await.unwrap());
-    let builder = builder.connections(3).operation_timeout(time);
-    let store = connected(async || builder.clone().connect().await).await;
-    while claimed(&store, "warm").await.is_err() {}
-    // A standby that is not there: each commit waits for it, and no timeout of the server's ends that.
-    let _ = server.sql("alter system set synchronous_standby_names = 'away'");
-    let _ = server.sql("select pg_reload_conf()");
-    let sessions = || -> usize {
-        let counted = "select count(*) from pg_stat_activity where pid <> pg_backend_pid() and \
-                       backend_type = 'client backend'";
-        server.sql(counted).parse().unwrap()
-    };
-    let mut number = 0;
-    while server.sql("select count(*) from pg_stat_activity where wait_event = 'SyncRep'") == "0" {
-        number += 1;
-        let _ = claimed(&store, &format!("probe {number}")).await;
-    }
-    let (begin, mut most) = (Instant::now(), 0);
-    while begin.elapsed() < 8 * time {
-        let claims = (0..6).map(|number| {
-            let (store, name) = (store.clone(), format!("{number} {:?}", begin.elapsed()));
-            tokio::spawn(async move { claimed(&store, &name).await })
-        });
-        for refused in futures_util::future::join_all(claims).await {
-            assert!(refused.unwrap().unwrap_err().is_transient());
-        }
-        most = most.max(sessions());
-    }
-    // Three for each of the two runtimes, one in each that looks whether the server is still at work, and
-    // some that the server has not ended yet.
-    assert!(most <= 12, "{most}");
 }

@@ -1,4 +1,4 @@
-//! The store's use of the server and of the network: locks and bytes; keys and records that transactions of callers have.
+//! The store's use of the server and of the network: locks and bytes; keys that transactions of callers have.
 
 use std::time::Duration;
 
@@ -12,7 +12,6 @@ use idem_runtime::protocol::{
 use idem_test_servers::Postgres;
 use sqlx::{Connection as _, Executor as _, PgConnection};
 
-use crate::outbox_support::wait_for_sql;
 use crate::support::*;
 
 /// Longer than many operations at once take on a busy machine.
@@ -123,7 +122,12 @@ async fn the_fence_of_a_claim_behind_one_that_waited_is_of_the_moment_at_which_i
             );
         let waits = "select count(*) from pg_stat_activity \
                      where wait_event_type = 'Lock' and query like '%slow%' and datname = current_database()";
-        wait_for_sql(&server, waits, "1").await;
+        let polling = async {
+            while server.sql(waits) != "1" {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(MINUTE, polling).await.expect("the first claim waits");
         let granted_from = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint";
         let granted_from: u64 = server.sql(granted_from).parse().unwrap();
         uncommitted.rollback().await.unwrap();

@@ -36,8 +36,8 @@ macro_rules! cases {
             Ok(7)
         }
 
-        /// A call in a transaction of its own, in which the caller writes before and after, and commits. The call of a body
-        /// that waits is dropped.
+        /// A call in a transaction of its own, in which the caller writes before and after, and commits. The call
+        /// of a body that waits is dropped.
         async fn committed(bank: &Bank, order: &str, then: Then) -> Result<u32, Failure> {
             let mut client = Client::open(&bank.url()).await;
             let mut tx = client.begin().await;
@@ -217,13 +217,6 @@ macro_rules! cases {
             DroppedWithTheCall,
         }
 
-        impl Nested {
-            /// How long the call may take.
-            const fn seconds(self) -> f32 {
-                if matches!(self, Self::DroppedWithTheCall) { 0.3 } else { 30.0 }
-            }
-        }
-
         #[idempotent(
             key = "order/{order}", scope = "bank.nest", store = store, transaction = tx, crate = ::idem_runtime
         )]
@@ -260,7 +253,8 @@ macro_rules! cases {
                     let mut client = Client::open(&bank.url()).await;
                     let mut tx = client.begin().await;
                     run(&mut tx, &format!("INSERT INTO effects VALUES ('before {order}')")).await.unwrap();
-                    let time = std::time::Duration::from_secs_f32(nested.seconds());
+                    let is_dropped = matches!(nested, Nested::DroppedWithTheCall);
+                    let time = std::time::Duration::from_millis(if is_dropped { 300 } else { 30_000 });
                     let called = if is_nested {
                         let mut own = tx.begin().await.unwrap();
                         let call = nest(&bank.store, &mut own, &order, nested, returns);
