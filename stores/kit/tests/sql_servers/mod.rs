@@ -4,7 +4,7 @@
 #![allow(dead_code, reason = "each store uses some of it")]
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use idem_core::protocol::{

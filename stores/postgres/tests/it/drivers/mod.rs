@@ -87,7 +87,7 @@ mod with_tokio_postgres {
         crate::drivers::cases::cases!(Bank::behind_a_pooler, dropped "keeps what the caller wrote");
     }
 
-    #[idempotent(
+    #[super::bank::idempotent(
         key = "order/{order}", scope = "orders", store = store, transaction = tx, crate = ::idem_runtime
     )]
     async fn pay_pooled(
