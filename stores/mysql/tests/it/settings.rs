@@ -15,6 +15,7 @@ use crate::support::*;
 fn keeps_its_records(server: &Arc<MariaDb>) {
     for name in [
         "texts_that_mean_something_elsewhere_are_keys_of_their_own",
+        "a_scope_and_a_key_do_not_flow_into_each_other",
         "bytes_that_mean_something_elsewhere_come_back",
     ] {
         let (server, url) = (server.clone(), server.url());
