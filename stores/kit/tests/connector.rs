@@ -49,6 +49,7 @@ impl Opener for Servers {
                 let error = StoreError::configuration("its certificate is wrong");
                 return Err(Refusal { error, is_of_this_server: true });
             }
+            "silent" => std::future::pending().await,
             "strict" => return Err(StoreError::configuration("no such user").into()),
             _ => {}
         }
@@ -99,6 +100,16 @@ async fn a_certificate_is_one_servers_and_a_user_is_not() {
     for (first, is_passed_over) in [("forged", true), ("strict", false)] {
         let session = connector(&Servers::default(), &[first, "two"]).connect().await;
         assert_eq!(session.is_ok_and(|session| session.server == "two"), is_passed_over, "{first}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_does_not_answer_leaves_time_for_the_next_and_is_tried_once() {
+    let connector = connector(&Servers::default(), &["silent", "two"]);
+    for waits in [true, false] {
+        let begin = tokio::time::Instant::now();
+        assert_eq!(connector.connect().await.unwrap().server, "two");
+        assert_eq!(!begin.elapsed().is_zero(), waits);
     }
 }
 

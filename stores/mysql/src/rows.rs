@@ -189,14 +189,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digits_are_bytes_and_nothing_else_is() {
-        assert_eq!(bytes_of(b"00Ff7a", "owner"), Ok([0, 255, 122]));
-        for digits in [&b"00Ff7"[..], b"00Ff7a00", b"00Fg7a", b"00+f7a"] {
-            assert_eq!(bytes_of::<3>(digits, "owner"), Err(Unreadable("owner")));
-        }
-    }
-
-    #[test]
     fn an_instant_of_the_blank_clock_is_the_servers_time_and_the_rest_and_the_end_of_time_stays() {
         let later = |time| on_the_server(BLANK_CLOCK.after(time));
         assert_eq!(later(Duration::ZERO), Value::Later(0));

@@ -158,3 +158,25 @@ async fn forget(
     let live = rows.first().is_some_and(|row| row.try_get::<bool, _>(0).unwrap_or(true));
     Ok(vec![Some(Ok(Answer::Forgotten(live)))])
 }
+
+#[cfg(test)]
+mod tests {
+    use idem_test_servers::Postgres;
+    use sqlx::Executor as _;
+
+    use super::*;
+    use crate::PostgresStore;
+
+    #[tokio::test]
+    async fn a_session_whose_transaction_has_not_ended_is_at_work_and_an_idle_one_is_not() {
+        let server = Postgres::shared();
+        let store = PostgresStore::connect(&server.url()).await.unwrap();
+        let setting = store.0.server();
+        let (mut looking, idle) = (setting.open().await.unwrap(), setting.open().await.unwrap());
+        let mut working = setting.open().await.unwrap();
+        working.connection().execute("BEGIN").await.unwrap();
+        let [idle, working] = [&idle, &working].map(|session| setting.name(session).unwrap());
+        let names = [idle, working.clone(), "1 ended".to_owned()];
+        assert_eq!(setting.at_work(&mut looking, &names).await.unwrap(), [working]);
+    }
+}

@@ -1,7 +1,7 @@
-//! A proxy that counts what a client sends to a server, and that cuts the line or leads it to another server.
+//! A proxy that counts what a client sends to a server, and that cuts the line.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -10,8 +10,6 @@ use tokio::net::{TcpListener, TcpStream};
 struct Line {
     bytes: AtomicU64,
     round_trips: AtomicU64,
-    /// The port to which new connections lead.
-    server: AtomicU16,
     /// Whether the next bytes of a client end its connection.
     is_cut: AtomicBool,
 }
@@ -41,13 +39,11 @@ impl Meter {
     pub async fn before(server: u16) -> std::io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let meter = Self { port: listener.local_addr()?.port(), line: Arc::default() };
-        meter.lead_to(server);
         let line = meter.line.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let line = line.clone();
                 tokio::spawn(async move {
-                    let server = line.server.load(Ordering::SeqCst);
                     let Ok(server) = TcpStream::connect(("127.0.0.1", server)).await else { return };
                     let _ = (client.set_nodelay(true), server.set_nodelay(true));
                     let (from_client, to_client) = client.into_split();
@@ -71,11 +67,6 @@ impl Meter {
             }
         });
         Ok(meter)
-    }
-
-    /// From now on new connections lead to the server on this port.
-    pub fn lead_to(&self, server: u16) {
-        self.line.server.store(server, Ordering::SeqCst);
     }
 
     /// While it is cut, a client that sends something loses its connection.

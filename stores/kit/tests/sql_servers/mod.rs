@@ -4,22 +4,19 @@
 #![allow(dead_code, reason = "each store uses some of it")]
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use futures_util::future::join_all;
 use idem_core::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, Owner, Release, ReleaseAnswer, ReleaseCause, Replay,
-    StoredResult, Verdict,
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, OnCrash, Owner, Release, ReleaseAnswer,
+    ReleaseCause, Renew, Replay, StoredResult, Verdict,
 };
 use idem_core::{Key, RecordKey, Scope, Store, StoreError, StoreErrorKind};
 use idem_test_servers::meter::Meter;
-use idem_test_servers::until;
+use idem_test_servers::{DatabaseServer, Engine, until};
 use serde::{Deserialize, Serialize};
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
-/// The operation timeout of stores that wait for its end.
-pub(crate) const TIME: Duration = Duration::from_secs(2);
-/// Less than the default timeout, and as long as a busy machine may stop a thread on top of that one.
-pub(crate) const BOUND: Duration = Duration::from_secs(5);
 /// How long the tests wait for what must come to pass.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -67,15 +64,9 @@ pub(crate) fn new_table() -> String {
     format!("records_{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A store with a short timeout: on a busy machine its first connection may take longer.
-pub(crate) async fn connected<S>(connect: impl AsyncFn() -> Result<S, StoreError>) -> S {
-    for _ in 0..20 {
-        match connect().await {
-            Ok(store) => return store,
-            Err(error) => assert!(error.is_transient(), "{error}"),
-        }
-    }
-    panic!("no connection in time")
+/// Runs a statement on the server.
+pub(crate) fn run<E: Engine>(server: &DatabaseServer<E>, statement: &str) {
+    let _ = server.sql(statement);
 }
 
 pub(crate) fn key(name: &str) -> RecordKey {
@@ -114,6 +105,13 @@ pub(crate) async fn record(store: &impl Store, name: &str, result: impl Into<Vec
     let held = grant(store, name).await;
     let done = store.complete(&key(name), &completion(held, result)).await.unwrap();
     assert_eq!(done, CompleteAnswer::Done);
+}
+
+/// Leaves a released record of this key.
+pub(crate) async fn released(store: &impl Store, name: &str) {
+    let (owner, held) = grant(store, name).await;
+    let request = Release::new(owner, held.fence, ReleaseCause::Failed);
+    assert_eq!(store.release(&key(name), &request).await.unwrap(), ReleaseAnswer::Released);
 }
 
 /// The result that a duplicate gets.
@@ -199,48 +197,47 @@ pub(crate) async fn no_grant_is_given_twice<T>(
     assert_eq!((granted.len(), count), (60, 60));
 }
 
-/// The server of a store with the operation timeout [`TIME`] stops, which `server` does, and goes on after an
-/// operation's time is over.
-pub(crate) async fn a_hanging_server_leaves_the_outcome_unknown(
+/// Checks that neither a renewal nor a result moves the instant at which a purge looks at its record, unless
+/// the record ends before, and that a purge which looks too early looks again at the end. `sql` runs a
+/// statement, `table` is the store's and empty, and `longest` is the longest ttl that the server adds.
+pub(crate) async fn a_purge_looks_once(
     store: &impl Store,
-    mut server: impl FnMut(bool),
+    sql: impl Fn(&str) -> String,
+    table: &str,
+    longest: &str,
 ) {
-    server(false);
-    let (begin, owner) = (Instant::now(), Owner::random());
-    let error = store.claim(&key("order"), &claim(owner)).await.unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::OutcomeUnknown, "{error}");
-    assert!(begin.elapsed() < BOUND, "{:?}", begin.elapsed());
-    server(true);
-    // A repeated claim finds out the outcome, as soon as the server has caught up.
-    let begin = Instant::now();
-    let answer = loop {
-        match store.claim(&key("order"), &claim(owner)).await {
-            Ok(answer) => break answer,
-            Err(error) => assert!(error.is_transient() && begin.elapsed() < PATIENCE, "{error}"),
-        }
+    let at = |column: &str, on_crash: u8| -> u64 {
+        sql(&format!("select {column} from {table} where on_crash = {on_crash}")).parse().unwrap()
     };
-    assert!(matches!(answer, ClaimAnswer::Granted(_)), "{answer:?}");
-}
-
-/// Purges by three at once, until nothing is left to purge. Returns how many records they have deleted.
-pub(crate) async fn purged_by_three(store: &impl Store, limit: usize) -> usize {
-    let purging = [(); 3].map(|()| {
-        let store = store.clone();
-        tokio::spawn(async move {
-            let mut purged = 0;
-            loop {
-                match store.purge(limit).await.unwrap() {
-                    0 => return purged,
-                    some => purged += some,
-                }
-            }
-        })
-    });
-    let mut purged = 0;
-    for each in purging {
-        purged += each.await.unwrap();
-    }
-    purged
+    let count = |which: &str| sql(&format!("select count(*) from {table} where {which}"));
+    let (owner, held) = grant(store, "order").await;
+    let first = at("purge_at", 0);
+    assert_eq!(first, at("created_at", 0) + 3_600_000_000);
+    // Neither writes the index.
+    store.renew(&key("order"), &Renew::new(owner, held.fence, 2 * HOUR)).await.unwrap();
+    complete(store, "order", (owner, held)).await;
+    assert_eq!(at("purge_at", 0), first);
+    // A result that is kept for a shorter time does, in a batch as alone.
+    let names: Vec<_> = (0..20).map(|number| format!("short {number}")).collect();
+    join_all(names.iter().map(|name| async move {
+        let mut done = completion(grant(store, name).await, "done");
+        done.ttl = Duration::from_secs(60);
+        store.complete(&key(name), &done).await.unwrap();
+    }))
+    .await;
+    assert_eq!(count("purge_at = expires_at"), "20");
+    // Too early for all of them; the last has no end.
+    let endless = claim(Owner::random()).with_on_crash(OnCrash::InDoubt);
+    store.claim(&key("endless"), &endless).await.unwrap();
+    let ttl = format!("case when expires_at is null then {longest} else ttl end");
+    sql(&format!("update {table} set purge_at = 1, ttl = {ttl}"));
+    assert_eq!(store.purge(usize::MAX).await.unwrap(), 0);
+    assert_eq!(count("purge_at = expires_at"), "21");
+    assert!(at("purge_at", 1) > first);
+    sql(&format!("update {table} set purge_at = 1"));
+    sql(&format!("update {table} set expires_at = 1 where expires_at is not null"));
+    assert_eq!(store.purge(usize::MAX).await.unwrap(), 21);
+    assert_eq!((count("purge_at = 1"), count("on_crash = 1")), ("0".to_owned(), "1".to_owned()));
 }
 
 /// Checks that the row of the key `order 4711`, whose `store` remembers nothing of it, is an error that shows
@@ -261,29 +258,4 @@ pub(crate) async fn metered(port: u16, url: &str) -> (Meter, String) {
     let meter = Meter::before(port).await.unwrap();
     let url = url.replace(&format!(":{port}"), &format!(":{}", meter.port));
     (meter, url)
-}
-
-/// Reads the results of these orders, each of which the store claims as a duplicate.
-async fn are_replayed(store: &impl Store, orders: std::ops::Range<u32>) {
-    for number in orders {
-        assert!(replayed(store, &format!("order {number}")).await.is_some(), "{number}");
-    }
-}
-
-/// Checks that a claim, a completion and a replay are one exchange each, through the meter. `other` is a
-/// store of another process.
-pub(crate) async fn each_is_one_exchange(meter: &Meter, store: &impl Store, other: &impl Store) {
-    let before = meter.now();
-    for number in 0..20 {
-        record(store, &format!("order {number}"), "done").await;
-    }
-    let fresh = meter.since(before, 20).round_trips;
-    let before = meter.now();
-    are_replayed(store, 0..20).await;
-    assert_eq!((fresh, meter.since(before, 20).round_trips), (2.0, 1.0));
-    // The other finds out that what it has not seen mostly has a result.
-    are_replayed(other, 0..10).await;
-    let before = meter.now();
-    are_replayed(other, 10..20).await;
-    assert_eq!(meter.since(before, 10).round_trips, 1.0);
 }

@@ -180,8 +180,6 @@ mod tests {
             session.run("COMMIT; SET autocommit = 1".to_owned(), Stage::Open).await.unwrap();
             assert_eq!(server.sql("select count(*) from records"), "0", "{open}");
         }
-        let answers = run(&mut session, &setting, &claims).await.unwrap();
-        assert!(answers.iter().all(|answer| matches!(answer, Some(Ok(_)))), "{answers:?}");
     }
 
     #[tokio::test]
@@ -193,41 +191,45 @@ mod tests {
         let claims: Vec<_> =
             (0..8).map(|name| ticket(name, Op::Apply(Claim::new(owner, HOUR, HOUR).into()))).collect();
         let granted = run(&mut session, &setting, &claims).await.unwrap();
-        let fence = |place: usize| match &granted[place] {
-            Some(Ok(Answer::Applied(protocol::Answer::Claim(protocol::ClaimAnswer::Granted(grant))))) => {
-                grant.fence
-            }
-            other => panic!("{other:?}"),
-        };
-        let kept = |lost: Option<usize>, ttl: Duration| -> Vec<Ticket> {
+        let fences: Vec<Fence> = granted
+            .iter()
+            .map(|answer| match answer {
+                Some(Ok(Answer::Applied(protocol::Answer::Claim(ClaimAnswer::Granted(grant))))) => {
+                    grant.fence
+                }
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let completions = |lost: Option<usize>, ttl: Duration| -> Vec<Ticket> {
             let complete = |name: usize| {
-                let fence = if lost == Some(name) { Fence::new(1) } else { fence(name) };
+                let fence = if lost == Some(name) { Fence::new(1) } else { fences[name] };
                 let result = StoredResult::Value(Bytes::from_static(b"done"));
                 Complete::new(owner, fence, Verdict::Completed, result, ttl)
             };
             (0..8).map(|name| ticket(name, Op::Apply(complete(name).into()))).collect()
         };
-        let completions = |lost: Option<usize>| kept(lost, HOUR);
-        let may_be = |tickets: &[Ticket]| -> Vec<bool> {
-            tickets.iter().map(|ticket| ticket.may_be_done.load(Ordering::Relaxed)).collect()
-        };
-        // Results that are gone when the others of their lot are looked for again are not in a lot.
-        let not_kept = kept(Some(3), Duration::ZERO);
-        let answers = run(&mut session, &setting, &not_kept).await.unwrap();
-        assert!(answers.iter().all(Option::is_none), "{answers:?}");
-        assert_eq!(may_be(&not_kept), [false; 8]);
-        assert_eq!(server.sql("select count(*) from records where state = 1"), "0");
-        let (some, none, all) = (completions(Some(3)), completions(None), completions(None));
-        let answers = run(&mut session, &setting, &some).await.unwrap();
-        assert!(answers.iter().all(Option::is_none), "{answers:?}");
-        assert_eq!(may_be(&some), [true; 8]);
-        assert_eq!(server.sql("select count(*) from records where state = 1"), "7");
-        // Now one claim is in flight.
-        let answers = run(&mut session, &setting, &none).await.unwrap();
-        assert!(answers.iter().all(Option::is_none), "{answers:?}");
-        let _ = server.sql("update records set state = 0, result = null, completed_at = null");
-        let answers = run(&mut session, &setting, &all).await.unwrap();
-        assert!(answers.iter().all(|answer| matches!(answer, Some(Ok(_)))), "{answers:?}");
-        assert_eq!(may_be(&all), [false; 8]);
+        for (lost, ttl, are_done, may_be_done, completed) in [
+            // Results that are gone when the others of their lot are looked for again are not in a lot.
+            (Some(3), Duration::ZERO, false, false, "0"),
+            (Some(3), HOUR, false, true, "7"),
+            // Now one claim is in flight.
+            (None, HOUR, false, true, "8"),
+            (None, HOUR, true, false, "8"),
+        ] {
+            if are_done {
+                let _ = server.sql("update records set state = 0, result = null, completed_at = null");
+            }
+            let lot = completions(lost, ttl);
+            let answers = run(&mut session, &setting, &lot).await.unwrap();
+            let expected = |answer: &Judged| match answer {
+                Some(Ok(_)) => are_done,
+                Some(Err(_)) => false,
+                None => !are_done,
+            };
+            assert!(answers.iter().all(expected), "{lost:?} {ttl:?}: {answers:?}");
+            let may_be = lot.iter().map(|ticket| ticket.may_be_done.load(Ordering::Relaxed));
+            assert_eq!(may_be.collect::<Vec<_>>(), [may_be_done; 8], "{lost:?} {ttl:?}");
+            assert_eq!(server.sql("select count(*) from records where state = 1"), completed);
+        }
     }
 }

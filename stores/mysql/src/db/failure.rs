@@ -175,4 +175,11 @@ mod tests {
             assert!(!is_unknown_at_commit(code), "{code}");
         }
     }
+
+    #[test]
+    fn a_session_that_was_ended_or_whose_server_serves_nobody_is_left() {
+        for code in [1047, 1927, 3032] {
+            assert!(number::SESSION_OVER.contains(&code), "{code}");
+        }
+    }
 }

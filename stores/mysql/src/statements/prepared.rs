@@ -153,15 +153,6 @@ mod tests {
         Completion { key, before, after }
     }
 
-    #[test]
-    fn the_last_row_fills_up_to_a_power_of_two() {
-        let filled =
-            |count: usize| filled(&(0..count).collect::<Vec<_>>()).map(|(_, row)| *row).collect::<Vec<_>>();
-        assert_eq!(filled(1), [0]);
-        assert_eq!(filled(5), [0, 1, 2, 3, 4, 4, 4, 4]);
-        assert_eq!(filled(8).len(), 8);
-    }
-
     #[tokio::test]
     async fn only_what_is_new_is_inserted_and_told_and_what_is_there_stays() {
         let server = MariaDb::shared();
@@ -176,30 +167,6 @@ mod tests {
         assert_eq!(server.sql(fences), "9,8,9,9,9");
         let owners = server.sql("select count(distinct owner) from records");
         assert_eq!(owners, "5");
-    }
-
-    #[tokio::test]
-    async fn instants_of_the_blank_clock_are_those_of_the_server() {
-        let server = MariaDb::shared();
-        let (mut session, statements) = opened(&server).await;
-        let (key, fence) = (key_of("1"), Fence::new(BLANK_CLOCK.as_micros()));
-        let record = Record::new(State::InFlight, Owner::random(), fence)
-            .with_created_at(BLANK_CLOCK)
-            .with_lease_until(BLANK_CLOCK.after(Duration::from_secs(30)))
-            .with_expires_at(Some(Timestamp::from_micros(u64::MAX)));
-        let begin = server.sql(&format!("select {NOW}"));
-        let response =
-            session.run_prepared(statements.insert_new(&[(&key, record)]), Stage::Committing).await.unwrap();
-        let end = server.sql(&format!("select {NOW}"));
-        let fence_of_row = response.rows(0)[0].get::<u64, _>(2);
-        assert!(
-            (begin.parse().unwrap()..=end.parse().unwrap()).contains(&fence_of_row),
-            "{begin} {fence_of_row} {end}"
-        );
-        let instants = server.sql("select created_at = fence, lease_until - fence, expires_at from records");
-        assert_eq!(instants, format!("1|30000000|{}", u64::MAX));
-        let now = format!("select {NOW} = {}", rows::NOW_IN_ROWS);
-        assert_eq!(server.sql(&now), "1");
     }
 
     #[tokio::test]

@@ -1,10 +1,7 @@
-//! Connections of the store: what stays in a session, and the number of exchanges.
+//! Connections of the store: what stays in a session, and what is prepared.
 
-use futures_util::future::join_all;
-use idem_mysql::MySqlStore;
 use idem_runtime::Store;
 use idem_test_servers::MariaDb;
-use idem_test_servers::meter::Meter;
 
 use crate::support::*;
 
@@ -23,7 +20,8 @@ async fn nothing_is_set_in_a_session_and_few_statements_stay_prepared() {
     store.list(&Default::default()).await.unwrap();
     store.forget(&key("small")).await.unwrap();
     let _ = server.sql("flush general logs");
-    let log = log_of(&server);
+    let log = std::fs::read(server.sql("select concat(@@datadir, '/statements')")).unwrap();
+    let log = String::from_utf8_lossy(&log);
     // A `SET STATEMENT` is for one statement.
     let known = ["UPDATE ", "SET TRANSACTION", "SET STATEMENT "];
     let sets: Vec<&str> = log
@@ -54,57 +52,4 @@ async fn a_server_that_prepares_nothing_is_served_without() {
         assert_eq!(replayed(&store, &name).await, Some(b"done".to_vec()));
     }
     assert_eq!(server.sql(PREPARED), "0");
-}
-
-fn log_of(server: &MariaDb) -> String {
-    let folder = server.sql("select @@datadir");
-    std::fs::read(format!("{folder}/statements"))
-        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-        .unwrap()
-}
-
-/// Calls the store until the connection in this runtime is there, and its statements are prepared.
-async fn warm(store: &MySqlStore, meter: &Meter) {
-    for number in 0..100 {
-        let (before, name) = (meter.now(), format!("{number} of {:?}", std::ptr::from_ref(store)));
-        record(store, &name, "done").await;
-        assert!(replayed(store, &name).await.is_some());
-        if meter.since(before, 1).round_trips <= 3.0 {
-            return;
-        }
-    }
-    panic!("a call takes more exchanges");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn of_one_caller_a_claim_a_completion_and_a_replay_are_one_exchange_each() {
-    let server = MariaDb::shared();
-    let (meter, url) = metered(server.port(), &server.url()).await;
-    let open = || builder(&url).table("exchanges").connections(1).connect();
-    let [store, other] = [open().await.unwrap(), open().await.unwrap()];
-    warm(&store, &meter).await;
-    warm(&other, &meter).await;
-    each_is_one_exchange(&meter, &store, &other).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn claims_of_new_keys_that_wait_together_are_one_exchange() {
-    let server = MariaDb::shared();
-    let (meter, url) = metered(server.port(), &server.url()).await;
-    let store = builder(&url).connections(1).connect().await.unwrap();
-    let claims = |round: u32| {
-        let (store, names) = (&store, (0..32).map(move |number| format!("{round}/{number}")));
-        async move { join_all(names.map(|name| async move { grant(store, &name).await })).await }
-    };
-    // Until the statements are prepared.
-    claims(0).await;
-    claims(1).await;
-    let before = meter.now();
-    let granted = claims(2).await;
-    // The first of them goes alone.
-    let exchanges = meter.since(before, 1).round_trips;
-    assert!(exchanges <= 4.0, "{exchanges}");
-    let mut fences: Vec<_> = granted.iter().map(|(_, grant)| grant.fence).collect();
-    fences.dedup();
-    assert!(fences.len() <= 4, "those of one statement have one time: {fences:?}");
 }

@@ -1,12 +1,11 @@
-//! `MySqlStore` on a server that is killed, stopped or locked, and on tables of another program or a newer version.
+//! `MySqlStore` on a server that is killed, locked or takes no writes, and on rows that are not usable.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use idem_mysql::MySqlStore;
-use idem_runtime::protocol::CompleteAnswer;
 use idem_runtime::{Store, StoreErrorKind};
-use idem_test_servers::{MariaDb, until};
-use sqlx::Executor as _;
+use idem_test_servers::MariaDb;
+use sqlx::{Connection as _, Executor as _, MySqlConnection};
 
 use crate::support::*;
 
@@ -23,41 +22,14 @@ async fn no_grant_is_given_twice_while_the_server_is_killed_again_and_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_terminated_session_is_not_noticed_by_the_caller() {
-    let server = MariaDb::start();
-    run(&server, "create user service; grant all on idem.* to service");
-    let store = store(&server.url().replace("root@", "service@")).await;
-    for round in 0..5 {
-        let name = format!("order {round}");
-        let held = grant(&store, &name).await;
-        run(&server, "kill user service");
-        let done = store.complete(&key(&name), &completion(held, "done")).await;
-        assert_eq!(done.unwrap(), CompleteAnswer::Done);
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_hangs_leaves_the_outcome_unknown_within_bounds() {
-    let mut server = MariaDb::start();
-    let store = connected(async || builder(&server.url()).operation_timeout(TIME).connect().await).await;
-    while claimed(&store, "warm").await.is_err() {}
-    a_hanging_server_leaves_the_outcome_unknown(&store, |goes| {
-        server.server().signal(if goes { "-CONT" } else { "-STOP" });
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_table_locked_for_longer_than_an_operation_may_take_changes_nothing() {
     let server = MariaDb::shared();
     let builder = MySqlStore::builder(&server.url()).table("slow");
     let store = builder.operation_timeout(Duration::from_secs(3)).connect().await.unwrap();
-    let mut other = sqlx::MySqlPool::connect(&server.url()).await.unwrap().acquire().await.unwrap().detach();
+    let mut other = MySqlConnection::connect(&server.url()).await.unwrap();
     other.execute("LOCK TABLES slow WRITE").await.unwrap();
-    let begin = Instant::now();
     let error = claimed(&store, "order").await.unwrap_err();
     assert!(error.is_transient(), "{error}");
-    assert!(begin.elapsed() < PATIENCE, "{:?}", begin.elapsed());
     other.execute("UNLOCK TABLES").await.unwrap();
     assert_eq!(server.sql("select count(*) from slow"), "0");
     grant(&store, "order").await;
@@ -120,43 +92,6 @@ async fn a_server_that_takes_no_writes_replays_results_and_refuses_the_rest() {
         let error = claimed(&store, name).await.unwrap_err();
         assert!(error.is_transient(), "{name}: {error}");
     }
-    let rows = format!("select count(*) from {table}");
-    assert_eq!(server.sql(&rows), "2");
     run(&server, "set global read_only = off");
     grant(&store, "absent").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_session_on_a_server_that_serves_nobody_is_left() {
-    let server = MariaDb::start();
-    let store = MySqlStore::builder(&server.url()).table("evicted").connect().await.unwrap();
-    run(&server, "create table sessions (id bigint primary key)");
-    let mut other = sqlx::MySqlPool::connect(&server.url()).await.unwrap().acquire().await.unwrap().detach();
-    for number in [1047, 3032] {
-        let refuses = format!(
-            "create or replace trigger refuses before insert on evicted for each row \
-             if exists (select 1 from sessions where id = connection_id()) \
-             then signal sqlstate '08S01' set mysql_errno = {number}, message_text = 'not ready'; end if"
-        );
-        other.execute(sqlx::AssertSqlSafe(refuses)).await.unwrap();
-        for round in 0..20 {
-            grant(&store, &format!("{number} before {round}")).await;
-        }
-        run(
-            &server,
-            "insert ignore into sessions select id from information_schema.processlist where user = 'root' and info is null",
-        );
-        for round in 0..20 {
-            grant(&store, &format!("{number} after {round}")).await;
-        }
-        let own = other.fetch_one("select connection_id()").await.unwrap();
-        let own: u64 = sqlx::Row::get(&own, 0);
-        let stays = format!(
-            "select count(*) from information_schema.processlist join sessions using (id) where id <> {own}"
-        );
-        let begin = Instant::now();
-        tokio::task::block_in_place(|| until("every such session is closed", || server.sql(&stays) == "0"));
-        // Long before the store closes what nobody uses.
-        assert!(begin.elapsed() < PATIENCE, "{:?}", begin.elapsed());
-    }
 }

@@ -54,7 +54,3 @@ pub(crate) async fn store(url: &str) -> MySqlStore {
 pub(crate) fn builder(url: &str) -> MySqlStoreBuilder {
     MySqlStore::builder(url).table(new_table())
 }
-
-pub(crate) fn run(server: &MariaDb, statement: &str) {
-    let _ = server.sql(statement);
-}

@@ -5,31 +5,22 @@ use std::time::{Duration, Instant};
 use idem_core::transaction::{RecordsIn as _, Taken, Taking};
 use idem_mysql::MySqlStore;
 use idem_runtime::Store;
-use idem_runtime::protocol::{
-    ClaimAnswer, Complete, CompleteAnswer, Owner, Release, ReleaseAnswer, ReleaseCause, StoredResult, Verdict,
-};
+use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, Owner};
 use idem_test_servers::MariaDb;
 use sqlx::{Connection as _, Executor as _, MySqlConnection};
 
-use crate::support::{HOUR, claim, grant, key, record, run};
+use crate::support::{claim, claimed, completion, grant, key, record, released, run};
 
-struct Bed {
-    server: MariaDb,
-    store: MySqlStore,
-    /// The store of another process.
-    other: MySqlStore,
-}
-
-async fn bed() -> Bed {
+/// A server, and the stores of two processes on it.
+async fn two_stores() -> (MariaDb, [MySqlStore; 2]) {
     let server = MariaDb::shared();
-    run(&server, "create table effects (id int primary key)");
     let open = || MySqlStore::builder(&server.url()).operation_timeout(Duration::from_secs(30)).connect();
-    let (store, other) = (open().await.unwrap(), open().await.unwrap());
-    Bed { server, store, other }
+    let stores = [open().await.unwrap(), open().await.unwrap()];
+    (server, stores)
 }
 
-async fn connection(bed: &Bed) -> MySqlConnection {
-    MySqlConnection::connect(&bed.server.url()).await.unwrap()
+async fn connection(server: &MariaDb) -> MySqlConnection {
+    MySqlConnection::connect(&server.url()).await.unwrap()
 }
 
 async fn take(store: &MySqlStore, connection: &mut MySqlConnection, name: &str) -> (Owner, Taking) {
@@ -44,119 +35,51 @@ fn taken(taking: Taking) -> Box<Taken> {
     }
 }
 
-fn completion(owner: Owner, taken: &Taken, result: Vec<u8>) -> Complete {
-    Complete::new(owner, taken.grant.fence, Verdict::Completed, StoredResult::Value(result.into()), HOUR)
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn others_find_the_key_of_a_transaction_busy_at_once_and_those_beside_it_free() {
-    let bed = bed().await;
-    record(&bed.store, "expired", "old").await;
-    run(&bed.server, "update idem_records set expires_at = 1");
+    let (server, [store, other]) = two_stores().await;
+    record(&store, "expired", "old").await;
+    run(&server, "update idem_records set expires_at = 1");
     for name in ["new", "expired"] {
-        let mut connection = connection(&bed).await;
-        let mut tx = connection.begin().await.unwrap();
-        taken(take(&bed.store, &mut tx, name).await.1);
+        let (mut first, mut another) = (connection(&server).await, connection(&server).await);
+        let mut tx = first.begin().await.unwrap();
+        taken(take(&store, &mut tx, name).await.1);
         let begin = Instant::now();
-        for store in [&bed.store, &bed.other] {
-            let answer = store.claim(&key(name), &claim(Owner::random())).await.unwrap();
+        for store in [&store, &other] {
+            let answer = claimed(store, name).await.unwrap();
             assert!(matches!(answer, ClaimAnswer::Busy { .. }), "{name}: {answer:?}");
         }
-        let mut another = self::connection(&bed).await;
         let mut second = another.begin().await.unwrap();
-        let (_, taking) = take(&bed.other, &mut second, name).await;
+        let (_, taking) = take(&other, &mut second, name).await;
         assert!(matches!(taking, Taking::Refused(ClaimAnswer::Busy { .. })), "{name}: {taking:?}");
         // Neighbours in the index, which a lock on a gap would hold up.
         for neighbour in ["a", "neu", "new ", "newer", "expire", "expiree", "z"] {
             let free = format!("{neighbour}/{name}");
-            taken(take(&bed.other, &mut second, &free).await.1);
-            grant(&bed.other, &format!("{free}/claimed")).await;
+            taken(take(&other, &mut second, &free).await.1);
+            grant(&other, &format!("{free}/claimed")).await;
         }
         // Less than an operation that waits for a lock takes.
         assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
         second.rollback().await.unwrap();
         tx.rollback().await.unwrap();
-        taken(take(&bed.other, &mut another.begin().await.unwrap(), name).await.1);
+        taken(take(&other, &mut another.begin().await.unwrap(), name).await.1);
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn one_of_many_transactions_at_every_isolation_level_has_its_effect() {
-    let bed = bed().await;
-    for level in ["READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
-        run(&bed.server, "delete from effects; delete from idem_records");
-        let attempts = (0..6).map(|number| {
-            let (store, url) = ([&bed.store, &bed.other][number % 2].clone(), bed.server.url());
-            tokio::spawn(async move {
-                let open = || async {
-                    let mut connection = MySqlConnection::connect(&url).await.unwrap();
-                    let set = format!("SET SESSION TRANSACTION ISOLATION LEVEL {level}");
-                    connection.execute(sqlx::AssertSqlSafe(set)).await.unwrap();
-                    connection
-                };
-                let (mut connection, mut done) = (open().await, 0);
-                let mut numbers: Vec<i32> = (0..10).rev().collect();
-                while let Some(number) = numbers.pop() {
-                    let key = key(&format!("order {number}"));
-                    let mut tx = connection.begin().await.unwrap();
-                    if level != "SERIALIZABLE" {
-                        // Takes the snapshot now, before other transactions commit.
-                        tx.fetch_all("SELECT * FROM effects").await.unwrap();
-                    }
-                    let owner = Owner::random();
-                    let taken = match store.take(&mut tx, &key, &claim(owner)).await {
-                        Ok(Taking::Taken(taken)) => taken,
-                        Ok(_) => continue,
-                        // The server may break off one of several that insert beside each other, and the connection with it.
-                        Err(error) => {
-                            assert!(error.is_transient() && error.to_string().contains("1213"), "{error}");
-                            drop(tx);
-                            connection = open().await;
-                            numbers.push(number);
-                            continue;
-                        }
-                    };
-                    let effect = format!("INSERT INTO effects VALUES ({number})");
-                    tx.execute(sqlx::AssertSqlSafe(effect)).await.unwrap();
-                    let completion = completion(owner, &taken, b"done".to_vec());
-                    let recorded = store.record(&mut *tx, &key, &taken, &completion).await.unwrap();
-                    assert_eq!(recorded, CompleteAnswer::Done);
-                    tx.commit().await.unwrap();
-                    done += 1;
-                }
-                done
-            })
-        });
-        let mut done = 0;
-        for attempt in futures_util::future::join_all(attempts).await {
-            done += attempt.unwrap();
-        }
-        assert_eq!(done, 10, "{level}");
-        assert_eq!(bed.server.sql("select count(*) from effects"), "10", "{level}");
-    }
-}
-
-/// Leaves a released record of this key.
-async fn released(store: &MySqlStore, name: &str) {
-    let (owner, held) = grant(store, name).await;
-    let request = Release::new(owner, held.fence, ReleaseCause::Failed);
-    assert_eq!(store.release(&key(name), &request).await.unwrap(), ReleaseAnswer::Released);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_transactions_that_want_a_released_key_at_once_none_waits_for_the_one_that_has_it() {
     const CALLERS: usize = 6;
-    let bed = bed().await;
+    let (server, [store, _]) = two_stores().await;
     let mut connections = Vec::new();
     for _ in 0..CALLERS {
-        connections.push(connection(&bed).await);
+        connections.push(connection(&server).await);
     }
     for round in 0..20 {
         let name = format!("order {round}");
-        released(&bed.store, &name).await;
+        released(&store, &name).await;
         // They look at the record in one batch, and then each wants its lock. All transactions stay open meanwhile.
         let takes = connections.iter_mut().map(|connection| {
-            let (store, name) = (&bed.store, &name);
+            let (store, name) = (&store, &name);
             async move {
                 let mut tx = connection.begin().await.unwrap();
                 let taking = take(store, &mut tx, name).await.1;
@@ -175,20 +98,20 @@ async fn of_transactions_that_want_a_released_key_at_once_none_waits_for_the_one
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_that_others_claimed_and_released_since_is_not_written_over() {
-    let bed = bed().await;
-    released(&bed.store, "order").await;
-    let mut connection = connection(&bed).await;
+    let (server, [store, other]) = two_stores().await;
+    released(&store, "order").await;
+    let mut connection = connection(&server).await;
     let mut tx = connection.begin().await.unwrap();
-    let (owner, taking) = take(&bed.store, &mut tx, "order").await;
+    let (owner, taking) = take(&store, &mut tx, "order").await;
     let taken = taken(taking);
     // The body gives the lock away and begins anew, and the record is released again when it ends.
     tx.execute("ROLLBACK").await.unwrap();
     tx.execute("START TRANSACTION").await.unwrap();
-    released(&bed.other, "order").await;
-    let before = bed.other.get(&key("order")).await.unwrap();
-    let completion = completion(owner, &taken, b"late".to_vec());
-    let recorded = bed.store.record(&mut *tx, &key("order"), &taken, &completion).await.unwrap();
+    released(&other, "order").await;
+    let before = other.get(&key("order")).await.unwrap();
+    let late = completion((owner, taken.grant), "late");
+    let recorded = store.record(&mut *tx, &key("order"), &taken, &late).await.unwrap();
     assert_eq!(recorded, CompleteAnswer::Lost);
     tx.commit().await.unwrap();
-    assert_eq!(bed.other.get(&key("order")).await.unwrap(), before);
+    assert_eq!(other.get(&key("order")).await.unwrap(), before);
 }

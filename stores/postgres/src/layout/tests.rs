@@ -4,10 +4,9 @@ use std::time::{Duration, Instant};
 
 use idem_core::protocol::{Claim, ClaimAnswer, Owner};
 use idem_core::{Key, RecordKey, Scope, Store, StoreError, StoreErrorKind};
-use idem_test_servers::Postgres;
+use idem_test_servers::{Postgres, until};
 use sqlx::{Connection as _, Executor as _, PgConnection};
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
 
 use super::*;
 use crate::PostgresStore;
@@ -54,22 +53,6 @@ async fn claim(store: &PostgresStore, name: &str) -> ClaimAnswer {
     store.claim(&key, &Claim::new(Owner::random(), hour, hour)).await.unwrap()
 }
 
-/// Polls a query for a bounded time.
-async fn until(server: &Postgres, query: &str, wanted: &str) {
-    let begin = Instant::now();
-    while server.sql(query) != wanted {
-        assert!(begin.elapsed() < Duration::from_secs(30), "{query}: {}", server.sql(query));
-        sleep(Duration::from_millis(10)).await;
-    }
-}
-
-/// Another program's transaction, for whose end every new index waits. It does not use the table.
-async fn old_snapshot(server: &Postgres) -> PgConnection {
-    let mut other = PgConnection::connect(&server.url()).await.unwrap();
-    other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await.unwrap();
-    other
-}
-
 const BUILDS: &str =
     "select count(*) from pg_stat_activity where query like 'CREATE INDEX%' and state = 'active'";
 const VERSION: &str = "select value from fleet_meta where name = 'schema_version'";
@@ -96,69 +79,37 @@ async fn processes_that_migrate_at_once_build_one_index_and_keep_the_records() {
     let error = PostgresStore::builder(&server.url()).table("fleet").connect().await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Configuration);
     assert!(error.to_string().contains("newer idem"), "{error}");
-    // A new table has it all at once.
-    let mut other = Settings::new(Source::of_url(&server.url()), "fleet");
-    other.schema = Some("elsewhere".into());
-    other.prepare::<Next>().await.unwrap();
-    assert_eq!(server.sql("select count(*) from pg_indexes where indexname = 'fleet_tenant'"), "2");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn claims_go_on_while_an_index_is_built_however_long_it_takes() {
+async fn an_index_that_was_broken_off_is_built_by_the_next_process_and_claims_go_on_meanwhile() {
     let server = Postgres::start();
     let store = connect(&server).await;
     claim(&store, "before").await;
-    let mut other = old_snapshot(&server).await;
-    let starting = migrating(&server);
-    until(&server, BUILDS, "1").await;
-    // Another that starts waits for the first, and is not in its way.
-    let second = migrating(&server);
+    // Another program's transaction, for whose end every new index waits. It does not use the table.
+    let mut other = PgConnection::connect(&server.url()).await.unwrap();
+    other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await.unwrap();
+    let killed = migrating(&server);
+    until("the index is built", || server.sql(BUILDS) == "1");
+    let _ =
+        server.sql("select pg_terminate_backend(pid) from pg_stat_activity where query like 'CREATE INDEX%'");
+    assert!(killed.await.unwrap().unwrap_err().is_transient());
+    assert_eq!((server.sql(VERSION).as_str(), server.sql(INDEX).as_str()), ("1", "false"));
+    // The next waits for longer than an operation may take.
+    let next = migrating(&server);
+    let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
+    until("the next waits", || server.sql(waiting) == "1");
     let begin = Instant::now();
     let mut number = 0;
     while begin.elapsed() < Duration::from_secs(5) {
         number += 1;
         assert!(matches!(claim(&store, &format!("order {number}")).await, ClaimAnswer::Granted(_)));
     }
-    assert!(!starting.is_finished() && !second.is_finished());
+    assert!(!next.is_finished());
     other.execute("COMMIT").await.unwrap();
-    starting.await.unwrap().unwrap();
-    second.await.unwrap().unwrap();
+    next.await.unwrap().unwrap();
     assert_eq!((server.sql(VERSION).as_str(), server.sql(INDEX).as_str()), ("2", "true"));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_index_of_a_process_that_was_killed_is_finished_by_the_next() {
-    let server = Postgres::start();
-    let store = connect(&server).await;
-    claim(&store, "before").await;
-    for ends_at_the_server in [true, false] {
-        let mut other = old_snapshot(&server).await;
-        let killed = migrating(&server);
-        until(&server, BUILDS, "1").await;
-        if ends_at_the_server {
-            let _ = server.sql(
-                "select pg_terminate_backend(pid) from pg_stat_activity where query like 'CREATE INDEX%'",
-            );
-            assert!(killed.await.unwrap().unwrap_err().is_transient());
-        } else {
-            // The server goes on with the index for a while.
-            killed.abort();
-            assert!(killed.await.unwrap_err().is_cancelled());
-        }
-        assert_eq!((server.sql(VERSION).as_str(), server.sql(INDEX).as_str()), ("1", "false"));
-        let next = migrating(&server);
-        let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
-        until(&server, waiting, if ends_at_the_server { "1" } else { "2" }).await;
-        other.execute("COMMIT").await.unwrap();
-        next.await.unwrap().unwrap();
-        assert_eq!((server.sql(VERSION).as_str(), server.sql(INDEX).as_str()), ("2", "true"));
-        assert!(matches!(claim(&store, "before").await, ClaimAnswer::Busy { .. }));
-        let _ = server.sql(
-            "drop index fleet_tenant; alter table fleet drop column tenant; \
-                         delete from fleet_meta where name = 'statements'; \
-                         update fleet_meta set value = 1 where name = 'schema_version'",
-        );
-    }
+    assert!(matches!(claim(&store, "before").await, ClaimAnswer::Busy { .. }));
 }
 
 #[tokio::test(flavor = "multi_thread")]

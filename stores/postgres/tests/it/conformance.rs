@@ -20,21 +20,12 @@ idem_testing::conformance_suite!({
 /// What depends on the sessions of a pooler.
 const THEMES: [&str; 4] = ["transitions", "histories", "races", "duels"];
 
-fn through_a_pooler(mode: &str) {
-    poolers::left_alone(mode, |url| {
+#[test]
+fn through_a_pooler_in_transaction_mode() {
+    poolers::left_alone(|url| {
         for theme in THEMES {
             let url = url.to_owned();
             run_theme(theme, move || subject(url.clone(), Profile::real_clock().sample(16))).unwrap();
         }
     });
-}
-
-#[test]
-fn through_a_pooler_in_session_mode() {
-    through_a_pooler("session");
-}
-
-#[test]
-fn through_a_pooler_in_transaction_mode() {
-    through_a_pooler("transaction");
 }

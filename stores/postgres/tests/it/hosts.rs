@@ -1,6 +1,5 @@
-//! Several servers in one URL, `target_session_attrs`, and addresses that lead to another server.
+//! Several servers in one URL, and `target_session_attrs`.
 
-use std::net::TcpListener;
 use std::time::Duration;
 
 use idem_postgres::PostgresStore;
@@ -8,7 +7,7 @@ use idem_runtime::StoreErrorKind;
 use idem_runtime::protocol::ClaimAnswer;
 use idem_test_servers::{Postgres, until};
 
-use crate::support::{claimed, complete, grant, metered};
+use crate::support::{claimed, grant, record};
 
 /// `HOST:PORT` of a server.
 fn address(server: &Postgres) -> String {
@@ -18,19 +17,6 @@ fn address(server: &Postgres) -> String {
 /// A URL with all of these servers.
 fn url(addresses: &[String], parameters: &str) -> String {
     format!("postgres://postgres@{}/postgres?{parameters}", addresses.join(","))
-}
-
-fn url_of(servers: &[Postgres], parameters: &str) -> String {
-    url(&servers.iter().map(address).collect::<Vec<_>>(), parameters)
-}
-
-/// Two servers with the tables.
-async fn two() -> [Postgres; 2] {
-    let servers = [Postgres::start(), Postgres::start()];
-    for server in &servers {
-        drop(PostgresStore::connect(&server.url()).await.unwrap());
-    }
-    servers
 }
 
 /// Returns once every session of the server is about to see it.
@@ -49,15 +35,17 @@ fn has(server: &Postgres, name: &str) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_moves_to_the_server_of_its_url_that_takes_writes_whenever_the_roles_change() {
     for target in ["", "target_session_attrs=read-write"] {
-        let mut servers = two().await;
+        let mut servers = [Postgres::start(), Postgres::start()];
+        let addresses: Vec<_> = servers.iter().map(address).collect();
         read_only(&servers[0], true);
-        let store = PostgresStore::connect(&url_of(&servers, target)).await.unwrap();
+        // It makes the tables where it can write.
+        let store = PostgresStore::connect(&url(&addresses, target)).await.unwrap();
         for (round, primary) in [1, 0, 1].into_iter().enumerate() {
             read_only(&servers[1 - primary], true);
             read_only(&servers[primary], false);
+            drop(PostgresStore::connect(&servers[primary].url()).await.unwrap());
             let name = format!("order {round}");
-            let held = grant(&store, &name).await;
-            complete(&store, &name, held).await;
+            record(&store, &name, "done").await;
             assert!(has(&servers[primary], &name), "{target}: {name}");
         }
         // One that is gone is passed over, too.
@@ -71,11 +59,8 @@ async fn a_store_moves_to_the_server_of_its_url_that_takes_writes_whenever_the_r
 #[tokio::test(flavor = "multi_thread")]
 async fn a_promoted_standby_is_found_and_a_standby_is_not_used() {
     let mut primary = Postgres::start();
-    let first = PostgresStore::connect(&primary.url()).await.unwrap();
-    let held = grant(&first, "done").await;
-    complete(&first, "done", held).await;
+    drop(PostgresStore::connect(&primary.url()).await.unwrap());
     let standby = primary.standby();
-    until("the standby has the record", || has(&standby, "done"));
     let parameters = "target_session_attrs=primary";
     let alone = PostgresStore::builder(&url(&[address(&standby)], parameters));
     let error = alone.operation_timeout(Duration::from_secs(3)).connect().await.unwrap_err();
@@ -90,49 +75,4 @@ async fn a_promoted_standby_is_found_and_a_standby_is_not_used() {
     grant(&store, "after").await;
     assert!(has(&standby, "after"));
     assert!(matches!(claimed(&store, "before").await, Ok(ClaimAnswer::Busy { .. })));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_tables_are_made_on_the_server_that_takes_writes() {
-    for target in ["", "target_session_attrs=read-write"] {
-        let servers = [Postgres::start(), Postgres::start()];
-        read_only(&servers[0], true);
-        let store = PostgresStore::connect(&url_of(&servers, target)).await.unwrap();
-        grant(&store, "order").await;
-        assert!(has(&servers[1], "order"), "{target}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_does_not_answer_leaves_time_for_the_next_and_is_tried_once() {
-    let server = Postgres::start();
-    drop(PostgresStore::connect(&server.url()).await.unwrap());
-    // It accepts connections and says nothing.
-    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let list = [silent.local_addr().unwrap().to_string(), address(&server)];
-    let store = PostgresStore::builder(&url(&list, "sslmode=disable"));
-    let store = store.operation_timeout(Duration::from_secs(8)).connect().await.unwrap();
-    for number in 0..3 {
-        grant(&store, &format!("order {number}")).await;
-    }
-    silent.set_nonblocking(true).unwrap();
-    assert_eq!(std::iter::from_fn(|| silent.accept().ok()).count(), 1);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_address_that_leads_to_another_server_is_followed_at_once_where_the_first_is_gone_or_takes_no_writes()
- {
-    let mut servers = two().await;
-    let (line, url) = metered(servers[0].port(), &servers[0].url()).await;
-    let store = PostgresStore::connect(&url).await.unwrap();
-    grant(&store, "first").await;
-    read_only(&servers[0], true);
-    line.lead_to(servers[1].port());
-    grant(&store, "second").await;
-    assert!(has(&servers[0], "first") && has(&servers[1], "second"));
-    read_only(&servers[0], false);
-    line.lead_to(servers[0].port());
-    servers[1].server().kill();
-    grant(&store, "third").await;
-    assert!(has(&servers[0], "third"));
 }

@@ -1,19 +1,17 @@
-//! The store's use of the server and of the network: locks, bytes, reads of topics, exclusive locks.
+//! The store's use of the server and of the network: locks and bytes; keys that transactions of callers have.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use idem_core::transaction::{RecordsIn as _, Taking};
 use idem_postgres::PostgresStore;
 use idem_runtime::Store;
 use idem_runtime::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, OnCrash, Owner, Release, ReleaseCause, State, StoredResult,
-    Verdict,
+    Claim, ClaimAnswer, CompleteAnswer, OnCrash, Owner, Release, ReleaseCause, State,
 };
 use idem_test_servers::Postgres;
 use sqlx::{Connection as _, Executor as _, PgConnection};
 
-use crate::outbox_support::{Bed, Broker, Running, wait_for_sql};
 use crate::support::*;
 
 /// Longer than many operations at once take on a busy machine.
@@ -32,32 +30,31 @@ fn count_locks(server: &Postgres, table: &str) {
     ));
 }
 
+/// Takes the key of a new owner in a transaction.
+async fn take(store: &PostgresStore, connection: &mut PgConnection, name: &str) -> (Owner, Taking) {
+    let owner = Owner::random();
+    (owner, store.take(connection, &key(name), &claim(owner)).await.unwrap())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_finds_the_key_of_a_transaction_and_takes_few_locks_at_a_time() {
     let server = Postgres::shared();
     let table = new_table();
     let open = || PostgresStore::builder(&server.url()).table(&table).connect();
     let (store, other) = (open().await.unwrap(), open().await.unwrap());
+    // One of the keys has a record that others may claim, too.
+    released(&store, "released").await;
     let mut connection = PgConnection::connect(&server.url()).await.unwrap();
     let mut tx = connection.begin().await.unwrap();
-    let request = Claim::new(Owner::random(), HOUR, HOUR);
-    let taking = store.take(&mut *tx, &key("taken"), &request).await.unwrap();
-    assert!(matches!(taking, Taking::Taken(_)));
-    // A key with a record that others may claim, too.
-    let Ok(ClaimAnswer::Granted(grant)) = store.claim(&key("released"), &request).await else { panic!() };
-    let release = Release::new(request.owner, grant.fence, ReleaseCause::Failed);
-    store.release(&key("released"), &release).await.unwrap();
-    let again = Claim::new(Owner::random(), HOUR, HOUR);
-    let taking = store.take(&mut *tx, &key("released"), &again).await.unwrap();
-    assert!(matches!(taking, Taking::Taken(_)), "{taking:?}");
-    let answer = claimed(&open().await.unwrap(), "released").await.unwrap();
-    assert!(matches!(answer, ClaimAnswer::Busy { .. }), "{answer:?}");
+    for name in ["taken", "released"] {
+        let (_, taking) = take(&store, &mut tx, name).await;
+        assert!(matches!(taking, Taking::Taken(_)), "{taking:?}");
+        // A process that knows of no transaction yet.
+        let answer = claimed(&open().await.unwrap(), name).await.unwrap();
+        assert!(matches!(answer, ClaimAnswer::Busy { .. }), "{answer:?}");
+    }
     let record = store.get(&key("released")).await.unwrap().unwrap();
-    assert_eq!(record.state, State::Released, "and leaves the record as it was");
-    // A process that knows of no transaction yet.
-    let stranger = open().await.unwrap();
-    let answer = claimed(&stranger, "taken").await.unwrap();
-    assert!(matches!(answer, ClaimAnswer::Busy { .. }), "{answer:?}");
+    assert_eq!(record.state, State::Released, "the claim leaves the record as it was");
     // Another process, with many claims in one batch.
     count_locks(&server, &table);
     let claims = (0..300).map(|number| {
@@ -78,29 +75,26 @@ async fn a_claim_finds_the_key_of_a_transaction_and_takes_few_locks_at_a_time() 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_holds_what_it_takes_over_and_no_key_that_it_is_refused() {
     let server = Postgres::shared();
-    let store = PostgresStore::builder(&server.url()).table(new_table()).connect().await.unwrap();
-    let owner = Owner::random();
-    let answer = store.claim(&key("later"), &Claim::new(owner, HOUR, HOUR)).await.unwrap();
-    let ClaimAnswer::Granted(grant) = answer else { panic!("{answer:?}") };
-    let release = Release::new(owner, grant.fence, ReleaseCause::Failed).with_retry_after(HOUR);
-    store.release(&key("later"), &release).await.unwrap();
+    let store = store(&server.url()).await;
+    let (owner, held) = grant(&store, "later").await;
+    let later = Release::new(owner, held.fence, ReleaseCause::Failed).with_retry_after(HOUR);
+    store.release(&key("later"), &later).await.unwrap();
+    let doubted = claim(Owner::random()).with_on_crash(OnCrash::InDoubt);
+    let ClaimAnswer::Granted(grant) = store.claim(&key("doubt"), &doubted).await.unwrap() else { panic!() };
+    let doubtful = Release::new(doubted.owner, grant.fence, ReleaseCause::Doubtful);
+    store.release(&key("doubt"), &doubtful).await.unwrap();
+    let lapsed = Claim::new(Owner::random(), Duration::from_micros(1), HOUR);
+    store.claim(&key("lapsed"), &lapsed).await.unwrap();
     let mut connection = PgConnection::connect(&server.url()).await.unwrap();
     let mut tx = connection.begin().await.unwrap();
-    let request = Claim::new(Owner::random(), HOUR, HOUR);
-    let refused = store.take(&mut *tx, &key("later"), &request).await.unwrap();
+    let (_, refused) = take(&store, &mut tx, "later").await;
     assert!(matches!(refused, Taking::Refused(ClaimAnswer::RetryAt { .. })), "{refused:?}");
-    let doubted = Claim::new(Owner::random(), HOUR, HOUR).with_on_crash(OnCrash::InDoubt);
-    let ClaimAnswer::Granted(grant) = store.claim(&key("doubt"), &doubted).await.unwrap() else { panic!() };
-    let release = Release::new(doubted.owner, grant.fence, ReleaseCause::Doubtful);
-    store.release(&key("doubt"), &release).await.unwrap();
-    let refused = store.take(&mut *tx, &key("doubt"), &request).await.unwrap();
+    let (_, refused) = take(&store, &mut tx, "doubt").await;
     assert!(matches!(refused, Taking::Refused(_)), "{refused:?}");
     let locks = "select count(*) from pg_locks join pg_database on oid = database \
                  where locktype = 'advisory' and datname = current_database()";
     assert_eq!(server.sql(locks), "0");
-    let lapsed = Claim::new(Owner::random(), Duration::from_micros(1), HOUR);
-    store.claim(&key("lapsed"), &lapsed).await.unwrap();
-    let taking = store.take(&mut *tx, &key("lapsed"), &request).await.unwrap();
+    let (_, taking) = take(&store, &mut tx, "lapsed").await;
     assert!(matches!(taking, Taking::Taken(_)), "{taking:?}");
     assert_eq!(server.sql(locks), "1", "what it takes over it holds");
 }
@@ -128,7 +122,12 @@ async fn the_fence_of_a_claim_behind_one_that_waited_is_of_the_moment_at_which_i
             );
         let waits = "select count(*) from pg_stat_activity \
                      where wait_event_type = 'Lock' and query like '%slow%' and datname = current_database()";
-        wait_for_sql(&server, waits, "1").await;
+        let polling = async {
+            while server.sql(waits) != "1" {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(MINUTE, polling).await.expect("the first claim waits");
         let granted_from = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint";
         let granted_from: u64 = server.sql(granted_from).parse().unwrap();
         uncommitted.rollback().await.unwrap();
@@ -137,19 +136,6 @@ async fn the_fence_of_a_claim_behind_one_that_waited_is_of_the_moment_at_which_i
         assert!(grant.fence.get() >= granted_from, "{} before {granted_from}", grant.fence);
         let _ = server.sql("delete from slow");
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_hot_result_travels_once_a_batch() {
-    let server = Postgres::shared();
-    let (meter, url) = metered(server.port(), &server.url()).await;
-    let store = builder(&url).connections(1).connect().await.unwrap();
-    record(&store, "hot", noise(1 << 20)).await;
-    let (_, before) = meter.now();
-    let answers = join_all((0..200).map(|_| claimed(&store, "hot"))).await;
-    assert!(answers.iter().all(|answer| matches!(answer, Ok(ClaimAnswer::Replay(_)))));
-    let passed = (meter.now().1 - before) >> 20;
-    assert!(passed <= 12, "{passed} MiB for 200 replays of one result of 1 MiB");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -178,53 +164,24 @@ async fn large_results_are_read_a_few_at_a_time_and_hold_up_no_other_call_for_lo
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_of_a_topic_does_not_walk_through_all_of_them() {
-    const TOPICS: usize = 500;
-    let bed = Bed::open().await;
-    bed.sql(&format!(
-        "insert into idem_outbox (id, topic, payload, enqueued_at) \
-         select 'id-' || n, 'customer ' || n, 'x', 0 from generate_series(1, {TOPICS}) n"
-    ));
-    bed.sql("analyze idem_outbox");
-    let broker = Broker::willing();
-    let relay = Running::start(bed.relay(broker.clone()));
-    broker.until_taken(TOPICS).await;
-    relay.stop().await;
-    let mut topics: Vec<_> = broker.taken().into_iter().map(|seen| seen.topic).collect();
-    topics.sort();
-    topics.dedup();
-    assert_eq!(topics.len(), TOPICS);
-    let scans = "select idx_scan from pg_stat_user_indexes where indexrelname = 'idem_outbox_pending'";
-    let begin = Instant::now();
-    let mut probes = 0;
-    // A session reports its counters when it ends.
-    while probes == 0 && begin.elapsed() < Duration::from_secs(10) {
-        probes = bed.server.sql(scans).parse().unwrap();
-    }
-    assert!(probes / TOPICS < 150, "{} looks into the index for each topic", probes / TOPICS);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_records_though_the_expired_record_before_it_was_purged_meanwhile() {
     let server = Postgres::shared();
     let store = PostgresStore::builder(&server.url()).table("daily").connect().await.unwrap();
     for purged in [true, false] {
-        record(&store, "job", b"yesterday".to_vec()).await;
-        let _ = server.sql("update daily set expires_at = 1, purge_at = 1");
+        record(&store, "job", "yesterday").await;
+        run(&server, "update daily set expires_at = 1, purge_at = 1");
         let mut connection = PgConnection::connect(&server.url()).await.unwrap();
         let mut tx = connection.begin().await.unwrap();
-        let owner = Owner::random();
-        let taking = store.take(&mut *tx, &key("job"), &Claim::new(owner, HOUR, HOUR)).await.unwrap();
+        let (owner, taking) = take(&store, &mut tx, "job").await;
         let Taking::Taken(taken) = taking else { panic!("{taking:?}") };
         if purged {
             assert_eq!(store.purge(10).await.unwrap(), 1);
         }
-        let result = StoredResult::Value(b"today".to_vec().into());
-        let request = Complete::new(owner, taken.grant.fence, Verdict::Completed, result, HOUR);
+        let request = completion((owner, taken.grant), "today");
         let recorded = store.record(&mut *tx, &key("job"), &taken, &request).await.unwrap();
         assert_eq!(recorded, CompleteAnswer::Done);
         tx.commit().await.unwrap();
-        assert!(matches!(claimed(&store, "job").await.unwrap(), ClaimAnswer::Replay(_)));
-        let _ = server.sql("delete from daily");
+        assert_eq!(replayed(&store, "job").await, Some(b"today".to_vec()));
+        run(&server, "delete from daily");
     }
 }

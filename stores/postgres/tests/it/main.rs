@@ -11,8 +11,6 @@ mod failures;
 mod full_disk;
 mod hosts;
 mod limits;
-#[path = "../../../../outbox/tests/it/outbox_support/mod.rs"]
-mod outbox_support;
 mod poolers;
 mod purge;
 #[path = "../../../kit/tests/sql_servers/mod.rs"]

@@ -1,19 +1,13 @@
 //! Through `PgBouncer`: the work is done, and the sessions that other clients get are unchanged.
 
-use std::time::Duration;
-
-use idem_macros::idempotent;
-use idem_outbox::{Outbox, Relay};
+use idem_outbox::Outbox;
 use idem_postgres::PostgresStore;
 use idem_runtime::Store as _;
 use idem_test_servers::{PgBouncer, Postgres};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
-use sqlx::{
-    AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, PgPool, Row as _, Transaction,
-};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, Row as _};
 
-use crate::outbox_support::{Broker, Running, Then};
-use crate::support::{grant, metered, record, replayed};
+use crate::support::{record, replayed};
 
 /// How many sessions the pooler has on the server.
 const SESSIONS: usize = 3;
@@ -64,17 +58,15 @@ fn differences(before: &[Vec<String>], after: &[Vec<String>]) -> Vec<String> {
     before.iter().zip(after).flat_map(|(a, b)| [missing(a, b), missing(b, a)].concat()).collect()
 }
 
-/// A pooler in front of this server.
-fn pooler(server: &Postgres, mode: &str, more: &str) -> PgBouncer {
-    PgBouncer::start(server, mode, &format!("default_pool_size={SESSIONS}\n{more}"))
+/// A pooler in transaction mode in front of this server.
+fn pooler(server: &Postgres, more: &str) -> PgBouncer {
+    PgBouncer::start(server, "transaction", &format!("default_pool_size={SESSIONS}\n{more}"))
 }
 
-/// Runs `work` with a URL of a pooler in this mode, and checks that it left nothing to other clients.
-pub(crate) fn left_alone(mode: &str, work: impl FnOnce(&str)) {
+/// Runs `work` with a URL of a pooler, and checks that it left nothing to other clients.
+pub(crate) fn left_alone(work: impl FnOnce(&str)) {
     let server = Postgres::shared();
-    // In session mode a client keeps its session until it disconnects, and the kit has more than `SESSIONS` clients at once.
-    let more = if mode == "session" { "default_pool_size=40" } else { "" };
-    let pooler = pooler(&server, mode, more);
+    let pooler = pooler(&server, "");
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let before = runtime.block_on(others_find(&server.url()));
     work(&pooler.url());
@@ -82,12 +74,12 @@ pub(crate) fn left_alone(mode: &str, work: impl FnOnce(&str)) {
     assert_eq!(differences(&before, &after), [""; 0]);
 }
 
-/// The store and the outbox work through a pooler in transaction mode with these settings, and leave nothing
-/// behind.
-async fn works_through(settings: &str) {
+/// `conformance` has the store behind a pooler that refuses the options.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pooler_that_drops_the_startup_options_is_found_out_by_store_and_outbox() {
     let server = Postgres::shared();
     let direct = others_find(&server.url()).await;
-    let pooler = pooler(&server, "transaction", settings);
+    let pooler = pooler(&server, "ignore_startup_parameters=options,extra_float_digits");
     let store = PostgresStore::builder(&pooler.url()).connections(1).connect().await.unwrap();
     for number in 0..10 {
         let name = format!("order {number}");
@@ -97,73 +89,10 @@ async fn works_through(settings: &str) {
     assert_eq!(store.purge(10).await.unwrap(), 0);
     drop(store);
     let outbox = Outbox::connect(&pooler.url()).await.unwrap();
-    let pool = PgPool::connect(&server.url()).await.unwrap();
-    let mut tx = pool.begin().await.unwrap();
+    let mut connection = PgConnection::connect(&server.url()).await.unwrap();
+    let mut tx = connection.begin().await.unwrap();
     outbox.enqueue(&mut tx, "orders", "1").await.unwrap();
     tx.commit().await.unwrap();
-    let broker = Broker::new(|_| Then::Take);
-    let relay = Relay::new(outbox, broker.clone());
-    let relay = Running::start(relay.topics(1).poll_interval(Duration::from_millis(50)));
-    broker.until_taken(1).await;
-    relay.stop().await;
+    outbox.counts().await.unwrap();
     assert_eq!(differences(&direct, &others_find(&pooler.url()).await), [""; 0]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_pooler_in_transaction_mode_gives_no_settings_of_the_store_to_other_clients() {
-    works_through("").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_pooler_that_drops_the_startup_options_is_found_out() {
-    works_through("ignore_startup_parameters=options,extra_float_digits").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_pooler_that_comes_in_front_of_a_running_process_is_found_out() {
-    let mut server = Postgres::start();
-    let (line, url) = metered(server.port(), &server.url()).await;
-    let store = PostgresStore::connect(&url).await.unwrap();
-    grant(&store, "direct").await;
-    let more = format!("default_pool_size={SESSIONS}\nignore_startup_parameters=options,extra_float_digits");
-    let mut pooler = PgBouncer::start(&server, "transaction", &more);
-    line.lead_to(pooler.server().port());
-    let before = server.server().log().lines().count();
-    let _ = server
-        .sql("select count(pg_terminate_backend(pid)) from pg_stat_activity where pid <> pg_backend_pid()");
-    // Which session of the pooler a statement gets changes from call to call.
-    let calls = (0..100).map(|number| {
-        let (store, name) = (&store, format!("order {number}"));
-        async move { record(store, &name, "done").await }
-    });
-    futures_util::future::join_all(calls).await;
-    let log = server.server().log();
-    let errors: Vec<_> = log.lines().skip(before).filter(|line| line.contains("ERROR:")).collect();
-    assert!(errors.is_empty(), "{errors:?}");
-}
-
-#[idempotent(key = "{order}", scope = "bank.first", store = store, transaction = tx, crate = ::idem_runtime)]
-async fn first(
-    store: &PostgresStore,
-    tx: &mut Transaction<'_, sqlx::Postgres>,
-    order: u32,
-) -> Result<u32, idem_runtime::Error> {
-    Ok(order)
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_first_call_in_a_transaction_needs_a_second_session_of_the_pooler() {
-    for (sessions, works) in [(1, false), (2, true)] {
-        let server = Postgres::shared();
-        let pooler = PgBouncer::start(&server, "transaction", &format!("default_pool_size={sessions}"));
-        let store = PostgresStore::builder(&pooler.url()).operation_timeout(Duration::from_secs(3));
-        let store = store.connect().await.unwrap();
-        let mut client = another(&pooler.url()).await;
-        let mut tx = client.begin().await.unwrap();
-        let called = first(&store, &mut tx, 7).await;
-        match works {
-            true => assert_eq!(called.unwrap(), 7),
-            false => assert_eq!(called.unwrap_err().kind().as_str(), "store"),
-        }
-    }
 }

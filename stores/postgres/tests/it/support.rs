@@ -3,7 +3,6 @@
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use idem_postgres::{PostgresStore, PostgresStoreBuilder};
-use idem_test_servers::Postgres;
 use idem_testing::conformance::{Profile, Subject};
 
 pub(crate) use crate::sql_servers::*;
@@ -29,11 +28,6 @@ pub(crate) async fn store(url: &str) -> PostgresStore {
 /// The builder of [`store`].
 pub(crate) fn builder(url: &str) -> PostgresStoreBuilder {
     PostgresStore::builder(url).table(new_table())
-}
-
-/// Runs a statement on the server.
-pub(crate) fn run(server: &Postgres, statement: &str) {
-    let _ = server.sql(statement);
 }
 
 /// Bytes that do not compress.

@@ -1,16 +1,13 @@
 //! A database with effects and records.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use idem_outbox::Outbox;
 use idem_postgres::PostgresStore;
-use idem_runtime::protocol::{Claim, ClaimAnswer, Owner, Release, ReleaseCause};
-use idem_runtime::{Key, RecordKey, Scope, Store as _};
 use idem_test_servers::{PgBouncer, Postgres};
 use tokio::sync::Notify;
 
-pub(crate) use crate::support::Failure;
+pub(crate) use crate::support::{Failure, released};
 pub(crate) use idem_macros::idempotent;
 
 /// What a body does after its effect.
@@ -69,16 +66,6 @@ impl Bank {
     /// The URL for clients.
     pub(crate) fn url(&self) -> String {
         self.pooler.as_ref().map_or_else(|| self.server.url(), PgBouncer::url)
-    }
-
-    /// Leaves the record of an order whose call failed.
-    pub(crate) async fn failed_before(&self, order: &str) {
-        let (scope, hour) = (Scope::new("bank.pay").unwrap(), Duration::from_secs(3_600));
-        let key = RecordKey::new(scope, Key::new(format!("order/{order}")).unwrap());
-        let claim = Claim::new(Owner::random(), hour, hour);
-        let ClaimAnswer::Granted(grant) = self.store.claim(&key, &claim).await.unwrap() else { panic!() };
-        let release = Release::new(claim.owner, grant.fence, ReleaseCause::Failed);
-        self.store.release(&key, &release).await.unwrap();
     }
 
     /// How many effects and records there are.

@@ -86,37 +86,30 @@ mod with_tokio_postgres {
         crate::drivers::cases::cases!(Bank::behind_a_pooler);
         crate::drivers::cases::cases!(Bank::behind_a_pooler, dropped "keeps what the caller wrote");
     }
-}
 
-/// Its transactions are those of tokio-postgres, which go through a pooler and are dropped above.
-mod with_deadpool_postgres {
-    use deadpool_postgres::{Manager, Object, Pool, Transaction};
-    use tokio_postgres::NoTls;
-
-    pub(super) type Tx<'a> = Transaction<'a>;
-
-    pub(super) struct Client(Object);
-
-    impl Client {
-        pub(super) async fn open(url: &str) -> Self {
-            let manager = Manager::new(url.parse().unwrap(), NoTls);
-            Self(Pool::builder(manager).build().unwrap().get().await.unwrap())
-        }
-
-        pub(super) async fn begin(&mut self) -> Tx<'_> {
-            self.0.transaction().await.unwrap()
-        }
+    #[super::bank::idempotent(
+        key = "order/{order}", scope = "orders", store = store, transaction = tx, crate = ::idem_runtime
+    )]
+    async fn pay_pooled(
+        store: &PostgresStore,
+        tx: &mut deadpool_postgres::Transaction<'_>,
+        order: &str,
+    ) -> Result<u32, Failure> {
+        run(tx, &format!("INSERT INTO effects VALUES ('{order}')")).await?;
+        Ok(7)
     }
 
-    pub(super) async fn run(tx: &mut Tx<'_>, statement: &str) -> Result<(), Failure> {
-        tx.batch_execute(statement).await.map_err(|error| Failure::Sql(error.to_string()))
+    #[tokio::test]
+    async fn a_transaction_of_deadpool_is_one() {
+        let bank = Bank::open().await;
+        let manager = deadpool_postgres::Manager::new(bank.url().parse().unwrap(), NoTls);
+        let pool = deadpool_postgres::Pool::builder(manager).build().unwrap();
+        let mut client = pool.get().await.unwrap();
+        let mut tx = client.transaction().await.unwrap();
+        assert_eq!(pay_pooled(&bank.store, &mut tx, "1").await.unwrap(), 7);
+        tx.commit().await.unwrap();
+        assert_eq!(bank.counts(), "1|1");
     }
-
-    pub(super) async fn commit(tx: Tx<'_>) -> bool {
-        tx.commit().await.is_ok()
-    }
-
-    super::cases!(Bank::open);
 }
 
 mod with_diesel_async {
@@ -230,7 +223,7 @@ mod with_sea_orm {
     }
 
     #[super::bank::idempotent(
-        key = "order/{order}", scope = "bank.pay", store = store, transaction = tx, crate = ::idem_runtime
+        key = "order/{order}", scope = "orders", store = store, transaction = tx, crate = ::idem_runtime
     )]
     async fn pay_shared(
         store: &idem_postgres::PostgresStore,
