@@ -189,7 +189,9 @@ impl Details {
             }
         };
         if matches!(result, Ok(_) | Err(Error::ResultNotStored { .. })) {
-            self.tell(&CallEvent::Outcome(Outcome::replayed(replay)));
+            if let Some(observer) = &self.observer {
+                observer.report(&CallEvent::Outcome(Outcome::replayed(replay)));
+            }
             self.report(&Event::REPLAYED, attempt);
         }
         if result.is_ok() && replay.verdict == Verdict::Failed {
