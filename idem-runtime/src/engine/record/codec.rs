@@ -314,14 +314,22 @@ pub(crate) fn to_stored<T: Serialize>(value: &T, max_bytes: usize) -> Stored {
 }
 
 pub(crate) fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Arc<str>> {
-    let fault = match catch_unwind(AssertUnwindSafe(|| serde_json::from_slice(bytes))) {
-        Ok(Ok(value)) => return Ok(value),
-        Ok(Err(error)) => decoding_fault(&error),
-        Err(_) => "its `Deserialize` panicked".to_owned(),
-    };
-    // No other format begins as JSON does, so its bytes never come to a value. An empty value has no format.
-    let written = ResultFormat::of(bytes).filter(|written| *written != ResultFormat::Json);
-    Err(written.map_or(fault, |written| format!("expected {}, found {written}", ResultFormat::Json)).into())
+    match catch_unwind(AssertUnwindSafe(|| serde_json::from_slice(bytes))) {
+        Ok(decoded) => decoded.map_err(|error| undecodable(bytes, Some(&error))),
+        Err(_) => Err(undecodable(bytes, None)),
+    }
+}
+
+/// Why these bytes do not decode: because of this error or, without one, because the user's `Deserialize` panicked.
+fn undecodable(bytes: &[u8], error: Option<&serde_json::Error>) -> Arc<str> {
+    match (ResultFormat::of(bytes), error) {
+        // No other format begins as JSON does, so it never decodes. An empty value has no format.
+        (Some(written), _) if written != ResultFormat::Json => {
+            format!("expected {}, found {written}", ResultFormat::Json).into()
+        }
+        (_, Some(error)) => decoding_fault(error).into(),
+        (_, None) => "its `Deserialize` panicked".into(),
+    }
 }
 
 /// How error texts of serde and of derived code begin. What follows, and any other text, may contain a value.
