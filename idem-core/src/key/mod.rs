@@ -1,6 +1,7 @@
 //! Keys: how the values that name an operation become text, and how that text is kept private.
 //!
-//! Owns rendering and limits, and which types can be part of a key. Knows nothing of stores or of the protocol.
+//! Owns rendering and limits, and which types can be part of a key. Knows nothing of stores or of the
+//! protocol.
 
 mod foreign;
 mod refused;

@@ -1,5 +1,5 @@
-//! The lease of one attempt: until when it is certainly held, whether it is lost, and its renewal, in the call's own task and
-//! from outside by one thread of the process.
+//! The lease of one attempt: until when it is certainly held, whether it is lost, and its renewal, in the
+//! call's own task and from outside by one thread of the process.
 //!
 //! A call renews its own lease when its body yields the thread. A body that blocks its thread does not yield, and then
 //! nothing else in the caller's runtime may be able to run. So one thread outside that runtime looks at each lease when

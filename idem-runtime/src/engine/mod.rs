@@ -15,10 +15,11 @@
 //! | [`retry`] | sending a request to the store again, until a deadline |
 //! | [`report`] | events and metrics |
 //!
-//! This file has the calls, each of which goes through the phases, and the [`Process`] that they are in: the counts of its
-//! background work, the settings of late results, and the renewal of leases from outside their calls.
+//! This file has the calls, each of which goes through the phases, and the [`Process`] that they are in: the
+//! counts of its background work, the settings of late results, and the renewal of leases from outside their
+//! calls.
 //!
-//! It knows the protocol's answers but not its rules, and results as bytes but not how a store keeps them. Only this file,
+//! It knows the protocol's answers but not its rules, and results as bytes but not how a store keeps them. Only the calls of this file,
 //! `body` and a few lines of `steps` and `operation/run` are compiled for each body. Keep them short.
 
 mod begin;
@@ -156,7 +157,8 @@ async fn detached<R: Send + 'static, T, E>(
     })
 }
 
-/// The process that a call belongs to: the program, or a worker of a simulation, so that several workers live in one program.
+/// The process that a call belongs to: the program, or a worker of a simulation, so that several workers live
+/// in one program.
 #[derive(Clone, Default)]
 pub struct Process(Option<Arc<State>>);
 

@@ -1,9 +1,9 @@
-//! Everything the engine reports about a call: events and metrics, and to observers of the call, which learn whether its body
-//! ran or its result was replayed, and each event on the way.
+//! Everything the engine reports about a call: events and metrics, and to observers of the call, which learn
+//! whether its body ran or its result was replayed, and each event on the way.
 //!
-//! The names are public: see the crate's documentation. Events show the key's digest, and never a key or a result. Observers
-//! are the vocabulary between the engine and code that makes calls for others: see [`observer`](crate::observer). Nothing here
-//! decides anything.
+//! The names are public: see the crate's documentation. Events show the key's digest, and never a key or a
+//! result. Observers are the vocabulary between the engine and code that makes calls for others: see
+//! [`observer`](crate::observer). Nothing here decides anything.
 
 use std::fmt;
 use std::sync::Arc;

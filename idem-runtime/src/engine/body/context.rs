@@ -1,4 +1,5 @@
-//! What a call takes over from its task, what a running body can learn about its call, and observers of the calls of a task.
+//! What a call takes over from its task, what a running body can learn about its call, and observers of the
+//! calls of a task.
 //!
 //! Owns the task-locals. The engine sets them; nothing here decides anything.
 

@@ -1,8 +1,9 @@
 //! The first phase: everything before the first request to the store.
 //!
-//! Owns the [`Site`] of an annotated function, and one [`Call`]: all that is known about it before the first request, which is
-//! its key, policy, runtime and observer. It asks no store. [`operation`] and [`policy`] are the settings of an operation and
-//! their checks, and [`scope`] makes the scope of a function whose attribute sets none.
+//! Owns the [`Site`] of an annotated function, and one [`Call`]: all that is known about it before the first
+//! request, which is its key, policy, runtime and observer. It asks no store. [`operation`] and [`policy`]
+//! are the settings of an operation and their checks, and [`scope`] makes the scope of a function whose
+//! attribute sets none.
 
 pub(super) mod operation;
 pub(super) mod policy;

@@ -4,9 +4,9 @@
 //! It consists of function pointers, which its constructors take from the types of the results. So only the constructors
 //! need bounds on those types, and the code that uses a codec is not generic over a trait.
 //!
-//! The bytes are JSON, and their first byte identifies the format ([`ResultFormat`]). The user's `Serialize` and
-//! `Deserialize` run here. A panic of them is caught, because the body has had its effect by then. No reason in this file
-//! ever holds a value.
+//! The bytes are JSON, and their first byte identifies the format ([`ResultFormat`]). The user's `Serialize`
+//! and `Deserialize` run here. A panic of them is caught, because the body has had its effect by then. No
+//! reason in this file ever holds a value.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -320,7 +320,8 @@ pub(crate) fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Arc<str
     }
 }
 
-/// Why these bytes do not decode: because of this error or, without one, because the user's `Deserialize` panicked.
+/// Why these bytes do not decode: because of this error or, without one, because the user's `Deserialize`
+/// panicked.
 fn undecodable(bytes: &[u8], error: Option<&serde_json::Error>) -> Arc<str> {
     match (ResultFormat::of(bytes), error) {
         // No other format begins as JSON does, so it never decodes. An empty value has no format.
