@@ -19,8 +19,9 @@
 //! counts of its background work, the settings of late results, and the renewal of leases from outside their
 //! calls.
 //!
-//! It knows the protocol's answers but not its rules, and results as bytes but not how a store keeps them. Only the calls of this file,
-//! `body` and a few lines of `steps` and `operation/run` are compiled for each body. Keep them short.
+//! It knows the protocol's answers but not its rules, and results as bytes but not how a store keeps them.
+//! Only the calls of this file, `body` and a few lines of `steps` and `operation/run` are compiled for each
+//! body. Keep them short.
 
 mod begin;
 mod body;
