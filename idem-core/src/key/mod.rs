@@ -149,7 +149,7 @@ impl KeyBuilder {
     /// Adds a value: any [`KeyPart`].
     #[must_use]
     pub fn part<P: AnyPart + ?Sized>(mut self, part: &P) -> Self {
-        part.render(&mut self);
+        part.add_to(&mut self);
         self
     }
 
@@ -262,14 +262,15 @@ pub trait KeyPart {
     label = "this is no `KeyPart`",
     note = "a key is made of integers, `bool`, `char`, strings, `Uuid` (feature `uuid`), and types with `#[derive(KeyPart)]`"
 )]
-pub trait AnyPart: KeyPart {
-    /// What a derived [`KeyPart`] calls for each of its fields.
+pub trait AnyPart {
+    fn add_to(&self, key: &mut KeyBuilder);
+}
+
+impl<T: KeyPart + ?Sized> AnyPart for T {
     fn add_to(&self, key: &mut KeyBuilder) {
         self.render(key);
     }
 }
-
-impl<T: KeyPart + ?Sized> AnyPart for T {}
 
 macro_rules! integers {
     ($($ty:ty)*) => {$(
