@@ -18,6 +18,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
+use crate::engine::body::steps::{Recovery, recovery};
 use crate::engine::prepare::Details;
 use crate::engine::report::{CallEnd, CallEvent, Event, Outcome};
 use crate::error::Error;
@@ -28,7 +29,7 @@ use idem_core::protocol::{Replay, ResultFormat, StoredResult, Tombstone, Verdict
 /// [`record_if`](crate::Operation::record_if) and [`retry_after_error`](crate::Operation::retry_after_error).
 pub struct Codec<R, T, E> {
     as_result: fn(&R) -> Result<&T, &E>,
-    pub(crate) from_result: fn(Result<T, E>) -> R,
+    from_result: fn(Result<T, E>) -> R,
     from_error: fn(Error) -> E,
     encode: Encode<T>,
     decode: Decode<T>,
@@ -99,6 +100,23 @@ impl<R, T, E> Codec<R, T, E> {
     /// attempt.
     pub fn retry_after(self, retry_after: fn(&E, u32) -> Duration) -> Self {
         Self { retry_after: Some(retry_after), ..self }
+    }
+
+    /// The argument for `recover`, if it is due.
+    ///
+    /// # Errors
+    ///
+    /// What the function returns because the steps of earlier runs cannot be read.
+    pub async fn begin_recovery(&self) -> Result<Option<Recovery>, R> {
+        recovery::begin().await.map_err(|error| self.refusal(error))
+    }
+
+    /// What the function returns without running its body, if anything, after this call of `recover`.
+    pub async fn recover(&self, call: impl Future<Output = Result<Option<T>, E>>) -> Option<R> {
+        if let Some(result) = recovery::answer(call).await {
+            return Some((self.from_result)(result));
+        }
+        recovery::refusal().await.map(|error| self.refusal(error))
     }
 
     /// What to record for this result; `None` to release the key instead.

@@ -5,7 +5,7 @@
 
 mod log;
 mod name;
-mod recovery;
+pub(crate) mod recovery;
 
 use std::fmt;
 use std::future::poll_fn;

@@ -9,7 +9,6 @@ use serde::de::DeserializeOwned;
 use super::{Failed, StepName, decoded, flush, lost};
 use crate::engine::body::context::{Context, context};
 use crate::engine::claim::claimed::{self, AnyClaim};
-use crate::engine::record::codec::Codec;
 use crate::engine::report::Event;
 use crate::error::{Error, StoreError};
 use idem_core::protocol::{Fence, Grant, RecordedStep, ReleaseCause};
@@ -67,27 +66,8 @@ impl Recovery {
     }
 }
 
-impl<R, T, E> Codec<R, T, E> {
-    /// The argument for `recover`, if it is due.
-    ///
-    /// # Errors
-    ///
-    /// What the function returns because the steps of earlier runs cannot be read.
-    pub async fn begin_recovery(&self) -> Result<Option<Recovery>, R> {
-        begin().await.map_err(|error| self.refusal(error))
-    }
-
-    /// What the function returns without running its body, if anything, after this call of `recover`.
-    pub async fn recover(&self, call: impl Future<Output = Result<Option<T>, E>>) -> Option<R> {
-        if let Some(result) = answer(call).await {
-            return Some((self.from_result)(result));
-        }
-        refusal().await.map(|error| self.refusal(error))
-    }
-}
-
 /// The argument for `recover`; `None` if `recover` is not due.
-async fn begin() -> Result<Option<Recovery>, Error> {
+pub(crate) async fn begin() -> Result<Option<Recovery>, Error> {
     let Some(context) = context() else { return Ok(None) };
     let Some(claim) = context.claim().cloned() else { return Ok(None) };
     if !claim.held().log.take_recovery() {
@@ -114,7 +94,7 @@ fn unused(claim: &dyn AnyClaim, source: StoreError) -> Error {
 
 /// Returns what the body returns instead, if it must not start after `recover` found nothing. `recover` may
 /// have taken longer than the lease, and the attempts may be used up.
-async fn refusal() -> Option<Error> {
+pub(crate) async fn refusal() -> Option<Error> {
     let claim = context()?.claim().cloned()?;
     if let Err(source) = claimed::confirm(&claim).await {
         return Some(unused(&*claim, source));
@@ -131,7 +111,7 @@ async fn refusal() -> Option<Error> {
 }
 
 /// Awaits a call of `recover`. Returns the result of the call if the body must not run.
-async fn answer<T, E>(call: impl Future<Output = Result<Option<T>, E>>) -> Option<Result<T, E>> {
+pub(crate) async fn answer<T, E>(call: impl Future<Output = Result<Option<T>, E>>) -> Option<Result<T, E>> {
     // Always there, because `begin` returned a [`Recovery`].
     let context = context()?;
     let claim = context.claim()?;
