@@ -347,7 +347,7 @@ fn start(process: Process) -> bool {
 async fn keep(process: Process) {
     let renewals = &process.renewals;
     loop {
-        let (due, next, pause) = renewals.take_due(process.clock());
+        let (due, next, pause) = renewals.take_due((process.clock)());
         due.into_iter().for_each(|(key, claim)| renew(key, claim));
         // A lease that is registered meanwhile may be due earlier; then `look_at` has notified this code.
         match next {

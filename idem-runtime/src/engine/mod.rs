@@ -163,24 +163,27 @@ async fn detached<R: Send + 'static, T, E>(
 #[derive(Clone, Default)]
 pub struct Process(Option<Arc<State>>);
 
-static PROGRAM: LazyLock<State> = LazyLock::new(|| State::new(Instant::now()));
+static PROGRAM: LazyLock<State> = LazyLock::new(|| State::new(Instant::now));
 
 /// What is kept for all calls of one process.
 pub struct State {
     pub(crate) background: Background,
     pub(crate) late_recording: RwLock<LateRecording>,
     pub(crate) renewals: Renewals,
+    /// The clock by which leases are renewed from outside their calls: the machine's, which no test pauses.
+    pub(crate) clock: fn() -> Instant,
     /// The instant from which the common instants of renewal are counted.
     pub(crate) epoch: Instant,
 }
 
 impl State {
-    fn new(epoch: Instant) -> Self {
+    fn new(clock: fn() -> Instant) -> Self {
         Self {
             background: Background::default(),
             late_recording: RwLock::new(LateRecording::new()),
             renewals: Renewals::default(),
-            epoch,
+            clock,
+            epoch: clock(),
         }
     }
 }
@@ -190,7 +193,7 @@ impl Process {
     /// calls, by tokio's clock, which the simulation has paused.
     #[must_use]
     pub fn simulated() -> Self {
-        Self(Some(Arc::new(State::new(tokio::time::Instant::now().into_std()))))
+        Self(Some(Arc::new(State::new(|| tokio::time::Instant::now().into_std()))))
     }
 
     /// Runs `future` in this process. A task that it spawns is in the program's process, unless it enters this one too.
@@ -203,11 +206,6 @@ impl Process {
 
     pub(crate) const fn is_simulated(&self) -> bool {
         self.0.is_some()
-    }
-
-    /// The clock by which leases are renewed from outside their calls: the machine's, which no test pauses.
-    pub(crate) fn clock(&self) -> Instant {
-        if self.is_simulated() { tokio::time::Instant::now().into_std() } else { Instant::now() }
     }
 
     pub(crate) fn late_recording(&self) -> LateRecording {

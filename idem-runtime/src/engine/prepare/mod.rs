@@ -241,7 +241,7 @@ impl Details {
 
     /// When a request that is sent now is sent, and the lease that it asks for.
     pub(crate) fn send_time(&self) -> Sent {
-        Sent { runtime: Instant::now(), machine: self.process.clock(), lease: self.lease_from_now() }
+        Sent { runtime: Instant::now(), machine: (self.process.clock)(), lease: self.lease_from_now() }
     }
 
     /// The claim of this owner.
