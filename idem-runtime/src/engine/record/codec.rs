@@ -132,32 +132,31 @@ impl<R, T, E> Codec<R, T, E> {
         }
     }
 
-    fn decode(&self, verdict: Verdict, bytes: &[u8]) -> Result<Result<T, E>, Arc<str>> {
-        match (verdict, self.terminal) {
-            (Verdict::Completed, _) => (self.decode)(bytes).map(Ok),
-            (Verdict::Failed, Some((.., decode))) => decode(bytes).map(Err),
-            (Verdict::Failed, None) => Err("it is a terminal error, and this operation keeps none".into()),
-        }
-    }
-
     /// If a duplicate cannot get this result, reports that now and not when a duplicate comes.
     pub(crate) fn check(&self, call: &Details, attempt: u32, verdict: Verdict, stored: &Stored) {
         if let Some(fault) = &stored.fault {
             call.report(&Event::NOT_STORED.because(fault), attempt);
         }
         // Decoding doubles the work, so it is checked in debug builds only.
-        if let (true, StoredResult::Value(bytes)) = (cfg!(debug_assertions), &stored.result)
+        if let (true, StoredResult::Value(bytes)) = (cfg!(debug_assertions), &stored.result) {
             // The copy is dropped in there too, because that may panic.
-            && let Ok(Some(fault)) =
-                catch_unwind(AssertUnwindSafe(|| self.decode(verdict, bytes).err()))
-        {
-            call.report(&Event::NOT_REPLAYABLE.because(&fault), attempt);
+            let fault = || match (verdict, self.terminal) {
+                (Verdict::Failed, Some((.., decode))) => decode(bytes).err(),
+                _ => (self.decode)(bytes).err(),
+            };
+            if let Ok(Some(fault)) = catch_unwind(AssertUnwindSafe(fault)) {
+                call.report(&Event::NOT_REPLAYABLE.because(&fault), attempt);
+            }
         }
     }
 
     /// The recorded result, or the error that the caller gets instead.
     pub(crate) fn replayed(&self, call: &Details, replay: &Replay) -> R {
-        let decoded = call.replayed(replay, |verdict, bytes| self.decode(verdict, bytes));
+        let decoded = call.replayed(replay, |verdict, bytes| match (verdict, self.terminal) {
+            (Verdict::Completed, _) => (self.decode)(bytes).map(Ok),
+            (Verdict::Failed, Some((.., decode))) => decode(bytes).map(Err),
+            (Verdict::Failed, None) => Err("it is a terminal error, and this operation keeps none".into()),
+        });
         decoded.map_or_else(|error| self.refusal(error), self.from_result)
     }
 
