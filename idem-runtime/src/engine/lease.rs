@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Poll;
 use std::thread;
-// The machine's clock, which no test pauses; the other `Instant` is of the runtime's.
+// The machine's clock, which no test pauses; the other `Instant` is the runtime's.
 use std::time::{Duration, Instant as MachineInstant};
 
 use futures_util::FutureExt as _;

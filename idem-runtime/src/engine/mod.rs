@@ -13,7 +13,7 @@
 //! | [`begin`] | the same call for work that is not one future: the public `begin` |
 //! | [`transaction`] | calls that commit with the caller's transaction |
 //! | [`retry`] | sending a request to the store again, until a deadline |
-//! | [`report`] | events and metrics |
+//! | [`report`] | events, metrics and observers |
 //!
 //! This file has the calls, each of which goes through the phases, and the [`Process`] that they are in: the
 //! counts of its background work, the settings of late results, and the renewal of leases from outside their
