@@ -32,7 +32,10 @@ pub mod via {
     #[derive(Debug)]
     pub struct Nothing;
     /// A bound that never holds.
-    pub trait Never {}
+    pub trait Never {
+        /// Never called.
+        fn never(&self) -> &crate::store::MemoryStore;
+    }
     /// Through one `Deref`, then the rest of the path.
     #[derive(Debug)]
     pub struct Pointer<M>(M);
@@ -50,16 +53,16 @@ pub mod via {
 pub trait AsStore<Via> {
     /// The store.
     type Store: Store;
-    /// A clone of the store.
-    fn as_store(&self) -> Self::Store;
+    /// The store.
+    fn as_store(&self) -> &Self::Store;
 }
 
 #[diagnostic::do_not_recommend]
 impl<S: Store> AsStore<via::Itself> for S {
     type Store = S;
 
-    fn as_store(&self) -> S {
-        self.clone()
+    fn as_store(&self) -> &S {
+        self
     }
 }
 
@@ -67,8 +70,8 @@ impl<S: Store> AsStore<via::Itself> for S {
 impl<S: via::Never + ?Sized> AsStore<via::Nothing> for S {
     type Store = MemoryStore;
 
-    fn as_store(&self) -> MemoryStore {
-        MemoryStore::new()
+    fn as_store(&self) -> &MemoryStore {
+        self.never()
     }
 }
 
@@ -76,7 +79,7 @@ impl<S: via::Never + ?Sized> AsStore<via::Nothing> for S {
 impl<M, P: Deref<Target: AsStore<M>> + ?Sized> AsStore<via::Pointer<M>> for P {
     type Store = <P::Target as AsStore<M>>::Store;
 
-    fn as_store(&self) -> Self::Store {
+    fn as_store(&self) -> &Self::Store {
         (**self).as_store()
     }
 }
@@ -86,7 +89,7 @@ impl<M, C: AsStore<M>> AsStore<via::Cell<M>> for OnceLock<C> {
     type Store = C::Store;
 
     #[expect(clippy::expect_used, reason = "as documented: nothing has begun")]
-    fn as_store(&self) -> Self::Store {
+    fn as_store(&self) -> &Self::Store {
         self.get().expect(NOT_SET).as_store()
     }
 }
@@ -96,7 +99,7 @@ impl<M, C: AsStore<M>> AsStore<via::Cell<M>> for OnceCell<C> {
     type Store = C::Store;
 
     #[expect(clippy::expect_used, reason = "as documented: nothing has begun")]
-    fn as_store(&self) -> Self::Store {
+    fn as_store(&self) -> &Self::Store {
         self.get().expect(NOT_SET).as_store()
     }
 }
@@ -110,7 +113,7 @@ const NOT_SET: &str = "the cell that is named as `store` must be set before the 
 ///
 /// If the store is in a cell that is not set.
 pub fn store<M, S: AsStore<M> + ?Sized>(store: &S) -> S::Store {
-    store.as_store()
+    store.as_store().clone()
 }
 
 /// The return type of the function of a `key_fn`.
@@ -174,7 +177,7 @@ where
     S: AsStore<M> + ?Sized,
     S::Store: TransactionStore,
 {
-    store.as_store().itself()
+    store.as_store().clone().itself()
 }
 
 /// Begins a call in the transaction that `carrier` gives access to, or returns its result.

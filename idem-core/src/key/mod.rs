@@ -1,20 +1,22 @@
 //! Keys: how the values that name an operation become text, and how that text is kept private.
 //!
-//! Owns rendering and limits. Knows nothing of stores or of the protocol.
+//! Owns rendering and limits, and which types can be part of a key. Knows nothing of stores or of the
+//! protocol.
 
-mod builder;
 mod foreign;
-mod part;
+mod refused;
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt::{self, Write as _};
 use std::hash::{Hash, Hasher};
+use std::mem;
+use std::num::NonZero;
+use std::rc::Rc;
 use std::sync::Arc;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::{Digest, Sha256};
-
-pub use builder::KeyBuilder;
-pub use part::{AnyPart, KeyPart};
 
 /// The longest key, in bytes of its rendered form.
 pub const MAX_KEY_BYTES: usize = 1_024;
@@ -96,6 +98,262 @@ impl fmt::Debug for Key {
         write!(f, "Key({} bytes)", self.0.len())
     }
 }
+
+/// Everything but `[A-Za-z0-9_.~-]`, the unreserved characters of RFC 3986 section 2.3.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b'.').remove(b'~').remove(b'-');
+
+thread_local! {
+    /// The buffer in which a thread renders its keys, one after another, so that only the finished key is allocated.
+    static PLACE: Cell<String> = const { Cell::new(String::new()) };
+}
+
+/// A buffer with a larger capacity than this is not kept.
+const LARGEST_PLACE: usize = 4 * MAX_KEY_BYTES;
+
+/// Makes a [`Key`] of literal text and values.
+///
+/// Characters of values outside `[A-Za-z0-9_.~-]` are percent-encoded. Put literal text between two values, with at
+/// least one character that is neither in that set nor `%`. Then the same literals with different values never give the
+/// same key.
+///
+/// ```
+/// # use idem_core as idem;
+/// let key = idem::KeyBuilder::new().literal("order/").part("4/2").finish()?;
+/// assert_eq!(key.as_str(), "order/4%2F2");
+/// # Ok::<(), idem::KeyError>(())
+/// ```
+#[derive(Default)]
+pub struct KeyBuilder {
+    text: String,
+    missing: bool,
+    /// Whether the text is one whole [`Key`], which is used unchanged if nothing is added.
+    is_whole: bool,
+}
+
+impl KeyBuilder {
+    /// An empty key.
+    #[must_use]
+    pub fn new() -> Self {
+        // A thread that ends has no buffer any more.
+        Self { text: PLACE.try_with(Cell::take).unwrap_or_default(), missing: false, is_whole: false }
+    }
+
+    /// Adds text as it is.
+    #[must_use]
+    pub fn literal(mut self, text: &str) -> Self {
+        self.begin_next();
+        self.text.push_str(text);
+        self
+    }
+
+    /// Adds a value: any [`KeyPart`].
+    #[must_use]
+    pub fn part<P: AnyPart + ?Sized>(mut self, part: &P) -> Self {
+        part.add_to(&mut self);
+        self
+    }
+
+    /// Adds one atomic value, encoded. Every [`KeyPart`] implementation calls this in the end. With an empty text,
+    /// [`finish`](Self::finish) returns [`KeyError::Missing`].
+    pub fn value(&mut self, text: &str) {
+        self.begin_next();
+        self.missing |= text.is_empty();
+        self.text.extend(utf8_percent_encode(text, ESCAPED));
+    }
+
+    /// Adds a key: unchanged if it is the only value, encoded like any value if there are others.
+    fn whole(&mut self, key: &str) {
+        if self.text.is_empty() {
+            self.text.push_str(key);
+            self.is_whole = true;
+        } else {
+            self.value(key);
+        }
+    }
+
+    /// Adds the separator between two values of one composite part.
+    pub fn separator(&mut self) {
+        self.begin_next();
+        self.text.push('/');
+    }
+
+    /// The key.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError::Missing`] if the key or a value in it is empty, [`KeyError::TooLong`] if the key is longer than
+    /// 1,024 bytes.
+    pub fn finish(self) -> Result<Key, KeyError> {
+        if self.missing { Err(KeyError::Missing) } else { Key::new(&self.text) }
+    }
+
+    /// Beside other values, a key is encoded like any value.
+    fn begin_next(&mut self) {
+        if mem::take(&mut self.is_whole) {
+            let key = mem::take(&mut self.text);
+            self.value(&key);
+        }
+    }
+}
+
+impl Drop for KeyBuilder {
+    fn drop(&mut self) {
+        let mut place = mem::take(&mut self.text);
+        if place.capacity() <= LARGEST_PLACE {
+            place.clear();
+            // A thread that is ending has no buffer to give it back to, and needs none.
+            let _ = PLACE.try_with(|kept| kept.set(place));
+        }
+    }
+}
+
+impl fmt::Debug for KeyBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "KeyBuilder({} bytes)", self.text.len())
+    }
+}
+
+/// A value that can be part of a key. Its rendering is stable, and two values have the same rendering only if they are
+/// equal.
+///
+/// It is not implemented for every type that is `Display`, because most of those renderings keep neither promise. It is
+/// implemented for integers, non-zero integers, `bool`, `char`, strings, tuples of two to eight parts, and references
+/// and smart pointers to parts. With the feature named after the crate, it is implemented for `uuid::Uuid`,
+/// `ulid::Ulid`, `rust_decimal::Decimal`, and the dates `chrono::NaiveDate`, `jiff::civil::Date` and `time::Date`.
+/// Derive it for your own newtypes, structs and enums.
+///
+/// ```
+/// # use idem_core as idem;
+/// use idem::{KeyBuilder, KeyPart};
+///
+/// struct Sku { warehouse: u16, item: String }
+///
+/// // What `#[derive(KeyPart)]` writes:
+/// impl KeyPart for Sku {
+///     fn render(&self, key: &mut KeyBuilder) {
+///         self.warehouse.render(key);
+///         key.separator();
+///         self.item.render(key);
+///     }
+/// }
+///
+/// let sku = Sku { warehouse: 7, item: "a/b".into() };
+/// assert_eq!(KeyBuilder::new().part(&sku).finish()?.as_str(), "7/a%2Fb");
+/// # Ok::<(), idem::KeyError>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be part of a key",
+    label = "this is no `KeyPart`",
+    note = "a key is made of integers, `bool`, `char`, strings, `Uuid` (feature `uuid`), and types with `#[derive(KeyPart)]`"
+)]
+pub trait KeyPart {
+    /// Adds this value to the key: each atomic value with [`KeyBuilder::value`], and a [`KeyBuilder::separator`]
+    /// between two values. A type must always add the same number of values, or its first values must determine the
+    /// number, as the variant of an enum does.
+    fn render(&self, key: &mut KeyBuilder);
+}
+
+/// Every [`KeyPart`], as the bound of functions. rustc lists the impls of the trait that a function asks for.
+/// This trait has one impl, for all types, so rustc lists none; the impls of `KeyPart` include the
+/// [`refused`] types.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be part of a key",
+    label = "this is no `KeyPart`",
+    note = "a key is made of integers, `bool`, `char`, strings, `Uuid` (feature `uuid`), and types with `#[derive(KeyPart)]`"
+)]
+pub trait AnyPart {
+    fn add_to(&self, key: &mut KeyBuilder);
+}
+
+impl<T: KeyPart + ?Sized> AnyPart for T {
+    fn add_to(&self, key: &mut KeyBuilder) {
+        self.render(key);
+    }
+}
+
+macro_rules! integers {
+    ($($ty:ty)*) => {$(
+        impl KeyPart for $ty {
+            fn render(&self, key: &mut KeyBuilder) {
+                // Digits and `-` need no encoding.
+                key.text.push_str(itoa::Buffer::new().format(*self));
+            }
+        }
+
+        impl KeyPart for NonZero<$ty> {
+            fn render(&self, key: &mut KeyBuilder) {
+                self.get().render(key);
+            }
+        }
+    )*};
+}
+
+integers!(u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize);
+
+impl KeyPart for bool {
+    fn render(&self, key: &mut KeyBuilder) {
+        key.value(if *self { "true" } else { "false" });
+    }
+}
+
+impl KeyPart for char {
+    fn render(&self, key: &mut KeyBuilder) {
+        key.value(self.encode_utf8(&mut [0; 4]));
+    }
+}
+
+impl KeyPart for str {
+    fn render(&self, key: &mut KeyBuilder) {
+        key.value(self);
+    }
+}
+
+impl KeyPart for String {
+    fn render(&self, key: &mut KeyBuilder) {
+        key.value(self);
+    }
+}
+
+/// As a part of another key, a key is encoded like any text. As the only value, it is used as it is.
+impl KeyPart for Key {
+    fn render(&self, key: &mut KeyBuilder) {
+        key.whole(self.as_str());
+    }
+}
+
+macro_rules! pointers {
+    ($($ty:ty)*) => {$(
+        impl<T: KeyPart + ?Sized> KeyPart for $ty {
+            fn render(&self, key: &mut KeyBuilder) {
+                (**self).render(key);
+            }
+        }
+    )*};
+}
+
+pointers!(&T &mut T Box<T> Arc<T> Rc<T>);
+
+impl<T: KeyPart + ToOwned + ?Sized> KeyPart for Cow<'_, T> {
+    fn render(&self, key: &mut KeyBuilder) {
+        (**self).render(key);
+    }
+}
+
+macro_rules! tuples {
+    ($(($first:ident $($rest:ident)+))*) => {$(
+        impl<$first: KeyPart, $($rest: KeyPart),+> KeyPart for ($first, $($rest),+) {
+            #[allow(non_snake_case)]
+            fn render(&self, key: &mut KeyBuilder) {
+                let ($first, $($rest),+) = self;
+                $first.render(key);
+                $(key.separator(); $rest.render(key);)+
+            }
+        }
+    )*};
+}
+
+tuples!((A B)(A B C)(A B C D)(A B C D E)(A B C D E F)(A B C D E F G)(A B C D E F G H));
 
 /// The stable name of an operation. The same key in two scopes names two records. Cheap to clone.
 #[derive(Clone)]
@@ -278,5 +536,33 @@ impl fmt::Display for KeyDigest {
 impl fmt::Debug for KeyDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "KeyDigest({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU8;
+
+    use super::*;
+
+    fn rendered<P: KeyPart>(part: P) -> String {
+        KeyBuilder::new().part(&part).finish().unwrap().as_str().to_owned()
+    }
+
+    /// These texts identify stored records, so none of them may ever change.
+    #[test]
+    fn every_type_has_the_rendering_it_always_had() {
+        assert_eq!(rendered(u64::MAX), "18446744073709551615");
+        assert_eq!(rendered(i8::MIN), "-128");
+        assert_eq!(rendered(NonZeroU8::MIN), "1");
+        assert_eq!(rendered(true), "true");
+        assert_eq!(rendered('/'), "%2F");
+        assert_eq!(rendered("a/b c~ä"), "a%2Fb%20c~%C3%A4");
+        assert_eq!(rendered(String::from("A_.-9")), "A_.-9");
+        assert_eq!(rendered((1_u8, "a/b", ('x', false))), "1/a%2Fb/x/false");
+        assert_eq!(rendered(Cow::Borrowed("a:b")), "a%3Ab");
+        assert_eq!(rendered(Arc::new(Box::new(7_u8))), "7");
+        assert_eq!(rendered(Key::new("order/4%2F2").unwrap()), "order/4%2F2");
+        assert_eq!(rendered((Key::new("order/4%2F2").unwrap(), 1_u8)), "order%2F4%252F2/1");
     }
 }

@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::Replay;
-
 /// An instant of a store's clock: microseconds since the Unix epoch.
 ///
 /// Only the store that made it may compare it with its own "now".
@@ -228,25 +226,6 @@ impl fmt::Debug for RecordedStep {
             .field("input", &self.input.map(|_| ".."))
             .field("result", &self.result)
             .finish()
-    }
-}
-
-impl Record {
-    /// The result for a duplicate, if the record is completed or failed.
-    #[must_use]
-    pub fn replay(&self) -> Option<Replay> {
-        let verdict = match self.state {
-            State::Completed => Verdict::Completed,
-            State::Failed => Verdict::Failed,
-            State::InFlight | State::Released | State::InDoubt => return None,
-        };
-        Some(Replay {
-            verdict,
-            result: self.result.clone()?,
-            attempt: self.attempt,
-            completed_at: self.completed_at?,
-            expires_at: self.expires_at,
-        })
     }
 }
 

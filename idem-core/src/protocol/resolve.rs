@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::transition::{Transition, live, released, terminal};
+use super::transition::{Transition, is_live, released, terminal};
 use super::{Owner, Record, Resolution, ResolveAnswer, Seen, State, StoredResult, Timestamp, Tombstone};
 
 /// Applies an operator's decision to a key in doubt, or to a record that is as the operator saw it.
@@ -12,7 +12,7 @@ pub fn resolve(
     resolution: &Resolution,
     now: Timestamp,
 ) -> Transition<ResolveAnswer> {
-    let Some(record) = live(record, now) else {
+    let Some(record) = record.filter(|record| is_live(record, now)) else {
         return Transition::keep(ResolveAnswer::Absent);
     };
     if resolution.seen().is_some_and(|seen| seen != Seen::of(record)) {

@@ -46,10 +46,6 @@ pub const fn is_endless(record: &Record) -> bool {
     }
 }
 
-pub(super) fn live(record: Option<&Record>, now: Timestamp) -> Option<&Record> {
-    record.filter(|record| is_live(record, now))
-}
-
 /// Claims a key.
 ///
 /// `record` is what the store holds, expired or not. Every new fence exceeds `floor`. A store that keeps the
@@ -63,7 +59,7 @@ pub fn claim(
     now: Timestamp,
 ) -> Transition<ClaimAnswer> {
     let old_fence = record.map_or(floor, |record| record.fence.max(floor));
-    let Some(record) = live(record, now) else {
+    let Some(record) = record.filter(|record| is_live(record, now)) else {
         return grant(None, old_fence, request, now, false);
     };
     if is_mismatch(record, request) {
@@ -192,6 +188,25 @@ fn in_flight_until(on_crash: OnCrash, lease_until: Timestamp, ttl: Duration) -> 
     }
 }
 
+impl Record {
+    /// The result for a duplicate, if the record is completed or failed.
+    #[must_use]
+    pub fn replay(&self) -> Option<Replay> {
+        let verdict = match self.state {
+            State::Completed => Verdict::Completed,
+            State::Failed => Verdict::Failed,
+            State::InFlight | State::Released | State::InDoubt => return None,
+        };
+        Some(Replay {
+            verdict,
+            result: self.result.clone()?,
+            attempt: self.attempt,
+            completed_at: self.completed_at?,
+            expires_at: self.expires_at,
+        })
+    }
+}
+
 fn replay(record: &Record) -> ClaimAnswer {
     match record.replay() {
         Some(Replay { result: StoredResult::Tombstone(Tombstone::Exhausted), attempt, .. }) => {
@@ -305,7 +320,7 @@ const fn is_held(state: State) -> bool {
 
 /// The record, if it is live and was granted to this owner under this fence.
 fn mine(record: Option<&Record>, owner: Owner, fence: Fence, now: Timestamp) -> Option<&Record> {
-    live(record, now).filter(|record| record.owner == owner && record.fence == fence)
+    record.filter(|record| is_live(record, now) && record.owner == owner && record.fence == fence)
 }
 
 /// Renews a lease.

@@ -12,27 +12,32 @@
 //! | [`lease`] | the lease of a claim: the caller's task renews it, and one thread if that task is blocked |
 //! | [`begin`] | the same call for work that is not one future: the public `begin` |
 //! | [`transaction`] | calls that commit with the caller's transaction |
-//! | [`process`] | what is kept for all calls of a process |
 //! | [`retry`] | sending a request to the store again, until a deadline |
-//! | [`report`] | events and metrics |
+//! | [`report`] | events, metrics and observers |
 //!
-//! It knows the protocol's answers but not its rules, and results as bytes but not how a store keeps them. Only this file,
-//! `body` and a few lines of `steps` and `operation/run` are compiled for each body. Keep them short.
+//! This file has the calls, each of which goes through the phases, and the [`Process`] that they are in: the
+//! counts of its background work, the settings of late results, and the renewal of leases from outside their
+//! calls.
+//!
+//! It knows the protocol's answers but not its rules, and results as bytes but not how a store keeps them.
+//! Only the calls of this file, `body` and a few lines of `steps` and `operation/run` are compiled for each
+//! body. Keep them short.
 
 mod begin;
 mod body;
 mod claim;
 mod lease;
 mod prepare;
-mod process;
 mod record;
 mod report;
 mod retry;
 mod transaction;
 
+use std::ops::Deref;
 use std::panic::resume_unwind;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+use std::time::Instant;
 
 use tokio::runtime::Handle;
 use tracing::Instrument;
@@ -40,28 +45,26 @@ use tracing::Instrument;
 use crate::error::Error;
 use idem_core::Store;
 
+use body::context::PROCESS;
 use body::unprotected;
 use claim::Entry;
-use prepare::call;
-use record::background::{Pending, Work};
+use lease::Renewals;
+use record::background::{Background, Pending, Work};
 
 pub use begin::{Attempt, Begun, Interrupted, Replayed};
-pub(crate) use body::context::surroundings;
-pub use body::context::{
-    BackgroundWork, CallEnd, CallEvent, CallObserver, Context, Observed, Outcome, context, in_another_task,
-    observe, observed_by, with_deadline,
-};
+pub use body::context::{Context, Observed, context, in_another_task, observe, observed_by, with_deadline};
+pub(crate) use body::context::{Surroundings, surroundings};
 pub use body::steps::{MAX_STEP_NAME_BYTES, Recovery, Step, StepName, step};
 pub(crate) use body::without_key;
-pub(crate) use prepare::call::Call;
+pub(crate) use prepare::Call;
+pub use prepare::Site;
 pub use prepare::operation::{Operation, RulesFor, WithRecover};
 pub use prepare::policy::{Policy, RetryAfter};
-pub use prepare::site::Site;
 #[cfg(feature = "catalogue")]
-pub(crate) use prepare::site::scope_of;
-pub use process::Process;
+pub(crate) use prepare::scope::scope_of;
 pub use record::background::{Drained, LateRecording, Unrecorded, drain};
 pub use record::codec::{Codec, Recordable, ResultRules, codec};
+pub use report::{BackgroundWork, CallEnd, CallEvent, CallObserver, Outcome};
 pub(crate) use transaction::{InTransaction, enter as enter_transaction};
 
 /// One call that has passed all checks, or why it is refused.
@@ -127,13 +130,13 @@ where
     E: 'static,
     B: Future<Output = R> + Send + 'static,
 {
-    let runtime = match call::runtime(operation.name()) {
+    let runtime = match prepare::runtime(operation.name()) {
         Ok(runtime) => runtime,
         Err(error) => return codec.refusal(error),
     };
-    let (name, observer) = (operation.name().to_owned(), surroundings().observer);
+    let (name, Surroundings { observer, process, .. }) = (operation.name().to_owned(), surroundings());
     let call = async move { without_key(&operation, &codec, observer, pin!(Some(body))).await };
-    detached(&runtime, &Process::current(), &name, codec, call).await
+    detached(&runtime, &process, &name, codec, call).await
 }
 
 /// Makes a call in a separate task. A panic goes on in the caller.
@@ -153,4 +156,67 @@ async fn detached<R: Send + 'static, T, E>(
         Ok(payload) => resume_unwind(payload),
         Err(_) => codec.refusal(Error::configuration(operation, "the runtime was shut down during the call")),
     })
+}
+
+/// The process that a call belongs to: the program, or a worker of a simulation, so that several workers live
+/// in one program.
+#[derive(Clone, Default)]
+pub struct Process(Option<Arc<State>>);
+
+static PROGRAM: LazyLock<State> = LazyLock::new(|| State::new(Instant::now));
+
+/// What is kept for all calls of one process.
+pub struct State {
+    pub(crate) background: Background,
+    pub(crate) late_recording: RwLock<LateRecording>,
+    pub(crate) renewals: Renewals,
+    /// The clock by which leases are renewed from outside their calls: the machine's, which no test pauses.
+    pub(crate) clock: fn() -> Instant,
+    /// The instant from which the common instants of renewal are counted.
+    pub(crate) epoch: Instant,
+}
+
+impl State {
+    fn new(clock: fn() -> Instant) -> Self {
+        Self {
+            background: Background::default(),
+            late_recording: RwLock::new(LateRecording::new()),
+            renewals: Renewals::default(),
+            clock,
+            epoch: clock(),
+        }
+    }
+}
+
+impl Process {
+    /// A process of its own for a worker of a simulation. It has no thread: a task renews leases from outside their
+    /// calls, by tokio's clock, which the simulation has paused.
+    #[must_use]
+    pub fn simulated() -> Self {
+        Self(Some(Arc::new(State::new(|| tokio::time::Instant::now().into_std()))))
+    }
+
+    /// Runs `future` in this process. A task that it spawns is in the program's process, unless it enters this one too.
+    pub async fn scope<F: Future>(&self, future: F) -> F::Output {
+        match &self.0 {
+            Some(_) => PROCESS.scope(self.clone(), future).await,
+            None => future.await,
+        }
+    }
+
+    pub(crate) const fn is_simulated(&self) -> bool {
+        self.0.is_some()
+    }
+
+    pub(crate) fn late_recording(&self) -> LateRecording {
+        self.late_recording.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Deref for Process {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        self.0.as_deref().unwrap_or_else(|| &PROGRAM)
+    }
 }

@@ -1,26 +1,35 @@
-//! Events and metrics: everything the engine reports about a call.
+//! Everything the engine reports about a call: events and metrics, and to observers of the call, which learn
+//! whether its body ran or its result was replayed, and each event on the way.
 //!
-//! The names are public: see the crate's documentation. Events show the key's digest, and never a key or a result.
+//! The names are public: see the crate's documentation. Events show the key's digest, and never a key or a
+//! result. Observers are the vocabulary between the engine and code that makes calls for others: see
+//! [`observer`](crate::observer). Nothing here decides anything.
 
 use std::fmt;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared};
+use tokio::task::{AbortHandle, JoinHandle};
 #[cfg(feature = "metrics")]
 use tokio::time::Instant;
 use tracing::Level;
 
-use crate::error::StoreError;
+use crate::engine::prepare::Details;
+use crate::error::{Error, NotStored, StoreError};
 use idem_core::RecordKey;
+use idem_core::protocol::{Replay, Timestamp};
 
 /// What happened to a call.
 #[derive(Clone, Copy)]
 pub(crate) struct Event<'a> {
     level: Level,
     /// The stable name, in events and metrics.
-    pub(crate) name: &'static str,
+    name: &'static str,
     text: &'static str,
     /// Whether the span of the call records its name.
-    pub(crate) is_outcome: bool,
+    is_outcome: bool,
     step: Option<&'a str>,
     reason: Option<&'a dyn fmt::Display>,
     error: Option<&'a StoreError>,
@@ -176,39 +185,62 @@ impl<'a> Event<'a> {
     }
 }
 
-/// Emits an event, and counts it if metrics are on.
-pub(crate) fn event(key: &RecordKey, event: &Event<'_>, attempt: u32) {
-    #[cfg(feature = "metrics")]
-    {
-        let operation = label(key);
-        metrics::counter!("idem_events_total", "operation" => operation.clone(), "event" => event.name)
-            .increment(1);
-        if let Some(time) = event.waited {
-            metrics::histogram!("idem_wait_seconds", "operation" => operation).record(time);
+impl Details {
+    /// Emits an event of this call, and counts it if metrics are on.
+    pub(crate) fn report(&self, event: &Event<'_>, attempt: u32) {
+        if event.is_outcome {
+            self.span.record("idem.outcome", event.name);
+        }
+        macro_rules! say {
+            ($level:ident) => {
+                tracing::$level!(
+                    target: "idem",
+                    event = event.name,
+                    operation = self.key.scope().as_str(),
+                    key = %Shown(&self.key),
+                    attempt,
+                    step = event.step,
+                    reason = event.reason.map(tracing::field::display),
+                    error = event.error.map(tracing::field::display),
+                    waited_ms = event.waited.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+                    timeout = event.timeout.map(tracing::field::debug),
+                    "{}",
+                    event.text
+                )
+            };
+        }
+        // Also where the body, the background or the caller's transaction is polled outside of the span.
+        self.span.in_scope(|| {
+            #[cfg(feature = "metrics")]
+            {
+                let operation = label(&self.key);
+                metrics::counter!("idem_events_total", "operation" => operation.clone(), "event" => event.name)
+                    .increment(1);
+                if let Some(time) = event.waited {
+                    metrics::histogram!("idem_wait_seconds", "operation" => operation).record(time);
+                }
+            }
+            match event.level {
+                Level::DEBUG => say!(debug),
+                Level::WARN => say!(warn),
+                _ => say!(error),
+            }
+        });
+    }
+
+    /// Tells the observer of the call.
+    pub(crate) fn tell(&self, event: &CallEvent<'_>) {
+        if let Some(observer) = &self.observer {
+            observer.report(event);
         }
     }
-    macro_rules! say {
-        ($level:ident) => {
-            tracing::$level!(
-                target: "idem",
-                event = event.name,
-                operation = key.scope().as_str(),
-                key = %Shown(key),
-                attempt,
-                step = event.step,
-                reason = event.reason.map(tracing::field::display),
-                error = event.error.map(tracing::field::display),
-                waited_ms = event.waited.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
-                timeout = event.timeout.map(tracing::field::debug),
-                "{}",
-                event.text
-            )
-        };
-    }
-    match event.level {
-        Level::DEBUG => say!(debug),
-        Level::WARN => say!(warn),
-        _ => say!(error),
+
+    /// Tells the observer that the caller gets this error.
+    pub(crate) fn refuse(&self, error: Error) -> Error {
+        if let Some(observer) = &self.observer {
+            observer.report(&CallEvent::Ended(&CallEnd::Refused(error.clone())));
+        }
+        error
     }
 }
 
@@ -267,6 +299,180 @@ pub(crate) struct Shown<'k>(pub(crate) &'k RecordKey);
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.digest().fmt(f)
+    }
+}
+
+/// An observer of the calls of one task, and the observers around it, which see the same.
+pub(crate) struct Observation {
+    pub(crate) outer: Option<Arc<Self>>,
+    pub(crate) observer: Arc<dyn CallObserver>,
+}
+
+impl Observation {
+    pub(crate) fn report(&self, event: &CallEvent<'_>) {
+        let mut next = Some(self);
+        while let Some(observation) = next {
+            observation.observer.event(event);
+            next = observation.outer.as_deref();
+        }
+    }
+}
+
+/// What gets the events of calls: see [`observed_by`](crate::observer::observed_by).
+pub trait CallObserver: Send + Sync {
+    /// A call that this observer sees comes to this event. It runs inside the call, so it must not block.
+    fn event(&self, event: &CallEvent<'_>);
+}
+
+/// An event of a call.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum CallEvent<'a> {
+    /// A call begins. Its request to the store comes after this event. A call that is refused before it has a key begins
+    /// without one.
+    #[non_exhaustive]
+    Started {
+        /// Its key. It is private data.
+        key: &'a RecordKey,
+        /// How long its operation keeps results.
+        ttl: Duration,
+    },
+    /// A call has the key, and its body may run.
+    #[non_exhaustive]
+    Granted {
+        /// Its key. It is private data.
+        key: &'a RecordKey,
+        /// Which attempt it is; from 1.
+        attempt: u32,
+    },
+    /// How a call got its result. A later event of the same call replaces it.
+    Outcome(Outcome),
+    /// A call ended without a recorded value.
+    Ended(&'a CallEnd),
+    /// A call that ended, or that its caller dropped, left work in the background: a result to record or a claim to release.
+    Background(BackgroundWork),
+}
+
+/// How a call without a recorded value ended. The list is complete, so a consumer can decide for each case.
+#[derive(Clone, Debug)]
+pub enum CallEnd {
+    /// It was refused, or its result is not available.
+    Refused(Error),
+    /// Its body failed, or gave a value that `record_if` refused: the key is free again.
+    #[non_exhaustive]
+    Released {
+        /// Which attempt it was; from 1.
+        attempt: u32,
+        /// How long until the key is due again.
+        retry_after: Duration,
+    },
+    /// It has a terminal error, returned now or recorded earlier.
+    Terminal,
+}
+
+/// Work that a call left in the background. [`drain`](crate::drain) waits for that of all calls.
+#[derive(Clone)]
+pub struct BackgroundWork {
+    task: AbortHandle,
+    end: Shared<BoxFuture<'static, ()>>,
+}
+
+impl BackgroundWork {
+    /// The work of this task.
+    #[must_use]
+    pub fn of<T: Send + 'static>(task: JoinHandle<T>) -> Self {
+        // A task that panicked or was shut down has ended, too.
+        Self { task: task.abort_handle(), end: task.map(drop).boxed().shared() }
+    }
+
+    /// Whether it has ended.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.task.is_finished()
+    }
+
+    /// Returns when it has ended.
+    pub async fn finished(self) {
+        self.end.await;
+    }
+}
+
+impl fmt::Debug for BackgroundWork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BackgroundWork").field("is_finished", &self.is_finished()).finish()
+    }
+}
+
+/// How an idempotent call got its result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// Its body ran.
+    #[non_exhaustive]
+    Executed {
+        /// Which attempt it was; from 1.
+        attempt: u32,
+        /// Whether the previous run began and did not end: see [`Context::recovered`](crate::Context::recovered).
+        recovered: bool,
+        /// Why a duplicate cannot get the result and gets [`Error::ResultNotStored`](crate::Error) instead. `None` if a
+        /// duplicate can get it, and if the body failed.
+        not_stored: Option<NotStored>,
+    },
+    /// It got a recorded result; the body did not run in this call.
+    #[non_exhaustive]
+    Replayed {
+        /// The attempt that made the result.
+        attempt: u32,
+        /// When it was recorded, by the store's clock.
+        completed_at: SystemTime,
+        /// Until when it is kept, by the store's clock; `None` for ever.
+        expires_at: Option<SystemTime>,
+    },
+    /// Its body ran or `recover` found a value, and `record_if` refused to keep it: the key is free, and the next call runs the
+    /// body, or asks `recover` again.
+    #[non_exhaustive]
+    NotKept {
+        /// Which attempt it was; from 1.
+        attempt: u32,
+    },
+    /// Its body ran and succeeded, but its result could not be recorded: the store failed for
+    /// longer than the lease, or the record was deleted. Another caller may run the body again.
+    #[non_exhaustive]
+    Unrecorded {
+        /// Which attempt it was; from 1.
+        attempt: u32,
+    },
+    /// Its body ran without protection: the store was down and the operation fails open, or the call
+    /// had no key and `missing_key = "run"`.
+    Unprotected,
+}
+
+impl Outcome {
+    /// Whether the result was recorded by another call.
+    #[must_use]
+    pub const fn is_replayed(&self) -> bool {
+        matches!(self, Self::Replayed { .. })
+    }
+
+    /// The attempt that made the value; `None` if the body ran without a claim.
+    #[must_use]
+    pub const fn attempt(&self) -> Option<u32> {
+        match self {
+            Self::Executed { attempt, .. }
+            | Self::Replayed { attempt, .. }
+            | Self::NotKept { attempt }
+            | Self::Unrecorded { attempt } => Some(*attempt),
+            Self::Unprotected => None,
+        }
+    }
+
+    pub(crate) fn replayed(replay: &Replay) -> Self {
+        let date = |at: Timestamp| UNIX_EPOCH.checked_add(Duration::from_micros(at.as_micros()));
+        Self::Replayed {
+            attempt: replay.attempt,
+            completed_at: date(replay.completed_at).unwrap_or(UNIX_EPOCH),
+            expires_at: replay.expires_at.and_then(date),
+        }
     }
 }
 

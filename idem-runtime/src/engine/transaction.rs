@@ -14,14 +14,14 @@ use tokio::time::{Instant, sleep};
 use tracing::Instrument;
 
 use crate::engine::Prepared;
-use crate::engine::body::context::{CallEnd, CallEvent, Context, Outcome, surroundings};
+use crate::engine::body::context::{Context, surroundings};
 use crate::engine::body::{Ended, drive, unguarded};
-use crate::engine::prepare::call::Call;
+use crate::engine::prepare::Call;
 use crate::engine::record::attempt::not_stored;
 use crate::engine::record::codec::Codec;
 #[cfg(feature = "metrics")]
 use crate::engine::report;
-use crate::engine::report::Event;
+use crate::engine::report::{CallEnd, CallEvent, Event, Outcome};
 use crate::engine::retry::backoff;
 use crate::error::{Error, NotStored, StoreError, StoreErrorKind};
 use idem_core::protocol::{

@@ -120,13 +120,13 @@ impl Store for SqliteStore {
     ) -> impl Future<Output = Result<protocol::Answer, StoreError>> + Send {
         async move {
             request.check_size(self.0.max_result_bytes)?;
-            if let Request::Claim(_) = &request
+            if let Request::Claim(claim) = &request
                 && let Ok(record) = self.0.file.read(|reader| for_key(rows::find_for_claim(reader, key), key))
                 && let Some(record) = record?
             {
-                let transition = protocol::apply(Some(&record), Fence::default(), &request, now());
+                let transition = protocol::claim(Some(&record), Fence::default(), claim, now());
                 if transition.write.is_none() {
-                    return Ok(transition.answer);
+                    return Ok(transition.answer.into());
                 }
             }
             match self.0.queue.run(Op::Apply(key.clone(), request)).await? {

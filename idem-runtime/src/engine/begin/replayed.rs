@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
-use crate::engine::body::context::Outcome;
-use crate::engine::prepare::call::Call;
-use crate::engine::record::encoding::from_bytes;
+use crate::engine::prepare::Call;
+use crate::engine::record::codec::from_bytes;
+use crate::engine::report::Outcome;
 use crate::error::{Error, Loss};
 use idem_core::Store;
 use idem_core::protocol::{Replay, Verdict};

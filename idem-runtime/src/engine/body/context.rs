@@ -1,33 +1,30 @@
-//! What a running body can learn about its call, and what a caller can learn about a call it made (`observation`).
+//! What a call takes over from its task, what a running body can learn about its call, and observers of the
+//! calls of a task.
 //!
 //! Owns the task-locals. The engine sets them; nothing here decides anything.
-
-mod observation;
 
 use std::fmt;
 use std::future::pending;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::time::Instant;
 
+use crate::engine::Process;
 use crate::engine::claim::claimed::AnyClaim;
 use crate::engine::claim::waiters::StoreIdentity;
-use crate::engine::prepare::call::Details;
+use crate::engine::prepare::Details;
+use crate::engine::report::{CallEvent, CallObserver, Observation, Outcome};
 use crate::error::CallId;
 use idem_core::protocol::{Fence, Grant};
 use idem_core::{Key, RecordKey, framed_digest, hex};
-
-pub(crate) use observation::Observation;
-pub use observation::{
-    BackgroundWork, CallEnd, CallEvent, CallObserver, Observed, Outcome, in_another_task, observe,
-    observed_by,
-};
 
 tokio::task_local! {
     static CURRENT: Frame;
     static DEADLINE: Option<Instant>;
     static OBSERVER: Option<Arc<Observation>>;
+    /// The process of a simulation's worker.
+    pub(in crate::engine) static PROCESS: Process;
 }
 
 /// What runs in the task.
@@ -83,7 +80,8 @@ type AnyCall = Arc<dyn Deref<Target = Details> + Send + Sync>;
 /// ```
 #[must_use]
 pub fn context() -> Option<Context> {
-    if is_unguarded() { None } else { surroundings().call }
+    let call = |frame: &Frame| if frame.is_unguarded { None } else { frame.call.clone() };
+    CURRENT.try_with(call).ok().flatten()
 }
 
 /// Runs a body without any guard. The body and its steps see no call, also if it runs inside the body of another call.
@@ -102,6 +100,7 @@ pub(crate) struct Surroundings {
     pub(crate) call: Option<Context>,
     pub(crate) deadline: Option<Instant>,
     pub(crate) observer: Option<Arc<Observation>>,
+    pub(crate) process: Process,
 }
 
 pub(crate) fn surroundings() -> Surroundings {
@@ -109,6 +108,7 @@ pub(crate) fn surroundings() -> Surroundings {
         call: CURRENT.try_with(|frame| frame.call.clone()).ok().flatten(),
         deadline: DEADLINE.try_with(|deadline| *deadline).ok().flatten(),
         observer: OBSERVER.try_with(Clone::clone).ok().flatten(),
+        process: PROCESS.try_with(Clone::clone).unwrap_or_default(),
     }
 }
 
@@ -342,4 +342,74 @@ impl fmt::Debug for Context {
 /// ```
 pub async fn with_deadline<F: Future>(deadline: Instant, calls: F) -> F::Output {
     DEADLINE.scope(Some(deadline), calls).await
+}
+
+/// The return value of [`observe`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Observed<T> {
+    /// The return value of the call.
+    pub value: T,
+    /// How the call got it; `None` if it was refused (in flight, mismatch, ...) or made no idempotent call. If it made
+    /// several, the outcome of the last one.
+    pub outcome: Option<Outcome>,
+}
+
+/// The observer of [`observe`]: the last outcome.
+impl CallObserver for Mutex<Option<Outcome>> {
+    fn event(&self, event: &CallEvent<'_>) {
+        if let CallEvent::Outcome(outcome) = event {
+            *self.lock().unwrap_or_else(PoisonError::into_inner) = Some(*outcome);
+        }
+    }
+}
+
+/// Makes a call and returns whether its body ran or its result was replayed.
+///
+/// It does not report idempotent calls inside the body of the observed call. Dropping the future drops the call.
+///
+/// ```
+/// # use idem_runtime as idem;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), idem::Error> {
+/// use idem::{MemoryStore, Operation};
+///
+/// let store = MemoryStore::new();
+/// let charge = Operation::new("payments.charge");
+/// let call = || charge.run(&store, "order-42", || async { Ok::<_, idem::Error>(7) });
+/// assert!(!idem::observe(call()).await.outcome.unwrap().is_replayed());
+/// assert!(idem::observe(call()).await.outcome.unwrap().is_replayed());
+/// # Ok(())
+/// # }
+/// ```
+pub async fn observe<F: Future>(call: F) -> Observed<F::Output> {
+    // Does not call `observed_by`, because each async function that passes a future on stores it twice.
+    let last = Arc::new(Mutex::new(None::<Outcome>));
+    let value = OBSERVER.scope(within_current(last.clone()), call).await;
+    let outcome = *last.lock().unwrap_or_else(PoisonError::into_inner);
+    Observed { value, outcome }
+}
+
+/// Makes calls with an observer of them: `observer` gets every [`CallEvent`] of the calls that `calls` makes in this task. It
+/// does not get those of calls inside the body of an observed call. Observers around this one get the same events.
+///
+/// The observer outlives the future: a caller that drops it still learns what the call left in the background.
+pub fn observed_by<F: Future>(observer: Arc<dyn CallObserver>, calls: F) -> impl Future<Output = F::Output> {
+    OBSERVER.scope(within_current(observer), calls)
+}
+
+/// A future for another task, whose calls have the observers and the deadline of this task. For code that runs calls in a task
+/// of their own: the observers of a task, and its [`with_deadline`](crate::with_deadline), do not follow into a task that
+/// it spawns.
+///
+/// The running call itself is carried by [`Context::scope`](crate::Context::scope).
+pub fn in_another_task<F: Future>(calls: F) -> impl Future<Output = F::Output> {
+    let Surroundings { deadline, observer, .. } = surroundings();
+    DEADLINE.scope(deadline, OBSERVER.scope(observer, calls))
+}
+
+/// An observer within the current one, if there is one.
+fn within_current(observer: Arc<dyn CallObserver>) -> Option<Arc<Observation>> {
+    let outer = OBSERVER.try_with(Clone::clone).ok().flatten();
+    Some(Arc::new(Observation { outer, observer }))
 }

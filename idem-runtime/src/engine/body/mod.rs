@@ -21,14 +21,13 @@ use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, sleep_until};
 use tracing::Span;
 
-use self::context::{CallEnd, CallEvent, Context, Observation, Outcome, unguarded_frame};
-use crate::engine::lease::renewed_until_lost;
-use crate::engine::lease::thread::Watch;
-use crate::engine::prepare::call::Call;
+use self::context::{Context, unguarded_frame};
+use crate::engine::lease::{Watch, renewed_until_lost};
+use crate::engine::prepare::Call;
 use crate::engine::prepare::operation::Operation;
 use crate::engine::record::attempt::{Attempt, Recorded};
 use crate::engine::record::codec::Codec;
-use crate::engine::report::Event;
+use crate::engine::report::{CallEnd, CallEvent, Event, Observation, Outcome};
 use crate::error::{CallId, Error};
 use idem_core::Store;
 

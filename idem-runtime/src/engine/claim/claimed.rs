@@ -11,8 +11,8 @@ use tokio::time::{Instant, sleep};
 
 use super::waiters::StoreIdentity;
 use crate::engine::body::steps::{Done, Failed, Job, Log};
-use crate::engine::lease::{Lease, Sent};
-use crate::engine::prepare::call::{Call, Details};
+use crate::engine::lease::Lease;
+use crate::engine::prepare::{Call, Details};
 use crate::engine::report::Event;
 use crate::engine::retry::{answered, backoff, retry_until};
 use crate::error::{StoreError, StoreErrorKind};
@@ -89,7 +89,7 @@ impl<S: Store> AnyClaim for Claimed<S> {
 
     fn renew(self: Arc<Self>) -> BoxFuture<'static, bool> {
         Box::pin(async move {
-            let sent = Sent::now(&self.call.process, self.call.lease_from_now());
+            let sent = self.call.send_time();
             let request = Renew::new(self.owner, self.grant.fence, sent.lease);
             let patience =
                 (self.call.lease / 3).max(Duration::from_millis(50)).min(self.call.policy.store_timeout);

@@ -18,15 +18,14 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use self::claimed::{AnyClaim, renew_before_start};
 use self::waiters::{Refusal, Waiter, Waiters};
-use crate::engine::body::context::CallEvent;
 use crate::engine::lease::Sent;
-use crate::engine::prepare::call::Call;
+use crate::engine::prepare::Call;
 use crate::engine::record::attempt::Attempt;
 use crate::engine::record::background::Work;
 use crate::engine::record::release::Patience;
 #[cfg(feature = "metrics")]
 use crate::engine::report;
-use crate::engine::report::Event;
+use crate::engine::report::{CallEvent, Event};
 use crate::engine::retry::{answered, backoff, unanswered, within};
 use crate::error::{Error, StoreError, StoreErrorKind};
 use idem_core::Store;
@@ -124,7 +123,7 @@ impl<S: Store> Call<S> {
 
 /// Claims the key for a new owner. If the answer is lost, the same owner sends the claim again, within the store timeout.
 async fn claim<S: Store>(call: &Arc<Call<S>>) -> Result<Claiming<S>, StoreError> {
-    let (owner, sent) = (Owner::random(), Sent::now(&call.process, call.lease_from_now()));
+    let (owner, sent) = (Owner::random(), call.send_time());
     let patience = call.policy.store_timeout;
     let until = sent.runtime + patience;
     loop {

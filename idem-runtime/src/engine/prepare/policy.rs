@@ -1,8 +1,9 @@
 //! The policy of an operation: the settings that do not depend on the types of its results, their check, and
 //! when the next attempt is due.
 //!
-//! The policy of an annotated function is a constant of its [`Site`](super::site::Site) as far as its values are literals,
-//! so it is checked at compile time. A value that is computed makes a policy of one call, which is checked with the call.
+//! The policy of an annotated function is a constant of its [`Site`](super::Site) as far as its values are
+//! literals, so it is checked at compile time. A value that is computed makes a policy of one call, which is
+//! checked with the call.
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;

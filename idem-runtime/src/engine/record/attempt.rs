@@ -9,17 +9,16 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::engine::body::context::{CallEnd, CallEvent, Outcome};
 use crate::engine::body::steps::Log;
 use crate::engine::claim::claimed::{AnyClaim as _, Claimed, Held};
 use crate::engine::claim::waiters::Waiters;
 use crate::engine::lease::{Lease, Sent};
-use crate::engine::prepare::call::{Call, Details};
+use crate::engine::prepare::{Call, Details};
 use crate::engine::record::background::Work;
 use crate::engine::record::codec::Codec;
 #[cfg(feature = "metrics")]
 use crate::engine::report;
-use crate::engine::report::Event;
+use crate::engine::report::{CallEnd, CallEvent, Event, Outcome};
 use crate::engine::retry::{answered, retry_until};
 use crate::error::{Error, Loss, NotStored, StoreError, StoreErrorKind};
 use idem_core::Store;

@@ -16,7 +16,8 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::engine::process::Process;
+use crate::engine::Process;
+use crate::engine::body::context::surroundings;
 use crate::engine::report;
 use crate::error::{CallId, StoreError};
 use idem_core::protocol::{StoredResult, Verdict};
@@ -179,7 +180,7 @@ impl Drained {
 /// # }
 /// ```
 pub async fn drain(patience: Duration) -> Drained {
-    let process = Process::current();
+    let process = surroundings().process;
     let background = &process.background;
     let over = async {
         loop {
@@ -289,7 +290,7 @@ impl LateRecording {
 
     /// Makes these the settings of this process, also for results that are already waiting.
     pub fn install(self) {
-        let process = Process::current();
+        let process = surroundings().process;
         *process.late_recording.write().unwrap_or_else(PoisonError::into_inner) = self;
     }
 

@@ -3,22 +3,26 @@
 //!
 //! It consists of function pointers, which its constructors take from the types of the results. So only the constructors
 //! need bounds on those types, and the code that uses a codec is not generic over a trait.
+//!
+//! The bytes are JSON, and their first byte identifies the format ([`ResultFormat`]). The user's `Serialize`
+//! and `Deserialize` run here. A panic of them is caught, because the body has had its effect by then. No
+//! reason in this file ever holds a value.
 
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
+use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
-use crate::engine::body::context::{CallEnd, CallEvent, Outcome};
 use crate::engine::body::steps::{Recovery, recovery};
-use crate::engine::prepare::call::Details;
-use crate::engine::record::encoding::{Stored, from_bytes, to_stored};
-use crate::engine::report::Event;
+use crate::engine::prepare::Details;
+use crate::engine::report::{CallEnd, CallEvent, Event, Outcome};
 use crate::error::Error;
-use idem_core::protocol::{Replay, StoredResult, Tombstone, Verdict};
+use idem_core::protocol::{Replay, ResultFormat, StoredResult, Tombstone, Verdict};
 
 /// How the results `R` of a function are recorded, which are a `Result<T, E>`: made by [`codec`] and, for an
 /// [`Operation`](crate::Operation), by [`terminal`](crate::Operation::terminal),
@@ -128,32 +132,31 @@ impl<R, T, E> Codec<R, T, E> {
         }
     }
 
-    fn decode(&self, verdict: Verdict, bytes: &[u8]) -> Result<Result<T, E>, Arc<str>> {
-        match (verdict, self.terminal) {
-            (Verdict::Completed, _) => (self.decode)(bytes).map(Ok),
-            (Verdict::Failed, Some((.., decode))) => decode(bytes).map(Err),
-            (Verdict::Failed, None) => Err("it is a terminal error, and this operation keeps none".into()),
-        }
-    }
-
     /// If a duplicate cannot get this result, reports that now and not when a duplicate comes.
     pub(crate) fn check(&self, call: &Details, attempt: u32, verdict: Verdict, stored: &Stored) {
         if let Some(fault) = &stored.fault {
             call.report(&Event::NOT_STORED.because(fault), attempt);
         }
         // Decoding doubles the work, so it is checked in debug builds only.
-        if let (true, StoredResult::Value(bytes)) = (cfg!(debug_assertions), &stored.result)
+        if let (true, StoredResult::Value(bytes)) = (cfg!(debug_assertions), &stored.result) {
             // The copy is dropped in there too, because that may panic.
-            && let Ok(Some(fault)) =
-                catch_unwind(AssertUnwindSafe(|| self.decode(verdict, bytes).err()))
-        {
-            call.report(&Event::NOT_REPLAYABLE.because(&fault), attempt);
+            let fault = || match (verdict, self.terminal) {
+                (Verdict::Failed, Some((.., decode))) => decode(bytes).err(),
+                _ => (self.decode)(bytes).err(),
+            };
+            if let Ok(Some(fault)) = catch_unwind(AssertUnwindSafe(fault)) {
+                call.report(&Event::NOT_REPLAYABLE.because(&fault), attempt);
+            }
         }
     }
 
     /// The recorded result, or the error that the caller gets instead.
     pub(crate) fn replayed(&self, call: &Details, replay: &Replay) -> R {
-        let decoded = call.replayed(replay, |verdict, bytes| self.decode(verdict, bytes));
+        let decoded = call.replayed(replay, |verdict, bytes| match (verdict, self.terminal) {
+            (Verdict::Completed, _) => (self.decode)(bytes).map(Ok),
+            (Verdict::Failed, Some((.., decode))) => decode(bytes).map(Err),
+            (Verdict::Failed, None) => Err("it is a terminal error, and this operation keeps none".into()),
+        });
         decoded.map_or_else(|error| self.refusal(error), self.from_result)
     }
 
@@ -203,7 +206,9 @@ impl Details {
             }
         };
         if matches!(result, Ok(_) | Err(Error::ResultNotStored { .. })) {
-            self.tell(&CallEvent::Outcome(Outcome::replayed(replay)));
+            if let Some(observer) = &self.observer {
+                observer.report(&CallEvent::Outcome(Outcome::replayed(replay)));
+            }
             self.report(&Event::REPLAYED, attempt);
         }
         if result.is_ok() && replay.verdict == Verdict::Failed {
@@ -270,3 +275,289 @@ pub trait OwnError: From<Error> {}
 
 #[diagnostic::do_not_recommend]
 impl<E: From<Error>> OwnError for E {}
+
+/// The longest short result, in bytes.
+const SHORT: usize = 128;
+
+/// A value as it is recorded. If the value could not be recorded, a tombstone and the reason in words.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub(crate) result: StoredResult,
+    pub(crate) fault: Option<Arc<str>>,
+}
+
+/// A writer with a limit, so that the encoding of a result far above the limit stops early.
+struct Limited {
+    // A short result is stored inline, beside the reference count of `Bytes::from_owner`, so both take one allocation.
+    bytes: SmallVec<[u8; SHORT]>,
+    most: usize,
+    exceeded: bool,
+}
+
+impl io::Write for Limited {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_all(bytes).map(|()| bytes.len())
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.exceeded || bytes.len() > self.most - self.bytes.len() {
+            self.exceeded = true;
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+pub(crate) fn to_stored<T: Serialize>(value: &T, max_bytes: usize) -> Stored {
+    let mut limited = Limited { bytes: SmallVec::new(), most: max_bytes, exceeded: false };
+    let written = catch_unwind(AssertUnwindSafe(|| serde_json::to_writer(&mut limited, value)));
+    let (tombstone, fault) = match written {
+        // Also if a user's `Serialize` ignored the error and continued.
+        _ if limited.exceeded => {
+            (Tombstone::TooLarge, format!("it takes more than {max_bytes} bytes").into())
+        }
+        Ok(Ok(())) => {
+            return Stored { result: StoredResult::Value(Bytes::from_owner(limited.bytes)), fault: None };
+        }
+        Ok(Err(error)) => (Tombstone::NotEncodable, encoding_fault(&error).into()),
+        Err(_) => (Tombstone::NotEncodable, "its `Serialize` panicked".into()),
+    };
+    Stored { result: StoredResult::Tombstone(tombstone), fault: Some(fault) }
+}
+
+pub(crate) fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Arc<str>> {
+    match catch_unwind(AssertUnwindSafe(|| serde_json::from_slice(bytes))) {
+        Ok(decoded) => decoded.map_err(|error| undecodable(bytes, Some(&error))),
+        Err(_) => Err(undecodable(bytes, None)),
+    }
+}
+
+/// Why these bytes do not decode: because of this error or, without one, because the user's `Deserialize`
+/// panicked.
+fn undecodable(bytes: &[u8], error: Option<&serde_json::Error>) -> Arc<str> {
+    match (ResultFormat::of(bytes), error) {
+        // No other format begins as JSON does, so it never decodes. An empty value has no format.
+        (Some(written), _) if written != ResultFormat::Json => {
+            format!("expected {}, found {written}", ResultFormat::Json).into()
+        }
+        (_, Some(error)) => decoding_fault(error).into(),
+        (_, None) => "its `Deserialize` panicked".into(),
+    }
+}
+
+/// How error texts of serde and of derived code begin. What follows, and any other text, may contain a value.
+const ENCODING_FAULTS: [&str; 6] = [
+    "key must be a string",
+    "float key must be finite",
+    "number out of range",
+    "cannot serialize tagged newtype variant",
+    "can only flatten structs and maps",
+    "path contains invalid UTF-8 characters",
+];
+
+fn encoding_fault(error: &serde_json::Error) -> &'static str {
+    let text = error.to_string();
+    let known = ENCODING_FAULTS.iter().find(|known| text.starts_with(**known));
+    // Without the rest of the text, which may be a user's own.
+    known.map_or("its `Serialize` returned an error", |known| known)
+}
+
+/// The reason and the position, without the value that was found there.
+fn decoding_fault(error: &serde_json::Error) -> String {
+    use serde_json::error::Category;
+    let text = error.to_string();
+    let position = format!(" at line {} column {}", error.line(), error.column());
+    // An error from a user's own code may have no position.
+    let message = text.strip_suffix(&position).unwrap_or(&text);
+    let reason = match error.classify() {
+        // The text is the parser's own and holds no value.
+        Category::Io | Category::Syntax | Category::Eof => message.to_owned(),
+        Category::Data => without_value(message),
+    };
+    if error.line() == 0 { reason } else { format!("{reason}{position}") }
+}
+
+/// Errors that first name what was found and then what was expected.
+const FOUND: [&str; 5] =
+    ["invalid type: ", "invalid value: ", "invalid length ", "unknown variant `", "unknown field `"];
+
+/// The words of serde's `Unexpected`, and of `serde_json`, for the kind of a value. Any other word may be a value.
+const KINDS: [&str; 17] = [
+    "boolean",
+    "integer",
+    "floating point",
+    "character",
+    "string",
+    "byte array",
+    "unit value",
+    "null",
+    "Option value",
+    "newtype struct",
+    "sequence",
+    "map",
+    "enum",
+    "unit variant",
+    "newtype variant",
+    "tuple variant",
+    "struct variant",
+];
+
+fn without_value(message: &str) -> String {
+    // These texts only name fields and types of the program.
+    let safe = ["missing field `", "duplicate field `", "data did not match any variant of untagged enum "];
+    if safe.iter().any(|known| message.starts_with(known)) {
+        return message.to_owned();
+    }
+    let Some(fault) = FOUND.iter().find(|fault| message.starts_with(**fault)) else {
+        return "its `Deserialize` returned an error".to_owned();
+    };
+    let value = &message[fault.len()..];
+    let is_of_kind = fault.ends_with(": ");
+    let fault = fault.trim_end_matches([' ', ':', '`']);
+    let mut reason = fault.to_owned();
+    if is_of_kind {
+        // The text names the kind of the value first, then the value in quotes.
+        let kind = value.split(['`', '"', ',']).next().unwrap_or_default().trim();
+        if !KINDS.contains(&kind) {
+            // Not serde's own text, such as that of `serde_repr`.
+            return reason;
+        }
+        reason = format!("{fault}: {kind}");
+    }
+    // The value may contain this text too, so the last occurrence counts.
+    match message.rsplit_once(", expected ") {
+        Some((_, expected)) if !expected.contains('"') => format!("{reason}, expected {expected}"),
+        _ => reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only decoded")]
+    struct Receipt {
+        number: u8,
+        kind: Kind,
+    }
+
+    #[derive(Debug, Deserialize)]
+    enum Kind {
+        Paid,
+    }
+
+    fn reason(json: &str) -> String {
+        from_bytes::<Receipt>(json.as_bytes()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_reason_says_what_and_where_and_never_the_value() {
+        assert_eq!(reason(r#"{"number":1}"#), "missing field `kind` at line 1 column 12");
+        assert_eq!(reason(r#"{"number":"secret"}"#), "invalid type: string, expected u8 at line 1 column 18");
+        assert_eq!(
+            reason(r#"{"number":"a, expected secret"}"#),
+            "invalid type: string, expected u8 at line 1 column 30"
+        );
+        assert_eq!(reason(r#"{"number":4711}"#), "invalid value: integer, expected u8 at line 1 column 14");
+        assert_eq!(reason(r#"{"kind":"secret"}"#), "unknown variant, expected `Paid` at line 1 column 16");
+        assert_eq!(
+            reason(r#"{"secret":1}"#),
+            "unknown field, expected `number` or `kind` at line 1 column 9"
+        );
+        assert_eq!(reason(r#"{"number":"#), "EOF while parsing a value at line 1 column 10");
+    }
+
+    #[test]
+    fn what_another_format_wrote_is_said_by_its_name() {
+        let reason = |bytes: &[u8]| from_bytes::<u64>(bytes).unwrap_err().to_string();
+        assert_eq!(reason(b"\x01\0\xc8"), "expected JSON, found a response of the HTTP layer");
+        assert_eq!(
+            reason(b"\x05secret"),
+            "expected JSON, found format 0x05, which this version of idem does not know"
+        );
+        assert_eq!(reason(b"\xabid\x01secret"), "expected JSON, found an encrypted result");
+        // JSON as this version writes it.
+        assert_eq!(from_bytes::<u64>(b"7"), Ok(7));
+    }
+
+    #[test]
+    fn an_error_of_a_users_own_code_is_not_repeated() {
+        #[derive(Debug)]
+        struct Own;
+        impl<'de> Deserialize<'de> for Own {
+            fn deserialize<D: serde::Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
+                Err(serde::de::Error::custom("secret"))
+            }
+        }
+        impl Serialize for Own {
+            fn serialize<S: serde::Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
+                Err(serde::ser::Error::custom("secret"))
+            }
+        }
+        assert_eq!(from_bytes::<Own>(b"1").unwrap_err().as_ref(), "its `Deserialize` returned an error");
+        let fault = to_stored(&Own, 100).fault.unwrap();
+        assert_eq!(fault.to_string(), "its `Serialize` returned an error");
+        let fault = to_stored(&HashMap::from([((1_u8, 2_u8), 3)]), 100).fault.unwrap();
+        assert_eq!(fault.to_string(), "key must be a string");
+    }
+
+    #[test]
+    fn a_text_of_a_users_own_that_begins_as_one_of_serde_is_not_repeated() {
+        struct Own(&'static str);
+        impl Serialize for Own {
+            fn serialize<S: serde::Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
+                Err(serde::ser::Error::custom(self.0))
+            }
+        }
+        #[derive(Debug)]
+        struct Read;
+        impl<'de> Deserialize<'de> for Read {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                Err(serde::de::Error::custom(String::deserialize(deserializer)?))
+            }
+        }
+        for text in ["number out of range: 4711", "key must be a string, not 4711"] {
+            let fault = to_stored(&Own(text), 100).fault.unwrap();
+            assert!(!fault.to_string().contains("4711"), "{fault}");
+        }
+        for text in [
+            "invalid value: 4711",
+            "invalid value: 4711, expected one of: 1, 2",
+            "invalid length 4711, expected fewer elements in array",
+            "invalid type: account 4711",
+            "unknown variant 4711, expected 12",
+            "unknown field 4711",
+        ] {
+            let bytes = serde_json::to_vec(text).unwrap();
+            let reason = from_bytes::<Read>(&bytes).unwrap_err().to_string();
+            assert!(!reason.contains("4711"), "{reason}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_large_is_not_encoded_to_its_end() {
+        /// Counts how many of its items are encoded.
+        struct Endless(std::cell::Cell<usize>);
+        impl Serialize for Endless {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_seq((0..1_000_000).inspect(|_| self.0.set(self.0.get() + 1)))
+            }
+        }
+        let endless = Endless(std::cell::Cell::new(0));
+        let stored = to_stored(&endless, 100);
+        assert_eq!(stored.result, StoredResult::Tombstone(Tombstone::TooLarge));
+        assert_eq!(stored.fault.as_deref(), Some("it takes more than 100 bytes"));
+        assert!(endless.0.get() < 100, "{} were encoded", endless.0.get());
+        assert_eq!(to_stored(&"a".repeat(98), 100).fault, None);
+        assert_eq!(to_stored(&"a".repeat(99), 100).fault.as_deref(), Some("it takes more than 100 bytes"));
+    }
+}

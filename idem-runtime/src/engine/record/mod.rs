@@ -1,12 +1,11 @@
 //! The last phase: a result is recorded and returned to duplicates, or the claim is released.
 //!
-//! [`codec`] and [`encoding`] make bytes of results and results of bytes, also for duplicates. [`attempt`] is
+//! [`codec`] makes bytes of results and results of bytes, also for duplicates. [`attempt`] is
 //! one attempt from its grant to its end: it records its result, or ends by [`release`]. [`late`] records a
 //! result after its caller has gone on, and [`background`] counts such work.
 
 pub(super) mod attempt;
 pub(super) mod background;
 pub(super) mod codec;
-pub(super) mod encoding;
 pub(super) mod late;
 pub(super) mod release;

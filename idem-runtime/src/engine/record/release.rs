@@ -9,11 +9,11 @@ use backon::{BackoffBuilder, ExponentialBackoff};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep};
 
+use crate::engine::Process;
 use crate::engine::body::steps::flush;
 use crate::engine::claim::claimed::{AnyClaim as _, Claimed};
 use crate::engine::claim::waiters::Waiters;
-use crate::engine::prepare::call::Call;
-use crate::engine::process::Process;
+use crate::engine::prepare::Call;
 use crate::engine::record::background::{LONGEST as LONGEST_RETRIES, Work};
 use crate::engine::report::Event;
 use crate::engine::retry::{LEAST_TIMEOUT, LONGEST_PAUSE, answered, backoff, late_backoff};

@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 
 use crate::engine::body::context::{Context, context, is_unguarded};
 use crate::engine::claim::claimed::{AnyClaim, confirm};
-use crate::engine::record::encoding::{Stored, from_bytes, to_stored};
+use crate::engine::record::codec::{Stored, from_bytes, to_stored};
 use crate::engine::report::Event;
 use crate::error::{Error, Loss, StepError};
 use crate::fingerprint::{FingerprintError, fingerprint};

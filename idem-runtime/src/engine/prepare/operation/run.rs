@@ -7,7 +7,7 @@ use std::pin::pin;
 use super::rules::RulesFor;
 use super::{Operation, rendered};
 use crate::engine;
-use crate::engine::prepare::call::Call;
+use crate::engine::prepare::Call;
 use crate::engine::record::codec::ResultRules;
 use crate::error::Error;
 use idem_core::transaction::{Carries, RecordsIn, TransactionStore};

@@ -1,39 +1,16 @@
-//! An annotated function: its policy, and its scope.
-//!
-//! Owns the default scope: how it is made, which functions have none, and the rule that no two functions have the same.
+//! The default scope of an annotated function: how it is made, which functions have none, and the rule that
+//! no two functions have the same.
 //!
 //! Records are stored under the scope, so it must not depend on how the compiler prints types. The compiler's names are
 //! only read to find out whether a function belongs to a type, and to which.
 
-use std::any::type_name_of_val;
 use std::collections::HashMap;
-use std::fmt;
-use std::panic::Location;
-use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use super::operation::{Operation, checked};
-use super::policy::{Policy, SharedPolicy};
+use super::Site;
+use super::operation::checked;
 use crate::error::Error;
 use idem_core::Scope;
-
-/// An annotated function.
-pub struct Site {
-    /// The scope that its attribute sets.
-    scope: Option<&'static str>,
-    module: &'static str,
-    function: &'static str,
-    location: &'static Location<'static>,
-    /// Whether calls run under the scope; `false` for code that only names the records of a function.
-    runs: bool,
-    policy: Policy,
-    fault: Option<&'static str>,
-    /// The scope for the first type, which is usually the only one, and the compiler's name of that type;
-    /// empty without a receiver. Further types of a trait's method make their scope at each call.
-    first: OnceLock<(&'static str, ScopeOfSite)>,
-}
-
-/// The scope of a function for a type, or why there is none.
-type ScopeOfSite = Result<Scope, Box<Error>>;
 
 /// For each default scope of this process, the function and the type that have it.
 static DEFAULT_SCOPES: LazyLock<Mutex<HashMap<Arc<str>, Owner>>> = LazyLock::new(Mutex::default);
@@ -42,23 +19,12 @@ static DEFAULT_SCOPES: LazyLock<Mutex<HashMap<Arc<str>, Owner>>> = LazyLock::new
 type Owner = (&'static Site, &'static str);
 
 impl Site {
-    /// A function. `scope` is what its attribute sets; `runs` is `false` for code that only names the records
-    /// of the function.
-    #[must_use]
-    #[track_caller]
-    pub const fn new(
-        scope: Option<&'static str>,
-        module: &'static str,
-        function: &'static str,
-        runs: bool,
-        policy: Policy,
-    ) -> Self {
-        let (location, fault) = (Location::caller(), policy.fault());
-        Self { scope, module, function, location, runs, policy, fault, first: OnceLock::new() }
-    }
-
     /// Makes the default scope, and registers it unless another function has it.
-    fn default_scope(&'static self, receiver: Option<&'static str>, inside: &str) -> Result<Scope, Error> {
+    pub(super) fn default_scope(
+        &'static self,
+        receiver: Option<&'static str>,
+        inside: &str,
+    ) -> Result<Scope, Error> {
         let Self { module, function, .. } = self;
         let owner = owner(inside);
         let named = match receiver {
@@ -97,25 +63,6 @@ impl Site {
         Err(format!(
             "{two}, and would answer each other's calls; give at least one of them a `scope = \"..\"` of its own"
         ))
-    }
-}
-
-impl Operation {
-    /// The operation of an annotated function. `receiver` is the compiler's name of the type of its `self`, and `inside` a
-    /// value whose type is defined in the function.
-    #[doc(hidden)]
-    pub fn at<T>(site: &'static Site, receiver: Option<&'static str>, inside: &T) -> Self {
-        let name = receiver.unwrap_or_default();
-        let find = || match site.scope {
-            Some(name) => checked(Scope::new(name)).map_err(Box::new),
-            None => site.default_scope(receiver, type_name_of_val(inside)).map_err(Box::new),
-        };
-        let (first, scope) = site.first.get_or_init(|| (name, find()));
-        // The pointers are usually equal, but the compiler may keep two copies of a type's name.
-        let is_first = std::ptr::eq(*first, name) || *first == name || site.scope.is_some();
-        let scope = if is_first { scope.clone() } else { find() };
-        let policy = SharedPolicy { site: &site.policy, fault: site.fault, own: None };
-        Self { scope, fingerprint: None, policy, rules: () }
     }
 }
 
@@ -199,12 +146,6 @@ fn without_lifetimes(name: &str) -> String {
         }
     }
     kept + rest
-}
-
-impl fmt::Display for Site {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self.location, f)
-    }
 }
 
 #[cfg(test)]
