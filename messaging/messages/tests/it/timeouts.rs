@@ -11,34 +11,10 @@ use idem_testing::{Fault, OperationKind};
 use tokio::time::{Instant, sleep};
 
 use crate::events::Events;
-use crate::message_support::{Failure, SCOPE, Shop, key, told};
+use crate::message_support::{Failure, SCOPE, Shop, key};
 
 const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_message_whose_body_takes_too_long_is_retried_and_set_aside_in_the_end() {
-    let shop = Shop::of(Operation::new(SCOPE).timeout(seconds(3)));
-    let summary = shop.consume(Consumer::new().max_tries(2), &["slow 100 g", "next ok g"]).await;
-    // In an order it is retried in its place; the next one waits for it and no longer.
-    assert_eq!(shop.broker.heard(), ["reject slow exhausted", "ack next"]);
-    assert_eq!(shop.ran(), ["slow", "slow", "next"]);
-    assert_eq!((summary.retried, summary.rejected, summary.acknowledged), (1, 1, 1));
-    let record = shop.store.get(&key("slow")).await.unwrap().unwrap();
-    assert_eq!((record.state, record.recovered), (State::Released, true), "as in a crash");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_message_is_retried_when_its_key_is_due_and_not_before() {
-    let shop = Shop::of(Operation::new(SCOPE).retry_after(seconds(100)));
-    shop.consume(Consumer::new(), &["1 transient"]).await;
-    assert_eq!(shop.broker.told(), told(&[(1, "retry 1 100s")]));
-    // What comes earlier all the same is sent away for the rest.
-    sleep(seconds(40)).await;
-    shop.consume(Consumer::new(), &["1 transient"]).await;
-    assert_eq!(shop.broker.told(), told(&[(41, "retry 1 60s")]));
-    assert_eq!(shop.ran(), ["1"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,10 +1,9 @@
 //! Batches of the streams, Kinesis and DynamoDB: the order of their records, and what stops a shard.
 
-use aws_lambda_events::event::dynamodb::Event as DynamoDbEvent;
-use aws_lambda_events::event::kinesis::KinesisEvent;
+use aws_lambda_events::event::dynamodb::EventRecord;
+use aws_lambda_events::event::kinesis::KinesisEventRecord;
 use idem::lambda::batch::Batch;
 use idem::message::{Disposition, Reason};
-use serde_json::{Value, json};
 
 use super::failures;
 use crate::events::Events;
@@ -12,44 +11,31 @@ use crate::message_support::Failure;
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_reports_sequence_numbers_and_keeps_the_order_of_each_partition_key() {
-    let record = |sequence: &str, partition: &str, data: &str| {
-        json!({
-            "kinesis": {
-                "kinesisSchemaVersion": "1.0", "partitionKey": partition, "sequenceNumber": sequence,
-                "data": data, "approximateArrivalTimestamp": 1_545_084_650.987
-            },
-            "eventSource": "aws:kinesis", "eventVersion": "1.0",
-            "eventID": format!("shardId-000000000006:{sequence}"), "eventName": "aws:kinesis:record",
-            "invokeIdentityArn": "arn:aws:iam::123456789012:role/lambda-role", "awsRegion": "us-east-2",
-            "eventSourceARN": "arn:aws:kinesis:us-east-2:123456789012:stream/lambda-stream"
-        })
+    let record = |sequence: &str, partition: &str, data: &[u8]| {
+        let mut record = KinesisEventRecord::default();
+        record.kinesis.sequence_number = sequence.to_owned();
+        record.kinesis.partition_key = partition.to_owned();
+        record.kinesis.data.0 = data.to_vec();
+        record
     };
-    // "fail" and "ok" in base64.
-    let records = [record("1", "a", "b2s="), record("2", "b", "ZmFpbA=="), record("3", "b", "b2s=")];
-    let event: KinesisEvent = serde_json::from_value(json!({ "Records": records })).unwrap();
+    let records = vec![record("1", "a", b"ok"), record("2", "b", b"fail"), record("3", "b", b"ok")];
     let batch = Batch::new();
-    let response = batch.process(event.records, |record| async move {
+    let response = batch.process(records, |record| async move {
         if record.kinesis.data.0 == b"fail" { Err(Failure::Transient) } else { Ok(()) }
     });
     assert_eq!(failures(&response.await), ["2", "3"]);
 }
 
 /// Fifty changes of one item of a table with a partition and a sort key.
-fn changes_of_one_item() -> Vec<aws_lambda_events::event::dynamodb::EventRecord> {
+fn changes_of_one_item() -> Vec<EventRecord> {
+    let keys = r#"{ "pk": { "S": "a" }, "sk": { "N": "1" } }"#;
     let record = |sequence: u32| {
-        json!({
-            "eventID": sequence.to_string(), "eventName": "MODIFY", "eventVersion": "1.0",
-            "eventSource": "aws:dynamodb", "awsRegion": "us-east-2",
-            "dynamodb": {
-                "Keys": { "pk": { "S": "a" }, "sk": { "N": "1" } }, "SequenceNumber": sequence.to_string(),
-                "SizeBytes": 26, "StreamViewType": "KEYS_ONLY",
-                "ApproximateCreationDateTime": 1_545_084_650
-            }
-        })
+        let mut record = EventRecord::default();
+        record.change.sequence_number = Some(sequence.to_string());
+        record.change.keys = serde_json::from_str(keys).unwrap();
+        record
     };
-    let records: Vec<Value> = (0..50).map(record).collect();
-    let event: DynamoDbEvent = serde_json::from_value(json!({ "Records": records })).unwrap();
-    event.records
+    (0..50).map(record).collect()
 }
 
 #[tokio::test(start_paused = true)]

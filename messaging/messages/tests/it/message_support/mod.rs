@@ -233,14 +233,12 @@ impl Delivery for Message {
 /// Rules with a `terminal` function.
 pub type Rules = ResultRules<String, Failure>;
 
-/// Ships the orders of a broker, and puts down which it began and how many were in work at once.
+/// Ships the orders of a broker, and puts down which it began.
 pub struct Shop<S = MemoryStore> {
     pub store: S,
     pub broker: Broker,
     pub operation: Operation<Rules>,
     ran: RefCell<Vec<String>>,
-    now: Cell<usize>,
-    pub most: Cell<usize>,
 }
 
 impl Shop {
@@ -266,8 +264,7 @@ impl<S: Store> Shop<S> {
     /// On a store whose records are in this memory.
     pub fn on(store: S, memory: &MemoryStore, operation: Operation) -> Self {
         let operation = operation.lease(LEASE).terminal(is_final as fn(&Failure) -> bool);
-        let (broker, ran) = (Broker::new(memory), RefCell::default());
-        Self { store, broker, operation, ran, now: Cell::new(0), most: Cell::new(0) }
+        Self { store, broker: Broker::new(memory), operation, ran: RefCell::default() }
     }
 
     /// Ships these messages.
@@ -296,7 +293,6 @@ impl<S: Store> Shop<S> {
         let key = order.clone();
         let body = async move || {
             self.ran.borrow_mut().push(order.clone());
-            let _at_work = AtWork::begin(self);
             sleep(Duration::from_secs(what.parse().unwrap_or(1))).await;
             match what.as_str() {
                 "transient" => Err(Failure::Transient),
@@ -317,21 +313,4 @@ impl<S: Store> Shop<S> {
 
 fn is_final(failure: &Failure) -> bool {
     matches!(failure, Failure::Final)
-}
-
-/// Counts a body until it is dropped.
-struct AtWork<'s>(&'s Cell<usize>);
-
-impl<'s> AtWork<'s> {
-    fn begin<S>(shop: &'s Shop<S>) -> Self {
-        shop.now.set(shop.now.get() + 1);
-        shop.most.set(shop.most.get().max(shop.now.get()));
-        Self(&shop.now)
-    }
-}
-
-impl Drop for AtWork<'_> {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
-    }
 }
