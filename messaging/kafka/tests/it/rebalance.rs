@@ -6,9 +6,8 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use idem_broker_tests::{Queue as _, Shop, emptied, until};
 use idem_test_servers::Kafka;
-use rdkafka::mocking::MockCluster;
 
-use crate::support::{Orders, PARTITIONS};
+use crate::support::Orders;
 
 /// Runs two workers, of which the second joins while the first works; `work` is how long each order takes.
 async fn second_worker_comes(assignors: &str, work: Duration, orders: usize) -> Shop {
@@ -31,11 +30,6 @@ async fn second_worker_comes(assignors: &str, work: Duration, orders: usize) -> 
     effects.dedup();
     assert_eq!((effects.len(), shop.effects().len()), (orders, orders));
     shop
-}
-
-#[tokio::test]
-async fn what_is_in_work_when_its_partition_goes_to_another_worker_is_done_once() {
-    second_worker_comes("range,roundrobin", Duration::from_millis(400), 100).await;
 }
 
 #[tokio::test]
@@ -83,11 +77,7 @@ async fn a_worker_that_is_dropped_while_another_joins_leaves_its_messages_to_it(
     for (name, assignors) in ASSIGNORS {
         // From the moment when the second worker asks to join to the time when it has joined.
         for after in [0, 300, 9_000] {
-            let kafka = MockCluster::new(1).unwrap();
-            for topic in [name.to_owned(), format!("{name}-dead")] {
-                kafka.create_topic(&topic, PARTITIONS, 1).unwrap();
-            }
-            let orders = Orders::on(&kafka.bootstrap_servers(), name, false, assignors);
+            let (_kafka, orders) = Orders::mocked(name, false, assignors, 4);
             dropped(&orders, Duration::from_millis(after)).await;
         }
     }

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use idem_broker_tests::{Failed, Queue as _, Shop, emptied, until, work_until};
 use idem_messages::{Disposition, Progress, Reason};
-use idem_rabbitmq::{Consumer, Received, Source};
+use idem_rabbitmq::{Received, Source};
 use lapin::ExchangeKind;
 use lapin::options::{
     ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions, QueueDeclareOptions, QueuePurgeOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
 
-use crate::support::{Node, Orders, run_until};
+use crate::support::{Node, Orders, refusal, run_until};
 
 /// How long the dead letters are away: longer than the delivery limit takes at one delivery a second.
 const AWAY: Duration = Duration::from_secs(6);
@@ -76,10 +76,7 @@ async fn an_alarm_holds_up_copies_and_no_acknowledgement(node: &Node) {
 async fn a_user_who_may_not_declare_delay_queues_is_refused_at_the_start(node: &Node) {
     let orders = Orders::open(node, "rights").await;
     let url = node.user("reader", "^$");
-    let source = Source::new(url, orders.name, "rights-dead");
-    let run = source.run(Consumer::new(), |_: &Received| ready(Ok::<_, Failed>(())));
-    let refused = tokio::time::timeout(Duration::from_secs(20), run).await.expect("it is refused");
-    let refused = refused.unwrap_err().to_string();
+    let refused = refusal(Source::new(url, orders.name, "rights-dead")).await;
     assert!(refused.starts_with("cannot declare a delay queue: "), "{refused}");
 }
 
@@ -88,9 +85,7 @@ async fn a_delay_queue_with_other_arguments_is_named_at_the_start(node: &Node) {
     let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
     let other = FieldTable::default();
     orders.channel.queue_declare("names-after-60000ms".into(), options, other).await.unwrap();
-    let run = orders.source().run(Consumer::new(), |_: &Received| ready(Ok::<_, Failed>(())));
-    let refused = tokio::time::timeout(Duration::from_secs(20), run).await.expect("it is refused");
-    let refused = refused.unwrap_err().to_string();
+    let refused = refusal(orders.source()).await;
     assert!(refused.starts_with("cannot declare a delay queue: "), "{refused}");
     assert!(refused.contains("names-after-60000ms"), "{refused}");
 }

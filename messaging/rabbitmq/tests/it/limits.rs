@@ -12,7 +12,7 @@ use lapin::options::QueueDeclareOptions;
 use lapin::types::{AMQPValue, FieldTable};
 use tokio::sync::Notify;
 
-use crate::support::{Node, Orders, declare, run_until};
+use crate::support::{Node, Orders, declare, refusal, run_until};
 
 #[tokio::test]
 async fn queues_that_are_missing_are_named_and_a_group_keeps_its_order_over_a_retry() {
@@ -66,18 +66,15 @@ async fn letters_of_a_quorum_queue_outlive_any_number_of_looks(rabbit: &Node) {
 
 async fn what_is_missing_is_said_before_the_first_message(rabbit: &Node) {
     let orders = Orders::open(rabbit, "there").await;
-    let run = |queue: &str, dead: &str| {
-        let source = Source::new(rabbit.url(), queue, dead);
-        source.run(Consumer::new(), |_| ready(Ok::<_, Failed>(())))
-    };
-    let missing = run("missing", "there").await.unwrap_err().to_string();
-    assert!(missing.starts_with("cannot find the queue: "), "{missing}");
-    let missing = run(orders.name, "missing").await.unwrap_err().to_string();
-    assert!(missing.starts_with("cannot find the dead letters: "), "{missing}");
-    let exchange = Source::new(rabbit.url(), orders.name, "").dead_letter_exchange("missing", "orders");
-    let missing =
-        exchange.run(Consumer::new(), |_| ready(Ok::<_, Failed>(()))).await.unwrap_err().to_string();
-    assert!(missing.starts_with("cannot find the dead letters: "), "{missing}");
+    let source = |queue: &str, dead: &str| Source::new(rabbit.url(), queue, dead);
+    for (source, text) in [
+        (source("missing", "there"), "cannot find the queue: "),
+        (source(orders.name, "missing"), "cannot find the dead letters: "),
+        (source(orders.name, "").dead_letter_exchange("missing", ""), "cannot find the dead letters: "),
+    ] {
+        let missing = refusal(source).await;
+        assert!(missing.starts_with(text), "{missing}");
+    }
 }
 
 async fn messages_of_a_group_are_handled_in_order_though_one_is_retried(rabbit: &Node) {

@@ -1,16 +1,16 @@
 //! A queue with its dead letters.
 
 use std::collections::BTreeMap;
+use std::future::ready;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use idem_broker_tests::{Delivered, Failed, Handler, Losing, Queue, Settings};
+use idem_broker_tests::{Delivered, Failed, Handler, Queue, Settings};
 use idem_rabbitmq::{Received, Source, Summary};
 use idem_test_servers::RabbitMq;
-use lapin::options::{
-    BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueueDeleteOptions,
-};
+use lapin::options::{BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 use tokio::sync::oneshot;
@@ -107,6 +107,13 @@ fn texts(properties: &BasicProperties) -> BTreeMap<String, String> {
     texts.collect()
 }
 
+/// Why this source does not start.
+pub(crate) async fn refusal(source: Source) -> String {
+    let run = source.run(Settings::new(), |_: &Received| ready(Ok::<_, Failed>(())));
+    let refused = tokio::time::timeout(Duration::from_secs(20), run).await.expect("it is refused");
+    refused.unwrap_err().to_string()
+}
+
 /// Runs a worker on this source until `over` returns, and returns its summary.
 pub(crate) async fn run_until<F: Future<Output = Result<T, Failed>>, T>(
     source: Source,
@@ -149,17 +156,6 @@ impl Queue for Orders {
 
     async fn left(&self) -> Option<u64> {
         Some(self.node.left(self.name).await)
-    }
-}
-
-impl Losing for Orders {
-    async fn lose_dead_letters(&self) {
-        let name = format!("{}-dead", self.name);
-        self.channel.queue_delete(name.as_str().into(), QueueDeleteOptions::default()).await.unwrap();
-    }
-
-    async fn restore_dead_letters(&self) {
-        declare(&self.channel, &format!("{}-dead", self.name), FieldTable::default()).await;
     }
 }
 

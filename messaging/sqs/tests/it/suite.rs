@@ -2,7 +2,7 @@
 
 use idem_broker_tests::{
     a_message_stays_while_it_cannot_be_set_aside, a_message_that_waits_for_a_handler_is_kept_by_its_worker,
-    a_worker_that_is_dropped_leaves_its_messages_to_the_next, every,
+    every,
 };
 use idem_test_servers::Aws;
 
@@ -12,9 +12,9 @@ use crate::support::Orders;
 async fn an_sqs_source_does_what_every_source_must() {
     let aws = Aws::start();
     Box::pin(every(async |name| Orders::open(&aws.url(), name, "").await)).await;
-    a_worker_that_is_dropped_leaves_its_messages_to_the_next(&Orders::open(&aws.url(), "dropped", "").await)
-        .await;
-    a_message_stays_while_it_cannot_be_set_aside(&Orders::open(&aws.url(), "lost", "").await).await;
+    let orders = Orders::open(&aws.url(), "lost", "").await;
+    let broken = Orders { dead: format!("{}-nowhere", orders.queue), ..orders.clone() };
+    a_message_stays_while_it_cannot_be_set_aside(&orders, &broken).await;
     a_message_that_waits_for_a_handler_is_kept_by_its_worker(&Orders::open(&aws.url(), "waits", "").await)
         .await;
 }
