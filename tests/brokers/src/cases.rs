@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use idem_messages::{Disposition, Progress, Reason, Summary};
 use tokio::sync::{Semaphore, oneshot};
 
@@ -39,6 +40,20 @@ pub async fn every<Q: Queue>(open: impl AsyncFn(&'static str) -> Q) {
     }
 }
 
+/// Runs a worker, which gets its shutdown, until `over` returns.
+pub async fn until_over<W: Future>(
+    work: impl FnOnce(BoxFuture<'static, ()>) -> W,
+    over: impl Future<Output = ()>,
+) -> W::Output {
+    let (end, ended) = oneshot::channel::<()>();
+    let work = Box::pin(work(ended.map(drop).boxed()));
+    let (output, ()) = tokio::join!(work, async {
+        over.await;
+        end.send(()).unwrap();
+    });
+    output
+}
+
 /// Runs the consumer until `over` returns, and returns its summary.
 pub async fn work_until(
     queue: &impl Queue,
@@ -46,13 +61,7 @@ pub async fn work_until(
     handler: Handler,
     over: impl Future<Output = ()>,
 ) -> Summary {
-    let (end, ended) = oneshot::channel::<()>();
-    let work = Box::pin(queue.work(ended.map(drop).boxed(), settings, handler));
-    let (summary, ()) = tokio::join!(work, async {
-        over.await;
-        end.send(()).unwrap();
-    });
-    summary
+    until_over(|shutdown| queue.work(shutdown, settings, handler), over).await
 }
 
 /// Runs the consumer until the queue is empty, and returns its summary.

@@ -16,33 +16,23 @@ use crate::{Failed, Handler, Queue, Shop, until};
 const SHIP: &str = "100 % orders.größe";
 const RETURN: &str = "orders.return";
 
-/// The carrier of a shop: while it is closed, every order fails and uses up its one attempt.
-#[derive(Clone)]
-struct Carrier {
-    shop: Shop,
-    store: MemoryStore,
-    is_closed: Arc<AtomicBool>,
-}
-
-impl Carrier {
-    /// Ships under one operation, returns under another.
-    fn handler(&self) -> Handler {
-        let carrier = self.clone();
-        self.shop.notes(move |order| {
-            let carrier = carrier.clone();
-            async move {
-                let scope = if order.starts_with('r') { RETURN } else { SHIP };
-                let operation = Operation::new(scope).max_attempts(1);
-                let call = operation.run(&carrier.store, order.clone(), || async {
-                    if carrier.is_closed.load(Ordering::SeqCst) {
-                        return Err(Failed::Says("closed".to_owned()));
-                    }
-                    carrier.shop.ship(order, Duration::ZERO).await
-                });
-                call.await
-            }
-        })
-    }
+/// Ships under one operation, returns under another. Until the carrier opens, every order fails and uses up its one attempt.
+fn carries(shop: &Shop, store: &MemoryStore, is_open: &Arc<AtomicBool>) -> Handler {
+    let (to, store, is_open) = (shop.clone(), store.clone(), is_open.clone());
+    shop.notes(move |order| {
+        let (shop, store, is_open) = (to.clone(), store.clone(), is_open.clone());
+        async move {
+            let scope = if order.starts_with('r') { RETURN } else { SHIP };
+            let operation = Operation::new(scope).max_attempts(1);
+            let call = operation.run(&store, order.clone(), || async {
+                if !is_open.load(Ordering::SeqCst) {
+                    return Err(Failed::Says("closed".to_owned()));
+                }
+                shop.ship(order, Duration::ZERO).await
+            });
+            call.await
+        }
+    })
 }
 
 pub(crate) async fn letters(queue: &impl Queue, number: usize) -> Vec<StoredLetter> {
@@ -59,12 +49,12 @@ pub(crate) async fn letters(queue: &impl Queue, number: usize) -> Vec<StoredLett
 /// Two messages fail for good and are set aside. One goes back without its record and is handled once; the other goes back
 /// with its record, which refuses it again.
 pub(crate) async fn a_dead_letter_is_listed_sent_back_and_handled_once(queue: &impl Queue) {
-    let (shop, store) = (Shop::default(), MemoryStore::new());
-    let carrier = Carrier { shop, store, is_closed: Arc::new(AtomicBool::new(true)) };
+    let (shop, store, is_open) = (Shop::default(), MemoryStore::new(), Arc::<AtomicBool>::default());
+    let carries = || carries(&shop, &store, &is_open);
     for order in ["1", "r2"] {
         queue.send(order).await;
     }
-    let summary = work_off(queue, Shop::settings(), carrier.handler()).await;
+    let summary = work_off(queue, Shop::settings(), carries()).await;
     assert_eq!(summary.rejected, 2, "{summary:?}");
     let listed = letters(queue, 2).await;
     let reasons: Vec<_> =
@@ -78,27 +68,27 @@ pub(crate) async fn a_dead_letter_is_listed_sent_back_and_handled_once(queue: &i
     // Listing changes nothing.
     assert_eq!(letters(queue, 2).await.len(), 2);
 
-    carrier.is_closed.store(false, Ordering::SeqCst);
+    is_open.store(true, Ordering::SeqCst);
     let of = |operation: &'static str| {
         Redrive::matching(move |letter| letter.operation.as_deref() == Some(operation))
     };
-    let done = queue.redrive(of(SHIP).forgetting(&carrier.store)).await;
+    let done = queue.redrive(of(SHIP).forgetting(&store)).await;
     assert_eq!((done.sent, done.forgotten, done.kept, done.failed), (1, 1, 1, 0), "{done:?}");
-    work_off(queue, Shop::settings(), carrier.handler()).await;
-    assert_eq!(carrier.shop.effects(), ["1"]);
+    work_off(queue, Shop::settings(), carries()).await;
+    assert_eq!(shop.effects(), ["1"]);
     let left = letters(queue, 1).await;
     assert_eq!(left[0].operation.as_deref(), Some(RETURN));
 
     let done = queue.redrive(Redrive::all()).await;
     assert_eq!((done.sent, done.forgotten), (1, 0), "{done:?}");
-    work_off(queue, Shop::settings(), carrier.handler()).await;
-    assert_eq!(carrier.shop.effects(), ["1"], "the record refuses it");
+    work_off(queue, Shop::settings(), carries()).await;
+    assert_eq!(shop.effects(), ["1"], "the record refuses it");
     letters(queue, 1).await;
-    let done = queue.redrive(Redrive::all().forgetting(&carrier.store)).await;
+    let done = queue.redrive(Redrive::all().forgetting(&store)).await;
     assert_eq!((done.sent, done.forgotten), (1, 1), "{done:?}");
-    work_off(queue, Shop::settings(), carrier.handler()).await;
-    assert_eq!(carrier.shop.effects(), ["1", "r2"]);
-    assert!(carrier.shop.are_traced(), "a message lost its header among the dead letters");
+    work_off(queue, Shop::settings(), carries()).await;
+    assert_eq!(shop.effects(), ["1", "r2"]);
+    assert!(shop.are_traced(), "a message lost its header among the dead letters");
     letters(queue, 0).await;
 }
 

@@ -4,7 +4,7 @@ use std::future::ready;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use idem_broker_tests::{Failed, Queue as _, Shop, emptied, until, work_until};
+use idem_broker_tests::{Failed, Queue as _, Shop, emptied, until, until_over, work_until};
 use idem_messages::{Disposition, Progress, Reason};
 use idem_rabbitmq::{Received, Source};
 use lapin::ExchangeKind;
@@ -13,7 +13,7 @@ use lapin::options::{
 };
 use lapin::types::{AMQPValue, FieldTable};
 
-use crate::support::{Node, Orders, refusal, run_until};
+use crate::support::{Node, Orders, refusal};
 
 /// How long the dead letters are away: longer than the delivery limit takes at one delivery a second.
 const AWAY: Duration = Duration::from_secs(6);
@@ -67,7 +67,7 @@ async fn an_alarm_holds_up_copies_and_no_acknowledgement(node: &Node) {
         node.alarm(false).await;
         emptied(&orders).await;
     };
-    let summary = run_until(orders.source(), settings, handler, over).await;
+    let summary = until_over(|end| orders.source().run_until(end, settings, handler), over).await.unwrap();
     assert_eq!((summary.taken, summary.rejected), (4, 3), "{summary:?}");
     // The copy that was under way is stored when the alarm ends, and again by its repetition.
     assert!(orders.letters().await.len() >= 3);
@@ -123,7 +123,8 @@ async fn a_channel_that_the_server_closed_is_replaced(node: &Node) {
         bind(&orders, "channel-dead", "letters", "").await;
         until("it was set aside", async || progress.summary().rejected == 1).await;
     };
-    let summary = run_until(source, settings, |order| ready(rejects(order)), over).await;
+    let summary =
+        until_over(|end| source.run_until(end, settings, |order| ready(rejects(order))), over).await.unwrap();
     assert_eq!(summary.taken, 2, "the message stayed with its worker");
     assert_eq!(orders.letters().await[0].reason.as_deref(), Some("terminal"));
 }
@@ -143,7 +144,8 @@ async fn a_message_of_a_quorum_queue_outlives_an_outage_of_its_dead_letters(node
         bind(&orders, "limit-dead", "limits", "").await;
         emptied(&orders).await;
     };
-    let summary = run_until(source, settings, |order| ready(rejects(order)), over).await;
+    let summary =
+        until_over(|end| source.run_until(end, settings, |order| ready(rejects(order))), over).await.unwrap();
     assert_eq!((summary.taken, summary.rejected), (1, 1), "{summary:?}");
     assert_eq!(orders.letters().await.len(), 1);
 }
@@ -162,7 +164,9 @@ async fn exchange_and_routing_key_survive_a_retry_and_are_on_the_dead_letter(nod
             _ => Disposition::reject(Reason::Terminal),
         })))
     };
-    run_until(orders.source(), Shop::settings(), handler, emptied(&orders)).await;
+    until_over(|end| orders.source().run_until(end, Shop::settings(), handler), emptied(&orders))
+        .await
+        .unwrap();
     let sent_to = ("events".to_owned(), "order.created".to_owned());
     assert_eq!(*origins.lock().unwrap(), [sent_to.clone(), sent_to]);
     let letter = orders.letter().await;

@@ -2,17 +2,16 @@
 
 use std::future::{pending, ready};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use idem_broker_tests::{Failed, Queue as _, Shop, emptied, until};
+use idem_broker_tests::{Failed, Queue as _, Shop, emptied, until, until_over};
 use idem_messages::Disposition;
 use idem_rabbitmq::{Consumer, Received, Source};
 use lapin::options::QueueDeclareOptions;
 use lapin::types::{AMQPValue, FieldTable};
 use tokio::sync::Notify;
 
-use crate::support::{Node, Orders, declare, refusal, run_until};
+use crate::support::{Node, Orders, declare, refusal};
 
 #[tokio::test]
 async fn queues_that_are_missing_are_named_and_a_group_keeps_its_order_over_a_retry() {
@@ -78,27 +77,23 @@ async fn what_is_missing_is_said_before_the_first_message(rabbit: &Node) {
 }
 
 async fn messages_of_a_group_are_handled_in_order_though_one_is_retried(rabbit: &Node) {
-    let (orders, handled) = (Orders::open(rabbit, "group").await, Mutex::new(Vec::new()));
-    let is_tried = AtomicBool::new(false);
+    let (orders, begun) = (Orders::open(rabbit, "group").await, Mutex::new(Vec::new()));
     for order in ["a1", "a2", "b1", "a3"] {
         orders.send(order).await;
     }
-    let source = orders
-        .source()
-        .prefetch(100)
-        .group_by(|order| Some(String::from_utf8_lossy(order.data.get(..1)?).into_owned()));
+    let group = |order: &Received| Some(String::from_utf8_lossy(order.data.get(..1)?).into_owned());
+    let source = orders.source().prefetch(100).group_by(group);
     let handler = |order: &Received| {
-        let order = String::from_utf8(order.data.clone()).unwrap();
-        let is_retried = order == "a1" && !is_tried.swap(true, Ordering::SeqCst);
-        if !is_retried {
-            handled.lock().unwrap().push(order);
-        }
+        let mut begun = begun.lock().unwrap();
+        let is_first = begun.is_empty();
+        begun.push(String::from_utf8(order.data.clone()).unwrap());
         let again = Failed::Becomes(Disposition::retry(Duration::from_secs(4)));
-        ready(if is_retried { Err(again) } else { Ok(()) })
+        ready(if is_first { Err(again) } else { Ok(()) })
     };
-    let summary = run_until(source, Shop::settings(), handler, emptied(&orders)).await;
+    let summary =
+        until_over(|end| source.run_until(end, Shop::settings(), handler), emptied(&orders)).await.unwrap();
     assert_eq!(summary.retried, 1);
-    assert_eq!(*handled.lock().unwrap(), ["b1", "a1", "a2", "a3"]);
+    assert_eq!(*begun.lock().unwrap(), ["a1", "b1", "a1", "a2", "a3"]);
 }
 
 #[tokio::test(start_paused = true)]

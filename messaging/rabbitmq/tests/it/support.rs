@@ -5,7 +5,6 @@ use std::future::ready;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use idem_broker_tests::{Delivered, Failed, Handler, Queue, Settings};
 use idem_rabbitmq::{Received, Source, Summary};
@@ -13,7 +12,6 @@ use idem_test_servers::RabbitMq;
 use lapin::options::{BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
-use tokio::sync::oneshot;
 
 /// A node that several threads use: RabbitMQ's command-line tool takes a second, and the worker must run meanwhile.
 #[derive(Clone)]
@@ -112,21 +110,6 @@ pub(crate) async fn refusal(source: Source) -> String {
     let run = source.run(Settings::new(), |_: &Received| ready(Ok::<_, Failed>(())));
     let refused = tokio::time::timeout(Duration::from_secs(20), run).await.expect("it is refused");
     refused.unwrap_err().to_string()
-}
-
-/// Runs a worker on this source until `over` returns, and returns its summary.
-pub(crate) async fn run_until<F: Future<Output = Result<T, Failed>>, T>(
-    source: Source,
-    settings: Settings,
-    handler: impl Fn(&Received) -> F,
-    over: impl Future<Output = ()>,
-) -> Summary {
-    let (end, ended) = oneshot::channel::<()>();
-    let (summary, ()) = tokio::join!(source.run_until(ended.map(drop), settings, handler), async {
-        over.await;
-        end.send(()).unwrap();
-    });
-    summary.unwrap()
 }
 
 impl Queue for Orders {

@@ -4,12 +4,11 @@ use std::future::ready;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
-use idem_broker_tests::{Failed, Queue as _, Shop, emptied};
+use idem_broker_tests::{Failed, Queue as _, Shop, emptied, until_over};
 use idem_messages::{Disposition, Reason};
+use idem_sqs::Received;
 
 use idem_test_servers::Aws;
-use tokio::sync::oneshot;
 
 use crate::support::Orders;
 
@@ -21,8 +20,8 @@ async fn a_group_is_handled_in_order_over_a_retry_and_a_rejection() {
         let sent = orders.client.send_message().queue_url(&orders.queue).message_body(order);
         sent.message_group_id(&order[..1]).send().await.unwrap();
     }
-    let (handled, tries, (end, ended)) = (Mutex::new(Vec::new()), Mutex::new(0), oneshot::channel::<()>());
-    let work = orders.source().run_until(ended.map(drop), Shop::settings(), |order| {
+    let (handled, tries) = (Mutex::new(Vec::new()), Mutex::new(0));
+    let handler = |order: &Received| {
         let order = order.body().unwrap().to_owned();
         let becomes = match order.as_str() {
             // Longer than the visibility timeout, which is extended meanwhile.
@@ -36,12 +35,10 @@ async fn a_group_is_handled_in_order_over_a_retry_and_a_rejection() {
             handled.lock().unwrap().push(order);
         }
         ready(becomes)
-    });
-    let (summary, ()) = tokio::join!(work, async {
-        emptied(&orders).await;
-        end.send(()).unwrap();
-    });
-    let summary = summary.unwrap();
+    };
+    let source = orders.source();
+    let work = until_over(|end| source.run_until(end, Shop::settings(), handler), emptied(&orders));
+    let summary = work.await.unwrap();
     assert_eq!((summary.taken, summary.retried, summary.rejected), (4, 1, 1), "{summary:?}");
     assert_eq!(*handled.lock().unwrap(), ["b1", "a1", "a3"]);
     let letters = orders.letters().await;

@@ -45,16 +45,12 @@ pub struct Broker {
     pub recorded: Rc<RefCell<Vec<Option<State>>>>,
     /// How often it says that it has delivered each message.
     pub deliveries: Rc<Cell<Option<u32>>>,
-    /// How many messages were acknowledged.
-    pub acknowledged: Rc<Cell<usize>>,
     /// The last dead letter.
     pub letter: Rc<RefCell<Option<DeadLetter>>>,
     /// Whether a delivery stays this worker's when it could not be settled.
     pub holds: Rc<Cell<bool>>,
     /// Whether it cannot deliver a message again.
     pub in_place: Rc<Cell<bool>>,
-    /// What is to be delivered, and when.
-    queue: Rc<RefCell<Vec<(Instant, String)>>>,
     store: MemoryStore,
 }
 
@@ -83,11 +79,9 @@ impl Broker {
             failing: Rc::default(),
             recorded: Rc::default(),
             deliveries: Rc::default(),
-            acknowledged: Rc::default(),
             letter: Rc::default(),
             holds: Rc::default(),
             in_place: Rc::default(),
-            queue: Rc::default(),
         }
     }
 
@@ -100,18 +94,6 @@ impl Broker {
 
     pub fn messages(&self, texts: &[&str]) -> Vec<Result<Message, Infallible>> {
         texts.iter().map(|text| Ok(self.message(text))).collect()
-    }
-
-    /// Has these delivered by [`due`](Self::due), and again what it is told to retry.
-    pub fn queue(&self, texts: &[&str]) {
-        self.queue.borrow_mut().extend(texts.iter().map(|text| (self.begin, (*text).to_owned())));
-    }
-
-    /// The next message that is due.
-    pub fn due(&self) -> Option<Message> {
-        let mut queue = self.queue.borrow_mut();
-        let place = queue.iter().position(|(at, _)| *at <= Instant::now())?;
-        Some(self.message(&queue.remove(place).1))
     }
 
     /// A stream that never ends of its own.
@@ -184,13 +166,10 @@ impl Delivery for Message {
 
     async fn acknowledge(&self) -> Result<(), String> {
         self.look().await;
-        self.broker.acknowledged.set(self.broker.acknowledged.get() + 1);
         self.broker.tell(format!("ack {}", self.order)).await
     }
 
     async fn retry(&self, after: Duration) -> Result<(), String> {
-        let text = format!("{} {}", self.order, self.what);
-        self.broker.queue.borrow_mut().push((Instant::now() + after, text));
         self.broker.tell(format!("retry {} {}s", self.order, after.as_secs())).await
     }
 
