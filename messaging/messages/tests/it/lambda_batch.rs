@@ -1,13 +1,14 @@
-//! Batches as Lambda gives them, and the exact response to each. Here are those of SQS queues, and the helpers.
-
-mod streams;
+//! Batches as Lambda gives them, of queues and of streams, and the exact response to each.
 
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
+use aws_lambda_events::event::dynamodb::EventRecord;
+use aws_lambda_events::event::kinesis::KinesisEventRecord;
 use aws_lambda_events::event::sqs::SqsMessage;
 use idem::lambda::batch::{Batch, BatchResponse, OnReject};
 use idem::message::{Disposition, Reason};
+use idem::protocol::State;
 use idem::{Error, MemoryStore, Operation, Store};
 use idem_testing::{Fault, OperationKind};
 use tokio::time::{Instant, sleep};
@@ -184,4 +185,63 @@ async fn a_store_that_is_down_costs_a_batch_a_delivery_for_each_deadline() {
     let processing = batch.process(records(), |message| ship(&shop, message));
     let (response, ()) = tokio::join!(processing, healing);
     assert_eq!(failures(&response), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_detached_record_that_is_cut_off_is_waited_for_until_the_deadline() {
+    let (shop, operation) = (Shop::new(), Operation::new(SCOPE));
+    let detached = async |_: SqsMessage| {
+        let body = || async {
+            sleep(Duration::from_secs(5)).await;
+            Ok::<_, Failure>(5)
+        };
+        // Its handler gives up earlier than its body.
+        let call = operation.run_detached(&shop.store, "1".to_owned(), body);
+        tokio::time::timeout(Duration::from_secs(1), call).await.unwrap_or(Err(Failure::Transient))
+    };
+    let begin = Instant::now();
+    let batch = Batch::new().deadline(SystemTime::now() + Duration::from_secs(60));
+    let response = batch.process(vec![SqsMessage::default()], detached).await;
+    assert_eq!(response.batch_item_failures.len(), 1);
+    assert_eq!(begin.elapsed().as_secs(), 5, "the function is not frozen before its body has ended");
+    assert_eq!(shop.store.get(&key("1")).await.unwrap().unwrap().state, State::Completed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_reports_sequence_numbers_and_keeps_the_order_of_each_partition_key() {
+    let record = |sequence: &str, partition: &str, data: &[u8]| {
+        let mut record = KinesisEventRecord::default();
+        record.kinesis.sequence_number = sequence.to_owned();
+        record.kinesis.partition_key = partition.to_owned();
+        record.kinesis.data.0 = data.to_vec();
+        record
+    };
+    let records = vec![record("1", "a", b"ok"), record("2", "b", b"fail"), record("3", "b", b"ok")];
+    let batch = Batch::new();
+    let response = batch.process(records, |record| async move {
+        if record.kinesis.data.0 == b"fail" { Err(Failure::Transient) } else { Ok(()) }
+    });
+    assert_eq!(failures(&response.await), ["2", "3"]);
+}
+
+/// Fifty changes of one item of a table with a partition and a sort key.
+fn changes_of_one_item() -> Vec<EventRecord> {
+    let keys = r#"{ "pk": { "S": "a" }, "sk": { "N": "1" } }"#;
+    let record = |sequence: u32| {
+        let mut record = EventRecord::default();
+        record.change.sequence_number = Some(sequence.to_string());
+        record.change.keys = serde_json::from_str(keys).unwrap();
+        record
+    };
+    (0..50).map(record).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_of_an_item_are_in_order_and_a_rejected_one_that_stops_its_shard_is_an_error_event() {
+    let (events, _guard) = Events::start();
+    let batch = Batch::new().dispose(|_: &Failure, _, _| Disposition::reject(Reason::Terminal));
+    let response = batch.process(changes_of_one_item(), |_| async { Err::<(), _>(Failure::Final) });
+    assert_eq!(failures(&response.await).len(), 50);
+    // Only one: the others, whose keys are the same, wait for the first.
+    assert_eq!(events.only("record_stops_shard")[0], "ERROR");
 }

@@ -11,11 +11,7 @@ use idem_testing::{Fault, FaultStore, OperationKind};
 use tokio::time::sleep;
 
 use crate::events::Events;
-use crate::message_support::{Failing, Failure, Message, SCOPE, Shop, key, told};
-
-fn seconds(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
-}
+use crate::message_support::{Failing, Failure, Message, SCOPE, Shop, key, seconds, told};
 
 #[tokio::test(start_paused = true)]
 async fn an_outage_of_the_store_spends_no_deliveries_takes_no_more_messages_and_keeps_the_order_of_groups() {

@@ -151,6 +151,10 @@ impl Message {
     }
 }
 
+pub const fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
 /// What a broker was told, to compare with.
 pub fn told(what: &[(u64, &str)]) -> Vec<Told> {
     what.iter().map(|&(at, what)| (at, what.to_owned())).collect()
