@@ -14,7 +14,7 @@ async fn a_kafka_source_that_retries_in_its_worker_does_what_every_source_must()
 #[tokio::test]
 async fn a_kafka_source_with_a_retry_topic_does_what_every_source_must() {
     let kafka = Kafka::start();
-    Box::pin(every(async |name| Orders::with(&kafka.servers(), name, true, "range,roundrobin").await)).await;
+    Box::pin(every(async |name| Orders::with(&kafka.servers(), name, true).await)).await;
 }
 
 #[tokio::test]

@@ -32,12 +32,12 @@ pub(crate) struct Orders {
 
 impl Orders {
     pub(crate) async fn open(servers: &str, name: &'static str) -> Self {
-        Self::with(servers, name, false, "range,roundrobin").await
+        Self::with(servers, name, false).await
     }
 
-    /// With a retry topic, and with these assignors.
-    pub(crate) async fn with(servers: &str, name: &'static str, retries: bool, assignors: &str) -> Self {
-        let orders = Self::on(servers, name, retries, assignors);
+    /// With or without a retry topic.
+    pub(crate) async fn with(servers: &str, name: &'static str, retries: bool) -> Self {
+        let orders = Self::on(servers, name, retries, "range,roundrobin");
         for topic in [name.to_owned(), format!("{name}-retry"), format!("{name}-dead")] {
             orders.create(&topic).await;
         }

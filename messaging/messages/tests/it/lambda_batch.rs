@@ -47,13 +47,13 @@ fn failures(response: &BatchResponse) -> Vec<String> {
     failures.iter().map(|failure| failure["itemIdentifier"].as_str().unwrap().to_owned()).collect()
 }
 
-async fn ship<S: Store>(shop: &Shop<S>, message: SqsMessage) -> Result<String, Failure> {
+async fn ship(shop: &Shop, message: SqsMessage) -> Result<String, Failure> {
     let body = message.body.unwrap();
     let (order, what) = body.split_once(' ').unwrap();
     shop.ship_order(order.to_owned(), what.to_owned()).await
 }
 
-async fn process(shop: &Shop<impl Store>, records: Vec<SqsMessage>) -> Vec<String> {
+async fn process(shop: &Shop, records: Vec<SqsMessage>) -> Vec<String> {
     failures(&Batch::new().process(records, |message| ship(shop, message)).await)
 }
 
@@ -167,7 +167,7 @@ async fn no_lease_reaches_beyond_the_deadline_and_a_panic_of_on_reject_is_an_eve
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_is_down_costs_a_batch_a_delivery_for_each_deadline() {
-    let shop = Shop::faulty();
+    let shop = Shop::new();
     shop.store.always(OperationKind::Claim, Some(Fault::FailBefore));
     let records = || standard(&[("m1", "1 ok"), ("m2", "2 ok"), ("m3", "3 ok")]);
     // Without a deadline the records are reported at once.

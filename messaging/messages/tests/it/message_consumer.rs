@@ -102,7 +102,7 @@ async fn a_duplicate_waits_for_its_own_consumer_in_whatever_order_the_store_answ
     };
     let neither = |_: &FaultStore<MemoryStore>| {};
     for (late, at) in [(&neither as &dyn Fn(&_), [1, 1]), (&late_grant, [4, 4]), (&late_refusal, [1, 5])] {
-        let shop = Shop::faulty();
+        let shop = Shop::new();
         late(&shop.store);
         let summary = shop.consume(Consumer::new(), &["1 ok", "1 ok"]).await;
         assert_eq!(shop.broker.told(), told(&[(at[0], "ack 1"), (at[1], "ack 1")]));
@@ -171,7 +171,7 @@ async fn an_error_chooses_what_becomes_of_its_message() {
 
 #[tokio::test(start_paused = true)]
 async fn an_error_is_not_asked_where_only_idem_knows_what_is_known() {
-    let shop = Shop::faulty();
+    let shop = Shop::new();
     shop.store.always(OperationKind::Claim, Fault::FailBefore);
     let consumer = Consumer::new().dispose(|_: &Failure, _, _| Disposition::Acknowledge);
     // It is held until the store answers, and at the shutdown given back.

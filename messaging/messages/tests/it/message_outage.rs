@@ -18,7 +18,7 @@ async fn an_outage_of_the_store_spends_no_deliveries_takes_no_more_messages_and_
     for groups in [1_000, 4] {
         let texts: Vec<String> = (0..100).map(|order| format!("{order} ok {}", order % groups)).collect();
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-        let (shop, progress) = (Shop::faulty(), Progress::new());
+        let (shop, progress) = (Shop::new(), Progress::new());
         shop.store.always(OperationKind::Claim, Fault::FailBefore);
         let healing = async {
             sleep(seconds(600)).await;
@@ -39,7 +39,7 @@ async fn an_outage_of_the_store_spends_no_deliveries_takes_no_more_messages_and_
 #[tokio::test(start_paused = true)]
 async fn a_held_message_that_leaves_without_a_call_does_not_stop_the_consumer() {
     for second in ["fails", "panics", "ends without a call"] {
-        let (shop, runs) = (Shop::faulty(), Cell::new(0));
+        let (shop, runs) = (Shop::new(), Cell::new(0));
         shop.store.always(OperationKind::Claim, Fault::FailBefore);
         let healing = async {
             sleep(Duration::from_millis(500)).await;

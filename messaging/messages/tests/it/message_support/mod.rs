@@ -8,13 +8,12 @@ use std::future::pending;
 use std::rc::Rc;
 use std::time::Duration;
 
-use futures_util::stream;
+use futures_util::stream::{self, Stream, StreamExt as _};
 use idem::message::{Consumer, DeadLetter, Delivery, Summary};
 use idem::protocol::State;
 use idem::{Error, KeyBuilder, MemoryStore, Operation, RecordKey, ResultRules, Scope, Store};
 use idem_testing::FaultStore;
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
 pub const SCOPE: &str = "test.consumer";
@@ -97,18 +96,8 @@ impl Broker {
     }
 
     /// A stream that never ends of its own.
-    pub fn endless(
-        &self,
-        texts: &[&str],
-    ) -> impl futures_util::Stream<Item = Result<Message, Infallible>> + use<> {
-        let (sender, mut receiver) = mpsc::unbounded_channel();
-        for message in self.messages(texts) {
-            let _ = sender.send(message);
-        }
-        futures_util::stream::poll_fn(move |cx| {
-            let _ = &sender;
-            receiver.poll_recv(cx)
-        })
+    pub fn endless(&self, texts: &[&str]) -> impl Stream<Item = Result<Message, Infallible>> + use<> {
+        stream::iter(self.messages(texts)).chain(stream::pending())
     }
 
     /// Fails whenever it is told this.
@@ -216,9 +205,9 @@ impl Delivery for Message {
 /// Rules with a `terminal` function.
 pub type Rules = ResultRules<String, Failure>;
 
-/// Ships the orders of a broker, and puts down which it began.
-pub struct Shop<S = MemoryStore> {
-    pub store: S,
+/// Ships the orders of a broker, and puts down which it began. The test chooses the faults of its store.
+pub struct Shop {
+    pub store: FaultStore<MemoryStore>,
     pub broker: Broker,
     pub operation: Operation<Rules>,
     ran: RefCell<Vec<String>>,
@@ -230,24 +219,10 @@ impl Shop {
     }
 
     pub fn of(operation: Operation) -> Self {
-        let store = MemoryStore::new();
-        Self::on(store.clone(), &store, operation)
-    }
-}
-
-impl Shop<FaultStore<MemoryStore>> {
-    /// On a store whose faults the test chooses.
-    pub fn faulty() -> Self {
-        let memory = MemoryStore::new();
-        Self::on(FaultStore::new(memory.clone()), &memory, Operation::new(SCOPE))
-    }
-}
-
-impl<S: Store> Shop<S> {
-    /// On a store whose records are in this memory.
-    pub fn on(store: S, memory: &MemoryStore, operation: Operation) -> Self {
         let operation = operation.lease(LEASE).terminal(is_final as fn(&Failure) -> bool);
-        Self { store, broker: Broker::new(memory), operation, ran: RefCell::default() }
+        let store = MemoryStore::new();
+        let broker = Broker::new(&store);
+        Self { store: FaultStore::new(store), broker, operation, ran: RefCell::default() }
     }
 
     /// Ships these messages.
@@ -263,7 +238,7 @@ impl<S: Store> Shop<S> {
 
     /// A body of a second, or of so many as `what` says, that ends as it says: `ok`, `final`, `panic`,
     /// `transient`, or `twice` for what goes well at the second attempt.
-    pub fn ship(&self, message: &Message) -> impl Future<Output = Result<String, Failure>> + use<'_, S> {
+    pub fn ship(&self, message: &Message) -> impl Future<Output = Result<String, Failure>> + use<'_> {
         self.ship_order(message.order.clone(), message.what.clone())
     }
 
@@ -272,7 +247,7 @@ impl<S: Store> Shop<S> {
         &self,
         order: String,
         what: String,
-    ) -> impl Future<Output = Result<String, Failure>> + use<'_, S> {
+    ) -> impl Future<Output = Result<String, Failure>> + use<'_> {
         let key = order.clone();
         let body = async move || {
             self.ran.borrow_mut().push(order.clone());
