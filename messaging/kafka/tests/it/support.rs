@@ -60,7 +60,7 @@ impl Orders {
     }
 
     /// On topics that exist.
-    fn on(servers: &str, name: &'static str, retries: bool, assignors: &str) -> Self {
+    pub(crate) fn on(servers: &str, name: &'static str, retries: bool, assignors: &str) -> Self {
         let mut config = ClientConfig::new();
         config.set("bootstrap.servers", servers);
         let admin: AdminClient<_> = config.create().unwrap();

@@ -1,40 +1,17 @@
-//! Copies that cannot be sent.
+//! Copies without room, and letters that stay.
 
 use std::future::ready;
 use std::time::Duration;
 
-use idem_broker_tests::{Failed, Queue as _, Shop, until, until_over, work_off};
-use idem_kafka::{Received, Source};
+use idem_broker_tests::{Failed, Queue as _, Shop, until};
+use idem_kafka::Source;
 use idem_messages::{Disposition, OPERATION, ORIGIN, Progress, Reason, Redrive};
-use idem_test_servers::{Kafka, free_port};
 use rdkafka::ClientConfig;
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{FutureProducer, FutureRecord};
 use rdkafka::util::Timeout;
 
 use crate::support::{Orders, delivered};
-
-#[tokio::test]
-async fn a_message_whose_dead_letter_cannot_be_sent_stays_with_its_worker() {
-    let (kafka, shop, progress) = (Kafka::start(), Shop::default(), Progress::new());
-    let orders = Orders::open(&kafka.servers(), "orders").await;
-    orders.send("1").await;
-    let mut nowhere = ClientConfig::new();
-    nowhere.set("bootstrap.servers", format!("127.0.0.1:{}", free_port())).set("message.timeout.ms", "1000");
-    let nowhere: FutureProducer = nowhere.create().unwrap();
-    let rejects = shop.notes(|_| ready(Err(Failed::Becomes(Disposition::reject(Reason::Terminal)))));
-    let settings = Shop::settings().progress(&progress);
-    let source = orders.source().producer(nowhere);
-    let over = async {
-        until("it was not sent twice", async || progress.summary().broker_errors >= 2).await;
-        assert_eq!(orders.left().await, Some(1), "nothing is committed");
-    };
-    let handler = |order: &Received| rejects(delivered(order));
-    let summary = until_over(|end| source.run_until(end, settings, handler), over).await.unwrap();
-    assert_eq!((summary.taken, summary.rejected, shop.deliveries()), (1, 0, 1), "{summary:?}");
-    work_off(&orders, Shop::settings(), shop.ships(Duration::ZERO)).await;
-    assert_eq!(shop.effects(), ["1"]);
-}
 
 /// A producer that sends no record with more bytes.
 fn producer(orders: &Orders, most_bytes: &str) -> FutureProducer {
