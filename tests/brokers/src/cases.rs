@@ -142,8 +142,8 @@ async fn a_worker_that_is_shut_down_finishes_what_runs_and_the_rest_is_there_at_
     assert_eq!((shop.effects().len(), rest.replayed), (30, 0), "{rest:?}");
 }
 
-/// `broken` is the same queue, with a place for dead letters that does not exist: a message that is rejected is neither lost nor
-/// acknowledged.
+/// `broken` is the same queue, with a place for dead letters that does not exist: a message that is rejected
+/// is neither lost nor acknowledged.
 pub async fn a_message_stays_while_it_cannot_be_set_aside<Q: Queue>(queue: &Q, broken: &Q) {
     let (shop, progress) = (Shop::default(), Progress::new());
     queue.send("1").await;

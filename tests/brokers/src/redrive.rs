@@ -16,7 +16,8 @@ use crate::{Failed, Handler, Queue, Shop, until};
 const SHIP: &str = "100 % orders.größe";
 const RETURN: &str = "orders.return";
 
-/// Ships under one operation, returns under another. Until the carrier opens, every order fails and uses up its one attempt.
+/// Ships under one operation, returns under another. Until the carrier opens, every order fails and uses up
+/// its one attempt.
 fn carries(shop: &Shop, store: &MemoryStore, is_open: &Arc<AtomicBool>) -> Handler {
     let (to, store, is_open) = (shop.clone(), store.clone(), is_open.clone());
     shop.notes(move |order| {

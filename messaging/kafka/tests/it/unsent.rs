@@ -20,7 +20,7 @@ fn producer(orders: &Orders, most_bytes: &str) -> FutureProducer {
     config.set("message.max.bytes", most_bytes).create().unwrap()
 }
 
-/// Sends a message of this many bytes, and runs a worker until it is settled. It must not cost a second delivery.
+/// Sends a message of this many bytes, and runs a worker until it is settled, after one delivery.
 async fn settled(
     producer: &FutureProducer,
     bytes: usize,

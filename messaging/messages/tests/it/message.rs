@@ -1,4 +1,4 @@
-//! What is to be done with a message, by how the call for it ended. The unit test of `idem-messages` has each refusal.
+//! How a message is settled after the call for it. A unit test of `idem-messages` has each refusal.
 
 use std::time::Duration;
 

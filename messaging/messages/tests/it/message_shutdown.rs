@@ -77,8 +77,8 @@ async fn a_consumer_that_is_shut_down_drains_and_says_what_is_left() {
     assert_eq!((summary.acknowledged, summary.left.results, summary.left.is_complete()), (1, 1, false));
     assert_eq!(events.only("not_drained")[0], "WARN");
 
-    // A consumer whose store is back in time leaves nothing. The engine tries to record a result again within four
-    // seconds, and the consumer waits ten.
+    // A consumer whose store is back in time leaves nothing. The engine tries to record a result again
+    // within four seconds, and the consumer waits ten.
     let back = async {
         sleep(seconds(3)).await;
         shop.store.always(OperationKind::Complete, None);
