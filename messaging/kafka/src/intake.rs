@@ -153,6 +153,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use futures_util::FutureExt as _;
+    use idem_broker_tests::until;
     use rdkafka::ClientConfig;
     use rdkafka::error::KafkaError;
     use rdkafka::mocking::MockCluster;
@@ -169,14 +170,6 @@ mod tests {
         let producer = ClientConfig::new().create().unwrap();
         let (group, retry_topic, dead_letters) = ("shippers".to_owned(), None, "orders-dead".to_owned());
         Arc::new(Shared::new(Settings { group, held, least: 1, producer, retry_topic, dead_letters }))
-    }
-
-    async fn until(what: &str, mut condition: impl FnMut() -> bool) {
-        let begin = Instant::now();
-        while !condition() {
-            assert!(begin.elapsed() < Duration::from_secs(30), "waited in vain until {what}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
     }
 
     /// The reader pauses for up to five seconds after each error, and messages wait for the reader.
@@ -212,9 +205,9 @@ mod tests {
         let mut first = Intake::start(config.clone(), &["orders"], shared(100)).unwrap();
         // Nothing is begun: all forty wait, and each message holds the shared state.
         let shared = first.shared.clone();
-        until("all are delivered", || Arc::strong_count(&shared) >= 40).await;
+        until("all are delivered", async || Arc::strong_count(&shared) >= 40).await;
         let second = Intake::start(config, &["orders"], self::shared(100)).unwrap();
-        until("the second has a partition", || Arc::strong_count(&second.shared) >= 20).await;
+        until("the second has a partition", async || Arc::strong_count(&second.shared) >= 20).await;
         // The first worker begins the messages of the partition that it keeps, and holds them.
         let mut begun = Vec::new();
         let mut take = || {
@@ -223,7 +216,7 @@ mod tests {
             }
             Arc::strong_count(&shared) < 40
         };
-        until("the other partition's messages are gone", &mut take).await;
+        until("the other partition's messages are gone", async || take()).await;
         let gone = Instant::now();
         while gone.elapsed() < Duration::from_secs(3) {
             assert!(Arc::strong_count(&shared) < 40, "a revoked message came again");

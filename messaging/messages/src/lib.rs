@@ -282,3 +282,60 @@ fn pause(attempt: u32) -> Duration {
 fn pauses((first, longest): (Duration, Duration)) -> impl Iterator<Item = Duration> {
     std::iter::successors(Some(first), move |pause| Some((*pause * 2).min(longest)))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use idem_core::{KeyBuilder, KeyError, RecordKey, Scope, StoreError};
+    use idem_runtime::observer::CallEnd;
+    use idem_runtime::{CallId, Error, Loss, NotStored, StepError};
+
+    use super::{Disposition, Reason, Tries, disposition};
+
+    #[test]
+    fn a_refused_call_is_settled_by_its_error() {
+        let key = KeyBuilder::new().part("a").finish().unwrap();
+        let call = || CallId::from(&RecordKey::new(Scope::new("orders").unwrap(), key.clone()));
+        let store = |source| Error::Store { call: call(), source };
+        let step = |source| Error::Step { call: call(), step: "charge".into(), source };
+        let away = || StoreError::unavailable("away");
+        let retry = |seconds| Disposition::retry(Duration::from_secs(seconds));
+        let (due, invalid) = (Duration::from_secs(20), KeyError::Missing);
+        let rows = [
+            (Error::InFlight { call: call(), retry_after: due, reentrant: false }, retry(20)),
+            (Error::NotDue { call: call(), retry_after: due }, retry(20)),
+            (Error::ResultNotStored { call: call(), reason: NotStored::TooLarge }, Disposition::Acknowledge),
+            (Error::Mismatch { call: call() }, Disposition::reject(Reason::Mismatch)),
+            (Error::InDoubt { call: call() }, Disposition::reject(Reason::InDoubt)),
+            (Error::Exhausted { call: call(), attempts: 1 }, Disposition::reject(Reason::Exhausted)),
+            (
+                Error::Undecodable { call: call(), reason: "".into() },
+                Disposition::reject(Reason::Undecodable),
+            ),
+            (store(StoreError::corrupt_record("cut")), Disposition::reject(Reason::CorruptRecord)),
+            (step(StepError::InputChanged), Disposition::reject(Reason::Step)),
+            (Error::MissingKey { operation: "".into() }, Disposition::reject(Reason::InvalidKey)),
+            (
+                Error::InvalidKey { operation: "".into(), source: invalid },
+                Disposition::reject(Reason::InvalidKey),
+            ),
+            (store(StoreError::too_large(2, 1)), Disposition::reject(Reason::InvalidKey)),
+            (store(away()), retry(1)),
+            (step(StepError::Store(away())), retry(1)),
+            (Error::NotRecorded { call: call(), source: away() }, retry(1)),
+            (Error::LeaseLost { call: call(), loss: Loss::TakenOver }, retry(1)),
+        ];
+        let at = |number, error| disposition(&CallEnd::Refused(error), Tries { number, limit: 10 });
+        for (error, expected) in rows {
+            assert_eq!(at(3, error.clone()), expected, "{error}");
+        }
+        let timed_out = Error::TimedOut { call: call(), after: due };
+        for (error, reason) in
+            [(Error::configuration("", "ttl"), Reason::Misconfigured), (timed_out, Reason::Exhausted)]
+        {
+            assert_eq!(at(9, error.clone()), retry(256), "{error}");
+            assert_eq!(at(10, error.clone()), Disposition::reject(reason), "{error}");
+        }
+    }
+}

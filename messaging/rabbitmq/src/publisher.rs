@@ -101,22 +101,18 @@ impl Publisher {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::Duration;
 
+    use futures_util::FutureExt as _;
     use futures_util::future::join_all;
-    use futures_util::{FutureExt as _, StreamExt as _};
-    use idem_messages::Delivery as _;
     use idem_test_servers::RabbitMq;
-    use lapin::options::{BasicPublishOptions, QueueDeclareOptions};
+    use lapin::options::QueueDeclareOptions;
     use lapin::types::FieldTable;
-    use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
+    use lapin::{BasicProperties, Connection, ConnectionProperties};
 
     use super::{Connect, Publisher, Route};
-    use crate::link::{Link, Settings};
-    use crate::received::Received;
 
     #[tokio::test]
-    async fn a_copy_that_no_queue_takes_is_an_error_and_a_retry_that_is_repeated_leaves_one_copy() {
+    async fn each_copy_that_no_queue_takes_is_an_error_and_no_other_is() {
         let node = RabbitMq::start();
         let url = node.url();
         let connect: Connect = Arc::new(move || {
@@ -127,7 +123,6 @@ mod tests {
         let channel = connection.create_channel().await.unwrap();
         let (options, none) = (QueueDeclareOptions::default(), FieldTable::default());
         channel.queue_declare("there".into(), options, none).await.unwrap();
-        a_retry_that_is_repeated_leaves_one_copy(connect.clone(), &channel).await;
         let publisher = Publisher::new(connect);
         let copies = (0..4_000).map(|number| {
             let (publisher, name) = (&publisher, if number % 2 == 0 { "there" } else { "missing" });
@@ -141,20 +136,5 @@ mod tests {
         let too_long = Route::queue("q".repeat(300));
         let refused = publisher.publish(&too_long, b"copy", BasicProperties::default()).await;
         assert!(refused.is_err(), "an error, and no panic");
-    }
-
-    async fn a_retry_that_is_repeated_leaves_one_copy(connect: Connect, channel: &Channel) {
-        let (options, properties) = (BasicPublishOptions::default(), BasicProperties::default());
-        channel.basic_publish("".into(), "there".into(), options, b"1", properties).await.unwrap();
-        let (queue, dead_letters) = ("there".to_owned(), Route::queue("there".to_owned()));
-        let settings = Settings { connect, queue, dead_letters, prefetch: 1 };
-        let link = Arc::new(Link::open(Arc::new(settings)).await.unwrap());
-        let message = link.consume().await.unwrap().next().await.unwrap().unwrap();
-        let received = Received::new(message, link.clone());
-        for _ in 0..2 {
-            received.retry(Duration::from_secs(3_600)).await.unwrap();
-        }
-        assert_eq!(link.find("there-after-3600000ms").await.unwrap().unwrap(), 1);
-        link.close().await;
     }
 }

@@ -98,22 +98,3 @@ impl Reader for Taking {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use lapin::ErrorKind;
-    use lapin::protocol::{AMQPError, AMQPHardError};
-
-    use super::is_internal;
-    use crate::Error;
-
-    #[test]
-    fn only_a_node_that_failed_itself_is_asked_again() {
-        let answered = |kind: AMQPHardError| {
-            let answer = ErrorKind::ProtocolError(AMQPError::new(kind.into(), "as it is".into()));
-            is_internal(&Error::new("declare a queue", lapin::Error::from(answer)))
-        };
-        assert!(answered(AMQPHardError::INTERNALERROR));
-        assert!(!answered(AMQPHardError::NOTALLOWED));
-    }
-}

@@ -22,7 +22,7 @@ use idem_messages::{Broker, Consumer, Redrive, RedriveSummary, StoredLetter, Sum
 pub use cases::{
     a_broker_that_is_restarted_loses_nothing_and_the_worker_goes_on,
     a_message_stays_while_it_cannot_be_set_aside, a_message_that_waits_for_a_handler_is_kept_by_its_worker,
-    a_worker_that_is_dropped_leaves_its_messages_to_the_next, every, work_off, work_until,
+    every, until_over, work_off, work_until,
 };
 pub use shop::{Failed, Shop};
 
@@ -77,15 +77,6 @@ pub trait Queue: Send + Sync {
             redrive.summary()
         }
     }
-}
-
-/// A queue whose place for dead letters can be removed while its worker runs.
-pub trait Losing: Queue {
-    /// Removes the place for dead letters.
-    fn lose_dead_letters(&self) -> impl Future<Output = ()> + Send;
-
-    /// Creates it again.
-    fn restore_dead_letters(&self) -> impl Future<Output = ()> + Send;
 }
 
 /// Returns once `condition` holds.

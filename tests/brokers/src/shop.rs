@@ -14,9 +14,7 @@ use crate::{Delivered, Handler, Settings};
 pub enum Failed {
     /// The message gets this disposition.
     Becomes(Disposition),
-    /// The handler made no idempotent call.
-    Unclaimed,
-    /// The same, and it says so.
+    /// The handler made no idempotent call, and says this.
     Says(String),
     /// The call failed with an error of idem's own.
     Idem(Error),
@@ -26,7 +24,6 @@ impl fmt::Display for Failed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Becomes(_) => f.write_str("as it was told"),
-            Self::Unclaimed => f.write_str("no call"),
             Self::Says(text) => f.write_str(text),
             Self::Idem(error) => error.fmt(f),
         }

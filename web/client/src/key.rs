@@ -119,6 +119,8 @@ mod tests {
         let sent = header(r#"a"b\c"#).unwrap();
         assert_eq!(sent.to_str().unwrap(), r#""a\"b\\c""#);
         assert!(sent.is_sensitive() && !format!("{:?}", Key::new("secret")).contains("secret"));
-        assert!(header("a\nb").is_err());
+        for text in ["ä", "a\tb", "a\nb", "\u{7f}"] {
+            assert!(header(text).is_err(), "{text:?}");
+        }
     }
 }

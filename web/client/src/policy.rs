@@ -173,11 +173,10 @@ mod tests {
 
     use super::{Policy, Verdict};
 
-    fn of(status: u16, retry_after: Option<&str>) -> Verdict {
-        let mut headers = HeaderMap::new();
-        if let Some(value) = retry_after {
-            headers.insert(RETRY_AFTER, HeaderValue::from_str(value).unwrap());
-        }
+    fn of(status: u16, retry_after: Option<&'static str>, date: Option<&'static str>) -> Verdict {
+        let headers = [(RETRY_AFTER, retry_after), (DATE, date)].into_iter();
+        let headers: HeaderMap =
+            headers.filter_map(|(name, value)| Some((name, HeaderValue::from_static(value?)))).collect();
         // Sun, 06 Nov 1994 08:49:37 GMT
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
         Policy::new().verdict(StatusCode::from_u16(status).unwrap(), &headers, now)
@@ -186,32 +185,24 @@ mod tests {
     #[test]
     fn what_may_go_better_is_sent_again_and_what_may_not_is_the_answer() {
         for status in [408, 425, 429, 500, 502, 503, 504] {
-            assert_eq!(of(status, None), Verdict::Again(None), "{status}");
+            assert_eq!(of(status, None, None), Verdict::Again(None), "{status}");
         }
         for status in [200, 201, 302, 400, 401, 402, 404, 409, 413, 422, 501, 505] {
-            assert_eq!(of(status, None), Verdict::Final, "{status}");
+            assert_eq!(of(status, None, None), Verdict::Final, "{status}");
         }
         // Waiting does not help against a mistake, whatever the server says.
-        assert_eq!(of(422, Some("1")), Verdict::Final);
+        assert_eq!(of(422, Some("1"), None), Verdict::Final);
     }
 
     #[test]
-    fn retry_after_is_read_in_seconds_and_as_a_date() {
+    fn retry_after_is_read_in_seconds_and_as_a_date_by_the_clock_of_the_server_that_wrote_it() {
         let seconds = |seconds| Verdict::Again(Some(Duration::from_secs(seconds)));
-        assert_eq!(of(409, Some("30")), seconds(30));
-        assert_eq!(of(503, Some("Sun, 06 Nov 1994 08:50:37 GMT")), seconds(60));
-        assert_eq!(of(503, Some("Sun, 06 Nov 1994 08:00:00 GMT")), seconds(0));
-        assert_eq!(of(503, Some("soon")), Verdict::Again(None));
-        assert_eq!(of(409, Some("soon")), Verdict::Final);
-    }
-
-    #[test]
-    fn a_date_is_judged_by_the_clock_of_the_server_that_wrote_it() {
-        let mut headers = HeaderMap::new();
-        headers.insert(RETRY_AFTER, HeaderValue::from_static("Sun, 06 Nov 1994 08:50:37 GMT"));
-        headers.insert(DATE, HeaderValue::from_static("Sun, 06 Nov 1994 08:50:07 GMT"));
-        let verdict =
-            Policy::new().verdict(StatusCode::SERVICE_UNAVAILABLE, &headers, SystemTime::UNIX_EPOCH);
-        assert_eq!(verdict, Verdict::Again(Some(Duration::from_secs(30))));
+        assert_eq!(of(409, Some("30"), None), seconds(30));
+        assert_eq!(of(503, Some("Sun, 06 Nov 1994 08:50:37 GMT"), None), seconds(60));
+        assert_eq!(of(503, Some("Sun, 06 Nov 1994 08:00:00 GMT"), None), seconds(0));
+        assert_eq!(of(503, Some("soon"), None), Verdict::Again(None));
+        assert_eq!(of(409, Some("soon"), None), Verdict::Final);
+        let date = Some("Sun, 06 Nov 1994 08:50:07 GMT");
+        assert_eq!(of(503, Some("Sun, 06 Nov 1994 08:50:37 GMT"), date), seconds(30));
     }
 }

@@ -59,15 +59,13 @@ mod tests {
     #[test]
     fn a_problem_is_known_by_the_end_of_its_type_whatever_comes_before() {
         let of = |kind: &str| Problem::from_json(format!(r#"{{"type":"{kind}","title":"t"}}"#).as_bytes());
-        for (name, problem) in [
+        for (kind, problem) in [
             ("key-missing", Problem::KeyMissing),
-            ("in-flight", Problem::InFlight),
-            ("too-many-running", Problem::TooManyRunning),
-            ("response-not-stored", Problem::ResponseNotStored),
+            ("https://example.com/problems/in-flight", Problem::InFlight),
+            ("urn:example:too-many-running", Problem::TooManyRunning),
+            ("https://example.com/p#response-not-stored", Problem::ResponseNotStored),
         ] {
-            for base in ["", "https://example.com/problems/", "urn:example:", "https://example.com/p#"] {
-                assert_eq!(of(&format!("{base}{name}")), Some(problem));
-            }
+            assert_eq!(of(kind), Some(problem));
         }
         assert_eq!(of("about:blank"), None);
         assert_eq!(Problem::from_json(b"not JSON"), None);

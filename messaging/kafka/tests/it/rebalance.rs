@@ -4,51 +4,9 @@ use std::future::pending;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use idem_broker_tests::{Queue as _, Shop, emptied, until};
-use idem_test_servers::Kafka;
-use rdkafka::mocking::MockCluster;
+use idem_broker_tests::{Queue as _, Shop, until};
 
-use crate::support::{Orders, PARTITIONS};
-
-/// Runs two workers, of which the second joins while the first works; `work` is how long each order takes.
-async fn second_worker_comes(assignors: &str, work: Duration, orders: usize) -> Shop {
-    let (kafka, shop) = (Kafka::start(), Shop::default());
-    let queue = Orders::with(&kafka.servers(), "orders", false, assignors).await;
-    for order in 0..orders {
-        queue.send(&order.to_string()).await;
-    }
-    let working = || queue.work(pending().boxed(), Shop::settings(), shop.ships(work));
-    let joins = async {
-        until("the first works", async || shop.effects().len() >= 10).await;
-        working().await
-    };
-    tokio::select! {
-        ended = working() => panic!("{ended:?}"),
-        ended = joins => panic!("{ended:?}"),
-        () = emptied(&queue) => {}
-    }
-    let mut effects = shop.effects();
-    effects.dedup();
-    assert_eq!((effects.len(), shop.effects().len()), (orders, orders));
-    shop
-}
-
-#[tokio::test]
-async fn what_is_in_work_when_its_partition_goes_to_another_worker_is_done_once() {
-    second_worker_comes("range,roundrobin", Duration::from_millis(400), 100).await;
-}
-
-#[tokio::test]
-async fn what_takes_too_long_is_in_flight_for_the_next_worker_and_is_not_done_twice() {
-    let shop = second_worker_comes("range,roundrobin", Duration::from_secs(6), 20).await;
-    // The second worker got some messages that the first was still handling.
-    assert!(shop.deliveries() > 20);
-}
-
-#[tokio::test]
-async fn partitions_go_one_by_one_with_the_cooperative_assignor() {
-    second_worker_comes("cooperative-sticky", Duration::from_millis(400), 100).await;
-}
+use crate::support::Orders;
 
 /// Drops a worker whose handlers never end, this time after a second worker was started.
 async fn dropped(orders: &Orders, after: Duration) {
@@ -83,11 +41,7 @@ async fn a_worker_that_is_dropped_while_another_joins_leaves_its_messages_to_it(
     for (name, assignors) in ASSIGNORS {
         // From the moment when the second worker asks to join to the time when it has joined.
         for after in [0, 300, 9_000] {
-            let kafka = MockCluster::new(1).unwrap();
-            for topic in [name.to_owned(), format!("{name}-dead")] {
-                kafka.create_topic(&topic, PARTITIONS, 1).unwrap();
-            }
-            let orders = Orders::on(&kafka.bootstrap_servers(), name, false, assignors);
+            let (_kafka, orders) = Orders::mocked(name, false, assignors, 4);
             dropped(&orders, Duration::from_millis(after)).await;
         }
     }

@@ -1,34 +1,30 @@
 //! The cases that every broker's crate must pass.
 
-use std::time::Duration;
-
 use idem_broker_tests::{
     a_broker_that_is_restarted_loses_nothing_and_the_worker_goes_on,
-    a_worker_that_is_dropped_leaves_its_messages_to_the_next, every,
+    a_message_stays_while_it_cannot_be_set_aside, every,
 };
-use idem_test_servers::Kafka;
+use idem_test_servers::{Kafka, free_port};
+use rdkafka::ClientConfig;
 
 use crate::support::Orders;
-
-/// How long a dropped worker takes at most to leave the group.
-const LEFT: Duration = Duration::from_secs(5);
 
 #[tokio::test]
 async fn a_kafka_source_that_retries_in_its_worker_does_what_every_source_must() {
     let kafka = Kafka::start();
     Box::pin(every(async |name| Orders::open(&kafka.servers(), name).await)).await;
-    let mut orders = Orders::open(&kafka.servers(), "dropped").await;
-    orders.join_after = LEFT;
-    a_worker_that_is_dropped_leaves_its_messages_to_the_next(&orders).await;
+    let orders = Orders::open(&kafka.servers(), "lost").await;
+    let mut nowhere = ClientConfig::new();
+    nowhere.set("bootstrap.servers", format!("127.0.0.1:{}", free_port())).set("message.timeout.ms", "1000");
+    let mut broken = Orders::on(&kafka.servers(), "lost", false, "range,roundrobin");
+    broken.producer = nowhere.create().unwrap();
+    a_message_stays_while_it_cannot_be_set_aside(&orders, &broken).await;
 }
 
 #[tokio::test]
 async fn a_kafka_source_with_a_retry_topic_does_what_every_source_must() {
     let kafka = Kafka::start();
-    Box::pin(every(async |name| Orders::with(&kafka.servers(), name, true, "range,roundrobin").await)).await;
-    let mut orders = Orders::with(&kafka.servers(), "dropped", true, "cooperative-sticky").await;
-    orders.join_after = LEFT;
-    a_worker_that_is_dropped_leaves_its_messages_to_the_next(&orders).await;
+    Box::pin(every(async |name| Orders::with(&kafka.servers(), name, true).await)).await;
 }
 
 #[tokio::test]

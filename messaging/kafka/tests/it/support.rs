@@ -11,10 +11,11 @@ use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::message::{Header, Headers as _, Message as _, OwnedHeaders};
+use rdkafka::mocking::MockCluster;
 use rdkafka::producer::{FutureProducer, FutureRecord};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
-pub(crate) const PARTITIONS: i32 = 4;
+const PARTITIONS: i32 = 4;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -23,27 +24,39 @@ static SENT: AtomicU64 = AtomicU64::new(0);
 pub(crate) struct Orders {
     pub(crate) config: ClientConfig,
     admin: AdminClient<DefaultClientContext>,
-    producer: FutureProducer,
+    pub(crate) producer: FutureProducer,
     looking: Arc<BaseConsumer>,
     pub(crate) name: &'static str,
     retries: bool,
-    /// How long a worker waits before it joins the group. The test broker does not answer a worker that joins while the group's
-    /// leader leaves, and then no worker gets the partitions; librdkafka's mock broker does answer.
-    pub(crate) join_after: Duration,
 }
 
 impl Orders {
     pub(crate) async fn open(servers: &str, name: &'static str) -> Self {
-        Self::with(servers, name, false, "range,roundrobin").await
+        Self::with(servers, name, false).await
     }
 
-    /// With a retry topic, and with these assignors.
-    pub(crate) async fn with(servers: &str, name: &'static str, retries: bool, assignors: &str) -> Self {
-        let orders = Self::on(servers, name, retries, assignors);
+    /// With or without a retry topic.
+    pub(crate) async fn with(servers: &str, name: &'static str, retries: bool) -> Self {
+        let orders = Self::on(servers, name, retries, "range,roundrobin");
         for topic in [name.to_owned(), format!("{name}-retry"), format!("{name}-dead")] {
             orders.create(&topic).await;
         }
         orders
+    }
+
+    /// On librdkafka's mock broker, which lives as long as the first value.
+    pub(crate) fn mocked(
+        name: &'static str,
+        retries: bool,
+        assignors: &str,
+        partitions: i32,
+    ) -> (impl Sized, Self) {
+        let kafka = MockCluster::new(1).unwrap();
+        for topic in [name.to_owned(), format!("{name}-retry"), format!("{name}-dead")] {
+            kafka.create_topic(&topic, partitions, 1).unwrap();
+        }
+        let orders = Self::on(&kafka.bootstrap_servers(), name, retries, assignors);
+        (kafka, orders)
     }
 
     /// On topics that exist.
@@ -60,7 +73,7 @@ impl Orders {
             .set("session.timeout.ms", "6000")
             .set("partition.assignment.strategy", assignors);
         let (looking, producer) = (Arc::new(config.create().unwrap()), producing.create().unwrap());
-        Self { config, admin, producer, looking, name, retries, join_after: Duration::ZERO }
+        Self { config, admin, producer, looking, name, retries }
     }
 
     async fn create(&self, topic: &str) {
@@ -117,7 +130,6 @@ impl Queue for Orders {
     }
 
     async fn work(&self, shutdown: BoxFuture<'static, ()>, settings: Settings, handler: Handler) -> Summary {
-        tokio::time::sleep(self.join_after).await;
         self.source().run_until(shutdown, settings, |order| handler(delivered(order))).await.unwrap()
     }
 

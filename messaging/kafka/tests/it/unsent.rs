@@ -1,111 +1,71 @@
-//! Copies that cannot be sent.
+//! Copies without room, and letters that stay.
 
-use std::future::{pending, ready};
+use std::future::ready;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
-use idem_broker_tests::{Failed, Queue as _, Shop, emptied, until};
+use idem_broker_tests::{Failed, Queue as _, Shop, until};
 use idem_kafka::Source;
 use idem_messages::{Disposition, OPERATION, ORIGIN, Progress, Reason, Redrive};
-use idem_test_servers::{Kafka, free_port};
 use rdkafka::ClientConfig;
 use rdkafka::message::{Header, OwnedHeaders};
-use rdkafka::mocking::MockCluster;
 use rdkafka::producer::{FutureProducer, FutureRecord};
 use rdkafka::util::Timeout;
-use tokio::sync::oneshot;
 
-use crate::support::{Orders, PARTITIONS, delivered};
+use crate::support::{Orders, delivered};
 
-#[tokio::test]
-async fn a_message_whose_dead_letter_cannot_be_sent_stays_with_its_worker() {
-    let (kafka, shop, progress) = (Kafka::start(), Shop::default(), Progress::new());
-    let orders = Orders::open(&kafka.servers(), "orders").await;
-    orders.send("1").await;
-    let mut nowhere = ClientConfig::new();
-    nowhere.set("bootstrap.servers", format!("127.0.0.1:{}", free_port())).set("message.timeout.ms", "1000");
-    let nowhere: FutureProducer = nowhere.create().unwrap();
-    let rejects = shop.notes(|_| ready(Err(Failed::Becomes(Disposition::reject(Reason::Terminal)))));
-    let (end, ended) = oneshot::channel::<()>();
+/// A producer that sends no record with more bytes.
+fn producer(orders: &Orders, most_bytes: &str) -> FutureProducer {
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", orders.config.get("bootstrap.servers").unwrap());
+    config.set("message.max.bytes", most_bytes).create().unwrap()
+}
+
+/// Sends a message of this many bytes, and runs a worker until it is settled, after one delivery.
+async fn settled(
+    producer: &FutureProducer,
+    bytes: usize,
+    source: Source,
+    topic: &str,
+    disposition: Disposition,
+) {
+    let (shop, progress, body) = (Shop::default(), Progress::new(), "x".repeat(bytes));
+    producer.send(FutureRecord::<str, str>::to(topic).payload(&body), Timeout::Never).await.unwrap();
+    let handler = shop.notes(move |_| ready(Err(Failed::Becomes(disposition))));
     let settings = Shop::settings().progress(&progress);
-    let source = orders.source().producer(nowhere);
-    let work = source.run_until(ended.map(drop), settings, |order| rejects(delivered(order)));
-    let (summary, ()) = tokio::join!(work, async {
-        until("it was not sent twice", async || progress.summary().broker_errors >= 2).await;
-        assert_eq!(orders.left().await, Some(1), "nothing is committed");
-        end.send(()).unwrap();
-    });
-    let summary = summary.unwrap();
-    assert_eq!((summary.taken, summary.rejected, shop.deliveries()), (1, 0, 1), "{summary:?}");
+    let is_settled = async || progress.summary().rejected + progress.summary().retried == 1;
     tokio::select! {
-        ended = orders.work(pending().boxed(), Shop::settings(), shop.ships(Duration::ZERO)) => panic!("{ended:?}"),
-        () = emptied(&orders) => {}
+        ended = source.run(settings, |order| handler(delivered(order))) => panic!("{ended:?}"),
+        () = until("it is settled", is_settled) => {}
     }
-    assert_eq!(shop.effects(), ["1"]);
+    assert_eq!((shop.deliveries(), progress.summary().broker_errors), (1, 0));
 }
 
 #[tokio::test]
 async fn a_record_larger_than_the_producers_default_is_set_aside() {
-    let (kafka, shop, progress) = (MockCluster::new(1).unwrap(), Shop::default(), Progress::new());
-    for topic in ["large", "large-dead"] {
-        kafka.create_topic(topic, PARTITIONS, 1).unwrap();
-    }
-    let orders = Orders::on(&kafka.bootstrap_servers(), "large", false, "range,roundrobin");
-    let mut large = orders.config.clone();
-    large.remove("group.id").remove("auto.offset.reset").remove("session.timeout.ms");
-    large.remove("partition.assignment.strategy").set("message.max.bytes", "4000000");
-    let large: FutureProducer = large.create().unwrap();
-    let body = "x".repeat(2_000_000);
-    large.send(FutureRecord::<str, str>::to("large").payload(&body), Timeout::Never).await.unwrap();
+    let (_kafka, orders) = Orders::mocked("large", false, "range,roundrobin", 4);
     let source = Source::new(orders.config.clone(), ["large"], "large-dead");
-    let rejects = shop.notes(|_| ready(Err(Failed::Becomes(Disposition::reject(Reason::Terminal)))));
-    let settings = Shop::settings().progress(&progress);
-    tokio::select! {
-        ended = source.run(settings, |order| rejects(delivered(order))) => panic!("{ended:?}"),
-        () = until("it is set aside", async || progress.summary().rejected == 1) => {}
-    }
-    assert_eq!((shop.deliveries(), progress.summary().broker_errors), (1, 0));
+    let rejects = Disposition::reject(Reason::Terminal);
+    settled(&producer(&orders, "4000000"), 2_000_000, source, "large", rejects).await;
 }
 
 #[tokio::test]
 async fn a_record_without_room_for_the_headers_of_a_retry_is_set_aside() {
-    let (kafka, shop, progress) = (MockCluster::new(1).unwrap(), Shop::default(), Progress::new());
-    for topic in ["near", "near-retry", "near-dead"] {
-        kafka.create_topic(topic, PARTITIONS, 1).unwrap();
-    }
-    let orders = Orders::on(&kafka.bootstrap_servers(), "near", true, "range,roundrobin");
-    let mut near = ClientConfig::new();
-    near.set("bootstrap.servers", kafka.bootstrap_servers()).set("message.max.bytes", "2000");
-    let near: FutureProducer = near.create().unwrap();
-    let body = "x".repeat(1_940);
-    near.send(FutureRecord::<str, str>::to("near").payload(&body), Timeout::Never).await.unwrap();
-    let again = shop.notes(|_| ready(Err(Failed::Becomes(Disposition::retry(Duration::from_secs(1))))));
-    let settings = Shop::settings().progress(&progress);
-    tokio::select! {
-        ended = orders.source().producer(near).run(settings, |order| again(delivered(order))) => panic!("{ended:?}"),
-        () = until("it is settled", async || progress.summary().retried == 1) => {}
-    }
-    assert_eq!((shop.deliveries(), progress.summary().broker_errors), (1, 0));
-    let letters = orders.letters().await;
-    assert_eq!(letters.len(), 1);
+    let (_kafka, orders) = Orders::mocked("near", true, "range,roundrobin", 4);
+    let near = producer(&orders, "2000");
+    let source = orders.source().producer(near.clone());
+    settled(&near, 1_940, source, "near", Disposition::retry(Duration::from_secs(1))).await;
+    assert_eq!(orders.letters().await.len(), 1);
 }
 
 #[tokio::test]
 async fn a_letter_that_is_left_out_before_one_that_goes_back_is_listed_again() {
-    let kafka = MockCluster::new(1).unwrap();
-    for topic in ["left-out", "left-out-dead"] {
-        kafka.create_topic(topic, 1, 1).unwrap();
-    }
-    let orders = Orders::on(&kafka.bootstrap_servers(), "left-out", false, "range,roundrobin");
-    let mut producing = ClientConfig::new();
-    let producer: FutureProducer =
-        producing.set("bootstrap.servers", kafka.bootstrap_servers()).create().unwrap();
+    let (_kafka, orders) = Orders::mocked("left-out", false, "range,roundrobin", 1);
     for operation in ["a", "b", "c"] {
         let origin = Header { key: ORIGIN, value: Some("left-out") };
         let headers =
             OwnedHeaders::new().insert(origin).insert(Header { key: OPERATION, value: Some(operation) });
         let letter = FutureRecord::<str, str>::to("left-out-dead").payload(operation).headers(headers);
-        producer.send(letter, Timeout::Never).await.unwrap();
+        orders.producer.send(letter, Timeout::Never).await.unwrap();
     }
     let b = Redrive::matching(|letter| letter.operation.as_deref() == Some("b"));
     let done = orders.redrive(b).await;

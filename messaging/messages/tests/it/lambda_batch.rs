@@ -1,14 +1,14 @@
-//! Batches as Lambda gives them, and the exact response to each. Here are those of SQS queues, and the helpers.
+//! Batches as Lambda gives them, of queues and of streams, and the exact response to each.
 
-mod streams;
-
-use std::cell::Cell;
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
+use aws_lambda_events::event::dynamodb::EventRecord;
+use aws_lambda_events::event::kinesis::KinesisEventRecord;
 use aws_lambda_events::event::sqs::SqsMessage;
 use idem::lambda::batch::{Batch, BatchResponse, OnReject};
 use idem::message::{Disposition, Reason};
+use idem::protocol::State;
 use idem::{Error, MemoryStore, Operation, Store};
 use idem_testing::{Fault, OperationKind};
 use tokio::time::{Instant, sleep};
@@ -47,7 +47,7 @@ fn failures(response: &BatchResponse) -> Vec<String> {
     failures.iter().map(|failure| failure["itemIdentifier"].as_str().unwrap().to_owned()).collect()
 }
 
-async fn ship<S: Store>(shop: &Shop<S>, message: SqsMessage) -> Result<String, Failure> {
+async fn ship(shop: &Shop, message: SqsMessage) -> Result<String, Failure> {
     let body = message.body.unwrap();
     let (order, what) = body.split_once(' ').unwrap();
     shop.ship_order(order.to_owned(), what.to_owned()).await
@@ -55,22 +55,6 @@ async fn ship<S: Store>(shop: &Shop<S>, message: SqsMessage) -> Result<String, F
 
 async fn process(shop: &Shop, records: Vec<SqsMessage>) -> Vec<String> {
     failures(&Batch::new().process(records, |message| ship(shop, message)).await)
-}
-
-#[tokio::test(start_paused = true)]
-async fn one_bad_record_fails_nobody_else() {
-    let shop = Shop::new();
-    let texts = [("m1", "1 ok"), ("m2", "2 panic"), ("m3", "3 transient"), ("m4", "4 final"), ("m5", "5 ok")];
-    assert_eq!(process(&shop, standard(&texts)).await, ["m2", "m3", "m4"]);
-    assert_eq!(shop.ran(), ["1", "2", "3", "4", "5"]);
-    // The next delivery runs what may succeed now, and not what failed for good.
-    let records = standard(&[("m2", "2 ok"), ("m3", "3 ok"), ("m4", "4 final")]);
-    assert_eq!(process(&shop, records).await, ["m4"]);
-    assert_eq!(shop.ran(), ["2", "3"]);
-    // Without an identifier, the whole batch comes again.
-    let mut records = standard(&[("m1", "1 ok"), ("m2", "6 transient")]);
-    records[1].message_id = None;
-    assert_eq!(process(&shop, records).await, [""]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -114,6 +98,10 @@ async fn a_fifo_group_stops_at_its_first_failure_and_the_others_go_on() {
     assert_eq!(process(&shop, records).await, ["b1", "b2", "a3", "b3", "a4"]);
     // In turn within a group, the groups side by side.
     assert_eq!(shop.ran(), ["a1", "b1", "c1", "a2", "a3"]);
+    // Without an identifier, the whole batch comes again.
+    let mut records = standard(&[("m1", "1 ok"), ("m2", "6 transient"), ("m3", "4 final")]);
+    records[1].message_id = None;
+    assert_eq!(process(&shop, records).await, ["", "m3"]);
     // A tenant of a fair queue is not an order.
     let mut records = fifo(&[("m1", "t1 transient"), ("m2", "t2 ok")]);
     records.iter_mut().for_each(|record| drop(record.attributes.remove("SequenceNumber")));
@@ -136,71 +124,112 @@ async fn no_record_is_begun_and_none_is_left_running_when_the_deadline_is_near()
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_lease_reaches_beyond_the_deadline() {
-    let (shop, left) = (Shop::new(), Duration::from_secs(5));
-    let batch = Batch::new().deadline(SystemTime::now() + left);
-    let working = batch.process(standard(&[("m1", "1 60")]), |message| ship(&shop, message));
-    let looking = async {
-        let (begin, mut longest) = (Instant::now(), Duration::ZERO);
-        while begin.elapsed() < Duration::from_secs(4) {
-            sleep(Duration::from_millis(100)).await;
-            let record = shop.store.get(&key("1")).await.unwrap().unwrap();
-            longest = longest.max(record.lease_until.since(record.created_at));
-        }
-        longest
-    };
-    let (_, longest) = tokio::join!(working, looking);
-    assert!(longest <= left && longest >= Duration::from_secs(4), "{longest:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn no_lease_of_on_reject_reaches_beyond_the_deadline_and_its_panic_is_an_event() {
+async fn no_lease_reaches_beyond_the_deadline_and_a_panic_of_on_reject_is_an_event() {
     let (events, _guard) = Events::start();
     let (shop, store, lease) = (Shop::new(), MemoryStore::new(), Mutex::new(None));
+    let left = Duration::from_secs(5);
     let set_aside = Operation::new(SCOPE).lease(Duration::from_secs(60));
-    let batch = Batch::new().deadline(SystemTime::now() + Duration::from_secs(5)).on_reject(
-        |message: SqsMessage, _| async {
-            let order = message.message_id.unwrap();
-            assert!(order == "1", "a bug");
-            let body = || async {
-                let record = store.get(&key("1")).await.unwrap().unwrap();
-                *lease.lock().unwrap() = Some(record.lease_until.since(record.created_at));
-                Ok::<_, Error>(())
-            };
-            set_aside.run(&store, order, body).await.unwrap();
-            OnReject::Acknowledge
-        },
-    );
+    let batch = Batch::new().deadline(SystemTime::now() + left).on_reject(|message: SqsMessage, _| async {
+        let order = message.message_id.unwrap();
+        assert!(order == "1", "a bug");
+        let body = || async {
+            let record = store.get(&key("1")).await.unwrap().unwrap();
+            *lease.lock().unwrap() = Some(record.lease_until.since(record.created_at));
+            Ok::<_, Error>(())
+        };
+        set_aside.run(&store, order, body).await.unwrap();
+        OnReject::Acknowledge
+    });
     let records = standard(&[("1", "1 final"), ("2", "2 final")]);
-    let response = batch.process(records, |message| ship(&shop, message)).await;
+    let looking = async {
+        sleep(Duration::from_millis(500)).await;
+        let record = shop.store.get(&key("1")).await.unwrap().unwrap();
+        record.lease_until.since(record.created_at)
+    };
+    let processing = batch.process(records, |message| ship(&shop, message));
+    let (response, lease_of_call) = tokio::join!(processing, looking);
     assert_eq!(failures(&response), ["2"]);
-    assert!(lease.lock().unwrap().unwrap() <= Duration::from_secs(5));
+    assert!(lease_of_call <= left && lease.lock().unwrap().unwrap() <= left, "{lease_of_call:?}");
     assert_eq!(events.only("message_panicked")[0], "ERROR");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_is_down_for_ten_minutes_costs_a_batch_a_delivery_for_each_deadline() {
-    let shop = Shop::faulty();
+async fn a_store_that_is_down_costs_a_batch_a_delivery_for_each_deadline() {
+    let shop = Shop::new();
     shop.store.always(OperationKind::Claim, Some(Fault::FailBefore));
-    let (begin, healed, mut deliveries) = (Instant::now(), Cell::new(false), 0);
-    let mut left = standard(&[("m1", "1 ok"), ("m2", "2 ok"), ("m3", "3 ok")]);
+    let records = || standard(&[("m1", "1 ok"), ("m2", "2 ok"), ("m3", "3 ok")]);
     // Without a deadline the records are reported at once.
-    let response = Batch::new().process(left.clone(), |message| ship(&shop, message)).await;
+    assert_eq!(process(&shop, records()).await.len(), 3);
+    let (begin, minute) = (Instant::now(), Duration::from_secs(60));
+    let batch = || Batch::new().deadline(SystemTime::now() + minute);
+    let response = batch().process(records(), |message| ship(&shop, message)).await;
     assert_eq!(failures(&response).len(), 3);
-    while !left.is_empty() {
-        deliveries += 1;
-        // A function of a minute.
-        let batch = Batch::new().deadline(SystemTime::now() + Duration::from_secs(60));
-        let processing = batch.process(left.clone(), |message| {
-            if begin.elapsed() >= Duration::from_secs(600) && !healed.replace(true) {
-                shop.store.always(OperationKind::Claim, None);
-            }
-            ship(&shop, message)
-        });
-        let failed = failures(&processing.await);
-        left.retain(|message| failed.contains(message.message_id.as_ref().unwrap()));
-        // The least that a queue takes to give them again.
-        sleep(Duration::from_secs(1)).await;
-    }
-    assert!(deliveries <= 12, "{deliveries}");
+    assert!(begin.elapsed() > Duration::from_secs(55) && begin.elapsed() < minute, "{:?}", begin.elapsed());
+    let healing = async {
+        sleep(minute / 2).await;
+        shop.store.always(OperationKind::Claim, None);
+    };
+    let batch = batch();
+    let processing = batch.process(records(), |message| ship(&shop, message));
+    let (response, ()) = tokio::join!(processing, healing);
+    assert_eq!(failures(&response), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_detached_record_that_is_cut_off_is_waited_for_until_the_deadline() {
+    let (shop, operation) = (Shop::new(), Operation::new(SCOPE));
+    let detached = async |_: SqsMessage| {
+        let body = || async {
+            sleep(Duration::from_secs(5)).await;
+            Ok::<_, Failure>(5)
+        };
+        // Its handler gives up earlier than its body.
+        let call = operation.run_detached(&shop.store, "1".to_owned(), body);
+        tokio::time::timeout(Duration::from_secs(1), call).await.unwrap_or(Err(Failure::Transient))
+    };
+    let begin = Instant::now();
+    let batch = Batch::new().deadline(SystemTime::now() + Duration::from_secs(60));
+    let response = batch.process(vec![SqsMessage::default()], detached).await;
+    assert_eq!(response.batch_item_failures.len(), 1);
+    assert_eq!(begin.elapsed().as_secs(), 5, "the function is not frozen before its body has ended");
+    assert_eq!(shop.store.get(&key("1")).await.unwrap().unwrap().state, State::Completed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_reports_sequence_numbers_and_keeps_the_order_of_each_partition_key() {
+    let record = |sequence: &str, partition: &str, data: &[u8]| {
+        let mut record = KinesisEventRecord::default();
+        record.kinesis.sequence_number = sequence.to_owned();
+        record.kinesis.partition_key = partition.to_owned();
+        record.kinesis.data.0 = data.to_vec();
+        record
+    };
+    let records = vec![record("1", "a", b"ok"), record("2", "b", b"fail"), record("3", "b", b"ok")];
+    let batch = Batch::new();
+    let response = batch.process(records, |record| async move {
+        if record.kinesis.data.0 == b"fail" { Err(Failure::Transient) } else { Ok(()) }
+    });
+    assert_eq!(failures(&response.await), ["2", "3"]);
+}
+
+/// Fifty changes of one item of a table with a partition and a sort key.
+fn changes_of_one_item() -> Vec<EventRecord> {
+    let keys = r#"{ "pk": { "S": "a" }, "sk": { "N": "1" } }"#;
+    let record = |sequence: u32| {
+        let mut record = EventRecord::default();
+        record.change.sequence_number = Some(sequence.to_string());
+        record.change.keys = serde_json::from_str(keys).unwrap();
+        record
+    };
+    (0..50).map(record).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_of_an_item_are_in_order_and_a_rejected_one_that_stops_its_shard_is_an_error_event() {
+    let (events, _guard) = Events::start();
+    let batch = Batch::new().dispose(|_: &Failure, _, _| Disposition::reject(Reason::Terminal));
+    let response = batch.process(changes_of_one_item(), |_| async { Err::<(), _>(Failure::Final) });
+    assert_eq!(failures(&response.await).len(), 50);
+    // Only one: the others, whose keys are the same, wait for the first.
+    assert_eq!(events.only("record_stops_shard")[0], "ERROR");
 }

@@ -12,4 +12,3 @@ mod message_outage;
 mod message_shutdown;
 mod message_support;
 mod message_tasks;
-mod timeouts;

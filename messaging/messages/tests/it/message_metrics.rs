@@ -7,28 +7,19 @@ use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 
 use crate::message_support::Shop;
 
-/// The dispositions and reasons that were counted since the last look.
-fn counted(snapshots: &Snapshotter) -> BTreeMap<String, u64> {
+/// The values of a metric since the last look, by their labels.
+fn values(snapshots: &Snapshotter, name: &str) -> BTreeMap<String, f64> {
     let all = snapshots.snapshot().into_vec();
-    let messages = all.into_iter().filter(|(key, ..)| key.key().name() == "idem_messages_total");
-    let counted = messages.map(|(key, _, _, value)| {
+    let values = all.into_iter().filter(|(key, ..)| key.key().name() == name).map(|(key, _, _, value)| {
         let labels: Vec<String> =
             key.key().labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
-        let DebugValue::Counter(count) = value else { panic!("{value:?}") };
-        (labels.join(" "), count)
+        match value {
+            DebugValue::Counter(count) => (labels.join(" "), count as f64),
+            DebugValue::Gauge(value) => (labels.join(" "), value.0),
+            other => panic!("{other:?}"),
+        }
     });
-    counted.collect()
-}
-
-/// How much the number of groups that are held up changed since the last look.
-fn held_up(snapshots: &Snapshotter) -> f64 {
-    let all = snapshots.snapshot().into_vec();
-    let gauge = all.into_iter().find(|(key, ..)| key.key().name() == "idem_message_groups_held_up");
-    match gauge {
-        Some((_, _, _, DebugValue::Gauge(value))) => value.0,
-        None => 0.0,
-        other => panic!("{other:?}"),
-    }
+    values.collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -39,18 +30,17 @@ async fn each_message_is_counted_by_what_became_of_it_and_why() {
     let shop = Shop::new();
     shop.consume(Consumer::new(), &["1 ok", "2 ok", "3 transient", "4 final", "5 panic"]).await;
     let expected = [
-        ("disposition=acknowledge reason=done queue=orders", 2),
-        ("disposition=reject reason=terminal queue=orders", 1),
-        ("disposition=retry reason=failed queue=orders", 1),
-        ("disposition=retry reason=panicked queue=orders", 1),
+        ("disposition=acknowledge reason=done queue=orders", 2.0),
+        ("disposition=reject reason=terminal queue=orders", 1.0),
+        ("disposition=retry reason=failed queue=orders", 1.0),
+        ("disposition=retry reason=panicked queue=orders", 1.0),
     ];
-    let mut counted = counted(&snapshots);
+    let mut counted = values(&snapshots, "idem_messages_total");
     // An alert sees the first of each kind, because its counter began at 0.
-    let zeros: Vec<String> =
-        counted.iter().filter(|(_, count)| **count == 0).map(|(labels, _)| labels.clone()).collect();
-    assert!(zeros.contains(&"disposition=hold reason=store queue=orders".to_owned()), "{zeros:?}");
-    assert!(zeros.contains(&"disposition=reject reason=panicked queue=orders".to_owned()), "{zeros:?}");
-    counted.retain(|_, count| *count > 0);
+    for labels in ["disposition=hold reason=store", "disposition=reject reason=panicked"] {
+        assert_eq!(counted.get(&format!("{labels} queue=orders")), Some(&0.0), "{labels}");
+    }
+    counted.retain(|_, count| *count > 0.0);
     assert_eq!(counted, expected.map(|(labels, count)| (labels.to_owned(), count)).into());
 }
 
@@ -59,13 +49,14 @@ async fn a_gauge_says_how_many_groups_wait_behind_a_message() {
     let recorder = DebuggingRecorder::new();
     let snapshots = recorder.snapshotter();
     let _guard = metrics::set_default_local_recorder(&recorder);
-    let (shop, waiting) = (Shop::new(), std::cell::Cell::new(0.0));
+    let shop = Shop::new();
+    let held_up = || values(&snapshots, "idem_message_groups_held_up").into_values().collect::<Vec<_>>();
     let consumer = shop.consume(Consumer::new(), &["a1 twice a", "b1 twice b", "c ok"]);
     let look = async {
         // Both failed once, and are tried again a second later.
         tokio::time::sleep(std::time::Duration::from_millis(1_500)).await;
-        waiting.set(held_up(&snapshots));
+        held_up()
     };
-    futures_util::future::join(consumer, look).await;
-    assert_eq!([waiting.get(), held_up(&snapshots)].map(|groups| format!("{groups}")), ["2", "-2"]);
+    let (_, waiting) = tokio::join!(consumer, look);
+    assert_eq!((waiting, held_up()), (vec![2.0], vec![-2.0]));
 }

@@ -5,85 +5,41 @@ use std::future::ready;
 use std::time::Duration;
 
 use futures_util::stream;
-use idem::message::{Consumer, KEY, OPERATION, ORIGIN, REASON, Reason, Redrive, StoredLetter, Summary};
-use idem::{Error, KeyRing, MemoryStore, Operation, StoreExt as _};
+use idem::message::{Consumer, KEY, OPERATION, ORIGIN, Progress, REASON, Reason, Redrive, StoredLetter};
+use idem::{Error, MemoryStore, Operation};
 use idem_testing::{Fault, FaultStore, OperationKind};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use crate::events::Events;
-use crate::message_support::{Failing, Failure, Message, SCOPE, Shop, key, told};
-
-const OUTAGE: Duration = Duration::from_secs(600);
-
-fn seconds(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
-}
-
-/// A consumer of these messages over a store that is down for ten minutes from the start, and a broker that
-/// delivers again what it is told to. Returns how often the broker delivered a message, and how often of it in the outage.
-async fn through_an_outage(
-    shop: &Shop<FaultStore<MemoryStore>>,
-    texts: &[&str],
-    fault: Fault,
-) -> (Summary, usize, usize) {
-    shop.store.always(OperationKind::Claim, fault);
-    let (begin, deliveries, early) = (Instant::now(), Cell::new(0), Cell::new(0));
-    shop.broker.queue(texts);
-    let delivering = stream::unfold((), |()| async {
-        loop {
-            if let Some(message) = shop.broker.due() {
-                deliveries.set(deliveries.get() + 1);
-                early.set(early.get() + usize::from(begin.elapsed() < OUTAGE));
-                return Some((Ok::<_, String>(message), ()));
-            }
-            if shop.broker.acknowledged.get() == texts.len() {
-                return None;
-            }
-            sleep(Duration::from_millis(100)).await;
-        }
-    });
-    let healing = async {
-        sleep(OUTAGE).await;
-        shop.store.always(OperationKind::Claim, None);
-    };
-    let consuming = Consumer::new().run(Box::pin(delivering), |m: &Message| shop.ship(m));
-    let (summary, ()) = tokio::join!(consuming, healing);
-    (summary, deliveries.get(), early.get())
-}
+use crate::message_support::{Failing, Failure, Message, SCOPE, Shop, key, seconds, told};
 
 #[tokio::test(start_paused = true)]
 async fn an_outage_of_the_store_spends_no_deliveries_takes_no_more_messages_and_keeps_the_order_of_groups() {
     for groups in [1_000, 4] {
         let texts: Vec<String> = (0..100).map(|order| format!("{order} ok {}", order % groups)).collect();
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-        let shop = Shop::faulty();
-        let (summary, deliveries, early) = through_an_outage(&shop, &texts, Fault::FailBefore).await;
-        assert!(deliveries == 100 && (groups == 4 || early <= 10), "{deliveries} {early}");
-        assert_eq!((summary.retried, summary.acknowledged), (0, 100));
-        assert_eq!(shop.broker.heard().len(), 100);
+        let (shop, progress) = (Shop::new(), Progress::new());
+        shop.store.always(OperationKind::Claim, Fault::FailBefore);
+        let healing = async {
+            sleep(seconds(600)).await;
+            let taken = progress.summary().taken;
+            assert!(taken > 0 && (groups == 4 || taken <= 10), "{taken}");
+            shop.store.always(OperationKind::Claim, None);
+        };
+        tokio::join!(shop.consume(Consumer::new().progress(&progress), &texts), healing);
+        let heard = shop.broker.heard();
+        assert!(heard.len() == 100 && heard.iter().all(|what| what.starts_with("ack")), "{heard:?}");
         let ran: Vec<usize> = shop.ran().iter().map(|order| order.parse().unwrap()).collect();
         for group in 0..groups {
             assert!(ran.iter().filter(|order| *order % groups == group).is_sorted(), "{ran:?}");
         }
     }
-    // A store that hangs is down, too.
-    let (summary, deliveries, _) =
-        through_an_outage(&Shop::faulty(), &["1 ok", "2 ok"], Fault::HangBefore).await;
-    assert_eq!((summary.acknowledged, deliveries), (2, 2));
-}
-
-/// What the second run of a message does whose first found the store failing.
-#[derive(Clone, Copy, Debug)]
-enum SecondRun {
-    Fails,
-    Panics,
-    EndsWithoutCall,
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_held_message_that_leaves_without_a_call_does_not_stop_the_consumer() {
-    for second in [SecondRun::Fails, SecondRun::Panics, SecondRun::EndsWithoutCall] {
-        let (shop, runs) = (Shop::faulty(), Cell::new(0));
+    for second in ["fails", "panics", "ends without a call"] {
+        let (shop, runs) = (Shop::new(), Cell::new(0));
         shop.store.always(OperationKind::Claim, Fault::FailBefore);
         let healing = async {
             sleep(Duration::from_millis(500)).await;
@@ -95,9 +51,9 @@ async fn a_held_message_that_leaves_without_a_call_does_not_stop_the_consumer() 
             let call = shop.ship(message);
             async move {
                 match without_call {
-                    Some(SecondRun::Fails) => Err(Failure::Transient),
-                    Some(SecondRun::Panics) => panic!("a bug before the call"),
-                    Some(SecondRun::EndsWithoutCall) => Ok(String::new()),
+                    Some("fails") => Err(Failure::Transient),
+                    Some("panics") => panic!("a bug before the call"),
+                    Some(_) => Ok(String::new()),
                     None => call.await,
                 }
             }
@@ -106,44 +62,8 @@ async fn a_held_message_that_leaves_without_a_call_does_not_stop_the_consumer() 
         let consumer = Consumer::new().concurrency(1);
         tokio::join!(consumer.run_until(sleep(seconds(3_600)), messages, handler), healing);
         let heard = shop.broker.heard();
-        assert!(heard.contains(&"ack 2".to_owned()), "{second:?}: {heard:?}");
+        assert!(heard.contains(&"ack 2".to_owned()), "{second}: {heard:?}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_record_that_cannot_be_read_is_rejected() {
-    let memory = MemoryStore::new();
-    let ring = |byte: u8| KeyRing::new(1, &[byte; 32]);
-    let first = Shop::on(memory.clone().encrypted(ring(1)), &memory, Operation::new(SCOPE));
-    first.consume(Consumer::new(), &["1 ok"]).await;
-    let other = memory.clone().encrypted(ring(2)).without_mark();
-    let second = Shop::on(other, &memory, Operation::new(SCOPE));
-    second.consume(Consumer::new(), &["1 ok"]).await;
-    assert_eq!(second.broker.heard(), ["reject 1 corrupt_record"]);
-}
-
-/// Panics before its call where the message is poison.
-fn careful<'s>(
-    shop: &'s Shop,
-) -> impl Fn(&Message) -> futures_util::future::LocalBoxFuture<'s, Result<String, Failure>> {
-    move |m| {
-        let (is_poison, call) = (m.what == "poison", shop.ship(m));
-        Box::pin(async move {
-            assert!(!is_poison, "a bug in the reading of a message");
-            call.await
-        })
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn poison_that_panics_before_its_call_ends_in_a_dead_letter_and_frees_its_group() {
-    let (events, _guard) = Events::start();
-    let shop = Shop::new();
-    let messages = stream::iter(shop.broker.messages(&["1 poison a", "2 ok a"]));
-    let summary = Consumer::new().run(messages, careful(&shop)).await;
-    assert_eq!(shop.broker.heard(), ["reject 1 panicked", "ack 2"]);
-    assert_eq!((summary.panicked, summary.rejected), (10, 1));
-    assert!(events.names().contains(&"message_panicked".to_owned()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -170,46 +90,34 @@ async fn a_group_that_is_held_up_does_not_stop_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_broker_that_stalls_is_not_told_all_missed_extensions_in_a_burst() {
+async fn a_message_whose_handler_panics_is_a_dead_letter_after_its_tries_in_an_order_or_in_none() {
+    let (events, _guard) = Events::start();
     let shop = Shop::new();
-    shop.broker.fail("extend 1", Failing::Hang);
-    let consumer = Consumer::new().extend_every(seconds(1)).broker_timeout(seconds(20));
-    let healing = async {
-        sleep(Duration::from_millis(20_500)).await;
-        shop.broker.heal("extend 1");
+    let careful = |m: &Message| {
+        let (is_poison, call) = (m.what == "poison", shop.ship(m));
+        async move {
+            assert!(!is_poison, "a bug in the reading of a message");
+            call.await
+        }
     };
-    tokio::join!(shop.consume(consumer, &["1 30"]), healing);
-    let requests = shop.broker.told();
-    let at_once = requests.iter().filter(|(at, what)| *at == 21 && what.starts_with("extend")).count();
-    assert!(at_once <= 2, "{requests:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_message_that_the_broker_has_delivered_often_enough_is_a_dead_letter_though_it_is_in_no_order() {
-    let shop = Shop::new();
+    let messages = stream::iter(shop.broker.messages(&["1 poison a", "2 ok a"]));
+    let summary = Consumer::new().run(messages, &careful).await;
+    assert_eq!(shop.broker.heard(), ["reject 1 panicked", "ack 2"]);
+    assert_eq!((summary.panicked, summary.rejected), (10, 1));
+    assert!(events.names().contains(&"message_panicked".to_owned()));
+    // In no order, the broker counts.
     for deliveries in [2, 3] {
         shop.broker.deliveries.set(Some(deliveries));
         let messages = stream::iter(shop.broker.messages(&["1 poison"]));
-        Consumer::new().max_tries(3).run(messages, careful(&shop)).await;
+        Consumer::new().max_tries(3).run(messages, &careful).await;
     }
     // A panic inside a call has its attempts.
     shop.broker.deliveries.set(None);
     for _ in 0..3 {
-        shop.consume(Consumer::new().max_tries(3), &["2 panic"]).await;
+        shop.consume(Consumer::new().max_tries(3), &["3 panic"]).await;
     }
-    let expected = ["retry 1 2s", "reject 1 panicked", "retry 2 1s", "retry 2 2s", "reject 2 panicked"];
+    let expected = ["retry 1 2s", "reject 1 panicked", "retry 3 1s", "retry 3 2s", "reject 3 panicked"];
     assert_eq!(shop.broker.heard(), expected);
-}
-
-/// Counts what is shipped. An order whose amount no fingerprint can have is the message's own fault.
-async fn amount(store: &MemoryStore, order: u32, shipped: &Cell<u32>) -> Result<(), Error> {
-    let amount = if order.is_multiple_of(400) { f64::NAN } else { f64::from(order) };
-    let operation = Operation::new(SCOPE).fingerprint(&amount);
-    let ship = async || {
-        shipped.set(shipped.get() + 1);
-        Ok(())
-    };
-    operation.run(store, order, ship).await
 }
 
 #[tokio::test(start_paused = true)]
@@ -219,8 +127,16 @@ async fn a_message_that_cannot_be_called_for_costs_no_other_message_its_handling
     let texts: Vec<String> = (0..1_000).map(|order| format!("{order} ok")).collect();
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     let handler = |m: &Message| {
-        let (store, shipped, order) = (&shop.store, &shipped, m.order.parse().unwrap());
-        async move { amount(store, order, shipped).await }
+        let (store, shipped, order) = (&shop.store, &shipped, m.order.parse::<u32>().unwrap());
+        // No fingerprint can have the amount of some orders.
+        let amount = if order.is_multiple_of(400) { f64::NAN } else { f64::from(order) };
+        async move {
+            let ship = async || {
+                shipped.set(shipped.get() + 1);
+                Ok::<_, Error>(())
+            };
+            Operation::new(SCOPE).fingerprint(&amount).run(store, order, ship).await
+        }
     };
     let summary = Consumer::new().run(stream::iter(shop.broker.messages(&texts)), handler).await;
     assert_eq!((summary.acknowledged, summary.rejected, shipped.get()), (997, 3, 997), "{summary:?}");

@@ -9,11 +9,8 @@ use idem::protocol::State;
 use idem_testing::{Fault, OperationKind};
 use tokio::time::{sleep, timeout};
 
-use crate::message_support::{Shop, key, told};
-
-const fn seconds(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
-}
+use crate::events::Events;
+use crate::message_support::{Shop, key, seconds, told};
 
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_begins_nothing_finishes_what_runs_and_gives_back_the_rest_in_order() {
@@ -30,7 +27,7 @@ async fn a_shutdown_begins_nothing_finishes_what_runs_and_gives_back_the_rest_in
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_outlasts_the_grace_is_dropped_and_given_back_with_its_key_free() {
-    let shop = Shop::faulty();
+    let shop = Shop::new();
     shop.store.always(OperationKind::Release, Fault::DelayBefore(seconds(3)));
     let messages = shop.broker.endless(&["1 100 a", "2 ok a", "3 11"]);
     // Also where somebody observes the call in between.
@@ -45,7 +42,7 @@ async fn a_handler_that_outlasts_the_grace_is_dropped_and_given_back_with_its_ke
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_takes_no_release_keeps_no_message_from_being_given_back() {
-    let shop = Shop::faulty();
+    let shop = Shop::new();
     shop.store.always(OperationKind::Release, Fault::HangBefore);
     shop.consume_until(2, Consumer::new().grace(Duration::ZERO), &["1 100"]).await;
     assert_eq!(shop.broker.told(), told(&[(7, "back 1")]));
@@ -68,4 +65,27 @@ async fn a_consumer_that_is_dropped_releases_its_keys_and_tells_the_broker_nothi
     timeout(seconds(5), consumer).await.unwrap_err();
     assert_eq!(shop.store.get(&key("1")).await.unwrap().unwrap().state, State::Released);
     assert_eq!(shop.broker.heard(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_consumer_that_is_shut_down_drains_and_says_what_is_left() {
+    let (events, _guard) = Events::start();
+    let mut shop = Shop::new();
+    shop.operation = shop.operation.lease(seconds(1)).store_timeout(seconds(1));
+    shop.store.always(OperationKind::Complete, Fault::FailBefore);
+    let summary = shop.consume_until(3, Consumer::new(), &["1 ok"]).await;
+    assert_eq!((summary.acknowledged, summary.left.results, summary.left.is_complete()), (1, 1, false));
+    assert_eq!(events.only("not_drained")[0], "WARN");
+
+    // A consumer whose store is back in time leaves nothing. The engine tries to record a result again
+    // within four seconds, and the consumer waits ten.
+    let back = async {
+        sleep(seconds(3)).await;
+        shop.store.always(OperationKind::Complete, None);
+    };
+    let (summary, ()) = tokio::join!(shop.consume_until(3, Consumer::new(), &["2 ok"]), back);
+    assert!(summary.left.is_complete(), "{:?}", summary.left);
+    for order in ["1", "2"] {
+        assert_eq!(shop.store.get(&key(order)).await.unwrap().unwrap().state, State::Completed);
+    }
 }

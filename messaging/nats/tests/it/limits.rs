@@ -97,7 +97,7 @@ async fn two_consumers_of_a_stream_set_one_message_aside_twice() {
         let consumer: PullConsumer = stream.create_consumer(durable).await.unwrap();
         let source = Source::new(jetstream.clone(), consumer, "orders-dead");
         let progress = Progress::new();
-        let poison = |_: &_| ready(Err::<(), _>(Failed::Unclaimed));
+        let poison = |_: &_| ready(Err::<(), _>(Failed::Says(String::new())));
         tokio::select! {
             ended = source.run(Shop::settings().max_tries(1).progress(&progress), poison) => panic!("{ended:?}"),
             () = until("it is set aside", async || progress.summary().rejected == 1) => {}

@@ -7,16 +7,18 @@ use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::stream::{self, RetentionPolicy};
 use async_nats::jetstream::{self, Context};
 use futures_util::future::BoxFuture;
-use idem_broker_tests::{Delivered, Handler, Losing, Queue, Settings};
+use idem_broker_tests::{Delivered, Handler, Queue, Settings};
 use idem_messages::Delivery as _;
 use idem_nats::{Received, Source, Summary};
 
 pub(crate) const ACK_WAIT: Duration = Duration::from_secs(5);
 
+#[derive(Clone)]
 pub(crate) struct Orders {
     pub(crate) jetstream: Context,
     pub(crate) consumer: PullConsumer,
     pub(crate) name: &'static str,
+    pub(crate) dead: String,
 }
 
 impl Orders {
@@ -27,7 +29,8 @@ impl Orders {
     /// With these settings of the consumer.
     pub(crate) async fn with(url: &str, name: &'static str, settings: pull::Config) -> Self {
         let jetstream = jetstream::new(async_nats::connect(url).await.unwrap());
-        jetstream.create_stream(dead_letters(name)).await.unwrap();
+        let dead = format!("{name}-dead");
+        jetstream.create_stream(dead.as_str()).await.unwrap();
         let orders = stream::Config {
             name: name.to_owned(),
             retention: RetentionPolicy::WorkQueue,
@@ -42,19 +45,15 @@ impl Orders {
         };
         let stream = jetstream.create_stream(orders).await.unwrap();
         let consumer = stream.create_consumer(shippers).await.unwrap();
-        Self { jetstream, consumer, name }
+        Self { jetstream, consumer, name, dead }
     }
-}
-
-fn dead_letters(name: &str) -> stream::Config {
-    stream::Config { name: format!("{name}-dead"), ..stream::Config::default() }
 }
 
 impl Queue for Orders {
     type Source = Source;
 
     fn source(&self) -> Source {
-        Source::new(self.jetstream.clone(), self.consumer.clone(), format!("{}-dead", self.name))
+        Source::new(self.jetstream.clone(), self.consumer.clone(), &self.dead)
     }
 
     async fn send(&self, body: &str) {
@@ -78,15 +77,5 @@ impl Queue for Orders {
     async fn left(&self) -> Option<u64> {
         let mut stream = self.jetstream.get_stream(self.name).await.ok()?;
         Some(stream.info().await.ok()?.state.messages)
-    }
-}
-
-impl Losing for Orders {
-    async fn lose_dead_letters(&self) {
-        self.jetstream.delete_stream(format!("{}-dead", self.name)).await.unwrap();
-    }
-
-    async fn restore_dead_letters(&self) {
-        self.jetstream.create_stream(dead_letters(self.name)).await.unwrap();
     }
 }

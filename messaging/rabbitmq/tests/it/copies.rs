@@ -1,10 +1,10 @@
-//! Copies that RabbitMQ refuses, and what a copy keeps. A node is slow to start, so all checks share one.
+//! Cases of RabbitMQ alone. A node is slow to start, so all of them share one.
 
-use std::future::ready;
+use std::future::{pending, ready};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use idem_broker_tests::{Failed, Queue as _, Shop, emptied, until, work_until};
+use idem_broker_tests::{Failed, Queue as _, Shop, emptied, until, until_over, work_until};
 use idem_messages::{Disposition, Progress, Reason};
 use idem_rabbitmq::{Consumer, Received, Source};
 use lapin::ExchangeKind;
@@ -12,14 +12,15 @@ use lapin::options::{
     ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions, QueueDeclareOptions, QueuePurgeOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
+use tokio::sync::Notify;
 
-use crate::support::{Node, Orders, run_until};
+use crate::support::{Node, Orders, declare, refusal};
 
 /// How long the dead letters are away: longer than the delivery limit takes at one delivery a second.
 const AWAY: Duration = Duration::from_secs(6);
 
 #[tokio::test]
-async fn a_copy_that_is_refused_costs_no_delivery_and_a_copy_keeps_where_it_was_sent() {
+async fn what_rabbitmq_refuses_or_counts_costs_no_message_and_a_copy_keeps_where_it_was_sent() {
     let node = Node::start();
     println!("rights");
     a_user_who_may_not_declare_delay_queues_is_refused_at_the_start(&node).await;
@@ -33,6 +34,14 @@ async fn a_copy_that_is_refused_costs_no_delivery_and_a_copy_keeps_where_it_was_
     exchange_and_routing_key_survive_a_retry_and_are_on_the_dead_letter(&node).await;
     println!("full");
     a_retried_message_waits_for_a_queue_that_is_full(&node).await;
+    println!("missing");
+    what_is_missing_is_said_before_the_first_message(&node).await;
+    println!("group");
+    messages_of_a_group_are_handled_in_order_though_one_is_retried(&node).await;
+    println!("looks");
+    letters_of_a_quorum_queue_outlive_any_number_of_looks(&node).await;
+    println!("unread");
+    unread_messages_go_back_while_a_handler_still_runs(&node).await;
     println!("alarm");
     an_alarm_holds_up_copies_and_no_acknowledgement(&node).await;
 }
@@ -67,7 +76,7 @@ async fn an_alarm_holds_up_copies_and_no_acknowledgement(node: &Node) {
         node.alarm(false).await;
         emptied(&orders).await;
     };
-    let summary = run_until(orders.source(), settings, handler, over).await;
+    let summary = until_over(|end| orders.source().run_until(end, settings, handler), over).await.unwrap();
     assert_eq!((summary.taken, summary.rejected), (4, 3), "{summary:?}");
     // The copy that was under way is stored when the alarm ends, and again by its repetition.
     assert!(orders.letters().await.len() >= 3);
@@ -76,10 +85,7 @@ async fn an_alarm_holds_up_copies_and_no_acknowledgement(node: &Node) {
 async fn a_user_who_may_not_declare_delay_queues_is_refused_at_the_start(node: &Node) {
     let orders = Orders::open(node, "rights").await;
     let url = node.user("reader", "^$");
-    let source = Source::new(url, orders.name, "rights-dead");
-    let run = source.run(Consumer::new(), |_: &Received| ready(Ok::<_, Failed>(())));
-    let refused = tokio::time::timeout(Duration::from_secs(20), run).await.expect("it is refused");
-    let refused = refused.unwrap_err().to_string();
+    let refused = refusal(Source::new(url, orders.name, "rights-dead")).await;
     assert!(refused.starts_with("cannot declare a delay queue: "), "{refused}");
 }
 
@@ -88,9 +94,7 @@ async fn a_delay_queue_with_other_arguments_is_named_at_the_start(node: &Node) {
     let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
     let other = FieldTable::default();
     orders.channel.queue_declare("names-after-60000ms".into(), options, other).await.unwrap();
-    let run = orders.source().run(Consumer::new(), |_: &Received| ready(Ok::<_, Failed>(())));
-    let refused = tokio::time::timeout(Duration::from_secs(20), run).await.expect("it is refused");
-    let refused = refused.unwrap_err().to_string();
+    let refused = refusal(orders.source()).await;
     assert!(refused.starts_with("cannot declare a delay queue: "), "{refused}");
     assert!(refused.contains("names-after-60000ms"), "{refused}");
 }
@@ -128,7 +132,8 @@ async fn a_channel_that_the_server_closed_is_replaced(node: &Node) {
         bind(&orders, "channel-dead", "letters", "").await;
         until("it was set aside", async || progress.summary().rejected == 1).await;
     };
-    let summary = run_until(source, settings, |order| ready(rejects(order)), over).await;
+    let summary =
+        until_over(|end| source.run_until(end, settings, |order| ready(rejects(order))), over).await.unwrap();
     assert_eq!(summary.taken, 2, "the message stayed with its worker");
     assert_eq!(orders.letters().await[0].reason.as_deref(), Some("terminal"));
 }
@@ -148,7 +153,8 @@ async fn a_message_of_a_quorum_queue_outlives_an_outage_of_its_dead_letters(node
         bind(&orders, "limit-dead", "limits", "").await;
         emptied(&orders).await;
     };
-    let summary = run_until(source, settings, |order| ready(rejects(order)), over).await;
+    let summary =
+        until_over(|end| source.run_until(end, settings, |order| ready(rejects(order))), over).await.unwrap();
     assert_eq!((summary.taken, summary.rejected), (1, 1), "{summary:?}");
     assert_eq!(orders.letters().await.len(), 1);
 }
@@ -167,7 +173,9 @@ async fn exchange_and_routing_key_survive_a_retry_and_are_on_the_dead_letter(nod
             _ => Disposition::reject(Reason::Terminal),
         })))
     };
-    run_until(orders.source(), Shop::settings(), handler, emptied(&orders)).await;
+    until_over(|end| orders.source().run_until(end, Shop::settings(), handler), emptied(&orders))
+        .await
+        .unwrap();
     let sent_to = ("events".to_owned(), "order.created".to_owned());
     assert_eq!(*origins.lock().unwrap(), [sent_to.clone(), sent_to]);
     let letter = orders.letter().await;
@@ -195,4 +203,88 @@ async fn a_retried_message_waits_for_a_queue_that_is_full(node: &Node) {
     orders.channel.queue_purge("full".into(), QueuePurgeOptions::default()).await.unwrap();
     let shipped = until("it is shipped", async || shop.effects().contains(&"late".to_owned()));
     work_until(&orders, Shop::settings(), shop.ships(Duration::ZERO), shipped).await;
+}
+
+async fn unread_messages_go_back_while_a_handler_still_runs(rabbit: &Node) {
+    let orders = Orders::open(rabbit, "unread").await;
+    for order in ["1", "2", "3"] {
+        orders.send(order).await;
+    }
+    let (begun, other_ready) = (Notify::new(), Notify::new());
+    let settings = Consumer::new().concurrency(1).grace(Duration::from_secs(3_600));
+    let work = orders.source().prefetch(3).run_until(begun.notified(), settings, |_: &Received| async {
+        begun.notify_one();
+        other_ready.notified().await;
+        Ok::<_, Failed>(())
+    });
+    let (summary, ()) = tokio::join!(work, async {
+        let ready = async || {
+            let look = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+            let queue = orders.channel.queue_declare("unread".into(), look, FieldTable::default()).await;
+            queue.unwrap().message_count()
+        };
+        until("the others are ready", async || ready().await == 2).await;
+        other_ready.notify_one();
+    });
+    let summary = summary.unwrap();
+    assert_eq!((summary.taken, summary.acknowledged, summary.broker_errors), (1, 1, 0), "{summary:?}");
+}
+
+/// RabbitMQ drops what was given back more often than the queue's `x-delivery-limit` says.
+async fn letters_of_a_quorum_queue_outlive_any_number_of_looks(rabbit: &Node) {
+    let (orders, dead) = (Orders::open(rabbit, "looks").await, "looks-quorum");
+    let mut arguments = FieldTable::default();
+    arguments.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
+    arguments.insert("x-delivery-limit".into(), AMQPValue::LongInt(2));
+    declare(&orders.channel, dead, arguments).await;
+    for letter in ["1", "2"] {
+        orders.publish("", dead, letter.as_bytes()).await;
+    }
+    let source = Source::new(rabbit.url(), orders.name, dead);
+    for look in 0..6 {
+        assert_eq!(source.dead_letters().await.unwrap().len(), 2, "after {look} looks");
+    }
+}
+
+async fn what_is_missing_is_said_before_the_first_message(rabbit: &Node) {
+    let orders = Orders::open(rabbit, "there").await;
+    let source = |queue: &str, dead: &str| Source::new(rabbit.url(), queue, dead);
+    for (source, text) in [
+        (source("missing", "there"), "cannot find the queue: "),
+        (source(orders.name, "missing"), "cannot find the dead letters: "),
+        (source(orders.name, "").dead_letter_exchange("missing", ""), "cannot find the dead letters: "),
+    ] {
+        let missing = refusal(source).await;
+        assert!(missing.starts_with(text), "{missing}");
+    }
+}
+
+async fn messages_of_a_group_are_handled_in_order_though_one_is_retried(rabbit: &Node) {
+    let (orders, begun) = (Orders::open(rabbit, "group").await, Mutex::new(Vec::new()));
+    for order in ["a1", "a2", "b1", "a3"] {
+        orders.send(order).await;
+    }
+    let group = |order: &Received| Some(String::from_utf8_lossy(order.data.get(..1)?).into_owned());
+    let source = orders.source().prefetch(100).group_by(group);
+    let handler = |order: &Received| {
+        let mut begun = begun.lock().unwrap();
+        let is_first = begun.is_empty();
+        begun.push(String::from_utf8(order.data.clone()).unwrap());
+        let again = Failed::Becomes(Disposition::retry(Duration::from_secs(4)));
+        ready(if is_first { Err(again) } else { Ok(()) })
+    };
+    let summary =
+        until_over(|end| source.run_until(end, Shop::settings(), handler), emptied(&orders)).await.unwrap();
+    assert_eq!(summary.retried, 1);
+    assert_eq!(*begun.lock().unwrap(), ["a1", "b1", "a1", "a2", "a3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_accepts_and_says_nothing_is_an_error() {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("amqp://guest:guest@{}/%2f", silent.local_addr().unwrap());
+    let source = Source::new(url, "orders", "orders-dead");
+    let handle = |_: &Received| pending::<Result<(), Failed>>();
+    let error = source.run(Shop::settings(), handle).await.unwrap_err();
+    assert_eq!(error.to_string(), "cannot connect: RabbitMQ did not answer in time");
 }

@@ -3,6 +3,5 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 
 mod copies;
-mod limits;
 mod suite;
 mod support;

@@ -1,10 +1,6 @@
 //! The cases that every broker's crate must pass.
 
-use idem_broker_tests::{
-    a_broker_that_is_restarted_loses_nothing_and_the_worker_goes_on,
-    a_message_stays_while_it_cannot_be_set_aside, a_worker_that_is_dropped_leaves_its_messages_to_the_next,
-    every,
-};
+use idem_broker_tests::{a_broker_that_is_restarted_loses_nothing_and_the_worker_goes_on, every};
 
 use crate::support::{Node, Orders};
 
@@ -12,8 +8,6 @@ use crate::support::{Node, Orders};
 async fn a_rabbitmq_source_does_what_every_source_must() {
     let node = Node::start();
     Box::pin(every(async |name| Orders::open(&node, name).await)).await;
-    a_worker_that_is_dropped_leaves_its_messages_to_the_next(&Orders::open(&node, "dropped").await).await;
-    a_message_stays_while_it_cannot_be_set_aside(&Orders::open(&node, "lost").await).await;
     let (orders, restart) = (Orders::open(&node, "restarted").await, async || node.restart().await);
     a_broker_that_is_restarted_loses_nothing_and_the_worker_goes_on(orders, restart).await;
 }

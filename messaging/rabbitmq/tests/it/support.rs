@@ -1,19 +1,17 @@
 //! A queue with its dead letters.
 
 use std::collections::BTreeMap;
+use std::future::ready;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use idem_broker_tests::{Delivered, Failed, Handler, Losing, Queue, Settings};
+use idem_broker_tests::{Delivered, Failed, Handler, Queue, Settings};
 use idem_rabbitmq::{Received, Source, Summary};
 use idem_test_servers::RabbitMq;
-use lapin::options::{
-    BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueueDeleteOptions,
-};
+use lapin::options::{BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
-use tokio::sync::oneshot;
 
 /// A node that several threads use: RabbitMQ's command-line tool takes a second, and the worker must run meanwhile.
 #[derive(Clone)]
@@ -107,19 +105,11 @@ fn texts(properties: &BasicProperties) -> BTreeMap<String, String> {
     texts.collect()
 }
 
-/// Runs a worker on this source until `over` returns, and returns its summary.
-pub(crate) async fn run_until<F: Future<Output = Result<T, Failed>>, T>(
-    source: Source,
-    settings: Settings,
-    handler: impl Fn(&Received) -> F,
-    over: impl Future<Output = ()>,
-) -> Summary {
-    let (end, ended) = oneshot::channel::<()>();
-    let (summary, ()) = tokio::join!(source.run_until(ended.map(drop), settings, handler), async {
-        over.await;
-        end.send(()).unwrap();
-    });
-    summary.unwrap()
+/// Why this source does not start.
+pub(crate) async fn refusal(source: Source) -> String {
+    let run = source.run(Settings::new(), |_: &Received| ready(Ok::<_, Failed>(())));
+    let refused = tokio::time::timeout(Duration::from_secs(20), run).await.expect("it is refused");
+    refused.unwrap_err().to_string()
 }
 
 impl Queue for Orders {
@@ -149,17 +139,6 @@ impl Queue for Orders {
 
     async fn left(&self) -> Option<u64> {
         Some(self.node.left(self.name).await)
-    }
-}
-
-impl Losing for Orders {
-    async fn lose_dead_letters(&self) {
-        let name = format!("{}-dead", self.name);
-        self.channel.queue_delete(name.as_str().into(), QueueDeleteOptions::default()).await.unwrap();
-    }
-
-    async fn restore_dead_letters(&self) {
-        declare(&self.channel, &format!("{}-dead", self.name), FieldTable::default()).await;
     }
 }
 

@@ -2,6 +2,5 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 
-mod fifo;
 mod suite;
 mod support;

@@ -4,7 +4,7 @@ use aws_sdk_sqs::Client;
 use aws_sdk_sqs::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_sqs::types::{MessageAttributeValue, QueueAttributeName};
 use futures_util::future::BoxFuture;
-use idem_broker_tests::{Delivered, Handler, Losing, Queue, Settings};
+use idem_broker_tests::{Delivered, Handler, Queue, Settings};
 use idem_messages::Delivery as _;
 use idem_sqs::{Received, Source, Summary};
 
@@ -24,11 +24,11 @@ pub(crate) fn client(url: &str) -> Client {
     Client::from_conf(config.build())
 }
 
+#[derive(Clone)]
 pub(crate) struct Orders {
     pub(crate) client: Client,
     pub(crate) queue: String,
     pub(crate) dead: String,
-    dead_name: String,
 }
 
 impl Orders {
@@ -36,10 +36,10 @@ impl Orders {
     pub(crate) async fn open(url: &str, name: &str, kind: &str) -> Self {
         // SQS allows 80 characters.
         let name: String = name.chars().take(60).collect();
-        let (client, dead_name) = (client(url), format!("{name}-dead{kind}"));
+        let client = client(url);
         let queue = make(&client, &format!("{name}{kind}"), VISIBILITY).await;
-        let dead = make(&client, &dead_name, VISIBILITY_OF_LETTERS).await;
-        Self { client, queue, dead, dead_name }
+        let dead = make(&client, &format!("{name}-dead{kind}"), VISIBILITY_OF_LETTERS).await;
+        Self { client, queue, dead }
     }
 }
 
@@ -85,15 +85,5 @@ impl Queue for Orders {
         let answer = question.set_attribute_names(Some(names.to_vec())).send().await.ok()?;
         let attributes = answer.attributes?;
         Some(names.iter().filter_map(|name| attributes.get(name)?.parse::<u64>().ok()).sum())
-    }
-}
-
-impl Losing for Orders {
-    async fn lose_dead_letters(&self) {
-        self.client.delete_queue().queue_url(&self.dead).send().await.unwrap();
-    }
-
-    async fn restore_dead_letters(&self) {
-        make(&self.client, &self.dead_name, VISIBILITY_OF_LETTERS).await;
     }
 }

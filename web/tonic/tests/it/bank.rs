@@ -1,44 +1,26 @@
-//! A gRPC service and its client, written like generated code, over a real connection.
+//! A gRPC service in this process, whose requests and answers are texts, and its client.
 
-use std::net::SocketAddr;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
-use futures_util::stream::{self, BoxStream, StreamExt as _};
-use http::Request as HttpRequest;
+use futures_util::stream::{self, Stream, StreamExt as _};
 use http::uri::PathAndQuery;
-use idem_runtime::Store;
-use idem_tonic::GrpcIdempotencyLayer;
-use tokio::net::TcpListener;
+use idem_runtime::MemoryStore;
+use idem_tonic::GrpcIdempotency;
 use tokio::sync::Semaphore;
-use tokio::task::JoinHandle;
-use tokio_stream::wrappers::TcpListenerStream;
 use tonic::body::Body;
 use tonic::client::Grpc as Client;
 use tonic::metadata::MetadataMap;
-use tonic::server::{Grpc, NamedService, ServerStreamingService, UnaryService};
-use tonic::transport::{Channel, Server as Transport};
+use tonic::server::Grpc;
 use tonic::{Code, Request, Response, Status};
 use tonic_prost::ProstCodec;
+use tower::service_fn;
+use tower_service::Service;
 
-#[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Payment {
-    #[prost(uint64, tag = "1")]
-    pub(crate) amount: u64,
-    /// The code in the answer of the first run.
-    #[prost(int32, tag = "2")]
-    pub(crate) code: i32,
-    /// A special behaviour for this payment.
-    #[prost(string, tag = "3")]
-    pub(crate) wish: String,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Receipt {
-    #[prost(string, tag = "1")]
-    pub(crate) text: String,
-}
+const PAY: &str = "/bank.Bank/Pay";
 
 /// The service, with a count of its runs.
 #[derive(Clone)]
@@ -47,6 +29,9 @@ pub(crate) struct Bank {
     pub(crate) begun: Arc<Semaphore>,
     pub(crate) may_end: Arc<Semaphore>,
 }
+
+/// The service behind the layer.
+pub(crate) type Guarded = GrpcIdempotency<Bank, MemoryStore>;
 
 impl Bank {
     pub(crate) fn new() -> Self {
@@ -58,137 +43,81 @@ impl Bank {
         self.runs.load(Ordering::SeqCst)
     }
 
-    async fn pay(&self, payment: Payment) -> Result<Response<Receipt>, Status> {
+    /// Pays an amount, or does what the text says: `slow`, `panic`, or `code` and the number of a code.
+    async fn pay(self, request: Request<String>) -> Result<Response<String>, Status> {
         let run = self.runs.fetch_add(1, Ordering::SeqCst) + 1;
-        if payment.wish == "slow" {
+        let wish = request.into_inner();
+        if wish == "slow" {
             self.begun.add_permits(1);
             self.may_end.acquire().await.unwrap().forget();
         }
-        assert!(payment.wish != "panic", "it was asked for");
-        let code = Code::from_i32(payment.code);
-        if code != Code::Ok {
+        assert!(wish != "panic", "it was asked for");
+        if let Some(code) = wish.strip_prefix("code ") {
             let mut metadata = MetadataMap::new();
             metadata.insert("x-reason", "asked".parse().unwrap());
+            let code = Code::from_i32(code.parse().unwrap());
             return Err(Status::with_metadata(code, format!("run {run}"), metadata));
         }
-        let recovered = idem_runtime::context().is_some_and(|context| context.recovered());
-        let text = match &*payment.wish {
-            "large" => "x".repeat(5_000),
-            _ => {
-                format!("receipt {run} for {}{}", payment.amount, if recovered { ", recovered" } else { "" })
-            }
-        };
-        let mut response = Response::new(Receipt { text });
+        let is_recovered = idem_runtime::context().is_some_and(|context| context.recovered());
+        let recovered = if is_recovered { ", recovered" } else { "" };
+        let mut response = Response::new(format!("receipt {run} for {wish}{recovered}"));
         response.metadata_mut().insert("x-bank", "7".parse().unwrap());
         Ok(response)
     }
 }
 
-/// Its methods, as in generated code.
-struct Pay(Bank);
-
-struct Statement(Bank);
-
-impl UnaryService<Payment> for Pay {
-    type Response = Receipt;
-    type Future = BoxFuture<'static, Result<Response<Receipt>, Status>>;
-
-    fn call(&mut self, request: Request<Payment>) -> Self::Future {
-        let bank = self.0.clone();
-        Box::pin(async move { bank.pay(request.into_inner()).await })
-    }
-}
-
-impl ServerStreamingService<Payment> for Statement {
-    type Response = Receipt;
-    type ResponseStream = BoxStream<'static, Result<Receipt, Status>>;
-    type Future = BoxFuture<'static, Result<Response<Self::ResponseStream>, Status>>;
-
-    fn call(&mut self, _: Request<Payment>) -> Self::Future {
-        self.0.runs.fetch_add(1, Ordering::SeqCst);
-        let receipts = stream::iter(["one", "two"]).map(|text| Ok(Receipt { text: text.to_owned() }));
-        Box::pin(async { Ok(Response::new(receipts.boxed())) })
-    }
-}
-
-impl NamedService for Bank {
-    const NAME: &'static str = "bank.Bank";
-}
-
-impl tower_service::Service<HttpRequest<Body>> for Bank {
+impl Service<http::Request<Body>> for Bank {
     type Response = http::Response<Body>;
-    type Error = std::convert::Infallible;
-    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
 
-    fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), Self::Error>> {
-        std::task::Poll::Ready(Ok(()))
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: HttpRequest<Body>) -> Self::Future {
-        let bank = self.clone();
-        let mut grpc = Grpc::new(ProstCodec::<Receipt, Payment>::default());
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let (bank, mut grpc) = (self.clone(), Grpc::new(ProstCodec::<String, String>::default()));
         Box::pin(async move {
-            Ok(match request.uri().path() {
-                "/bank.Bank/Pay" => grpc.unary(Pay(bank), request).await,
-                "/bank.Bank/Statement" => grpc.server_streaming(Statement(bank), request).await,
-                _ => Status::unimplemented("no such method").into_http(),
-            })
+            if request.uri().path() == PAY {
+                return Ok(grpc.unary(service_fn(|request| bank.clone().pay(request)), request).await);
+            }
+            let statement = service_fn(|_: Request<String>| {
+                bank.runs.fetch_add(1, Ordering::SeqCst);
+                let receipts = stream::iter(["one", "two"].map(|text| Ok::<_, Status>(text.to_owned())));
+                async { Ok::<_, Status>(Response::new(receipts)) }
+            });
+            Ok(grpc.server_streaming(statement, request).await)
         })
     }
 }
 
-/// The server, which stops when this is dropped, and a client's connection to it.
-pub(crate) struct Server {
-    channel: Channel,
-    task: JoinHandle<()>,
+pub(crate) async fn pay<S>(service: &S, request: Request<String>) -> Result<Response<String>, Status>
+where
+    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible> + Clone,
+{
+    let mut client = Client::new(service.clone());
+    client.ready().await.unwrap();
+    let codec = ProstCodec::<String, String>::default();
+    client.unary(request, PathAndQuery::from_static(PAY), codec).await
 }
 
-impl Server {
-    pub(crate) async fn start<St: Store>(bank: Bank, layer: GrpcIdempotencyLayer<St>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address: SocketAddr = listener.local_addr().unwrap();
-        let server = Transport::builder().layer(layer).add_service(bank);
-        let task = tokio::spawn(async move {
-            server.serve_with_incoming(TcpListenerStream::new(listener)).await.unwrap();
-        });
-        let channel = Channel::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
-        Self { channel, task }
-    }
-
-    async fn client(&self) -> Client<Channel> {
-        let mut client = Client::new(self.channel.clone());
-        client.ready().await.unwrap();
-        client
-    }
-
-    pub(crate) async fn pay(&self, request: Request<Payment>) -> Result<Response<Receipt>, Status> {
-        let path = PathAndQuery::from_static("/bank.Bank/Pay");
-        self.client().await.unary(request, path, ProstCodec::<Payment, Receipt>::default()).await
-    }
-
-    pub(crate) async fn statement(&self, request: Request<Payment>) -> Result<Vec<Receipt>, Status> {
-        let path = PathAndQuery::from_static("/bank.Bank/Statement");
-        let codec = ProstCodec::<Payment, Receipt>::default();
-        let response = self.client().await.server_streaming(request, path, codec).await?;
-        let receipts: Vec<_> = response.into_inner().collect().await;
-        receipts.into_iter().collect()
-    }
-
-    /// Sends these payments as a stream, to the unary method.
-    pub(crate) async fn pay_all(
-        &self,
-        key: &str,
-        payments: BoxStream<'static, Payment>,
-    ) -> Result<Response<Receipt>, Status> {
-        let path = PathAndQuery::from_static("/bank.Bank/Pay");
-        let mut request = Request::new(payments);
-        request.metadata_mut().insert("idempotency-key", key.parse().unwrap());
-        self.client().await.client_streaming(request, path, ProstCodec::<Payment, Receipt>::default()).await
-    }
+/// Sends a stream to the unary method.
+pub(crate) async fn pay_all<S>(service: &Guarded, request: Request<S>) -> Result<Response<String>, Status>
+where
+    S: Stream<Item = String> + Send + 'static,
+{
+    let mut client = Client::new(service.clone());
+    client.ready().await.unwrap();
+    let codec = ProstCodec::<String, String>::default();
+    client.client_streaming(request, PathAndQuery::from_static(PAY), codec).await
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+/// Calls the method that streams its answer.
+pub(crate) async fn statement(service: &Guarded, request: Request<String>) -> Result<Vec<String>, Status> {
+    let mut client = Client::new(service.clone());
+    client.ready().await.unwrap();
+    let path = PathAndQuery::from_static("/bank.Bank/Statement");
+    let codec = ProstCodec::<String, String>::default();
+    let receipts = client.server_streaming(request, path, codec).await?;
+    receipts.into_inner().collect::<Vec<_>>().await.into_iter().collect()
 }

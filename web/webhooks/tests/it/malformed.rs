@@ -5,7 +5,7 @@ use idem_webhooks::Sender;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::support::{SECRET, stripe};
+use crate::support::SECRET;
 
 const HEADERS: [&str; 9] = [
     "webhook-id",
@@ -44,17 +44,5 @@ proptest! {
         for sender in [Sender::standard(base64), Sender::stripe(secret), Sender::github(secret), Sender::slack(secret)] {
             prop_assert!(sender.unwrap().verify(&map, &body).is_err());
         }
-    }
-
-    #[test]
-    fn no_changed_byte_of_a_signed_delivery_is_taken(at in 0..48_usize, other in any::<u8>()) {
-        let event = r#"{"id":"evt_1","type":"payment_intent.succeeded"}"#;
-        let signed = stripe(SECRET, crate::support::now(), event);
-        let sender = Sender::stripe([SECRET]).unwrap();
-        let mut body = event.as_bytes().to_vec();
-        prop_assert!(sender.verify(signed.headers(), &body).is_ok());
-        prop_assume!(body[at] != other);
-        body[at] = other;
-        prop_assert!(sender.verify(signed.headers(), &body).is_err());
     }
 }

@@ -8,13 +8,12 @@ use std::future::pending;
 use std::rc::Rc;
 use std::time::Duration;
 
-use futures_util::stream;
+use futures_util::stream::{self, Stream, StreamExt as _};
 use idem::message::{Consumer, DeadLetter, Delivery, Summary};
 use idem::protocol::State;
 use idem::{Error, KeyBuilder, MemoryStore, Operation, RecordKey, ResultRules, Scope, Store};
 use idem_testing::FaultStore;
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
 pub const SCOPE: &str = "test.consumer";
@@ -45,16 +44,12 @@ pub struct Broker {
     pub recorded: Rc<RefCell<Vec<Option<State>>>>,
     /// How often it says that it has delivered each message.
     pub deliveries: Rc<Cell<Option<u32>>>,
-    /// How many messages were acknowledged.
-    pub acknowledged: Rc<Cell<usize>>,
     /// The last dead letter.
     pub letter: Rc<RefCell<Option<DeadLetter>>>,
     /// Whether a delivery stays this worker's when it could not be settled.
     pub holds: Rc<Cell<bool>>,
     /// Whether it cannot deliver a message again.
     pub in_place: Rc<Cell<bool>>,
-    /// What is to be delivered, and when.
-    queue: Rc<RefCell<Vec<(Instant, String)>>>,
     store: MemoryStore,
 }
 
@@ -83,11 +78,9 @@ impl Broker {
             failing: Rc::default(),
             recorded: Rc::default(),
             deliveries: Rc::default(),
-            acknowledged: Rc::default(),
             letter: Rc::default(),
             holds: Rc::default(),
             in_place: Rc::default(),
-            queue: Rc::default(),
         }
     }
 
@@ -102,31 +95,9 @@ impl Broker {
         texts.iter().map(|text| Ok(self.message(text))).collect()
     }
 
-    /// Has these delivered by [`due`](Self::due), and again what it is told to retry.
-    pub fn queue(&self, texts: &[&str]) {
-        self.queue.borrow_mut().extend(texts.iter().map(|text| (self.begin, (*text).to_owned())));
-    }
-
-    /// The next message that is due.
-    pub fn due(&self) -> Option<Message> {
-        let mut queue = self.queue.borrow_mut();
-        let place = queue.iter().position(|(at, _)| *at <= Instant::now())?;
-        Some(self.message(&queue.remove(place).1))
-    }
-
     /// A stream that never ends of its own.
-    pub fn endless(
-        &self,
-        texts: &[&str],
-    ) -> impl futures_util::Stream<Item = Result<Message, Infallible>> + use<> {
-        let (sender, mut receiver) = mpsc::unbounded_channel();
-        for message in self.messages(texts) {
-            let _ = sender.send(message);
-        }
-        futures_util::stream::poll_fn(move |cx| {
-            let _ = &sender;
-            receiver.poll_recv(cx)
-        })
+    pub fn endless(&self, texts: &[&str]) -> impl Stream<Item = Result<Message, Infallible>> + use<> {
+        stream::iter(self.messages(texts)).chain(stream::pending())
     }
 
     /// Fails whenever it is told this.
@@ -169,6 +140,10 @@ impl Message {
     }
 }
 
+pub const fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
 /// What a broker was told, to compare with.
 pub fn told(what: &[(u64, &str)]) -> Vec<Told> {
     what.iter().map(|&(at, what)| (at, what.to_owned())).collect()
@@ -184,13 +159,10 @@ impl Delivery for Message {
 
     async fn acknowledge(&self) -> Result<(), String> {
         self.look().await;
-        self.broker.acknowledged.set(self.broker.acknowledged.get() + 1);
         self.broker.tell(format!("ack {}", self.order)).await
     }
 
     async fn retry(&self, after: Duration) -> Result<(), String> {
-        let text = format!("{} {}", self.order, self.what);
-        self.broker.queue.borrow_mut().push((Instant::now() + after, text));
         self.broker.tell(format!("retry {} {}s", self.order, after.as_secs())).await
     }
 
@@ -233,14 +205,12 @@ impl Delivery for Message {
 /// Rules with a `terminal` function.
 pub type Rules = ResultRules<String, Failure>;
 
-/// Ships the orders of a broker, and puts down which it began and how many were in work at once.
-pub struct Shop<S = MemoryStore> {
-    pub store: S,
+/// Ships the orders of a broker, and puts down which it began. The test chooses the faults of its store.
+pub struct Shop {
+    pub store: FaultStore<MemoryStore>,
     pub broker: Broker,
     pub operation: Operation<Rules>,
     ran: RefCell<Vec<String>>,
-    now: Cell<usize>,
-    pub most: Cell<usize>,
 }
 
 impl Shop {
@@ -249,25 +219,10 @@ impl Shop {
     }
 
     pub fn of(operation: Operation) -> Self {
-        let store = MemoryStore::new();
-        Self::on(store.clone(), &store, operation)
-    }
-}
-
-impl Shop<FaultStore<MemoryStore>> {
-    /// On a store whose faults the test chooses.
-    pub fn faulty() -> Self {
-        let memory = MemoryStore::new();
-        Self::on(FaultStore::new(memory.clone()), &memory, Operation::new(SCOPE))
-    }
-}
-
-impl<S: Store> Shop<S> {
-    /// On a store whose records are in this memory.
-    pub fn on(store: S, memory: &MemoryStore, operation: Operation) -> Self {
         let operation = operation.lease(LEASE).terminal(is_final as fn(&Failure) -> bool);
-        let (broker, ran) = (Broker::new(memory), RefCell::default());
-        Self { store, broker, operation, ran, now: Cell::new(0), most: Cell::new(0) }
+        let store = MemoryStore::new();
+        let broker = Broker::new(&store);
+        Self { store: FaultStore::new(store), broker, operation, ran: RefCell::default() }
     }
 
     /// Ships these messages.
@@ -283,7 +238,7 @@ impl<S: Store> Shop<S> {
 
     /// A body of a second, or of so many as `what` says, that ends as it says: `ok`, `final`, `panic`,
     /// `transient`, or `twice` for what goes well at the second attempt.
-    pub fn ship(&self, message: &Message) -> impl Future<Output = Result<String, Failure>> + use<'_, S> {
+    pub fn ship(&self, message: &Message) -> impl Future<Output = Result<String, Failure>> + use<'_> {
         self.ship_order(message.order.clone(), message.what.clone())
     }
 
@@ -292,11 +247,10 @@ impl<S: Store> Shop<S> {
         &self,
         order: String,
         what: String,
-    ) -> impl Future<Output = Result<String, Failure>> + use<'_, S> {
+    ) -> impl Future<Output = Result<String, Failure>> + use<'_> {
         let key = order.clone();
         let body = async move || {
             self.ran.borrow_mut().push(order.clone());
-            let _at_work = AtWork::begin(self);
             sleep(Duration::from_secs(what.parse().unwrap_or(1))).await;
             match what.as_str() {
                 "transient" => Err(Failure::Transient),
@@ -317,21 +271,4 @@ impl<S: Store> Shop<S> {
 
 fn is_final(failure: &Failure) -> bool {
     matches!(failure, Failure::Final)
-}
-
-/// Counts a body until it is dropped.
-struct AtWork<'s>(&'s Cell<usize>);
-
-impl<'s> AtWork<'s> {
-    fn begin<S>(shop: &'s Shop<S>) -> Self {
-        shop.now.set(shop.now.get() + 1);
-        shop.most.set(shop.most.get().max(shop.now.get()));
-        Self(&shop.now)
-    }
-}
-
-impl Drop for AtWork<'_> {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
-    }
 }
