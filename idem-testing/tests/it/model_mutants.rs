@@ -22,7 +22,7 @@ fn the_shipped_rules_survive_where_the_mutants_are_found() {
 }
 
 macro_rules! promises {
-    ($($mutant:ident: $promise:ident, $under:ident, $only:ident $(, $field:ident = $value:expr)?;)*) => {
+    ($($mutant:ident: $promise:ident, $under:ident, $only:ident, $rule:ident $(, $field:ident = $value:expr)?;)*) => {
         [$(Promise::$promise),*]
     };
 }
@@ -36,11 +36,11 @@ fn each_promise_is_broken_by_a_mutant() {
 }
 
 macro_rules! tests {
-    ($($mutant:ident: $promise:ident, $under:ident, $only:ident $(, $field:ident = $value:expr)?;)*) => {
+    ($($mutant:ident: $promise:ident, $under:ident, $only:ident, $rule:ident $(, $field:ident = $value:expr)?;)*) => {
         $(
             #[test]
             fn $mutant() {
-                let rules = Rules { $($field: $value,)? ..Rules::broken(rules::$only, mutants::$mutant) };
+                let rules = Rules { $($field: $value,)? ..Rules::broken(rules::$only, mutants::$rule) };
                 found_out(rules, Promise::$promise, Under::$under);
             }
         )*

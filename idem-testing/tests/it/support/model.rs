@@ -102,16 +102,9 @@ impl Bounded {
     fn possible(&self) -> Vec<Property<Self>> {
         let cautious = self.0.is_cautious();
         let one_body = self.0.max_attempts == NonZeroU32::new(1);
-        let all: [(bool, &'static str, Condition); 18] = [
+        let all: [(bool, &'static str, Condition); 10] = [
             (true, "a result is replayed", |_, world| world.ended(Ending::Replayed)),
             (true, "a late owner is told that it lost", |_, world| world.ended(Ending::Lost)),
-            (true, "a body runs to its end", |_, world| world.ended(Ending::Completed)),
-            (true, "a body asks to be released", |_, world| world.ended(Ending::Released)),
-            (true, "a fence is ahead of the clock", |_, world| {
-                let now = world.key.now.as_micros();
-                world.key.record.as_ref().is_some_and(|record| record.fence.get() > now)
-            }),
-            (true, "a key starts anew", |_, world| world.key.shadow.generations > 1),
             (!cautious, "a lapsed lease is taken over", |_, world| {
                 world.key.record.as_ref().is_some_and(|record| record.recovered)
             }),
@@ -119,16 +112,9 @@ impl Bounded {
                 world.running() > 1
             }),
             (cautious, "a key is in doubt", |_, world| world.ended(Ending::InDoubt)),
-            (cautious && self.0.resolutions > 0, "an operator resolves", |model, world| {
-                world.resolutions < model.0.resolutions
-            }),
             (self.0.steps > 0, "a takeover has the steps of who was taken over", |_, world| {
                 let record = world.key.record.as_ref();
                 record.is_some_and(|record| record.recovered && !record.steps.is_empty())
-            }),
-            (self.0.steps > 1, "a body has recorded all its steps", |model, world| {
-                let steps = world.key.record.as_ref().map_or(0, |record| record.steps.len());
-                u32::try_from(steps) == Ok(model.0.steps)
             }),
             (cautious && self.0.recovers, "a doubt is settled", |_, world| {
                 let record = world.key.record.as_ref();
@@ -142,18 +128,6 @@ impl Bounded {
                     |record: &Record| record.state == State::InDoubt && world.key.now < record.lease_until;
                 world.key.record.as_ref().is_some_and(in_doubt)
             }),
-            (
-                self.0.recovers && self.0.max_attempts.is_some(),
-                "one past the limit finds out",
-                |model, world| {
-                    let past = |record: &Record| {
-                        let limit = model.0.max_attempts.map_or(u32::MAX, NonZeroU32::get);
-                        record.attempt > limit && record.state == State::Completed
-                    };
-                    world.key.record.as_ref().is_some_and(past)
-                },
-            ),
-            (self.0.other_arguments, "other arguments are refused", |_, world| world.ended(Ending::Mismatch)),
             (self.0.max_attempts.is_some(), "the attempts run out", |_, world| {
                 world.ended(Ending::Exhausted)
             }),

@@ -29,23 +29,11 @@ pub enum Under {
     Plain,
     /// Callers go away before their bodies start.
     GivenBack,
-    /// Bodies have a step, and one attempt.
-    OneAttempt,
-    /// Under `in_doubt`; one of the callers recovers, and the other one's worker may be alive in doubt.
-    Alive,
 }
 
 impl Under {
-    pub const ALL: [Self; 8] = [
-        Self::Rerun,
-        Self::InDoubt,
-        Self::Steps,
-        Self::Settled,
-        Self::Plain,
-        Self::GivenBack,
-        Self::OneAttempt,
-        Self::Alive,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::Rerun, Self::InDoubt, Self::Steps, Self::Settled, Self::Plain, Self::GivenBack];
 }
 
 /// The bounds of a run. An event with the bound zero or `false` does not happen.
@@ -110,7 +98,7 @@ impl Setup {
         }
     }
 
-    /// Two or three workers, and the events that concern the mutants of this setup: each event more makes the search longer.
+    /// Two workers, and the events that concern the mutants of this setup: each event more makes the search longer.
     /// Most are too large to explore completely.
     pub fn wide(under: Under) -> Self {
         let everything = |policy| Self {
@@ -140,20 +128,6 @@ impl Setup {
                 other_arguments: true,
                 renewals: false,
                 ..Self::new("two workers, claims given back", &[OnCrash::Rerun; 2])
-            },
-            Under::OneAttempt => Self {
-                steps: 1,
-                max_attempts: NonZeroU32::new(1),
-                renewals: false,
-                ..Self::new("two workers, a step, one attempt", &[OnCrash::Rerun; 2])
-            },
-            Under::Alive => Self {
-                recovers: true,
-                first_cannot: true,
-                symmetric: false,
-                lives: 1,
-                purges: false,
-                ..Self::new("three workers, one recovers", &[OnCrash::InDoubt; 3])
             },
         }
     }
