@@ -1,5 +1,4 @@
-//! Broken protocols. Each is a bug that a library of this kind had, or leaves out one of our guards: one at least for
-//! each promise and each request that can break it.
+//! Broken protocols. Each is a bug that a library of this kind had, or leaves out one of our guards.
 //!
 //! Owns the list: [`for_each_mutant`](crate::for_each_mutant) has them all, so that neither the model check nor the
 //! conformance kit can miss one.
