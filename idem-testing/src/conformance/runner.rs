@@ -31,10 +31,7 @@ where
     });
     match receiver.recv_timeout(LIMIT) {
         Ok(found) => found,
-        Err(RecvTimeoutError::Timeout) => {
-            history.close();
-            Err(Broken(format!("it is not over after {LIMIT:?}")))
-        }
+        Err(RecvTimeoutError::Timeout) => Err(Broken(format!("it is not over after {LIMIT:?}"))),
         Err(RecvTimeoutError::Disconnected) => match worker.join() {
             Err(panic) => resume_unwind(panic),
             Ok(()) => Err(Broken("it ended without a word".into())),

@@ -15,12 +15,8 @@ pub(super) enum Stage {
     Running,
     /// The lease is over, and no claim has found that yet.
     Lapsed,
-    /// The lease ran out, and another owner has the claim.
-    TakenOver,
     /// It was released and can be claimed.
     Released,
-    /// Its holder released it as abandoned.
-    Abandoned,
     /// It was released and is not due.
     NotDue,
     /// It is completed.
@@ -38,12 +34,10 @@ pub(super) enum Stage {
 }
 
 impl Stage {
-    pub(super) const ALL: [Self; 12] = [
+    pub(super) const ALL: [Self; 10] = [
         Self::Running,
         Self::Lapsed,
-        Self::TakenOver,
         Self::Released,
-        Self::Abandoned,
         Self::NotDue,
         Self::Completed,
         Self::Failed,
@@ -56,8 +50,8 @@ impl Stage {
     /// The state of its record, if it has a live one.
     pub(super) const fn state(self) -> Option<State> {
         match self {
-            Self::Running | Self::Lapsed | Self::TakenOver => Some(State::InFlight),
-            Self::Released | Self::Abandoned | Self::NotDue => Some(State::Released),
+            Self::Running | Self::Lapsed => Some(State::InFlight),
+            Self::Released | Self::NotDue => Some(State::Released),
             Self::Completed => Some(State::Completed),
             Self::Failed | Self::Exhausted => Some(State::Failed),
             Self::InDoubt => Some(State::InDoubt),
@@ -84,7 +78,7 @@ impl Trial {
         self.bring_with(key, stage, self.ask()).await
     }
 
-    /// As [`bring`](Self::bring), with the fingerprint, policy and lifetime of this first claim.
+    /// As [`bring`](Self::bring), with the policy and the lifetime of this first claim.
     pub(super) async fn bring_with(&self, key: &RecordKey, stage: Stage, claim: Claim) -> Checked<Held> {
         let short = claim.clone().with_lease(self.short());
         match stage {
@@ -94,24 +88,11 @@ impl Trial {
                 self.pass(short.lease).await;
                 Ok(held)
             }
-            Stage::TakenOver => {
-                let held = self.grant(key, &short).await?;
-                self.pass(short.lease).await;
-                let rival = claim.with_owner(self.ask().owner).with_fingerprint(None);
-                self.grant(key, &rival).await?;
-                Ok(held)
-            }
             Stage::Released | Stage::NotDue => {
                 let held = self.grant(key, &claim).await?;
                 let retry_after = if stage == Stage::NotDue { LONG } else { Duration::ZERO };
                 let release = held.release(ReleaseCause::Failed).with_retry_after(retry_after);
                 same("release", self.release_with(key, &release).await?, ReleaseAnswer::Released)?;
-                Ok(held)
-            }
-            Stage::Abandoned => {
-                let held = self.grant(key, &claim.with_on_crash(OnCrash::Rerun)).await?;
-                let answer = self.release(&held, ReleaseCause::Abandoned).await?;
-                same("release", answer, ReleaseAnswer::Released)?;
                 Ok(held)
             }
             Stage::Completed => self.finish(key, &claim, Verdict::Completed, DAY).await,
@@ -126,8 +107,7 @@ impl Trial {
             Stage::Exhausted => {
                 let held = self.grant(key, &claim).await?;
                 self.release(&held, ReleaseCause::Failed).await?;
-                let last = self.ask_at_most(1).with_fingerprint(claim.fingerprint);
-                let answer = self.claim(key, &last).await?;
+                let answer = self.claim(key, &self.ask_at_most(1)).await?;
                 same("claim without attempts left", answer, ClaimAnswer::Exhausted { attempts: 1 })?;
                 Ok(held)
             }

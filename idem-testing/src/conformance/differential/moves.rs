@@ -89,8 +89,7 @@ impl Gambler {
         let is_over = record.is_some_and(|record| matches!(record.state, State::Completed | State::Failed));
         let ask = match self.below(20) {
             _ if is_over && self.chance(5) => Ask::Forget,
-            0 => Ask::Get,
-            1 => Ask::Purge(self.one_of(&[0, 1, 2, 100])),
+            0 => Ask::Purge(self.one_of(&[0, 1, 2, 100])),
             _ => {
                 let current = record.map(|record| record.fence);
                 let old = |(of, _, fence): &&(RecordKey, Owner, Fence)| *of == key && Some(*fence) != current;

@@ -104,22 +104,6 @@ fn states(key: &RecordKey) -> Vec<Vec<usize>> {
     states.into_iter().map(|(trace, _)| trace).collect()
 }
 
-/// How many traces there are, and the kinds of answers that they meet.
-#[cfg(test)]
-pub(in crate::conformance) fn coverage(key: &RecordKey) -> (usize, HashSet<&'static str>) {
-    let (states, mut answers, mut traces) = (states(key), HashSet::new(), 0);
-    for (prefix, last) in of(&states) {
-        let mut model = Model::new(key.clone(), true);
-        for (number, symbol) in prefix.iter().chain([&last]).enumerate() {
-            let (ask, grant) = (model.ask(*symbol), model.grant());
-            answers.insert(model.oracle.step(&model.key, &ask, at(number)).answer.name());
-            model.note_grant(grant);
-        }
-        traces += 1;
-    }
-    (traces, answers)
-}
-
 /// All traces: the requests that lead to each state, and then each symbol.
 fn of(states: &[Vec<usize>]) -> impl Iterator<Item = (&[usize], usize)> {
     let ends = |prefix: &[usize], last: &usize| prefix.len() < DEPTH || !ALPHABET[*last].foreign;
