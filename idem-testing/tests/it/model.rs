@@ -40,13 +40,6 @@ fn two_workers_under_in_doubt() {
 }
 
 #[test]
-fn two_workers_of_different_policies() {
-    let name = "two workers, one of each policy";
-    let workers = [Rerun, InDoubt];
-    explore(Setup { end: 4, ..one_call(name, &workers) }, Setup::new(name, &workers));
-}
-
-#[test]
 fn requests_that_arrive_late() {
     let name = "two workers, late requests";
     let reduced = Setup { end: 4, late: 1, renewals: false, ..one_call(name, &[Rerun; 2]) };
@@ -79,13 +72,6 @@ fn bodies_of_two_steps() {
     let bounds = Setup { steps: 2, ..one_call(name, &[Rerun; 2]) };
     let full = Setup { late: 1, lives: 2, steps: 2, end: 4, ..bounds.clone() };
     explore(Setup { end: 4, renewals: false, ..bounds }, full);
-}
-
-#[test]
-fn steps_and_operators_that_forget() {
-    let name = "two workers, a step, forget";
-    let bounds = Setup { steps: 1, forgets: 1, ..one_call(name, &[Rerun; 2]) };
-    explore(Setup { end: 3, renewals: false, ..bounds.clone() }, Setup { late: 1, end: 4, ..bounds });
 }
 
 #[test]
@@ -134,13 +120,6 @@ fn workers_in_doubt_that_are_alive() {
         ..one_call(name, &[InDoubt; 3])
     };
     explore(Setup { end: 2, ..bounds.clone() }, Setup { steps: 1, resolutions: 1, end: 4, ..bounds });
-}
-
-#[test]
-fn three_workers_that_rerun() {
-    let name = "three workers, rerun";
-    let bounds = one_call(name, &[Rerun; 3]);
-    explore(Setup { end: 3, renewals: false, ..bounds.clone() }, Setup { late: 1, ..bounds });
 }
 
 #[test]
