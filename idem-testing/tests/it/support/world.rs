@@ -1,11 +1,11 @@
 //! The states of workers, network, clock and store together, and the transitions between them.
 
 use super::one_key::OneKey;
-use super::protocol::{Owner, Resolution, State, StoredResult, Timestamp, Verdict};
+use super::protocol::{Owner, ReleaseCause, Resolution, State, StoredResult, Timestamp, Verdict};
 use super::rules::Rules;
 use super::setup::Setup;
 use super::symmetry;
-use super::worker::{self, Call, Doing, Ending, Reply, Why, Worker, owner};
+use super::worker::{self, Call, Doing, Ending, Reply, Worker, owner};
 
 /// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,8 +114,8 @@ impl World {
                 if setup.failures {
                     send(Call::Complete { fence, failed: true });
                 }
-                send(Call::Release { fence, why: Why::Failed });
-                send(Call::Release { fence, why: Why::Abandoned });
+                send(Call::Release { fence, cause: ReleaseCause::Failed });
+                send(Call::Release { fence, cause: ReleaseCause::Abandoned });
             }
             Doing::Waiting { reply: None, .. } => {
                 actions.push(Action::Apply(index));
@@ -131,12 +131,12 @@ impl World {
                 let mut end = |call| actions.push(Action::End(index, call));
                 let fence = *fence;
                 if setup.gives_back {
-                    end(Call::Release { fence, why: Why::Unused });
+                    end(Call::Release { fence, cause: ReleaseCause::Unused });
                 }
                 if setup.recovers && *recovered {
                     end(Call::Complete { fence, failed: false });
-                    end(Call::Release { fence, why: Why::Doubtful });
-                    end(Call::Release { fence, why: Why::NothingHappened });
+                    end(Call::Release { fence, cause: ReleaseCause::Doubtful });
+                    end(Call::Release { fence, cause: ReleaseCause::NothingHappened });
                 }
             }
             Doing::Waiting { reply: Some(_), .. } => {
@@ -167,7 +167,7 @@ impl World {
             Action::AskAgain(index) => {
                 let Doing::Waiting { call, .. } = next.workers[*index].doing else { return None };
                 next.late.push((*index, next.workers[*index].life, call));
-                next.late.sort_unstable();
+                symmetry::sort_late(&mut next.late);
             }
             Action::Crash(index) => next.workers[*index].doing = Doing::Ended(Ending::Crashed),
             Action::ArriveLate(index) => {
