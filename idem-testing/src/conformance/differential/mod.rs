@@ -24,7 +24,7 @@ use crate::Fault;
 use idem_core::RecordKey;
 use idem_core::Store;
 use idem_core::StoreError;
-use idem_core::protocol::Timestamp;
+use idem_core::protocol::{Record, Timestamp};
 
 /// The store's time, as far as it can be known from outside.
 struct Now {
@@ -107,17 +107,29 @@ async fn step(
     if fault.is_some() {
         same("whether the answer came through", given.is_err(), true)?;
     }
-    let seen = answered(store.get(key).await)?;
-    let expected = oracle.live(key, now.read()).cloned();
-    match (&seen, &expected) {
-        (Some(seen), Some(expected)) => {
-            oracle.same_record(seen, expected, old.as_ref().filter(|_| wrote), wrote)?;
-            gambler.learn(key, seen);
-            oracle.adopt(key, seen.clone());
-            Ok(())
-        }
-        _ => same("the record", seen, expected),
+    if let Some(seen) = compared(store, oracle, key, now, (old.as_ref(), wrote)).await? {
+        gambler.learn(key, &seen);
+        oracle.adopt(key, seen);
     }
+    Ok(())
+}
+
+/// Reads the record, and compares it with the expected one and, if it was written, with the old one.
+async fn compared(
+    store: &Witness,
+    oracle: &mut Oracle,
+    key: &RecordKey,
+    now: &Now,
+    (old, wrote): (Option<&Record>, bool),
+) -> Checked<Option<Record>> {
+    let seen = answered(store.get(key).await)?;
+    match (&seen, oracle.live(key, now.read()).cloned()) {
+        (Some(seen), Some(expected)) => {
+            oracle.same_record(seen, &expected, old.filter(|_| wrote), wrote)?;
+        }
+        (seen, expected) => same("the record", seen, &expected)?,
+    }
+    Ok(seen)
 }
 
 /// Compares an answer with the expected one.

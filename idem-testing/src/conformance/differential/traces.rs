@@ -13,8 +13,8 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use super::alphabet::{self, Scene, Symbol};
 use super::asking::{Answer, Ask};
 use super::oracle::{Oracle, Wanted, timeless};
-use super::{Now, agree};
-use crate::conformance::trial::{Broken, Checked, Trial, answered, same};
+use super::{Now, agree, compared};
+use crate::conformance::trial::{Broken, Checked, Trial, answered};
 use crate::{OperationKind, seed};
 use idem_core::protocol::{Fence, Owner, Record, Timestamp, is_live};
 use idem_core::{RecordKey, Store};
@@ -159,15 +159,7 @@ async fn run(
     let old = model.oracle.record(&model.key).cloned();
     let (answer, wanted) = send(t, &mut model, now, last, requests).await?;
     agree(&mut model.oracle, &model.key, &answer, &wanted)?;
-    let seen = answered(store.get(&model.key).await)?;
-    let expected = model.oracle.live(&model.key, now.read()).cloned();
-    match (&seen, &expected) {
-        (Some(seen), Some(expected)) => {
-            let old = old.as_ref().filter(|_| wanted.wrote);
-            model.oracle.same_record(seen, expected, old, wanted.wrote)
-        }
-        _ => same("the record", seen, expected),
-    }
+    compared(store, &mut model.oracle, &model.key, now, (old.as_ref(), wanted.wrote)).await.map(drop)
 }
 
 /// Sends one request to the store and to the pure protocol, and notes it.
