@@ -52,7 +52,7 @@ use trial::{Broken, Checked, Trial};
 type Run = for<'a> fn(&'a Trial) -> Pin<Box<dyn Future<Output = Checked> + 'a>>;
 
 /// One named check.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Check {
     name: &'static str,
     theme: &'static str,
@@ -135,12 +135,6 @@ impl Check {
     /// Whether the check races. Races need threads, and therefore a running clock.
     fn races(&self) -> bool {
         matches!(self.theme, "races" | "duels")
-    }
-}
-
-impl fmt::Debug for Check {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Check").field("name", &self.name).field("rule", &self.rule).finish_non_exhaustive()
     }
 }
 

@@ -1,7 +1,7 @@
-//! The model in stateright's form: the properties, a run, and its report.
+//! The model in stateright's form: the properties, and a run.
 
 use std::num::NonZeroU32;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
@@ -12,62 +12,12 @@ use super::worker::Ending;
 use super::world::{Action, World};
 
 /// After this many steps without a broken promise, a mutant has survived.
-const ENOUGH: usize = 1_000_000;
+pub const ENOUGH: usize = 1_000_000;
 
 type Condition = fn(&Bounded, &World) -> bool;
 
 /// What to explore: a setup with its bounds and its rules.
 pub struct Bounded(pub Setup);
-
-/// The report of a run.
-#[derive(Debug)]
-pub struct Report {
-    pub name: &'static str,
-    pub states: usize,
-    pub steps: usize,
-    pub depth: usize,
-    pub time: Duration,
-    /// The broken promises, each with the actions that led there.
-    pub broken: Vec<(&'static str, Vec<Action>)>,
-    /// The situations that should be possible and never occurred.
-    pub unseen: Vec<&'static str>,
-}
-
-impl std::fmt::Display for Report {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { name, states, steps, depth, time, broken, unseen } = self;
-        write!(f, "{name}: {states} states, {steps} steps, depth {depth}, {:.1} s", time.as_secs_f64())?;
-        for (promise, history) in broken {
-            write!(f, "\n  broken: {promise}, by {history:?}")?;
-        }
-        for wanted in unseen {
-            write!(f, "\n  never seen: {wanted}")?;
-        }
-        Ok(())
-    }
-}
-
-impl Report {
-    fn of(name: &'static str, start: Instant, run: &impl Checker<Bounded>) -> Self {
-        let mut report = Self {
-            name,
-            states: run.unique_state_count(),
-            steps: run.state_count(),
-            depth: run.max_depth(),
-            time: start.elapsed(),
-            broken: Vec::new(),
-            unseen: Vec::new(),
-        };
-        for property in run.model().properties() {
-            match (property.expectation.discovery_is_failure(), run.discovery(property.name)) {
-                (true, Some(path)) => report.broken.push((property.name, path.into_actions())),
-                (false, None) => report.unseen.push(property.name),
-                _ => {}
-            }
-        }
-        report
-    }
-}
 
 macro_rules! always {
     ($($promise:ident: $words:literal;)*) => {
@@ -76,26 +26,14 @@ macro_rules! always {
 }
 
 impl Bounded {
-    /// Explores everything within the bounds.
-    pub fn explore(self, threads: usize) -> Report {
-        self.run(threads, HasDiscoveries::All, 0)
-    }
-
-    /// Explores until this promise is broken, or for at most [`ENOUGH`] steps.
-    pub fn explore_until_broken(self, promise: Promise) -> Report {
-        self.run(1, HasDiscoveries::AllOf([promise.name()].into()), ENOUGH)
-    }
-
-    /// Explores where most mutants are found. The other explorations of these rules are complete within their bounds.
-    pub fn explore_enough(self) -> Report {
-        self.run(1, HasDiscoveries::All, ENOUGH / 4)
-    }
-
-    /// Explores until `until`, or for at most `most` steps if that is not zero.
-    fn run(self, threads: usize, until: HasDiscoveries, most: usize) -> Report {
+    /// Explores until `until`, or for at most `most` steps if that is not zero. Prints how much it was.
+    pub fn explored(self, threads: usize, until: HasDiscoveries, most: usize) -> impl Checker<Self> {
         let (name, start) = (self.0.name, Instant::now());
         let checker = self.checker().threads(threads).finish_when(until).target_state_count(most);
-        Report::of(name, start, &checker.spawn_bfs().join())
+        let run = checker.spawn_bfs().join();
+        let (states, steps, depth) = (run.unique_state_count(), run.state_count(), run.max_depth());
+        println!("{name}: {states} states, {steps} steps, depth {depth}, {:.1?}", start.elapsed());
+        run
     }
 
     /// Situations that must occur. If one does not, the run proves less than it seems.
