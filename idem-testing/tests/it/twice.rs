@@ -3,6 +3,7 @@
 
 use std::any::Any;
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::fmt;
 use std::future::ready;
 use std::panic::AssertUnwindSafe;
@@ -251,31 +252,28 @@ struct Message {
 }
 
 impl Message {
-    fn settle(&self, word: &str) -> Result<(), &'static str> {
-        if self.order == "lost" {
-            return Err("the broker is gone");
-        }
+    fn settle(&self, word: &str) -> Result<(), Infallible> {
         self.settled.lock().unwrap().push(format!("{} {word}", self.order));
         Ok(())
     }
 }
 
 impl Delivery for Message {
-    type Error = &'static str;
+    type Error = Infallible;
 
-    async fn acknowledge(&self) -> Result<(), &'static str> {
+    async fn acknowledge(&self) -> Result<(), Infallible> {
         self.settle("acknowledged")
     }
 
-    async fn retry(&self, after: Duration) -> Result<(), &'static str> {
+    async fn retry(&self, after: Duration) -> Result<(), Infallible> {
         self.settle(&format!("again after {after:?}"))
     }
 
-    async fn reject(&self, letter: &DeadLetter) -> Result<(), &'static str> {
+    async fn reject(&self, letter: &DeadLetter) -> Result<(), Infallible> {
         self.settle(&format!("rejected: {}", letter.reason.as_str()))
     }
 
-    async fn give_back(&self) -> Result<(), &'static str> {
+    async fn give_back(&self) -> Result<(), Infallible> {
         self.settle("given back")
     }
 
@@ -299,7 +297,7 @@ impl Delivery for Message {
 type Settled = Arc<Mutex<Vec<String>>>;
 
 /// Messages with these orders, and how they were settled.
-fn messages(orders: &[&'static str]) -> (Vec<Result<Message, &'static str>>, Settled) {
+fn messages(orders: &[&'static str]) -> (Vec<Result<Message, Infallible>>, Settled) {
     let settled = Settled::default();
     (orders.iter().map(|order| Ok(Message { order, settled: settled.clone() })).collect(), settled)
 }
@@ -368,19 +366,4 @@ async fn a_message_is_settled_as_its_broker_demands() {
         "in place acknowledged",
     ];
     assert_eq!(*settled.lock().unwrap(), expected);
-}
-
-#[tokio::test]
-async fn a_stream_that_fails_and_a_message_that_cannot_be_settled_are_faults() {
-    let shop = Shop::default();
-    let handler = |message: &Message| {
-        let (shop, order) = (shop.clone(), message.order);
-        async move { shop.guarded(order, || shop.pay_by_call()).await }
-    };
-    let failing = stream::iter([Err::<Message, _>("the connection is closed")]);
-    let message = fault(twice(Consumer::new()).run(failing, handler)).await;
-    assert_eq!(message, "the stream failed: the connection is closed");
-    let (lost, _) = messages(&["lost"]);
-    let message = fault(twice(Consumer::new()).run(stream::iter(lost), handler)).await;
-    assert_eq!(message, "a message cannot be settled: the broker is gone");
 }
