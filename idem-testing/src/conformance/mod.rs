@@ -122,19 +122,13 @@ impl Check {
         F: FnOnce() -> S + Send + 'static,
         S: Future<Output = Subject>,
     {
-        let (check, history) = (*self, Arc::new(History::default()));
-        let found = runner::run(check.races(), factory, &history, check.run);
-        found.map_err(|Broken(what)| Violation {
-            name: check.name,
-            rule: check.rule,
+        let history = Arc::new(History::default());
+        runner::run(*self, factory, &history).map_err(|Broken(what)| Violation {
+            name: self.name,
+            rule: self.rule,
             what,
             history: history.render(),
         })
-    }
-
-    /// Whether the check races. Races need threads, and therefore a running clock.
-    fn races(&self) -> bool {
-        matches!(self.theme, "races" | "duels")
     }
 }
 
