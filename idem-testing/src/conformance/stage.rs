@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use super::trial::{Broken, Checked, DAY, Held, LONG, Trial, same};
 use idem_core::RecordKey;
-use idem_core::protocol::{
-    Claim, ClaimAnswer, CompleteAnswer, OnCrash, ReleaseAnswer, ReleaseCause, State, Verdict,
-};
+use idem_core::protocol::{Claim, CompleteAnswer, OnCrash, ReleaseAnswer, ReleaseCause, State, Verdict};
 
 /// The state of a key after a first grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,8 +23,6 @@ pub(super) enum Stage {
     Failed,
     /// It is in doubt.
     InDoubt,
-    /// Its attempts ran out.
-    Exhausted,
     /// Its result has expired.
     Expired,
     /// Its lease ran out, and then the record expired.
@@ -34,7 +30,7 @@ pub(super) enum Stage {
 }
 
 impl Stage {
-    pub(super) const ALL: [Self; 10] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::Running,
         Self::Lapsed,
         Self::Released,
@@ -42,7 +38,6 @@ impl Stage {
         Self::Completed,
         Self::Failed,
         Self::InDoubt,
-        Self::Exhausted,
         Self::Expired,
         Self::ExpiredInFlight,
     ];
@@ -53,7 +48,7 @@ impl Stage {
             Self::Running | Self::Lapsed => Some(State::InFlight),
             Self::Released | Self::NotDue => Some(State::Released),
             Self::Completed => Some(State::Completed),
-            Self::Failed | Self::Exhausted => Some(State::Failed),
+            Self::Failed => Some(State::Failed),
             Self::InDoubt => Some(State::InDoubt),
             Self::Expired | Self::ExpiredInFlight => None,
         }
@@ -102,13 +97,6 @@ impl Trial {
                 let held = self.grant(key, &claim).await?;
                 let answer = self.release(&held, ReleaseCause::Abandoned).await?;
                 same("release under the in_doubt policy", answer, ReleaseAnswer::InDoubt)?;
-                Ok(held)
-            }
-            Stage::Exhausted => {
-                let held = self.grant(key, &claim).await?;
-                self.release(&held, ReleaseCause::Failed).await?;
-                let answer = self.claim(key, &self.ask_at_most(1)).await?;
-                same("claim without attempts left", answer, ClaimAnswer::Exhausted { attempts: 1 })?;
                 Ok(held)
             }
             Stage::Expired => {
