@@ -149,19 +149,6 @@ async fn a_terminal_error_of_a_repeated_call_is_found() {
     assert!(message.ends_with("came again: `Ok(\"paid\")` and then `Err(Declined)`"), "{message}");
 }
 
-#[tokio::test]
-async fn an_error_that_frees_the_key_is_no_answer_and_a_terminal_one_is() {
-    let shop = Shop::default();
-    // It fails twice, and then pays.
-    let unsteady = || {
-        let body = || async { if shop.call() < 2 { Err(Failure::Down) } else { shop.pay_by_call().await } };
-        shop.guarded("order-42", body)
-    };
-    assert_eq!(shop.watched(unsteady).answer().await.unwrap(), "paid");
-    let declined = || shop.guarded("order-43", || ready(Err(Failure::Declined)));
-    assert!(matches!(twice(declined).answer().await, Err(Failure::Declined)));
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_key_in_flight_is_waited_for_and_at_last_refused() {
     let shop = Shop::default();

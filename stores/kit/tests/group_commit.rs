@@ -325,17 +325,6 @@ async fn reads_go_while_no_change_can_be_committed() {
 }
 
 #[tokio::test]
-async fn without_a_session_in_time_the_caller_gets_an_error() {
-    let test = test_with(Manner::Waits, 1, Duration::from_millis(300));
-    let (first, second) = (test.queues.ask(reading("first")), test.queues.ask(reading("second")));
-    let (first, second) = tokio::join!(first, second);
-    for error in [first.unwrap_err(), second.unwrap_err()] {
-        assert!(error.is_transient(), "{error}");
-    }
-    assert_eq!(test.batches(), []);
-}
-
-#[tokio::test]
 async fn an_error_hits_only_the_operation_that_is_refused() {
     let test = test(Manner::Refuses);
     let names = ["good", "bad", "better"];
