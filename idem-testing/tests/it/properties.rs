@@ -28,7 +28,7 @@ fn every_event(most: Option<u32>, recovers: bool, first_cannot: bool) -> Setup {
         forgets: 2,
         steps_back: 2,
         symmetric: false,
-        ..Setup::new("four workers, every event", &[Rerun, Rerun, InDoubt, InDoubt])
+        ..Setup::new(&[Rerun, Rerun, InDoubt, InDoubt])
     }
 }
 

@@ -28,11 +28,11 @@ macro_rules! always {
 impl Bounded {
     /// Explores until `until`, or for at most `most` steps if that is not zero. Prints how much it was.
     pub fn explored(self, threads: usize, until: HasDiscoveries, most: usize) -> impl Checker<Self> {
-        let (name, start) = (self.0.name, Instant::now());
+        let start = Instant::now();
         let checker = self.checker().threads(threads).finish_when(until).target_state_count(most);
         let run = checker.spawn_bfs().join();
         let (states, steps, depth) = (run.unique_state_count(), run.state_count(), run.max_depth());
-        println!("{name}: {states} states, {steps} steps, depth {depth}, {:.1?}", start.elapsed());
+        println!("{states} states, {steps} steps, depth {depth}, {:.1?}", start.elapsed());
         run
     }
 

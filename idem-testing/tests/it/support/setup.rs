@@ -39,7 +39,6 @@ impl Under {
 /// The bounds of a run. An event with the bound zero or `false` does not happen.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    pub name: &'static str,
     pub rules: Rules,
     /// The crash policy of each worker.
     pub workers: Vec<OnCrash>,
@@ -74,9 +73,8 @@ pub struct Setup {
 }
 
 impl Setup {
-    pub fn new(name: &'static str, workers: &[OnCrash]) -> Self {
+    pub fn new(workers: &[OnCrash]) -> Self {
         Self {
-            name,
             rules: Rules::SHIPPED,
             workers: workers.to_vec(),
             lives: 2,
@@ -106,28 +104,28 @@ impl Setup {
             late: 1,
             other_arguments: true,
             forgets: 1,
-            ..Self::new("two workers, everything", &[policy; 2])
+            ..Self::new(&[policy; 2])
         };
         match under {
             Under::Rerun => everything(OnCrash::Rerun),
-            Under::InDoubt => Self::new("two workers, in doubt", &[OnCrash::InDoubt; 2]),
+            Under::InDoubt => Self::new(&[OnCrash::InDoubt; 2]),
             Under::Steps => Self {
                 steps: 2,
                 late: 1,
                 renewals: false,
                 max_attempts: NonZeroU32::new(2),
-                ..Self::new("two workers, steps", &[OnCrash::Rerun, OnCrash::InDoubt])
+                ..Self::new(&[OnCrash::Rerun, OnCrash::InDoubt])
             },
             Under::Settled => {
                 let events = everything(OnCrash::InDoubt);
                 Self { recovers: true, gives_back: true, renewals: false, forgets: 0, ..events }
             }
-            Under::Plain => Self::new("two workers", &[OnCrash::Rerun; 2]),
+            Under::Plain => Self::new(&[OnCrash::Rerun; 2]),
             Under::GivenBack => Self {
                 gives_back: true,
                 other_arguments: true,
                 renewals: false,
-                ..Self::new("two workers, claims given back", &[OnCrash::Rerun; 2])
+                ..Self::new(&[OnCrash::Rerun; 2])
             },
         }
     }
