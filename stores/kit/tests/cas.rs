@@ -163,6 +163,11 @@ fn completion(claim: &Claim, grant: &Grant) -> Complete {
     Complete::new(claim.owner, grant.fence, Verdict::Completed, result, claim.ttl)
 }
 
+fn step(claim: &Claim, grant: &Grant, position: u32) -> RecordStep {
+    let step = RecordedStep::new(position.to_string(), None, StoredResult::Value("1".into()));
+    RecordStep::new(claim.owner, grant.fence, position, step)
+}
+
 async fn granted(store: &MapStore, key: &RecordKey, claim: &Claim) -> Grant {
     match store.claim(key, claim).await.unwrap() {
         ClaimAnswer::Granted(grant) => grant,
@@ -193,9 +198,8 @@ async fn steps_of_a_claim_do_not_make_its_lease_longer() {
     let grant = granted(&one, &key("a"), &first).await;
     let before = one.get(&key("a")).await.unwrap().unwrap();
     // The first handle remembers what it wrote, the second one reads it.
-    for (position, store) in [&one, &one, &another, &another].into_iter().enumerate() {
-        let step = RecordedStep::new(position.to_string(), None, StoredResult::Value("1".into()));
-        let step = RecordStep::new(first.owner, grant.fence, u32::try_from(position).unwrap(), step);
+    for (position, store) in (0..).zip([&one, &one, &another, &another]) {
+        let step = step(&first, &grant, position);
         assert_eq!(store.record_step(&key("a"), &step).await.unwrap(), RecordStepAnswer::Recorded);
     }
     let after = one.get(&key("a")).await.unwrap().unwrap();
@@ -211,8 +215,7 @@ async fn a_fresh_call_is_two_requests_and_each_step_and_renewal_one_more() {
         let first = claim();
         let grant = granted(&one, &key("a"), &first).await;
         assert_eq!(map.requests(), 1, "claim");
-        let step = RecordedStep::new("s".into(), None, StoredResult::Value("1".into()));
-        let step = RecordStep::new(first.owner, grant.fence, 0, step);
+        let step = step(&first, &grant, 0);
         assert_eq!(one.record_step(&key("a"), &step).await.unwrap(), RecordStepAnswer::Recorded);
         assert_eq!(map.requests(), 1, "step");
         let renew = Renew::new(first.owner, grant.fence, first.lease);
@@ -237,8 +240,7 @@ async fn a_write_whose_answer_was_lost_is_answered_as_it_was_applied() {
         let (key, request) = (key(&number.to_string()), claim());
         let grant = granted(&one, &key, &request).await;
         assert_eq!(grant.attempt, 1);
-        let step = RecordedStep::new("s".into(), None, StoredResult::Value("1".into()));
-        let step = RecordStep::new(request.owner, grant.fence, 0, step);
+        let step = step(&request, &grant, 0);
         assert_eq!(one.record_step(&key, &step).await.unwrap(), RecordStepAnswer::Recorded);
         let renew = Renew::new(request.owner, grant.fence, request.lease);
         assert_eq!(one.renew(&key, &renew).await.unwrap(), RenewAnswer::Held);
@@ -322,20 +324,9 @@ async fn no_record_stays(map: &Map) {
 
 #[test]
 fn two_keys_have_two_names_of_plain_characters() {
-    let texts = [
-        "a",
-        "A",
-        "=",
-        "=3D",
-        "a/b",
-        "a.b",
-        "ü",
-        "\0",
-        "=s",
-        &"k".repeat(201),
-        &"k".repeat(202),
-        &"/".repeat(300),
-    ];
+    let short = ["a", "A", "=", "=3D", "a/b", "a.b", "ü", "\0", "=s"].map(str::to_owned);
+    let long = [("k", 201), ("k", 202), ("/", 300)].map(|(text, count)| text.repeat(count));
+    let texts = [&short[..], &long].concat();
     let mut names: Vec<String> = texts.iter().map(|text| ObjectName::of(&key(text)).key).collect();
     assert!(names.iter().all(|name| name.len() <= 200 && !name.is_empty()));
     // Some file systems take two names for one that differ by upper and lower case only.
