@@ -52,6 +52,7 @@ macro_rules! requests {
 
 requests! {
     claims: Request::Claim(_),
+    recovering: Request::Claim(Claim { recovers: true, .. }),
     renewals: Request::Renew(_),
     steps: Request::RecordStep(_),
     completions: Request::Complete(_),

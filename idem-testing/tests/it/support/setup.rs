@@ -29,11 +29,23 @@ pub enum Under {
     Plain,
     /// Callers go away before their bodies start.
     GivenBack,
+    /// Bodies have a step, and one attempt.
+    OneAttempt,
+    /// Under `in_doubt`; one of the callers recovers, and the other one's worker may be alive in doubt.
+    Alive,
 }
 
 impl Under {
-    pub const ALL: [Self; 6] =
-        [Self::Rerun, Self::InDoubt, Self::Steps, Self::Settled, Self::Plain, Self::GivenBack];
+    pub const ALL: [Self; 8] = [
+        Self::Rerun,
+        Self::InDoubt,
+        Self::Steps,
+        Self::Settled,
+        Self::Plain,
+        Self::GivenBack,
+        Self::OneAttempt,
+        Self::Alive,
+    ];
 }
 
 /// The bounds of a run. An event with the bound zero or `false` does not happen.
@@ -96,8 +108,8 @@ impl Setup {
         }
     }
 
-    /// Two workers, and the events that concern the mutants of this setup: each event more makes the search longer.
-    /// Most are too large to explore completely.
+    /// Two or three workers, and the events that concern the mutants of this setup: each event more makes the
+    /// search longer. Most are too large to explore completely.
     pub fn wide(under: Under) -> Self {
         let everything = |policy| Self {
             max_attempts: NonZeroU32::new(2),
@@ -126,6 +138,20 @@ impl Setup {
                 other_arguments: true,
                 renewals: false,
                 ..Self::new(&[OnCrash::Rerun; 2])
+            },
+            Under::OneAttempt => Self {
+                steps: 1,
+                max_attempts: NonZeroU32::new(1),
+                renewals: false,
+                ..Self::new(&[OnCrash::Rerun; 2])
+            },
+            Under::Alive => Self {
+                recovers: true,
+                first_cannot: true,
+                symmetric: false,
+                lives: 1,
+                purges: false,
+                ..Self::new(&[OnCrash::InDoubt; 3])
             },
         }
     }
