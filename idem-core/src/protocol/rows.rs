@@ -1,4 +1,4 @@
-//! Tests of what the protocol writes, row by row, and of what no history of requests and answers shows.
+//! Tests of what a grant writes, and of what no history of requests and answers shows.
 //!
 //! The shadow of the model check in `idem-testing` judges which answer is right after any history.
 
@@ -120,25 +120,6 @@ fn a_takeover_keeps_when_the_record_was_made_and_what_it_was_made_for() {
 }
 
 #[test]
-fn a_new_fence_exceeds_the_last_one_the_floor_and_the_clock() {
-    let high = Fence::new(900_000);
-    for (fence, floor, expected) in [
-        (Fence::new(77), NO_FLOOR, START),
-        (Fence::new(START), NO_FLOOR, START + 1),
-        (high, NO_FLOOR, 900_001),
-        (Fence::new(77), high, 900_001),
-    ] {
-        // The rule for a released record, and for one that has expired.
-        for expires_at in [Some(at(START + TTL)), Some(at(START))] {
-            let record = Record { fence, expires_at, ..record_in(State::Released) };
-            let step = claim(Some(&record), floor, &claim_of(BOB), at(START));
-            assert_eq!(granted(&step).fence, Fence::new(expected));
-        }
-    }
-    assert_eq!(granted(&claim(None, high, &claim_of(BOB), at(START))).fence, Fence::new(900_001));
-}
-
-#[test]
 fn fences_attempts_and_instants_stop_at_their_last_value_instead_of_wrapping() {
     let record = Record {
         fence: Fence::new(u64::MAX),
@@ -158,57 +139,6 @@ fn fences_attempts_and_instants_stop_at_their_last_value_instead_of_wrapping() {
     assert_eq!((at(5).since(at(7)), at(7).since(at(5))), (micros(0), micros(2)));
     // A started microsecond counts as a whole one.
     assert_eq!((at(5).after(Duration::from_nanos(1_001)), at(5).after(Duration::ZERO)), (at(7), at(5)));
-}
-
-#[test]
-fn the_holder_changes_only_what_it_reports_even_if_the_lease_is_over() {
-    let (record, now, fence) = (in_flight(), at(LEASE_OVER), Fence::new(77));
-    let renewed = renew(Some(&record), &Renew::new(ALICE, fence, micros(LEASE)), now).write;
-    let (lease_until, expires_at) = (at(LEASE_OVER + LEASE), Some(at(LEASE_OVER + LEASE + TTL)));
-    assert_eq!(renewed, Some(Record { lease_until, expires_at, ..record.clone() }));
-
-    let result = value("receipt");
-    let request = Complete::new(ALICE, fence, Verdict::Completed, result.clone(), micros(7));
-    let expected = Record {
-        state: State::Completed,
-        ttl: micros(7),
-        result: Some(result),
-        completed_at: Some(now),
-        expires_at: Some(at(LEASE_OVER + 7)),
-        ..record.clone()
-    };
-    assert_eq!(complete(Some(&record), &request, now).write, Some(expected));
-
-    let request = Release::new(ALICE, fence, ReleaseCause::Failed).with_retry_after(micros(50));
-    let expected = Record {
-        state: State::Released,
-        retry_at: at(LEASE_OVER + 50),
-        expires_at: Some(at(LEASE_OVER + 50 + TTL)),
-        ..record.clone()
-    };
-    assert_eq!(release(Some(&record), &request, now).write, Some(expected));
-
-    let step = RecordedStep { name: "charge".into(), input: Some(RED), result: value("c-1") };
-    let request = RecordStep { owner: ALICE, fence, position: 0, step: step.clone() };
-    let expected = Record { steps: vec![step], ..record.clone() };
-    assert_eq!(record_step(Some(&record), &request, now).write, Some(expected));
-}
-
-#[test]
-fn an_operator_takes_the_key_from_the_worker_in_doubt() {
-    let (record, now) = (record_in(State::InDoubt), at(START + 9_999));
-    let expected =
-        Record { owner: Owner::NOBODY, expires_at: Some(at(START + 9_999 + TTL)), ..record.clone() };
-    let word = Resolution::Record(Verdict::Failed, value("seen"));
-    let recorded = Record {
-        state: State::Failed,
-        result: Some(value("seen")),
-        completed_at: Some(now),
-        ..expected.clone()
-    };
-    assert_eq!(resolve(Some(&record), &word, now).write, Some(recorded));
-    let released = Record { state: State::Released, retry_at: Timestamp::default(), ..expected };
-    assert_eq!(resolve(Some(&record), &Resolution::Release, now).write, Some(released));
 }
 
 #[test]

@@ -52,7 +52,7 @@ use trial::{Broken, Checked, Trial};
 type Run = for<'a> fn(&'a Trial) -> Pin<Box<dyn Future<Output = Checked> + 'a>>;
 
 /// One named check.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Check {
     name: &'static str,
     theme: &'static str,
@@ -122,25 +122,13 @@ impl Check {
         F: FnOnce() -> S + Send + 'static,
         S: Future<Output = Subject>,
     {
-        let (check, history) = (*self, Arc::new(History::default()));
-        let found = runner::run(check.races(), factory, &history, check.run);
-        found.map_err(|Broken(what)| Violation {
-            name: check.name,
-            rule: check.rule,
+        let history = Arc::new(History::default());
+        runner::run(*self, factory, &history).map_err(|Broken(what)| Violation {
+            name: self.name,
+            rule: self.rule,
             what,
             history: history.render(),
         })
-    }
-
-    /// Whether the check races. Races need threads, and therefore a running clock.
-    fn races(&self) -> bool {
-        matches!(self.theme, "races" | "duels")
-    }
-}
-
-impl fmt::Debug for Check {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Check").field("name", &self.name).field("rule", &self.rule).finish_non_exhaustive()
     }
 }
 

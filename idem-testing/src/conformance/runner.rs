@@ -1,7 +1,6 @@
-//! Runs one judgement of a store in its own thread and runtime, with a time limit.
+//! Runs a check in its own thread and runtime, with a time limit.
 
 use std::panic::resume_unwind;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
@@ -9,6 +8,7 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 
+use super::Check;
 use super::history::History;
 use super::subject::{Clock, Subject};
 use super::trial::{Broken, Checked, Trial};
@@ -16,25 +16,21 @@ use super::trial::{Broken, Checked, Trial};
 /// How long it may take on a slow machine and a slow store.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Judges the subject from `factory`. A check that `races` needs threads, and therefore a running clock.
-pub(super) fn run<F, S, J>(races: bool, factory: F, history: &Arc<History>, judge: J) -> Checked
+/// Runs the check on the subject from `factory`.
+pub(super) fn run<F, S>(check: Check, factory: F, history: &Arc<History>) -> Checked
 where
     F: FnOnce() -> S + Send + 'static,
     S: Future<Output = Subject>,
-    J: for<'a> FnOnce(&'a Trial) -> Pin<Box<dyn Future<Output = Checked> + 'a>> + Send + 'static,
 {
     let (sender, receiver) = channel();
     let recorder = history.clone();
     let worker = thread::spawn(move || {
         // After the time limit, nobody waits for the result.
-        let _ = sender.send(work(races, factory, &recorder, judge));
+        let _ = sender.send(work(check, factory, &recorder));
     });
     match receiver.recv_timeout(LIMIT) {
         Ok(found) => found,
-        Err(RecvTimeoutError::Timeout) => {
-            history.close();
-            Err(Broken(format!("it is not over after {LIMIT:?}")))
-        }
+        Err(RecvTimeoutError::Timeout) => Err(Broken(format!("it is not over after {LIMIT:?}"))),
         Err(RecvTimeoutError::Disconnected) => match worker.join() {
             Err(panic) => resume_unwind(panic),
             Ok(()) => Err(Broken("it ended without a word".into())),
@@ -42,12 +38,12 @@ where
     }
 }
 
-fn work<F, S, J>(races: bool, factory: F, history: &Arc<History>, judge: J) -> Checked
+fn work<S>(check: Check, factory: impl FnOnce() -> S, history: &Arc<History>) -> Checked
 where
-    F: FnOnce() -> S,
     S: Future<Output = Subject>,
-    J: for<'a> FnOnce(&'a Trial) -> Pin<Box<dyn Future<Output = Checked> + 'a>>,
 {
+    // Races need threads, and therefore a running clock.
+    let races = matches!(check.theme, "races" | "duels");
     let runtime = runtime(races).map_err(|error| Broken(format!("no runtime: {error}")))?;
     let (found, _kept) = runtime.block_on(async {
         let mut subject = factory().await;
@@ -57,7 +53,7 @@ where
             tokio::time::pause();
         }
         let found = match Trial::new(&subject, history) {
-            Ok(trial) => judge(&trial).await,
+            Ok(trial) => (check.run)(&trial).await,
             Err(broken) => Err(broken),
         };
         (found, std::mem::take(&mut subject.kept))

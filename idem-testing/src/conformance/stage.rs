@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use super::trial::{Broken, Checked, DAY, Held, LONG, Trial, same};
 use idem_core::RecordKey;
-use idem_core::protocol::{
-    Claim, ClaimAnswer, CompleteAnswer, OnCrash, ReleaseAnswer, ReleaseCause, State, Verdict,
-};
+use idem_core::protocol::{Claim, CompleteAnswer, OnCrash, ReleaseAnswer, ReleaseCause, State, Verdict};
 
 /// The state of a key after a first grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,12 +13,8 @@ pub(super) enum Stage {
     Running,
     /// The lease is over, and no claim has found that yet.
     Lapsed,
-    /// The lease ran out, and another owner has the claim.
-    TakenOver,
     /// It was released and can be claimed.
     Released,
-    /// Its holder released it as abandoned.
-    Abandoned,
     /// It was released and is not due.
     NotDue,
     /// It is completed.
@@ -29,8 +23,6 @@ pub(super) enum Stage {
     Failed,
     /// It is in doubt.
     InDoubt,
-    /// Its attempts ran out.
-    Exhausted,
     /// Its result has expired.
     Expired,
     /// Its lease ran out, and then the record expired.
@@ -38,17 +30,14 @@ pub(super) enum Stage {
 }
 
 impl Stage {
-    pub(super) const ALL: [Self; 12] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::Running,
         Self::Lapsed,
-        Self::TakenOver,
         Self::Released,
-        Self::Abandoned,
         Self::NotDue,
         Self::Completed,
         Self::Failed,
         Self::InDoubt,
-        Self::Exhausted,
         Self::Expired,
         Self::ExpiredInFlight,
     ];
@@ -56,10 +45,10 @@ impl Stage {
     /// The state of its record, if it has a live one.
     pub(super) const fn state(self) -> Option<State> {
         match self {
-            Self::Running | Self::Lapsed | Self::TakenOver => Some(State::InFlight),
-            Self::Released | Self::Abandoned | Self::NotDue => Some(State::Released),
+            Self::Running | Self::Lapsed => Some(State::InFlight),
+            Self::Released | Self::NotDue => Some(State::Released),
             Self::Completed => Some(State::Completed),
-            Self::Failed | Self::Exhausted => Some(State::Failed),
+            Self::Failed => Some(State::Failed),
             Self::InDoubt => Some(State::InDoubt),
             Self::Expired | Self::ExpiredInFlight => None,
         }
@@ -84,7 +73,7 @@ impl Trial {
         self.bring_with(key, stage, self.ask()).await
     }
 
-    /// As [`bring`](Self::bring), with the fingerprint, policy and lifetime of this first claim.
+    /// As [`bring`](Self::bring), with the policy and the lifetime of this first claim.
     pub(super) async fn bring_with(&self, key: &RecordKey, stage: Stage, claim: Claim) -> Checked<Held> {
         let short = claim.clone().with_lease(self.short());
         match stage {
@@ -94,24 +83,11 @@ impl Trial {
                 self.pass(short.lease).await;
                 Ok(held)
             }
-            Stage::TakenOver => {
-                let held = self.grant(key, &short).await?;
-                self.pass(short.lease).await;
-                let rival = claim.with_owner(self.ask().owner).with_fingerprint(None);
-                self.grant(key, &rival).await?;
-                Ok(held)
-            }
             Stage::Released | Stage::NotDue => {
                 let held = self.grant(key, &claim).await?;
                 let retry_after = if stage == Stage::NotDue { LONG } else { Duration::ZERO };
                 let release = held.release(ReleaseCause::Failed).with_retry_after(retry_after);
                 same("release", self.release_with(key, &release).await?, ReleaseAnswer::Released)?;
-                Ok(held)
-            }
-            Stage::Abandoned => {
-                let held = self.grant(key, &claim.with_on_crash(OnCrash::Rerun)).await?;
-                let answer = self.release(&held, ReleaseCause::Abandoned).await?;
-                same("release", answer, ReleaseAnswer::Released)?;
                 Ok(held)
             }
             Stage::Completed => self.finish(key, &claim, Verdict::Completed, DAY).await,
@@ -121,14 +97,6 @@ impl Trial {
                 let held = self.grant(key, &claim).await?;
                 let answer = self.release(&held, ReleaseCause::Abandoned).await?;
                 same("release under the in_doubt policy", answer, ReleaseAnswer::InDoubt)?;
-                Ok(held)
-            }
-            Stage::Exhausted => {
-                let held = self.grant(key, &claim).await?;
-                self.release(&held, ReleaseCause::Failed).await?;
-                let last = self.ask_at_most(1).with_fingerprint(claim.fingerprint);
-                let answer = self.claim(key, &last).await?;
-                same("claim without attempts left", answer, ClaimAnswer::Exhausted { attempts: 1 })?;
                 Ok(held)
             }
             Stage::Expired => {

@@ -1,7 +1,6 @@
 //! The subject of a check: a store, its handles, and assumptions about its clock.
 
 use std::any::Any;
-use std::fmt;
 use std::time::Duration;
 
 use idem_core::Store;
@@ -90,14 +89,5 @@ impl Subject {
     pub fn keep<G: Any + Send>(mut self, guard: G) -> Self {
         self.kept.push(Box::new(guard));
         self
-    }
-}
-
-impl fmt::Debug for Subject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Subject")
-            .field("handles", &self.handles.len())
-            .field("profile", &self.profile)
-            .finish_non_exhaustive()
     }
 }

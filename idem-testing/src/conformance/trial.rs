@@ -162,7 +162,7 @@ impl Trial {
         } else {
             tokio::time::sleep(time + SLACK).await;
         }
-        self.store.note(format!("{time:?} pass"));
+        self.store.note(&format!("{time:?} pass"));
     }
 
     /// Checks the time left in an answer: exactly, or roughly on a real clock.

@@ -10,9 +10,12 @@ use crate::FaultStore;
 use idem_core::RecordKey;
 use idem_core::StoreError;
 use idem_core::listing::{List, Page};
-use idem_core::protocol::{Answer, Claim, Complete, Owner, Record, RecordStep, Release, Request};
+use idem_core::protocol::{Answer, Record, Request};
 use idem_core::{Store, Waiters};
 use idem_runtime::DynStore;
+
+/// How many characters of a key are shown. They are escaped, because they are hostile.
+const KEY_SHOWN: usize = 48;
 
 /// A store that is watched.
 #[derive(Clone)]
@@ -27,51 +30,42 @@ impl Witness {
         Self { faults: FaultStore::new(store), history: history.clone(), started: Instant::now() }
     }
 
-    pub(super) fn note(&self, what: impl Into<String>) {
-        self.history.note(self.started.elapsed(), what.into());
+    pub(super) fn note(&self, what: &str) {
+        self.history.note(self.started.elapsed(), what);
     }
 
     async fn watch<A: Debug>(
         &self,
         what: String,
-        owner: Option<Owner>,
-        key: Option<&RecordKey>,
         operation: impl Future<Output = Result<A, StoreError>>,
     ) -> Result<A, StoreError> {
-        if self.history.is_closed() {
-            // The check was given up, and the rest of it must not continue.
-            return std::future::pending().await;
-        }
-        let asked = self.history.asked(self.started.elapsed(), &what, owner, key);
+        let line = self.history.note(self.started.elapsed(), &what);
         let answer = operation.await;
-        match &answer {
-            Ok(answer) => self.history.answered(asked, answer),
-            Err(error) => self.history.answered(asked, error),
-        }
+        self.history.answered(line, &answer);
         answer
     }
 }
 
 impl Store for Witness {
     async fn apply(&self, key: &RecordKey, request: Request) -> Result<Answer, StoreError> {
-        self.watch(words(&request), request.owner(), Some(key), self.faults.apply(key, request)).await
+        self.watch(format!("{}: {request:?}", shown(key)), self.faults.apply(key, request)).await
     }
 
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
-        self.watch("forget".into(), None, Some(key), self.faults.forget(key)).await
+        self.watch(format!("{}: forget", shown(key)), self.faults.forget(key)).await
     }
 
     async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
-        self.watch("get".into(), None, Some(key), self.faults.get(key)).await
+        self.watch(format!("{}: get", shown(key)), self.faults.get(key)).await
     }
 
     async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
-        self.watch(format!("purge at most {limit}"), None, None, self.faults.purge(limit)).await
+        self.watch(format!("purge at most {limit}"), self.faults.purge(limit)).await
     }
 
     async fn list(&self, request: &List) -> Result<Page, StoreError> {
         let what = format!("list {:?}, looking at {}", request.states, request.limit);
-        self.watch(what, None, None, self.faults.list(request)).await
+        self.watch(what, self.faults.list(request)).await
     }
 
     fn max_result_bytes(&self) -> Option<usize> {
@@ -83,34 +77,6 @@ impl Store for Witness {
     }
 }
 
-/// The request, as the history shows it.
-fn words(request: &Request) -> String {
-    match request {
-        Request::Claim(request) => {
-            let Claim { lease, ttl, on_crash, max_attempts, fingerprint, recovers, .. } = request;
-            let mut words = format!("claim for {lease:?}, kept {ttl:?}, {on_crash:?}");
-            if let Some(most) = max_attempts {
-                words += &format!(", at most {most} attempts");
-            }
-            if *recovers {
-                words += ", recovers";
-            }
-            if let Some(fingerprint) = fingerprint {
-                words += &format!(", {fingerprint:?}");
-            }
-            words
-        }
-        Request::Renew(request) => format!("renew fence {} for {:?}", request.fence, request.lease),
-        Request::RecordStep(RecordStep { fence, position, step, .. }) => {
-            format!("record under fence {fence} at {position} {step:?}")
-        }
-        Request::Complete(Complete { fence, verdict, result, ttl, .. }) => {
-            format!("complete fence {fence} as {verdict:?} with {result:?}, kept {ttl:?}")
-        }
-        Request::Release(Release { fence, cause, retry_after, .. }) => {
-            format!("release fence {fence} as {cause:?}, due in {retry_after:?}")
-        }
-        Request::Resolve(resolution) => format!("resolve as {resolution:?}"),
-        other => format!("{other:?}"),
-    }
+fn shown(key: &RecordKey) -> String {
+    key.key().as_str().chars().take(KEY_SHOWN).flat_map(char::escape_default).collect()
 }

@@ -2,8 +2,9 @@
 //!
 //! Knows nothing of stores.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::time::Duration;
 
 use rand::rngs::Xoshiro256PlusPlus;
@@ -37,8 +38,6 @@ pub enum OperationKind {
 }
 
 impl OperationKind {
-    const COUNT: usize = Self::List as usize + 1;
-
     /// The kind of this request.
     pub(crate) fn of(request: &Request) -> Self {
         match request {
@@ -50,10 +49,6 @@ impl OperationKind {
             // This is `Request::Resolve`. Extend the list when the protocol gets a new request.
             _ => Self::Resolve,
         }
-    }
-
-    pub(super) const fn index(self) -> usize {
-        self as usize
     }
 }
 
@@ -199,7 +194,7 @@ pub(super) struct Plan {
     seed: u64,
     rates: Rates,
     down: bool,
-    scripts: [Script; OperationKind::COUNT],
+    scripts: HashMap<OperationKind, Script>,
 }
 
 impl Plan {
@@ -207,20 +202,24 @@ impl Plan {
         Self { seed, rates, ..Self::default() }
     }
 
-    pub(super) const fn counts(&mut self, kind: OperationKind) -> &mut Counts {
-        &mut self.scripts[kind.index()].counts
+    fn script(&mut self, kind: OperationKind) -> &mut Script {
+        self.scripts.entry(kind).or_default()
+    }
+
+    pub(super) fn counts(&mut self, kind: OperationKind) -> &mut Counts {
+        &mut self.script(kind).counts
     }
 
     pub(super) const fn set_down(&mut self, down: bool) {
         self.down = down;
     }
 
-    pub(super) const fn set_always(&mut self, kind: OperationKind, fault: Option<Fault>) {
-        self.scripts[kind.index()].always = fault;
+    pub(super) fn set_always(&mut self, kind: OperationKind, fault: Option<Fault>) {
+        self.script(kind).always = fault;
     }
 
     pub(super) fn push(&mut self, kind: OperationKind, fault: Option<Fault>) {
-        self.scripts[kind.index()].next.push_back(fault);
+        self.script(kind).next.push_back(fault);
     }
 
     /// The fault of the next operation of this kind.
@@ -228,27 +227,19 @@ impl Plan {
     /// A random fault depends on the seed, the kind and the number of earlier operations of the kind. So the operations
     /// of one kind have the same faults, whatever other operations come in between.
     pub(super) fn take(&mut self, kind: OperationKind) -> Option<Fault> {
-        let script = &mut self.scripts[kind.index()];
+        let (seed, rates, down) = (self.seed, self.rates, self.down);
+        let script = self.script(kind);
         let number = script.counts.asked;
         script.counts.asked += 1;
         match script.next.pop_front() {
             Some(scripted) => scripted,
-            None if self.down => Some(Fault::FailBefore),
-            None => script.always.or_else(|| self.rates.draw(&mut generator(self.seed, kind, number))),
+            None if down => Some(Fault::FailBefore),
+            None => script.always.or_else(|| rates.draw(&mut generator(seed, kind, number))),
         }
     }
 }
 
 fn generator(seed: u64, kind: OperationKind, number: u64) -> Xoshiro256PlusPlus {
-    let mut bytes = [0; 32];
-    bytes[..8].copy_from_slice(&seed.to_le_bytes());
-    bytes[8..16].copy_from_slice(&number.to_le_bytes());
-    // Never all zero, because the generator would then only return zeros.
-    bytes[16] = kind as u8 + 1;
-    let mut generator = Xoshiro256PlusPlus::from_seed(bytes);
-    // Similar seeds give similar first numbers; after a few steps they differ.
-    for _ in 0..16 {
-        let _: u64 = generator.random();
-    }
-    generator
+    let seeds = BuildHasherDefault::<DefaultHasher>::new();
+    Xoshiro256PlusPlus::seed_from_u64(seeds.hash_one((seed, kind, number)))
 }

@@ -109,7 +109,7 @@ fn run<O: TestOutcome>(
         (Err(message), Some(fault)) if target.is_some() => Err(format!("{fault}\n{message}")),
         (ended, _) => ended,
     };
-    (state.places(), ended)
+    (state.places.clone(), ended)
 }
 
 /// The result of all runs of a test. `Display` lists the injuries that broke it, and each message once in full.

@@ -116,15 +116,17 @@ pub(super) enum Met {
 #[derive(Debug)]
 pub(super) struct State {
     target: Option<Target>,
-    struck: bool,
-    places: Vec<Place>,
+    /// Whether the injury has happened.
+    pub(super) is_struck: bool,
+    pub(super) places: Vec<Place>,
     last_call: CallId,
     /// The call that is being polled now.
-    driven: Option<CallId>,
+    pub(super) driven: Option<CallId>,
     workers: HashMap<Owner, CallId>,
-    dead: HashSet<CallId>,
-    still: Option<CallId>,
-    longest_lease: Duration,
+    pub(super) dead: HashSet<CallId>,
+    /// The call whose worker is paused.
+    pub(super) paused: Option<CallId>,
+    pub(super) longest_lease: Duration,
     /// The injury of an operation that the driver of the call must handle.
     raised: Option<Injury>,
     driver: Option<Waker>,
@@ -134,13 +136,13 @@ impl State {
     pub(super) fn new(target: Option<Target>) -> Self {
         Self {
             target,
-            struck: false,
+            is_struck: false,
             places: Vec::new(),
             last_call: 0,
             driven: None,
             workers: HashMap::new(),
             dead: HashSet::new(),
-            still: None,
+            paused: None,
             longest_lease: defaults::LEASE,
             raised: None,
             driver: None,
@@ -153,33 +155,9 @@ impl State {
         self.last_call
     }
 
-    pub(super) fn drive(&mut self, call: Option<CallId>) {
-        self.driven = call;
-    }
-
-    pub(super) fn kill(&mut self, call: CallId) {
-        self.dead.insert(call);
-    }
-
-    pub(super) fn hold(&mut self, call: Option<CallId>) {
-        self.still = call;
-    }
-
-    pub(super) fn places(&self) -> Vec<Place> {
-        self.places.clone()
-    }
-
-    pub(super) fn is_struck(&self) -> bool {
-        self.struck
-    }
-
     /// Longer than any lease that was claimed.
     pub(super) fn beyond_leases(&self) -> Duration {
         self.longest_lease * 2 + Duration::from_secs(1)
-    }
-
-    pub(super) fn see_lease(&mut self, lease: Duration) {
-        self.longest_lease = self.longest_lease.max(lease);
     }
 
     /// Counts a place, and returns the injury that happens there.
@@ -188,7 +166,7 @@ impl State {
         self.places.push(place);
         let here = |target: &Target| target.number == number && target.place == place;
         let target = self.target.filter(here)?;
-        self.struck = true;
+        self.is_struck = true;
         Some(target.injury)
     }
 
@@ -199,7 +177,7 @@ impl State {
             None if !self.places.iter().any(|place| matches!(place, Place::Operation(_))) => {
                 Some(NO_OPERATION.into())
             }
-            Some(target) if !self.struck => {
+            Some(target) if !self.is_struck => {
                 let instead = match self.places.get(target.number) {
                     Some(place) => format!("its point {} is {place}", target.number + 1),
                     None => format!("it passes {} points", self.places.len()),
@@ -216,7 +194,7 @@ impl State {
     pub(super) fn meet(&mut self, kind: OperationKind, owner: Option<Owner>) -> Met {
         let current = self.driven.unwrap_or(self.last_call);
         let worker = owner.map_or(current, |owner| *self.workers.entry(owner).or_insert(current));
-        if self.dead.contains(&worker) || self.still == Some(worker) {
+        if self.dead.contains(&worker) || self.paused == Some(worker) {
             return Met::Unheard;
         }
         if self.driven != Some(worker) {

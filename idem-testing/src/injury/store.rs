@@ -86,7 +86,8 @@ impl Store for TrialStore {
     async fn apply(&self, key: &RecordKey, request: Request) -> Result<Answer, StoreError> {
         let kind = OperationKind::of(&request);
         if let Request::Claim(claim) = &request {
-            self.state().see_lease(claim.lease);
+            let mut state = self.state();
+            state.longest_lease = state.longest_lease.max(claim.lease);
         }
         let Some(owner) = request.owner() else { return self.faults.apply(key, request).await };
         self.meet(kind, Some(owner), self.faults.apply(key, request)).await

@@ -80,9 +80,9 @@ impl Trial {
     {
         let mut answers = Vec::new();
         for _ in 0..TRIES {
-            let was_struck = self.state().is_struck();
+            let was_struck = self.state().is_struck;
             let answer = self.drive(call, &mut answers).await;
-            let is_struck = self.state().is_struck() && !was_struck;
+            let is_struck = self.state().is_struck && !was_struck;
             let is_over = answer.as_ref().is_some_and(|answer| answer.is_ok() || !(is_struck || was_struck));
             answers.extend(answer);
             if is_over {
@@ -106,7 +106,7 @@ impl Trial {
             match self.poll(future.as_mut()).await {
                 Moment::Answered(answer) => break Some(answer),
                 Moment::Struck(Injury::CrashBefore | Injury::CrashAfter) => {
-                    self.state().kill(id);
+                    self.state().dead.insert(id);
                     break None;
                 }
                 Moment::Struck(Injury::LeaseLost) => {
@@ -132,10 +132,10 @@ impl Trial {
             }
         };
         if let Some((other_id, other)) = successor {
-            self.state().drive(Some(other_id));
+            self.state().driven = Some(other_id);
             answers.push(other.await);
         }
-        self.state().drive(None);
+        self.state().driven = None;
         drop(future);
         // Lets the background work of the call run, as far as it can.
         tokio::task::yield_now().await;
@@ -150,14 +150,14 @@ impl Trial {
 
     /// Pauses a call until its lease is over.
     async fn stand_still(&self, call: CallId) {
-        self.state().hold(Some(call));
+        self.state().paused = Some(call);
         self.sleep_beyond_leases().await;
     }
 
     fn go_on(&self, call: CallId) {
         let mut state = self.state();
-        state.hold(None);
-        state.drive(Some(call));
+        state.paused = None;
+        state.driven = Some(call);
         drop(state);
         self.store.go_on();
     }

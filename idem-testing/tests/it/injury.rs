@@ -26,20 +26,6 @@ fn record() -> RecordKey {
     RecordKey::new(Scope::new("injury.charge").unwrap(), Key::new("42").unwrap())
 }
 
-#[test]
-fn a_failed_read_that_passes_for_an_absent_record_is_found() {
-    let report = injure("reads", async |trial: Trial| {
-        let store = trial.store();
-        let call = || async {
-            charged(&store).await?;
-            Ok::<_, Error>(store.get(&record()).await.is_ok_and(|record| record.is_some()))
-        };
-        trial.call(call).await;
-    });
-    let lost_answers = ["lost answer at point 4, the store's get", "lost answer at point 6, the store's get"];
-    assert!(lost_answers.iter().all(|at| report.broken().contains(at)), "{report}");
-}
-
 #[derive(Debug)]
 struct Failed;
 

@@ -31,11 +31,11 @@ fn the_shipped_rules_pass_on_the_store_that_the_mutants_use() {
 }
 
 macro_rules! tests {
-    ($($mutant:ident: $promise:ident, $under:ident, $only:ident $(, $field:ident = $value:expr)?;)*) => {
+    ($($mutant:ident: $promise:ident, $under:ident, $only:ident, $rule:ident $(, $field:ident = $value:expr)?;)*) => {
         $(
             #[test]
             fn $mutant() {
-                found_out(Rules { $($field: $value,)? ..Rules::broken(rules::$only, mutants::$mutant) });
+                found_out(Rules { $($field: $value,)? ..Rules::broken(rules::$only, mutants::$rule) });
             }
         )*
     };

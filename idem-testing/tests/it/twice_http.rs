@@ -17,42 +17,23 @@ use idem_runtime::MemoryStore;
 use idem_testing::{Twice, twice};
 use tower::ServiceExt as _;
 
-use crate::twice::message;
+use crate::twice::{Shop, message};
 
-#[derive(Clone, Default)]
-struct Shop {
-    store: MemoryStore,
-    charges: Arc<AtomicU64>,
-    seen: Arc<Mutex<HashSet<String>>>,
+/// The routes behind the layer.
+fn guarded(shop: &Shop, routes: Router<Shop>) -> Twice<Router> {
+    watched(shop, routes.route_layer(IdempotencyLayer::shared_by_all_clients(shop.store.clone())))
 }
 
-impl Shop {
-    /// Charges a card, as a slow service does: it waits before and after.
-    async fn charge(&self) -> u64 {
-        tokio::task::yield_now().await;
-        let number = self.charges.fetch_add(1, Ordering::SeqCst) + 1;
-        tokio::task::yield_now().await;
-        number
-    }
-
-    fn charges(&self) -> u64 {
-        self.charges.load(Ordering::SeqCst)
-    }
-
-    /// The routes behind the layer.
-    fn guarded(&self, routes: Router<Self>) -> Twice<Router> {
-        let layer = IdempotencyLayer::shared_by_all_clients(self.store.clone());
-        self.watched(routes.route_layer(layer))
-    }
-
-    fn watched(&self, routes: Router<Self>) -> Twice<Router> {
-        let shop = self.clone();
-        twice(routes.with_state(self.clone())).effects(move || std::future::ready(shop.charges()))
-    }
+fn watched(shop: &Shop, routes: Router<Shop>) -> Twice<Router> {
+    shop.watched(routes.with_state(shop.clone()))
 }
 
 fn request(path: &str) -> Request<Body> {
-    Request::post(path).header("Idempotency-Key", "k-1").body(Body::from("7")).unwrap()
+    keyed(path, "k-1")
+}
+
+fn keyed(path: &str, key: &str) -> Request<Body> {
+    Request::post(path).header("Idempotency-Key", key).body(Body::from("7")).unwrap()
 }
 
 /// The status and the body of an answer.
@@ -72,39 +53,37 @@ async fn fault(app: &Twice<Router>, path: &str) -> String {
 async fn a_handler_behind_the_layer_passes_and_its_test_sees_one_answer_and_one_effect() {
     let shop = Shop::default();
     let pay = |State(shop): State<Shop>, amount: String| async move {
-        (StatusCode::CREATED, format!("charge {} of {amount}", shop.charge().await))
+        shop.pay_anew().await.unwrap();
+        (StatusCode::CREATED, format!("charge {} of {amount}", shop.payments()))
     };
-    let app = shop.guarded(Router::new().route("/payments", post(pay)));
+    let refuse = || async { (StatusCode::UNPROCESSABLE_ENTITY, "no such card") };
+    let look = |State(shop): State<Shop>| async move { shop.call().to_string() };
+    let routes = Router::new().route("/payments", post(pay)).route("/refunds", post(refuse));
+    let app = guarded(&shop, routes.route("/look", get(look)));
     for _ in 0..2 {
         let expected = (StatusCode::CREATED, "charge 1 of 7".into());
         assert_eq!(answer(&app, request("/payments")).await, expected);
     }
-    assert_eq!(shop.charges(), 1);
-}
-
-#[tokio::test]
-async fn a_refusal_passes_and_a_request_without_a_key_arrives_once() {
-    let shop = Shop::default();
-    let refuse = || async { (StatusCode::UNPROCESSABLE_ENTITY, "no such card") };
-    let look = |State(shop): State<Shop>| async move { shop.charge().await.to_string() };
-    let app = shop.guarded(Router::new().route("/payments", post(refuse)).route("/look", get(look)));
-    assert_eq!(answer(&app, request("/payments")).await.0, StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(answer(&app, keyed("/refunds", "k-2")).await.0, StatusCode::UNPROCESSABLE_ENTITY);
+    // Without a key, it arrives once.
+    let calls = shop.call();
     let plain = Request::get("/look").body(Body::empty()).unwrap();
-    assert_eq!(answer(&app, plain).await, (StatusCode::OK, "1".into()));
+    assert_eq!(answer(&app, plain).await, (StatusCode::OK, (calls + 1).to_string()));
+    assert_eq!((shop.payments(), shop.call()), (1, calls + 2));
 }
 
 #[tokio::test]
 async fn a_handler_that_looks_first_and_writes_later_is_found_by_two_requests_at_the_same_time() {
-    let shop = Shop::default();
-    let pay = |State(shop): State<Shop>, headers: http::HeaderMap| async move {
+    let (shop, seen) = (Shop::default(), Arc::new(Mutex::new(HashSet::new())));
+    let pay = move |State(shop): State<Shop>, headers: http::HeaderMap| async move {
         let key = headers["idempotency-key"].to_str().unwrap().to_owned();
-        if !shop.seen.lock().unwrap().contains(&key) {
-            shop.charge().await;
-            shop.seen.lock().unwrap().insert(key);
+        if !seen.lock().unwrap().contains(&key) {
+            shop.pay_anew().await.unwrap();
+            seen.lock().unwrap().insert(key);
         }
         "paid"
     };
-    let app = shop.watched(Router::new().route("/payments", post(pay))).unbroken();
+    let app = watched(&shop, Router::new().route("/payments", post(pay))).unbroken();
     let message = fault(&app, "/payments?card=4242").await;
     let expected = "POST /payments did something twice: the effects went from 0 to 2 when it came twice at the same time, ";
     assert!(message.starts_with(expected), "{message}");
@@ -112,29 +91,15 @@ async fn a_handler_that_looks_first_and_writes_later_is_found_by_two_requests_at
 }
 
 #[tokio::test]
-async fn a_test_in_which_no_request_was_guarded_fails_and_says_what_to_write() {
-    let routes = || Router::new().route("/payments", post(|| async { "paid" }));
-    let dropped =
-        |app: Twice<Router>| message(catch_unwind(AssertUnwindSafe(|| drop(app))).expect_err("no fault"));
-    // Without a key.
-    let app = twice(routes());
+async fn a_test_in_which_no_request_was_guarded_fails() {
     let plain = Request::post("/payments").body(Body::empty()).unwrap();
-    assert_eq!(answer(&app, plain).await.0, StatusCode::OK);
-    let expected = "`twice` checked nothing: it repeats requests with the header of the key, messages and calls, and none of them made an \
-                    idempotent call or raised the effects; put `#[idempotent]` or the layer around what they do, or count it with \
-                    `effects`";
-    assert_eq!(dropped(app), expected);
-    // Without the layer, and without effects that are counted.
-    let app = twice(routes());
-    assert_eq!(answer(&app, request("/payments")).await.0, StatusCode::OK);
-    assert_eq!(dropped(app), expected);
-    // With one of the two.
-    let layer = IdempotencyLayer::shared_by_all_clients(MemoryStore::new());
-    assert_eq!(answer(&twice(routes().route_layer(layer)), request("/payments")).await.0, StatusCode::OK);
-    let shop = Shop::default();
-    let once = |State(shop): State<Shop>| async move { shop.charges.store(1, Ordering::SeqCst) };
-    let app = shop.watched(Router::new().route("/payments", post(once)));
-    assert_eq!(answer(&app, request("/payments")).await.0, StatusCode::OK);
+    // Without a key; and without the layer and effects that are counted.
+    for request in [plain, request("/payments")] {
+        let app = twice(Router::new().route("/payments", post(|| async { "paid" })));
+        assert_eq!(answer(&app, request).await.0, StatusCode::OK);
+        let fault = catch_unwind(AssertUnwindSafe(|| drop(app))).expect_err("no fault");
+        assert!(message(fault).starts_with("`twice` checked nothing: "));
+    }
 }
 
 #[tokio::test]
@@ -169,12 +134,12 @@ fn first(answer: Answer) -> Twice<Router> {
     let number = Arc::new(AtomicU64::new(0));
     let is_grpc = answer.1.iter().any(|(name, _)| *name == "grpc-status");
     let pay = move |State(shop): State<Shop>| async move {
-        shop.charges.store(1, Ordering::SeqCst);
+        shop.pay_at_once("order-42");
         let is_first = number.fetch_add(1, Ordering::SeqCst) == 0;
         let later: Answer = (200, if is_grpc { &[("grpc-status", "0")] } else { &[] }, "paid");
         response(if is_first { answer } else { later })
     };
-    shop.watched(Router::new().route("/payments", post(pay)))
+    watched(&shop, Router::new().route("/payments", post(pay)))
 }
 
 #[tokio::test]
@@ -233,24 +198,6 @@ async fn an_answer_for_a_key_in_flight_is_waited_for_and_one_that_asks_to_try_ag
         assert_eq!(begun.load(Ordering::SeqCst), 5);
         assert_eq!(answer(&app, request("/guarded")).await, (StatusCode::OK, "paid".into()));
     }
-}
-
-#[tokio::test]
-async fn an_answer_without_retry_after_is_not_waited_for() {
-    let begun = Arc::new(AtomicU64::new(0));
-    let aborted = {
-        let begun = begun.clone();
-        move |State(shop): State<Shop>| async move {
-            shop.charges.store(1, Ordering::SeqCst);
-            begun.fetch_add(1, Ordering::SeqCst);
-            response((200, &[("grpc-status", "10")], ""))
-        }
-    };
-    let app = Shop::default().watched(Router::new().route("/payments", post(aborted)));
-    assert_eq!(answer(&app, request("/payments")).await.0, StatusCode::OK);
-    assert_eq!(begun.load(Ordering::SeqCst), 3);
-    let message = fault(&first((202, &[], r#"{"state":"in_flight"}"#)), "/payments").await;
-    assert!(message.contains("status `202` and then `200`"), "{message}");
 }
 
 #[tokio::test]
@@ -320,7 +267,6 @@ async fn a_service_is_called_when_it_is_ready_and_its_error_comes_to_the_test() 
     let charges = strict.charges.clone();
     let app = twice(strict).effects(move || std::future::ready(charges.load(Ordering::SeqCst)));
     assert!(app.clone().oneshot(request("/payments")).await.is_ok());
-    assert!(app.clone().oneshot(Request::new(Body::empty())).await.is_ok());
     assert_eq!(app.clone().oneshot(request("/down")).await.unwrap_err(), "down");
 }
 

@@ -295,13 +295,4 @@ mod tests {
             assert_eq!(wrong.record(), Err(Unreadable(column)), "{wrong:?}");
         }
     }
-
-    #[test]
-    fn a_word_leads_to_its_number_and_back() {
-        for (number, state) in State::ALL.iter().enumerate() {
-            assert_eq!(usize::from(number_of(*state)), number);
-            assert_eq!(word(number as u64), Ok(*state));
-        }
-        assert_eq!(word::<State>(255), Err(Unreadable("state")));
-    }
 }

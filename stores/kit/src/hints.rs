@@ -121,19 +121,6 @@ mod tests {
     use idem_core::{Key, Scope};
 
     #[test]
-    fn a_key_is_remembered_until_it_is_taken_back() {
-        let hints = Hints::default();
-        let mark = |key: &str| hints.mark(&RecordKey::new(Scope::new("s").unwrap(), Key::new(key).unwrap()));
-        assert!(!hints.has(mark("a")));
-        hints.put(mark("a"));
-        assert!(hints.has(mark("a")) && !hints.has(mark("b")));
-        hints.take(mark("b"));
-        assert!(hints.has(mark("a")));
-        hints.take(mark("a"));
-        assert!(!hints.has(mark("a")));
-    }
-
-    #[test]
     fn where_most_unseen_keys_have_a_result_the_next_is_expected_to_have_one() {
         let hints = Hints::default();
         let mark = |key: u32| {

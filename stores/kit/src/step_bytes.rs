@@ -110,13 +110,6 @@ mod tests {
             prop_assert_eq!(decode(bytes.clone().into()), Some(one.clone()));
             prop_assert_eq!(bytes == encode(&other), one == other);
         }
-
-        #[test]
-        fn bytes_that_are_a_step_are_the_bytes_of_that_step(bytes in prop::collection::vec(0..5_u8, 0..60)) {
-            if let Some(step) = decode(bytes.clone().into()) {
-                prop_assert_eq!(encode(&step), bytes);
-            }
-        }
     }
 
     #[test]

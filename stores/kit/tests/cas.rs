@@ -174,8 +174,7 @@ async fn steps_of_a_claim_do_not_make_its_lease_longer() {
     let (owner, grant) = granted(&one, &key("a")).await;
     let before = one.get(&key("a")).await.unwrap().unwrap();
     // The first handle remembers what it wrote, the second one reads it.
-    for (position, store) in [&one, &one, &another, &another].into_iter().enumerate() {
-        let position = u32::try_from(position).unwrap();
+    for (position, store) in (0_u32..).zip([&one, &one, &another, &another]) {
         let step = recording(owner, grant.fence, position, &position.to_string(), b"1");
         assert_eq!(store.record_step(&key("a"), &step).await.unwrap(), RecordStepAnswer::Recorded);
     }
@@ -300,20 +299,9 @@ async fn no_record_stays(map: &Map) {
 
 #[test]
 fn two_keys_have_two_names_of_plain_characters() {
-    let texts = [
-        "a",
-        "A",
-        "=",
-        "=3D",
-        "a/b",
-        "a.b",
-        "ü",
-        "\0",
-        "=s",
-        &"k".repeat(201),
-        &"k".repeat(202),
-        &"/".repeat(300),
-    ];
+    let short = ["a", "A", "=", "=3D", "a/b", "a.b", "ü", "\0", "=s"].map(str::to_owned);
+    let long = [("k", 201), ("k", 202), ("/", 300)].map(|(text, count)| text.repeat(count));
+    let texts = [&short[..], &long].concat();
     let mut names: Vec<String> = texts.iter().map(|text| ObjectName::of(&key(text)).key).collect();
     assert!(names.iter().all(|name| name.len() <= 200 && !name.is_empty()));
     // Some file systems take two names for one that differ by upper and lower case only.

@@ -242,36 +242,6 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-#[tokio::test]
-async fn those_that_come_meanwhile_share_a_batch() {
-    let test = test(Manner::Waits);
-    test.permission.add_permits(1);
-    test.queues.ask(reading("first")).await.unwrap();
-    let mut asking = join_all((0..30).map(|number| test.queues.ask(reading(&number.to_string()))));
-    assert!((&mut asking).now_or_never().is_none());
-    test.permission.add_permits(30);
-    for answer in asking.await {
-        answer.unwrap();
-    }
-    let batches = test.batches();
-    assert!(batches.len() < 20, "{batches:?}");
-    assert_eq!(batches.iter().map(|(count, _)| count).sum::<usize>(), 31);
-}
-
-#[tokio::test]
-async fn what_its_caller_drops_halfway_is_done() {
-    let test = test(Manner::Waits);
-    test.permission.add_permits(1);
-    test.queues.ask(reading("first")).await.unwrap();
-    let mut asked = Box::pin(test.queues.ask(reading("order")));
-    assert!(asked.as_mut().now_or_never().is_none());
-    // Lets a worker begin it.
-    tokio::task::yield_now().await;
-    drop(asked);
-    test.permission.add_permits(1);
-    until("the second is done", || test.batches().len() == 2).await;
-}
-
 #[test]
 fn a_caller_that_blocks_its_thread_before_its_operation_begins_holds_up_nobody() {
     let test = test(Manner::Answers);
@@ -352,17 +322,6 @@ async fn reads_go_while_no_change_can_be_committed() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert!(changes.await.unwrap().into_iter().all(|answer| answer.is_err()));
-}
-
-#[tokio::test]
-async fn without_a_session_in_time_the_caller_gets_an_error() {
-    let test = test_with(Manner::Waits, 1, Duration::from_millis(300));
-    let (first, second) = (test.queues.ask(reading("first")), test.queues.ask(reading("second")));
-    let (first, second) = tokio::join!(first, second);
-    for error in [first.unwrap_err(), second.unwrap_err()] {
-        assert!(error.is_transient(), "{error}");
-    }
-    assert_eq!(test.batches(), []);
 }
 
 #[tokio::test]

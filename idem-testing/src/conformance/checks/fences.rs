@@ -12,26 +12,16 @@ async fn rises(t: &Trial, key: &RecordKey, last: Fence) -> Checked<Fence> {
     Ok(next)
 }
 
-pub(crate) async fn a_fence_rises_over_expiry_and_a_purge(t: &Trial) -> Checked {
-    for stage in [Stage::Expired, Stage::ExpiredInFlight] {
-        for is_purged in [false, true] {
-            let key = t.key(format!("{stage:?} {is_purged}"))?;
-            let held = t.bring(&key, stage).await?;
-            if is_purged {
-                t.purge(1_000).await?;
-            }
-            rises(t, &key, held.grant.fence).await.map_err(|broken| broken.at(stage))?;
-        }
-    }
-    Ok(())
-}
-
-pub(crate) async fn a_fence_rises_over_being_forgotten(t: &Trial) -> Checked {
-    for stage in Stage::live() {
+pub(crate) async fn a_fence_rises_over_a_record_that_is_gone(t: &Trial) -> Checked {
+    for stage in Stage::ALL {
         let key = t.key(format!("{stage:?}"))?;
-        t.bring(&key, stage).await?;
-        let last = t.record(&key).await?.fence;
-        t.forget(&key).await?;
+        let held = t.bring(&key, stage).await?;
+        let last = t.get(&key).await?.map_or(held.grant.fence, |record| record.fence);
+        if stage.state().is_some() {
+            t.forget(&key).await?;
+        } else {
+            t.purge(1_000).await?;
+        }
         rises(t, &key, last).await.map_err(|broken| broken.at(stage))?;
     }
     Ok(())

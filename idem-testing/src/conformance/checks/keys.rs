@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use bytes::Bytes;
-use futures_util::future::join_all;
+use futures_util::future::try_join_all;
 
 use crate::conformance::stage::Stage;
 use crate::conformance::trial::{Broken, Checked, LONG, Trial, same, value};
@@ -30,31 +29,23 @@ async fn all_distinct(t: &Trial, keys: Vec<RecordKey>) -> Checked {
     let told = |key: &RecordKey, broken: Broken| {
         Broken(format!("scope {:?}, key {:?}: {}", key.scope().as_str(), key.key().as_str(), broken.0))
     };
-    let result = |number: usize| Bytes::from(format!("result {number}"));
-    let granted = join_all(keys.iter().map(|key| t.take(key))).await;
-    let mut held = Vec::new();
-    for (key, granted) in keys.iter().zip(granted) {
-        held.push(granted.map_err(|broken| told(key, broken))?);
-    }
-    let requests: Vec<_> = held
-        .iter()
-        .enumerate()
-        .map(|(number, held)| held.completion("").with_result(value(result(number))))
-        .collect();
-    let completed =
-        join_all(keys.iter().zip(&requests).map(|(key, request)| t.complete_with(key, request))).await;
-    for (key, answer) in keys.iter().zip(completed) {
-        answer
-            .and_then(|answer| same("complete", answer, CompleteAnswer::Done))
-            .map_err(|broken| told(key, broken))?;
-    }
-    let replayed = join_all(keys.iter().map(|key| t.replay(key))).await;
-    for (number, (key, replay)) in keys.iter().zip(replayed).enumerate() {
+    let granted = keys.iter().map(|key| async move { t.take(key).await.map_err(|broken| told(key, broken)) });
+    let held = try_join_all(granted).await?;
+    let result = |number: usize| value(format!("result {number}"));
+    let completed = held.iter().enumerate().map(|(number, held)| async move {
+        let request = held.completion("").with_result(result(number));
+        let done = t.complete_with(&held.key, &request).await;
+        done.and_then(|answer| same("complete", answer, CompleteAnswer::Done))
+            .map_err(|broken| told(&held.key, broken))
+    });
+    try_join_all(completed).await?;
+    let replayed = held.iter().enumerate().map(|(number, held)| async move {
+        let replay = t.replay(&held.key).await;
         replay
-            .and_then(|replay| same("result", replay.result, value(result(number))))
-            .map_err(|broken| told(key, broken))?;
-    }
-    Ok(())
+            .and_then(|replay| same("result", replay.result, result(number)))
+            .map_err(|broken| told(&held.key, broken))
+    });
+    try_join_all(replayed).await.map(drop)
 }
 
 async fn texts<T: AsRef<str>>(t: &Trial, texts: impl IntoIterator<Item = T>) -> Checked {
@@ -76,39 +67,32 @@ pub(crate) async fn each_character_makes_a_key_of_its_own(t: &Trial) -> Checked 
 }
 
 /// What is a quote, a wildcard, an escape, a hash tag or a command in a server's language.
-const SYNTAX: [&str; 22] = [
+const SYNTAX: [&str; 16] = [
     "''",
     "\\\\",
     "{a}",
     "{a}b",
-    "{a}c",
     "b{a}",
     "{}",
-    "{a}{b}",
     "[abc]",
     "a%20b",
     "a%2520b",
     "a%2Fb",
     "a%2fb",
-    "a::b",
     "../a",
     "./a",
-    "a/../a",
     "' OR '1'='1",
     "/* */",
-    "--",
-    "null",
     "NULL",
 ];
 
 /// What is equal where case, white space, numbers or forms of Unicode do not count.
-const EQUAL_ELSEWHERE: [&str; 44] = [
+const EQUAL_ELSEWHERE: [&str; 30] = [
     "a",
     "A",
     " a",
     "a ",
     "a\n",
-    "a\r\n",
     "a\u{a0}",
     "a\u{200b}",
     "\u{feff}a",
@@ -116,37 +100,24 @@ const EQUAL_ELSEWHERE: [&str; 44] = [
     "1",
     "01",
     "1.0",
-    "1e0",
-    "0x1",
     "１",
     "١",
     "0",
     "-0",
     "straße",
-    "STRASSE",
     "strasse",
     "i",
-    "I",
     "ı",
     "İ",
-    "σ",
     "ς",
     "Σ",
-    "ǆ",
-    "ǅ",
-    "K",
     "k",
     "\u{212a}",
     "\u{e9}",
     "e\u{301}",
-    "\u{212b}",
-    "\u{c5}",
-    "A\u{30a}",
     "\u{430}",
     "\u{fb01}",
     "fi",
-    "o",
-    "\u{3bf}",
 ];
 
 pub(crate) async fn texts_that_mean_something_elsewhere_are_keys_of_their_own(t: &Trial) -> Checked {

@@ -49,29 +49,19 @@ pub(crate) async fn every_byte_comes_back(t: &Trial) -> Checked {
 }
 
 pub(crate) async fn bytes_that_mean_something_elsewhere_come_back(t: &Trial) -> Checked {
-    let words: [&[u8]; 22] = [
+    let words: [&[u8]; 12] = [
         b"",
         b"null",
         b"NULL",
-        b"nil",
-        b"0",
-        b" ",
         b"\"\"",
         b"{}",
-        b"[]",
-        b"\r\n",
         b"+OK\r\n",
         b"$-1\r\n",
         b"x'00'",
         b"\\x00",
         b"%s%n",
-        b"NaN",
-        b"1e999",
-        b"\xff\xfe",
-        b"\xc3\x28",
-        b"\xed\xa0\x80",
-        b"\0\0\0",
-        b"a\0b",
+        b"\xff\xfe\xc3\x28",
+        b"\0a\0b",
     ];
     for (number, word) in words.into_iter().enumerate() {
         comes_back(t, &format!("{number}"), Bytes::from_static(word)).await?;

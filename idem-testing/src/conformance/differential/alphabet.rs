@@ -33,6 +33,10 @@ pub(super) struct Symbol {
 }
 
 impl Symbol {
+    fn new(extends: bool, ask: impl Fn(&Scene<'_>) -> Ask + Send + Sync + 'static) -> Self {
+        Self { extends, second: false, foreign: false, ask: Box::new(ask) }
+    }
+
     pub(super) fn ask(&self, scene: &Scene<'_>) -> Ask {
         (self.ask)(scene)
     }
@@ -83,7 +87,7 @@ pub(super) fn all() -> Vec<Symbol> {
         }
     }
     symbols.extend(resolutions());
-    symbols.push(Symbol { extends: true, second: false, foreign: false, ask: Box::new(|_| Ask::Forget) });
+    symbols.push(Symbol::new(true, |_| Ask::Forget));
     symbols
 }
 
@@ -113,10 +117,8 @@ fn claims() -> Vec<Symbol> {
             (false, at_most(2, &plain)),
         ];
         symbols.extend(claims.map(|(extends, claim)| Symbol {
-            extends,
             second: number == 2,
-            foreign: false,
-            ask: Box::new(move |_| Ask::Step(claim.clone().into())),
+            ..Symbol::new(extends, move |_| Ask::Step(claim.clone().into()))
         }));
     }
     symbols
@@ -129,7 +131,7 @@ fn by(sender: By, extends: bool, request: OfGrant) -> Symbol {
         let (owner, fence) = sender.grant(scene);
         Ask::Step(request(scene, owner, fence))
     };
-    Symbol { extends, second: false, foreign: sender != By::Holder, ask: Box::new(ask) }
+    Symbol { foreign: sender != By::Holder, ..Symbol::new(extends, ask) }
 }
 
 /// The requests of a holder, each with whether a trace may continue after it.
@@ -199,11 +201,8 @@ fn step(of: fn(&[RecordedStep]) -> (usize, RecordedStep)) -> OfGrant {
 
 /// An operator's decisions: on any record, on one that is as it was seen, and on one that has changed since.
 fn resolutions() -> Vec<Symbol> {
-    let symbol = |extends, ask: fn(&Seen) -> Resolution| Symbol {
-        extends,
-        second: false,
-        foreign: false,
-        ask: Box::new(move |scene| Ask::Step(ask(&seen(scene)).into())),
+    let symbol = |extends, ask: fn(&Seen) -> Resolution| {
+        Symbol::new(extends, move |scene| Ask::Step(ask(&seen(scene)).into()))
     };
     vec![
         symbol(true, |_| Resolution::Release),

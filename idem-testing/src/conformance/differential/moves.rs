@@ -83,14 +83,13 @@ impl Gambler {
     /// The key and the operation. Few come from a sender that does not hold the claim, because the store
     /// refuses most of those.
     pub(super) fn draw(&mut self, oracle: &Oracle) -> (RecordKey, Ask) {
-        let keys = self.keys.clone();
-        let key = self.one_of(&keys);
+        let number = self.below(self.keys.len());
+        let key = self.keys[number].clone();
         let record = oracle.record(&key);
         let is_over = record.is_some_and(|record| matches!(record.state, State::Completed | State::Failed));
         let ask = match self.below(20) {
             _ if is_over && self.chance(5) => Ask::Forget,
-            0 => Ask::Get,
-            1 => Ask::Purge(self.one_of(&[0, 1, 2, 100])),
+            0 => Ask::Purge(self.one_of(&[0, 1, 2, 100])),
             _ => {
                 let current = record.map(|record| record.fence);
                 let old = |(of, _, fence): &&(RecordKey, Owner, Fence)| *of == key && Some(*fence) != current;

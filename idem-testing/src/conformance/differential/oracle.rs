@@ -81,7 +81,6 @@ impl Oracle {
                 self.records.remove(key);
                 (None, Answer::Forget(live))
             }
-            Ask::Get => (None, Answer::Get),
             Ask::Purge(limit) => {
                 let over = self.records.values().filter(|record| !protocol::is_live(record, now)).count();
                 if self.exact && over <= *limit {

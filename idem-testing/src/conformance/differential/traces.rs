@@ -13,8 +13,8 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use super::alphabet::{self, Scene, Symbol};
 use super::asking::{Answer, Ask};
 use super::oracle::{Oracle, Wanted, timeless};
-use super::{Now, agree};
-use crate::conformance::trial::{Broken, Checked, Trial, answered, same};
+use super::{Now, agree, compared};
+use crate::conformance::trial::{Broken, Checked, Trial, answered};
 use crate::{OperationKind, seed};
 use idem_core::protocol::{Fence, Owner, Record, Timestamp, is_live};
 use idem_core::{RecordKey, Store};
@@ -104,22 +104,6 @@ fn states(key: &RecordKey) -> Vec<Vec<usize>> {
     states.into_iter().map(|(trace, _)| trace).collect()
 }
 
-/// How many traces there are, and the kinds of answers that they meet.
-#[cfg(test)]
-pub(in crate::conformance) fn coverage(key: &RecordKey) -> (usize, HashSet<&'static str>) {
-    let (states, mut answers, mut traces) = (states(key), HashSet::new(), 0);
-    for (prefix, last) in of(&states) {
-        let mut model = Model::new(key.clone(), true);
-        for (number, symbol) in prefix.iter().chain([&last]).enumerate() {
-            let (ask, grant) = (model.ask(*symbol), model.grant());
-            answers.insert(model.oracle.step(&model.key, &ask, at(number)).answer.name());
-            model.note_grant(grant);
-        }
-        traces += 1;
-    }
-    (traces, answers)
-}
-
 /// All traces: the requests that lead to each state, and then each symbol.
 fn of(states: &[Vec<usize>]) -> impl Iterator<Item = (&[usize], usize)> {
     let ends = |prefix: &[usize], last: &usize| prefix.len() < DEPTH || !ALPHABET[*last].foreign;
@@ -175,15 +159,7 @@ async fn run(
     let old = model.oracle.record(&model.key).cloned();
     let (answer, wanted) = send(t, &mut model, now, last, requests).await?;
     agree(&mut model.oracle, &model.key, &answer, &wanted)?;
-    let seen = answered(store.get(&model.key).await)?;
-    let expected = model.oracle.live(&model.key, now.read()).cloned();
-    match (&seen, &expected) {
-        (Some(seen), Some(expected)) => {
-            let old = old.as_ref().filter(|_| wanted.wrote);
-            model.oracle.same_record(seen, expected, old, wanted.wrote)
-        }
-        _ => same("the record", seen, expected),
-    }
+    compared(store, &mut model.oracle, &model.key, now, (old.as_ref(), wanted.wrote)).await.map(drop)
 }
 
 /// Sends one request to the store and to the pure protocol, and notes it.

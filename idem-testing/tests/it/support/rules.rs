@@ -34,7 +34,7 @@ impl Rules {
     }
 }
 
-fn shipped(asked: &Asked<'_>) -> Step {
+pub fn shipped(asked: &Asked<'_>) -> Step {
     asked.right()
 }
 
@@ -52,6 +52,7 @@ macro_rules! requests {
 
 requests! {
     claims: Request::Claim(_),
+    recovering: Request::Claim(Claim { recovers: true, .. }),
     renewals: Request::Renew(_),
     steps: Request::RecordStep(_),
     completions: Request::Complete(_),
@@ -109,20 +110,6 @@ impl Asked<'_> {
         self.asking(by(self.request, held.owner, held.fence))
     }
 
-    /// The same, where the request is of the owner that has the key, under whatever fence.
-    pub fn as_if_its_owner_held(&self) -> Step {
-        let holder = self.record.map(|record| record.owner);
-        if self.request.owner() == holder { self.as_if_held() } else { self.right() }
-    }
-
-    /// What the protocol does with a release for this cause.
-    pub fn releasing_as(&self, cause: ReleaseCause) -> Step {
-        match self.request {
-            Request::Release(release) => self.asking(release.with_cause(cause)),
-            _ => self.right(),
-        }
-    }
-
     pub fn state(&self) -> Option<State> {
         self.record.map(|record| record.state)
     }
@@ -137,7 +124,7 @@ impl Asked<'_> {
 }
 
 /// The request, if it is one under a claim, under that of this owner and fence.
-pub fn by(request: &Request, owner: Owner, fence: Fence) -> Request {
+fn by(request: &Request, owner: Owner, fence: Fence) -> Request {
     match request.clone() {
         Request::Renew(request) => request.with_owner(owner).with_fence(fence).into(),
         Request::RecordStep(request) => request.with_owner(owner).with_fence(fence).into(),

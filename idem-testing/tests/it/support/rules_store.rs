@@ -2,7 +2,6 @@
 //! store is correct; it has no listing.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use idem_runtime::{RecordKey, Store, StoreError};
@@ -52,12 +51,6 @@ impl RulesStore {
 
     fn records(&self) -> MutexGuard<'_, Records> {
         self.inner.records.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl fmt::Debug for RulesStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RulesStore").finish_non_exhaustive()
     }
 }
 

@@ -51,7 +51,6 @@ impl Under {
 /// The bounds of a run. An event with the bound zero or `false` does not happen.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    pub name: &'static str,
     pub rules: Rules,
     /// The crash policy of each worker.
     pub workers: Vec<OnCrash>,
@@ -86,9 +85,8 @@ pub struct Setup {
 }
 
 impl Setup {
-    pub fn new(name: &'static str, workers: &[OnCrash]) -> Self {
+    pub fn new(workers: &[OnCrash]) -> Self {
         Self {
-            name,
             rules: Rules::SHIPPED,
             workers: workers.to_vec(),
             lives: 2,
@@ -110,42 +108,42 @@ impl Setup {
         }
     }
 
-    /// Two or three workers, and the events that concern the mutants of this setup: each event more makes the search longer.
-    /// Most are too large to explore completely.
+    /// Two or three workers, and the events that concern the mutants of this setup: each event more makes the
+    /// search longer. Most are too large to explore completely.
     pub fn wide(under: Under) -> Self {
         let everything = |policy| Self {
             max_attempts: NonZeroU32::new(2),
             late: 1,
             other_arguments: true,
             forgets: 1,
-            ..Self::new("two workers, everything", &[policy; 2])
+            ..Self::new(&[policy; 2])
         };
         match under {
             Under::Rerun => everything(OnCrash::Rerun),
-            Under::InDoubt => Self::new("two workers, in doubt", &[OnCrash::InDoubt; 2]),
+            Under::InDoubt => Self::new(&[OnCrash::InDoubt; 2]),
             Under::Steps => Self {
                 steps: 2,
                 late: 1,
                 renewals: false,
                 max_attempts: NonZeroU32::new(2),
-                ..Self::new("two workers, steps", &[OnCrash::Rerun, OnCrash::InDoubt])
+                ..Self::new(&[OnCrash::Rerun, OnCrash::InDoubt])
             },
             Under::Settled => {
                 let events = everything(OnCrash::InDoubt);
                 Self { recovers: true, gives_back: true, renewals: false, forgets: 0, ..events }
             }
-            Under::Plain => Self::new("two workers", &[OnCrash::Rerun; 2]),
+            Under::Plain => Self::new(&[OnCrash::Rerun; 2]),
             Under::GivenBack => Self {
                 gives_back: true,
                 other_arguments: true,
                 renewals: false,
-                ..Self::new("two workers, claims given back", &[OnCrash::Rerun; 2])
+                ..Self::new(&[OnCrash::Rerun; 2])
             },
             Under::OneAttempt => Self {
                 steps: 1,
                 max_attempts: NonZeroU32::new(1),
                 renewals: false,
-                ..Self::new("two workers, a step, one attempt", &[OnCrash::Rerun; 2])
+                ..Self::new(&[OnCrash::Rerun; 2])
             },
             Under::Alive => Self {
                 recovers: true,
@@ -153,7 +151,7 @@ impl Setup {
                 symmetric: false,
                 lives: 1,
                 purges: false,
-                ..Self::new("three workers, one recovers", &[OnCrash::InDoubt; 3])
+                ..Self::new(&[OnCrash::InDoubt; 3])
             },
         }
     }

@@ -21,8 +21,6 @@ pub struct Shadow {
     top: Fence,
     /// The current generation; it may have expired.
     life: Option<Life>,
-    /// The number of generations, within the range of `u8`.
-    pub generations: u8,
     /// The first fence of the current generation.
     since: Fence,
     /// How many bodies the current generation started.

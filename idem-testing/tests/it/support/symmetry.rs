@@ -3,11 +3,11 @@
 //! This is sound because the protocol only compares owners for equality, and equal workers have the same policy, the
 //! same arguments and the same number of lives.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher, Hash};
 
 use super::protocol::{OnCrash, Owner};
 use super::setup::Setup;
-use super::worker::{owner, worker_of};
+use super::worker::{Call, owner, worker_of};
 use super::world::World;
 
 /// Puts equal workers in an order that depends on their state and not on their names.
@@ -35,14 +35,20 @@ pub fn sort(world: &mut World, setup: &Setup) {
     for late in &mut world.late {
         late.0 = place[late.0];
     }
-    world.late.sort_unstable();
+    sort_late(&mut world.late);
+}
+
+/// Any order will do, as long as it is always the same.
+pub fn sort_late(late: &mut [(usize, u8, Call)]) {
+    late.sort_by_key(hash_of);
 }
 
 fn look(world: &World, index: usize) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    world.workers[index].hash(&mut hasher);
     let record = world.key.record.as_ref();
     let holder = record.and_then(|record| worker_of(record.owner, world.workers.len()));
-    (holder == Some(index)).hash(&mut hasher);
-    hasher.finish()
+    hash_of(&(&world.workers[index], holder == Some(index)))
+}
+
+fn hash_of(value: &impl Hash) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::new().hash_one(value)
 }

@@ -10,23 +10,13 @@ use super::protocol::{
 use super::setup::{LEASE, RETRY, Setup, TTL};
 
 /// One request of a worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Call {
     Claim { other_arguments: bool },
     Renew { fence: Fence },
     Step { fence: Fence, position: u32 },
     Complete { fence: Fence, failed: bool },
-    Release { fence: Fence, why: Why },
-}
-
-/// Why a claim is released.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Why {
-    Failed,
-    Abandoned,
-    Doubtful,
-    Unused,
-    NothingHappened,
+    Release { fence: Fence, cause: ReleaseCause },
 }
 
 /// The part of an answer that matters to a worker.
@@ -129,16 +119,7 @@ pub fn apply(
             let verdict = if failed { Verdict::Failed } else { Verdict::Completed };
             Complete::new(owner, fence, verdict, value(fence), TTL).into()
         }
-        Call::Release { fence, why } => {
-            let cause = match why {
-                Why::Failed => ReleaseCause::Failed,
-                Why::Abandoned => ReleaseCause::Abandoned,
-                Why::Doubtful => ReleaseCause::Doubtful,
-                Why::Unused => ReleaseCause::Unused,
-                Why::NothingHappened => ReleaseCause::NothingHappened,
-            };
-            Release::new(owner, fence, cause).with_retry_after(RETRY).into()
-        }
+        Call::Release { fence, cause } => Release::new(owner, fence, cause).with_retry_after(RETRY).into(),
     };
     reply(&match seen {
         Some(seen) => key.apply_as_seen(setup.rules, seen.as_ref(), &request),

@@ -1,11 +1,10 @@
 //! The states of workers, network, clock and store together, and the transitions between them.
 
 use super::one_key::OneKey;
-use super::protocol::{Owner, Resolution, State, StoredResult, Timestamp, Verdict};
-use super::rules::Rules;
+use super::protocol::{Owner, ReleaseCause, Resolution, State, StoredResult, Timestamp, Verdict};
 use super::setup::Setup;
 use super::symmetry;
-use super::worker::{self, Call, Doing, Ending, Reply, Why, Worker, owner};
+use super::worker::{self, Call, Doing, Ending, Reply, Worker, owner};
 
 /// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,15 +28,9 @@ pub enum Action {
     Tick,
     StepBack,
     Purge,
-    Resolve(Word),
+    /// An operator decides.
+    Resolve(Resolution),
     Forget,
-}
-
-/// An operator's decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Word {
-    ItHappened,
-    RunItAgain,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -84,7 +77,8 @@ impl World {
         }
         let record = self.key.record.as_ref();
         if self.resolutions > 0 && record.is_some_and(|record| record.state == State::InDoubt) {
-            actions.extend([Word::ItHappened, Word::RunItAgain].map(Action::Resolve));
+            let it_happened = Resolution::Record(Verdict::Completed, StoredResult::Value("seen".into()));
+            actions.extend([it_happened, Resolution::Release].map(Action::Resolve));
         }
         if self.forgets > 0 && record.is_some() {
             actions.push(Action::Forget);
@@ -114,8 +108,8 @@ impl World {
                 if setup.failures {
                     send(Call::Complete { fence, failed: true });
                 }
-                send(Call::Release { fence, why: Why::Failed });
-                send(Call::Release { fence, why: Why::Abandoned });
+                send(Call::Release { fence, cause: ReleaseCause::Failed });
+                send(Call::Release { fence, cause: ReleaseCause::Abandoned });
             }
             Doing::Waiting { reply: None, .. } => {
                 actions.push(Action::Apply(index));
@@ -131,12 +125,12 @@ impl World {
                 let mut end = |call| actions.push(Action::End(index, call));
                 let fence = *fence;
                 if setup.gives_back {
-                    end(Call::Release { fence, why: Why::Unused });
+                    end(Call::Release { fence, cause: ReleaseCause::Unused });
                 }
                 if setup.recovers && *recovered {
                     end(Call::Complete { fence, failed: false });
-                    end(Call::Release { fence, why: Why::Doubtful });
-                    end(Call::Release { fence, why: Why::NothingHappened });
+                    end(Call::Release { fence, cause: ReleaseCause::Doubtful });
+                    end(Call::Release { fence, cause: ReleaseCause::NothingHappened });
                 }
             }
             Doing::Waiting { reply: Some(_), .. } => {
@@ -167,7 +161,7 @@ impl World {
             Action::AskAgain(index) => {
                 let Doing::Waiting { call, .. } = next.workers[*index].doing else { return None };
                 next.late.push((*index, next.workers[*index].life, call));
-                next.late.sort_unstable();
+                symmetry::sort_late(&mut next.late);
             }
             Action::Crash(index) => next.workers[*index].doing = Doing::Ended(Ending::Crashed),
             Action::ArriveLate(index) => {
@@ -180,7 +174,10 @@ impl World {
                 next.key.now = Timestamp::from_micros(self.key.now.as_micros() - 1);
             }
             Action::Purge => next.key.purge(setup.rules),
-            Action::Resolve(word) => next.resolve(setup.rules, *word),
+            Action::Resolve(word) => {
+                next.resolutions -= 1;
+                next.key.apply(setup.rules, &word.clone().into());
+            }
             Action::Forget => {
                 next.forgets -= 1;
                 next.key.forget();
@@ -216,15 +213,6 @@ impl World {
             self.key.shadow.started(*fence, setup.max_attempts);
         }
         Some(())
-    }
-
-    fn resolve(&mut self, rules: Rules, word: Word) {
-        self.resolutions -= 1;
-        let resolution = match word {
-            Word::ItHappened => Resolution::Record(Verdict::Completed, StoredResult::Value("seen".into())),
-            Word::RunItAgain => Resolution::Release,
-        };
-        self.key.apply(rules, &resolution.into());
     }
 
     pub fn ended(&self, ending: Ending) -> bool {

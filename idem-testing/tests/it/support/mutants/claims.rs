@@ -1,77 +1,48 @@
-//! Broken protocols that answer claims wrongly: running leases, fences, repeated claims, other arguments, attempts.
+//! Broken answers to claims: who is granted the key, with which fence, attempt and steps, and who is refused.
 
 use crate::support::protocol::{
-    self, Answer, ClaimAnswer, Fence, Owner, Record, State, Timestamp, Transition,
+    self, Answer, ClaimAnswer, Fence, Grant, OnCrash, Owner, Record, State, StoredResult, Timestamp,
+    Transition,
 };
 use crate::support::rules::{Asked, Step};
 
-/// A claim reads the record in one step and writes it in another.
-pub fn get_then_set(asked: &Asked<'_>) -> Step {
-    asked.right()
+/// What the protocol does where the lease of a record in this state is over.
+fn lapsed(asked: &Asked<'_>, state: State) -> Step {
+    asked.seeing_in(state, |record| {
+        let lease_until = record.lease_until.min(asked.now);
+        record.with_lease_until(lease_until)
+    })
 }
 
-/// The store trusts a client's clock, which is ahead.
-pub fn takeover_of_a_running_lease(asked: &Asked<'_>) -> Step {
-    asked.seeing_in(State::InFlight, |record| lapsed(record, asked.now))
-}
-
-/// The record with a lease that is over.
-pub(super) fn lapsed(record: Record, now: Timestamp) -> Record {
-    let lease_until = record.lease_until.min(now);
-    record.with_lease_until(lease_until)
-}
-
-fn with_fence(step: Step, fence: Fence) -> Step {
-    match step {
+/// What the protocol does, and then the grant and its record are changed.
+fn granting(asked: &Asked<'_>, change: impl FnOnce(Record, Grant) -> (Record, Grant)) -> Step {
+    match asked.right() {
         Transition { write: Some(new), answer: Answer::Claim(ClaimAnswer::Granted(grant)), .. } => {
-            let answer = ClaimAnswer::Granted(grant.with_fence(fence));
-            Transition::new(Some(new.with_fence(fence)), answer.into())
+            let (new, grant) = change(new, grant);
+            Transition::new(Some(new), ClaimAnswer::Granted(grant).into())
         }
         refused => refused,
     }
 }
 
-/// A key gets one fence and keeps it.
-pub fn fence_not_rising(asked: &Asked<'_>) -> Step {
-    match asked.record {
-        Some(old) => with_fence(asked.right(), old.fence),
-        None => asked.right(),
-    }
-}
-
-/// Two grants within one tick of the clock get the same fence.
-pub fn fence_from_the_clock_alone(asked: &Asked<'_>) -> Step {
-    with_fence(asked.right(), Fence::new(asked.now.as_micros()))
-}
-
-/// A store deletes a record and keeps no floor.
-pub fn fence_forgotten_with_the_record(asked: &Asked<'_>) -> Step {
-    protocol::apply(asked.record, Fence::default(), asked.request, asked.now)
-}
-
-/// A lost network answer turns into a stuck key.
-pub fn no_claim_by_the_same_owner(asked: &Asked<'_>) -> Step {
-    asked.seeing(|record| record.with_owner(Owner::NOBODY))
-}
-
-/// Other arguments run under the key until there is a result.
-pub fn mismatch_only_when_completed(asked: &Asked<'_>) -> Step {
-    asked.seeing(|record| match record.state {
-        State::Completed | State::Failed => record,
-        _ => record.with_fingerprint(None),
+/// A duplicate gets no result, only that it is a duplicate.
+pub fn empty_replay(asked: &Asked<'_>) -> Step {
+    asked.seeing(|record| {
+        let result = record.result.as_ref().map(|_| StoredResult::Value(Default::default()));
+        record.with_result(result)
     })
 }
 
-/// The first attempt is not counted.
-pub fn one_attempt_too_many(asked: &Asked<'_>) -> Step {
-    let Some(claim) = asked.claim() else { return asked.right() };
-    let max_attempts = claim.max_attempts.map(|most| most.saturating_add(1));
-    asked.asking(claim.clone().with_max_attempts(max_attempts))
+/// The lease is only the time after which the record expires. Then no record is left, no number of attempts
+/// and no fence.
+pub fn lease_as_expiry(asked: &Asked<'_>) -> Step {
+    let record = asked.record.filter(|record| outlives_its_lease(record, asked.now));
+    protocol::apply(record, Fence::default(), asked.request, asked.now)
 }
 
-/// A released key can be claimed at once, whatever its `retry_after`.
-pub fn backoff_ignored(asked: &Asked<'_>) -> Step {
-    asked.seeing(|record| record.with_retry_at(Timestamp::default()))
+pub fn outlives_its_lease(record: &Record, now: Timestamp) -> bool {
+    let lapsed = record.state == State::InFlight && record.lease_until <= now;
+    !lapsed && protocol::is_live(record, now)
 }
 
 /// A worker that dies blocks its key for ever.
@@ -87,4 +58,138 @@ pub fn lapsed_lease_stays_busy(asked: &Asked<'_>) -> Step {
 
 pub fn is_always_live(_: &Record, _: Timestamp) -> bool {
     true
+}
+
+/// The store trusts a client's clock, which is ahead, or a caller that recovers does not wait for a running
+/// lease.
+pub fn running_leases_are_over(asked: &Asked<'_>) -> Step {
+    lapsed(asked, State::InFlight)
+}
+
+/// A doubt is settled while its worker is alive, so `recover` asks about an effect that is happening.
+pub fn workers_in_doubt_are_dead(asked: &Asked<'_>) -> Step {
+    lapsed(asked, State::InDoubt)
+}
+
+/// A key gets one fence and keeps it.
+pub fn fence_not_rising(asked: &Asked<'_>) -> Step {
+    let Some(old) = asked.record else { return asked.right() };
+    granting(asked, |new, grant| (new.with_fence(old.fence), grant.with_fence(old.fence)))
+}
+
+/// Two grants within one tick of the clock get the same fence.
+pub fn fence_from_the_clock_alone(asked: &Asked<'_>) -> Step {
+    let fence = Fence::new(asked.now.as_micros());
+    granting(asked, |new, grant| (new.with_fence(fence), grant.with_fence(fence)))
+}
+
+/// A store deletes a record and keeps no floor.
+pub fn without_a_floor(asked: &Asked<'_>) -> Step {
+    protocol::apply(asked.record, Fence::default(), asked.request, asked.now)
+}
+
+/// A lost network answer turns into a stuck key.
+pub fn owner_unknown(asked: &Asked<'_>) -> Step {
+    asked.seeing(|record| record.with_owner(Owner::NOBODY))
+}
+
+/// A late copy of a claim takes the key for a caller that has gone.
+pub fn released_by_nobody(asked: &Asked<'_>) -> Step {
+    asked.seeing_in(State::Released, |record| record.with_owner(Owner::NOBODY))
+}
+
+/// A late copy of a claim is granted the key that its own owner left in doubt.
+pub fn doubts_of_nobody(asked: &Asked<'_>) -> Step {
+    asked.seeing_in(State::InDoubt, |record| record.with_owner(Owner::NOBODY))
+}
+
+/// Other arguments run under the key until there is a result.
+pub fn mismatch_only_when_completed(asked: &Asked<'_>) -> Step {
+    asked.seeing(|record| match record.state {
+        State::Completed | State::Failed => record,
+        _ => record.with_fingerprint(None),
+    })
+}
+
+/// A claim with other arguments settles a doubt.
+pub fn settles_other_arguments(asked: &Asked<'_>) -> Step {
+    asked.seeing_in(State::InDoubt, |record| record.with_fingerprint(None))
+}
+
+/// The crash policy is ignored.
+pub fn in_doubt_rerun(asked: &Asked<'_>) -> Step {
+    let Some(claim) = asked.claim() else { return asked.right() };
+    let rerun = asked.record.map(|record| record.clone().with_on_crash(OnCrash::Rerun));
+    let claim = claim.clone().with_on_crash(OnCrash::Rerun);
+    protocol::apply(rerun.as_ref(), asked.floor, &claim.into(), asked.now)
+}
+
+/// A claim under `in_doubt` expires like any other.
+pub fn in_doubt_expires(asked: &Asked<'_>) -> Step {
+    asked.writing(|new| {
+        let expires_at = new.expires_at.or(Some(new.lease_until));
+        new.with_expires_at(expires_at)
+    })
+}
+
+/// The first attempt is not counted.
+pub fn one_attempt_too_many(asked: &Asked<'_>) -> Step {
+    let Some(claim) = asked.claim() else { return asked.right() };
+    let max_attempts = claim.max_attempts.map(|most| most.saturating_add(1));
+    asked.asking(claim.clone().with_max_attempts(max_attempts))
+}
+
+/// A doubt is settled, and its body started, without a limit of attempts.
+pub fn settles_beyond_the_attempts(asked: &Asked<'_>) -> Step {
+    match (asked.claim(), asked.state()) {
+        (Some(claim), Some(State::InDoubt)) => asked.asking(claim.clone().with_max_attempts(None)),
+        _ => asked.right(),
+    }
+}
+
+/// A grant that settles a doubt counts no attempt.
+pub fn settled_without_an_attempt(asked: &Asked<'_>) -> Step {
+    match asked.record {
+        Some(old) if old.state == State::InDoubt => {
+            granting(asked, |new, grant| (new.with_attempt(old.attempt), grant.with_attempt(old.attempt)))
+        }
+        _ => asked.right(),
+    }
+}
+
+/// A claim to recover after the last attempt also starts the body.
+pub fn runs_past_the_limit(asked: &Asked<'_>) -> Step {
+    let step = asked.right();
+    match step.answer {
+        Answer::Claim(ClaimAnswer::Granted(grant)) => {
+            Transition::new(step.write, ClaimAnswer::Granted(grant.with_recover_only(false)).into())
+        }
+        _ => step,
+    }
+}
+
+/// After the last attempt, no caller may recover, although the attempt may have had its effect.
+pub fn exhausted_though_it_recovers(asked: &Asked<'_>) -> Step {
+    let step = asked.right();
+    match (asked.claim(), &step.answer, &step.write) {
+        (Some(claim), Answer::Claim(ClaimAnswer::Granted(grant)), Some(_)) if grant.recover_only => {
+            asked.asking(claim.clone().with_recovers(false))
+        }
+        _ => step,
+    }
+}
+
+/// A released key can be claimed at once, whatever its `retry_after`.
+pub fn backoff_ignored(asked: &Asked<'_>) -> Step {
+    asked.seeing(|record| record.with_retry_at(Timestamp::default()))
+}
+
+/// A takeover writes a new record without the steps.
+pub fn takeover_forgets_steps(asked: &Asked<'_>) -> Step {
+    asked.writing(|new| if new.recovered { new.with_steps(Vec::new()) } else { new })
+}
+
+/// `Exhausted` deletes the steps, which show what the last run did.
+pub fn exhaustion_forgets_steps(asked: &Asked<'_>) -> Step {
+    asked.writing(|new| if new.state == State::Failed { new.with_steps(Vec::new()) } else { new })
 }

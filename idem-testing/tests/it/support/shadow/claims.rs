@@ -65,7 +65,6 @@ impl Shadow {
                 self.clean_slate();
             }
         } else {
-            self.generations = self.generations.saturating_add(1);
             (self.since, self.bodies) = (grant.fence, 0);
             self.clean_slate();
         }

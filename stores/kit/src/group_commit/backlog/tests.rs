@@ -9,10 +9,9 @@ const CHANGES: usize = 0;
 const COMPLETIONS: usize = 1;
 const RENEWALS: usize = 2;
 const READS: usize = 3;
-const MOST: usize = 300;
 
 fn backlog(keys: Keys) -> Backlog {
-    let changes = Kind { class: Class::Changes, most: MOST, keys, goes_first: false };
+    let changes = Kind { class: Class::Changes, most: 300, keys, goes_first: false };
     let kinds = [
         changes,
         Kind { goes_first: true, ..changes },
@@ -155,17 +154,6 @@ fn completions_go_before_older_claims_but_not_twice_in_a_row() {
     test.ask(completion, 1);
     assert_eq!(test.taken(), Some((CHANGES, 3)));
     assert_eq!(test.taken(), Some((COMPLETIONS, 1)));
-}
-
-#[test]
-fn as_many_as_fill_a_batch_wait_for_nobody() {
-    let mut test = Test::new(Keys::OneEach);
-    for _ in 0..3 {
-        test.ask(renewal, MOST);
-        assert_eq!(test.taken(), Some((RENEWALS, MOST)));
-    }
-    test.ask(renewal, MOST - 1);
-    assert_eq!(test.taken(), None);
 }
 
 #[test]
