@@ -14,6 +14,7 @@ const SHOWN: usize = 60;
 pub(super) struct History(Mutex<Vec<String>>);
 
 /// The place of one operation in the history.
+#[derive(Clone, Copy)]
 pub(super) struct Line(usize);
 
 impl History {

@@ -60,9 +60,12 @@ where
         .collect()
 }
 
+/// Makes a request of a holder that is late.
+type Late<'a> = &'a dyn Fn(&Held) -> Request;
+
 pub(crate) async fn a_late_request_and_a_takeover_exclude_each_other(t: &Trial) -> Checked {
     let step = RecordedStep::new("late".into(), None, value("r"));
-    let requests: [(&str, &dyn Fn(&Held) -> Request); 3] = [
+    let requests: [(&str, Late<'_>); 3] = [
         ("result", &|held| held.completion("late").into()),
         ("renewal", &|held| held.renewal(LONG).into()),
         ("step", &|held| held.recording(0, &step).into()),
