@@ -298,3 +298,15 @@ async fn no_debug_and_no_problem_shows_a_key_or_a_body() {
     let refused = server.ask(Request::post("/pay", "private\"x")).await;
     assert!(!String::from_utf8(refused.body).unwrap().contains("private"));
 }
+
+#[tokio::test]
+async fn a_response_that_the_store_has_no_room_for_is_an_event_with_large_results_too() {
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(Arc::new(log.reopen().unwrap()));
+    let _guard = tracing::subscriber::set_default(lines.finish());
+    let builder = IdempotencyLayer::builder(MemoryStore::with_max_result_bytes(5)).shared_by_all_clients();
+    let keep = |_, _| async { axum::http::Response::new(String::new()) };
+    let layer = builder.large_results(keep).build().unwrap();
+    let _ = layer.layer(receipts()).call(request("/pay")).await.unwrap();
+    assert!(std::fs::read_to_string(log).unwrap().contains("event=\"not_stored\""));
+}
