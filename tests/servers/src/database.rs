@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Instant;
 
-use crate::installed::{in_path_or, missing, startable};
+use crate::installed::{in_path_or, required};
 use crate::process::{PATIENCE, Recipe, Server, until};
 use crate::shared::{Shared, unique};
 
@@ -25,8 +25,6 @@ pub trait Engine: 'static {
     const NAME: &str;
     /// Its name in `scripts/servers`.
     const WORD: &str;
-    /// The programs that it needs.
-    const PROGRAMS: &[&str];
     /// The settings with which it does not wait for the disk.
     const FAST: &[&str];
     /// The settings of a server that tests share.
@@ -70,16 +68,6 @@ pub struct DatabaseServer<E: Engine> {
 }
 
 impl<E: Engine> DatabaseServer<E> {
-    /// Whether it can be started.
-    ///
-    /// # Errors
-    ///
-    /// What to do, in one line, where it is not installed.
-    pub fn installed() -> Result<(), String> {
-        let all = E::PROGRAMS.iter().all(|program| find(program).is_some());
-        startable(all.then_some(()).ok_or_else(|| missing(E::NAME, E::WORD)))
-    }
-
     /// A new database on a server that other tests use too, for tests that neither stop nor configure it. The database is dropped
     /// with the value.
     #[must_use]
@@ -252,15 +240,12 @@ fn is_root(folder: &Path) -> bool {
     matches!(fs::metadata(folder).unwrap().uid(), 0 | NOBODY)
 }
 
-/// The path of the program with this name, in Debian's folder if it is not on the `PATH`.
+/// The path of the program with this name, in Debian's folders if it is not on the `PATH`.
 pub(crate) fn tool(name: &str) -> PathBuf {
-    find(name).unwrap_or_else(|| panic!("{name} is not installed: run scripts/test, which installs it"))
-}
-
-pub(crate) fn find(name: &str) -> Option<PathBuf> {
     let installed = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let folders = installed.map(|version| version.path().join("bin"));
-    in_path_or(name, iter::once(PathBuf::from("/usr/sbin")).chain(folders))
+    let folders = iter::once(PathBuf::from("/usr/sbin")).chain(folders);
+    required(in_path_or(name, folders), name, "postgres pgbouncer mysql")
 }
 
 /// Gives a folder, with all in it, to the user that a server runs as.

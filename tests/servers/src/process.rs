@@ -153,35 +153,6 @@ impl fmt::Debug for Server {
     }
 }
 
-/// One process. Its id alone would not do: another process may have it soon after.
-#[cfg(test)]
-pub(crate) struct Life {
-    id: u32,
-    began: Option<String>,
-}
-
-#[cfg(test)]
-impl Life {
-    /// The running process of a server.
-    pub(crate) fn of(server: &Server) -> Self {
-        let id = server.id().unwrap();
-        let began = began(id);
-        assert!(began.is_some(), "process {id} is not there");
-        Self { id, began }
-    }
-
-    pub(crate) fn is_over(&self) -> bool {
-        began(self.id) != self.began
-    }
-}
-
-/// When a process began, in ticks since the machine did: the 22nd field of its `stat`, the 20th after its name.
-#[cfg(test)]
-fn began(id: u32) -> Option<String> {
-    let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19).map(str::to_owned)
-}
-
 /// Whether all threads of a process are stopped: on a busy machine each runs on until it is to be scheduled.
 fn is_stopped(id: u32) -> bool {
     let threads = fs::read_dir(format!("/proc/{id}/task")).unwrap().flatten();

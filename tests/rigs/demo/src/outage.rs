@@ -1,72 +1,8 @@
-//! The store that a demo starts, and an outage of a server in the middle of the run.
+//! An outage of a server in the middle of the run.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
-use idem_test_servers::{Aws, Postgres, Redis};
-
 use crate::Failure;
-
-/// The store, with its server if the demo starts one.
-pub(crate) struct Store {
-    pub(crate) url: String,
-    switch: Box<dyn FnMut(bool)>,
-}
-
-impl Store {
-    /// Checks that [`start`](Self::start) can start the store, and that its server can be stopped if `stops`.
-    pub(crate) fn can_be_had(store: &str, stops: bool) -> Result<(), String> {
-        match store {
-            "redis" => Redis::installed(),
-            "postgres" => Postgres::installed(),
-            "dynamodb" => Aws::installed(),
-            other if stops => Err(format!(
-                "--store-stop needs a server that the demo starts, which `--store {other}` is not: give `--store redis`, \
-                 `--store postgres` or `--store dynamodb`"
-            )),
-            _ => Ok(()),
-        }
-    }
-
-    /// `stops`: the server must not lose acknowledged writes when it is killed.
-    pub(crate) fn start(store: &str, folder: &Path, stops: bool) -> Self {
-        match store {
-            "redis" => {
-                let keeps: &[&str] =
-                    if stops { &["--appendonly", "yes", "--appendfsync", "always"] } else { &[] };
-                let mut server = Redis::with(keeps);
-                Self::of(server.url(), move |on| match on {
-                    true => server.server().restart(),
-                    false => server.server().kill(),
-                })
-            }
-            "postgres" => {
-                let mut server = Postgres::start();
-                Self::of(server.url(), move |on| match on {
-                    true => server.restart(),
-                    false => server.server().kill(),
-                })
-            }
-            "dynamodb" => {
-                let mut server = Aws::start();
-                let url = format!("dynamodb://127.0.0.1:{}/orders", server.server().port());
-                // The emulator keeps its data in memory, so it is stopped, not killed.
-                Self::of(url, move |on| server.server().signal(if on { "-CONT" } else { "-STOP" }))
-            }
-            "sqlite" => Self::of(format!("sqlite:{}", folder.join("orders.db").display()), |_| {}),
-            there => Self::of(there.to_owned(), |_| {}),
-        }
-    }
-
-    fn of(url: String, switch: impl FnMut(bool) + 'static) -> Self {
-        Self { url, switch: Box::new(switch) }
-    }
-
-    /// Starts its server again on its data, or kills it.
-    pub(crate) fn switch(&mut self, on: bool) {
-        (self.switch)(on);
-    }
-}
 
 /// The time in which a server is down.
 pub(crate) struct Outage {

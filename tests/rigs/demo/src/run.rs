@@ -4,14 +4,18 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
-use idem_test_servers::program::exit;
+use idem_test_servers::program::{exit, report};
+use rig_stores::servers::Servers;
 use serde_json::json;
 
 use crate::books::Books;
 use crate::brokers::{OnApalis, OnKafka, OnLambda, OnNats, OnRabbitMq, OnSqs};
-use crate::outage::{Outage, Store};
+use crate::outage::Outage;
 use crate::worker::{LEASE_MS, Worker, end, function, serve};
 use crate::{Broker, CONCURRENCY, Failure, Kind, Order, Setup};
+
+/// How many of the messages can never be handled.
+const POISON: u64 = 10;
 
 /// How long after its start a broker may turn a worker away that connects.
 const NOT_READY: Duration = Duration::from_secs(15);
@@ -31,14 +35,11 @@ struct Cli {
     /// The time between two kills of a worker, in milliseconds; 0 for no kills. Depends on the broker unless given.
     #[arg(long)]
     kill_every: Option<u64>,
-    /// How many of the messages can never be handled.
-    #[arg(long, default_value_t = 10)]
-    poison: u64,
     /// How long shipping takes, in milliseconds.
     #[arg(long, default_value_t = 5)]
     work: u64,
-    /// The store: `redis`, `postgres`, `dynamodb` or `sqlite` to start one, or the URL of one that runs already:
-    /// sqlite:FILE | redis://.. | postgres://..; `redis` unless given, with Lambda `dynamodb`.
+    /// The store: `redis`, `postgres`, `dynamodb` or `sqlite` to start one, or the URL of one that runs already; `redis` unless
+    /// given, with Lambda `dynamodb`.
     #[arg(long)]
     store: Option<String>,
     /// How long the store is down in the middle of the run, in seconds: the demo kills its server, and starts it again
@@ -99,25 +100,14 @@ async fn run<B: Broker>(arguments: &Arguments) -> Result<bool, Failure> {
 
 /// Runs the demo, prints one line of JSON, and returns whether no promise was broken.
 async fn demo<B: Broker>(cli: &Cli) -> Result<bool, Failure> {
-    let (every, least) = (cli.kill_every.unwrap_or(0), B::LEAST_KILL_EVERY_MS);
-    if (1..least).contains(&every) {
-        return Err(format!(
-            "--kill-every {every} is too short: this broker delivers the messages of a killed worker to others only later, \
-             so that nothing would be handled; give 0, or {least} or more"
-        )
-        .into());
-    }
-    let store = cli.store.as_deref().unwrap_or(B::STORE);
-    let missing = [B::installed(), Store::can_be_had(store, cli.store_stop > 0)];
-    let missing: Vec<_> = missing.into_iter().filter_map(Result::err).collect();
-    if !missing.is_empty() {
-        return Err(missing.join("; ").into());
+    let folder = tempfile::tempdir()?;
+    let (mut store, url) = Servers::start(cli.store.as_deref().unwrap_or(B::STORE), folder.path())?;
+    if cli.store_stop > 0 && !store.can_be_killed() {
+        return Err("--store-stop needs a store whose server the demo starts".into());
     }
     let mut broker = B::start(&Setup { quorum: cli.quorum, survives: cli.broker_stop > 0 }).await?;
-    let folder = tempfile::tempdir()?;
-    let mut store = Store::start(store, folder.path(), cli.store_stop > 0);
-    let (address, store_url, folder) = (broker.address(), store.url.clone(), folder.path().to_owned());
-    let worker = Worker { address, store: store_url, folder, work_ms: cli.work, lease_ms: LEASE_MS };
+    let (address, folder) = (broker.address(), folder.path().to_owned());
+    let worker = Worker { address, store: url, folder, work_ms: cli.work, lease_ms: LEASE_MS };
     // Opened before the workers start, so that they do not all create the tables at the same time.
     let shop = worker.shop().await?;
     broker.send(bodies(cli)?).await?;
@@ -130,13 +120,12 @@ async fn demo<B: Broker>(cli: &Cli) -> Result<bool, Failure> {
     let (left, poisoned) = (broker.waiting().await?, dead_letters - healthy);
     let unrecorded = if cli.store_stop == 0 { books.unrecorded } else { 0 };
     let checks = [
-        (poisoned < cli.poison, format!("{poisoned} poisoned dead letters of {}", cli.poison)),
+        (poisoned < POISON, format!("{poisoned} poisoned dead letters of {POISON}")),
         (unrecorded > 0, format!("{unrecorded} answers were not recorded although the store ran")),
         (healthy > 0, format!("{healthy} orders that can be shipped are among the dead letters")),
         (left > 0, format!("{left} messages were not settled")),
     ];
     books.violations.extend(checks.into_iter().filter(|(is_broken, _)| *is_broken).map(|(_, what)| what));
-    books.violations.iter().for_each(|violation| eprintln!("{violation}"));
     let line = json!({
         "messages": cli.messages,
         "deliveries": books.deliveries,
@@ -148,8 +137,7 @@ async fn demo<B: Broker>(cli: &Cli) -> Result<bool, Failure> {
         "interruptions": ended,
         "violations": books.violations.len(),
     });
-    println!("{line}");
-    Ok(books.violations.is_empty())
+    Ok(report(&line, &books.violations))
 }
 
 /// Lets the workers empty the queue, kills them and stops the store as the options say, and returns how often a worker with begun
@@ -158,7 +146,7 @@ async fn work_off<B: Broker>(
     cli: &Cli,
     broker: &mut B,
     worker: &Worker,
-    store: &mut Store,
+    store: &mut Servers,
 ) -> Result<usize, Failure> {
     let kill_every = cli.kill_every.unwrap_or(B::KILL_EVERY_MS);
     let sent = broker.waiting().await?;
@@ -235,7 +223,7 @@ fn bodies(cli: &Cli) -> Result<Vec<Vec<u8>>, Failure> {
     for id in orders {
         bodies.push(serde_json::to_vec(&Order { id, pieces: 1 + u32::try_from(id % 5)? })?);
     }
-    for poison in 0..cli.poison {
+    for poison in 0..POISON {
         let place = usize::try_from(poison)? * 7 % (bodies.len() + 1);
         let empty = Order { id: cli.messages + poison, pieces: 0 };
         let body = if poison % 2 == 0 { b"no order".to_vec() } else { serde_json::to_vec(&empty)? };

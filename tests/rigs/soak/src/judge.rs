@@ -1,13 +1,12 @@
 //! Checks the effects and answers for violations.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use crate::worker::{CallError, Fate, Shared, call, is_careful};
+use crate::worker::{ANSWERS, CallError, EFFECTS, ENDS, Fate, Shared, call, is_careful};
 use crate::{Failure, LANES};
 
 /// The last answer to each key.
@@ -50,10 +49,10 @@ pub(crate) fn judge(shared: &Shared, finals: &Finals) -> Result<Report, Failure>
             Err(error) => report.violations.push(format!("key {key} has no result: {error}")),
         }
     }
-    report.read_ledger(&fs::read_to_string(&shared.ledger)?, shared.backoff().start)?;
-    report.read_answers(&fs::read_to_string(&shared.answers)?, finals)?;
-    for end in fs::read_to_string(&shared.ends).unwrap_or_default().lines().map(str::trim_end) {
-        match end {
+    report.read_effects(&shared.ledger.read(EFFECTS)?, shared.backoff().start)?;
+    report.read_answers(&shared.ledger.read(ANSWERS)?, finals)?;
+    for end in shared.ledger.read(ENDS)? {
+        match &*end {
             "drained" => report.add("drained", 1),
             "left" => report.add("left", 1),
             _ => report.add("given_up", 1),
@@ -90,9 +89,9 @@ impl Report {
     }
 
     /// Reads the runs. A key whose body failed is not due before `backoff` has passed.
-    fn read_ledger(&mut self, ledger: &str, backoff: Duration) -> Result<(), Failure> {
+    fn read_effects(&mut self, lines: &[String], backoff: Duration) -> Result<(), Failure> {
         let mut runs: BTreeMap<u32, Vec<Run>> = BTreeMap::new();
-        for line in ledger.lines().map(str::trim_end) {
+        for line in lines {
             let words: Vec<&str> = line.split(' ').collect();
             let [key, attempt, fence, how, at] = words[..] else {
                 return Err(format!("the ledger has a broken line: {line:?}").into());
@@ -116,8 +115,8 @@ impl Report {
         Ok(())
     }
 
-    fn read_answers(&mut self, answers: &str, finals: &Finals) -> Result<(), Failure> {
-        for line in answers.lines().map(str::trim_end) {
+    fn read_answers(&mut self, lines: &[String], finals: &Finals) -> Result<(), Failure> {
+        for line in lines {
             let words: Vec<&str> = line.split(' ').collect();
             let [key, how, answer] = words[..] else {
                 return Err(format!("the log of answers has a broken line: {line:?}").into());

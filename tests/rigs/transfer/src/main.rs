@@ -1,39 +1,34 @@
 //! Moves money between accounts with `transaction = tx` and a message for each transfer, while it kills the workers.
 //!
-//! `cargo run -p transfer -- [--url URL | --server NAME] [--driver NAME] [--transfers N] [--workers N] [--kill-every MS]`
+//! `cargo run -p transfer -- [--url URL | --server NAME] [--transfers N] [--workers N] [--kill-every MS]`
 //! starts worker processes that make every transfer again and again. Each has a relay that publishes the enqueued messages
 //! to a broker, which is a file. The program kills a worker every few milliseconds and starts another, until each transfer
 //! is made and its message published. Then it checks that every transfer happened once, that the sum of money is unchanged, and
 //! that each account's messages came in the order of its transfers, with none missing. It ends with 0, with 1 on a violation, or
 //! with 2 if it could not run.
 //!
-//! The URL is `postgres://..`, also through a pooler in transaction mode, or `mysql://..`, where there are no messages. Without a
-//! URL it starts a server: `postgres`, `pgbouncer` (with PostgreSQL behind it) or `mysql` (MariaDB). `--driver` chooses whose
-//! transactions the workers use: `sqlx`, `tokio-postgres`, `diesel-async` or `sea-orm`; on MySQL only `sqlx`.
+//! Without a URL it starts a server: `postgres`, or `pgbouncer` with PostgreSQL behind it. How the transactions of other drivers and of
+//! MySQL take part is tested with their stores.
 
 mod bank;
 mod broker;
-mod crew;
-mod driver;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use bank::{Bank, OnMySql, OnPostgres};
+use bank::Bank;
 use broker::{Published, ToBroker};
 use clap::Parser;
-use crew::Crew;
-use driver::{Accounts, Connection, Driver};
-use idem::idempotent;
 use idem::outbox::{OutboxError, Relay};
-use idem::postgres_driver::DriverTransaction;
+use idem::{idempotent, observe};
 use idem_test_servers::Ledger;
-use idem_test_servers::program::exit;
+use idem_test_servers::program::{Process, exit, report};
 use rand::RngExt as _;
 use rig_stores::servers::Servers;
-use sqlx::MySqlConnection;
+use serde_json::json;
+use sqlx::{Postgres, Transaction};
 
 const ACCOUNTS: i64 = 10;
 const BALANCE: i64 = 1_000_000;
@@ -45,11 +40,8 @@ struct Arguments {
     #[arg(long, conflicts_with = "server")]
     url: Option<String>,
     /// The server to start.
-    #[arg(long, value_parser = ["postgres", "pgbouncer", "mysql"], default_value = "postgres")]
+    #[arg(long, value_parser = ["postgres", "pgbouncer"], default_value = "postgres")]
     server: String,
-    /// The driver whose transactions the workers use.
-    #[arg(long, value_enum, default_value_t = Driver::Sqlx)]
-    driver: Driver,
     /// How many transfers to make.
     #[arg(long, default_value_t = 1_000)]
     transfers: i64,
@@ -77,7 +69,7 @@ enum TransferError {
     #[error("the bank's system hiccups")]
     Hiccup,
     #[error(transparent)]
-    Database(Failure),
+    Database(#[from] sqlx::Error),
     #[error(transparent)]
     Outbox(#[from] OutboxError),
     #[error(transparent)]
@@ -100,8 +92,8 @@ impl Transfer {
     }
 }
 
-/// Moves the money and enqueues a message. The caller's transaction commits the claim, all writes, the message and the result
-/// together.
+/// Moves the money and enqueues a message, or fails halfway. The caller's transaction commits the claim, all writes, the message
+/// and the result together.
 #[idempotent(
     key = "transfer/{transfer.id}",
     scope = "bank.transfer",
@@ -109,45 +101,18 @@ impl Transfer {
     store = bank.store,
     transaction = tx
 )]
-async fn transfer<T: Accounts + DriverTransaction>(
-    bank: &OnPostgres,
-    tx: &mut T,
+async fn transfer(
+    bank: &Bank,
+    tx: &mut Transaction<'_, Postgres>,
     transfer: Transfer,
 ) -> Result<i64, TransferError> {
-    let Transfer { id, from, amount, .. } = transfer;
-    let which = move_money(&bank.schema, tx, transfer).await?;
-    // The message has the transfer's number among those of the account, by which the broker checks the order.
-    bank.outbox.enqueue(tx, &format!("account/{from}"), format!("{which} {id}")).await?;
-    Ok(amount)
-}
-
-/// The same on MySQL, which has no outbox.
-#[idempotent(
-    key = "transfer/{transfer.id}",
-    scope = "bank.transfer_on_mysql",
-    fingerprint = (transfer.from, transfer.to, transfer.amount),
-    store = bank.store,
-    transaction = tx
-)]
-async fn transfer_on_mysql(
-    bank: &OnMySql,
-    tx: &mut MySqlConnection,
-    transfer: Transfer,
-) -> Result<i64, TransferError> {
-    move_money(&bank.schema, tx, transfer).await?;
-    Ok(transfer.amount)
-}
-
-/// Writes a transfer, or fails halfway. Returns its number among the sending account's transfers.
-async fn move_money(schema: &str, tx: &mut impl Accounts, transfer: Transfer) -> Result<i64, TransferError> {
     let Transfer { id, from, to, amount } = transfer;
     // Always in the same order, so that two transfers cannot deadlock.
     let mut moves = [(from, -amount), (to, amount)];
     moves.sort_unstable();
     let mut which = 0_i64;
     for (account, change) in moves {
-        let sent = tx.change(schema, account, change, i64::from(account == from)).await;
-        let sent = sent.map_err(TransferError::Database)?;
+        let sent = bank.change(tx, account, change, i64::from(account == from)).await?;
         if account == from {
             which = sent;
         }
@@ -155,9 +120,10 @@ async fn move_money(schema: &str, tx: &mut impl Accounts, transfer: Transfer) ->
             return Err(TransferError::Hiccup);
         }
     }
-    // The table has no unique index, so that repeated transfers are counted.
-    tx.note(schema, id).await.map_err(TransferError::Database)?;
-    Ok(which)
+    bank.note(tx, id).await?;
+    // The message has the transfer's number among those of the account, by which the broker checks the order.
+    bank.outbox.enqueue(tx, &format!("account/{from}"), format!("{which} {id}")).await?;
+    Ok(amount)
 }
 
 /// Makes transfers, and publishes messages at the same time.
@@ -169,38 +135,27 @@ async fn work_and_publish(
 ) -> Result<(), Failure> {
     let bank = Bank::open(url, schema).await?;
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let relay = match &bank {
-        Bank::MySql(_) => None,
-        Bank::Postgres(bank) => {
-            let relay = Relay::new(bank.outbox.clone(), ToBroker(ledger.clone()))
-                .publish_timeout(Duration::from_millis(400))
-                // Behind a pooler no notification wakes the relay.
-                .poll_interval(Duration::from_millis(100))
-                .backoff(Duration::from_millis(20), Duration::from_millis(200));
-            Some(tokio::spawn(relay.run(async { drop(stopped.await) })))
-        }
-    };
-    let mut connection = Connection::open(arguments.driver, url, &bank).await?;
-    work(&bank, &mut connection, arguments.transfers, ledger).await?;
+    let relay = Relay::new(bank.outbox.clone(), ToBroker(ledger.clone()))
+        .publish_timeout(Duration::from_millis(400))
+        // Behind a pooler no notification wakes the relay.
+        .poll_interval(Duration::from_millis(100))
+        .backoff(Duration::from_millis(20), Duration::from_millis(200));
+    let relay = tokio::spawn(relay.run(async { drop(stopped.await) }));
+    work(&bank, arguments.transfers, ledger).await?;
     drop(stop);
-    if let Some(relay) = relay {
-        relay.await??;
-    }
-    Ok(())
+    Ok(relay.await??)
 }
 
 /// Makes transfers in random order, also those that are made already, and notes a word for each, until it is killed or all
 /// are made and published.
-async fn work(
-    bank: &Bank,
-    connection: &mut Connection,
-    transfers: i64,
-    ledger: &Ledger,
-) -> Result<(), Failure> {
+async fn work(bank: &Bank, transfers: i64, ledger: &Ledger) -> Result<(), Failure> {
     loop {
         for _ in 0..50 {
             let next = Transfer::number(rand::rng().random_range(0..transfers));
-            let made = connection.make(bank, next).await?;
+            let mut tx = bank.pool.begin().await?;
+            let made = observe(transfer(bank, &mut tx, next)).await;
+            // Also after a failure: a failed body leaves no writes in it.
+            tx.commit().await?;
             let word = match (&made.value, made.outcome) {
                 (Ok(amount), _) if *amount != next.amount => "wrong",
                 (Ok(_), Some(idem::Outcome::Replayed { .. })) => "replayed",
@@ -223,7 +178,7 @@ async fn work(
 /// Whether all transfers are made and published.
 async fn is_over(bank: &Bank, transfers: i64) -> Result<bool, Failure> {
     let made = bank.count("count(DISTINCT id)", "effects").await?;
-    Ok(made >= transfers && bank.untold().await? == 0)
+    Ok(made >= transfers && bank.count("count(*)", "idem_outbox").await? == 0)
 }
 
 /// The violations.
@@ -235,7 +190,7 @@ async fn violations(
 ) -> Result<Vec<String>, Failure> {
     let mut found = published.violations.clone();
     let messages = i64::try_from(published.ids.len())?;
-    if messages != transfers && bank.tells() {
+    if messages != transfers {
         found.push(format!("{messages} messages for {transfers} transfers"));
     }
     let effects = bank.count("count(*)", "effects").await?;
@@ -265,11 +220,32 @@ async fn violations(
     Ok(found)
 }
 
+/// Starts and kills workers until every transfer is made and published. Returns how many were killed.
+async fn disturb(
+    bank: &Bank,
+    arguments: &Arguments,
+    mut start: impl FnMut() -> Process,
+) -> Result<usize, Failure> {
+    let mut workers: Vec<_> = (0..arguments.workers).map(|_| start()).collect();
+    let mut killed = 0;
+    while !is_over(bank, arguments.transfers).await? {
+        tokio::time::sleep(Duration::from_millis(arguments.kill_every)).await;
+        let victim = rand::rng().random_range(0..workers.len());
+        // The worker that was there is killed.
+        workers[victim] = start();
+        killed += 1;
+    }
+    workers.into_iter().for_each(|worker| drop(worker.end()));
+    Ok(killed)
+}
+
 async fn run(arguments: &Arguments, place: &str, url: &str, folder: &Path) -> Result<bool, Failure> {
     let schema = format!("idem_transfer_{}", std::process::id());
     let (bank, begin) = (Bank::found(url, &schema).await?, Instant::now());
-    let crew = Crew { arguments, url, schema: &schema, ledger: folder };
-    let killed = crew.disturb(&bank).await?;
+    let mut worker = Command::new(std::env::current_exe()?);
+    worker.args(["--url", url, "--worker-in", &schema]).arg("--ledger").arg(folder);
+    worker.args(["--transfers", &arguments.transfers.to_string()]);
+    let killed = disturb(&bank, arguments, || Process::spawn(&mut worker)).await?;
     let ledger = Ledger::new(folder.to_owned());
     let (published, mut words) = (Published::read(&ledger)?, BTreeMap::<_, usize>::new());
     for word in ledger.read(WORDS)? {
@@ -277,23 +253,14 @@ async fn run(arguments: &Arguments, place: &str, url: &str, folder: &Path) -> Re
     }
     let count = |word: &str| words.get(word).copied().unwrap_or_default();
     let violations = violations(&bank, arguments.transfers, count("wrong"), &published).await?;
-    println!(
-        "{} transfers by {} ({place}) in {:.1?}, {killed} workers killed",
-        arguments.transfers,
-        arguments.driver.name(),
-        begin.elapsed()
-    );
-    println!("  effects:             {}", bank.count("count(*)", "effects").await?);
-    println!("  duplicates offered:  {} replayed, {} in flight", count("replayed"), count("in_flight"));
-    println!("  bodies that failed:  {}", count("failed"));
-    println!("  sum:                 {}", bank.count("sum(balance)", "accounts").await?);
-    println!("  messages:            {} published, {} of them again", published.ids.len(), published.repeats);
-    println!("  violations:          {}", violations.len());
-    for violation in violations.iter().take(20) {
-        println!("    {violation}");
-    }
+    let line = json!({
+        "store": place, "transfers": arguments.transfers, "seconds": begin.elapsed().as_secs(), "kills": killed,
+        "effects": bank.count("count(*)", "effects").await?, "replays": count("replayed"),
+        "refused": count("in_flight"), "failed": count("failed"), "messages": published.ids.len(),
+        "repeated_messages": published.repeats, "violations": violations.len(),
+    });
     bank.drop().await?;
-    Ok(violations.is_empty())
+    Ok(report(&line, &violations))
 }
 
 #[tokio::main]
@@ -311,14 +278,7 @@ async fn perform(arguments: &Arguments) -> Result<bool, Failure> {
         return Ok(true);
     }
     let folder = tempfile::tempdir()?;
-    let (store, driver) = (arguments.url.as_deref().unwrap_or(&arguments.server), arguments.driver);
-    let pooler = driver.settings_of_the_pooler();
-    if store == "pgbouncer" && pooler.is_none() {
-        return Err("diesel-async does not work through this pooler".into());
-    }
-    let (servers, url) = Servers::start_with(store, folder.path(), pooler.unwrap_or_default())?;
-    if bank::is_mysql(&url) && !matches!(driver, Driver::Sqlx) {
-        return Err("on MySQL the driver must be `sqlx`".into());
-    }
+    let store = arguments.url.as_deref().unwrap_or(&arguments.server);
+    let (servers, url) = Servers::start(store, folder.path())?;
     run(arguments, servers.name(), &url, folder.path()).await
 }

@@ -82,12 +82,6 @@ impl Broker for OnKafka {
     /// The partitions of a killed worker go to others only after six seconds. A group with another kill in that time would never work.
     const KILL_EVERY_MS: u64 = 9_000;
 
-    const LEAST_KILL_EVERY_MS: u64 = SESSION.as_millis() as u64 + 1_000;
-
-    fn installed() -> Result<(), String> {
-        Kafka::installed()
-    }
-
     async fn start(setup: &Setup) -> Result<Self, Failure> {
         let server = if setup.survives { Kafka::persistent() } else { Kafka::start() };
         create_topics(&server.servers()).await?;

@@ -54,10 +54,6 @@ async fn source(url: &str) -> Result<Source, Failure> {
 impl Broker for OnNats {
     const KIND: Kind = Kind::Nats;
 
-    fn installed() -> Result<(), String> {
-        Nats::installed()
-    }
-
     async fn start(_: &Setup) -> Result<Self, Failure> {
         let server = Nats::start();
         let (jetstream, _) = open(&server.url()).await?;

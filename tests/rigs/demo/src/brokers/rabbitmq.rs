@@ -67,10 +67,6 @@ impl OnRabbitMq {
 impl Broker for OnRabbitMq {
     const KIND: Kind = Kind::Rabbitmq;
 
-    fn installed() -> Result<(), String> {
-        RabbitMq::installed()
-    }
-
     async fn start(setup: &Setup) -> Result<Self, Failure> {
         let server = RabbitMq::start();
         let (connection, channel) = connect(&server).await?;

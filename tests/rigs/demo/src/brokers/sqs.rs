@@ -54,10 +54,6 @@ impl<const LAMBDA: bool> Broker for Emulator<LAMBDA> {
 
     const STORE: &'static str = if LAMBDA { "dynamodb" } else { "redis" };
 
-    fn installed() -> Result<(), String> {
-        Aws::installed()
-    }
-
     async fn start(_: &Setup) -> Result<Self, Failure> {
         let server = Aws::start();
         let (client, orders, dead_letters) = open(&server.url()).await?;
