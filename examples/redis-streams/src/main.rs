@@ -71,11 +71,3 @@ async fn main() -> ExitCode {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn the_catalogue_is_as_it_was_committed() {
-        idem_testing::assert_catalogue("idem.catalogue");
-    }
-}
