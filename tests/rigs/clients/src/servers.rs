@@ -6,7 +6,6 @@ use actix_web::{App, HttpServer, web};
 use axum::Router;
 use axum::extract::State;
 use axum::routing::post;
-use clap::ValueEnum;
 use http::StatusCode;
 use idem::Store;
 use idem::http::IdempotencyLayer;
@@ -20,7 +19,7 @@ use crate::books::Books;
 use crate::grpc::{self, Bank};
 
 /// A web framework.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Framework {
     Axum,
     Actix,

@@ -3,7 +3,7 @@
 //! [--fail transient|final|panic]`.
 //!
 //! It makes one call of the annotated function below, prints one line of JSON and ends with 0 (executed or
-//! replayed), 1 (the payment failed), 64 (wrong arguments), 65 (another amount under the same order), 70 (any other
+//! replayed), 1 (the payment failed), 2 (wrong arguments), 65 (another amount under the same order), 70 (any other
 //! error of idem) or 75 (in flight elsewhere).
 
 use std::fs::OpenOptions;
@@ -12,21 +12,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::error::ErrorKind;
 use clap::{Parser, ValueEnum};
-use idem::{DynStore, Observed, StoreError, idempotent, observe};
+use idem::{DynStore, Observed, idempotent, observe};
 use rig_stores::Choice;
 use serde::{Deserialize, Serialize};
-
-/// The store, and the options of the command line.
-struct App {
-    store: DynStore,
-    ledger: Option<PathBuf>,
-    work: Duration,
-    lease: Duration,
-    wait: Duration,
-    fail: Option<Fail>,
-}
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Receipt {
@@ -58,20 +47,20 @@ impl PayError {
     key = "order/{order}",
     scope = "quickstart.pay",
     fingerprint = amount,
-    store = app.store,
-    lease = app.lease,
-    wait = app.wait,
+    store = store,
+    lease = Duration::from_millis(options.lease_ms),
+    wait = Duration::from_millis(options.wait_ms),
     terminal = PayError::is_final
 )]
-async fn pay(app: &App, order: &str, amount: u64) -> Result<Receipt, PayError> {
+async fn pay(store: &DynStore, options: &Pay, order: &str, amount: u64) -> Result<Receipt, PayError> {
     let context = idem::context();
     let attempt = context.as_ref().map_or(1, idem::Context::attempt);
-    if let Some(ledger) = &app.ledger {
+    if let Some(ledger) = &options.ledger {
         append(ledger, &format!("{order} {amount} {attempt}\n"))
             .map_err(|error| PayError::Ledger(error.to_string()))?;
     }
-    tokio::time::sleep(app.work).await;
-    match app.fail {
+    tokio::time::sleep(Duration::from_millis(options.work_ms)).await;
+    match options.fail {
         Some(Fail::Transient) => return Err(PayError::GatewayDown),
         Some(Fail::Final) => return Err(PayError::Declined),
         Some(Fail::Panic) => panic!("the payment code has a bug"),
@@ -88,19 +77,13 @@ fn append(ledger: &Path, line: &str) -> io::Result<()> {
     OpenOptions::new().create(true).append(true).open(ledger)?.write_all(line.as_bytes())
 }
 
-const USAGE: &str = "Usage: pay --store sqlite:FILE|redis://..|postgres://..|mysql://..|nats-kv://..|object:FOLDER|memory --order ID --amount CENTS [--work-ms N] \
-                     [--lease-ms N] [--wait-ms N] [--ledger FILE] [--fail transient|final|panic]";
-
 /// Makes one payment and prints its outcome as JSON.
 #[derive(Parser)]
 #[command(name = "pay")]
 struct Pay {
     /// The store: sqlite:FILE, redis://.., postgres://.., mysql://.., nats-kv://.., object:FOLDER or memory.
-    #[arg(long, value_name = "STORE", required_unless_present = "db", conflicts_with = "db")]
-    store: Option<Choice>,
-    /// The same as `--store sqlite:FILE`.
-    #[arg(long, value_name = "FILE")]
-    db: Option<PathBuf>,
+    #[arg(long, value_name = "STORE")]
+    store: Choice,
     /// The order to pay.
     #[arg(long, value_name = "ID")]
     order: String,
@@ -137,28 +120,12 @@ async fn main() -> ExitCode {
         .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
         .with_writer(io::stderr)
         .init();
-    match Pay::try_parse() {
-        Ok(arguments) => {
-            let line = pay_once(arguments).await;
-            match serde_json::to_string(&line) {
-                Ok(text) => println!("{text}"),
-                Err(error) => eprintln!("{error}"),
-            }
-            ExitCode::from(line.exit_code())
-        }
-        Err(error) => {
-            let asked_for = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-            let _ = error.print();
-            if asked_for {
-                return ExitCode::SUCCESS;
-            }
-            // clap prints the usage for some errors only.
-            if !error.to_string().contains("Usage:") {
-                eprintln!("{USAGE}");
-            }
-            ExitCode::from(64)
-        }
+    let line = pay_once(&Pay::parse()).await;
+    match serde_json::to_string(&line) {
+        Ok(text) => println!("{text}"),
+        Err(error) => eprintln!("{error}"),
     }
+    ExitCode::from(line.exit_code())
 }
 
 /// The printed line.
@@ -194,20 +161,20 @@ impl Line {
 }
 
 /// One call of [`pay`].
-async fn pay_once(arguments: Pay) -> Line {
-    let app = match App::new(&arguments).await {
-        Ok(app) => app,
+async fn pay_once(options: &Pay) -> Line {
+    let store = match options.store.open().await {
+        Ok(store) => store,
         Err(error) => {
             eprintln!("{error}");
             return Line::Error { kind: "store" };
         }
     };
-    let Observed { value, outcome, .. } = observe(pay(&app, &arguments.order, arguments.amount)).await;
+    let Observed { value, outcome, .. } = observe(pay(&store, options, &options.order, options.amount)).await;
     let replayed = outcome.is_some_and(|outcome| outcome.is_replayed());
     match value {
         Ok(Receipt { receipt }) => {
             let attempt = outcome.and_then(|outcome| outcome.attempt()).unwrap_or(1);
-            let paid = Paid { order: arguments.order, amount: arguments.amount, receipt, attempt };
+            let paid = Paid { order: options.order.clone(), amount: options.amount, receipt, attempt };
             if replayed { Line::Replayed(paid) } else { Line::Executed(paid) }
         }
         // Rounded up, so that sleeping exactly that long is enough.
@@ -220,25 +187,5 @@ async fn pay_once(arguments: Pay) -> Line {
             Line::Error { kind: error.kind().as_str() }
         }
         Err(error) => Line::Failed { error: error.to_string(), replayed },
-    }
-}
-
-impl App {
-    async fn new(arguments: &Pay) -> Result<Self, StoreError> {
-        let choice: Choice = match (&arguments.store, &arguments.db) {
-            (Some(choice), _) => choice.clone(),
-            (None, Some(file)) => {
-                format!("sqlite:{}", file.display()).parse().map_err(StoreError::configuration)?
-            }
-            (None, None) => Choice::Memory,
-        };
-        Ok(Self {
-            store: choice.open().await?,
-            ledger: arguments.ledger.clone(),
-            work: Duration::from_millis(arguments.work_ms),
-            lease: Duration::from_millis(arguments.lease_ms),
-            wait: Duration::from_millis(arguments.wait_ms),
-            fail: arguments.fail,
-        })
     }
 }
