@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use idem::{Operation, Store, idempotent};
+use idem::{Store, idempotent};
 
 pub(crate) type Anything<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -24,6 +24,23 @@ pub(crate) struct Arm {
     pub(crate) replay: Call,
     /// A call whose key is new and whose body works for fifty milliseconds, if that is of interest.
     pub(crate) work: Option<Call>,
+}
+
+impl Arm {
+    /// Calls over this client, a fresh one and a replay.
+    pub(crate) fn new<C, F, G>(
+        name: &'static str,
+        client: &C,
+        fresh: impl Fn(C, String) -> F + Send + Sync + 'static,
+        replay: impl Fn(C, String) -> G + Send + Sync + 'static,
+    ) -> Self
+    where
+        C: Clone + Send + Sync + 'static,
+        F: Future<Output = Anything<()>> + Send + 'static,
+        G: Future<Output = Anything<()>> + Send + 'static,
+    {
+        Self { name, fresh: over(client, fresh), replay: over(client, replay), work: None }
+    }
 }
 
 /// A call over this client, boxed, so that every arm has the same cost.
@@ -85,17 +102,10 @@ async fn pay<S: Store>(store: &S, key: &str, works: bool) -> Result<String, idem
     Ok(body(works).await)
 }
 
-/// The arms on any store: this code by hand, this library with the attribute and with `Operation::run`, and nothing.
+/// The arms on any store: this code by hand, this library, and nothing.
 pub(crate) fn beside<S: Store>(hand: Arm, store: &S) -> Vec<Arm> {
     let attribute = |works: bool| {
         over(store, move |store, key| async move { right(pay(&store, &key, works).await? == RECEIPT) })
-    };
-    let operation = || {
-        let client = (store.clone(), Operation::new("side.by.side.run"));
-        over(&client, |(store, operation), key| async move {
-            let body = || async { Ok::<_, idem::Error>(body(false).await) };
-            right(operation.run(&store, key, body).await? == RECEIPT)
-        })
     };
     let nothing = |works: bool| {
         over(&(), move |(), _| async move { right(std::hint::black_box(body(works).await) == RECEIPT) })
@@ -108,7 +118,6 @@ pub(crate) fn beside<S: Store>(hand: Arm, store: &S) -> Vec<Arm> {
             replay: attribute(false),
             work: Some(attribute(true)),
         },
-        Arm { name: "idem, `Operation::run`", fresh: operation(), replay: operation(), work: None },
         Arm {
             name: "no idempotency",
             fresh: nothing(false),

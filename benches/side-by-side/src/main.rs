@@ -14,18 +14,15 @@ mod on_nats_kv;
 mod on_object;
 mod on_redis;
 mod postgres;
-mod report;
 mod sqlite;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
 use idem_test_servers::meter::Meter;
 
 use arm::{Anything, Contest};
-use measure::{Kind, Plan};
-use report::Report;
+use measure::{Figures, Kind, Plan};
 
 /// Measures calls on each store in one run, in which the ways to make them take turns.
 #[derive(Debug, Parser)]
@@ -45,9 +42,6 @@ struct Arguments {
     /// The number of rounds.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Writes the figures to this file too: a list of objects, one for each line of the tables.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
 }
 
 type Begin = fn() -> Anything<Contest>;
@@ -69,16 +63,15 @@ const CONTESTS: [(&str, Begin); 10] = [
 #[tokio::main]
 async fn main() -> Anything<()> {
     let arguments = Arguments::parse();
-    let mut report = Report::default();
     for (store, contest) in CONTESTS {
         if arguments.store.is_empty() || arguments.store.iter().any(|name| name == store) {
-            tell(store, &contest()?, &arguments, &mut report).await?;
+            tell(&contest()?, &arguments).await?;
         }
     }
-    arguments.json.map_or(Ok(()), |file| report.write(&file))
+    Ok(())
 }
 
-async fn tell(store: &str, contest: &Contest, arguments: &Arguments, report: &mut Report) -> Anything<()> {
+async fn tell(contest: &Contest, arguments: &Arguments) -> Anything<()> {
     let time = Duration::from_millis(arguments.millis);
     let plan = Plan { rounds: arguments.rounds, time, kept: arguments.kept.max(1) };
     println!("\n## {}\n", contest.store);
@@ -88,13 +81,25 @@ async fn tell(store: &str, contest: &Contest, arguments: &Arguments, report: &mu
     for (kind, callers) in
         [(Kind::Fresh, 1), (Kind::Fresh, 64), (Kind::Replay, 1), (Kind::Replay, 64), (Kind::Work, 50)]
     {
-        let figures = measure::arms(&arms, kind, callers, plan).await?;
-        report.add(store, kind, callers, &figures);
+        print(kind, callers, &measure::arms(&arms, kind, callers, plan).await?);
     }
     match contest.port {
         Some(port) => traffic(contest, port).await,
         None => Ok(()),
     }
+}
+
+/// Prints the table of one kind of work. The first arm is the limit for this library: code by hand over the same client.
+fn print(kind: Kind, callers: usize, arms: &[(&'static str, Figures)]) {
+    let Some((_, first)) = arms.first() else { return };
+    println!("| {kind:?}, {callers} at once | calls/s | of the first | p50 us | p99 us |");
+    println!("|---|---:|---:|---:|---:|");
+    for (arm, Figures { per_second, p50, p99 }) in arms {
+        let (ratio, p50, p99) =
+            (per_second / first.per_second, p50.as_secs_f64() * 1e6, p99.as_secs_f64() * 1e6);
+        println!("| {arm} | {per_second:.0} | {ratio:.2} | {p50:.1} | {p99:.1} |");
+    }
+    println!();
 }
 
 /// Prints what the arms exchange with their server.

@@ -11,10 +11,11 @@ use idem_test_servers::meter::{Meter, Said};
 use crate::arm::{Anything, Arm};
 
 /// The kind of call that is measured.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Kind {
     Fresh,
     Replay,
+    /// Fifty milliseconds of work.
     Work,
 }
 
