@@ -60,7 +60,7 @@ async fn run(framework: Framework, options: &Options) -> Result<usize, Box<dyn E
     let server = framework.start(IdempotencyLayer::shared_by_all_clients(store), books.clone()).await?;
     let proxy = Proxy::start(server, options.cut).await?;
     let payments: Vec<Paid> = stream::iter(0..options.payments)
-        .map(|number| pay(framework, proxy.port(), number))
+        .map(|number| pay(framework, proxy.port, number))
         .buffer_unordered(CLIENTS)
         .collect()
         .await;
@@ -71,12 +71,11 @@ async fn run(framework: Framework, options: &Options) -> Result<usize, Box<dyn E
     waits.sort_unstable();
     let quantile = |part: usize| waits.get((waits.len() * part / 100).min(waits.len() - 1)).copied();
     let ms = |wait: Option<Duration>| wait.unwrap_or_default().as_millis();
+    let (cut, connections) = proxy.counts();
     println!(
-        "{framework:?}: {} payments, {} of {} connections cut, {} runs, {wrong_effects} not made once, \
+        "{framework:?}: {} payments, {cut} of {connections} connections cut, {} runs, {wrong_effects} not made once, \
          {wrong_answers} wrong answers; a client waited {} ms (p50), {} ms (p99), {} ms (max)",
         answers.len(),
-        proxy.cut(),
-        proxy.connections(),
         books.runs(),
         ms(quantile(50)),
         ms(quantile(99)),
@@ -110,8 +109,8 @@ async fn sent(framework: Framework, port: u16, number: u64) -> Result<String, Bo
     let client = reqwest::Client::builder().redirect(idem_client::redirects());
     let client = if framework == Framework::Tonic { client.http2_prior_knowledge() } else { client };
     let client = ClientBuilder::new(client.build()?).with(IdempotencyMiddleware::new(Policy::new())).build();
-    let url = format!("http://127.0.0.1:{port}{}", framework.path());
-    let request = client.post(url).header("content-type", framework.content_type());
+    let (path, content_type) = framework.request_line();
+    let request = client.post(format!("http://127.0.0.1:{port}{path}")).header("content-type", content_type);
     let answer = request.body(framework.request(number)).send().await?;
     let status = answer.status();
     let body = answer.bytes().await?;

@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// The proxy.
 pub(crate) struct Proxy {
-    port: u16,
+    pub(crate) port: u16,
     counts: Arc<Counts>,
 }
 
@@ -47,16 +47,9 @@ impl Proxy {
         Ok(Self { port, counts })
     }
 
-    pub(crate) const fn port(&self) -> u16 {
-        self.port
-    }
-
-    pub(crate) fn connections(&self) -> u64 {
-        self.counts.connections.load(Ordering::SeqCst)
-    }
-
-    pub(crate) fn cut(&self) -> u64 {
-        self.counts.cut.load(Ordering::SeqCst)
+    /// How many connections were cut, and how many there were.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.counts.cut.load(Ordering::SeqCst), self.counts.connections.load(Ordering::SeqCst))
     }
 }
 

@@ -209,16 +209,16 @@ async fn work_off<B: Broker>(
 
 /// The messages: the orders, some of them twice, and among them messages that can never be handled.
 fn bodies(cli: &Cli) -> Result<Vec<Vec<u8>>, Failure> {
-    let mut orders: Vec<u64> = (0..cli.messages).collect();
-    let copies = (0..cli.messages).flat_map(|order| {
+    let (mut orders, mut late) = (Vec::new(), Vec::new());
+    for order in 0..cli.messages {
+        orders.push(order);
         let copies = (order + 1) * cli.duplicates / 100 - order * cli.duplicates / 100;
-        std::iter::repeat_n(order, copies as usize)
-    });
-    // Every other duplicate follows its order closely; the rest come at the end.
-    for (place, order) in copies.enumerate() {
-        let near = usize::try_from(order)? + place + 1;
-        orders.insert(if place % 2 == 0 { near } else { orders.len() }, order);
+        // About every other copy follows its order closely; the rest come at the end.
+        for copy in 0..copies {
+            if (order + copy) % 2 == 0 { orders.push(order) } else { late.push(order) }
+        }
     }
+    orders.append(&mut late);
     let mut bodies = Vec::new();
     for id in orders {
         bodies.push(serde_json::to_vec(&Order { id, pieces: 1 + u32::try_from(id % 5)? })?);

@@ -1,6 +1,6 @@
 //! Makes one payment from the command line: `cargo run -p pay -- --store sqlite:FILE|redis://..|postgres://..|mysql://..|nats-kv://..|object:FOLDER|memory
 //! --order ID --amount CENTS [--work-ms N] [--lease-ms N] [--wait-ms N] [--ledger FILE]
-//! [--fail transient|final|panic]`.
+//! [--declined]`.
 //!
 //! It makes one call of the annotated function below, prints one line of JSON and ends with 0 (executed or
 //! replayed), 1 (the payment failed), 2 (wrong arguments), 65 (another amount under the same order), 70 (any other
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use idem::{DynStore, Observed, idempotent, observe};
 use rig_stores::Choice;
 use serde::{Deserialize, Serialize};
@@ -26,8 +26,6 @@ struct Receipt {
 enum PayError {
     #[error("the card was declined")]
     Declined,
-    #[error("the gateway is down")]
-    GatewayDown,
     #[error("the ledger cannot be written: {0}")]
     Ledger(String),
     #[error(transparent)]
@@ -60,11 +58,8 @@ async fn pay(store: &DynStore, options: &Pay, order: &str, amount: u64) -> Resul
             .map_err(|error| PayError::Ledger(error.to_string()))?;
     }
     tokio::time::sleep(Duration::from_millis(options.work_ms)).await;
-    match options.fail {
-        Some(Fail::Transient) => return Err(PayError::GatewayDown),
-        Some(Fail::Final) => return Err(PayError::Declined),
-        Some(Fail::Panic) => panic!("the payment code has a bug"),
-        None => {}
+    if options.declined {
+        return Err(PayError::Declined);
     }
     // The fence differs between attempts of one order, so a second charge would give another receipt. Attempts of different
     // orders may share a fence.
@@ -102,16 +97,9 @@ struct Pay {
     /// The file that gets one line for each charge.
     #[arg(long, value_name = "FILE")]
     ledger: Option<PathBuf>,
-    /// How the payment fails.
-    #[arg(long, value_name = "HOW")]
-    fail: Option<Fail>,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Fail {
-    Transient,
-    Final,
-    Panic,
+    /// The card is declined.
+    #[arg(long)]
+    declined: bool,
 }
 
 #[tokio::main]
