@@ -6,9 +6,9 @@
 //! curl -i localhost:3000/payments -H 'Idempotency-Key: "42"' --json '{"amount": 1999, "currency": "EUR"}'
 //! ```
 //!
-//! The same request again returns the same receipt with `Idempotency-Replayed: true`. Two further members of the JSON make a
-//! payment behave in special ways, to try them by hand: `sleep_ms` and `panic`. `GET /executions` counts how many payments this
-//! process really made; `GET /metrics` has metrics for Prometheus.
+//! The same request again returns the same receipt with `Idempotency-Replayed: true`. Further members of the JSON make a payment
+//! behave in special ways, to try them by hand: `sleep_ms`, `status`, `body_bytes`, `panic`, `stream_ms`, `set_cookie`.
+//! `GET /executions` counts how often each route really ran in this process; `GET /metrics` has metrics for Prometheus.
 
 mod on_actix;
 mod on_axum;
@@ -19,8 +19,9 @@ use std::io;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
+use http::Method;
 use http::request::Parts;
-use idem::http::IdempotencyLayer;
+use idem::http::{Guard, IdempotencyLayer};
 use idem::{DynStore, OnCrash};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use rig_stores::{Choice, FORMS};
@@ -52,6 +53,18 @@ struct Options {
     /// How long a duplicate waits for the first request before it is refused.
     #[arg(long, default_value_t = 0)]
     wait_ms: u64,
+    /// Run requests without a key unprotected, instead of refusing them.
+    #[arg(long)]
+    optional_key: bool,
+    /// Accept only keys in double quotes.
+    #[arg(long, conflicts_with = "optional_key")]
+    strict: bool,
+    /// The largest body of a request.
+    #[arg(long, default_value_t = 2 * 1024 * 1024)]
+    max_body: usize,
+    /// The largest body of a response that is recorded.
+    #[arg(long, default_value_t = 1024 * 1024)]
+    max_response: usize,
     /// Run requests unprotected while the store is down, instead of answering 503.
     #[arg(long)]
     fail_open: bool,
@@ -106,7 +119,18 @@ fn guard(options: &Options, store: DynStore) -> Result<IdempotencyLayer<DynStore
         .ttl(Duration::from_millis(options.ttl_ms))
         .wait(Duration::from_millis(options.wait_ms))
         .store_timeout(Duration::from_millis(options.store_timeout_ms))
+        .max_request_bytes(options.max_body)
+        .max_response_bytes(options.max_response)
         .documentation("https://payments.example/docs/idempotency");
+    let key = match (options.optional_key, options.strict) {
+        (true, _) => Guard::Optional,
+        (false, true) => Guard::Quoted,
+        (false, false) => Guard::Required,
+    };
+    layer = layer.guard(move |head| match head.method {
+        Method::POST | Method::PATCH => key,
+        _ => Guard::Unguarded,
+    });
     if options.fail_open {
         layer = layer.fail_open();
     }

@@ -1,15 +1,18 @@
 //! The API on actix-web.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 
-use actix_web::http::header::LOCATION;
-use actix_web::web::{self, Data, Json};
-use actix_web::{App, HttpResponse, HttpServer};
+use actix_web::http::StatusCode;
+use actix_web::http::header::CONTENT_TYPE;
+use actix_web::web::{self, Bytes, Data};
+use actix_web::{App, HttpRequest, HttpResponse, HttpServer};
 use idem::DynStore;
 use idem::http::IdempotencyLayer;
 use idem_actix::Idempotency;
+use serde_json::{Value, json};
 
-use crate::payment::{Executions, Payment};
+use crate::payment::{Answer, Body, CHANGE, Executions, PAY, REFUND, Route, carry_out, events};
 use crate::{LAST_ORDERS, Metrics, Options, drain};
 
 /// Serves until the process gets the signal to end.
@@ -19,14 +22,13 @@ pub(crate) async fn serve(
     metrics: Metrics,
 ) -> Result<(), Box<dyn Error>> {
     let (executions, metrics) = (Data::new(Executions::default()), Data::new(metrics));
+    let max_body = options.max_body;
     let app = move || {
-        let guard = Idempotency::new(layer.clone());
         App::new()
             .app_data(executions.clone())
             .app_data(metrics.clone())
-            .service(web::resource("/payments").wrap(guard).route(web::post().to(pay)))
-            .route("/executions", web::get().to(async |executions: Data<Executions>| executions.count()))
-            .route("/metrics", web::get().to(async |metrics: Data<Metrics>| metrics.render()))
+            .app_data(web::PayloadConfig::new(max_body))
+            .configure(|routes| api(routes, &Idempotency::new(layer.clone())))
     };
     let server =
         HttpServer::new(app).disable_signals().shutdown_timeout(LAST_ORDERS.as_secs()).bind(&options.addr)?;
@@ -47,7 +49,52 @@ pub(crate) async fn serve(
     Ok(server.await?)
 }
 
-async fn pay(executions: Data<Executions>, payment: Json<Payment>) -> HttpResponse {
-    let receipt = executions.pay(payment.into_inner()).await;
-    HttpResponse::Created().insert_header((LOCATION, receipt.location())).json(receipt)
+fn api(routes: &mut web::ServiceConfig, guard: &Idempotency<DynStore>) {
+    let guarded = |path: &str, route: actix_web::Route| web::resource(path).wrap(guard.clone()).route(route);
+    let handler = |route: &'static Route| {
+        move |executions: Data<Executions>, body: Bytes| async move {
+            response(carry_out(&executions, route, &body).await)
+        }
+    };
+    routes
+        .service(guarded("/payments", web::post().to(handler(&PAY))))
+        .service(guarded("/payments/{id}", web::patch().to(handler(&CHANGE))))
+        .service(guarded("/refunds", web::post().to(handler(&REFUND))))
+        .service(guarded("/echo", web::post().to(echo)))
+        .route("/executions", web::get().to(executions))
+        .route("/executions", web::delete().to(forget_executions))
+        .route("/metrics", web::get().to(async |metrics: Data<Metrics>| metrics.render()));
+}
+
+async fn echo(executions: Data<Executions>, request: HttpRequest, body: Bytes) -> HttpResponse {
+    executions.count("POST /echo");
+    let mut response = HttpResponse::Ok();
+    if let Some(kind) = request.headers().get(CONTENT_TYPE) {
+        response.insert_header((CONTENT_TYPE, kind));
+    }
+    let mut response = response.body(body);
+    if !request.headers().contains_key(CONTENT_TYPE) {
+        response.headers_mut().remove(CONTENT_TYPE);
+    }
+    response
+}
+
+async fn executions(executions: Data<Executions>) -> web::Json<Value> {
+    web::Json(json!({ "executions": executions.with(|counts| counts.clone()) }))
+}
+
+async fn forget_executions(executions: Data<Executions>) -> HttpResponse {
+    executions.with(BTreeMap::clear);
+    HttpResponse::NoContent().finish()
+}
+
+fn response(answer: Answer) -> HttpResponse {
+    let mut response = HttpResponse::build(StatusCode::from_u16(answer.status).unwrap_or_default());
+    for header in answer.headers {
+        response.append_header(header);
+    }
+    match answer.body {
+        Body::Whole(text) => response.body(text),
+        Body::Events(receipt, time) => response.streaming(events(&receipt, time)),
+    }
 }

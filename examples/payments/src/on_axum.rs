@@ -1,18 +1,21 @@
 //! The API on axum.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 
-use axum::extract::State;
-use axum::http::StatusCode;
-use axum::http::header::LOCATION;
-use axum::response::IntoResponse;
-use axum::routing::{get, post};
+use axum::body::{Body as HttpBody, Bytes};
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, patch, post};
 use axum::{Json, Router};
 use idem::DynStore;
 use idem::http::IdempotencyLayer;
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::payment::{Executions, Payment};
+use crate::payment::{Answer, Body, CHANGE, Executions, PAY, REFUND, Route, carry_out, events};
 use crate::{Metrics, Options, drain};
 
 /// Serves until the process gets the signal to end.
@@ -21,12 +24,8 @@ pub(crate) async fn serve(
     layer: IdempotencyLayer<DynStore>,
     metrics: Metrics,
 ) -> Result<(), Box<dyn Error>> {
-    let api = Router::new()
-        .route("/payments", post(pay))
-        .route_layer(layer)
-        .route("/executions", get(async |State(executions): State<Executions>| executions.count()))
-        .route("/metrics", get(async move || metrics.render()))
-        .with_state(Executions::default());
+    let metrics = Router::new().route("/metrics", get(async move || metrics.render()));
+    let api = api(layer, options.max_body).merge(metrics);
     let listener = TcpListener::bind(&options.addr).await?;
     // A reader of the next line may send the signal to end at once, so its handler is installed before.
     let terminated = idem::terminated();
@@ -37,7 +36,54 @@ pub(crate) async fn serve(
     Ok(())
 }
 
-async fn pay(State(executions): State<Executions>, Json(payment): Json<Payment>) -> impl IntoResponse {
-    let receipt = executions.pay(payment).await;
-    (StatusCode::CREATED, [(LOCATION, receipt.location())], Json(receipt))
+fn api(layer: IdempotencyLayer<DynStore>, max_body: usize) -> Router {
+    let handler = |route: &'static Route| {
+        async move |State(executions): State<Executions>, body: Bytes| {
+            carry_out(&executions, route, &body).await
+        }
+    };
+    let guarded = Router::new()
+        .route("/payments", post(handler(&PAY)))
+        .route("/payments/{id}", patch(handler(&CHANGE)))
+        .route("/refunds", post(handler(&REFUND)))
+        .route("/echo", post(echo))
+        .route_layer(layer);
+    let executions = Router::new().route("/executions", get(executions).delete(forget_executions));
+    guarded.merge(executions).layer(DefaultBodyLimit::max(max_body)).with_state(Executions::default())
+}
+
+async fn echo(State(executions): State<Executions>, headers: HeaderMap, body: Bytes) -> Response {
+    executions.count("POST /echo");
+    let mut response = body.into_response();
+    response.headers_mut().remove(CONTENT_TYPE);
+    if let Some(kind) = headers.get(CONTENT_TYPE) {
+        response.headers_mut().insert(CONTENT_TYPE, kind.clone());
+    }
+    response
+}
+
+async fn executions(State(executions): State<Executions>) -> Json<Value> {
+    Json(json!({ "executions": executions.with(|counts| counts.clone()) }))
+}
+
+async fn forget_executions(State(executions): State<Executions>) -> StatusCode {
+    executions.with(BTreeMap::clear);
+    StatusCode::NO_CONTENT
+}
+
+impl IntoResponse for Answer {
+    fn into_response(self) -> Response {
+        let body = match self.body {
+            Body::Whole(text) => HttpBody::from(text),
+            Body::Events(receipt, time) => HttpBody::from_stream(events(&receipt, time)),
+        };
+        let mut response = Response::new(body);
+        *response.status_mut() = StatusCode::from_u16(self.status).unwrap_or_default();
+        for (name, value) in self.headers {
+            if let Ok(value) = HeaderValue::try_from(value) {
+                response.headers_mut().append(HeaderName::from_static(name), value);
+            }
+        }
+        response
+    }
 }

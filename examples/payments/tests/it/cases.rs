@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use idem_test_servers::web::{Answer, Request};
 use idem_test_servers::{MariaDb, PgBouncer, Postgres, Redis};
 
-use crate::Payments;
+use crate::{PAYMENT, Payments};
 
 /// The framework, after which `main.rs` names this module.
 fn framework() -> &'static str {
@@ -109,4 +109,42 @@ async fn a_server_that_is_asked_to_end_finishes_a_payment_whose_client_is_gone()
     server.0.restart();
     assert!(server.ask(&slow(1_000)).await.is_replay());
     assert_eq!(server.executions().await, 0);
+}
+
+#[tokio::test]
+async fn each_route_and_each_member_does_what_the_example_says() {
+    let server = Payments::start(framework(), "memory", "--max-body 2000 --max-response 1000");
+    let patch = Request::new("PATCH", "/payments/7").header("Idempotency-Key", "p").json(PAYMENT);
+    assert_eq!(server.ask(&patch).await.status, 200);
+    assert!(server.ask(&patch).await.is_replay());
+    let refund = server.ask(&Request::post("/refunds", "r").json(PAYMENT)).await;
+    assert_eq!((refund.status, refund.all("link").len()), (201, 2));
+    let echo = Request::post("/echo", "e").header("Content-Type", "x/y; z=1").body(b"\0\xff");
+    for replay in [false, true] {
+        let echoed = server.ask(&echo).await;
+        assert_eq!((&echoed.body[..], echoed.text("content-type")), (&b"\0\xff"[..], Some("x/y; z=1")));
+        assert_eq!(echoed.is_replay(), replay);
+    }
+    let counts = server.ask(&Request::new("GET", "/executions")).await.json();
+    assert_eq!(
+        counts["executions"],
+        serde_json::json!({"PATCH /payments/{id}": 1, "POST /echo": 1, "POST /refunds": 1})
+    );
+    assert_eq!(server.ask(&Request::new("DELETE", "/executions")).await.status, 204);
+
+    let pay = async |member: &str| {
+        let body = format!(r#"{{"amount":1,"currency":"EUR",{member}}}"#);
+        server.ask(&Request::post("/payments", member.split('"').nth(1).unwrap()).json(body)).await
+    };
+    assert_eq!(pay(r#""status":402"#).await.status, 402);
+    assert!(pay(r#""status":402"#).await.is_replay());
+    assert_eq!(pay(r#""panic":true"#).await.problem(), "handler-failed");
+    assert_eq!(pay(r#""body_bytes":1001"#).await.body.len(), 1001);
+    assert_eq!(pay(r#""body_bytes":1001"#).await.problem(), "response-not-stored");
+    assert!(pay(r#""stream_ms":100"#).await.body.starts_with(b"data: {"));
+    assert_eq!(pay(r#""stream_ms":100"#).await.problem(), "response-not-stored");
+    assert!(pay(r#""set_cookie":true"#).await.text("set-cookie").is_some());
+    assert_eq!(server.executions().await, 5);
+    assert_eq!(server.ask(&Request::post("/echo", "b").body(vec![0; 2001])).await.status, 413);
+    assert_eq!(server.ask(&Request::new("POST", "/payments").json(PAYMENT)).await.problem(), "key-missing");
 }

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 use idem_test_servers::Server;
 use idem_test_servers::web::{Answer, Request};
 
+const PAYMENT: &str = r#"{"amount":1999,"currency":"EUR"}"#;
+
 /// One server process.
 struct Payments(Server);
 
@@ -41,8 +43,8 @@ impl Payments {
 
     /// How many payments this process made.
     async fn executions(&self) -> u64 {
-        let answer = self.ask(&Request::new("GET", "/executions")).await;
-        String::from_utf8(answer.body).unwrap().parse().unwrap()
+        let counts = self.ask(&Request::new("GET", "/executions")).await.json();
+        counts["executions"]["POST /payments"].as_u64().unwrap_or(0)
     }
 
     async fn until_executed(&self) {

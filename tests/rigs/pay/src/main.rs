@@ -1,9 +1,9 @@
 //! Makes one payment from the command line: `cargo run -p pay -- --store sqlite:FILE|redis://..|postgres://..|mysql://..|nats-kv://..|object:FOLDER|memory
 //! --order ID --amount CENTS [--work-ms N] [--lease-ms N] [--wait-ms N] [--ledger FILE]
-//! [--declined]`.
+//! [--fail transient|final|panic]`.
 //!
 //! It makes one call of the annotated function below, prints one line of JSON and ends with 0 (executed or
-//! replayed), 1 (the payment failed), 2 (wrong arguments), 65 (another amount under the same order), 70 (any other
+//! replayed), 1 (the payment failed), 64 (wrong arguments), 65 (another amount under the same order), 70 (any other
 //! error of idem) or 75 (in flight elsewhere).
 
 use std::fs::OpenOptions;
@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser, ValueEnum};
 use idem::{DynStore, Observed, idempotent, observe};
 use rig_stores::Choice;
 use serde::{Deserialize, Serialize};
@@ -26,6 +27,8 @@ struct Receipt {
 enum PayError {
     #[error("the card was declined")]
     Declined,
+    #[error("the gateway is down")]
+    GatewayDown,
     #[error("the ledger cannot be written: {0}")]
     Ledger(String),
     #[error(transparent)]
@@ -58,8 +61,11 @@ async fn pay(store: &DynStore, options: &Pay, order: &str, amount: u64) -> Resul
             .map_err(|error| PayError::Ledger(error.to_string()))?;
     }
     tokio::time::sleep(Duration::from_millis(options.work_ms)).await;
-    if options.declined {
-        return Err(PayError::Declined);
+    match options.fail {
+        Some(Fail::Transient) => return Err(PayError::GatewayDown),
+        Some(Fail::Final) => return Err(PayError::Declined),
+        Some(Fail::Panic) => panic!("the payment code has a bug"),
+        None => {}
     }
     // The fence differs between attempts of one order, so a second charge would give another receipt. Attempts of different
     // orders may share a fence.
@@ -72,13 +78,20 @@ fn append(ledger: &Path, line: &str) -> io::Result<()> {
     OpenOptions::new().create(true).append(true).open(ledger)?.write_all(line.as_bytes())
 }
 
+fn database(file: &str) -> Result<Choice, String> {
+    format!("sqlite:{file}").parse()
+}
+
 /// Makes one payment and prints its outcome as JSON.
 #[derive(Parser)]
 #[command(name = "pay")]
 struct Pay {
     /// The store: sqlite:FILE, redis://.., postgres://.., mysql://.., nats-kv://.., object:FOLDER or memory.
-    #[arg(long, value_name = "STORE")]
-    store: Choice,
+    #[arg(long, value_name = "STORE", required_unless_present = "db", conflicts_with = "db")]
+    store: Option<Choice>,
+    /// The same as `--store sqlite:FILE`.
+    #[arg(long, value_name = "FILE", value_parser = database)]
+    db: Option<Choice>,
     /// The order to pay.
     #[arg(long, value_name = "ID")]
     order: String,
@@ -97,9 +110,16 @@ struct Pay {
     /// The file that gets one line for each charge.
     #[arg(long, value_name = "FILE")]
     ledger: Option<PathBuf>,
-    /// The card is declined.
-    #[arg(long)]
-    declined: bool,
+    /// How the payment fails.
+    #[arg(long, value_name = "HOW")]
+    fail: Option<Fail>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Fail {
+    Transient,
+    Final,
+    Panic,
 }
 
 #[tokio::main]
@@ -108,7 +128,21 @@ async fn main() -> ExitCode {
         .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
         .with_writer(io::stderr)
         .init();
-    let line = pay_once(&Pay::parse()).await;
+    let options = match Pay::try_parse() {
+        Ok(options) => options,
+        Err(error) => {
+            let _ = error.print();
+            if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+                return ExitCode::SUCCESS;
+            }
+            // clap prints the usage for some errors only.
+            if !error.to_string().contains("Usage:") {
+                eprintln!("{}", Pay::command().render_usage());
+            }
+            return ExitCode::from(64);
+        }
+    };
+    let line = pay_once(&options).await;
     match serde_json::to_string(&line) {
         Ok(text) => println!("{text}"),
         Err(error) => eprintln!("{error}"),
@@ -150,7 +184,9 @@ impl Line {
 
 /// One call of [`pay`].
 async fn pay_once(options: &Pay) -> Line {
-    let store = match options.store.open().await {
+    // clap wants one of both.
+    let choice = options.store.as_ref().or(options.db.as_ref()).unwrap_or(&Choice::Memory);
+    let store = match choice.open().await {
         Ok(store) => store,
         Err(error) => {
             eprintln!("{error}");

@@ -80,6 +80,9 @@ struct Soak {
     /// the lease.
     #[arg(long, default_value_t = 1)]
     pace: u32,
+    /// The folder for the files; a temporary one, deleted at the end, unless given.
+    #[arg(long)]
+    folder: Option<PathBuf>,
 }
 
 #[derive(Subcommand)]
@@ -110,7 +113,8 @@ async fn main() -> ExitCode {
 async fn soak(options: &Soak) -> Result<bool, Failure> {
     let seed = options.seed.unwrap_or_else(rand::random);
     let temporary = tempfile::tempdir()?;
-    let folder = temporary.path();
+    let folder = options.folder.as_deref().unwrap_or(temporary.path());
+    std::fs::create_dir_all(folder)?;
     let keys =
         options.keys.unwrap_or_else(|| u32::try_from(options.seconds * 200).unwrap_or(u32::MAX)).max(1);
     let (begin, millis, pace) = (unix_millis(), options.seconds * 1_000, options.pace.max(1));

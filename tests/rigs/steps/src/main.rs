@@ -33,9 +33,6 @@ use serde_json::json;
 /// Long enough for a busy machine: a running worker must not lose it.
 const LEASE: Duration = Duration::from_millis(1_000);
 
-/// How many orders are worked on at once.
-const LANES: u64 = 4;
-
 /// The longest that a worker may print nothing.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -110,6 +107,12 @@ struct Run {
     /// The seed of all random choices; random and printed, unless given.
     #[arg(long)]
     seed: Option<u64>,
+    /// How many orders are worked on at once.
+    #[arg(long, default_value_t = 6)]
+    lanes: u64,
+    /// The folder for the files; a temporary one, deleted at the end, unless given.
+    #[arg(long)]
+    folder: Option<PathBuf>,
 }
 
 #[derive(Subcommand)]
@@ -141,18 +144,19 @@ async fn work(store: &Choice, folder: PathBuf, order: u64, pace: Duration) -> Re
 fn run(options: &Run) -> Result<bool, Failure> {
     let seed = options.seed.unwrap_or_else(rand::random);
     let temporary = tempfile::tempdir()?;
-    let folder = temporary.path();
+    let folder = options.folder.as_deref().unwrap_or(temporary.path());
+    std::fs::create_dir_all(folder)?;
     let (servers, url) = Servers::start(&options.store, folder)?;
     eprintln!("seed {seed}");
     let killed = AtomicU64::new(0);
     let begin = Instant::now();
     let results = std::thread::scope(|scope| -> Result<Vec<_>, Failure> {
-        let lanes: Vec<_> = (0..LANES)
+        let lanes: Vec<_> = (0..options.lanes)
             .map(|number| {
                 let (killed, url) = (&killed, &url);
                 let random = SmallRng::seed_from_u64(seed.wrapping_add(number));
                 let mut lane = Lane { url, folder, random, usual: Duration::from_millis(60) };
-                let orders = (0..).map(move |round| round * LANES + number);
+                let orders = (0..).map(move |round| round * options.lanes + number);
                 scope.spawn(move || -> Result<Vec<_>, Failure> {
                     let open = orders.take_while(|_| killed.load(Ordering::SeqCst) < options.kills);
                     open.map(|order| Ok((order, lane.finish(order, killed, options.kills)?))).collect()

@@ -53,7 +53,7 @@ fn gives_the_answers(kind: &str, store: &str, shop: &Shop) {
     );
 
     for replayed in [false, true] {
-        let declined = paid(shop, store, "o3", "--amount 100 --declined");
+        let declined = paid(shop, store, "o3", "--amount 100 --fail final");
         assert_eq!((declined.code, &declined.json()["replayed"]), (Some(1), &replayed.into()), "{kind}");
     }
     assert_eq!(shop.lines("o1").len() + shop.lines("o3").len(), 2);
