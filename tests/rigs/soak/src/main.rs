@@ -10,7 +10,7 @@
 //! * `object`: a folder, which is not disturbed;
 //! * `dynamodb`: the emulator is stopped ten times for longer than a lease.
 //!
-//! The soak starts worker processes that call an annotated function for random keys. Each effect is a line in a ledger, each
+//! The soak starts worker processes that call an operation for random keys. Each effect is a line in a ledger, each
 //! answer a line in a log; one key in eight has `on_crash = "in_doubt"`. The soak kills some workers with `kill -9`, stops others
 //! for longer than their lease and continues them, and sends SIGTERM to some, which then drain. Bodies panic, hang until
 //! their timeout, and fail so that their keys are not due; some run on without their callers. Callers drop their calls, and in each

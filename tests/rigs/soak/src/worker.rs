@@ -1,4 +1,4 @@
-//! One worker: the functions under test, and its calls to them.
+//! One worker: the operation under test, and its calls.
 
 use std::io;
 use std::panic::AssertUnwindSafe;
@@ -10,7 +10,7 @@ use clap::Args;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use idem::testing::{FaultStore, Rates};
-use idem::{DynStore, LateRecording, Outcome, SqliteStore, idempotent, observe};
+use idem::{DynStore, LateRecording, OnCrash, Operation, Outcome, SqliteStore, observe};
 use idem_test_servers::Ledger;
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -125,69 +125,14 @@ impl Shared {
         Ok(Self { store, ledger, lease: LEASE * pace, patience })
     }
 
-    /// How long a body may take.
-    fn timeout(&self) -> Duration {
-        self.lease * 2
-    }
-
     /// The range of the pause after which a key whose body failed is due again.
     pub(crate) fn backoff(&self) -> std::ops::Range<Duration> {
         self.lease / 4..self.lease
     }
 }
 
-/// The function under test. Its effect is a line `KEY ATTEMPT FENCE RECOVERED MILLIS` in the ledger. A failure adds a second
-/// line, with `failed` in place of `RECOVERED`.
-#[idempotent(
-    key = "soak/{key}",
-    scope = "soak.work",
-    fingerprint = amount,
-    store = shared.store,
-    store_timeout = shared.patience,
-    lease = shared.lease,
-    timeout = shared.timeout(),
-    retry_after = shared.backoff(),
-    wait = fate.wait
-)]
-async fn work(shared: &Shared, key: u32, amount: u64, fate: Fate) -> Result<String, CallError> {
-    effect(shared, key, amount, fate).await
-}
-
-/// The same function, in a task of its own.
-#[idempotent(
-    key = "soak/{key}",
-    scope = "soak.work",
-    fingerprint = amount,
-    store = shared.store,
-    store_timeout = shared.patience,
-    lease = shared.lease,
-    timeout = shared.timeout(),
-    retry_after = shared.backoff(),
-    wait = fate.wait,
-    detach
-)]
-async fn behind(shared: Arc<Shared>, key: u32, amount: u64, fate: Fate) -> Result<String, CallError> {
-    effect(&shared, key, amount, fate).await
-}
-
-/// The same function, at most once.
-#[idempotent(
-    key = "soak/{key}",
-    scope = "soak.careful",
-    fingerprint = amount,
-    store = shared.store,
-    store_timeout = shared.patience,
-    lease = shared.lease,
-    timeout = shared.timeout(),
-    wait = fate.wait,
-    on_crash = "in_doubt"
-)]
-async fn careful(shared: &Shared, key: u32, amount: u64, fate: Fate) -> Result<String, CallError> {
-    // A failed body would run again, because a failure is not a crash: so bodies of this function do not fail.
-    let end = if fate.end == End::Fails { End::Returns } else { fate.end };
-    effect(shared, key, amount, Fate { end, ..fate }).await
-}
-
+/// The body under test. Its effect is a line `KEY ATTEMPT FENCE RECOVERED MILLIS` in the ledger. A failure adds a second line, with
+/// `failed` in place of `RECOVERED`.
 async fn effect(shared: &Shared, key: u32, amount: u64, fate: Fate) -> Result<String, CallError> {
     let context = idem::context();
     let recovered = context.as_ref().is_some_and(idem::Context::recovered);
@@ -214,14 +159,27 @@ async fn effect(shared: &Shared, key: u32, amount: u64, fate: Fate) -> Result<St
 }
 
 /// Makes one call for `key`.
-pub(crate) async fn call(shared: &Arc<Shared>, key: u32, fate: Fate) -> Result<String, CallError> {
-    let amount = u64::from(key) * 17;
-    if is_careful(key) {
-        careful(shared, key, amount, fate).await
-    } else if key.is_multiple_of(DETACHED) {
-        behind(shared.clone(), key, amount, fate).await
-    } else {
-        work(shared, key, amount, fate).await
+pub(crate) async fn call(shared: &Arc<Shared>, key: u32, mut fate: Fate) -> Result<String, CallError> {
+    let (amount, is_careful) = (u64::from(key) * 17, is_careful(key));
+    if is_careful && fate.end == End::Fails {
+        // The body would run again, because a failure is not a crash.
+        fate.end = End::Returns;
+    }
+    let operation = Operation::new(if is_careful { "soak.careful" } else { "soak.work" })
+        .fingerprint(&amount)
+        .lease(shared.lease)
+        .timeout(shared.lease * 2)
+        .wait(fate.wait)
+        .store_timeout(shared.patience);
+    let (store, name, inside) = (&shared.store, format!("soak/{key}"), shared.clone());
+    let body = move || async move { effect(&inside, key, amount, fate).await };
+    if is_careful {
+        return operation.on_crash(OnCrash::InDoubt).run(store, name, body).await;
+    }
+    let operation = operation.retry_after(shared.backoff());
+    match key.is_multiple_of(DETACHED) {
+        true => operation.run_detached(store, name, body).await,
+        false => operation.run(store, name, body).await,
     }
 }
 
