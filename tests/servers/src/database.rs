@@ -19,6 +19,9 @@ const NOBODY: u32 = 65_534;
 /// The file with the certificate of a server with TLS, in its folder.
 pub(crate) const CERTIFICATE: &str = "certificate.pem";
 
+/// Why a test may not disturb a server.
+const OTHERS: &str = "other tests use this server: start one";
+
 /// What differs between database servers.
 pub trait Engine: 'static {
     /// Its name.
@@ -52,17 +55,13 @@ pub trait Engine: 'static {
     fn url(port: u16, database: &str) -> String;
 }
 
-/// The process of a server.
-#[derive(Debug)]
-enum Process {
-    Own(Server),
-    Shared(Shared),
-}
-
 /// One server, with an administrator who has no password, and a database on it.
 #[derive(Debug)]
 pub struct DatabaseServer<E: Engine> {
-    process: Process,
+    port: u16,
+    /// Its process, unless other tests use it too.
+    process: Option<Server>,
+    _shared: Option<Shared>,
     database: String,
     engine: PhantomData<E>,
 }
@@ -73,7 +72,7 @@ impl<E: Engine> DatabaseServer<E> {
     #[must_use]
     pub fn shared() -> Self {
         let shared = Shared::join(E::WORD, E::make_data, &recipe::<E>(E::SHARED));
-        Self::of(Process::Shared(shared), unique(), false)
+        Self::of(shared.port(), None, Some(shared), unique()).with_database()
     }
 
     /// Starts a server that does not wait for the disk: its data survives `kill -9` but not a power cut.
@@ -105,17 +104,20 @@ impl<E: Engine> DatabaseServer<E> {
     }
 
     pub(crate) fn prepared(prepare: impl FnOnce(&Path), settings: &[&str]) -> Self {
-        let server = Server::start_in(prepare, recipe::<E>(settings));
-        Self::of(Process::Own(server), E::DATABASE.to_owned(), E::HAS_DATABASE)
+        let process = Server::start_in(prepare, recipe::<E>(settings));
+        let server = Self::of(process.port(), Some(process), None, E::DATABASE.to_owned());
+        if E::HAS_DATABASE { server } else { server.with_database() }
     }
 
-    fn of(process: Process, database: String, has_database: bool) -> Self {
-        let mut server = Self { process, database, engine: PhantomData };
+    fn of(port: u16, process: Option<Server>, _shared: Option<Shared>, database: String) -> Self {
+        let mut server = Self { port, process, _shared, database, engine: PhantomData };
         assert!(server.is_ready(), "{} did not start: {}", E::NAME, server.log());
-        if !has_database {
-            let _ = server.output(None, &format!("create database {}", server.database));
-        }
         server
+    }
+
+    fn with_database(self) -> Self {
+        let _ = self.output(None, &format!("create database {}", self.database));
+        self
     }
 
     /// Starts it again after it was killed or stopped, and returns when it has recovered.
@@ -136,11 +138,7 @@ impl<E: Engine> DatabaseServer<E> {
         let mut is_ready = false;
         until("the server is ready or has ended", || {
             is_ready = self.run(None, "select 1").status.success();
-            let has_ended = match &mut self.process {
-                Process::Own(server) => server.has_ended(),
-                Process::Shared(_) => false,
-            };
-            is_ready || has_ended
+            is_ready || self.process.as_mut().is_some_and(Server::has_ended)
         });
         is_ready
     }
@@ -163,10 +161,7 @@ impl<E: Engine> DatabaseServer<E> {
     /// The port that it listens on.
     #[must_use]
     pub const fn port(&self) -> u16 {
-        match &self.process {
-            Process::Own(server) => server.port(),
-            Process::Shared(shared) => shared.port(),
-        }
+        self.port
     }
 
     /// The name of the database.
@@ -182,33 +177,24 @@ impl<E: Engine> DatabaseServer<E> {
     }
 
     fn log(&self) -> String {
-        match &self.process {
-            Process::Own(server) => server.log(),
-            Process::Shared(_) => String::new(),
-        }
+        self.process.as_ref().map(Server::log).unwrap_or_default()
     }
 
     /// The process, which no other test uses.
     pub(crate) fn own(&self) -> &Server {
-        match &self.process {
-            Process::Own(server) => server,
-            Process::Shared(_) => panic!("other tests use this server: start one"),
-        }
+        self.process.as_ref().expect(OTHERS)
     }
 
     /// Its process: `stop("-INT")` is a fast shutdown of PostgreSQL, `stop("-TERM")` an orderly one of MariaDB.
     #[must_use]
     pub fn server(&mut self) -> &mut Server {
-        match &mut self.process {
-            Process::Own(server) => server,
-            Process::Shared(_) => panic!("other tests use this server: start one"),
-        }
+        self.process.as_mut().expect(OTHERS)
     }
 }
 
 impl<E: Engine> Drop for DatabaseServer<E> {
     fn drop(&mut self) {
-        if matches!(self.process, Process::Shared(_)) {
+        if self.process.is_none() {
             // A failure must not hide that of the test; the server ends after the run.
             let _ = self.run(None, &format!("drop database {}{}", self.database, E::FORCE));
         }
