@@ -7,7 +7,6 @@
 
 mod books;
 mod grpc;
-mod proxy;
 mod servers;
 
 use std::collections::BTreeSet;
@@ -20,11 +19,11 @@ use futures_util::stream::{self, StreamExt as _};
 use idem::SqliteStore;
 use idem::http::IdempotencyLayer;
 use idem_client::{IdempotencyMiddleware, Policy};
+use idem_test_servers::meter::Meter;
 use reqwest_middleware::ClientBuilder;
 use tokio::time::Instant;
 
 use books::Books;
-use proxy::Proxy;
 use servers::Framework;
 
 /// How many clients pay at the same time.
@@ -58,7 +57,7 @@ async fn run(framework: Framework, options: &Options) -> Result<usize, Box<dyn E
     let store = SqliteStore::open(folder.path().join("idem.db"))?;
     let books = Books::default();
     let server = framework.start(IdempotencyLayer::shared_by_all_clients(store), books.clone()).await?;
-    let proxy = Proxy::start(server, options.cut).await?;
+    let proxy = Meter::breaking(server.port(), options.cut).await?;
     let payments: Vec<Paid> = stream::iter(0..options.payments)
         .map(|number| pay(framework, proxy.port, number))
         .buffer_unordered(CLIENTS)
@@ -71,7 +70,7 @@ async fn run(framework: Framework, options: &Options) -> Result<usize, Box<dyn E
     waits.sort_unstable();
     let quantile = |part: usize| waits.get((waits.len() * part / 100).min(waits.len() - 1)).copied();
     let ms = |wait: Option<Duration>| wait.unwrap_or_default().as_millis();
-    let (cut, connections) = proxy.counts();
+    let (cut, connections) = proxy.connections();
     println!(
         "{framework:?}: {} payments, {cut} of {connections} connections cut, {} runs, {wrong_effects} not made once, \
          {wrong_answers} wrong answers; a client waited {} ms (p50), {} ms (p99), {} ms (max)",
