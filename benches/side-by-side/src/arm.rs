@@ -53,34 +53,21 @@ where
     Arc::new(move |key| Box::pin(make(client.clone(), key)))
 }
 
-/// The arms that compete on one store, once they are connected. The others are compared with the first.
-type Arms = BoxFuture<'static, Anything<Vec<Arm>>>;
-
-/// A store, and the ways to make a call on it.
+/// The ways to make a call on a store, once they are connected. The others are compared with the first.
 pub(crate) struct Contest {
-    pub(crate) store: &'static str,
-    /// Connects the arms with the server at this URL.
-    pub(crate) connect: Box<dyn Fn(String) -> Arms>,
-    pub(crate) url: String,
-    /// The port in the URL, if a counter of the traffic can be put before it.
-    pub(crate) port: Option<u16>,
+    pub(crate) title: &'static str,
+    pub(crate) arms: BoxFuture<'static, Anything<Vec<Arm>>>,
     /// The servers and folders, which exist as long as this value.
     _kept: Box<dyn Any>,
 }
 
 impl Contest {
-    pub(crate) fn new<F>(
-        store: &'static str,
-        url: String,
-        port: Option<u16>,
+    pub(crate) fn new(
+        title: &'static str,
+        arms: impl Future<Output = Anything<Vec<Arm>>> + Send + 'static,
         kept: impl Any,
-        connect: impl Fn(String) -> F + 'static,
-    ) -> Self
-    where
-        F: Future<Output = Anything<Vec<Arm>>> + Send + 'static,
-    {
-        let connect = Box::new(move |url| -> Arms { Box::pin(connect(url)) });
-        Self { store, connect, url, port, _kept: Box::new(kept) }
+    ) -> Self {
+        Self { title, arms: Box::pin(arms), _kept: Box::new(kept) }
     }
 }
 
