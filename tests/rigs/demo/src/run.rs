@@ -10,7 +10,6 @@ use serde_json::json;
 
 use crate::books::Books;
 use crate::brokers::{OnApalis, OnKafka, OnLambda, OnNats, OnRabbitMq, OnSqs};
-use crate::outage::Outage;
 use crate::worker::{LEASE_MS, Worker, end, function, serve};
 use crate::{Broker, CONCURRENCY, Failure, Kind, Order, Setup};
 
@@ -150,8 +149,9 @@ async fn work_off<B: Broker>(
 ) -> Result<usize, Failure> {
     let kill_every = cli.kill_every.unwrap_or(B::KILL_EVERY_MS);
     let sent = broker.waiting().await?;
-    let mut broker_outage = Outage::new(cli.broker_stop, sent / 4 * 3);
-    let mut outage = Outage::new(cli.store_stop, sent / 2);
+    // An outage begins when at most so many messages are left.
+    let mut broker_stop = (cli.broker_stop > 0).then_some(sent / 4 * 3);
+    let mut store_stop = (cli.store_stop > 0).then_some(sent / 2);
     let program = std::env::current_exe()?;
     let start = || worker.start(&program, B::KIND);
     let mut workers: Vec<_> = (0..cli.workers).map(|_| start()).collect();
@@ -160,26 +160,26 @@ async fn work_off<B: Broker>(
         + Duration::from_millis(50 * cli.messages);
     let (mut cut_off, mut last_kill, mut restarted) = (0, begin, None::<Instant>);
     loop {
-        let waiting = if broker_outage.is_on() { sent } else { broker.waiting().await? };
-        match broker_outage.turn(waiting) {
-            Some(false) => broker.kill(),
-            Some(true) => {
-                broker.restart().await?;
-                restarted = Some(Instant::now());
-            }
-            None => {}
+        let waiting = broker.waiting().await?;
+        if waiting == 0 && (broker_stop.is_some() || store_stop.is_some()) {
+            return Err("the queue is empty before an outage began: give more `--messages`".into());
         }
-        if let Some(on) = outage.turn(waiting) {
-            store.switch(on);
-            cut_off += if on { 0 } else { workers.len() };
+        if broker_stop.take_if(|left| waiting <= *left).is_some() {
+            broker.kill();
+            tokio::time::sleep(Duration::from_secs(cli.broker_stop)).await;
+            broker.restart().await?;
+            restarted = Some(Instant::now());
         }
-        if (waiting == 0 && !outage.is_on()) || begin.elapsed() >= patience {
+        if store_stop.take_if(|left| waiting <= *left).is_some() {
+            store.switch(false);
+            tokio::time::sleep(Duration::from_secs(cli.store_stop)).await;
+            store.switch(true);
+            cut_off += workers.len();
+        }
+        if waiting == 0 || begin.elapsed() >= patience {
             break;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
-        if broker_outage.is_on() {
-            continue;
-        }
         for worker in &mut workers {
             if worker.status().is_some() {
                 // One that was starting while the broker was away, or was not ready, has ended; a supervisor would start it again.
@@ -202,8 +202,6 @@ async fn work_off<B: Broker>(
             return Err("a worker ended with an error".into());
         }
     }
-    broker_outage.was()?;
-    outage.was()?;
     Ok(cut_off)
 }
 

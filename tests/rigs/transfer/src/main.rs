@@ -3,9 +3,9 @@
 //! `cargo run -p transfer -- [--url URL | --server NAME] [--transfers N] [--workers N] [--kill-every MS]`
 //! starts worker processes that make every transfer again and again. Each has a relay that publishes the enqueued messages
 //! to a broker, which is a file. The program kills a worker every few milliseconds and starts another, until each transfer
-//! is made and its message published. Then it checks that every transfer happened once, that the sum of money is unchanged, and
-//! that each account's messages came in the order of its transfers, with none missing. It ends with 0, with 1 on a violation, or
-//! with 2 if it could not run.
+//! is made and its message published. Then it checks that every transfer happened once, that each account has the right
+//! balance, and that its messages came in the order of its transfers, with none missing. It prints one line of JSON, and ends with 0,
+//! with 1 on a violation, or with 2 if it could not run.
 //!
 //! Without a URL it starts a server: `postgres`, or `pgbouncer` with PostgreSQL behind it. How the transactions of other drivers and of
 //! MySQL take part is tested with their stores.
@@ -197,10 +197,6 @@ async fn violations(
     let distinct = bank.count("count(DISTINCT id)", "effects").await?;
     if (effects, distinct) != (transfers, transfers) {
         found.push(format!("{transfers} transfers have {effects} effects, {distinct} of them distinct"));
-    }
-    let sum = bank.count("sum(balance)", "accounts").await?;
-    if sum != ACCOUNTS * BALANCE {
-        found.push(format!("the sum is {sum} and was {}", ACCOUNTS * BALANCE));
     }
     let mut expected = vec![BALANCE; usize::try_from(ACCOUNTS)?];
     for Transfer { from, to, amount, .. } in (0..transfers).map(Transfer::number) {

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{Path, State};
-use axum::response::IntoResponse;
+use axum::extract::Path;
 use axum::routing::{get, post};
 use demo::{Order, Shipment};
 use idem_test_servers::Ledger;
@@ -28,36 +27,31 @@ struct Runtime {
     answers: mpsc::UnboundedReceiver<(String, String)>,
 }
 
-type Ends = Arc<(Mutex<mpsc::UnboundedReceiver<Order>>, mpsc::UnboundedSender<(String, String)>)>;
-
-async fn next(State(ends): State<Ends>) -> impl IntoResponse {
-    let order = ends.0.lock().await.recv().await.unwrap();
-    // Every invocation has an id of its own, also when Lambda tries an event again.
-    let id = format!("{:032x}", rand::random::<u128>());
-    let head = [
-        ("lambda-runtime-aws-request-id", id),
-        ("lambda-runtime-deadline-ms", "4102444800000".to_owned()),
-        ("lambda-runtime-invoked-function-arn", "arn:aws:lambda:eu-west-1:1:function:ship".to_owned()),
-    ];
-    (head, serde_json::to_string(&order).unwrap())
-}
-
-async fn answer(
-    State(ends): State<Ends>,
-    Path((_, kind)): Path<(String, String)>,
-    body: String,
-) -> &'static str {
-    ends.1.send((kind, body)).unwrap();
-    "{}"
-}
-
 impl Runtime {
     async fn start() -> Self {
         let ((orders, given), (sender, answers)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
+        let given = Arc::new(Mutex::new(given));
+        let next = async move || {
+            let order: Order = given.lock().await.recv().await.unwrap();
+            // Every invocation has an id of its own, also when Lambda tries an event again.
+            let id = format!("{:032x}", rand::random::<u128>());
+            let head = [
+                ("lambda-runtime-aws-request-id", id),
+                ("lambda-runtime-deadline-ms", "4102444800000".to_owned()),
+                (
+                    "lambda-runtime-invoked-function-arn",
+                    "arn:aws:lambda:eu-west-1:1:function:ship".to_owned(),
+                ),
+            ];
+            (head, serde_json::to_string(&order).unwrap())
+        };
+        let answer = async move |Path((_, kind)): Path<(String, String)>, body: String| {
+            sender.send((kind, body)).unwrap();
+            "{}"
+        };
         let router = Router::new()
             .route("/2018-06-01/runtime/invocation/next", get(next))
-            .route("/2018-06-01/runtime/invocation/{id}/{kind}", post(answer))
-            .with_state(Arc::new((Mutex::new(given), sender)));
+            .route("/2018-06-01/runtime/invocation/{id}/{kind}", post(answer));
         Self { server: Server::start(router).await, orders, answers }
     }
 
