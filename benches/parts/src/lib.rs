@@ -1,9 +1,5 @@
 //! The measured calls, shared by the count of instructions and the counts of allocations and bytes.
 
-mod instant;
-
-pub use instant::Instant;
-
 use idem::{Error, Store, idempotent};
 
 /// An order that is paid for.
