@@ -91,10 +91,7 @@ impl RedisSentinel {
         for sentinel in &sentinels {
             until("the sentinels know each other and the replica", || {
                 let known = ask(sentinel.port(), &format!("sentinel master {}", Self::SERVICE));
-                let number =
-                    |name: &str| known.lines().skip_while(|line| *line != name).nth(1).map(str::to_owned);
-                number("num-other-sentinels").as_deref() == Some("2")
-                    && number("num-slaves").as_deref() == Some("1")
+                known.contains("num-other-sentinels\n2\n") && known.contains("num-slaves\n1\n")
             });
         }
         Self { master, replica, sentinels }

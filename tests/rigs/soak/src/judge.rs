@@ -25,7 +25,7 @@ pub(crate) async fn settle(shared: &Arc<Shared>, keys: u32) -> Finals {
 /// How often each thing happened, and the violations.
 #[derive(Default)]
 pub(crate) struct Report {
-    counts: BTreeMap<&'static str, usize>,
+    counts: BTreeMap<String, usize>,
     pub(crate) violations: Vec<String>,
 }
 
@@ -51,13 +51,7 @@ pub(crate) fn judge(shared: &Shared, finals: &Finals) -> Result<Report, Failure>
     }
     report.read_effects(&shared.ledger.read(EFFECTS)?, shared.backoff().start)?;
     report.read_answers(&shared.ledger.read(ANSWERS)?, finals)?;
-    for end in shared.ledger.read(ENDS)? {
-        match &*end {
-            "drained" => report.add("drained", 1),
-            "left" => report.add("left", 1),
-            _ => report.add("given_up", 1),
-        }
-    }
+    shared.ledger.read(ENDS)?.iter().for_each(|end| report.add(end, 1));
     Ok(report)
 }
 
@@ -75,8 +69,8 @@ struct Run {
 }
 
 impl Report {
-    fn add(&mut self, what: &'static str, times: usize) {
-        *self.counts.entry(what).or_default() += times;
+    fn add(&mut self, what: &str, times: usize) {
+        *self.counts.entry(what.to_owned()).or_default() += times;
     }
 
     pub(crate) fn count(&self, what: &str) -> usize {
@@ -130,15 +124,11 @@ impl Report {
                     self.add("recorded_late", usize::from(last == Some(answer)));
                     continue;
                 }
-                "executed" => self.add("executed", 1),
+                "executed" | "timed_out" | "not_due" | "dropped" | "panicked" => self.add(how, 1),
                 "replayed" => self.add("replays", 1),
                 "in_flight" | "lease_lost" => self.add("refused", 1),
-                "timed_out" => self.add("timed_out", 1),
                 // Counted in the ledger.
                 "failed" => {}
-                "not_due" => self.add("not_due", 1),
-                "dropped" => self.add("dropped", 1),
-                "panicked" => self.add("panicked", 1),
                 "in_doubt" if is_careful(key) => self.add("refused", 1),
                 // A process that is stopped while it holds SQLite's lock makes the others time out.
                 "store" => self.add("store_errors", 1),

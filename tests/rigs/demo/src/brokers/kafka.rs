@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use idem::message::{Consumer, StoredLetter};
+use idem::message::StoredLetter;
 use idem_kafka::{Received, Source};
 use idem_test_servers::Kafka;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
@@ -14,7 +14,8 @@ use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::producer::{FutureProducer, FutureRecord};
 use rdkafka::{ClientConfig, Message as _, Offset, TopicPartitionList};
 
-use crate::{Broker, CONCURRENCY, Failure, Kind, Order, Setup, ShipError, Shop};
+use crate::shop::consumer;
+use crate::{Broker, Failure, Kind, Order, Setup, Shop};
 
 /// How long Kafka keeps a message. The `ttl` of [`ship`](crate::ship) is longer, also for a message that waits in
 /// the retry topic.
@@ -103,10 +104,7 @@ impl Broker for OnKafka {
     }
 
     async fn work(address: &str, shop: &Shop, shutdown: impl Future<Output = ()>) -> Result<(), Failure> {
-        let consumer = Consumer::new()
-            .concurrency(CONCURRENCY)
-            .redelivery_horizon(RETENTION)
-            .dispose(ShipError::disposition);
+        let consumer = consumer().redelivery_horizon(RETENTION);
         let handler = |message: &Received| shop.handle(Order::parse(message.payload().unwrap_or_default()));
         source(address)?.run_until(shutdown, consumer, handler).await?;
         Ok(())

@@ -41,7 +41,7 @@ fn gives_the_answers(kind: &str, store: &str, shop: &Shop) {
     assert_eq!(paid(shop, store, "o1", "--amount 1").code, Some(65), "{kind}");
 
     let slow = Process::start(&mut shop.command(store, "o2", "--amount 100 --work-ms 60000 --lease-ms 5000"));
-    shop.until_charged("o2", 1);
+    shop.until_charged("o2");
     let rival = paid(shop, store, "o2", "--amount 100");
     assert_eq!((rival.code, rival.outcome().as_str()), (Some(75), "in_flight"), "{kind}: {rival:?}");
     drop(slow);

@@ -34,7 +34,7 @@ fn of_processes_started_together_one_executes_and_the_others_are_refused_or_wait
 fn a_killed_workers_order_is_refused_until_the_lease_ends_and_then_one_rival_takes_over() {
     let shop = Shop::new();
     let worker = shop.start("o1", "--work-ms 60000 --lease-ms 6000");
-    shop.until_charged("o1", 1);
+    shop.until_charged("o1");
     worker.signal("-KILL");
     worker.end();
 
@@ -60,7 +60,7 @@ fn a_worker_stopped_past_its_lease_does_not_overwrite_its_successor() {
     let shop = Shop::new();
     // Its work is long enough for the signal to come in the middle of it.
     let late = shop.start("o1", "--work-ms 4000 --lease-ms 700");
-    shop.until_charged("o1", 1);
+    shop.until_charged("o1");
     late.signal("-STOP");
     let successor = shop.pay("o1", "--wait-ms 20000");
     assert_eq!(successor.outcome(), "executed");

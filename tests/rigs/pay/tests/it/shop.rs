@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use idem_test_servers::program::{Ended, Process};
+use idem_test_servers::until;
 use tempfile::TempDir;
 
 /// A folder with a database and a ledger.
@@ -50,12 +50,8 @@ impl Shop {
         ledger.lines().filter(|line| line.starts_with(&prefix)).map(str::to_owned).collect()
     }
 
-    /// Returns once the ledger has this many lines for the order.
-    pub(crate) fn until_charged(&self, order: &str, lines: usize) {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while self.lines(order).len() < lines {
-            assert!(Instant::now() < deadline, "{order} was not charged {lines} times in 60 s");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+    /// Returns once the ledger has a line for the order.
+    pub(crate) fn until_charged(&self, order: &str) {
+        until("the order is charged", || !self.lines(order).is_empty());
     }
 }
