@@ -17,6 +17,7 @@ use clap::{CommandFactory as _, Parser, ValueEnum};
 use idem::{DynStore, Observed, idempotent, observe};
 use rig_stores::Choice;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Receipt {
@@ -142,74 +143,44 @@ async fn main() -> ExitCode {
             return ExitCode::from(64);
         }
     };
-    let line = pay_once(&options).await;
-    match serde_json::to_string(&line) {
-        Ok(text) => println!("{text}"),
-        Err(error) => eprintln!("{error}"),
-    }
-    ExitCode::from(line.exit_code())
+    let (code, line) = pay_once(&options).await;
+    println!("{line}");
+    ExitCode::from(code)
 }
 
-/// The printed line.
-#[derive(Serialize)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
-enum Line {
-    Executed(Paid),
-    Replayed(Paid),
-    InFlight { retry_after_ms: u128 },
-    Mismatch,
-    Failed { error: String, replayed: bool },
-    Error { kind: &'static str },
-}
-
-#[derive(Serialize)]
-struct Paid {
-    order: String,
-    amount: u64,
-    receipt: String,
-    attempt: u32,
-}
-
-impl Line {
-    fn exit_code(&self) -> u8 {
-        match self {
-            Self::Executed(_) | Self::Replayed(_) => 0,
-            Self::Failed { .. } => 1,
-            Self::Mismatch => 65,
-            Self::Error { .. } => 70,
-            Self::InFlight { .. } => 75,
-        }
-    }
-}
-
-/// One call of [`pay`].
-async fn pay_once(options: &Pay) -> Line {
+/// One call of [`pay`]: the exit code, and the printed line.
+async fn pay_once(options: &Pay) -> (u8, Value) {
     // clap wants one of both.
-    let choice = options.store.as_ref().or(options.db.as_ref()).unwrap_or(&Choice::Memory);
+    let choice = options.store.clone().or_else(|| options.db.clone()).unwrap_or(Choice::Memory);
     let store = match choice.open().await {
         Ok(store) => store,
         Err(error) => {
             eprintln!("{error}");
-            return Line::Error { kind: "store" };
+            return (70, json!({ "outcome": "error", "kind": "store" }));
         }
     };
-    let Observed { value, outcome, .. } = observe(pay(&store, options, &options.order, options.amount)).await;
+    let (order, amount) = (&options.order, options.amount);
+    let Observed { value, outcome, .. } = observe(pay(&store, options, order, amount)).await;
     let replayed = outcome.is_some_and(|outcome| outcome.is_replayed());
     match value {
         Ok(Receipt { receipt }) => {
             let attempt = outcome.and_then(|outcome| outcome.attempt()).unwrap_or(1);
-            let paid = Paid { order: options.order.clone(), amount: options.amount, receipt, attempt };
-            if replayed { Line::Replayed(paid) } else { Line::Executed(paid) }
+            let outcome = if replayed { "replayed" } else { "executed" };
+            let paid = json!({
+                "outcome": outcome, "order": order, "amount": amount, "receipt": receipt, "attempt": attempt,
+            });
+            (0, paid)
         }
         // Rounded up, so that sleeping exactly that long is enough.
         Err(PayError::Idem(idem::Error::InFlight { retry_after, .. })) => {
-            Line::InFlight { retry_after_ms: retry_after.as_micros().div_ceil(1_000) }
+            let millis = u64::try_from(retry_after.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX);
+            (75, json!({ "outcome": "in_flight", "retry_after_ms": millis }))
         }
-        Err(PayError::Idem(idem::Error::Mismatch { .. })) => Line::Mismatch,
+        Err(PayError::Idem(idem::Error::Mismatch { .. })) => (65, json!({ "outcome": "mismatch" })),
         Err(PayError::Idem(error)) => {
             eprintln!("{error}");
-            Line::Error { kind: error.kind().as_str() }
+            (70, json!({ "outcome": "error", "kind": error.kind().as_str() }))
         }
-        Err(error) => Line::Failed { error: error.to_string(), replayed },
+        Err(error) => (1, json!({ "outcome": "failed", "error": error.to_string(), "replayed": replayed })),
     }
 }
