@@ -10,7 +10,6 @@ use idem_test_servers::Kafka;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
-use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::producer::{FutureProducer, FutureRecord};
 use rdkafka::{ClientConfig, Message as _, Offset, TopicPartitionList};
 
@@ -69,10 +68,7 @@ async fn create_topics(servers: &str) -> Result<(), Failure> {
     });
     let options = AdminOptions::new().operation_timeout(Some(PATIENCE));
     for created in admin.create_topics(&topics, &options).await? {
-        match created {
-            Ok(_) | Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
-            Err((topic, error)) => return Err(format!("the topic {topic}: {error}").into()),
-        }
+        created.map_err(|(topic, error)| format!("the topic {topic}: {error}"))?;
     }
     Ok(())
 }
