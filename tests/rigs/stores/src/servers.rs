@@ -1,6 +1,8 @@
 //! The servers that a rig starts for its store, and how it disturbs them.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::thread::{JoinHandle, sleep, spawn};
 use std::time::Duration;
 
 use idem_test_servers as start;
@@ -8,14 +10,15 @@ use idem_test_servers as start;
 /// Longer than the lease of the soak's workers at pace 1.
 const LONGER_THAN_A_LEASE: Duration = Duration::from_millis(500);
 
-/// Kills a server, or starts it again on its data.
+/// Kills a server or disturbs it otherwise, or starts it again on its data.
 type Switch = Box<dyn FnMut(bool)>;
 
 /// The servers that were started. They end with this value.
 pub struct Servers {
     name: &'static str,
     switch: Option<Switch>,
-    /// How often they were disturbed.
+    /// How often they are to be disturbed, and were.
+    times: u32,
     disturbed: u32,
 }
 
@@ -26,6 +29,16 @@ impl Servers {
     ///
     /// `store` names none, and is not the URL of a store that runs already.
     pub fn start(store: &str, folder: &Path) -> Result<(Self, String), String> {
+        Self::start_with(store, folder, "")
+    }
+
+    /// As [`start`](Self::start), with more lines of settings for a `PgBouncer`.
+    ///
+    /// # Errors
+    ///
+    /// As of `start`.
+    pub fn start_with(store: &str, folder: &Path, pooler: &str) -> Result<(Self, String), String> {
+        let (mut times, mut offs) = (10, 0);
         let (name, url, switch) = match store {
             "sqlite" => ("sqlite", format!("sqlite:{}", folder.join("idem.db").display()), None),
             "object" => ("object", format!("object:{}", folder.join("records").display()), None),
@@ -33,19 +46,72 @@ impl Servers {
                 let mut redis = start::Redis::with(&["--appendonly", "yes", "--appendfsync", "always"]);
                 ("redis", redis.url(), switched(move |on| process(redis.server(), on)))
             }
+            "redis-replica" => {
+                let master = start::Redis::with(&["--appendonly", "yes"]);
+                let url = format!("{}?replicas=1", master.url());
+                let mut replica =
+                    start::Redis::with(&["--replicaof", "127.0.0.1", &master.port().to_string()]);
+                // While the replica is stopped, no write is acknowledged by two servers.
+                let switch = switched(move |on| {
+                    let _master = &master;
+                    pause(replica.server(), on);
+                });
+                ("redis-replica", url, switch)
+            }
+            "redis-cluster" => {
+                let cluster = Arc::new(start::RedisCluster::start());
+                let url = format!("redis-cluster://{}", hosts(&cluster.urls()));
+                let mut moving: Option<JoinHandle<()>> = None;
+                // Moves slots from one master to the next, and returns before they are moved.
+                let switch = switched(move |on| {
+                    if !on {
+                        let _ = moving.take().map(JoinHandle::join);
+                        let (cluster, from) = (cluster.clone(), offs % 3);
+                        offs += 1;
+                        moving = Some(spawn(move || cluster.move_slots(from, (from + 1) % 3, 200)));
+                    }
+                });
+                ("redis-cluster", url, switch)
+            }
+            "redis-sentinel" => {
+                let mut servers = start::RedisSentinel::with(&["--appendonly", "yes"]);
+                let service = start::RedisSentinel::SERVICE;
+                let url = format!("redis-sentinel://{service}@{}?replicas=1", hosts(&servers.urls()));
+                // The old master becomes the replica of the one that was promoted.
+                times = 1;
+                let switch = switched(move |on| match on {
+                    true => {
+                        servers.until_promoted();
+                        servers.master.server().restart();
+                    }
+                    false => servers.kill_master(),
+                });
+                ("redis-sentinel", url, switch)
+            }
             "postgres" => {
                 let mut postgres = start::Postgres::start();
-                ("postgres", postgres.url(), switched(move |on| database(&mut postgres, on)))
+                let url = postgres.url();
+                let switch = switched(move |on| {
+                    offs += usize::from(!on);
+                    // Read-only, as after a failover in which it became a replica.
+                    if offs % 2 == 1 { database(&mut postgres, on) } else { postgres.read_only(!on) }
+                });
+                ("postgres", url, switch)
             }
             "pgbouncer" => {
                 let mut postgres = start::Postgres::start();
                 // By default it refuses all clients for 15 s after it could not reach the server.
-                let settings = "server_login_retry=0.2";
-                let mut pooler = start::PgBouncer::start(&postgres, "transaction", settings);
+                let settings = format!("server_login_retry=0.2\n{pooler}");
+                let mut pooler = start::PgBouncer::start(&postgres, "transaction", &settings);
                 let url = pooler.url();
                 let switch = switched(move |on| {
-                    database(&mut postgres, on);
-                    if on { pooler.restart() } else { pooler.server().kill() }
+                    offs += usize::from(!on);
+                    match offs % 3 {
+                        1 => database(&mut postgres, on),
+                        2 => postgres.read_only(!on),
+                        _ if on => pooler.restart(),
+                        _ => pooler.server().kill(),
+                    }
                 });
                 ("pgbouncer", url, switch)
             }
@@ -63,7 +129,7 @@ impl Servers {
                 let mut aws = start::Aws::start();
                 let url = format!("dynamodb://127.0.0.1:{}/soak", aws.server().port());
                 // The emulator keeps everything in memory, so it is stopped, not killed.
-                ("dynamodb", url, switched(move |on| aws.server().signal(if on { "-CONT" } else { "-STOP" })))
+                ("dynamodb", url, switched(move |on| pause(aws.server(), on)))
             }
             // The URL of a store that runs already.
             given => match given.parse::<crate::Choice>() {
@@ -71,12 +137,12 @@ impl Servers {
                 Ok(_) => return Err("several processes cannot share a memory".to_owned()),
                 Err(error) => {
                     return Err(format!(
-                        "{error} | sqlite | redis | postgres | pgbouncer | mysql | nats-kv | object | dynamodb"
+                        "{error} | sqlite | redis | redis-replica | redis-cluster | redis-sentinel | postgres | pgbouncer | mysql | nats-kv | object | dynamodb"
                     ));
                 }
             },
         };
-        Ok((Self { name, switch, disturbed: 0 }, url))
+        Ok((Self { name, switch, times, disturbed: 0 }, url))
     }
 
     /// The name of the kind of store.
@@ -98,14 +164,13 @@ impl Servers {
         }
     }
 
-    /// Kills the servers and starts them again, ten times in all: where the next time is due after this part of the run, from 0 to 1.
-    /// Returns whether it was.
+    /// Disturbs the servers where the next time is due after this part of the run, from 0 to 1. Returns whether it was.
     pub fn disturb(&mut self, part: f64) -> bool {
-        let is_due = self.can_be_killed() && part * 10.0 >= f64::from(self.disturbed) + 0.5;
+        let is_due = self.can_be_killed() && part * f64::from(self.times) >= f64::from(self.disturbed) + 0.5;
         if is_due {
             self.disturbed += 1;
             self.switch(false);
-            std::thread::sleep(LONGER_THAN_A_LEASE);
+            sleep(LONGER_THAN_A_LEASE);
             self.switch(true);
         }
         is_due
@@ -122,4 +187,14 @@ fn process(server: &mut start::Server, on: bool) {
 
 fn database<E: start::Engine>(server: &mut start::DatabaseServer<E>, on: bool) {
     if on { server.restart() } else { server.server().kill() }
+}
+
+/// Stops a server, or continues it.
+fn pause(server: &start::Server, on: bool) {
+    server.signal(if on { "-CONT" } else { "-STOP" });
+}
+
+fn hosts(urls: &[String]) -> String {
+    let hosts = urls.iter().map(|url| url.trim_start_matches("redis://").trim_end_matches('/'));
+    hosts.collect::<Vec<_>>().join(",")
 }

@@ -2,25 +2,44 @@
 
 use std::str::FromStr as _;
 
-use idem::PostgresStore;
 use idem::outbox::Outbox;
+use idem::{MySqlStore, PostgresStore};
+use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{AssertSqlSafe, Executor as _, PgConnection, PgPool, Row as _};
+use sqlx::{AssertSqlSafe, Executor as _, MySqlPool, PgPool, Row as _};
 
 use crate::{ACCOUNTS, BALANCE, Failure};
 
+/// A bank on PostgreSQL or MySQL.
+pub(crate) enum Bank {
+    Postgres(OnPostgres),
+    MySql(OnMySql),
+}
+
 /// A schema of PostgreSQL.
-pub(crate) struct Bank {
+pub(crate) struct OnPostgres {
     pub(crate) pool: PgPool,
     /// The schema of its tables. Statements name it, because clients behind a pooler share sessions, so a `search_path` would not do.
-    schema: String,
+    pub(crate) schema: String,
     pub(crate) store: PostgresStore,
     pub(crate) outbox: Outbox,
 }
 
+/// A database of MySQL, which has no outbox.
+pub(crate) struct OnMySql {
+    pub(crate) pool: MySqlPool,
+    pub(crate) schema: String,
+    pub(crate) store: MySqlStore,
+}
+
+/// Whether this is a URL of MySQL.
+pub(crate) fn is_mysql(url: &str) -> bool {
+    url.starts_with("mysql://")
+}
+
 /// A pool that also works through a transaction pooler: it sends no parameter that a pooler refuses. Its users run statements
 /// without a name, or by `raw_sql`.
-async fn pool(url: &str) -> Result<PgPool, Failure> {
+pub(crate) async fn pool(url: &str) -> Result<PgPool, Failure> {
     let options = PgConnectOptions::from_str(url)?.extra_float_digits(None);
     Ok(PgPoolOptions::new().max_connections(4).connect_with(options).await?)
 }
@@ -28,7 +47,12 @@ async fn pool(url: &str) -> Result<PgPool, Failure> {
 impl Bank {
     /// Creates the schema, and the accounts in it.
     pub(crate) async fn found(url: &str, schema: &str) -> Result<Self, Failure> {
-        pool(url).await?.execute(AssertSqlSafe(format!("CREATE SCHEMA {schema}"))).await?;
+        let create = AssertSqlSafe(format!("CREATE SCHEMA {schema}"));
+        if is_mysql(url) {
+            MySqlPool::connect(url).await?.execute(create).await?;
+        } else {
+            pool(url).await?.execute(create).await?;
+        }
         let bank = Self::open(url, schema).await?;
         let accounts: Vec<_> = (0..ACCOUNTS).map(|id| format!("({id}, {BALANCE})")).collect();
         for statement in [
@@ -39,51 +63,69 @@ impl Bank {
             format!("CREATE TABLE {schema}.effects (id bigint NOT NULL)"),
             format!("INSERT INTO {schema}.accounts (id, balance) VALUES {}", accounts.join(", ")),
         ] {
-            bank.pool.execute(AssertSqlSafe(statement)).await?;
+            bank.run(statement).await?;
         }
         Ok(bank)
     }
 
     pub(crate) async fn open(url: &str, schema: &str) -> Result<Self, Failure> {
-        let (pool, schema) = (pool(url).await?, schema.to_owned());
+        let schema = schema.to_owned();
+        if is_mysql(url) {
+            let options = MySqlConnectOptions::from_str(url)?.database(&schema);
+            let pool = MySqlPoolOptions::new().max_connections(4).connect_with(options).await?;
+            let store = MySqlStore::from_pool(&pool).await?;
+            return Ok(Self::MySql(OnMySql { pool, schema, store }));
+        }
+        let pool = pool(url).await?;
         let store = PostgresStore::builder(url).schema(schema.as_str()).connect().await?;
         let outbox = Outbox::builder(url).schema(schema.as_str()).connect().await?;
-        Ok(Self { pool, schema, store, outbox })
+        Ok(Self::Postgres(OnPostgres { pool, schema, store, outbox }))
     }
 
     /// Drops the schema with its content.
     pub(crate) async fn drop(&self) -> Result<(), Failure> {
-        self.pool.execute(AssertSqlSafe(format!("DROP SCHEMA {} CASCADE", self.schema))).await?;
+        match self {
+            Self::Postgres(bank) => self.run(format!("DROP SCHEMA {} CASCADE", bank.schema)).await,
+            Self::MySql(bank) => self.run(format!("DROP SCHEMA {}", bank.schema)).await,
+        }
+    }
+
+    async fn run(&self, statement: String) -> Result<(), Failure> {
+        let statement = AssertSqlSafe(statement);
+        match self {
+            Self::Postgres(bank) => bank.pool.execute(statement).await.map(drop)?,
+            Self::MySql(bank) => bank.pool.execute(statement).await.map(drop)?,
+        }
         Ok(())
     }
 
     /// An aggregate of a table. The number travels as text: that is the form of values in a statement by `raw_sql`.
     pub(crate) async fn count(&self, what: &str, table: &str) -> Result<i64, Failure> {
-        let statement = format!("SELECT ({what})::text FROM {}.{table}", self.schema);
-        let row = sqlx::raw_sql(AssertSqlSafe(statement)).fetch_one(&self.pool).await?;
-        Ok(row.try_get::<String, _>(0)?.parse()?)
+        let text = match self {
+            Self::Postgres(bank) => {
+                let statement = format!("SELECT ({what})::text FROM {}.{table}", bank.schema);
+                let row = sqlx::raw_sql(AssertSqlSafe(statement)).fetch_one(&bank.pool).await?;
+                row.try_get::<String, _>(0)?
+            }
+            Self::MySql(bank) => {
+                let statement = format!("SELECT CAST({what} AS CHAR) FROM {}.{table}", bank.schema);
+                let row = sqlx::raw_sql(AssertSqlSafe(statement)).fetch_one(&bank.pool).await?;
+                row.try_get::<String, _>(0)?
+            }
+        };
+        Ok(text.parse()?)
     }
 
-    /// Changes the balance of an account. Returns how many transfers it has sent.
-    pub(crate) async fn change(
-        &self,
-        tx: &mut PgConnection,
-        account: i64,
-        by: i64,
-        sends: i64,
-    ) -> Result<i64, sqlx::Error> {
-        let update = format!(
-            "UPDATE {}.accounts SET balance = balance + $2, sent = sent + $3 WHERE id = $1 RETURNING sent",
-            self.schema
-        );
-        let update = sqlx::query(AssertSqlSafe(update)).bind(account).bind(by).bind(sends);
-        // The statement has no name, because a pooler shares the session between clients.
-        update.persistent(false).fetch_one(tx).await?.try_get(0)
+    /// How many messages are not published yet.
+    pub(crate) async fn untold(&self) -> Result<i64, Failure> {
+        match self {
+            Self::Postgres(_) => self.count("count(*)", "idem_outbox").await,
+            Self::MySql(_) => Ok(0),
+        }
     }
 
-    /// Inserts a row for the transfer. The table has no unique index, so that repeated transfers are counted.
-    pub(crate) async fn note(&self, tx: &mut PgConnection, id: i64) -> Result<(), sqlx::Error> {
-        let insert = format!("INSERT INTO {}.effects (id) VALUES ($1)", self.schema);
-        sqlx::query(AssertSqlSafe(insert)).bind(id).persistent(false).execute(tx).await.map(drop)
+    /// Whether transfers publish messages.
+    pub(crate) const fn tells(&self) -> bool {
+        matches!(self, Self::Postgres(_))
     }
 }
