@@ -5,8 +5,13 @@
 //! `--store` takes the URL of a store that runs already, or the name of one that the soak starts and disturbs too:
 //!
 //! * `sqlite`: the file is not disturbed;
-//! * `redis`, `postgres`, `mysql` (MariaDB) and `nats-kv`: killed ten times, and started again on its data half a second later;
-//! * `pgbouncer`: PostgreSQL behind a pooler in transaction mode, both killed ten times;
+//! * `redis`, `mysql` (MariaDB) and `nats-kv`: killed ten times, and started again on its data half a second later;
+//! * `redis-replica`: claims and results wait for a replica, which is stopped ten times for longer than a lease;
+//! * `redis-cluster`: slots are moved between its masters ten times;
+//! * `redis-sentinel`: the master is killed once and its replica promoted;
+//! * `postgres`: killed five times, and five times made read-only for longer than a lease;
+//! * `pgbouncer`: PostgreSQL behind a pooler in transaction mode, each killed three or four times, the server made read-only
+//!   three times;
 //! * `object`: a folder, which is not disturbed;
 //! * `dynamodb`: the emulator is stopped ten times for longer than a lease.
 //!
@@ -59,8 +64,8 @@ struct Cli {
 
 #[derive(Args)]
 struct Soak {
-    /// The store: `sqlite`, `redis`, `postgres`, `pgbouncer`, `mysql`, `nats-kv`, `object` or `dynamodb` to start one, or the URL
-    /// of one.
+    /// The store: `sqlite`, `redis`, `redis-replica`, `redis-cluster`, `redis-sentinel`, `postgres`, `pgbouncer`,
+    /// `mysql`, `nats-kv`, `object` or `dynamodb` to start one, or the URL of one.
     #[arg(long, default_value = "sqlite")]
     store: String,
     /// How long to disturb the workers.
