@@ -13,9 +13,6 @@ use crate::brokers::{OnApalis, OnKafka, OnLambda, OnNats, OnRabbitMq, OnSqs};
 use crate::worker::{LEASE_MS, Worker, end, function, serve};
 use crate::{Broker, CONCURRENCY, Failure, Kind, Order, Setup};
 
-/// How many of the messages can never be handled.
-const POISON: u64 = 10;
-
 /// How long after its start a broker may turn a worker away that connects.
 const NOT_READY: Duration = Duration::from_secs(15);
 
@@ -34,6 +31,9 @@ struct Cli {
     /// The time between two kills of a worker, in milliseconds; 0 for no kills. Depends on the broker unless given.
     #[arg(long)]
     kill_every: Option<u64>,
+    /// How many of the messages can never be handled.
+    #[arg(long, default_value_t = 10)]
+    poison: u64,
     /// How long shipping takes, in milliseconds.
     #[arg(long, default_value_t = 5)]
     work: u64,
@@ -119,7 +119,7 @@ async fn demo<B: Broker>(cli: &Cli) -> Result<bool, Failure> {
     let (left, poisoned) = (broker.waiting().await?, dead_letters - healthy);
     let unrecorded = if cli.store_stop == 0 { books.unrecorded } else { 0 };
     let checks = [
-        (poisoned < POISON, format!("{poisoned} poisoned dead letters of {POISON}")),
+        (poisoned < cli.poison, format!("{poisoned} poisoned dead letters of {}", cli.poison)),
         (unrecorded > 0, format!("{unrecorded} answers were not recorded although the store ran")),
         (healthy > 0, format!("{healthy} orders that can be shipped are among the dead letters")),
         (left > 0, format!("{left} messages were not settled")),
@@ -159,29 +159,36 @@ async fn work_off<B: Broker>(
     let patience = Duration::from_secs(120 + cli.store_stop + cli.broker_stop)
         + Duration::from_millis(50 * cli.messages);
     let (mut cut_off, mut last_kill, mut restarted) = (0, begin, None::<Instant>);
+    // When an outage is over. Workers are killed meanwhile.
+    let (mut broker_back, mut store_back) = (None::<Instant>, None::<Instant>);
+    let is_over = |back: &mut Instant| *back <= Instant::now();
     loop {
-        let waiting = broker.waiting().await?;
+        if broker_back.take_if(is_over).is_some() {
+            broker.restart().await?;
+            restarted = Some(Instant::now());
+        }
+        if store_back.take_if(is_over).is_some() {
+            store.switch(true);
+        }
+        let waiting = if broker_back.is_some() { sent } else { broker.waiting().await? };
         if waiting == 0 && (broker_stop.is_some() || store_stop.is_some()) {
             return Err("the queue is empty before an outage began: give more `--messages`".into());
         }
         if broker_stop.take_if(|left| waiting <= *left).is_some() {
             broker.kill();
-            tokio::time::sleep(Duration::from_secs(cli.broker_stop)).await;
-            broker.restart().await?;
-            restarted = Some(Instant::now());
+            broker_back = Some(Instant::now() + Duration::from_secs(cli.broker_stop));
         }
         if store_stop.take_if(|left| waiting <= *left).is_some() {
             store.switch(false);
-            tokio::time::sleep(Duration::from_secs(cli.store_stop)).await;
-            store.switch(true);
+            store_back = Some(Instant::now() + Duration::from_secs(cli.store_stop));
             cut_off += workers.len();
         }
-        if waiting == 0 || begin.elapsed() >= patience {
+        if (waiting == 0 && store_back.is_none()) || begin.elapsed() >= patience {
             break;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
         for worker in &mut workers {
-            if worker.status().is_some() {
+            if broker_back.is_none() && worker.status().is_some() {
                 // One that was starting while the broker was away, or was not ready, has ended; a supervisor would start it again.
                 if restarted.is_none_or(|restarted| restarted.elapsed() > NOT_READY) {
                     return Err("a worker ended by itself: see above".into());
@@ -221,7 +228,7 @@ fn bodies(cli: &Cli) -> Result<Vec<Vec<u8>>, Failure> {
     for id in orders {
         bodies.push(serde_json::to_vec(&Order { id, pieces: 1 + u32::try_from(id % 5)? })?);
     }
-    for poison in 0..POISON {
+    for poison in 0..cli.poison {
         let place = usize::try_from(poison)? * 7 % (bodies.len() + 1);
         let empty = Order { id: cli.messages + poison, pieces: 0 };
         let body = if poison % 2 == 0 { b"no order".to_vec() } else { serde_json::to_vec(&empty)? };
