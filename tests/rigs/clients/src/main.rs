@@ -25,9 +25,6 @@ use tokio::time::Instant;
 use books::Books;
 use servers::Framework;
 
-/// How many clients pay at the same time.
-const CLIENTS: usize = 16;
-
 /// Payments over connections that break.
 #[derive(Parser)]
 struct Options {
@@ -37,6 +34,12 @@ struct Options {
     /// One of so many connections breaks.
     #[arg(long, default_value_t = 5)]
     cut: u64,
+    /// How many clients pay at the same time.
+    #[arg(long, default_value_t = 16)]
+    clients: usize,
+    /// Only this framework.
+    #[arg(long)]
+    framework: Option<Framework>,
 }
 
 #[tokio::main]
@@ -44,7 +47,9 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
     let options = Options::parse();
     let mut violations = 0;
     for framework in Framework::ALL {
-        violations += run(framework, &options).await?;
+        if options.framework.is_none_or(|only| only == framework) {
+            violations += run(framework, &options).await?;
+        }
     }
     println!("{violations} violations");
     Ok(if violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -59,7 +64,7 @@ async fn run(framework: Framework, options: &Options) -> Result<usize, Box<dyn E
     let proxy = Meter::breaking(server.port(), options.cut).await?;
     let payments: Vec<Paid> = stream::iter(0..options.payments)
         .map(|number| pay(framework, proxy.port, number))
-        .buffer_unordered(CLIENTS)
+        .buffer_unordered(options.clients)
         .collect()
         .await;
     let wrong_answers = payments.iter().filter(|paid| !paid.is_right).count();

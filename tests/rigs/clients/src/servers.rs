@@ -6,6 +6,7 @@ use actix_web::{App, HttpServer, web};
 use axum::Router;
 use axum::extract::State;
 use axum::routing::post;
+use clap::ValueEnum;
 use http::StatusCode;
 use idem::Store;
 use idem::http::IdempotencyLayer;
@@ -19,7 +20,7 @@ use crate::books::Books;
 use crate::grpc::{self, Bank};
 
 /// A web framework.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Framework {
     Axum,
     Actix,
