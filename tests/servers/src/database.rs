@@ -231,7 +231,12 @@ pub(crate) fn tool(name: &str) -> PathBuf {
     let installed = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let folders = installed.map(|version| version.path().join("bin"));
     let folders = iter::once(PathBuf::from("/usr/sbin")).chain(folders);
-    required(in_path_or(name, folders), name, "postgres pgbouncer mysql")
+    let word = match name {
+        "pgbouncer" => name,
+        _ if name.starts_with("mariadb") => "mysql",
+        _ => "postgres",
+    };
+    required(in_path_or(name, folders), name, word)
 }
 
 /// Gives a folder, with all in it, to the user that a server runs as.

@@ -1,11 +1,16 @@
-//! Finds the programs of servers. A test or a rig whose server is missing fails, and says how to install it.
+//! Finds the programs of servers. A test or a rig whose server is missing ends, and says how to install it.
 
+use std::io::Write as _;
 use std::path::PathBuf;
 
-/// The program of a server; `word` is the server's name in `scripts/servers`.
+/// The program of a server; `word` is the server's name in `scripts/servers`. If it is missing, this process ends with 2 and a line.
 pub(crate) fn required(found: Option<PathBuf>, name: &str, word: &str) -> PathBuf {
-    found
-        .unwrap_or_else(|| panic!("{name} is not installed: run `scripts/servers {word}`, which installs it"))
+    found.unwrap_or_else(|| {
+        let line = format!("{name} is not installed: run `scripts/servers {word}`, which installs it\n");
+        // `eprintln` would write to the capture of a test, which is lost.
+        let _ = std::io::stderr().write_all(line.as_bytes());
+        std::process::exit(2)
+    })
 }
 
 /// The program at this place in the folder `target` of the workspace, if it is there.

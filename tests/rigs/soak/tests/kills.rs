@@ -29,3 +29,12 @@ fn two_thousand_keys_over_eight_processes_with_random_kills_end_with_one_result_
     }
     panic!("a disturbance did not happen: {seen:?}");
 }
+
+#[test]
+fn a_machine_without_a_server_is_told_how_to_get_it() {
+    let mut soak = Command::new(env!("CARGO_BIN_EXE_soak"));
+    soak.args(["--store", "redis"]).env("PATH", "").env_remove("IDEM_REDIS_SERVER");
+    let ended = Process::start(&mut soak).end();
+    let line = "Redis is not installed: run `scripts/servers redis`, which installs it\n";
+    assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr.as_str()), (Some(2), "", line));
+}
