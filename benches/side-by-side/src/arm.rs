@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use idem::{Store, idempotent};
+use idem::{Operation, Store, idempotent};
 
 pub(crate) type Anything<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -53,21 +53,34 @@ where
     Arc::new(move |key| Box::pin(make(client.clone(), key)))
 }
 
-/// The ways to make a call on a store, once they are connected. The others are compared with the first.
+/// The arms that compete on one store, once they are connected. The others are compared with the first.
+type Arms = BoxFuture<'static, Anything<Vec<Arm>>>;
+
+/// A store, and the ways to make a call on it.
 pub(crate) struct Contest {
-    pub(crate) title: &'static str,
-    pub(crate) arms: BoxFuture<'static, Anything<Vec<Arm>>>,
+    pub(crate) store: &'static str,
+    /// Connects the arms with the server at this URL.
+    pub(crate) connect: Box<dyn Fn(String) -> Arms>,
+    pub(crate) url: String,
+    /// The port in the URL, if a counter of the traffic can be put before it.
+    pub(crate) port: Option<u16>,
     /// The servers and folders, which exist as long as this value.
     _kept: Box<dyn Any>,
 }
 
 impl Contest {
-    pub(crate) fn new(
-        title: &'static str,
-        arms: impl Future<Output = Anything<Vec<Arm>>> + Send + 'static,
+    pub(crate) fn new<F>(
+        store: &'static str,
+        url: String,
+        port: Option<u16>,
         kept: impl Any,
-    ) -> Self {
-        Self { title, arms: Box::pin(arms), _kept: Box::new(kept) }
+        connect: impl Fn(String) -> F + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Anything<Vec<Arm>>> + Send + 'static,
+    {
+        let connect = Box::new(move |url| -> Arms { Box::pin(connect(url)) });
+        Self { store, connect, url, port, _kept: Box::new(kept) }
     }
 }
 
@@ -89,10 +102,17 @@ async fn pay<S: Store>(store: &S, key: &str, works: bool) -> Result<String, idem
     Ok(body(works).await)
 }
 
-/// The arms on any store: this code by hand, this library, and nothing.
+/// The arms on any store: this code by hand, this library with the attribute and with `Operation::run`, and nothing.
 pub(crate) fn beside<S: Store>(hand: Arm, store: &S) -> Vec<Arm> {
     let attribute = |works: bool| {
         over(store, move |store, key| async move { right(pay(&store, &key, works).await? == RECEIPT) })
+    };
+    let operation = || {
+        let client = (store.clone(), Operation::new("side.by.side.run"));
+        over(&client, |(store, operation), key| async move {
+            let body = || async { Ok::<_, idem::Error>(body(false).await) };
+            right(operation.run(&store, key, body).await? == RECEIPT)
+        })
     };
     let nothing = |works: bool| {
         over(&(), move |(), _| async move { right(std::hint::black_box(body(works).await) == RECEIPT) })
@@ -105,6 +125,7 @@ pub(crate) fn beside<S: Store>(hand: Arm, store: &S) -> Vec<Arm> {
             replay: attribute(false),
             work: Some(attribute(true)),
         },
+        Arm { name: "idem, `Operation::run`", fresh: operation(), replay: operation(), work: None },
         Arm {
             name: "no idempotency",
             fresh: nothing(false),

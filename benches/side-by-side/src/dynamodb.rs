@@ -1,5 +1,5 @@
 //! The arms on an emulator of DynamoDB: a conditional `PutItem`, a conditional `UpdateItem`, or a consistent `GetItem`,
-//! and this library. The speed of the emulator says nothing about the service; the ratios do.
+//! and this library. The speed of the emulator says nothing about the service; the ratios and the round trips do.
 
 use std::time::Duration;
 
@@ -80,6 +80,7 @@ async fn arms(url: String) -> Anything<Vec<Arm>> {
 }
 
 pub(crate) fn contest() -> Anything<Contest> {
-    let emulator = Aws::start();
-    Ok(Contest::new("DynamoDB (emulator)", arms(emulator.url()), emulator))
+    let mut emulator = Aws::start();
+    let port = emulator.server().port();
+    Ok(Contest::new("DynamoDB (emulator)", emulator.url(), Some(port), emulator, arms))
 }

@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
+use idem_test_servers::meter::Meter;
 use serde_json::{Value, json};
 
 use arm::{Anything, Contest};
@@ -69,7 +70,7 @@ async fn main() -> Anything<()> {
     let (arguments, mut lines) = (Arguments::parse(), Vec::new());
     for (store, contest) in CONTESTS {
         if arguments.store.is_empty() || arguments.store.iter().any(|name| name == store) {
-            tell(store, contest()?, &arguments, &mut lines).await?;
+            tell(store, &contest()?, &arguments, &mut lines).await?;
         }
     }
     if let Some(file) = arguments.json {
@@ -78,11 +79,11 @@ async fn main() -> Anything<()> {
     Ok(())
 }
 
-async fn tell(store: &str, contest: Contest, arguments: &Arguments, lines: &mut Vec<Value>) -> Anything<()> {
+async fn tell(store: &str, contest: &Contest, arguments: &Arguments, lines: &mut Vec<Value>) -> Anything<()> {
     let time = Duration::from_millis(arguments.millis);
     let plan = Plan { rounds: arguments.rounds, time, kept: arguments.kept.max(1) };
-    println!("\n## {}\n", contest.title);
-    let mut arms = contest.arms.await?;
+    println!("\n## {}\n", contest.store);
+    let mut arms = (contest.connect)(contest.url.clone()).await?;
     arms.retain(|arm| arm.name.contains(&arguments.arm));
     measure::keep(&arms, plan.kept).await?;
     for (kind, callers) in
@@ -90,7 +91,10 @@ async fn tell(store: &str, contest: Contest, arguments: &Arguments, lines: &mut 
     {
         lines.extend(print(store, kind, callers, &measure::arms(&arms, kind, callers, plan).await?));
     }
-    Ok(())
+    match contest.port {
+        Some(port) => traffic(contest, port).await,
+        None => Ok(()),
+    }
 }
 
 /// Prints the table of one kind of work, and returns its lines. The first arm is the limit for this library: code by hand over the
@@ -116,4 +120,19 @@ fn print(store: &str, kind: Kind, callers: usize, arms: &[(&'static str, Figures
     let lines = arms.iter().map(line).collect();
     println!();
     lines
+}
+
+/// Prints what the arms exchange with their server.
+async fn traffic(contest: &Contest, port: u16) -> Anything<()> {
+    let meter = Meter::before(port).await?;
+    let url = contest.url.replace(&port.to_string(), &meter.port.to_string());
+    let arms = (contest.connect)(url).await?;
+    println!("| said to the server | round trips fresh | bytes fresh | round trips replay | bytes replay |");
+    println!("|---|---:|---:|---:|---:|");
+    for (name, fresh, replay) in measure::said(&arms, &meter).await? {
+        let (trips, bytes) = (fresh.round_trips, fresh.bytes);
+        println!("| {name} | {trips:.2} | {bytes:.0} | {:.2} | {:.0} |", replay.round_trips, replay.bytes);
+    }
+    println!();
+    Ok(())
 }

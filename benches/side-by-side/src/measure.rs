@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use futures_util::future::try_join_all;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 
+use idem_test_servers::meter::{Meter, Said};
+
 use crate::arm::{Anything, Arm};
 
 /// The kind of call that is measured.
@@ -103,4 +105,30 @@ async fn one(arm: &Arm, kind: Kind, (tasks, round): (usize, usize), plan: Plan) 
     #[expect(clippy::cast_precision_loss, reason = "a rate is an estimate")]
     let calls = times.len() as f64;
     Ok(Figures { per_second: calls / elapsed, p50: at(50), p99: at(99) })
+}
+
+/// The traffic of one fresh call and of one replay with the server, for a single caller that makes one call after
+/// another. The arms are connected through the meter.
+pub(crate) async fn said(arms: &[Arm], meter: &Meter) -> Anything<Vec<(&'static str, Said, Said)>> {
+    const CALLS: u32 = 200;
+    let mut all = Vec::new();
+    for arm in arms {
+        // Warms up: connections, scripts and prepared statements are made only once.
+        for number in 0..50 {
+            let key = format!("warm/{number}");
+            (arm.fresh)(key.clone()).await?;
+            (arm.replay)(key).await?;
+        }
+        let before = meter.now();
+        for number in 0..CALLS {
+            (arm.fresh)(format!("said/{number}")).await?;
+        }
+        let fresh = meter.since(before, CALLS);
+        let before = meter.now();
+        for number in 0..CALLS {
+            (arm.replay)(format!("said/{number}")).await?;
+        }
+        all.push((arm.name, fresh, meter.since(before, CALLS)));
+    }
+    Ok(all)
 }

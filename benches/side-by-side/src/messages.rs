@@ -93,6 +93,7 @@ async fn arms(redis: String, nats: String) -> Anything<Vec<Arm>> {
 
 pub(crate) fn contest() -> Anything<Contest> {
     let (redis, nats) = (Redis::start(), Nats::start());
-    let arms = arms(redis.url(), nats.url());
-    Ok(Contest::new("messages of NATS, effects in Redis", arms, (redis, nats)))
+    let (url, broker) = (redis.url(), nats.url());
+    let connect = move |redis| arms(redis, broker.clone());
+    Ok(Contest::new("messages of NATS, effects in Redis", url, None, (redis, nats), connect))
 }

@@ -50,5 +50,5 @@ async fn arms(url: String) -> Anything<Vec<Arm>> {
 pub(crate) fn contest() -> Anything<Contest> {
     // The server waits for the disk.
     let server = MariaDb::with(&[]);
-    Ok(Contest::new("MariaDB", arms(server.url()), server))
+    Ok(Contest::new("MariaDB", server.url(), Some(server.port()), server, arms))
 }

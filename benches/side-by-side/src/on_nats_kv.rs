@@ -34,6 +34,6 @@ async fn arms(url: String) -> Anything<Vec<Arm>> {
 }
 
 pub(crate) fn contest() -> Anything<Contest> {
-    let server = Nats::start();
-    Ok(Contest::new("NATS key-value", arms(server.url()), server))
+    let mut server = Nats::start();
+    Ok(Contest::new("NATS key-value", server.url(), Some(server.server().port()), server, arms))
 }

@@ -33,6 +33,7 @@ async fn arms(objects: Arc<dyn ObjectStore>) -> Anything<Vec<Arm>> {
 
 pub(crate) fn contest() -> Anything<Contest> {
     let emulator = Aws::start();
-    let arms = arms(bucket(&emulator, "side-by-side"));
-    Ok(Contest::new("object store (emulator of S3)", arms, emulator))
+    let objects = bucket(&emulator, "side-by-side");
+    let url = emulator.url();
+    Ok(Contest::new("object store (emulator of S3)", url, None, emulator, move |_| arms(objects.clone())))
 }

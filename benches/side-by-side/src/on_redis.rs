@@ -32,5 +32,5 @@ async fn arms(url: String) -> Anything<Vec<Arm>> {
 
 pub(crate) fn contest() -> Anything<Contest> {
     let server = Redis::start();
-    Ok(Contest::new("Redis", arms(server.url()), server))
+    Ok(Contest::new("Redis", server.url(), Some(server.port()), server, arms))
 }

@@ -50,5 +50,5 @@ async fn arms(url: String) -> Anything<Vec<Arm>> {
 pub(crate) fn contest() -> Anything<Contest> {
     // With its own settings, the server waits for the disk.
     let server = Postgres::with(&[]);
-    Ok(Contest::new("PostgreSQL", arms(server.url()), server))
+    Ok(Contest::new("PostgreSQL", server.url(), Some(server.port()), server, arms))
 }

@@ -1,6 +1,6 @@
 //! The arms on SQLite in one file, as durable as `SqliteStore`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use idem::SqliteStore;
@@ -69,7 +69,8 @@ async fn look(hand: Hand, key: String) -> Anything<()> {
     right(hand.look(&key)?)
 }
 
-async fn arms(folder: PathBuf) -> Anything<Vec<Arm>> {
+async fn arms(folder: String) -> Anything<Vec<Arm>> {
+    let folder = Path::new(&folder);
     let hand = Hand::new(&folder.join("hand.db"))?;
     let hand = Arm::new("two commits, a read", &hand, pay, look);
     Ok(beside(hand, &SqliteStore::open(folder.join("idem.db"))?))
@@ -77,5 +78,5 @@ async fn arms(folder: PathBuf) -> Anything<Vec<Arm>> {
 
 pub(crate) fn contest() -> Anything<Contest> {
     let folder = tempfile::tempdir()?;
-    Ok(Contest::new("SQLite", arms(folder.path().to_owned()), folder))
+    Ok(Contest::new("SQLite", folder.path().display().to_string(), None, folder, arms))
 }

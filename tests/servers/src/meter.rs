@@ -31,6 +31,8 @@ pub struct Meter {
 pub struct Said {
     /// How often it waited for an answer.
     pub round_trips: f64,
+    /// What it sent, and what it was sent.
+    pub bytes: f64,
 }
 
 /// Where a connection breaks.
@@ -99,9 +101,10 @@ impl Meter {
     /// The traffic of each of `calls` calls since `before` was read.
     #[must_use]
     pub fn since(&self, before: (u64, u64), calls: u32) -> Said {
+        let now = self.now();
         #[expect(clippy::cast_precision_loss, reason = "small numbers")]
-        let round_trips = (self.now().0 - before.0) as f64;
-        Said { round_trips: round_trips / f64::from(calls) }
+        let each = |now: u64, before: u64| (now - before) as f64 / f64::from(calls);
+        Said { round_trips: each(now.0, before.0), bytes: each(now.1, before.1) }
     }
 
     /// The round trips and bytes so far.

@@ -66,5 +66,5 @@ async fn arms(url: String) -> Anything<Vec<Arm>> {
 
 pub(crate) fn contest() -> Anything<Contest> {
     let server = Redis::start();
-    Ok(Contest::new("HTTP", arms(server.url()), server))
+    Ok(Contest::new("HTTP", server.url(), None, server, arms))
 }
