@@ -122,6 +122,9 @@ async fn a_file_that_was_emptied_takes_no_operation_and_keeps_its_log() {
             all_operations_are_unavailable(&store).await;
         }
         assert_eq!(fs::read(&path).unwrap(), b"", "{of_another}");
+        if of_another.is_empty() {
+            assert_eq!(refused(&path).kind(), StoreErrorKind::Unavailable);
+        }
         fs::write(&path, whole).unwrap();
         assert_eq!(replayed(&store, &key("a")).await, b"x");
         drop(store);

@@ -62,6 +62,21 @@ async fn the_log_of_the_file_before_is_not_played_into_the_one_in_its_place() {
     }
 }
 
+#[tokio::test]
+async fn a_lock_of_the_file_before_does_not_hold_up_the_one_in_its_place() {
+    let folder = folder();
+    let (path, backup) = (folder.path().join("idem.db"), folder.path().join("backup.db"));
+    complete(&impatient(&backup), &key("in backup"), b"backup").await;
+    let store = impatient(&path);
+    complete(&store, &key("in first"), b"first").await;
+    let other = sqlite(&path);
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    rename(&folder, "idem", "kept", WHOLE);
+    fs::rename(&backup, &path).unwrap();
+    complete(&store, &key("later"), b"later").await;
+    assert_eq!(replayed(&store, &key("in backup")).await, b"backup");
+}
+
 /// Its transaction waited to begin while the file was replaced.
 #[tokio::test]
 async fn what_waited_for_another_writer_is_not_written_into_a_file_that_is_gone() {
