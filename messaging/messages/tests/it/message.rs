@@ -45,7 +45,7 @@ async fn a_failed_call_is_retried_later_after_each_attempt_and_one_whose_value_i
     let call = due.run(&store, "b", async || Err::<u8, _>(Failure::Transient));
     assert_eq!(retry(settle(call).await.disposition).as_secs(), 100);
     let not_kept = operation().record_if(|_: &u8| false);
-    let settled = settle(not_kept.run(&store, "c", async || Ok::<_, Failure>(1))).await;
+    let settled = settle(not_kept.run(&store, "c", async || Ok::<u8, Failure>(1))).await;
     assert_eq!((settled.value.unwrap(), retry(settled.disposition).as_secs()), (1, 1));
 }
 
