@@ -24,7 +24,7 @@ use tower_layer::Layer as _;
 use tower_service::Service as _;
 use tracing::Instrument as _;
 
-use crate::cases::{account, builder, echo};
+use crate::cases::{LIMIT, account, builder, echo};
 use crate::support::Runs;
 
 /// A request under the key `k`.
@@ -216,6 +216,18 @@ async fn a_refusal_and_a_panic_are_events_without_a_key_and_a_handler_runs_in_th
         let line = log.lines().find(|line| line.contains(event)).unwrap();
         assert!(line.contains("server:idempotent_request{"), "{line}");
     }
+}
+
+#[tokio::test]
+async fn a_method_that_is_not_guarded_streams_both_ways() {
+    let handler = |body: Body| async move { body };
+    let router = Router::new().route("/echo", axum::routing::put(handler)).layer(builder().build().unwrap());
+    let server = Server::start(router).await;
+    let large = vec![b'x'; 10 * LIMIT];
+    let answer = server.ask(Request::new("PUT", "/echo").body(&large)).await;
+    assert_eq!((answer.body.len(), answer.text("content-length")), (10 * LIMIT, Some("10000")));
+    let answer = server.ask(Request::new("PUT", "/echo").body(&large).chunks(99)).await;
+    assert_eq!((answer.body.len(), answer.text("transfer-encoding")), (10 * LIMIT, Some("chunked")));
 }
 
 #[tokio::test]
