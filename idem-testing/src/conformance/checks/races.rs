@@ -196,7 +196,8 @@ impl Churn {
     }
 }
 
-/// Lets several workers claim and release one key until `enough` grants were made, and returns the grants by attempt.
+/// Lets several workers claim and release one key until `enough` grants were made, and returns the grants by
+/// attempt.
 async fn churn(t: &Trial, key: &RecordKey, like: &Claim, enough: usize) -> Checked<Vec<Grant>> {
     let shared = Arc::new(Churn::default());
     let ended = t
