@@ -86,6 +86,26 @@ async fn no_byte_of_the_header_makes_an_error_that_a_retry_or_a_permission_could
 }
 
 #[tokio::test]
+async fn a_header_damaged_under_a_store_is_an_error_that_no_retry_can_mend() {
+    for place in [0, 16, 18, 19, 22, 47] {
+        let (_folder, path, store) = impatient_on_a_new_file();
+        complete(&store, &key("a"), b"x").await;
+        sqlite(&path).execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[place] ^= 0xff;
+        // Another length and another change counter make every connection read the header again.
+        bytes[27] ^= 0xff;
+        fs::write(&path, bytes).unwrap();
+        // What is in its memory may answer once more.
+        for number in 0..5 {
+            if let Err(error) = store.claim(&key(&format!("new {number}")), &claim_request()).await {
+                assert!(is_about_damage(&error), "byte {place}: {error}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_log_without_its_database_is_not_thrown_away() {
     let (_folder, path, store) = impatient_on_a_new_file();
     complete(&store, &key("a"), b"x").await;

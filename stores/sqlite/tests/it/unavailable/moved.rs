@@ -3,11 +3,31 @@
 use std::fs;
 use std::time::Duration;
 
+use idem_runtime::protocol::CompleteAnswer;
 use idem_runtime::{Store, StoreErrorKind};
 use idem_sqlite::SqliteStore;
 
 use super::{all_operations_are_unavailable, impatient};
 use crate::support::*;
+
+#[tokio::test]
+async fn a_folder_that_comes_back_brings_everything_back() {
+    let folder = folder();
+    let (here, away) = (folder.path().join("here"), folder.path().join("away"));
+    fs::create_dir(&here).unwrap();
+    let store = impatient(&here.join("idem.db"));
+    complete(&store, &key("a"), b"x").await;
+    let (owner, grant) = granted(&store, &key("b")).await;
+    fs::rename(&here, &away).unwrap();
+    all_operations_are_unavailable(&store).await;
+    assert!(!here.exists());
+    fs::rename(&away, &here).unwrap();
+    assert_eq!(replayed(&store, &key("a")).await, b"x");
+    let done = store.complete(&key("b"), &completion(owner, grant.fence, b"y")).await.unwrap();
+    assert_eq!(done, CompleteAnswer::Done);
+    drop(store);
+    assert_eq!(integrity(&here.join("idem.db")), "ok");
+}
 
 #[tokio::test]
 async fn another_database_of_idem_in_its_place_is_used_from_then_on() {
