@@ -14,7 +14,6 @@ pub struct Aws(Server);
 
 impl Aws {
     /// Starts an empty emulator.
-    #[must_use]
     pub fn start() -> Self {
         Self(Server::start(|port, folder| {
             let mut command = Command::new(program());
@@ -25,7 +24,6 @@ impl Aws {
     }
 
     /// `http://127.0.0.1:PORT`.
-    #[must_use]
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.0.port())
     }
@@ -43,7 +41,6 @@ impl Aws {
     }
 
     /// Its process.
-    #[must_use]
     pub const fn server(&mut self) -> &mut Server {
         &mut self.0
     }

@@ -42,7 +42,6 @@ impl HttpService for Service {
 /// # Panics
 ///
 /// Panics if the emulator does not create it.
-#[must_use]
 pub fn bucket(aws: &Aws, name: &str) -> Arc<dyn ObjectStore> {
     aws.make_bucket(name);
     let builder =

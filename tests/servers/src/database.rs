@@ -69,26 +69,22 @@ pub struct DatabaseServer<E: Engine> {
 impl<E: Engine> DatabaseServer<E> {
     /// A new database on a server that other tests use too, for tests that neither stop nor configure it. The database is dropped
     /// with the value.
-    #[must_use]
     pub fn shared() -> Self {
         let shared = Shared::join(E::WORD, E::make_data, &recipe::<E>(E::SHARED));
         Self::of(shared.port(), None, Some(shared), unique()).with_database()
     }
 
     /// Starts a server that does not wait for the disk: its data survives `kill -9` but not a power cut.
-    #[must_use]
     pub fn start() -> Self {
         Self::with(E::FAST)
     }
 
     /// Starts a server with these settings, and the machine's or its own defaults for the rest: it waits for the disk.
-    #[must_use]
     pub fn with(settings: &[&str]) -> Self {
         Self::prepared(E::make_data, settings)
     }
 
     /// Starts a server with TLS and a self-signed certificate for `localhost`: [`certificate`](Self::certificate).
-    #[must_use]
     pub fn with_tls() -> Self {
         let prepare = |folder: &Path| {
             E::make_data(folder);
@@ -98,7 +94,6 @@ impl<E: Engine> DatabaseServer<E> {
     }
 
     /// The certificate of a server with TLS.
-    #[must_use]
     pub fn certificate(&self) -> PathBuf {
         self.own().folder().join(CERTIFICATE)
     }
@@ -159,19 +154,16 @@ impl<E: Engine> DatabaseServer<E> {
     }
 
     /// The port that it listens on.
-    #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
     }
 
     /// The name of the database.
-    #[must_use]
     pub fn database(&self) -> &str {
         &self.database
     }
 
     /// The URL of the database, with the name of the administrator.
-    #[must_use]
     pub fn url(&self) -> String {
         E::url(self.port(), &self.database)
     }
@@ -186,7 +178,6 @@ impl<E: Engine> DatabaseServer<E> {
     }
 
     /// Its process: `stop("-INT")` is a fast shutdown of PostgreSQL, `stop("-TERM")` an orderly one of MariaDB.
-    #[must_use]
     pub fn server(&mut self) -> &mut Server {
         self.process.as_mut().expect(OTHERS)
     }

@@ -19,13 +19,11 @@ pub struct Kafka {
 
 impl Kafka {
     /// Starts an empty broker that keeps everything in memory and loses it when it ends.
-    #[must_use]
     pub fn start() -> Self {
         Self { broker: broker("memory://tansu/", None), _storage: None }
     }
 
     /// Starts an empty broker that keeps everything in an emulated object store, and still has it after a restart.
-    #[must_use]
     pub fn persistent() -> Self {
         let storage = Aws::start();
         storage.make_bucket("tansu");
@@ -33,13 +31,11 @@ impl Kafka {
     }
 
     /// `127.0.0.1:PORT`, for `bootstrap.servers`.
-    #[must_use]
     pub fn servers(&self) -> String {
         format!("127.0.0.1:{}", self.broker.port())
     }
 
     /// Its process.
-    #[must_use]
     pub const fn server(&mut self) -> &mut Server {
         &mut self.broker
     }

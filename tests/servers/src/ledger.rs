@@ -14,7 +14,6 @@ pub struct Ledger(PathBuf);
 
 impl Ledger {
     /// The ledger in this folder.
-    #[must_use]
     pub const fn new(folder: PathBuf) -> Self {
         Self(folder)
     }

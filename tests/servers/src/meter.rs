@@ -85,13 +85,11 @@ impl Meter {
     }
 
     /// How many connections broke, and how many there were.
-    #[must_use]
     pub fn connections(&self) -> (u64, u64) {
         (self.line.broken.load(Ordering::SeqCst), self.line.connections.load(Ordering::SeqCst))
     }
 
     /// The traffic of each of `calls` calls since `before` was read.
-    #[must_use]
     pub fn since(&self, before: (u64, u64), calls: u32) -> Said {
         let now = self.now();
         #[expect(clippy::cast_precision_loss, reason = "small numbers")]
@@ -100,7 +98,6 @@ impl Meter {
     }
 
     /// The round trips and bytes so far.
-    #[must_use]
     pub fn now(&self) -> (u64, u64) {
         (self.line.round_trips.load(Ordering::Relaxed), self.line.bytes.load(Ordering::Relaxed))
     }

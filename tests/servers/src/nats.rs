@@ -12,7 +12,6 @@ pub struct Nats(Server);
 
 impl Nats {
     /// Starts an empty node.
-    #[must_use]
     pub fn start() -> Self {
         Self(Server::start(|port, folder| {
             let mut command = Command::new(program());
@@ -22,13 +21,11 @@ impl Nats {
     }
 
     /// `nats://127.0.0.1:PORT`.
-    #[must_use]
     pub fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.0.port())
     }
 
     /// Its process.
-    #[must_use]
     pub const fn server(&mut self) -> &mut Server {
         &mut self.0
     }

@@ -12,7 +12,6 @@ pub struct PgBouncer(Server);
 
 impl PgBouncer {
     /// Starts a pooler in this mode, `session` or `transaction`, with more lines of settings.
-    #[must_use]
     pub fn start(server: &Postgres, mode: &str, more: &str) -> Self {
         let (behind, name) = (server.port(), server.database().to_owned());
         let settings = format!("pool_mode={mode}\n{more}\n");
@@ -45,13 +44,11 @@ impl PgBouncer {
     }
 
     /// Its process.
-    #[must_use]
     pub const fn server(&mut self) -> &mut Server {
         &mut self.0
     }
 
     /// `postgres://postgres@127.0.0.1:PORT/postgres`, with the pooler's port.
-    #[must_use]
     pub fn url(&self) -> String {
         PostgresEngine::url(self.0.port(), PostgresEngine::DATABASE)
     }

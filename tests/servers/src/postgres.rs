@@ -69,7 +69,6 @@ impl Engine for PostgresEngine {
 
 impl Postgres {
     /// Starts a standby of this server, which follows it by streaming replication until `pg_promote()`.
-    #[must_use]
     pub fn standby(&self) -> Self {
         let prepare = |folder: &Path| {
             give(folder);

@@ -73,25 +73,21 @@ impl Server {
     }
 
     /// The port that it listens on.
-    #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
     }
 
     /// Its folder, which is removed when the server is dropped.
-    #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
     /// Its log.
-    #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
     /// The id of its process, unless it was ended.
-    #[must_use]
     pub fn id(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
@@ -168,7 +164,6 @@ pub(crate) fn comes_to_listen(child: &mut Child, port: u16) -> bool {
 }
 
 /// A port that nobody listens on. No other test gets it before this process ends.
-#[must_use]
 pub fn free_port() -> u16 {
     /// A locked file for each port that this process got.
     static TAKEN: Mutex<Vec<fs::File>> = Mutex::new(Vec::new());

@@ -16,7 +16,6 @@ pub struct RabbitMq {
 
 impl RabbitMq {
     /// Starts an empty node.
-    #[must_use]
     pub fn start() -> Self {
         // Says how to install it, where the port mapper would say less.
         script();
@@ -45,14 +44,12 @@ impl RabbitMq {
     }
 
     /// `amqp://guest:guest@127.0.0.1:PORT/%2f`.
-    #[must_use]
     pub fn url(&self) -> String {
         format!("amqp://guest:guest@127.0.0.1:{}/%2f", self.node.port())
     }
 
     /// The number of messages in the queues whose names begin with `queues`, without dead letters but including
     /// messages that were delivered and not acknowledged.
-    #[must_use]
     pub fn messages(&self, queues: &str) -> u64 {
         let text = self.tell(&["list_queues", "--no-table-headers", "name", "messages"]);
         let counts = text.lines().filter_map(|line| line.split_once('\t'));
@@ -67,7 +64,6 @@ impl RabbitMq {
     }
 
     /// Adds a user who may read and write everything, and declare only what this pattern matches. Returns the user's URL.
-    #[must_use]
     pub fn user(&self, name: &str, may_declare: &str) -> String {
         self.tell(&["add_user", name, "secret"]);
         self.tell(&["set_permissions", name, may_declare, ".*", ".*"]);
@@ -93,7 +89,6 @@ impl RabbitMq {
     }
 
     /// Its process. Persistent messages in durable queues survive a restart.
-    #[must_use]
     pub const fn server(&mut self) -> &mut Server {
         &mut self.node
     }

@@ -13,13 +13,11 @@ pub struct Redis(Server);
 
 impl Redis {
     /// Starts a node that keeps nothing on disk.
-    #[must_use]
     pub fn start() -> Self {
         Self::with(&[])
     }
 
     /// Starts a node with these additional arguments, such as `["--appendonly", "yes"]`.
-    #[must_use]
     pub fn with(arguments: &[&str]) -> Self {
         let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
         Self(Server::start(move |port, folder| {
@@ -33,7 +31,6 @@ impl Redis {
 
     /// Starts a node that accepts only TLS, with a certificate for 127.0.0.1. To verify it, trust `certificate.pem` in
     /// its folder.
-    #[must_use]
     pub fn with_tls() -> Self {
         let prepare = |folder: &Path| {
             certificate::make(&folder.join("key.pem"), &folder.join("certificate.pem"), "IP:127.0.0.1");
@@ -50,19 +47,16 @@ impl Redis {
     }
 
     /// `redis://127.0.0.1:PORT/`.
-    #[must_use]
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.0.port())
     }
 
     /// The port that it listens on.
-    #[must_use]
     pub const fn port(&self) -> u16 {
         self.0.port()
     }
 
     /// Its process.
-    #[must_use]
     pub const fn server(&mut self) -> &mut Server {
         &mut self.0
     }

@@ -12,7 +12,6 @@ pub struct RedisCluster(Vec<Server>);
 
 impl RedisCluster {
     /// Starts a cluster whose nodes keep nothing on disk.
-    #[must_use]
     pub fn start() -> Self {
         let cluster = Self((0..3).map(|_| node()).collect());
         let nodes: Vec<String> = cluster.0.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
@@ -25,13 +24,11 @@ impl RedisCluster {
     }
 
     /// The URL of each node.
-    #[must_use]
     pub fn urls(&self) -> Vec<String> {
         self.0.iter().map(|node| format!("redis://127.0.0.1:{}/", node.port())).collect()
     }
 
     /// The process of one node.
-    #[must_use]
     pub fn node(&mut self, node: usize) -> &mut Server {
         &mut self.0[node]
     }
@@ -79,7 +76,6 @@ impl RedisSentinel {
     pub const SERVICE: &str = "primary";
 
     /// Starts the servers with these additional arguments, such as `["--appendonly", "yes"]`.
-    #[must_use]
     pub fn with(arguments: &[&str]) -> Self {
         let common =
             [arguments, &["--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"]].concat();
@@ -98,7 +94,6 @@ impl RedisSentinel {
     }
 
     /// The URL of each sentinel.
-    #[must_use]
     pub fn urls(&self) -> Vec<String> {
         self.sentinels.iter().map(|sentinel| format!("redis://127.0.0.1:{}/", sentinel.port())).collect()
     }

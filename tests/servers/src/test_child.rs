@@ -24,7 +24,6 @@ pub struct TestChild {
 
 impl TestChild {
     /// Starts the test of this name with these variables.
-    #[must_use]
     pub fn start<'a>(test: &str, variables: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", test, "--nocapture", "--test-threads=1"]).envs(variables);

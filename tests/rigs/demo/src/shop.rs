@@ -64,7 +64,6 @@ pub enum ShipError {
 
 impl ShipError {
     /// Whether the error is recorded and replayed.
-    #[must_use]
     pub const fn is_final(&self) -> bool {
         matches!(self, Self::Empty)
     }
@@ -74,7 +73,6 @@ impl ShipError {
     }
 
     /// How to settle a message with this error, for `Consumer::dispose`.
-    #[must_use]
     pub const fn disposition(&self, _attempt: u32, proposed: Disposition) -> Disposition {
         match self {
             Self::NoOrder => Disposition::reject(Reason::Terminal),
@@ -103,7 +101,6 @@ pub struct Shop {
 
 impl Shop {
     /// A shop that keeps results in this store and its ledger in this folder.
-    #[must_use]
     pub const fn new(store: DynStore, lease: Duration, folder: PathBuf, work: Duration) -> Self {
         Self { store, lease, ledger: Ledger::new(folder), work }
     }

@@ -146,13 +146,11 @@ impl Servers {
     }
 
     /// The name of the kind of store.
-    #[must_use]
     pub const fn name(&self) -> &'static str {
         self.name
     }
 
     /// Whether [`switch`](Self::switch) does anything.
-    #[must_use]
     pub const fn can_be_killed(&self) -> bool {
         self.switch.is_some()
     }

@@ -43,7 +43,6 @@ pub enum Kind {
 
 impl Kind {
     /// The name.
-    #[must_use]
     pub fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
