@@ -34,9 +34,8 @@ async fn worker<B: Broker>(broker: &B, redis: &Redis, options: &[&str]) -> Resul
 /// not an order is set aside, sent back, and set aside again.
 async fn every_order_is_shipped_once<B: Broker>() -> Result<(), Failure> {
     let (broker, redis) = (B::start(&Setup::default()).await?, Redis::start());
-    let first = br#"{"id":1,"pieces":1}"#.to_vec();
-    let second = br#"{"id":2,"pieces":1}"#.to_vec();
-    broker.send(vec![first.clone(), b"no order".to_vec(), first, second]).await?;
+    let (first, second) = (r#"{"id":1,"pieces":1}"#, r#"{"id":2,"pieces":1}"#);
+    broker.send([first, "no order", first, second].map(str::to_owned).into()).await?;
     assert_eq!(worker(&broker, &redis, &[]).await?, ["ships order 1", "ships order 2"]);
 
     for (option, letters) in [("--dead-letters", 1), ("--redrive", 1), ("--dead-letters", 0)] {

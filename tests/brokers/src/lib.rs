@@ -1,18 +1,28 @@
 //! Tests that every broker's crate must pass on a real broker: the same cases for each.
 //!
-//! Owns the cases. Each crate's `impl Queue` says how to use its broker.
+//! Owns the cases, and what these tests and the demo do with a broker by its own client. Each crate's `impl Queue` says how to use
+//! its source.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
+    clippy::missing_errors_doc,
     clippy::missing_panics_doc,
     reason = "tests"
 )]
 
 mod cases;
+#[cfg(feature = "kafka")]
+pub mod kafka;
+#[cfg(feature = "nats")]
+pub mod nats;
+#[cfg(feature = "rabbitmq")]
+pub mod rabbitmq;
 mod redrive;
 mod shop;
+#[cfg(feature = "sqs")]
+pub mod sqs;
 
 use std::time::{Duration, Instant};
 
@@ -25,6 +35,9 @@ pub use cases::{
     every, until_over, work_off, work_until,
 };
 pub use shop::{Failed, Shop};
+
+/// Any error of a broker's client.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// A consumer that takes the disposition of a message from its handler's error.
 pub type Settings = Consumer<Failed>;

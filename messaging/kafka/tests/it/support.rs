@@ -1,29 +1,20 @@
 //! A topic with its retry topic and its dead letters.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use idem_broker_tests::{Delivered, Handler, Queue, Settings};
+use idem_broker_tests::{Delivered, Handler, Queue, Settings, kafka};
 use idem_kafka::{Received, Source, Summary};
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
-use rdkafka::client::DefaultClientContext;
-use rdkafka::consumer::{BaseConsumer, Consumer as _};
-use rdkafka::message::{Header, Headers as _, Message as _, OwnedHeaders};
+use rdkafka::ClientConfig;
+use rdkafka::consumer::BaseConsumer;
+use rdkafka::message::{Headers as _, Message as _};
 use rdkafka::mocking::MockCluster;
-use rdkafka::producer::{FutureProducer, FutureRecord};
-use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+use rdkafka::producer::FutureProducer;
 
 const PARTITIONS: i32 = 4;
 
-const PATIENCE: Duration = Duration::from_secs(10);
-
-static SENT: AtomicU64 = AtomicU64::new(0);
-
 pub(crate) struct Orders {
     pub(crate) config: ClientConfig,
-    admin: AdminClient<DefaultClientContext>,
     pub(crate) producer: FutureProducer,
     looking: Arc<BaseConsumer>,
     pub(crate) name: &'static str,
@@ -38,9 +29,7 @@ impl Orders {
     /// With or without a retry topic.
     pub(crate) async fn with(servers: &str, name: &'static str, retries: bool) -> Self {
         let orders = Self::on(servers, name, retries, "range,roundrobin");
-        for topic in [name.to_owned(), format!("{name}-retry"), format!("{name}-dead")] {
-            orders.create(&topic).await;
-        }
+        kafka::create(&orders.config, name, PARTITIONS).await.unwrap();
         orders
     }
 
@@ -51,56 +40,20 @@ impl Orders {
         assignors: &str,
         partitions: i32,
     ) -> (impl Sized, Self) {
-        let kafka = MockCluster::new(1).unwrap();
+        let cluster = MockCluster::new(1).unwrap();
         for topic in [name.to_owned(), format!("{name}-retry"), format!("{name}-dead")] {
-            kafka.create_topic(&topic, partitions, 1).unwrap();
+            cluster.create_topic(&topic, partitions, 1).unwrap();
         }
-        let orders = Self::on(&kafka.bootstrap_servers(), name, retries, assignors);
-        (kafka, orders)
+        let orders = Self::on(&cluster.bootstrap_servers(), name, retries, assignors);
+        (cluster, orders)
     }
 
     /// On topics that exist.
     pub(crate) fn on(servers: &str, name: &'static str, retries: bool, assignors: &str) -> Self {
-        let mut config = ClientConfig::new();
-        config.set("bootstrap.servers", servers);
-        let admin: AdminClient<_> = config.create().unwrap();
-        let mut producing = config.clone();
-        // The test broker returns the start of the last batch as the end of a partition, so each batch has one message.
-        producing.set("acks", "all").set("batch.num.messages", "1");
-        config
-            .set("group.id", format!("{name}-shippers"))
-            .set("auto.offset.reset", "earliest")
-            .set("session.timeout.ms", "6000")
-            .set("partition.assignment.strategy", assignors);
-        let (looking, producer) = (Arc::new(config.create().unwrap()), producing.create().unwrap());
-        Self { config, admin, producer, looking, name, retries }
-    }
-
-    async fn create(&self, topic: &str) {
-        let topic = NewTopic::new(topic, PARTITIONS, TopicReplication::Fixed(1));
-        let options = AdminOptions::new().operation_timeout(Some(PATIENCE));
-        for created in self.admin.create_topics([&topic], &options).await.unwrap() {
-            created.unwrap();
-        }
-    }
-
-    /// How many messages of these topics the group has not committed.
-    async fn not_committed(&self, topics: Vec<String>) -> Option<u64> {
-        let looking = self.looking.clone();
-        let count = move || {
-            let mut list = TopicPartitionList::new();
-            topics.iter().for_each(|topic| list.add_partition_range(topic, 0, PARTITIONS - 1));
-            let committed = looking.committed_offsets(list, PATIENCE).ok()?;
-            let mut left = 0;
-            for element in committed.elements() {
-                let (first, end) =
-                    looking.fetch_watermarks(element.topic(), element.partition(), PATIENCE).ok()?;
-                let next = if let Offset::Offset(next) = element.offset() { next } else { first };
-                left += u64::try_from(end - next).ok()?;
-            }
-            Some(left)
-        };
-        tokio::task::spawn_blocking(count).await.unwrap()
+        let (mut config, producer) = kafka::clients(servers, &format!("{name}-shippers")).unwrap();
+        config.set("partition.assignment.strategy", assignors);
+        let looking = Arc::new(config.create().unwrap());
+        Self { config, producer, looking, name, retries }
     }
 }
 
@@ -121,12 +74,7 @@ impl Queue for Orders {
     }
 
     async fn send(&self, body: &str) {
-        let trace = format!("t-{body}");
-        let headers = OwnedHeaders::new().insert(Header { key: "Trace", value: Some(&trace) });
-        // Different keys spread duplicates over the partitions.
-        let key = SENT.fetch_add(1, Ordering::Relaxed).to_string();
-        let record = FutureRecord::to(self.name).payload(body).key(&key).headers(headers);
-        self.producer.send(record, PATIENCE).await.unwrap();
+        kafka::send(&self.producer, self.name, body).await.unwrap();
     }
 
     async fn work(&self, shutdown: BoxFuture<'static, ()>, settings: Settings, handler: Handler) -> Summary {
@@ -134,6 +82,6 @@ impl Queue for Orders {
     }
 
     async fn left(&self) -> Option<u64> {
-        self.not_committed(vec![self.name.to_owned(), format!("{}-retry", self.name)]).await
+        kafka::left(&self.looking, self.name, PARTITIONS).await.ok()
     }
 }

@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use async_nats::HeaderMap;
-use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
-use async_nats::jetstream::stream::{self, RetentionPolicy};
-use async_nats::jetstream::{self, Context};
+use async_nats::jetstream::Context;
+use async_nats::jetstream::consumer::{PullConsumer, pull};
 use futures_util::future::BoxFuture;
-use idem_broker_tests::{Delivered, Handler, Queue, Settings};
+use idem_broker_tests::{Delivered, Handler, Queue, Settings, nats};
 use idem_messages::Delivery as _;
 use idem_nats::{Received, Source, Summary};
 
@@ -28,24 +26,9 @@ impl Orders {
 
     /// With these settings of the consumer.
     pub(crate) async fn with(url: &str, name: &'static str, settings: pull::Config) -> Self {
-        let jetstream = jetstream::new(async_nats::connect(url).await.unwrap());
-        let dead = format!("{name}-dead");
-        jetstream.create_stream(dead.as_str()).await.unwrap();
-        let orders = stream::Config {
-            name: name.to_owned(),
-            retention: RetentionPolicy::WorkQueue,
-            max_age: Duration::from_secs(7 * 24 * 60 * 60),
-            ..stream::Config::default()
-        };
-        let shippers = pull::Config {
-            durable_name: Some("shippers".to_owned()),
-            ack_policy: AckPolicy::Explicit,
-            ack_wait: ACK_WAIT,
-            ..settings
-        };
-        let stream = jetstream.create_stream(orders).await.unwrap();
-        let consumer = stream.create_consumer(shippers).await.unwrap();
-        Self { jetstream, consumer, name, dead }
+        let settings = pull::Config { ack_wait: ACK_WAIT, ..settings };
+        let (jetstream, consumer) = nats::open(url, name, settings).await.unwrap();
+        Self { jetstream, consumer, name, dead: format!("{name}-dead") }
     }
 }
 
@@ -57,12 +40,7 @@ impl Queue for Orders {
     }
 
     async fn send(&self, body: &str) {
-        let mut headers = HeaderMap::new();
-        headers.insert("Trace", format!("t-{body}"));
-        // The server would refuse a copy with this header in another stream.
-        headers.insert("Nats-Expected-Stream", self.name);
-        let (subject, payload) = (self.name.to_owned(), body.to_owned().into());
-        self.jetstream.publish_with_headers(subject, headers, payload).await.unwrap().await.unwrap();
+        nats::send(&self.jetstream, self.name, body).await.unwrap();
     }
 
     async fn work(&self, shutdown: BoxFuture<'static, ()>, settings: Settings, handler: Handler) -> Summary {
@@ -75,7 +53,6 @@ impl Queue for Orders {
     }
 
     async fn left(&self) -> Option<u64> {
-        let mut stream = self.jetstream.get_stream(self.name).await.ok()?;
-        Some(stream.info().await.ok()?.state.messages)
+        nats::left(&self.jetstream, self.name).await.ok()
     }
 }

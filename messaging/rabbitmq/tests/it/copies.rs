@@ -4,6 +4,7 @@ use std::future::{pending, ready};
 use std::sync::Mutex;
 use std::time::Duration;
 
+use idem_broker_tests::rabbitmq::declare;
 use idem_broker_tests::{Failed, Queue as _, Shop, emptied, until, until_over, work_until};
 use idem_messages::{Disposition, Progress, Reason};
 use idem_rabbitmq::{Consumer, Received, Source};
@@ -14,7 +15,7 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldTable};
 use tokio::sync::Notify;
 
-use crate::support::{Node, Orders, declare, refusal};
+use crate::support::{Node, Orders, refusal};
 
 /// How long the dead letters are away: longer than the delivery limit takes at one delivery a second.
 const AWAY: Duration = Duration::from_secs(6);
@@ -236,7 +237,7 @@ async fn letters_of_a_quorum_queue_outlive_any_number_of_looks(rabbit: &Node) {
     let mut arguments = FieldTable::default();
     arguments.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
     arguments.insert("x-delivery-limit".into(), AMQPValue::LongInt(2));
-    declare(&orders.channel, dead, arguments).await;
+    declare(&orders.channel, dead, arguments).await.unwrap();
     for letter in ["1", "2"] {
         orders.publish("", dead, letter.as_bytes()).await;
     }

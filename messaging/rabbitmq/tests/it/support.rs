@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use idem_broker_tests::rabbitmq::{connect, declare, send};
 use idem_broker_tests::{Delivered, Failed, Handler, Queue, Settings};
 use idem_rabbitmq::{Received, Source, Summary};
 use idem_test_servers::RabbitMq;
-use lapin::options::{BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions};
+use lapin::options::{BasicGetOptions, BasicPublishOptions};
 use lapin::types::{AMQPValue, FieldTable};
-use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
+use lapin::{BasicProperties, Channel, Connection};
 
 /// A node that several threads use: RabbitMQ's command-line tool takes a second, and the worker must run meanwhile.
 #[derive(Clone)]
@@ -72,11 +73,9 @@ impl Orders {
 
     /// A queue with these arguments.
     pub(crate) async fn with(node: &Node, name: &'static str, arguments: FieldTable) -> Self {
-        let connection = Connection::connect(&node.url(), ConnectionProperties::default()).await.unwrap();
-        let channel = connection.create_channel().await.unwrap();
-        channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
-        declare(&channel, name, arguments).await;
-        declare(&channel, &format!("{name}-dead"), FieldTable::default()).await;
+        let (connection, channel) = connect(&node.url()).await.unwrap();
+        declare(&channel, name, arguments).await.unwrap();
+        declare(&channel, &format!("{name}-dead"), FieldTable::default()).await.unwrap();
         Self { node: node.clone(), channel, _connection: connection, name }
     }
 
@@ -120,12 +119,7 @@ impl Queue for Orders {
     }
 
     async fn send(&self, body: &str) {
-        let mut headers = FieldTable::default();
-        headers.insert("Trace".into(), AMQPValue::LongString(format!("t-{body}").into()));
-        let properties = BasicProperties::default().with_headers(headers).with_delivery_mode(2);
-        let (name, options) = (self.name.into(), BasicPublishOptions::default());
-        let sent = self.channel.basic_publish("".into(), name, options, body.as_bytes(), properties);
-        sent.await.unwrap().await.unwrap();
+        send(&self.channel, self.name, body).await.unwrap();
     }
 
     async fn work(&self, shutdown: BoxFuture<'static, ()>, settings: Settings, handler: Handler) -> Summary {
@@ -140,9 +134,4 @@ impl Queue for Orders {
     async fn left(&self) -> Option<u64> {
         Some(self.node.left(self.name).await)
     }
-}
-
-pub(crate) async fn declare(channel: &Channel, queue: &str, arguments: FieldTable) {
-    let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
-    channel.queue_declare(queue.into(), durable, arguments).await.unwrap();
 }

@@ -1,9 +1,9 @@
 //! A queue with its dead letters.
 
 use aws_sdk_sqs::Client;
-use aws_sdk_sqs::config::{BehaviorVersion, Credentials, Region};
-use aws_sdk_sqs::types::{MessageAttributeValue, QueueAttributeName};
+use aws_sdk_sqs::types::MessageAttributeValue;
 use futures_util::future::BoxFuture;
+use idem_broker_tests::sqs::{client, left, make};
 use idem_broker_tests::{Delivered, Handler, Queue, Settings};
 use idem_messages::Delivery as _;
 use idem_sqs::{Received, Source, Summary};
@@ -13,16 +13,6 @@ const VISIBILITY: &str = "5";
 
 /// The same of a dead letter, which a redrive may leave hidden.
 const VISIBILITY_OF_LETTERS: &str = "2";
-
-pub(crate) fn client(url: &str) -> Client {
-    let config = aws_sdk_sqs::Config::builder()
-        .behavior_version(BehaviorVersion::latest())
-        .endpoint_url(url)
-        .region(Region::new("us-east-1"))
-        .credentials_provider(Credentials::new("test", "test", None, None, "tests"))
-        .http_client(aws_smithy_http_client::Builder::new().build_http());
-    Client::from_conf(config.build())
-}
 
 #[derive(Clone)]
 pub(crate) struct Orders {
@@ -37,20 +27,10 @@ impl Orders {
         // SQS allows 80 characters.
         let name: String = name.chars().take(60).collect();
         let client = client(url);
-        let queue = make(&client, &format!("{name}{kind}"), VISIBILITY).await;
-        let dead = make(&client, &format!("{name}-dead{kind}"), VISIBILITY_OF_LETTERS).await;
+        let queue = make(&client, &format!("{name}{kind}"), VISIBILITY).await.unwrap();
+        let dead = make(&client, &format!("{name}-dead{kind}"), VISIBILITY_OF_LETTERS).await.unwrap();
         Self { client, queue, dead }
     }
-}
-
-async fn make(client: &Client, name: &str, visibility: &str) -> String {
-    let create = client.create_queue().queue_name(name);
-    let mut create = create.attributes(QueueAttributeName::VisibilityTimeout, visibility);
-    if name.ends_with(".fifo") {
-        create = create.attributes(QueueAttributeName::FifoQueue, "true");
-        create = create.attributes(QueueAttributeName::ContentBasedDeduplication, "true");
-    }
-    create.send().await.unwrap().queue_url.unwrap()
 }
 
 impl Queue for Orders {
@@ -76,14 +56,6 @@ impl Queue for Orders {
     }
 
     async fn left(&self) -> Option<u64> {
-        let names = [
-            QueueAttributeName::ApproximateNumberOfMessages,
-            QueueAttributeName::ApproximateNumberOfMessagesNotVisible,
-            QueueAttributeName::ApproximateNumberOfMessagesDelayed,
-        ];
-        let question = self.client.get_queue_attributes().queue_url(&self.queue);
-        let answer = question.set_attribute_names(Some(names.to_vec())).send().await.ok()?;
-        let attributes = answer.attributes?;
-        Some(names.iter().filter_map(|name| attributes.get(name)?.parse::<u64>().ok()).sum())
+        left(&self.client, &self.queue).await.ok()
     }
 }

@@ -213,7 +213,7 @@ async fn work_off<B: Broker>(
 }
 
 /// The messages: the orders, some of them twice, and among them messages that can never be handled.
-fn bodies(cli: &Cli) -> Result<Vec<Vec<u8>>, Failure> {
+fn bodies(cli: &Cli) -> Result<Vec<String>, Failure> {
     let (mut orders, mut late) = (Vec::new(), Vec::new());
     for order in 0..cli.messages {
         orders.push(order);
@@ -226,12 +226,12 @@ fn bodies(cli: &Cli) -> Result<Vec<Vec<u8>>, Failure> {
     orders.append(&mut late);
     let mut bodies = Vec::new();
     for id in orders {
-        bodies.push(serde_json::to_vec(&Order { id, pieces: 1 + u32::try_from(id % 5)? })?);
+        bodies.push(serde_json::to_string(&Order { id, pieces: 1 + u32::try_from(id % 5)? })?);
     }
     for poison in 0..cli.poison {
         let place = usize::try_from(poison)? * 7 % (bodies.len() + 1);
         let empty = Order { id: cli.messages + poison, pieces: 0 };
-        let body = if poison % 2 == 0 { b"no order".to_vec() } else { serde_json::to_vec(&empty)? };
+        let body = if poison % 2 == 0 { "no order".to_owned() } else { serde_json::to_string(&empty)? };
         bodies.insert(place, body);
     }
     Ok(bodies)

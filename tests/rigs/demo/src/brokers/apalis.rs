@@ -94,10 +94,10 @@ impl Broker for OnApalis {
         Ok(())
     }
 
-    async fn send(&self, bodies: Vec<Vec<u8>>) -> Result<(), Failure> {
+    async fn send(&self, bodies: Vec<String>) -> Result<(), Failure> {
         let mut storage = self.storage.clone();
         for body in bodies {
-            storage.push(String::from_utf8(body)?).await?;
+            storage.push(body).await?;
         }
         Ok(())
     }

@@ -88,7 +88,7 @@ pub trait Broker: Sized {
     ) -> impl Future<Output = Result<(), Failure>>;
 
     /// Sends each body as a message of its own. The broker must not drop equal bodies as duplicates.
-    fn send(&self, bodies: Vec<Vec<u8>>) -> impl Future<Output = Result<(), Failure>>;
+    fn send(&self, bodies: Vec<String>) -> impl Future<Output = Result<(), Failure>>;
 
     /// How many messages are not settled, including those that a worker holds.
     fn waiting(&self) -> impl Future<Output = Result<u64, Failure>>;

@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use idem::message::StoredLetter;
+use idem_broker_tests::rabbitmq::{connect, declare, send};
 use idem_rabbitmq::{Received, Source};
 use idem_test_servers::RabbitMq;
-use lapin::options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions};
+use lapin::options::QueueDeclareOptions;
 use lapin::types::{AMQPValue, FieldTable};
-use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
+use lapin::{Channel, Connection};
 
 use crate::shop::consumer;
 use crate::{Broker, Failure, Kind, Order, Setup, Shop};
@@ -30,31 +31,22 @@ pub struct OnRabbitMq {
     connection: Connection,
 }
 
-async fn connect(server: &RabbitMq) -> Result<(Connection, Channel), Failure> {
-    let connection = Connection::connect(&server.url(), ConnectionProperties::default()).await?;
-    let channel = connection.create_channel().await?;
-    channel.confirm_select(ConfirmSelectOptions::default()).await?;
-    Ok((connection, channel))
-}
-
 /// Declares the queue and its dead letters.
-async fn declare(channel: &Channel, setup: &Setup) -> Result<(), Failure> {
-    let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+async fn set_up(channel: &Channel, setup: &Setup) -> Result<(), Failure> {
     let kind = if setup.quorum { "quorum" } else { "classic" };
     let mut aging = FieldTable::default();
     aging.insert("x-queue-type".into(), AMQPValue::LongString(kind.into()));
-    channel.queue_declare(DEAD_LETTERS.into(), durable, aging.clone()).await?;
+    declare(channel, DEAD_LETTERS, aging.clone()).await?;
     let millis = i64::try_from(MESSAGE_TTL.as_millis())?;
     aging.insert("x-message-ttl".into(), AMQPValue::LongLongInt(millis));
     aging.insert("x-dead-letter-exchange".into(), AMQPValue::LongString("".into()));
     aging.insert("x-dead-letter-routing-key".into(), AMQPValue::LongString(DEAD_LETTERS.into()));
-    channel.queue_declare(ORDERS.into(), durable, aging).await?;
-    Ok(())
+    Ok(declare(channel, ORDERS, aging).await?)
 }
 
 impl OnRabbitMq {
     async fn reconnect(&mut self) -> Result<(), Failure> {
-        (self.connection, self.channel) = connect(&self.server).await?;
+        (self.connection, self.channel) = connect(&self.server.url()).await?;
         self.ready(ORDERS).await.map(drop)
     }
 
@@ -70,8 +62,8 @@ impl Broker for OnRabbitMq {
 
     async fn start(setup: &Setup) -> Result<Self, Failure> {
         let server = RabbitMq::start();
-        let (connection, channel) = connect(&server).await?;
-        declare(&channel, setup).await?;
+        let (connection, channel) = connect(&server.url()).await?;
+        set_up(&channel, setup).await?;
         Ok(Self { server, channel, connection })
     }
 
@@ -105,16 +97,9 @@ impl Broker for OnRabbitMq {
         Ok(())
     }
 
-    async fn send(&self, bodies: Vec<Vec<u8>>) -> Result<(), Failure> {
-        let (persistent, options) =
-            (BasicProperties::default().with_delivery_mode(2), BasicPublishOptions::default());
+    async fn send(&self, bodies: Vec<String>) -> Result<(), Failure> {
         // Waits for many confirmations at a time, in the order of sending.
-        let sends = stream::iter(&bodies).map(|body| async {
-            let properties = persistent.clone();
-            let sent =
-                self.channel.basic_publish("".into(), ORDERS.into(), options, body, properties).await?;
-            sent.await.map(drop)
-        });
+        let sends = stream::iter(&bodies).map(|body| send(&self.channel, ORDERS, body));
         Ok(sends.buffered(256).try_collect().await?)
     }
 

@@ -1,9 +1,9 @@
 //! The broker of the demo: sets up the queues, and counts their messages.
 
 use aws_sdk_sqs::Client;
-use aws_sdk_sqs::config::{BehaviorVersion, Credentials, Region};
-use aws_sdk_sqs::types::{QueueAttributeName, SendMessageBatchRequestEntry};
+use aws_sdk_sqs::types::SendMessageBatchRequestEntry;
 use idem::message::StoredLetter;
+use idem_broker_tests::sqs::{client, left, make};
 use idem_sqs::{Received, Source};
 use idem_test_servers::Aws;
 
@@ -13,9 +13,6 @@ use crate::{Broker, Failure, Kind, Order, Setup, Shop};
 
 /// How long SQS waits for a silent worker before it delivers its message to another one, in seconds.
 const VISIBILITY: &str = "3";
-
-const ORDERS: &str = "orders";
-const DEAD_LETTERS: &str = "orders-dead";
 
 /// An emulator of SQS that the demo starts.
 pub type OnSqs = Emulator<false>;
@@ -34,19 +31,9 @@ pub struct Emulator<const LAMBDA: bool> {
 
 /// The client, and the queues' URLs. Creates the queues where they are missing.
 pub(super) async fn open(endpoint: &str) -> Result<(Client, String, String), Failure> {
-    let config = aws_sdk_sqs::Config::builder()
-        .behavior_version(BehaviorVersion::latest())
-        .endpoint_url(endpoint)
-        .region(Region::new("us-east-1"))
-        .credentials_provider(Credentials::new("test", "test", None, None, "demo"))
-        .http_client(aws_smithy_http_client::Builder::new().build_http());
-    let client = Client::from_conf(config.build());
-    let make = async |name: &str| {
-        let create = client.create_queue().queue_name(name);
-        let queue = create.attributes(QueueAttributeName::VisibilityTimeout, VISIBILITY).send().await?;
-        queue.queue_url.ok_or_else(|| Failure::from("SQS gave no URL"))
-    };
-    let (orders, dead_letters) = (make(ORDERS).await?, make(DEAD_LETTERS).await?);
+    let client = client(endpoint);
+    let orders = make(&client, "orders", VISIBILITY).await?;
+    let dead_letters = make(&client, "orders-dead", VISIBILITY).await?;
     Ok((client, orders, dead_letters))
 }
 
@@ -86,12 +73,12 @@ impl<const LAMBDA: bool> Broker for Emulator<LAMBDA> {
         Ok(())
     }
 
-    async fn send(&self, bodies: Vec<Vec<u8>>) -> Result<(), Failure> {
+    async fn send(&self, bodies: Vec<String>) -> Result<(), Failure> {
         for bodies in bodies.chunks(10) {
             let mut batch = self.client.send_message_batch().queue_url(&self.orders);
             for (number, body) in bodies.iter().enumerate() {
                 let entry = SendMessageBatchRequestEntry::builder().id(number.to_string());
-                batch = batch.entries(entry.message_body(String::from_utf8(body.clone())?).build()?);
+                batch = batch.entries(entry.message_body(body).build()?);
             }
             batch.send().await?;
         }
@@ -99,14 +86,7 @@ impl<const LAMBDA: bool> Broker for Emulator<LAMBDA> {
     }
 
     async fn waiting(&self) -> Result<u64, Failure> {
-        let names = [
-            QueueAttributeName::ApproximateNumberOfMessages,
-            QueueAttributeName::ApproximateNumberOfMessagesNotVisible,
-        ];
-        let request = self.client.get_queue_attributes().queue_url(&self.orders);
-        let response = request.set_attribute_names(Some(names.to_vec())).send().await?;
-        let attributes = response.attributes.unwrap_or_default();
-        Ok(names.iter().filter_map(|name| attributes.get(name)?.parse::<u64>().ok()).sum())
+        left(&self.client, &self.orders).await
     }
 
     async fn dead_letters(&self) -> Result<Vec<StoredLetter>, Failure> {

@@ -1,0 +1,42 @@
+//! Queues of SQS.
+
+use aws_sdk_sqs::Client;
+use aws_sdk_sqs::config::{BehaviorVersion, Credentials, Region};
+use aws_sdk_sqs::types::QueueAttributeName;
+
+use crate::Failure;
+
+/// A client of the emulator.
+pub fn client(endpoint: &str) -> Client {
+    let config = aws_sdk_sqs::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .endpoint_url(endpoint)
+        .region(Region::new("us-east-1"))
+        .credentials_provider(Credentials::new("test", "test", None, None, "tests"))
+        .http_client(aws_smithy_http_client::Builder::new().build_http());
+    Client::from_conf(config.build())
+}
+
+/// Creates a queue where it is missing, and returns its URL. A message stays hidden for `visibility` seconds while a worker has it.
+pub async fn make(client: &Client, name: &str, visibility: &str) -> Result<String, Failure> {
+    let create = client.create_queue().queue_name(name);
+    let mut create = create.attributes(QueueAttributeName::VisibilityTimeout, visibility);
+    if name.ends_with(".fifo") {
+        create = create.attributes(QueueAttributeName::FifoQueue, "true");
+        create = create.attributes(QueueAttributeName::ContentBasedDeduplication, "true");
+    }
+    create.send().await?.queue_url.ok_or_else(|| "SQS gave no URL".into())
+}
+
+/// How many messages are in a queue, including those that are hidden.
+pub async fn left(client: &Client, queue: &str) -> Result<u64, Failure> {
+    let names = [
+        QueueAttributeName::ApproximateNumberOfMessages,
+        QueueAttributeName::ApproximateNumberOfMessagesNotVisible,
+        QueueAttributeName::ApproximateNumberOfMessagesDelayed,
+    ];
+    let request = client.get_queue_attributes().queue_url(queue);
+    let response = request.set_attribute_names(Some(names.to_vec())).send().await?;
+    let attributes = response.attributes.unwrap_or_default();
+    Ok(names.iter().filter_map(|name| attributes.get(name)?.parse::<u64>().ok()).sum())
+}
