@@ -7,7 +7,7 @@ use idem_broker_tests::sqs::{client, left, make};
 use idem_sqs::{Received, Source};
 use idem_test_servers::Aws;
 
-use super::{lambda, letter};
+use super::lambda;
 use crate::shop::consumer;
 use crate::{Broker, Failure, Kind, Order, Setup, Shop};
 
@@ -90,18 +90,7 @@ impl<const LAMBDA: bool> Broker for Emulator<LAMBDA> {
     }
 
     async fn dead_letters(&self) -> Result<Vec<StoredLetter>, Failure> {
-        let mut letters = Vec::new();
-        loop {
-            let request =
-                self.client.receive_message().queue_url(&self.dead_letters).max_number_of_messages(10);
-            // Hides the messages, so that none is counted twice.
-            let messages = request.visibility_timeout(60).send().await?.messages.unwrap_or_default();
-            if messages.is_empty() {
-                return Ok(letters);
-            }
-            // A message that SQS itself has moved has no reason.
-            letters
-                .extend(messages.iter().map(|message| letter(message.body().unwrap_or_default().as_bytes())));
-        }
+        let source = Source::new(self.client.clone(), &self.orders, &self.dead_letters);
+        Ok(source.dead_letters().await?)
     }
 }
