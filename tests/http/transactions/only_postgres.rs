@@ -24,7 +24,7 @@ use crate::cases::have_one_effect;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn through_a_pooler_in_transaction_mode_twenty_duplicates_have_one_effect() {
     let database = Postgres::shared();
-    let pooler = PgBouncer::start(&database, "transaction", "default_pool_size=3");
+    let pooler = PgBouncer::start(&database, "default_pool_size=3");
     let bank = Bank::<Pg>::on(database, &pooler.url(), 4, |builder| builder).await;
     have_one_effect(&bank).await;
     // Of this database: other tests use the server too.

@@ -11,10 +11,10 @@ use crate::process::{Server, until};
 pub struct PgBouncer(Server);
 
 impl PgBouncer {
-    /// Starts a pooler in this mode, `session` or `transaction`, with more lines of settings.
-    pub fn start(server: &Postgres, mode: &str, more: &str) -> Self {
+    /// Starts a pooler in the mode `transaction`, with more lines of settings.
+    pub fn start(server: &Postgres, more: &str) -> Self {
         let (behind, name) = (server.port(), server.database().to_owned());
-        let settings = format!("pool_mode={mode}\n{more}\n");
+        let settings = format!("pool_mode=transaction\n{more}\n");
         let bouncer = Self(Server::start_in(give, move |port, folder| {
             let database =
                 format!("[databases]\npostgres = host=127.0.0.1 port={behind} dbname={name} user=postgres\n");

@@ -1,6 +1,7 @@
 //! Groups of Redis servers: a cluster, or a master with a replica and sentinels.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::process::{Server, free_port, until};
@@ -46,13 +47,9 @@ impl RedisCluster {
 }
 
 fn node() -> Server {
-    Server::start(|port, folder| {
-        let noted = folder.join("bus-port");
-        // The default, 10,000 above the port, may not be a valid port.
-        if !folder.join("nodes.conf").exists() {
-            fs::write(&noted, free_port().to_string()).unwrap();
-        }
-        let bus = fs::read_to_string(noted).unwrap();
+    // The default, 10,000 above the port, may not be a valid port.
+    let bus = free_port().to_string();
+    Server::start(move |port, folder| {
         let mut command = Command::new(program());
         command.args(["--bind", "127.0.0.1", "--save", "", "--port", &port.to_string(), "--dir"]).arg(folder);
         command.args(["--cluster-enabled", "yes", "--cluster-port", &bus]);
@@ -122,19 +119,18 @@ impl RedisSentinel {
 }
 
 fn sentinel(master: u16) -> Server {
-    Server::start(move |port, folder| {
-        let conf = folder.join("sentinel.conf");
-        if !conf.exists() {
-            let name = RedisSentinel::SERVICE;
-            let text = format!(
-                "bind 127.0.0.1\ndir {}\nsentinel monitor {name} 127.0.0.1 {master} 2\nsentinel \
-                     down-after-milliseconds {name} 3600000\nsentinel failover-timeout {name} 2000\n",
-                folder.display()
-            );
-            fs::write(&conf, text).unwrap();
-        }
+    let prepare = |folder: &Path| {
+        let name = RedisSentinel::SERVICE;
+        let text = format!(
+            "bind 127.0.0.1\ndir {}\nsentinel monitor {name} 127.0.0.1 {master} 2\nsentinel \
+                 down-after-milliseconds {name} 3600000\nsentinel failover-timeout {name} 2000\n",
+            folder.display()
+        );
+        fs::write(folder.join("sentinel.conf"), text).unwrap();
+    };
+    Server::start_in(prepare, |port, folder| {
         let mut command = Command::new(program());
-        command.arg(conf).args(["--sentinel", "--port", &port.to_string()]);
+        command.arg(folder.join("sentinel.conf")).args(["--sentinel", "--port", &port.to_string()]);
         command
     })
 }

@@ -58,10 +58,7 @@ impl Request {
     }
 
     pub fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
-        self.head.extend(name.as_bytes());
-        self.head.extend(b": ");
-        self.head.extend(value.as_ref());
-        self.head.extend(b"\r\n");
+        self.head.extend([name.as_bytes(), b": ", value.as_ref(), b"\r\n"].concat());
         self
     }
 
@@ -76,29 +73,18 @@ impl Request {
 
     /// Encodes the body as chunks of this size.
     pub fn chunks(mut self, size: usize) -> Self {
-        let mut chunked = Vec::new();
-        for chunk in self.body.chunks(size) {
-            chunked.extend(format!("{:x}\r\n", chunk.len()).into_bytes());
-            chunked.extend(chunk);
-            chunked.extend(b"\r\n");
-        }
-        self.body = chunked;
+        let encode = |chunk: &[u8]| [format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat();
+        let chunks = self.body.chunks(size).chain([&b""[..]]).map(encode);
+        self.body = chunks.collect::<Vec<_>>().concat();
         self.chunked = true;
         self
     }
 
     /// The bytes that are sent.
     pub fn bytes(&self) -> Vec<u8> {
-        let mut bytes = self.head.clone();
-        if self.chunked {
-            bytes.extend(b"Transfer-Encoding: chunked\r\n\r\n");
-            bytes.extend(&self.body);
-            bytes.extend(b"0\r\n\r\n");
-        } else {
-            bytes.extend(format!("Content-Length: {}\r\n\r\n", self.body.len()).into_bytes());
-            bytes.extend(&self.body);
-        }
-        bytes
+        let length = format!("Content-Length: {}", self.body.len());
+        let length = if self.chunked { "Transfer-Encoding: chunked" } else { &*length };
+        [&self.head[..], length.as_bytes(), b"\r\n\r\n", &self.body[..]].concat()
     }
 
     /// Sends the request and leaves the connection open.

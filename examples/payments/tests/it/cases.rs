@@ -34,7 +34,7 @@ fn stores() -> Vec<Shared> {
     }
     let (redis, postgres, mariadb) = (Redis::start(), Postgres::shared(), MariaDb::shared());
     let behind = Postgres::shared();
-    let pooler = PgBouncer::start(&behind, "transaction", "");
+    let pooler = PgBouncer::start(&behind, "");
     vec![
         sqlite(),
         Shared { url: redis.url(), _owner: Box::new(redis) },

@@ -64,7 +64,7 @@ fn differences(before: &[Vec<String>], after: &[Vec<String>]) -> Vec<String> {
 
 /// A pooler in transaction mode in front of this server.
 fn pooler(server: &Postgres, more: &str) -> PgBouncer {
-    PgBouncer::start(server, "transaction", &format!("default_pool_size={SESSIONS}\n{more}"))
+    PgBouncer::start(server, &format!("default_pool_size={SESSIONS}\n{more}"))
 }
 
 /// Runs `work` with a URL of a pooler, and checks that it left nothing to other clients.

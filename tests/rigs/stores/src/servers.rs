@@ -102,7 +102,7 @@ impl Servers {
                 let mut postgres = start::Postgres::start();
                 // By default it refuses all clients for 15 s after it could not reach the server.
                 let settings = format!("server_login_retry=0.2\n{pooler}");
-                let mut pooler = start::PgBouncer::start(&postgres, "transaction", &settings);
+                let mut pooler = start::PgBouncer::start(&postgres, &settings);
                 let url = pooler.url();
                 let switch = switched(move |on| {
                     offs += usize::from(!on);

@@ -51,7 +51,7 @@ impl Bank {
         // One session for each caller of a test, and one more: the first call marks in a session of its own that callers use
         // transactions.
         let settings = format!("default_pool_size=5\n{lines}");
-        let pooler = PgBouncer::start(&server, "transaction", &settings);
+        let pooler = PgBouncer::start(&server, &settings);
         Self::behind(server, Some(pooler)).await
     }
 

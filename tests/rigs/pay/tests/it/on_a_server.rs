@@ -11,7 +11,7 @@ fn paid(shop: &Shop, store: &str, order: &str, options: &str) -> Ended {
 #[test]
 fn servers_and_a_file_give_the_same_answers() {
     let (redis, mariadb, postgres) = (Redis::start(), MariaDb::shared(), Postgres::shared());
-    let (pooler, nats) = (PgBouncer::start(&postgres, "transaction", ""), Nats::start());
+    let (pooler, nats) = (PgBouncer::start(&postgres, ""), Nats::start());
     let stores = ["redis", "sqlite", "mariadb", "pgbouncer", "nats-kv", "object"].map(|kind| {
         let shop = Shop::new();
         let store = match kind {
