@@ -6,19 +6,27 @@ use aws_sdk_sqs::types::QueueAttributeName;
 
 use crate::Failure;
 
-/// A client of the emulator.
-pub fn client(endpoint: &str) -> Client {
+/// A client of the emulator, and the URLs of a queue and of the one for its dead letters, which it creates where they are missing. A
+/// message stays hidden for `visibility` seconds while a worker has it. `kind` is the end of the names: nothing, or `.fifo`.
+pub async fn open(
+    endpoint: &str,
+    name: &str,
+    kind: &str,
+    visibility: [&str; 2],
+) -> Result<(Client, String, String), Failure> {
     let config = aws_sdk_sqs::Config::builder()
         .behavior_version(BehaviorVersion::latest())
         .endpoint_url(endpoint)
         .region(Region::new("us-east-1"))
         .credentials_provider(Credentials::new("test", "test", None, None, "tests"))
         .http_client(aws_smithy_http_client::Builder::new().build_http());
-    Client::from_conf(config.build())
+    let client = Client::from_conf(config.build());
+    let orders = make(&client, &format!("{name}{kind}"), visibility[0]).await?;
+    let dead = make(&client, &format!("{name}-dead{kind}"), visibility[1]).await?;
+    Ok((client, orders, dead))
 }
 
-/// Creates a queue where it is missing, and returns its URL. A message stays hidden for `visibility` seconds while a worker has it.
-pub async fn make(client: &Client, name: &str, visibility: &str) -> Result<String, Failure> {
+async fn make(client: &Client, name: &str, visibility: &str) -> Result<String, Failure> {
     let create = client.create_queue().queue_name(name);
     let mut create = create.attributes(QueueAttributeName::VisibilityTimeout, visibility);
     if name.ends_with(".fifo") {

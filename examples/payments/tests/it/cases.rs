@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use idem_test_servers::web::{Answer, Request};
-use idem_test_servers::{MariaDb, PgBouncer, Postgres, Redis};
+use idem_test_servers::{Postgres, Redis};
 
 use crate::{PAYMENT, Payments};
 
@@ -16,32 +16,21 @@ fn framework() -> &'static str {
 }
 
 /// A store that several servers share, and its server or folder, which ends with the test.
-struct Shared {
-    url: String,
-    _owner: Box<dyn Any>,
-}
+type Shared = (String, Box<dyn Any>);
 
 fn sqlite() -> Shared {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", folder.path().join("payments.db").display());
-    Shared { url, _owner: Box::new(folder) }
+    (url, Box::new(folder))
 }
 
-/// One store of every kind, or on actix-web one: its adapter knows no store.
+/// Stores of three kinds, or on actix-web one: its adapter knows no store.
 fn stores() -> Vec<Shared> {
     if framework() == "actix" {
         return vec![sqlite()];
     }
-    let (redis, postgres, mariadb) = (Redis::start(), Postgres::shared(), MariaDb::shared());
-    let behind = Postgres::shared();
-    let pooler = PgBouncer::start(&behind, "");
-    vec![
-        sqlite(),
-        Shared { url: redis.url(), _owner: Box::new(redis) },
-        Shared { url: postgres.url(), _owner: Box::new(postgres) },
-        Shared { url: mariadb.url(), _owner: Box::new(mariadb) },
-        Shared { url: pooler.url(), _owner: Box::new((pooler, behind)) },
-    ]
+    let (redis, postgres) = (Redis::start(), Postgres::shared());
+    vec![sqlite(), (redis.url(), Box::new(redis)), (postgres.url(), Box::new(postgres))]
 }
 
 fn slow(sleep_ms: u64) -> Request {
@@ -52,8 +41,8 @@ fn slow(sleep_ms: u64) -> Request {
 #[tokio::test]
 async fn of_200_duplicates_over_two_servers_one_is_executed_and_all_others_are_replays_or_refused_or_wait() {
     for (options, is_refused) in [("", true), ("--wait-ms 20000", false)] {
-        for store in stores() {
-            let servers = [(); 2].map(|()| Payments::start(framework(), &store.url, options));
+        for (store, _owner) in stores() {
+            let servers = [(); 2].map(|()| Payments::start(framework(), &store, options));
             let request = slow(200);
             let answers: Vec<Answer> =
                 join_all((0..200).map(|number| servers[number % 2].ask(&request))).await;
@@ -73,10 +62,10 @@ async fn of_200_duplicates_over_two_servers_one_is_executed_and_all_others_are_r
 #[tokio::test]
 async fn a_server_killed_in_mid_handler_keeps_its_key_until_the_lease_ends_and_then_one_takes_over() {
     // Who takes over on which store is a case of the rig `pay`.
-    let store = sqlite();
+    let (store, _folder) = sqlite();
     let options = "--lease-ms 6000";
-    let mut victim = Payments::start(framework(), &store.url, options);
-    let heir = Payments::start(framework(), &store.url, options);
+    let mut victim = Payments::start(framework(), &store, options);
+    let heir = Payments::start(framework(), &store, options);
     // Both servers get the same payment. The first is killed during its sleep.
     let request = slow(5_000);
     let _client = request.send(victim.address()).await;
@@ -100,8 +89,8 @@ async fn a_server_killed_in_mid_handler_keeps_its_key_until_the_lease_ends_and_t
 
 #[tokio::test]
 async fn a_server_that_is_asked_to_end_finishes_a_payment_whose_client_is_gone() {
-    let store = sqlite();
-    let mut server = Payments::start(framework(), &store.url, "");
+    let (store, _folder) = sqlite();
+    let mut server = Payments::start(framework(), &store, "");
     let client = slow(1_000).send(server.address()).await;
     server.until_executed().await;
     drop(client);

@@ -3,7 +3,7 @@
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::types::MessageAttributeValue;
 use futures_util::future::BoxFuture;
-use idem_broker_tests::sqs::{client, left, make};
+use idem_broker_tests::sqs::{left, open};
 use idem_broker_tests::{Delivered, Handler, Queue, Settings};
 use idem_messages::Delivery as _;
 use idem_sqs::{Received, Source, Summary};
@@ -26,9 +26,8 @@ impl Orders {
     pub(crate) async fn open(url: &str, name: &str, kind: &str) -> Self {
         // SQS allows 80 characters.
         let name: String = name.chars().take(60).collect();
-        let client = client(url);
-        let queue = make(&client, &format!("{name}{kind}"), VISIBILITY).await.unwrap();
-        let dead = make(&client, &format!("{name}-dead{kind}"), VISIBILITY_OF_LETTERS).await.unwrap();
+        let visibility = [VISIBILITY, VISIBILITY_OF_LETTERS];
+        let (client, queue, dead) = open(url, &name, kind, visibility).await.unwrap();
         Self { client, queue, dead }
     }
 }

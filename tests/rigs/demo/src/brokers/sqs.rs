@@ -3,7 +3,7 @@
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::types::SendMessageBatchRequestEntry;
 use idem::message::StoredLetter;
-use idem_broker_tests::sqs::{client, left, make};
+use idem_broker_tests::sqs::{self, left};
 use idem_sqs::{Received, Source};
 use idem_test_servers::Aws;
 
@@ -31,10 +31,7 @@ pub struct Emulator<const LAMBDA: bool> {
 
 /// The client, and the queues' URLs. Creates the queues where they are missing.
 pub(super) async fn open(endpoint: &str) -> Result<(Client, String, String), Failure> {
-    let client = client(endpoint);
-    let orders = make(&client, "orders", VISIBILITY).await?;
-    let dead_letters = make(&client, "orders-dead", VISIBILITY).await?;
-    Ok((client, orders, dead_letters))
+    sqs::open(endpoint, "orders", "", [VISIBILITY; 2]).await
 }
 
 impl<const LAMBDA: bool> Broker for Emulator<LAMBDA> {
