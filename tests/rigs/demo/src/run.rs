@@ -100,7 +100,7 @@ async fn run<B: Broker>(arguments: &Arguments) -> Result<bool, Failure> {
 /// Runs the demo, prints one line of JSON, and returns whether no promise was broken.
 async fn demo<B: Broker>(cli: &Cli) -> Result<bool, Failure> {
     let folder = tempfile::tempdir()?;
-    let (mut store, url) = Servers::start(cli.store.as_deref().unwrap_or(B::STORE), folder.path())?;
+    let (mut store, url) = Servers::start(cli.store.as_deref().unwrap_or(B::STORE), folder.path(), "")?;
     if cli.store_stop > 0 && !store.can_be_killed() {
         return Err("--store-stop needs a store whose server the demo starts".into());
     }

@@ -124,7 +124,7 @@ async fn soak(options: &Soak) -> Result<bool, Failure> {
         options.keys.unwrap_or_else(|| u32::try_from(options.seconds * 200).unwrap_or(u32::MAX)).max(1);
     let (begin, millis, pace) = (unix_millis(), options.seconds * 1_000, options.pace.max(1));
     let window = Window { keys, begin, millis, pace };
-    let (mut servers, url) = Servers::start(&options.store, folder)?;
+    let (mut servers, url) = Servers::start(&options.store, folder, "")?;
     eprintln!("seed {seed}");
     let disturbed = disturb::disturb(options, folder, (&mut servers, &url), seed, &window).await?;
     let shared = Arc::new(connected(folder, &url.parse::<Choice>()?, pace).await?);
@@ -144,7 +144,7 @@ async fn soak(options: &Soak) -> Result<bool, Failure> {
         verdict.violations.push(format!("{takeovers} takeovers, where {most} calls were disturbed"));
     }
     let mut line = json!({
-        "store": servers.name(), "seed": seed, "seconds": options.seconds, "keys": keys, "kills": disturbed.kills,
+        "store": servers.name, "seed": seed, "seconds": options.seconds, "keys": keys, "kills": disturbed.kills,
         "stops": disturbed.stops, "ended": disturbed.ended, "servers": disturbed.servers,
         "violations": verdict.violations.len(),
     });

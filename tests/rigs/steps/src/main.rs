@@ -146,7 +146,7 @@ fn run(options: &Run) -> Result<bool, Failure> {
     let temporary = tempfile::tempdir()?;
     let folder = options.folder.as_deref().unwrap_or(temporary.path());
     std::fs::create_dir_all(folder)?;
-    let (servers, url) = Servers::start(&options.store, folder)?;
+    let (servers, url) = Servers::start(&options.store, folder, "")?;
     eprintln!("seed {seed}");
     let killed = AtomicU64::new(0);
     let begin = Instant::now();
@@ -168,7 +168,7 @@ fn run(options: &Run) -> Result<bool, Failure> {
     })?;
     let verdict = judge(&Ledger::new(folder.to_owned()), &results)?;
     let line = json!({
-        "store": servers.name(), "seed": seed, "kills": killed.load(Ordering::SeqCst), "orders": results.len(),
+        "store": servers.name, "seed": seed, "kills": killed.load(Ordering::SeqCst), "orders": results.len(),
         "seconds": begin.elapsed().as_secs(), "effects": verdict.effects, "acknowledged": verdict.acknowledged,
         "repeated_before_acknowledged": verdict.repeated, "resumed": verdict.resumed,
         "violations": verdict.violations.len(),

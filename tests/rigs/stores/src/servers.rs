@@ -15,7 +15,8 @@ type Switch = Box<dyn FnMut(bool)>;
 
 /// The servers that were started. They end with this value.
 pub struct Servers {
-    name: &'static str,
+    /// The name of the kind of store.
+    pub name: &'static str,
     switch: Option<Switch>,
     /// How often they are to be disturbed, and were.
     times: u32,
@@ -24,20 +25,12 @@ pub struct Servers {
 
 impl Servers {
     /// Starts the servers of `store`, and returns the URL for workers. No write that they acknowledged is lost when they are killed.
+    /// `pooler` has more lines of settings for a `PgBouncer`.
     ///
     /// # Errors
     ///
     /// `store` names none, and is not the URL of a store that runs already.
-    pub fn start(store: &str, folder: &Path) -> Result<(Self, String), String> {
-        Self::start_with(store, folder, "")
-    }
-
-    /// As [`start`](Self::start), with more lines of settings for a `PgBouncer`.
-    ///
-    /// # Errors
-    ///
-    /// As of `start`.
-    pub fn start_with(store: &str, folder: &Path, pooler: &str) -> Result<(Self, String), String> {
+    pub fn start(store: &str, folder: &Path, pooler: &str) -> Result<(Self, String), String> {
         let (mut times, mut offs) = (10, 0);
         let (name, url, switch) = match store {
             "sqlite" => ("sqlite", format!("sqlite:{}", folder.join("idem.db").display()), None),
@@ -143,11 +136,6 @@ impl Servers {
             },
         };
         Ok((Self { name, switch, times, disturbed: 0 }, url))
-    }
-
-    /// The name of the kind of store.
-    pub const fn name(&self) -> &'static str {
-        self.name
     }
 
     /// Whether [`switch`](Self::switch) does anything.

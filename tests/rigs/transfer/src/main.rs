@@ -335,9 +335,9 @@ async fn perform(arguments: &Arguments) -> Result<bool, Failure> {
     if store == "pgbouncer" && pooler.is_none() {
         return Err("diesel-async does not work through this pooler".into());
     }
-    let (servers, url) = Servers::start_with(store, folder.path(), pooler.unwrap_or_default())?;
+    let (servers, url) = Servers::start(store, folder.path(), pooler.unwrap_or_default())?;
     if bank::is_mysql(&url) && !matches!(driver, Driver::Sqlx) {
         return Err("on MySQL the driver must be `sqlx`".into());
     }
-    run(arguments, servers.name(), &url, folder.path()).await
+    run(arguments, servers.name, &url, folder.path()).await
 }
