@@ -151,6 +151,43 @@ async fn another_value_or_terminal_error_of_a_repeated_call_is_found() {
     assert!(message.ends_with("came again: `Ok(\"paid\")` and then `Err(Declined)`"), "{message}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_key_in_flight_is_waited_for_and_at_last_refused() {
+    let shop = Shop::default();
+    let (begun, other) = (tokio::time::Instant::now(), shop.guarded("order-42", std::future::pending));
+    let call = || shop.guarded("order-42", || shop.pay_by_call());
+    tokio::select! {
+        biased;
+        answer = other => panic!("an answer: {answer:?}"),
+        answer = twice(call).answer() => {
+            assert!(matches!(answer, Err(Failure::Idem(Error::InFlight { .. }))), "{answer:?}");
+        }
+    }
+    assert!(begun.elapsed() >= Duration::from_secs(20), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_call_is_dropped_at_each_wait_and_then_answered_twice() {
+    let shop = Shop::default();
+    let reached = Mutex::new(Vec::new());
+    let call = || async {
+        let number = shop.call();
+        for wait in 0..3 {
+            reached.lock().unwrap().push(wait);
+            tokio::time::sleep(Duration::from_secs(6)).await;
+        }
+        Ok::<_, Failure>(if number == 7 { "paid again" } else { "paid" })
+    };
+    let message = fault(twice(call).answer()).await;
+    assert_eq!(
+        message,
+        "the call answered otherwise when it came again: `Ok(\"paid\")` and then `Ok(\"paid again\")`"
+    );
+    // Three pairs are dropped, one is answered, and one call comes again.
+    let reached = reached.into_inner().unwrap();
+    assert_eq!([0, 1, 2].map(|wait| reached.iter().filter(|&&reached| reached == wait).count()), [9, 7, 5]);
+}
+
 #[tokio::test]
 async fn no_more_than_sixteen_pairs_are_dropped() {
     let shop = Shop::default();
