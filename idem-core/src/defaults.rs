@@ -1,4 +1,5 @@
-//! The defaults and bounds of an operation's options: one place for the engine, the attribute and the documentation.
+//! The defaults and bounds of an operation's options: one place for the engine, the attribute and the
+//! documentation.
 
 use std::time::Duration;
 

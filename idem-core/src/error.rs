@@ -12,11 +12,13 @@ use std::sync::Arc;
 pub enum StoreErrorKind {
     /// The store cannot be used now. The operation was **not** applied.
     Unavailable,
-    /// It is not known whether the store applied the operation. Send the same request with the same owner to find out.
+    /// It is not known whether the store applied the operation. Send the same request with the same owner to
+    /// find out.
     OutcomeUnknown,
     /// The result, or the step, is larger than this store takes. Nothing was applied.
     TooLarge,
-    /// The value under this key is not a readable record, or the file of all records is damaged. Nothing was applied.
+    /// The value under this key is not a readable record, or the file of all records is damaged. Nothing was
+    /// applied.
     CorruptRecord,
     /// The store is set up in a way that cannot work. A retry does not help.
     Configuration,
@@ -27,8 +29,8 @@ pub enum StoreErrorKind {
 
 /// Why a store did not carry out an operation. Cheap to clone.
 ///
-/// The author of a store calls the constructor named after the kind. The text must say what happened and what to do,
-/// and must not hold a key or a result.
+/// The author of a store calls the constructor named after the kind. The text must say what happened and what
+/// to do, and must not hold a key or a result.
 #[derive(Clone, Debug)]
 pub struct StoreError {
     kind: StoreErrorKind,

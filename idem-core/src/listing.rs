@@ -107,8 +107,8 @@ impl Listed {
         Self { key, record, result }
     }
 
-    /// The same, for a record that the store read with an empty value instead of the recorded one. `bytes` is the size
-    /// of the recorded value.
+    /// The same, for a record that the store read with an empty value instead of the recorded one. `bytes` is
+    /// the size of the recorded value.
     #[must_use]
     pub fn without_value(key: RecordKey, record: Record, bytes: Option<u64>) -> Self {
         let mut listed = Self::new(key, record);

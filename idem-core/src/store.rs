@@ -26,7 +26,8 @@ use crate::protocol::{
 ///
 /// 1. read the record of `key` (or none);
 /// 2. call the function with it, the request and the store's now;
-/// 3. if [`Transition::write`](crate::protocol::Transition::write) is `Some`, write that whole record, durably;
+/// 3. if [`Transition::write`](crate::protocol::Transition::write) is `Some`, write that whole record,
+///    durably;
 /// 4. only then answer [`Transition::answer`](crate::protocol::Transition::answer).
 ///
 /// A store that must decide on a server restates the functions in the server's language; its tests compare it
@@ -96,19 +97,19 @@ use crate::protocol::{
 ///
 /// A store must also keep these rules:
 ///
-/// * An acknowledged operation survives the failures that the store's documentation lists, and every later operation of
-///   any client sees it.
-/// * If an answer is lost and the same owner sends the same request again, it gets the same answer. The functions
-///   ensure that, so a store retries on a broken connection by itself.
+/// * An acknowledged operation survives the failures that the store's documentation lists, and every later
+///   operation of any client sees it.
+/// * If an answer is lost and the same owner sends the same request again, it gets the same answer. The
+///   functions ensure that, so a store retries on a broken connection by itself.
 /// * Every method ends within a bounded time, with a [`StoreError`] whose kind is honest:
 ///   `Unavailable` only if the operation was certainly not applied, `OutcomeUnknown` otherwise.
 /// * Dropping a returned future leaves the operation applied or not, never half.
-/// * A record past its `expires_at` is absent, deleted or not. Only [`forget`](Store::forget) deletes any other record.
-///   The fence of a new record exceeds every fence its key ever had. The store takes it from its clock, or keeps a
-///   floor when it deletes records.
+/// * A record past its `expires_at` is absent, deleted or not. Only [`forget`](Store::forget) deletes any
+///   other record. The fence of a new record exceeds every fence its key ever had. The store takes it from
+///   its clock, or keeps a floor when it deletes records.
 /// * Scope, key and the names of steps are any UTF-8, including NUL; a result, also of a step, is any bytes.
-/// * A record keeps thousands of steps, in their order, until it is deleted or gets its result. A store may keep
-///   them beside the record, but changes both at once.
+/// * A record keeps thousands of steps, in their order, until it is deleted or gets its result. A store may
+///   keep them beside the record, but changes both at once.
 /// * No error, log or `Debug` output has a key, a fingerprint or a result.
 pub trait Store: Clone + Send + Sync + 'static {
     /// Applies a request to the record of a key, and returns its answer, which is of the same kind: see
@@ -194,10 +195,10 @@ pub trait Store: Clone + Send + Sync + 'static {
 
     /// One page of the records, without results: for operators and monitoring.
     ///
-    /// Call again with [`Page::next`] until it is `None`. A page reads about `limit` records and returns the matching
-    /// ones, so it may be empty although more follow. A walk is not a snapshot: it returns a record that exists and
-    /// matches from its beginning to its end at least once, and may return others. It may return expired records that
-    /// are not deleted yet; [`Page::now`] tells which.
+    /// Call again with [`Page::next`] until it is `None`. A page reads about `limit` records and returns the
+    /// matching ones, so it may be empty although more follow. A walk is not a snapshot: it returns a record
+    /// that exists and matches from its beginning to its end at least once, and may return others. It may
+    /// return expired records that are not deleted yet; [`Page::now`] tells which.
     ///
     /// It changes nothing, and delays claims and completions by at most one read.
     /// A store without this method cannot be walked.
@@ -217,8 +218,9 @@ pub trait Store: Clone + Send + Sync + 'static {
         None
     }
 
-    /// What the clones of this store share in this process: a field of the store, made by [`Waiters::default`]. The
-    /// engine uses it. A store without this method works, but each caller that waits for a key then polls by itself.
+    /// What the clones of this store share in this process: a field of the store, made by
+    /// [`Waiters::default`]. The engine uses it. A store without this method works, but each caller that
+    /// waits for a key then polls by itself.
     #[doc(hidden)]
     fn waiters(&self) -> &Waiters {
         Waiters::of_nobody()

@@ -11,7 +11,8 @@ use crate::protocol::{Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, Recor
 
 /// A store that can record in the caller's transaction, together with the caller's own writes.
 ///
-/// `PostgresStore` and `MySqlStore` implement it. For each driver that a store supports, it implements [`RecordsIn`].
+/// `PostgresStore` and `MySqlStore` implement it. For each driver that a store supports, it implements
+/// [`RecordsIn`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot record in a transaction of the caller's",
     label = "with `transaction`, this must be a `PostgresStore` or a `MySqlStore`"
@@ -41,8 +42,8 @@ pub trait RecordsIn<C>: TransactionStore {
     /// Whether a transaction is open on this connection.
     fn is_open(connection: &mut C) -> bool;
 
-    /// Takes the key for this transaction, if it is free: no other transaction gets it until this one ends. It
-    /// writes nothing.
+    /// Takes the key for this transaction, if it is free: no other transaction gets it until this one ends.
+    /// It writes nothing.
     fn take(
         &self,
         connection: &mut C,
@@ -78,10 +79,11 @@ pub trait RecordsIn<C>: TransactionStore {
     fn spoil(connection: &mut C) -> impl Future<Output = ()> + Send;
 }
 
-/// A pool that begins the transactions in which the store `S` records, for a layer that has none of its caller's.
+/// A pool that begins the transactions in which the store `S` records, for a layer that has none of its
+/// caller's.
 ///
-/// The pools of sqlx and the connection of SeaORM are such pools. For another driver, implement it for a type of your
-/// own around the driver's pool.
+/// The pools of sqlx and the connection of SeaORM are such pools. For another driver, implement it for a type
+/// of your own around the driver's pool.
 #[diagnostic::on_unimplemented(
     message = "`{S}` cannot record in the transactions of `{Self}`",
     label = "expected a pool of the store's driver, such as `sqlx::PgPool` for a `PostgresStore`",
@@ -98,8 +100,8 @@ pub trait TransactionPool<S>: Clone + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`StoreErrorKind::Unavailable`](crate::StoreErrorKind) if no connection is free in time, or the server does not
-    /// answer.
+    /// [`StoreErrorKind::Unavailable`](crate::StoreErrorKind) if no connection is free in time, or the server
+    /// does not answer.
     fn begin(&self) -> impl Future<Output = Result<Self::Transaction, StoreError>> + Send;
 
     /// The connection of a transaction.

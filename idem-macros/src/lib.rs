@@ -1,7 +1,7 @@
 //! The attribute and the derive of `idem`: entry points only.
 //!
-//! They call functions from token stream to token stream, which can be tested without a compiler. Nothing in this crate
-//! runs in the user's program; the code that does is in `idem-runtime`.
+//! They call functions from token stream to token stream, which can be tested without a compiler. Nothing in
+//! this crate runs in the user's program; the code that does is in `idem-runtime`.
 
 // Code that panics or prints is for tests, examples and benches.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
@@ -60,8 +60,8 @@ pub fn idempotent(attribute: TokenStream, item: TokenStream) -> TokenStream {
 
 /// Lets a struct or an enum be part of a key.
 ///
-/// The fields of a struct are rendered in order, so that different values have different renderings; a variant is
-/// rendered as its name, or as `#[key_part(rename = "..")]` says, and then its data in order.
+/// The fields of a struct are rendered in order, so that different values have different renderings; a
+/// variant is rendered as its name, or as `#[key_part(rename = "..")]` says, and then its data in order.
 /// `#[key_part(crate = ::path)]` on the type sets the path to the runtime.
 ///
 /// ```ignore

@@ -40,16 +40,17 @@ impl FingerprintError {
 
 /// The fingerprint of `value`: the SHA-256 of its canonical JSON (RFC 8785).
 ///
-/// RFC 8785 treats every number as a double, and 2^53 and 2^53 + 1 are the same double. Two different amounts must not
-/// have the same fingerprint, so an integer above 2^53 is written with all its digits.
+/// RFC 8785 treats every number as a double, and 2^53 and 2^53 + 1 are the same double. Two different amounts
+/// must not have the same fingerprint, so an integer above 2^53 is written with all its digits.
 ///
-/// A hash set is refused, because it has no defined order. The fingerprint covers everything that serializes: a field
-/// that is added to a struct changes the fingerprint of every call that is retried across the deployment.
+/// A hash set is refused, because it has no defined order. The fingerprint covers everything that serializes:
+/// a field that is added to a struct changes the fingerprint of every call that is retried across the
+/// deployment.
 ///
 /// # Errors
 ///
-/// [`FingerprintError`] if the value does not serialize to JSON, or contains a hash set, a number that is not finite or
-/// an integer of more than 64 bits.
+/// [`FingerprintError`] if the value does not serialize to JSON, or contains a hash set, a number that is not
+/// finite or an integer of more than 64 bits.
 pub fn fingerprint<T: Serialize + ?Sized>(value: &T) -> Result<Fingerprint, FingerprintError> {
     let mut canonical =
         serde_json_canonicalizer::to_vec(&Ordered(value)).map_err(|error| FingerprintError::of(&error))?;

@@ -1,7 +1,7 @@
 //! The formats of recorded results.
 //!
-//! Owns the register of formats. The first byte of a result identifies its format, so no store needs a field for it,
-//! and the records of every version of idem have one.
+//! Owns the register of formats. The first byte of a result identifies its format, so no store needs a field
+//! for it, and the records of every version of idem have one.
 //!
 //! | first byte | format |
 //! |---|---|

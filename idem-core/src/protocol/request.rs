@@ -21,12 +21,13 @@ pub struct Claim {
     pub ttl: Duration,
     /// What a lease that ran out without a result means.
     pub on_crash: OnCrash,
-    /// How many times the body may be started; `None` for no limit. A grant that starts no body is not counted.
+    /// How many times the body may be started; `None` for no limit. A grant that starts no body is not
+    /// counted.
     pub max_attempts: Option<NonZeroU32>,
     /// Whether the claimant can find out what an unfinished run did: its operation has a `recover`.
     ///
-    /// Under [`OnCrash::InDoubt`], such a claim also gets a key in doubt, as a recovered grant. Under either policy, it
-    /// gets the key of an unfinished run even when no attempts are left, but only to recover: see
+    /// Under [`OnCrash::InDoubt`], such a claim also gets a key in doubt, as a recovered grant. Under either
+    /// policy, it gets the key of an unfinished run even when no attempts are left, but only to recover: see
     /// [`Grant::recover_only`].
     pub recovers: bool,
 }
@@ -39,14 +40,15 @@ pub struct Grant {
     pub fence: Fence,
     /// Which attempt this is; from 1.
     pub attempt: u32,
-    /// Whether it takes over from a run that began and did not end (a lapsed lease, a dropped caller, a panic, a
-    /// timeout, a doubt): the body may have had its effect already.
+    /// Whether it takes over from a run that began and did not end (a lapsed lease, a dropped caller, a
+    /// panic, a timeout, a doubt): the body may have had its effect already.
     pub recovered: bool,
     /// Whether no attempts are left and the claim was granted only to recover: the body must not start.
     ///
     /// If `recover` finds a result, complete with it. If it finds that nothing happened, release as
-    /// [`ReleaseCause::NothingHappened`] and report that the attempts ran out; the next claim is `Exhausted`. If it
-    /// fails, release as [`ReleaseCause::Doubtful`]. If it was not called, release as [`ReleaseCause::Unused`].
+    /// [`ReleaseCause::NothingHappened`] and report that the attempts ran out; the next claim is `Exhausted`.
+    /// If it fails, release as [`ReleaseCause::Doubtful`]. If it was not called, release as
+    /// [`ReleaseCause::Unused`].
     pub recover_only: bool,
     /// How much of the lease is left; less than requested only if the request was sent again.
     pub lease_left: Duration,
@@ -115,8 +117,9 @@ pub struct Renew {
 pub enum RenewAnswer {
     /// The lease runs from now.
     Held,
-    /// The lease runs from now, and the key is in doubt, because another caller found the lease lapsed. The body may
-    /// continue: its result, its steps and its release count as before, until an operator or another grant decides.
+    /// The lease runs from now, and the key is in doubt, because another caller found the lease lapsed. The
+    /// body may continue: its result, its steps and its release count as before, until an operator or another
+    /// grant decides.
     HeldInDoubt,
     /// The owner does not hold the claim any more.
     Lost,
@@ -130,8 +133,8 @@ pub struct RecordStep {
     pub owner: Owner,
     /// The fence that was granted.
     pub fence: Fence,
-    /// How many steps are recorded before this one, including those of earlier runs. It distinguishes a repeated
-    /// request from the next step.
+    /// How many steps are recorded before this one, including those of earlier runs. It distinguishes a
+    /// repeated request from the next step.
     pub position: u32,
     /// The step.
     pub step: RecordedStep,
@@ -179,18 +182,19 @@ pub enum CompleteAnswer {
 pub enum ReleaseCause {
     /// The body returned an error worth retrying: what happened is known.
     Failed,
-    /// The body began and did not end (it panicked, was dropped or took too long), so what happened is not known. It
-    /// counts as a lapsed lease: the next grant is `recovered`, and under [`OnCrash::InDoubt`] the key is in doubt.
+    /// The body began and did not end (it panicked, was dropped or took too long), so what happened is not
+    /// known. It counts as a lapsed lease: the next grant is `recovered`, and under [`OnCrash::InDoubt`] the
+    /// key is in doubt.
     Abandoned,
-    /// `recover` could not find out what an earlier run did, and no body was started. The key is in doubt under any
-    /// policy, and the attempt of a recovered grant does not count.
+    /// `recover` could not find out what an earlier run did, and no body was started. The key is in doubt
+    /// under any policy, and the attempt of a recovered grant does not count.
     Doubtful,
     /// The body was not started: the record is as before the grant. The attempt does not count, a first
     /// attempt leaves no fingerprint, and a key that was in doubt or had a lapsed lease returns to that
     /// state.
     Unused,
-    /// The body was not started, and the earlier run is now known to have done nothing. As [`Unused`](Self::Unused),
-    /// but the key is no longer in doubt and has no lapsed lease.
+    /// The body was not started, and the earlier run is now known to have done nothing. As
+    /// [`Unused`](Self::Unused), but the key is no longer in doubt and has no lapsed lease.
     NothingHappened,
 }
 
@@ -212,10 +216,11 @@ pub struct Release {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ReleaseAnswer {
-    /// The claim is released. The key can be claimed again, unless it was in doubt before and the grant was released as
-    /// unused.
+    /// The claim is released. The key can be claimed again, unless it was in doubt before and the grant was
+    /// released as unused.
     Released,
-    /// The claim was released as abandoned under [`OnCrash::InDoubt`], or as doubtful, so the key is in doubt.
+    /// The claim was released as abandoned under [`OnCrash::InDoubt`], or as doubtful, so the key is in
+    /// doubt.
     InDoubt,
     /// The owner did not hold the claim any more; nothing changed.
     Lost,
@@ -253,9 +258,9 @@ pub enum Resolution {
     RecordSeen(Seen, Verdict, StoredResult),
     /// As [`Release`](Self::Release), if the record is as it was seen when the store writes.
     ReleaseSeen(Seen),
-    /// The record expires now, in any state, if it is as it was seen when the store writes. It then counts as absent,
-    /// and the next caller runs the body. The store deletes its result, steps and fingerprint at once, and its name
-    /// with the next purge.
+    /// The record expires now, in any state, if it is as it was seen when the store writes. It then counts as
+    /// absent, and the next caller runs the body. The store deletes its result, steps and fingerprint at
+    /// once, and its name with the next purge.
     ForgetSeen(Seen),
 }
 

@@ -1,5 +1,5 @@
-//! The transitions. Each takes the stored record, the request and the store's time, and returns what to write and what
-//! to answer.
+//! The transitions. Each takes the stored record, the request and the store's time, and returns what to write
+//! and what to answer.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -36,7 +36,8 @@ pub fn is_live(record: &Record, now: Timestamp) -> bool {
     record.expires_at.is_none_or(|end| now < end)
 }
 
-/// Whether a record must never expire: if it were forgotten, a body that may start at most once would start again.
+/// Whether a record must never expire: if it were forgotten, a body that may start at most once would start
+/// again.
 #[must_use]
 pub const fn is_endless(record: &Record) -> bool {
     match record.state {
@@ -69,8 +70,8 @@ pub fn claim(
     match record.state {
         State::Completed | State::Failed => Transition::keep(replay(record)),
         State::InFlight if is_own => Transition::keep(ClaimAnswer::Granted(granted(record, request, now))),
-        // This is a late copy of a claim that already got its answer. Nobody waits for a second answer, so nobody would
-        // run the body.
+        // This is a late copy of a claim that already got its answer. Nobody waits for a second answer, so
+        // nobody would run the body.
         State::Released if is_own => Transition::keep(not_due(record, now)),
         State::InDoubt if is_own || !may_settle(request) => Transition::keep(ClaimAnswer::InDoubt),
         // In doubt with a running lease: the worker is alive and may be in the middle of the effect.
@@ -86,8 +87,8 @@ pub fn claim(
     }
 }
 
-/// The answer to a claim on a live record that has its result; `None` if it has none. The answer does not depend on the
-/// time, so a store that has read the record needs no request for it.
+/// The answer to a claim on a live record that has its result; `None` if it has none. The answer does not
+/// depend on the time, so a store that has read the record needs no request for it.
 #[must_use]
 pub fn recorded_answer(record: &Record, request: &Claim) -> Option<ClaimAnswer> {
     match record.state {
@@ -117,15 +118,16 @@ fn attempts_are_over(record: &Record, request: &Claim) -> bool {
     request.max_attempts.is_some_and(|most| record.attempt >= most.get())
 }
 
-/// Whether this claim may settle a doubt. A claim under [`OnCrash::Rerun`] may not: if it were released unused, the
-/// record would have a lapsed lease instead of the doubt.
+/// Whether this claim may settle a doubt. A claim under [`OnCrash::Rerun`] may not: if it were released
+/// unused, the record would have a lapsed lease instead of the doubt.
 fn may_settle(request: &Claim) -> bool {
     request.recovers && request.on_crash == OnCrash::InDoubt
 }
 
 /// The grant that the holder of a record in flight gets for this claim.
 ///
-/// For stores whose server decides the claim, and which build the answer from the record that the server wrote.
+/// For stores whose server decides the claim, and which build the answer from the record that the server
+/// wrote.
 #[must_use]
 pub fn granted(record: &Record, request: &Claim, now: Timestamp) -> Grant {
     Grant {
@@ -273,8 +275,8 @@ pub(super) fn terminal(
     }
 }
 
-/// The record after a release. `recovered` says whether the next grant takes over from a run whose outcome is unknown.
-/// Such a record is treated as a lapsed lease from `retry_at` on.
+/// The record after a release. `recovered` says whether the next grant takes over from a run whose outcome is
+/// unknown. Such a record is treated as a lapsed lease from `retry_at` on.
 pub(super) fn released(record: &Record, recovered: bool, retry_after: Duration, now: Timestamp) -> Record {
     // A record that is due at once is due by every clock, even by one that is set back.
     let retry_at = if retry_after.is_zero() { Timestamp::default() } else { now.after(retry_after) };
@@ -288,7 +290,8 @@ pub(super) fn released(record: &Record, recovered: bool, retry_after: Duration, 
     }
 }
 
-/// The record as if the grant had never been made: no body started, and a doubt or a lapsed lease is there again.
+/// The record as if the grant had never been made: no body started, and a doubt or a lapsed lease is there
+/// again.
 fn unused(record: &Record, now: Timestamp) -> Record {
     if record.recovered {
         let before = of_nobody(record);
@@ -300,8 +303,9 @@ fn unused(record: &Record, now: Timestamp) -> Record {
     Record { fingerprint, ..released(&before, false, Duration::ZERO, now) }
 }
 
-/// The record before the grant that took over. The owner stays, so that a late copy of its claim is refused. The fence
-/// is a new one that no owner holds, so the owner can no longer decide about a run that was not its own.
+/// The record before the grant that took over. The owner stays, so that a late copy of its claim is refused.
+/// The fence is a new one that no owner holds, so the owner can no longer decide about a run that was not its
+/// own.
 fn of_nobody(record: &Record) -> Record {
     let fence = Fence::new(record.fence.get().saturating_add(1));
     Record { fence, ..uncounted(record) }
@@ -312,8 +316,8 @@ fn uncounted(record: &Record) -> Record {
     Record { attempt: record.attempt.saturating_sub(1), ..record.clone() }
 }
 
-/// Whether requests of the holder still count in this state. The holder of a record in doubt may be alive in spite of
-/// its lapsed lease, and knows best what happened.
+/// Whether requests of the holder still count in this state. The holder of a record in doubt may be alive in
+/// spite of its lapsed lease, and knows best what happened.
 const fn is_held(state: State) -> bool {
     matches!(state, State::InFlight | State::InDoubt)
 }

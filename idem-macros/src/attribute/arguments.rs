@@ -158,8 +158,8 @@ impl<'ast> Visit<'ast> for Arguments {
     fn visit_type(&mut self, _: &'ast syn::Type) {}
 }
 
-/// The identifier for a name that was parsed out of a literal. Its location is the literal, and its hygiene is that of
-/// the argument, so that it resolves even if the argument came from another macro.
+/// The identifier for a name that was parsed out of a literal. Its location is the literal, and its hygiene
+/// is that of the argument, so that it resolves even if the argument came from another macro.
 pub(crate) fn named_at(argument: &Ident, literal: Span) -> Ident {
     let mut named = argument.clone();
     named.set_span(argument.span().located_at(literal));

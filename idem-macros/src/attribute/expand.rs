@@ -1,8 +1,8 @@
 //! The tokens of a guarded function.
 //!
-//! Owns the expansion. Keep it small: everything that does not depend on the function is in the runtime. Checks
-//! nothing. Our names are `mixed_site`, so they do not clash with the user's locals. They begin with `__idem`, because
-//! a constant with the same name in the user's module would turn a binding into a pattern.
+//! Owns the expansion. Keep it small: everything that does not depend on the function is in the runtime.
+//! Checks nothing. Our names are `mixed_site`, so they do not clash with the user's locals. They begin with
+//! `__idem`, because a constant with the same name in the user's module would turn a binding into a pattern.
 
 mod key_function;
 
@@ -77,8 +77,8 @@ fn store(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     quote_spanned!(span=> #runtime::#make(#store))
 }
 
-/// The only bound on the return type, at the location of the return type. The call has exactly that location, because
-/// rustc would report an error twice if there were two.
+/// The only bound on the return type, at the location of the return type. The call has exactly that location,
+/// because rustc would report an error twice if there were two.
 fn codec(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     let returns = model.returns.to_token_stream();
     let places: Vec<Span> = returns.clone().into_iter().map(|token| token.span()).collect();
@@ -114,8 +114,9 @@ fn detachable(model: &Model<'_>, runtime: &TokenStream) -> Vec<TokenStream> {
         .collect()
 }
 
-/// Moves each argument whole into a detached body, so that a guard, or a field that the body does not use, is dropped
-/// with the body and not with the caller. Arguments that the function does not use are left to rustc's lint.
+/// Moves each argument whole into a detached body, so that a guard, or a field that the body does not use, is
+/// dropped with the body and not with the caller. Arguments that the function does not use are left to
+/// rustc's lint.
 fn held(model: &Model<'_>) -> Option<TokenStream> {
     model.detach()?;
     let code = model.function.code().stream();
@@ -185,7 +186,8 @@ fn within(carrier: &Carrier, runtime: &TokenStream, body: &TokenStream) -> Token
     }}
 }
 
-/// The operation: its site with the settings that are constants, and the settings that are computed for each call.
+/// The operation: its site with the settings that are constants, and the settings that are computed for each
+/// call.
 fn operation(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     let span = Span::mixed_site();
     let options = &model.options;
@@ -288,8 +290,8 @@ pub(super) fn site(
     let site = quote_spanned! {span=>
         #runtime::Site::new(#scope, ::core::module_path!(), #name, #runs, #policy,)
     };
-    // In a block, because items have no hygiene and the body may have a `SITE`. The type name of the closure shows the
-    // runtime which item contains the function; a macro cannot see that.
+    // In a block, because items have no hygiene and the body may have a `SITE`. The type name of the closure
+    // shows the runtime which item contains the function; a macro cannot see that.
     quote_spanned! {span=> {
         static SITE: #runtime::Site = #site;
         #runtime::Operation::at(&SITE, #receiver, &|| ())
@@ -323,9 +325,9 @@ fn fingerprint(model: &Model<'_>, runtime: &TokenStream) -> Option<TokenStream> 
     })
 }
 
-/// The user's code as a future. The unreachable `return` tells rustc the type before the code, so that errors are where
-/// they would be without the attribute. `async move` and its braces have the span of the code, because otherwise borrow
-/// errors lose its names.
+/// The user's code as a future. The unreachable `return` tells rustc the type before the code, so that errors
+/// are where they would be without the attribute. `async move` and its braces have the span of the code,
+/// because otherwise borrow errors lose its names.
 fn body(model: &Model<'_>) -> TokenStream {
     let code = model.function.code();
     let returns = model.returns;
@@ -334,15 +336,16 @@ fn body(model: &Model<'_>) -> TokenStream {
             return __idem_never;
         }
     };
-    // The code's own braces keep the lints about code after a `return`. On one line, rustc would report them as unused
-    // braces.
+    // The code's own braces keep the lints about code after a `return`. On one line, rustc would report them
+    // as unused braces.
     let content = if is_on_one_line(code) { code.stream() } else { code.to_token_stream() };
     let recovered = model.recover.as_ref().map(recovered);
     let held = held(model);
     quote_spanned!(code.span()=> async move { #held #typed #recovered #content })
 }
 
-/// The code before the user's code if there is a `recover`. Errors about the call of `recover` are at its path.
+/// The code before the user's code if there is a `recover`. Errors about the call of `recover` are at its
+/// path.
 fn recovered(recover: &Recover) -> TokenStream {
     let Recover { call, receiver, arguments } = recover;
     let span = beside(call.span());

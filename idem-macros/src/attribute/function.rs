@@ -1,7 +1,7 @@
 //! The item under the attribute: its signature, and its body as tokens.
 //!
-//! Owns which shapes of functions there are. The body is never parsed, so that a half-typed body still gives a
-//! function.
+//! Owns which shapes of functions there are. The body is never parsed, so that a half-typed body still gives
+//! a function.
 
 use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
 use quote::quote;

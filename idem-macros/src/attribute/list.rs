@@ -1,7 +1,7 @@
 //! Reading of the list of options, `name = value` or `name`, up to the items that darling maps to fields.
 //!
-//! Owns the order of reading. darling reads such a list too, but ends at the first fault of its syntax; here a fault in
-//! one option does not hide the faults in others.
+//! Owns the order of reading. darling reads such a list too, but ends at the first fault of its syntax; here
+//! a fault in one option does not hide the faults in others.
 
 use darling::ast::NestedMeta;
 use proc_macro2::{TokenStream, TokenTree};

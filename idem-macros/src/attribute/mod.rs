@@ -1,7 +1,8 @@
 //! `#[idempotent]`: parse -> validate -> model -> expand.
 //!
-//! `function` reads the item, `list` and `options` the options; `validate` has every rule and makes the `model`, and
-//! `expand` writes the tokens. On any fault the item is emitted unchanged, so that nothing else breaks.
+//! `function` reads the item, `list` and `options` the options; `validate` has every rule and makes the
+//! `model`, and `expand` writes the tokens. On any fault the item is emitted unchanged, so that nothing else
+//! breaks.
 
 mod arguments;
 mod expand;

@@ -1,10 +1,11 @@
 //! The lease of one attempt: until when it is certainly held, whether it is lost, and its renewal, in the
 //! call's own task and from outside by one thread of the process.
 //!
-//! A call renews its own lease when its body yields the thread. A body that blocks its thread does not yield, and then
-//! nothing else in the caller's runtime may be able to run. So one thread outside that runtime looks at each lease when
-//! half of it is over, and renews it if nobody else has: in the caller's runtime, or in that of the thread if the caller's
-//! has ended. The times of a lease, each counted from when the last confirmed request was sent:
+//! A call renews its own lease when its body yields the thread. A body that blocks its thread does not yield,
+//! and then nothing else in the caller's runtime may be able to run. So one thread outside that runtime looks
+//! at each lease when half of it is over, and renews it if nobody else has: in the caller's runtime, or in
+//! that of the thread if the caller's has ended. The times of a lease, each counted from when the last
+//! confirmed request was sent:
 //!
 //! | time | what happens then | by whose clock |
 //! |---|---|---|
@@ -50,8 +51,8 @@ pub(crate) struct Lease {
     outside: OnceLock<Box<Notify>>,
 }
 
-/// When a request was sent, and the lease that it asks for. If it is granted, the lease runs at least that long from then, however
-/// late the answer comes.
+/// When a request was sent, and the lease that it asks for. If it is granted, the lease runs at least that
+/// long from then, however late the answer comes.
 #[derive(Clone, Copy)]
 pub(crate) struct Sent {
     /// On the runtime's clock, which a test may have paused.
@@ -119,8 +120,8 @@ impl Lease {
     }
 
     fn notify_outside(&self) {
-        // Pairs with the fence in `ended`: either this code sees the waiter, or the waiter sees the value that was
-        // stored before.
+        // Pairs with the fence in `ended`: either this code sees the waiter, or the waiter sees the value
+        // that was stored before.
         fence(Ordering::SeqCst);
         if let Some(outside) = self.outside.get() {
             outside.notify_waiters();
@@ -153,9 +154,9 @@ impl Lease {
         self.held_until().saturating_duration_since(Instant::now()) <= self.length / 3
     }
 
-    /// When the call itself renews the lease: usually after a third of its length, or up to a thirty-second of the
-    /// length earlier. So leases of the same length are renewed at a few common instants, and the store can take them
-    /// in batches.
+    /// When the call itself renews the lease: usually after a third of its length, or up to a thirty-second
+    /// of the length earlier. So leases of the same length are renewed at a few common instants, and the
+    /// store can take them in batches.
     pub(crate) fn renewal_at(&self, process: &Process) -> Instant {
         let at = later(self.confirmed().runtime, self.renewal_interval);
         let since = at.saturating_duration_since(Instant::from_std(process.epoch));
@@ -275,8 +276,8 @@ impl Renewals {
 
     /// Wakes the thread if its next look is later than `at`.
     fn look_at(&self, mut watched: MutexGuard<'_, Watched>, at: MachineInstant) {
-        // Compares with the thread's next look and not with the registered leases. Otherwise a series of short calls,
-        // each the only one registered, would wake the thread each time.
+        // Compares with the thread's next look and not with the registered leases. Otherwise a series of
+        // short calls, each the only one registered, would wake the thread each time.
         if watched.next_look.is_none_or(|next| at < next) {
             watched.next_look = Some(at);
             drop(watched);

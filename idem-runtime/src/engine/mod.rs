@@ -189,14 +189,15 @@ impl State {
 }
 
 impl Process {
-    /// A process of its own for a worker of a simulation. It has no thread: a task renews leases from outside their
-    /// calls, by tokio's clock, which the simulation has paused.
+    /// A process of its own for a worker of a simulation. It has no thread: a task renews leases from outside
+    /// their calls, by tokio's clock, which the simulation has paused.
     #[must_use]
     pub fn simulated() -> Self {
         Self(Some(Arc::new(State::new(|| tokio::time::Instant::now().into_std()))))
     }
 
-    /// Runs `future` in this process. A task that it spawns is in the program's process, unless it enters this one too.
+    /// Runs `future` in this process. A task that it spawns is in the program's process, unless it enters
+    /// this one too.
     pub async fn scope<F: Future>(&self, future: F) -> F::Output {
         match &self.0 {
             Some(_) => PROCESS.scope(self.clone(), future).await,

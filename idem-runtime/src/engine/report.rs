@@ -107,7 +107,8 @@ impl Event<'_> {
     /// The key is in doubt.
     pub(crate) const IN_DOUBT: Self =
         Self::outcome(Level::ERROR, "in_doubt", "in doubt: a worker went away; an operator must resolve it");
-    /// Another call found this worker's lease lapsed, and the key is in doubt. The worker is alive and continues.
+    /// Another call found this worker's lease lapsed, and the key is in doubt. The worker is alive and
+    /// continues.
     pub(crate) const HELD_IN_DOUBT: Self = Self::new(
         Level::WARN,
         "held_in_doubt",
@@ -262,7 +263,8 @@ pub(crate) fn body_ran(key: &RecordKey, begin: Instant) {
     metrics::histogram!("idem_body_seconds", "operation" => label(key)).record(begin.elapsed());
 }
 
-/// Records how long the store took for a `claim` or a `complete` that was sent at `begin`, and whether it failed.
+/// Records how long the store took for a `claim` or a `complete` that was sent at `begin`, and whether it
+/// failed.
 #[cfg(feature = "metrics")]
 pub(crate) fn store_answered<S>(key: &RecordKey, request: &'static str, begin: Instant, is_answered: bool) {
     metrics::histogram!(
@@ -292,8 +294,8 @@ fn label(key: &RecordKey) -> metrics::SharedString {
     }
 }
 
-/// Shows the digest of a record's key. The digest is computed when it is formatted, so only if a subscriber asks for
-/// it.
+/// Shows the digest of a record's key. The digest is computed when it is formatted, so only if a subscriber
+/// asks for it.
 pub(crate) struct Shown<'k>(pub(crate) &'k RecordKey);
 
 impl fmt::Display for Shown<'_> {
@@ -328,8 +330,8 @@ pub trait CallObserver: Send + Sync {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum CallEvent<'a> {
-    /// A call begins. Its request to the store comes after this event. A call that is refused before it has a key begins
-    /// without one.
+    /// A call begins. Its request to the store comes after this event. A call that is refused before it has a
+    /// key begins without one.
     #[non_exhaustive]
     Started {
         /// Its key. It is private data.
@@ -349,7 +351,8 @@ pub enum CallEvent<'a> {
     Outcome(Outcome),
     /// A call ended without a recorded value.
     Ended(&'a CallEnd),
-    /// A call that ended, or that its caller dropped, left work in the background: a result to record or a claim to release.
+    /// A call that ended, or that its caller dropped, left work in the background: a result to record or a
+    /// claim to release.
     Background(BackgroundWork),
 }
 
@@ -412,10 +415,11 @@ pub enum Outcome {
     Executed {
         /// Which attempt it was; from 1.
         attempt: u32,
-        /// Whether the previous run began and did not end: see [`Context::recovered`](crate::Context::recovered).
+        /// Whether the previous run began and did not end: see
+        /// [`Context::recovered`](crate::Context::recovered).
         recovered: bool,
-        /// Why a duplicate cannot get the result and gets [`Error::ResultNotStored`](crate::Error) instead. `None` if a
-        /// duplicate can get it, and if the body failed.
+        /// Why a duplicate cannot get the result and gets [`Error::ResultNotStored`](crate::Error) instead.
+        /// `None` if a duplicate can get it, and if the body failed.
         not_stored: Option<NotStored>,
     },
     /// It got a recorded result; the body did not run in this call.
@@ -428,8 +432,8 @@ pub enum Outcome {
         /// Until when it is kept, by the store's clock; `None` for ever.
         expires_at: Option<SystemTime>,
     },
-    /// Its body ran or `recover` found a value, and `record_if` refused to keep it: the key is free, and the next call runs the
-    /// body, or asks `recover` again.
+    /// Its body ran or `recover` found a value, and `record_if` refused to keep it: the key is free, and the
+    /// next call runs the body, or asks `recover` again.
     #[non_exhaustive]
     NotKept {
         /// Which attempt it was; from 1.

@@ -25,8 +25,8 @@ pub(crate) fn backoff() -> ExponentialBuilder {
         .with_jitter()
 }
 
-/// The same for work in the background, where many calls may ask a store that has just come back: from 250 ms to 2 s,
-/// plus up to the same again at random.
+/// The same for work in the background, where many calls may ask a store that has just come back: from 250 ms
+/// to 2 s, plus up to the same again at random.
 pub(crate) fn late_backoff() -> ExponentialBuilder {
     backoff().with_min_delay(Duration::from_millis(250)).with_max_delay(Duration::from_secs(2))
 }
@@ -47,8 +47,8 @@ pub(crate) fn within<F: Future>(
     }
 }
 
-/// Retries until `end`, with at most `most` for each try, and makes at least one try. `end` is called only if the first
-/// poll brings no success.
+/// Retries until `end`, with at most `most` for each try, and makes at least one try. `end` is called only if
+/// the first poll brings no success.
 #[expect(clippy::manual_async_fn, reason = "an `async fn` has each argument in its future twice")]
 pub(crate) fn retry_until<T, F>(
     what: &str,
@@ -79,8 +79,8 @@ where
     }
 }
 
-/// Retries until `end` after `error`. Once a try may have been applied, no later refusal makes the outcome certain, except
-/// that the result is too large: then no try was applied.
+/// Retries until `end` after `error`. Once a try may have been applied, no later refusal makes the outcome
+/// certain, except that the result is too large: then no try was applied.
 async fn again<T, F>(
     what: &str,
     end: Instant,

@@ -1,7 +1,7 @@
 //! A call whose claim, effects and result are committed together, in the caller's transaction.
 //!
-//! Owns the order of actions in the caller's transaction. There is no lease to renew and no work in the background:
-//! what is not committed did not happen.
+//! Owns the order of actions in the caller's transaction. There is no lease to renew and no work in the
+//! background: what is not committed did not happen.
 
 use std::future::pending;
 use std::panic::resume_unwind;
@@ -171,7 +171,8 @@ impl<R, T, E, S: RecordsIn<C>, C, P> InTransaction<'_, R, T, E, S, C, P> {
     pub fn running(&self) -> Running {
         let guarded = self.claim.as_ref().map(|claim| {
             let (call, grant) = (&claim.call, claim.taken.grant);
-            // It has no steps. What is not committed did not happen, so no later run could continue after one.
+            // It has no steps. What is not committed did not happen, so no later run could continue after
+            // one.
             let context = Context::unclaimed(call.clone(), Some(grant));
             (context, call.span.clone())
         });
@@ -187,7 +188,8 @@ impl<R, T, E, S: RecordsIn<C>, C, P> InTransaction<'_, R, T, E, S, C, P> {
                     self.undo().await;
                     resume_unwind(payload)
                 }
-                // Does not happen: no other call gets the key before the transaction ends, and a timeout is refused.
+                // Does not happen: no other call gets the key before the transaction ends, and a timeout is
+                // refused.
                 Ended::LeaseLost | Ended::TimedOut(_) => {
                     let interrupted = StoreError::unavailable("the body was interrupted");
                     self.unrecorded(interrupted).await
@@ -290,7 +292,8 @@ impl<R, T, E, S: RecordsIn<C>, C, P> InTransaction<'_, R, T, E, S, C, P> {
 }
 
 impl<R, T, E, S: RecordsIn<C>, C, P> Drop for InTransaction<'_, R, T, E, S, C, P> {
-    /// The call was dropped before its end. Nothing it wrote stays, whatever the caller does with the transaction.
+    /// The call was dropped before its end. Nothing it wrote stays, whatever the caller does with the
+    /// transaction.
     fn drop(&mut self) {
         if let Some(mark) = &mut self.mark {
             S::undo_first((self.connection)(self.carrier), mark);

@@ -1,7 +1,7 @@
 //! Keys in which a value may be missing.
 //!
-//! Owns how generated code makes such a key. The type of the key says whether a value in it can be missing, so that
-//! `missing_key` on any other key does not compile.
+//! Owns how generated code makes such a key. The type of the key says whether a value in it can be missing,
+//! so that `missing_key` on any other key does not compile.
 
 use std::marker::PhantomData;
 use std::rc::Rc;
@@ -57,8 +57,8 @@ impl<T: KeyPart> Piece<Sometimes> for Option<T> {
     }
 }
 
-/// Every [`Piece`], as the bound of a function: rustc lists the impls of the trait that a function asks for, and this one
-/// has none to list.
+/// Every [`Piece`], as the bound of a function: rustc lists the impls of the trait that a function asks for,
+/// and this one has none to list.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be part of a key",
     label = "this is no `KeyPart`, and no `Option` of one",

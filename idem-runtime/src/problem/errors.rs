@@ -87,7 +87,8 @@ impl ProblemDetails {
 impl axum_core::response::IntoResponse for Error {
     fn into_response(self) -> axum_core::response::Response {
         let mut response = Documentation::default().response(&ProblemDetails::of(&self));
-        // The link leads to the draft of the header, and outside the layer the key need not come from that header.
+        // The link leads to the draft of the header, and outside the layer the key need not come from that
+        // header.
         response.headers_mut().remove(LINK);
         response.map(axum_core::body::Body::from)
     }

@@ -14,11 +14,11 @@ use idem_core::protocol::{
 };
 use idem_core::{RecordKey, Store};
 
-/// A store under which every call runs its body and nothing is kept: for development, where a call that is repeated by
-/// hand must run again.
+/// A store under which every call runs its body and nothing is kept: for development, where a call that is
+/// repeated by hand must run again.
 ///
-/// The first call reports the event `store_disabled` at level `warn`, once in a process. Nothing else changes: keys and
-/// policies are checked, steps run, and `context()` is there.
+/// The first call reports the event `store_disabled` at level `warn`, once in a process. Nothing else
+/// changes: keys and policies are checked, steps run, and `context()` is there.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -38,7 +38,8 @@ use idem_core::{RecordKey, Store};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Disabled;
 
-/// The next fence. Fences rise here too, also from one process to the next, because downstream services may compare them.
+/// The next fence. Fences rise here too, also from one process to the next, because downstream services may
+/// compare them.
 static FENCE: LazyLock<AtomicU64> = LazyLock::new(|| {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     AtomicU64::new(Timestamp::default().after(since_epoch).as_micros())

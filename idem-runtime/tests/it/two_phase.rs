@@ -14,7 +14,8 @@ use tokio::time::{sleep, timeout};
 use crate::events::Events;
 use crate::support::{Failure, LEASE, operation, record_key};
 
-/// `drain` counts the work of the process, so only one of these tests runs at a time if tests share a process.
+/// `drain` counts the work of the process, so only one of these tests runs at a time if tests share a
+/// process.
 async fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::const_new(());
     ONE.lock().await

@@ -1,10 +1,11 @@
-//! A store over any service that keeps bytes under names and writes them on a condition, such as a key-value bucket or an
-//! object store.
+//! A store over any service that keeps bytes under names and writes them on a condition, such as a key-value
+//! bucket or an object store.
 //!
-//! A transition reads the record with its revision, decides by the protocol's own functions, and writes on the condition
-//! that the revision is still the same. A refused write, or one whose answer was lost, is decided again from a new read,
-//! or from the record that the refusal returned: the same owner gets the same answer. Such a service has no clock that a condition can use, so the callers' clocks
-//! decide, within a declared skew.
+//! A transition reads the record with its revision, decides by the protocol's own functions, and writes on
+//! the condition that the revision is still the same. A refused write, or one whose answer was lost, is
+//! decided again from a new read, or from the record that the refusal returned: the same owner gets the same
+//! answer. Such a service has no clock that a condition can use, so the callers' clocks decide, within a
+//! declared skew.
 
 mod format;
 mod store;
@@ -23,7 +24,8 @@ pub use self::store::CasStore;
 /// An error says whether a write may have been applied, as an error of a [`Store`](idem_core::Store) does.
 /// Each request ends within a bounded time; [`CasStore`] repeats it after a transient error.
 pub trait CompareAndSwap: Send + Sync + 'static {
-    /// Distinguishes the bytes of an object from all others that the object had or will have, unless they are equal.
+    /// Distinguishes the bytes of an object from all others that the object had or will have, unless they are
+    /// equal.
     type Revision: Clone + Send + Sync + 'static;
 
     /// The newest bytes of an object, never older ones of a replica; `None` if the object does not exist.

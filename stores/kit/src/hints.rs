@@ -1,6 +1,6 @@
-//! Remembers for which keys this process has seen a result, and whether keys that it has not seen mostly have one, as when another
-//! process handled them. A claim on such a key first reads the record, which costs the server less than a claim. A
-//! wrong hint costs one read and decides nothing.
+//! Remembers for which keys this process has seen a result, and whether keys that it has not seen mostly have
+//! one, as when another process handled them. A claim on such a key first reads the record, which costs the
+//! server less than a claim. A wrong hint costs one read and decides nothing.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};

@@ -1,7 +1,8 @@
 //! A runtime for the stores: one thread that drives the work that no caller may hold up.
 //!
-//! A connection is bound to the runtime in which it was made. In the caller's runtime, a body that blocks its thread
-//! would hold up the renewal of its own lease, and the connection would end with that runtime (decision 0001).
+//! A connection is bound to the runtime in which it was made. In the caller's runtime, a body that blocks its
+//! thread would hold up the renewal of its own lease, and the connection would end with that runtime
+//! (decision 0001).
 
 use std::future::{pending, poll_fn};
 use std::pin::Pin;
@@ -29,8 +30,9 @@ pub fn own_runtime() -> Result<&'static Handle, StoreError> {
     OWN.as_ref().ok_or_else(|| StoreError::unavailable("no thread can be started for it"))
 }
 
-/// Runs `work` in the caller's task, but with the timers and the connections of that runtime: what `work` spawns, such as the task
-/// of a connection, goes on when the caller's runtime is blocked or gone, and no test pauses its clock.
+/// Runs `work` in the caller's task, but with the timers and the connections of that runtime: what `work`
+/// spawns, such as the task of a connection, goes on when the caller's runtime is blocked or gone, and no
+/// test pauses its clock.
 ///
 /// # Errors
 ///

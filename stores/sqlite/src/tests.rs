@@ -1,5 +1,5 @@
-//! Tests of states that cannot be caused from outside: a full disk, a stuck disk, what the writer holds, a next
-//! layout.
+//! Tests of states that cannot be caused from outside: a full disk, a stuck disk, what the writer holds, a
+//! next layout.
 
 mod batch;
 mod layouts;

@@ -83,9 +83,9 @@ fn returns<'f>(function: &'f Function, faults: &mut Faults) -> Option<&'f Type> 
     Some(returns)
 }
 
-/// Without a `scope`, the function's path must be enough to name the operation. Type names must not be part of that
-/// name, because another compiler, store wrapper or library version may print them differently. Reports one fault,
-/// however many types there are.
+/// Without a `scope`, the function's path must be enough to name the operation. Type names must not be part
+/// of that name, because another compiler, store wrapper or library version may print them differently.
+/// Reports one fault, however many types there are.
 pub(super) fn require_default_scope(signature: &Signature, faults: &mut Faults) {
     let name = signature.ident.unraw().to_string();
     let missing = |what: String| {

@@ -1,7 +1,7 @@
 //! The rules of the attribute, and making the model if they are kept.
 //!
-//! Owns which options can be combined; `item` has the rules about the function. Every fault is reported, and none hides
-//! another.
+//! Owns which options can be combined; `item` has the rules about the function. Every fault is reported, and
+//! none hides another.
 
 mod item;
 mod recover;

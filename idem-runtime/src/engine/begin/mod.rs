@@ -1,9 +1,11 @@
-//! The public API for calls whose body is not one future: [`Operation::begin`], and the [`Attempt`] that is ended by hand.
+//! The public API for calls whose body is not one future: [`Operation::begin`], and the [`Attempt`] that is
+//! ended by hand.
 //!
-//! Owns how the two halves of a call are used apart from each other. What happens in them is in `claim` and `attempt`.
+//! Owns how the two halves of a call are used apart from each other. What happens in them is in `claim` and
+//! `attempt`.
 //!
-//! The lease of such an attempt is renewed by a task of the runtime in which `begin` was called, and by the renewal
-//! thread if that runtime is blocked or has ended.
+//! The lease of such an attempt is renewed by a task of the runtime in which `begin` was called, and by the
+//! renewal thread if that runtime is blocked or has ended.
 
 mod replayed;
 
@@ -43,8 +45,9 @@ pub enum Begun<S: Store> {
 }
 
 impl<R> Operation<R> {
-    /// Begins a call whose work is not one async body: claims the key, and waits for it if the operation has a
-    /// [`wait`](Self::wait). For frameworks, for callbacks, and for work that one function starts and another ends.
+    /// Begins a call whose work is not one async body: claims the key, and waits for it if the operation has
+    /// a [`wait`](Self::wait). For frameworks, for callbacks, and for work that one function starts and
+    /// another ends.
     ///
     /// [`run`](Self::run) does all of this for a body that is one future, and is the better choice for it.
     ///
@@ -114,9 +117,10 @@ impl<R> Operation<R> {
 
 /// One attempt at the work of a call that [`Operation::begin`] began. Its lease is renewed while it lives.
 ///
-/// End it with [`complete`](Self::complete), [`complete_error`](Self::complete_error), [`record`](Self::record),
-/// [`fail`](Self::fail), [`abandon`](Self::abandon) or [`give_back`](Self::give_back). Dropping it counts as a crash of
-/// the work: the next attempt is [`recovered`](Context::recovered), or the key is in doubt under
+/// End it with [`complete`](Self::complete), [`complete_error`](Self::complete_error),
+/// [`record`](Self::record), [`fail`](Self::fail), [`abandon`](Self::abandon) or
+/// [`give_back`](Self::give_back). Dropping it counts as a crash of the work: the next attempt is
+/// [`recovered`](Context::recovered), or the key is in doubt under
 /// [`OnCrash::InDoubt`](crate::OnCrash::InDoubt).
 ///
 /// [`drain`](crate::drain) waits for it as for a detached body.
@@ -149,15 +153,16 @@ impl<S: Store> Attempt<S> {
         Self { call, claim: None, context, _watch: None, _pending: pending }
     }
 
-    /// What the work can learn about its call: its attempt, its fence, whether it recovers from a crash, keys for other
-    /// services, and when its claim is lost.
+    /// What the work can learn about its call: its attempt, its fence, whether it recovers from a crash, keys
+    /// for other services, and when its claim is lost.
     pub const fn context(&self) -> &Context {
         &self.context
     }
 
-    /// Runs a part of the work that is a future, as [`Operation::run`] runs a body: [`context`](crate::context) and
-    /// [`step`](crate::step) work in it, and it is dropped when the claim is lost or the operation's
-    /// [`timeout`](Operation::timeout) is over. Each call of `run` has the whole timeout.
+    /// Runs a part of the work that is a future, as [`Operation::run`] runs a body:
+    /// [`context`](crate::context) and [`step`](crate::step) work in it, and it is dropped when the claim is
+    /// lost or the operation's [`timeout`](Operation::timeout) is over. Each call of `run` has the whole
+    /// timeout.
     ///
     /// # Errors
     ///
@@ -207,9 +212,9 @@ impl<S: Store> Attempt<S> {
 
     /// The work is done, with this value: records it, so that duplicates get it.
     ///
-    /// The value counts although the store fails: recording goes on in the background then, and the outcome is
-    /// [`Outcome::Unrecorded`]. A value that cannot be encoded, or is too large, is not an error either: duplicates get
-    /// [`Error::ResultNotStored`].
+    /// The value counts although the store fails: recording goes on in the background then, and the outcome
+    /// is [`Outcome::Unrecorded`]. A value that cannot be encoded, or is too large, is not an error either:
+    /// duplicates get [`Error::ResultNotStored`].
     ///
     /// # Errors
     ///
@@ -217,7 +222,8 @@ impl<S: Store> Attempt<S> {
     ///
     /// # Cancellation
     ///
-    /// Dropping the future changes nothing, also before its first poll: the value is recorded in the background.
+    /// Dropping the future changes nothing, also before its first poll: the value is recorded in the
+    /// background.
     pub fn complete<T: Serialize>(
         self,
         value: &T,
@@ -239,8 +245,8 @@ impl<S: Store> Attempt<S> {
         self.end(Verdict::Failed, &stored)
     }
 
-    /// As [`complete`](Self::complete), with a result that the caller has encoded. Its first byte must be that of a
-    /// [`ResultFormat`](crate::protocol::ResultFormat).
+    /// As [`complete`](Self::complete), with a result that the caller has encoded. Its first byte must be
+    /// that of a [`ResultFormat`](crate::protocol::ResultFormat).
     ///
     /// # Errors
     ///
@@ -253,7 +259,8 @@ impl<S: Store> Attempt<S> {
         self.end(verdict, &Stored { result, fault: None })
     }
 
-    /// Not an `async fn`, and neither are its callers: the result counts also if their future is dropped before its first poll.
+    /// Not an `async fn`, and neither are its callers: the result counts also if their future is dropped
+    /// before its first poll.
     fn end(
         mut self,
         verdict: Verdict,
@@ -279,14 +286,16 @@ impl<S: Store> Attempt<S> {
         }
     }
 
-    /// The work failed and has no result: releases the key for the next attempt. It is due after `retry_after`, or as
-    /// the operation's [`retry_after`](Operation::retry_after) says if that is `None`. Returns how long that is.
+    /// The work failed and has no result: releases the key for the next attempt. It is due after
+    /// `retry_after`, or as the operation's [`retry_after`](Operation::retry_after) says if that is `None`.
+    /// Returns how long that is.
     ///
     /// If the store fails, the release goes on in the background.
     ///
     /// # Cancellation
     ///
-    /// Dropping the future changes nothing, also before its first poll: the key is released in the background.
+    /// Dropping the future changes nothing, also before its first poll: the key is released in the
+    /// background.
     pub fn fail(mut self, retry_after: Option<Duration>) -> impl Future<Output = Duration> + use<S> {
         let mut delay = Duration::ZERO;
         if let Some(claim) = &mut self.claim {
@@ -303,8 +312,8 @@ impl<S: Store> Attempt<S> {
         }
     }
 
-    /// The work was not done, and may be asked for again in another form, such as a corrected request: deletes the record
-    /// with its fingerprint and its count of attempts.
+    /// The work was not done, and may be asked for again in another form, such as a corrected request:
+    /// deletes the record with its fingerprint and its count of attempts.
     ///
     /// # Errors
     ///
@@ -317,8 +326,8 @@ impl<S: Store> Attempt<S> {
         async move { recorded.await.map(drop) }
     }
 
-    /// The work began and did not end, as if this were dropped. Returns once the key is released, or will be in the
-    /// background.
+    /// The work began and did not end, as if this were dropped. Returns once the key is released, or will be
+    /// in the background.
     pub async fn abandon(self) {
         if let Some(mut claim) = self.claim {
             claim.release().await;

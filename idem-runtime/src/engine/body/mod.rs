@@ -46,7 +46,8 @@ where
     async move {
         attempt.start();
         let result = {
-            // From here on the body is dropped before the attempt, so no other call gets the key while this body exists.
+            // From here on the body is dropped before the attempt, so no other call gets the key while this
+            // body exists.
             let mut body = Body(body);
             let ended = {
                 let context = Context::of(attempt.claimed.clone());
@@ -120,7 +121,8 @@ pub(super) fn drive<B: Future>(
     mut body: Pin<&mut Option<B>>,
 ) -> impl Future<Output = Ended<B::Output>> {
     async move {
-        // No limit if the end is too far away to have a time: nobody has checked the policy of a call without a key.
+        // No limit if the end is too far away to have a time: nobody has checked the policy of a call without
+        // a key.
         let end = timeout.and_then(|after| Some((after, Instant::now().checked_add(after)?)));
         let limit = async {
             let Some((after, end)) = end else { return pending().await };

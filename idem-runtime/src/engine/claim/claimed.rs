@@ -1,5 +1,5 @@
-//! One granted claim, as everything that acts on it shares it: the attempt, the renewals of its lease, its steps, the context
-//! of its body, and its work in the background.
+//! One granted claim, as everything that acts on it shares it: the attempt, the renewals of its lease, its
+//! steps, the context of its body, and its work in the background.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -63,7 +63,8 @@ pub(crate) trait AnyClaim: Send + Sync + 'static {
 }
 
 impl<S: Store> Claimed<S> {
-    /// Until when the steps are read and recorded: while the lease is held, and at least for the store timeout.
+    /// Until when the steps are read and recorded: while the lease is held, and at least for the store
+    /// timeout.
     fn retries_until(&self) -> Instant {
         self.lease.held_until().max(Instant::now() + self.call.policy.store_timeout)
     }

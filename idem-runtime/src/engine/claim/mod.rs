@@ -80,12 +80,13 @@ pub(crate) async fn enter<S: Store>(call: &Arc<Call<S>>) -> Result<Entry<S>, Err
     call.in_span(entering).await
 }
 
-/// Whether an error means that the store is down. An unreadable record means that the call was made before, so its body
-/// must not run.
+/// Whether an error means that the store is down. An unreadable record means that the call was made before,
+/// so its body must not run.
 fn may_fail_open(error: &StoreError) -> bool {
     match error.kind() {
         StoreErrorKind::Unavailable | StoreErrorKind::OutcomeUnknown | StoreErrorKind::Configuration => true,
-        // Any other kind, also one of a later version: a body that may have run before does not run unprotected.
+        // Any other kind, also one of a later version: a body that may have run before does not run
+        // unprotected.
         _ => false,
     }
 }
@@ -121,7 +122,8 @@ impl<S: Store> Call<S> {
     }
 }
 
-/// Claims the key for a new owner. If the answer is lost, the same owner sends the claim again, within the store timeout.
+/// Claims the key for a new owner. If the answer is lost, the same owner sends the claim again, within the
+/// store timeout.
 async fn claim<S: Store>(call: &Arc<Call<S>>) -> Result<Claiming<S>, StoreError> {
     let (owner, sent) = (Owner::random(), call.send_time());
     let patience = call.policy.store_timeout;
@@ -132,8 +134,8 @@ async fn claim<S: Store>(call: &Arc<Call<S>>) -> Result<Claiming<S>, StoreError>
         let place = Box::new_uninit();
         let answering = Box::into_pin(Box::write(place, claim_as(call.clone(), owner, sent)));
         let answering = open.answering.insert(answering);
-        // After the timeout the claim is not dropped. It continues in the background, to release what the store may still
-        // grant.
+        // After the timeout the claim is not dropped. It continues in the background, to release what the
+        // store may still grant.
         let answer = within(until, answering).await.map_err(|_| unanswered("the claim", patience))?;
         open.answering = None;
         let attempt = match answer {
@@ -146,7 +148,8 @@ async fn claim<S: Store>(call: &Arc<Call<S>>) -> Result<Claiming<S>, StoreError>
                 return Err(error);
             }
         };
-        // Only the caller confirms a late grant. In the background the attempt is dropped, which gives it back.
+        // Only the caller confirms a late grant. In the background the attempt is dropped, which gives it
+        // back.
         let claim: Arc<dyn AnyClaim> = attempt.claimed.clone();
         let confirmed = Box::pin(within(until, renew_before_start(&claim, until))).await;
         confirmed.map_err(|_| unanswered("the claim", patience))??;
@@ -211,8 +214,8 @@ struct Retries {
     pauses: ExponentialBackoff,
 }
 
-/// A claim whose answer is awaited. If the caller goes away first, a background task awaits the answer and releases the
-/// grant.
+/// A claim whose answer is awaited. If the caller goes away first, a background task awaits the answer and
+/// releases the grant.
 struct UnansweredClaim<'c, S: Store> {
     call: &'c Arc<Call<S>>,
     owner: Owner,
@@ -240,7 +243,8 @@ async fn give_back<S: Store>(call: Arc<Call<S>>, owner: Owner, answering: Option
     }
     let mut patience = Patience::new(&call);
     let mut fence = None;
-    // Reads the record and does not claim again, because a claim that was never granted must not be granted here.
+    // Reads the record and does not claim again, because a claim that was never granted must not be granted
+    // here.
     while let Err(error) = release_grant(&call, owner, &mut fence).await {
         if !patience.wait_after(&error).await {
             return call.report(&Event::RELEASE_FAILED.by(&error), 0);
@@ -248,8 +252,9 @@ async fn give_back<S: Store>(call: Arc<Call<S>>, owner: Owner, answering: Option
     }
 }
 
-/// Releases the key if this owner holds it under `fence`, the fence that was read first. A later read may show a higher one: then
-/// an earlier release was applied and its answer lost, and what the record says now is not about this claim.
+/// Releases the key if this owner holds it under `fence`, the fence that was read first. A later read may
+/// show a higher one: then an earlier release was applied and its answer lost, and what the record says now
+/// is not about this claim.
 async fn release_grant<S: Store>(
     call: &Call<S>,
     owner: Owner,
@@ -286,7 +291,8 @@ async fn wait<S: Store>(call: &Arc<Call<S>>, refusal: Refusal) -> Result<Claimin
     call.report(&Event::WAITED.waited(begin.elapsed()), 0);
     match waited {
         Ok(claiming) => claiming,
-        // If the poll has not read the key just now, this call asks once more, so that its error is up to date.
+        // If the poll has not read the key just now, this call asks once more, so that its error is up to
+        // date.
         Err(_) => match waiter.poll.refusal(patience) {
             Some(answer) => Ok(Err(answer)),
             None => claim(call).await.map_err(|error| call.store_failed(error)),
@@ -320,7 +326,8 @@ async fn until_claimed<S: Store>(
                 poll.changed.notify_one();
                 return Ok(claiming);
             }
-            // The key is known to be in flight elsewhere, so the body must not run unprotected; waiting may help.
+            // The key is known to be in flight elsewhere, so the body must not run unprotected; waiting may
+            // help.
             Err(error) if error.is_transient() && Instant::now() < deadline => {}
             Err(error) => return Err(call.store_failed(error)),
         }

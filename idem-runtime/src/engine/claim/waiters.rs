@@ -1,7 +1,8 @@
 //! Lets the callers of one process that wait for the same key share one poll of the store.
 //!
-//! Owns who waits for which key, and the task that reads the key's record for all who wait in one runtime. A waiter gets a
-//! result from the task; when the key may be free, the task wakes one waiter, which claims the key under its own policy.
+//! Owns who waits for which key, and the task that reads the key's record for all who wait in one runtime. A
+//! waiter gets a result from the task; when the key may be free, the task wakes one waiter, which claims the
+//! key under its own policy.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -23,8 +24,8 @@ use idem_core::{RecordKey, Store};
 /// How old the last reading may be before a waiter whose time is over asks the store itself.
 const STALE: Duration = Duration::from_secs(1);
 
-/// The polls of all keys of one store that callers of this process wait for. The clones of a store share it, in the field
-/// that the store has for it.
+/// The polls of all keys of one store that callers of this process wait for. The clones of a store share it,
+/// in the field that the store has for it.
 #[derive(Clone, Default)]
 pub(crate) struct Waiters(Arc<Polls>);
 
@@ -37,8 +38,8 @@ struct Polls {
 
 type PollsOfKeys = HashMap<RecordKey, Vec<Arc<Poll>>>;
 
-/// Identifies a store in this process. All clones of a store have the same identity. It is valid as long as one of them
-/// exists.
+/// Identifies a store in this process. All clones of a store have the same identity. It is valid as long as
+/// one of them exists.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StoreIdentity(*const ());
 
@@ -93,8 +94,8 @@ impl Poll {
         self.refusal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The last refusal as an answer, if it is up to date: the store confirmed it just now, or is being asked for at most
-    /// `patience`.
+    /// The last refusal as an answer, if it is up to date: the store confirmed it just now, or is being asked
+    /// for at most `patience`.
     pub(super) fn refusal(&self, patience: Duration) -> Option<ClaimAnswer> {
         let refusal = *self.last_refusal();
         let is_fresh = refusal.confirmed.elapsed() <= STALE
@@ -139,8 +140,8 @@ impl Waiters {
         self.0.of_keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Joins the callers that wait for this key, whose claim was refused, and starts their poll if there is none. The store
-    /// may take `patience` for a reading.
+    /// Joins the callers that wait for this key, whose claim was refused, and starts their poll if there is
+    /// none. The store may take `patience` for a reading.
     pub(super) fn join<S: Store>(
         store: &S,
         key: &RecordKey,
@@ -162,7 +163,8 @@ impl Waiters {
                 changed: Notify::new(),
                 refusal: Mutex::new(refusal),
             });
-            // Counted before the task reads the key, so that a call that records a result after that wakes it.
+            // Counted before the task reads the key, so that a call that records a result after that wakes
+            // it.
             waiters.0.count.fetch_add(1, Ordering::SeqCst);
             polls.push(poll.clone());
             poll
@@ -209,7 +211,8 @@ impl<S: Store> PollTask<S> {
                 Ok(Some(record)) if record.result.is_some() => {
                     let polls = self.waiters.polls();
                     if self.poll.last_refusal().reading_since.is_none() {
-                        // A claim was refused after this reading began, so the result may be forgotten by now.
+                        // A claim was refused after this reading began, so the result may be forgotten by
+                        // now.
                         continue;
                     }
                     // Later callers get a new poll, because the result may be of an older generation by then.

@@ -80,8 +80,8 @@ impl fmt::Display for Site {
 }
 
 impl Operation {
-    /// The operation of an annotated function. `receiver` is the compiler's name of the type of its `self`, and `inside` a
-    /// value whose type is defined in the function.
+    /// The operation of an annotated function. `receiver` is the compiler's name of the type of its `self`,
+    /// and `inside` a value whose type is defined in the function.
     #[doc(hidden)]
     pub fn at<T>(site: &'static Site, receiver: Option<&'static str>, inside: &T) -> Self {
         let name = receiver.unwrap_or_default();
@@ -162,7 +162,8 @@ impl<R> Operation<R> {
         }
     }
 
-    /// The name of the record with this key, and the fingerprint, unless one of them or the policy cannot be used.
+    /// The name of the record with this key, and the fingerprint, unless one of them or the policy cannot be
+    /// used.
     pub(crate) fn record_of(&self, key: RenderedKey) -> Result<(RecordKey, Option<Fingerprint>), Error> {
         let scope = self.scope.as_ref().map_err(|error| (**error).clone())?;
         let refuse = |detail: &str| Error::configuration(scope.as_str(), detail);
@@ -177,8 +178,8 @@ impl<R> Operation<R> {
 }
 
 impl<S: Store> Call<S> {
-    /// Makes all checks that come before the first request to the store. Made in the caller's task, also for a detached
-    /// body.
+    /// Makes all checks that come before the first request to the store. Made in the caller's task, also for
+    /// a detached body.
     pub(crate) fn new(operation: Operation, store: S, key: RenderedKey) -> Result<Arc<Self>, Box<Error>> {
         let Surroundings { call: enclosing, deadline, observer, process } = surroundings();
         let refuse = |error: Error| {
@@ -254,8 +255,8 @@ impl Details {
             .with_recovers(policy.recovers)
     }
 
-    /// Polls in the span of the call, because a layer of the store may keep which one it is. The span is lent, not cloned:
-    /// every call in flight has room for this future.
+    /// Polls in the span of the call, because a layer of the store may keep which one it is. The span is
+    /// lent, not cloned: every call in flight has room for this future.
     pub(crate) async fn in_span<F: Future>(&self, mut future: Pin<&mut F>) -> F::Output {
         poll_fn(|cx| self.span.in_scope(|| future.as_mut().poll(cx))).await
     }

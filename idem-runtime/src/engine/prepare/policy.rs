@@ -81,7 +81,8 @@ impl Policy {
     }
 }
 
-/// The policy of an annotated function, or of an operation without one, with the values that were set at run time.
+/// The policy of an annotated function, or of an operation without one, with the values that were set at run
+/// time.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedPolicy {
     pub(super) site: &'static Policy,

@@ -1,8 +1,8 @@
 //! One attempt, from its grant to its end. It ends recorded, released, abandoned or lost.
 //!
-//! Owns the rule that no claim is left behind: however the caller ends, dropping the attempt starts the work that ends
-//! the claim. Also the request that records a result while its caller waits, and the tombstone of a result that is too
-//! large for the store.
+//! Owns the rule that no claim is left behind: however the caller ends, dropping the attempt starts the work
+//! that ends the claim. Also the request that records a result while its caller waits, and the tombstone of a
+//! result that is too large for the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,7 +62,8 @@ impl<S: Store> Attempt<S> {
             owner,
             grant,
             lease: Lease::new(call.lease, call.policy.lease, sent),
-            // A first attempt finds no steps of earlier runs. One that takes over from another run is at least the second.
+            // A first attempt finds no steps of earlier runs. One that takes over from another run is at
+            // least the second.
             log: Log::new(grant.attempt == 1, call.policy.recovers && grant.recovered),
         };
         Self {
@@ -104,7 +105,8 @@ impl<S: Store> Attempt<S> {
             return false;
         }
         let Some((verdict, stored)) = codec.encode(self.call(), result) else {
-            // `record_if` refuses what `recover` found: the next call must ask `recover` again, and no body has run.
+            // `record_if` refuses what `recover` found: the next call must ask `recover` again, and no body
+            // has run.
             if codec.is_value(result) && log.is_recovered() {
                 log.decide(ReleaseCause::Unused);
             }
@@ -121,8 +123,8 @@ impl<S: Store> Attempt<S> {
         retry_after.map(|pace| pace.delay(self.claimed.grant.attempt)).unwrap_or_default()
     }
 
-    /// The body is done with a result that is not recorded, a value or an error. From now on the claim is released also if the
-    /// call is dropped.
+    /// The body is done with a result that is not recorded, a value or an error. From now on the claim is
+    /// released also if the call is dropped.
     pub(crate) fn not_recorded(&mut self, retry_after: Option<Duration>, is_value: bool) {
         let attempt = self.claimed.grant.attempt;
         let retry_after = retry_after.unwrap_or_else(|| self.delay_by_policy());
@@ -177,8 +179,8 @@ impl<S: Store> Attempt<S> {
         self.phase = Phase::Over;
     }
 
-    /// The body is done with this result, which [`record`](Self::record) records. From now on it is recorded also if the call is
-    /// dropped, or an observer panics.
+    /// The body is done with this result, which [`record`](Self::record) records. From now on it is recorded
+    /// also if the call is dropped, or an observer panics.
     pub(crate) fn finished(&mut self, verdict: Verdict, result: StoredResult, ttl: Duration) {
         let (owner, fence) = (self.claimed.owner, self.claimed.grant.fence);
         self.phase = Phase::Recording(Complete::new(owner, fence, verdict, result, ttl));
@@ -190,7 +192,8 @@ impl<S: Store> Attempt<S> {
         }
     }
 
-    /// The work was not done, and its record is deleted with its fingerprint: as a result that ends when it is recorded.
+    /// The work was not done, and its record is deleted with its fingerprint: as a result that ends when it
+    /// is recorded.
     pub(crate) fn forgotten(&mut self) {
         let result = StoredResult::Tombstone(Tombstone::TooLarge);
         self.finished(Verdict::Completed, result, Duration::ZERO);
@@ -227,7 +230,8 @@ impl<S: Store> Attempt<S> {
         }
     }
 
-    /// What the caller gets instead of its result, which cannot be recorded: another call has the claim, or the record is gone.
+    /// What the caller gets instead of its result, which cannot be recorded: another call has the claim, or
+    /// the record is gone.
     async fn superseded(&self) -> Recorded {
         match self.claimed.look().await {
             Ok(Some(record)) => match self.replay(&record) {
@@ -248,7 +252,8 @@ impl<S: Store> Attempt<S> {
         }
     }
 
-    /// The result of another attempt of this call. A record that was deleted and made again may be of a call with other arguments.
+    /// The result of another attempt of this call. A record that was deleted and made again may be of a call
+    /// with other arguments.
     fn replay(&self, record: &Record) -> Option<Replay> {
         let is_other =
             matches!((record.fingerprint, self.call().fingerprint), (Some(old), Some(own)) if old != own);

@@ -81,8 +81,8 @@ impl Background {
     }
 }
 
-/// One piece of work that [`drain`] waits for. The work counts as over when this is dropped, also if its runtime drops
-/// it.
+/// One piece of work that [`drain`] waits for. The work counts as over when this is dropped, also if its
+/// runtime drops it.
 pub(crate) struct Pending {
     process: Process,
     work: Work,
@@ -133,8 +133,8 @@ impl Drop for LateRoom {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Drained {
-    /// Detached bodies that are still running, and attempts of [`Operation::begin`](crate::Operation::begin) that have not
-    /// ended.
+    /// Detached bodies that are still running, and attempts of [`Operation::begin`](crate::Operation::begin)
+    /// that have not ended.
     pub bodies: usize,
     /// Results that are not recorded yet. Other calls can take over their keys after the leases have ended.
     pub results: usize,
@@ -150,12 +150,13 @@ impl Drained {
     }
 }
 
-/// Waits at most `patience` until the calls of this process have no work left in the background, and returns what is
-/// left then.
+/// Waits at most `patience` until the calls of this process have no work left in the background, and returns
+/// what is left then.
 ///
-/// Background work is: detached bodies, attempts of [`Operation::begin`](crate::Operation::begin), recording of results whose caller went away or has its value already, and
-/// release of claims that the caller did not wait for. Call `drain` at the end of a program, after the last call and
-/// before its runtime is dropped: a runtime that is dropped earlier drops this work.
+/// Background work is: detached bodies, attempts of [`Operation::begin`](crate::Operation::begin), recording
+/// of results whose caller went away or has its value already, and release of claims that the caller did not
+/// wait for. Call `drain` at the end of a program, after the last call and before its runtime is dropped: a
+/// runtime that is dropped earlier drops this work.
 ///
 /// It does not wait for calls that are still awaited, and does not prevent new calls.
 ///
@@ -199,8 +200,8 @@ pub async fn drain(patience: Duration) -> Drained {
 
 /// Finishes `work` without a caller.
 ///
-/// The work is polled once at once, so that a store that only queues the request has it before the caller's runtime can
-/// end. The rest of the work becomes a task.
+/// The work is polled once at once, so that a store that only queues the request has it before the caller's
+/// runtime can end. The rest of the work becomes a task.
 pub(crate) fn finish(
     process: &Process,
     runtime: &Handle,
@@ -215,8 +216,8 @@ pub(crate) fn finish(
     if !std::thread::panicking() {
         let _entered = runtime.enter();
         let mut cx = Context::from_waker(Waker::noop());
-        // A timer panics if the runtime was shut down. By then the store has the request. A result that is dropped here
-        // is reported.
+        // A timer panics if the runtime was shut down. By then the store has the request. A result that is
+        // dropped here is reported.
         match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(&mut cx))) {
             Ok(Poll::Pending) => {}
             Ok(Poll::Ready(())) | Err(_) => return None,
@@ -225,7 +226,8 @@ pub(crate) fn finish(
     Some(runtime.spawn(work))
 }
 
-/// A result that is not recorded and will not be: the argument of the hook of [`LateRecording::on_unrecorded`].
+/// A result that is not recorded and will not be: the argument of the hook of
+/// [`LateRecording::on_unrecorded`].
 ///
 /// `Debug` shows only the length of the result.
 #[derive(Clone, Debug)]
@@ -247,12 +249,13 @@ pub struct Unrecorded {
 
 type Hook = Arc<dyn Fn(&Unrecorded) + Send + Sync>;
 
-/// Settings of this process for results that the store did not record in time: the engine retries in the background.
+/// Settings of this process for results that the store did not record in time: the engine retries in the
+/// background.
 ///
-/// A caller gets the value of a body that succeeded, whatever the store does. But as long as the result is not
-/// recorded, another caller can run the body after the lease. So the engine keeps the result in memory and retries,
-/// with pauses that grow to a few seconds, for an hour: at most 1,000 results of 64 MiB together. See "When the store
-/// fails after the work" in `docs/attribute.md`.
+/// A caller gets the value of a body that succeeded, whatever the store does. But as long as the result is
+/// not recorded, another caller can run the body after the lease. So the engine keeps the result in memory
+/// and retries, with pauses that grow to a few seconds, for an hour: at most 1,000 results of 64 MiB
+/// together. See "When the store fails after the work" in `docs/attribute.md`.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -278,11 +281,12 @@ impl LateRecording {
         Self { hook: None }
     }
 
-    /// Calls `hook` with each result that is given up: because of those limits, because of a store error that a retry
-    /// does not help, because another call has the key, or because the runtime was shut down.
+    /// Calls `hook` with each result that is given up: because of those limits, because of a store error that
+    /// a retry does not help, because another call has the key, or because the runtime was shut down.
     ///
-    /// The hook runs in a task of the runtime, or while the runtime drops its tasks. It must not block for long, so
-    /// send the result to a queue or a thread. A panic of the hook is caught. The event `unrecorded` is emitted first.
+    /// The hook runs in a task of the runtime, or while the runtime drops its tasks. It must not block for
+    /// long, so send the result to a queue or a thread. A panic of the hook is caught. The event `unrecorded`
+    /// is emitted first.
     pub fn on_unrecorded(mut self, hook: impl Fn(&Unrecorded) + Send + Sync + 'static) -> Self {
         self.hook = Some(Arc::new(hook));
         self

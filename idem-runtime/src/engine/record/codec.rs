@@ -1,8 +1,8 @@
 //! The codec of an operation: which of its results are recorded, as which bytes, how recorded bytes come
 //! back, and which types may be results.
 //!
-//! It consists of function pointers, which its constructors take from the types of the results. So only the constructors
-//! need bounds on those types, and the code that uses a codec is not generic over a trait.
+//! It consists of function pointers, which its constructors take from the types of the results. So only the
+//! constructors need bounds on those types, and the code that uses a codec is not generic over a trait.
 //!
 //! The bytes are JSON, and their first byte identifies the format ([`ResultFormat`]). The user's `Serialize`
 //! and `Deserialize` run here. A panic of them is caught, because the body has had its effect by then. No
@@ -96,8 +96,8 @@ impl<R, T, E> Codec<R, T, E> {
         Self { keeps: Some(keeps), ..self }
     }
 
-    /// The same codec, with a function that returns how long the key is not due after an error, given the number of the
-    /// attempt.
+    /// The same codec, with a function that returns how long the key is not due after an error, given the
+    /// number of the attempt.
     pub fn retry_after(self, retry_after: fn(&E, u32) -> Duration) -> Self {
         Self { retry_after: Some(retry_after), ..self }
     }
@@ -169,7 +169,8 @@ impl<R, T, E> Codec<R, T, E> {
         (self.as_result)(result).is_ok()
     }
 
-    /// How long a key that is released after this attempt is not due; `None` to use the operation's own setting.
+    /// How long a key that is released after this attempt is not due; `None` to use the operation's own
+    /// setting.
     pub(crate) fn retry_delay(&self, result: &R, attempt: u32) -> Option<Duration> {
         match ((self.as_result)(result), self.retry_after) {
             (Err(error), Some(retry_after)) => Some(retry_after(error, attempt)),
@@ -288,7 +289,8 @@ pub(crate) struct Stored {
 
 /// A writer with a limit, so that the encoding of a result far above the limit stops early.
 struct Limited {
-    // A short result is stored inline, beside the reference count of `Bytes::from_owner`, so both take one allocation.
+    // A short result is stored inline, beside the reference count of `Bytes::from_owner`, so both take one
+    // allocation.
     bytes: SmallVec<[u8; SHORT]>,
     most: usize,
     exceeded: bool,
@@ -386,7 +388,8 @@ fn decoding_fault(error: &serde_json::Error) -> String {
 const FOUND: [&str; 5] =
     ["invalid type: ", "invalid value: ", "invalid length ", "unknown variant `", "unknown field `"];
 
-/// The words of serde's `Unexpected`, and of `serde_json`, for the kind of a value. Any other word may be a value.
+/// The words of serde's `Unexpected`, and of `serde_json`, for the kind of a value. Any other word may be a
+/// value.
 const KINDS: [&str; 17] = [
     "boolean",
     "integer",

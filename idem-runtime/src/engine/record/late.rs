@@ -1,7 +1,8 @@
-//! Recording a result after its caller has the value or has gone away, as long as no other call has taken over.
+//! Recording a result after its caller has the value or has gone away, as long as no other call has taken
+//! over.
 //!
-//! Owns how long that continues. A completion also counts after its lease, so the body need not run again after an outage
-//! that is longer than a lease.
+//! Owns how long that continues. A completion also counts after its lease, so the body need not run again
+//! after an outage that is longer than a lease.
 
 use std::sync::Arc;
 
@@ -40,8 +41,8 @@ impl<S: Store> Claimed<S> {
         }
     }
 
-    /// Continues to record a result after `error`, if a retry may help and the limits allow it. Gives the result up
-    /// otherwise.
+    /// Continues to record a result after `error`, if a retry may help and the limits allow it. Gives the
+    /// result up otherwise.
     pub(crate) fn record_late(self: &Arc<Self>, request: Complete, error: &StoreError) {
         let bytes = match &request.result {
             StoredResult::Value(bytes) => bytes.len(),
@@ -86,7 +87,8 @@ impl<S: Store> Late<S> {
         let mut pauses = late_backoff().build();
         loop {
             sleep(pauses.next().unwrap_or(LONGEST_PAUSE)).await;
-            // The request stays in `waiting` during the attempt, so that `drop` reports it if the runtime is shut down.
+            // The request stays in `waiting` during the attempt, so that `drop` reports it if the runtime is
+            // shut down.
             let Some(request) = &mut self.waiting else { return };
             let answer = claimed.complete(request, Instant::now).await;
             let is_over = begin.elapsed() >= LONGEST;

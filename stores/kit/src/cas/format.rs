@@ -25,7 +25,8 @@ const VERSION: u8 = 1;
 /// How many numbers a record has.
 const NUMBERS: usize = 13;
 
-/// Upper limit of the bytes of a record that are neither its result nor steps: the scope has at most 512, the key 1,024.
+/// Upper limit of the bytes of a record that are neither its result nor steps: the scope has at most 512, the
+/// key 1,024.
 pub(super) const MAX_HEAD_BYTES: usize = 2_048;
 
 /// The longest encoded scope or key in a name: a file name has at most 255 bytes.

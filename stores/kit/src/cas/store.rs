@@ -33,8 +33,8 @@ const PURGED_AT_ONCE: usize = 500;
 
 /// Records over a [`CompareAndSwap`]: [`store_by!`](crate::store_by) makes a store from it.
 ///
-/// Requests run in the caller's task, renewals and releases in the [stores' own thread](crate::own_runtime), each with that
-/// thread's timers and connections.
+/// Requests run in the caller's task, renewals and releases in the [stores' own thread](crate::own_runtime),
+/// each with that thread's timers and connections.
 ///
 /// The lease and the expiry of a record include the clock skew of its writer, because that clock may be
 /// behind the others: what is over by any clock is then over by the writer's clock too.
@@ -169,8 +169,8 @@ impl<C: CompareAndSwap> CasStore<C> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes requests to the service until they succeed or the time is over: in the caller's task, with the timers and
-    /// connections of the stores' own thread.
+    /// Makes requests to the service until they succeed or the time is over: in the caller's task, with the
+    /// timers and connections of the stores' own thread.
     async fn retried<T: Send, F>(&self, requests: impl FnMut() -> F + Send) -> Result<T, StoreError>
     where
         F: Future<Output = Result<T, StoreError>> + Send,
@@ -202,7 +202,8 @@ impl<C: CompareAndSwap> CasStore<C> {
         Ok(answer)
     }
 
-    /// Applies a transition until its write is accepted or the time is over. `guess` is what is probably there.
+    /// Applies a transition until its write is accepted or the time is over. `guess` is what is probably
+    /// there.
     async fn change<A: Send>(
         &self,
         key: &RecordKey,

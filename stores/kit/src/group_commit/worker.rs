@@ -36,7 +36,8 @@ pub(super) async fn work<S: Server>(mut hold: Hold<S>) {
 }
 
 impl<S: Server> Hold<S> {
-    /// Runs a batch at once. If the server refuses it, runs each operation alone, so that an error hits only its own operation.
+    /// Runs a batch at once. If the server refuses it, runs each operation alone, so that an error hits only
+    /// its own operation.
     async fn run(&mut self, kind: usize, tickets: Vec<Waiting>) {
         let is_moved = S::REPEATS_APART && !self.queue.is_own();
         let (mut round, mut parts) = (1, VecDeque::from([tickets]));

@@ -103,7 +103,8 @@ pub struct Connector<O: Opener> {
 }
 
 impl<O: Opener> Connector<O> {
-    /// Opens connections to these servers. An operation takes at most `timeout`; a session older than `max_age` is replaced.
+    /// Opens connections to these servers. An operation takes at most `timeout`; a session older than
+    /// `max_age` is replaced.
     pub const fn new(opener: O, source: Source<O::Options>, timeout: Duration, max_age: Duration) -> Self {
         Self { opener, source, timeout, max_age }
     }

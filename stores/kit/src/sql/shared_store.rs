@@ -73,7 +73,8 @@ pub struct SharedStore<S: Housekeeping> {
 }
 
 impl<S: Housekeeping> SharedStore<S> {
-    /// A store on this server. Purges it about every `purge_every`, at random times, until the last handle is dropped.
+    /// A store on this server. Purges it about every `purge_every`, at random times, until the last handle is
+    /// dropped.
     pub fn new(
         server: S,
         max_result_bytes: usize,

@@ -42,8 +42,8 @@ pub fn recorded(
 /// The connection of a driver of sqlx.
 type Connection<M> = <<M as TransactionManager>::Database as Database>::Connection;
 
-/// Fails unless the savepoint of this depth is the innermost: a nested `begin` of sqlx 0.9 that fails or is dropped rolls back a level that
-/// it did not begin, or two.
+/// Fails unless the savepoint of this depth is the innermost: a nested `begin` of sqlx 0.9 that fails or is
+/// dropped rolls back a level that it did not begin, or two.
 ///
 /// # Errors
 ///

@@ -27,29 +27,30 @@ pub(crate) use log::{Done, Failed, Job, Log, flush};
 pub use name::{MAX_STEP_NAME_BYTES, StepName};
 pub use recovery::Recovery;
 
-/// Runs one step of an idempotent body and records its value under the key of the call before it returns. A later run
-/// of the body gets that value without running the step.
+/// Runs one step of an idempotent body and records its value under the key of the call before it returns. A
+/// later run of the body gets that value without running the step.
 ///
-/// A step never runs again after the store has acknowledged its record. If its worker dies before that, the step runs
-/// again, so its effects elsewhere happen at least once; a key made by
-/// [`downstream_key`](crate::Context::downstream_key) lets the other side detect the repetition. An error is not
-/// recorded: the body may call the step again, and its next run calls it again.
+/// A step never runs again after the store has acknowledged its record. If its worker dies before that, the
+/// step runs again, so its effects elsewhere happen at least once; a key made by
+/// [`downstream_key`](crate::Context::downstream_key) lets the other side detect the repetition. An error is
+/// not recorded: the body may call the step again, and its next run calls it again.
 ///
-/// A step is identified by its name, not by its position in the code: see [`StepName`]. Using a name twice in one run
-/// is an error. A step begins when all steps that ended before it are recorded; several steps may run at once. The
-/// recorded steps are deleted with the record, and when the call gets a result. [`Step`] can also take an input that
-/// must not change.
+/// A step is identified by its name, not by its position in the code: see [`StepName`]. Using a name twice in
+/// one run is an error. A step begins when all steps that ended before it are recorded; several steps may run
+/// at once. The recorded steps are deleted with the record, and when the call gets a result. [`Step`] can
+/// also take an input that must not change.
 ///
-/// A step that nothing can record is an error, and its closure does not run: outside of any call, and in a call with
-/// `transaction`. A task that the body spawns is outside of the call unless [`Context::scope`](crate::Context::scope)
-/// carries the call into it. A call that runs unprotected because its policy says so (`fail_open`,
-/// `missing_key = "run"`) runs the closures of its steps each time and records nothing.
+/// A step that nothing can record is an error, and its closure does not run: outside of any call, and in a
+/// call with `transaction`. A task that the body spawns is outside of the call unless
+/// [`Context::scope`](crate::Context::scope) carries the call into it. A call that runs unprotected because
+/// its policy says so (`fail_open`, `missing_key = "run"`) runs the closures of its steps each time and
+/// records nothing.
 ///
 /// # Errors
 ///
-/// The error of the step, and these, converted into `E`: [`Error::Step`] if there is no value for another reason,
-/// [`Error::Configuration`] for a name that cannot be used and outside of any call, [`Error::LeaseLost`] if the claim
-/// is lost (the body is then dropped).
+/// The error of the step, and these, converted into `E`: [`Error::Step`] if there is no value for another
+/// reason, [`Error::Configuration`] for a name that cannot be used and outside of any call,
+/// [`Error::LeaseLost`] if the claim is lost (the body is then dropped).
 ///
 /// # Panics
 ///
@@ -57,8 +58,9 @@ pub use recovery::Recovery;
 ///
 /// # Cancellation
 ///
-/// A step that is dropped before it ended is not recorded. A step that is dropped while it is being recorded will still
-/// be recorded, before the next step begins or the key is released. The body may then call it again.
+/// A step that is dropped before it ended is not recorded. A step that is dropped while it is being recorded
+/// will still be recorded, before the next step begins or the key is released. The body may then call it
+/// again.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -123,9 +125,9 @@ impl Step {
         Self { name: name::checked(name), input: None }
     }
 
-    /// Sets the input that must not change under this name from one run to the next. The SHA-256 of its canonical JSON
-    /// (RFC 8785) is recorded with the value, and a rerun with another input gets [`StepError::InputChanged`]. They are
-    /// compared if both runs have an input.
+    /// Sets the input that must not change under this name from one run to the next. The SHA-256 of its
+    /// canonical JSON (RFC 8785) is recorded with the value, and a rerun with another input gets
+    /// [`StepError::InputChanged`]. They are compared if both runs have an input.
     pub fn fingerprint<T: Serialize + ?Sized>(self, value: &T) -> Self {
         Self { input: Some(fingerprint(value)), ..self }
     }
@@ -245,8 +247,9 @@ impl Turn {
         Ok(turn)
     }
 
-    /// Returns when the closure may run: the call is not over, and its claim is certainly held. Otherwise another run may have made
-    /// this step: a task that the call carried has outlived it, or its worker stood still, or could not reach the store.
+    /// Returns when the closure may run: the call is not over, and its claim is certainly held. Otherwise
+    /// another run may have made this step: a task that the call carried has outlived it, or its worker stood
+    /// still, or could not reach the store.
     async fn held(&self) -> Result<(), Error> {
         confirm(&self.claim).await.map_err(|error| self.failed(StepError::Store(error)))?;
         let lease = &self.claim.held().lease;
@@ -318,8 +321,8 @@ fn decoded<T: DeserializeOwned>(result: &StoredResult) -> Result<T, StepError> {
     }
 }
 
-/// The claim is lost. Yields once, because the body is dropped when it yields. Only a body that polls this again itself
-/// gets the error.
+/// The claim is lost. Yields once, because the body is dropped when it yields. Only a body that polls this
+/// again itself gets the error.
 async fn lost(claim: &dyn AnyClaim) -> Error {
     claim.held().lease.lose();
     let mut yielded = false;
