@@ -22,8 +22,8 @@ pub enum StoreErrorKind {
     CorruptRecord,
     /// The store is set up in a way that cannot work. A retry does not help.
     Configuration,
-    /// The store was used under other keys than this process has: another key ring or secret. Nothing was
-    /// applied, and no body runs, not even where an operation fails open: the call may have been made before.
+    /// The store was used with a key ring or a secret that this process does not have. Nothing was applied,
+    /// and no body runs, even if the operation fails open, because the call may have been made before.
     WrongKeys,
 }
 
@@ -108,7 +108,7 @@ impl StoreError {
         self.kind
     }
 
-    /// Whether the operation may have been applied nevertheless.
+    /// Whether the store may have applied the operation in spite of the error.
     #[must_use]
     pub const fn is_outcome_unknown(&self) -> bool {
         matches!(self.kind, StoreErrorKind::OutcomeUnknown)

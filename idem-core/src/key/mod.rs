@@ -24,8 +24,8 @@ pub const MAX_KEY_BYTES: usize = 1_024;
 /// The longest scope, in bytes.
 pub const MAX_SCOPE_BYTES: usize = 512;
 
-/// The scopes of what idem itself keeps in a store: the trail of what people did, and the marks of how the
-/// store is wrapped. No operation takes them.
+/// The scopes of the records that idem itself keeps in a store: the audit trail of what operators did, and
+/// the marks of the store's wrappers. No operation may have one of these scopes.
 pub const RESERVED_SCOPES: [&str; 2] = ["idem.audit", "idem.layers"];
 
 /// Why a key or scope cannot be used. It never holds the key itself.
@@ -135,7 +135,7 @@ impl KeyBuilder {
     /// An empty key.
     #[must_use]
     pub fn new() -> Self {
-        // A thread that ends has no buffer any more.
+        // A thread that is ending has already dropped its buffer.
         Self { text: PLACE.try_with(Cell::take).unwrap_or_default(), missing: false, is_whole: false }
     }
 
@@ -154,8 +154,8 @@ impl KeyBuilder {
         self
     }
 
-    /// Adds one atomic value, encoded. Every [`KeyPart`] implementation calls this in the end. With an empty
-    /// text, [`finish`](Self::finish) returns [`KeyError::Missing`].
+    /// Adds one atomic value, encoded. An implementation of [`KeyPart`] adds each of its values with this
+    /// method. With an empty text, [`finish`](Self::finish) returns [`KeyError::Missing`].
     pub fn value(&mut self, text: &str) {
         self.begin_next();
         self.missing |= text.is_empty();
@@ -188,7 +188,8 @@ impl KeyBuilder {
         if self.missing { Err(KeyError::Missing) } else { Key::new(&self.text) }
     }
 
-    /// Beside other values, a key is encoded like any value.
+    /// Called before something is added. If the text so far is a whole key, encodes it, because a key beside
+    /// other values is encoded like any value.
     fn begin_next(&mut self) {
         if mem::take(&mut self.is_whole) {
             let key = mem::take(&mut self.text);
@@ -202,7 +203,7 @@ impl Drop for KeyBuilder {
         let mut place = mem::take(&mut self.text);
         if place.capacity() <= LARGEST_PLACE {
             place.clear();
-            // A thread that is ending has no buffer to give it back to, and needs none.
+            // A thread that is ending cannot keep the buffer, and does not need it.
             let _ = PLACE.try_with(|kept| kept.set(place));
         }
     }
@@ -254,9 +255,9 @@ pub trait KeyPart {
     fn render(&self, key: &mut KeyBuilder);
 }
 
-/// Every [`KeyPart`], as the bound of functions. rustc lists the impls of the trait that a function asks for.
-/// This trait has one impl, for all types, so rustc lists none; the impls of `KeyPart` include the
-/// [`refused`] types.
+/// The bound of functions that take any [`KeyPart`]. If a bound does not hold, rustc lists the impls of its
+/// trait. The impls of `KeyPart` include the [`refused`] types. This trait has only one impl, for all types,
+/// so rustc lists none.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be part of a key",
@@ -401,10 +402,10 @@ impl Scope {
         Ok(scope)
     }
 
-    /// Whether it is one of [`RESERVED_SCOPES`], which no operation may have.
+    /// Whether this scope is one of [`RESERVED_SCOPES`], which no operation may have.
     #[must_use]
     pub fn is_reserved(&self) -> bool {
-        // A cheap first test: few names begin like that.
+        // The prefix is a cheap first test, because few names have it.
         self.as_str().starts_with("idem.") && RESERVED_SCOPES.contains(&self.as_str())
     }
 
@@ -417,7 +418,7 @@ impl Scope {
         }
     }
 
-    /// The name in the form it is stored in, for code that keeps it without a copy.
+    /// The name in the form in which this type holds it, for code that keeps the name without a copy.
     ///
     /// # Errors
     ///

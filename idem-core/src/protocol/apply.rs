@@ -66,7 +66,8 @@ macro_rules! operations {
             impl TryFrom<Answer> for $answer {
                 type Error = StoreError;
 
-                /// The answer to a request of this kind; an unknown outcome if it is of another kind.
+                /// The answer to a request of this kind; an error with an unknown outcome if the answer is of
+                /// another kind.
                 fn try_from(answer: Answer) -> Result<Self, StoreError> {
                     match answer {
                         Answer::$name(answer) => Ok(answer),

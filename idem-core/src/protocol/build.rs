@@ -26,7 +26,7 @@ macro_rules! setters {
     )*};
 }
 
-/// Types that are made of all their fields.
+/// Types whose constructor takes all their fields.
 macro_rules! made_of {
     ($($ty:ident { $($with:ident $field:ident: $value:ty,)* })*) => {
         $(impl $ty {

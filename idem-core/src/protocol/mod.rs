@@ -15,11 +15,11 @@
 //! | | absent, or released and due | in flight, new fence, attempt + 1 | `Granted` |
 //! | | lapsed, rerun, attempts left | in flight, new fence, attempt + 1 | `Granted`, recovered |
 //! | | lapsed, in doubt by policy | in doubt | `InDoubt` |
-//! | | in doubt, or about to be, and the claimant, in doubt itself by policy, recovers | in flight, new fence, attempt + 1 | `Granted`, recovered |
-//! | | as the last three, the claimant recovers, no attempts left | in flight, new fence, the attempt after the limit | `Granted`, to recover only |
+//! | | in doubt, or as the row above; the claimant recovers and has the in-doubt policy | in flight, new fence, attempt + 1 | `Granted`, recovered |
+//! | | as the last three rows, but no attempts left; the claimant recovers | in flight, new fence, the attempt after the limit | `Granted`, to recover only |
 //! | | in doubt | | `InDoubt` |
 //! | | lapsed, or released; no attempts left | failed, steps kept | `Exhausted` |
-//! | | in flight, or in doubt and the claimant settles doubts; lease running | | `Busy` |
+//! | | lease running; in flight, or in doubt and the claimant recovers with the in-doubt policy | | `Busy` |
 //! | | released, not due | | `RetryAt` |
 //! | | completed or failed | | `Replay` |
 //! | [`renew`] | in flight and mine | lease = now + lease | `Held` |
@@ -30,7 +30,7 @@
 //! | | already completed by me (my answer was lost) | | `Done` |
 //! | [`release`] | in flight or in doubt, and mine; the body failed | released | `Released` |
 //! | | .. the body began and did not end, rerun | released, the next grant is recovered | `Released` |
-//! | | .. the same under in doubt; or doubtful | in doubt | `InDoubt` |
+//! | | .. the same under the in-doubt policy; or released as doubtful | in doubt | `InDoubt` |
 //! | | .. the body was not started | as before the grant | `Released` |
 //! | | .. the same, and an earlier run did nothing | released | `Released` |
 //! | | already released by me (my answer was lost) | | the same again |

@@ -89,8 +89,8 @@ impl fmt::Debug for Owner {
 
 /// The fencing token of a grant: strictly increasing per key, also across a record's removal.
 ///
-/// Send it to a downstream service that can compare it. Then a paused worker cannot overwrite its successor's
-/// work there either (Kleppmann, *How to do distributed locking*, 2016).
+/// Send the fence to a downstream service that can compare fences. Then a paused worker cannot overwrite its
+/// successor's work there either (Kleppmann, *How to do distributed locking*, 2016).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fence(u64);
 
@@ -238,7 +238,8 @@ pub struct Record {
     pub state: State,
     /// The owner of the last attempt.
     pub owner: Owner,
-    /// The fence of the last grant; one more if that grant was released and the key is in doubt again.
+    /// The fence of the last grant; one more if that grant took over from an earlier run and was released
+    /// without finding out what that run did.
     pub fence: Fence,
     /// How many times the body was started, including this time; from 1 (0 if the only grant was released
     /// unused). A grant past the limit starts no body and has the limit plus one.
@@ -261,7 +262,7 @@ pub struct Record {
     /// The recorded steps of the body, in the order of recording. A release, a takeover, a doubt and
     /// `Exhausted` keep them. A record with any other result has none, because no body runs again.
     pub steps: Vec<RecordedStep>,
-    /// When the first attempt of this generation was granted.
+    /// When the record was created, which is when its first attempt was granted.
     pub created_at: Timestamp,
     /// When it was completed or failed.
     pub completed_at: Option<Timestamp>,

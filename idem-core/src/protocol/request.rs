@@ -24,7 +24,7 @@ pub struct Claim {
     /// How many times the body may be started; `None` for no limit. A grant that starts no body is not
     /// counted.
     pub max_attempts: Option<NonZeroU32>,
-    /// Whether the claimant can find out what an unfinished run did: its operation has a `recover`.
+    /// Whether the claimant can find out what an unfinished run did, because its operation has a `recover`.
     ///
     /// Under [`OnCrash::InDoubt`], such a claim also gets a key in doubt, as a recovered grant. Under either
     /// policy, it gets the key of an unfinished run even when no attempts are left, but only to recover: see
@@ -40,8 +40,8 @@ pub struct Grant {
     pub fence: Fence,
     /// Which attempt this is; from 1.
     pub attempt: u32,
-    /// Whether it takes over from a run that began and did not end (a lapsed lease, a dropped caller, a
-    /// panic, a timeout, a doubt): the body may have had its effect already.
+    /// Whether the grant takes over from a run that began and did not end (a lapsed lease, a dropped caller,
+    /// a panic, a timeout, a doubt). If so, the body may have had its effect already.
     pub recovered: bool,
     /// Whether no attempts are left and the claim was granted only to recover: the body must not start.
     ///
@@ -76,25 +76,25 @@ pub struct Replay {
 pub enum ClaimAnswer {
     /// Run the body.
     Granted(Grant),
-    /// Another owner runs it; this much of the lease is left.
+    /// Another owner runs the body.
     Busy {
-        /// Until the lease ends, if it is not renewed.
+        /// The time until the lease ends, if it is not renewed.
         retry_after: Duration,
     },
     /// The last attempt failed, and its retry delay is not over.
     RetryAt {
-        /// Until it can be claimed.
+        /// The time until the key can be claimed.
         retry_after: Duration,
     },
     /// The key has this result.
     Replay(Replay),
-    /// The key belongs to other arguments.
+    /// The key was claimed with other arguments.
     Mismatch,
     /// The outcome of a run is unknown; an operator must find out whether the effect happened.
     InDoubt,
     /// The attempts ran out.
     Exhausted {
-        /// How many there were.
+        /// How many attempts there were.
         attempts: u32,
     },
 }
@@ -103,11 +103,11 @@ pub enum ClaimAnswer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Renew {
-    /// Who asks.
+    /// The owner of the claim.
     pub owner: Owner,
     /// The fence that was granted.
     pub fence: Fence,
-    /// How long from now.
+    /// How long to keep the claim, from now.
     pub lease: Duration,
 }
 
@@ -129,7 +129,7 @@ pub enum RenewAnswer {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct RecordStep {
-    /// Who asks.
+    /// The owner of the claim.
     pub owner: Owner,
     /// The fence that was granted.
     pub fence: Fence,
@@ -154,7 +154,7 @@ pub enum RecordStepAnswer {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Complete {
-    /// Who asks.
+    /// The owner of the claim.
     pub owner: Owner,
     /// The fence that was granted.
     pub fence: Fence,
@@ -162,7 +162,7 @@ pub struct Complete {
     pub verdict: Verdict,
     /// The result.
     pub result: StoredResult,
-    /// How long it is kept, from now.
+    /// How long the result is kept, from now.
     pub ttl: Duration,
 }
 
@@ -202,11 +202,11 @@ pub enum ReleaseCause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Release {
-    /// Who asks.
+    /// The owner of the claim.
     pub owner: Owner,
     /// The fence that was granted.
     pub fence: Fence,
-    /// Why.
+    /// Why the claim is released.
     pub cause: ReleaseCause,
     /// How long from now the key cannot be claimed again.
     pub retry_after: Duration,
@@ -254,18 +254,18 @@ pub enum Resolution {
     Record(Verdict, StoredResult),
     /// The effect did not happen: the next caller may run the body.
     Release,
-    /// As [`Record`](Self::Record), if the record is as it was seen when the store writes.
+    /// As [`Record`](Self::Record), if the store finds the record as the operator saw it.
     RecordSeen(Seen, Verdict, StoredResult),
-    /// As [`Release`](Self::Release), if the record is as it was seen when the store writes.
+    /// As [`Release`](Self::Release), if the store finds the record as the operator saw it.
     ReleaseSeen(Seen),
-    /// The record expires now, in any state, if it is as it was seen when the store writes. It then counts as
-    /// absent, and the next caller runs the body. The store deletes its result, steps and fingerprint at
-    /// once, and its name with the next purge.
+    /// The record expires now, in any state, if the store finds it as the operator saw it. The record then
+    /// counts as absent, and the next caller runs the body. The store deletes its result, steps and
+    /// fingerprint at once, and its name with the next purge.
     ForgetSeen(Seen),
 }
 
 impl Resolution {
-    /// The same decision, on the condition that the record is as it was seen.
+    /// The same decision, on the condition that the record is as the operator saw it.
     #[must_use]
     pub fn if_seen(self, seen: Seen) -> Self {
         match self {
@@ -314,7 +314,7 @@ pub enum ResolveAnswer {
     Resolved,
     /// The key is not in doubt but in this state; nothing changed.
     NotInDoubt(State),
-    /// The record is not as it was seen any more. It is in this state; nothing changed.
+    /// The record is no longer as the operator saw it. It is in this state; the decision changed nothing.
     Changed(State),
     /// There is no such record.
     Absent,
