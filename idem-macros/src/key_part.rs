@@ -45,7 +45,7 @@ struct Field {
 }
 
 impl Variant {
-    /// The text as which it is rendered, before its data.
+    /// The text that the variant is rendered as, before its data.
     fn rendering(&self) -> LitStr {
         let name = || LitStr::new(&self.ident.unraw().to_string(), self.ident.span());
         self.rename.clone().unwrap_or_else(name)

@@ -17,7 +17,7 @@ pub(crate) struct Arguments {
     function: String,
     names: Vec<Ident>,
     has_unnamed: bool,
-    /// The last name that may distinguish calls: not `self`, the store, or an argument that is changed.
+    /// The last name that may distinguish calls: not `self`, the store, or an argument taken by `&mut`.
     example: Option<String>,
 }
 

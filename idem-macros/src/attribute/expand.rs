@@ -98,7 +98,8 @@ fn codec(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     quote_spanned!(Span::mixed_site()=> #begin #returns #end #(#functions)* #(#pace)*)
 }
 
-/// Checks that each argument of a detached function can leave its caller. Errors are at the argument's type.
+/// Checks that each argument of a detached function can leave its caller. rustc reports an error at the
+/// argument's type.
 fn detachable(model: &Model<'_>, runtime: &TokenStream) -> Vec<TokenStream> {
     if model.detach().is_none() {
         return Vec::new();
@@ -140,7 +141,7 @@ fn held(model: &Model<'_>) -> Option<TokenStream> {
     Some(held.collect())
 }
 
-/// The call of the runtime. Errors about a detached body are at the word `detach`.
+/// The call of the runtime. rustc reports errors about a detached body at the word `detach`.
 fn call(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     let (run, span) = match (model.detach(), model.options.missing_key.as_deref()) {
         (Some(word), _) => ("run_detached", beside(word)),
@@ -165,7 +166,8 @@ fn within(carrier: &Carrier, runtime: &TokenStream, body: &TokenStream) -> Token
     lent.set_span(name.span().located_at(*place));
     let span = beside(*place);
     let runtime = runtime_path::shown_at(runtime, span);
-    // One location for all of it, because rustc would report an error twice if the `.await` had another.
+    // One location for all of it, because rustc would report an error twice if the `.await` had another
+    // location.
     let entered = quote_spanned! {span=>
         #runtime::enter(__idem_codec, __idem_operation, __idem_store, __idem_key, #lent).await
     };
@@ -290,15 +292,16 @@ pub(super) fn site(
     let site = quote_spanned! {span=>
         #runtime::Site::new(#scope, ::core::module_path!(), #name, #runs, #policy,)
     };
-    // In a block, because items have no hygiene and the body may have a `SITE`. The type name of the closure
-    // shows the runtime which item contains the function; a macro cannot see that.
+    // In a block, because items have no hygiene and the body may have an item `SITE`. The type name of the
+    // closure shows the runtime which item contains the function; a macro cannot see that.
     quote_spanned! {span=> {
         static SITE: #runtime::Site = #site;
         #runtime::Operation::at(&SITE, #receiver, &|| ())
     }}
 }
 
-/// The key. Without a call, a missing value makes the key missing, whatever `missing_key` says for calls.
+/// The key. In code that only names the record, a missing value makes the key missing, even if `missing_key`
+/// lets calls run without a key.
 pub(super) fn key(model: &Model<'_>, runtime: &TokenStream, in_call: bool) -> TokenStream {
     let pieces = model.key.iter().map(|piece| match piece {
         KeyPiece::Literal(text) => setting("literal", text),
@@ -336,16 +339,16 @@ fn body(model: &Model<'_>) -> TokenStream {
             return __idem_never;
         }
     };
-    // The code's own braces keep the lints about code after a `return`. On one line, rustc would report them
-    // as unused braces.
+    // The code's own braces keep the lints about code after a `return`. If they are on one line, they are
+    // left out, because rustc would report them as unused.
     let content = if is_on_one_line(code) { code.stream() } else { code.to_token_stream() };
     let recovered = model.recover.as_ref().map(recovered);
     let held = held(model);
     quote_spanned!(code.span()=> async move { #held #typed #recovered #content })
 }
 
-/// The code before the user's code if there is a `recover`. Errors about the call of `recover` are at its
-/// path.
+/// The code before the user's code if there is a `recover`. rustc reports errors about the call of `recover`
+/// at the path of `recover`.
 fn recovered(recover: &Recover) -> TokenStream {
     let Recover { call, receiver, arguments } = recover;
     let span = beside(call.span());

@@ -62,7 +62,7 @@ pub(crate) struct Carrier {
 /// The name of the operation.
 #[derive(Debug)]
 pub(crate) enum Scope {
-    /// The option's.
+    /// The value of the option `scope`.
     Named(LitStr),
     /// Module path and name.
     OfFunction,

@@ -34,7 +34,8 @@ pub(crate) fn leaves(expr: &Expr) -> Vec<&Expr> {
     }
 }
 
-/// The text, if `expr` is one: a literal, a reference to one, or one with methods such as `.to_owned()`.
+/// The text, if `expr` is text: a literal, a reference to a literal, or a literal with methods such as
+/// `.to_owned()`.
 pub(crate) fn text(expr: &Expr) -> Option<&LitStr> {
     match ungrouped(expr) {
         Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text),

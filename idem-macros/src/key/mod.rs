@@ -1,7 +1,7 @@
 //! The `key` and `fingerprint` options, checked against the arguments.
 //!
-//! Owns which keys and fingerprints there are; `template` owns the text around places, `expression` the
-//! grammar of places, and `place` how text becomes one.
+//! Owns which keys and fingerprints are valid. `template` owns the text around places, `expression` owns the
+//! grammar of places, and `place` owns how text becomes a place.
 
 pub(crate) mod expression;
 mod place;
@@ -26,7 +26,7 @@ pub(crate) enum KeyPiece {
 }
 
 impl KeyPiece {
-    /// The expression, if it is one.
+    /// The expression, unless the piece is literal text.
     pub(crate) fn part(&self) -> Option<&TokenStream> {
         match self {
             Self::Literal(_) => None,

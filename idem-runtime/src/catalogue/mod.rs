@@ -1,7 +1,7 @@
 //! The catalogue: what identifies the records of each annotated function, as data and as text.
 //!
-//! Owns the data, its order and its text, which is JSON. `registry` owns how functions get in. `idem-testing`
-//! decides what a difference means for records.
+//! Owns the data, its order and its text, which is JSON. `registry` owns how functions get into the
+//! catalogue. `idem-testing` decides what a difference means for records.
 
 // The targets that `linkme` knows.
 #[cfg(feature = "catalogue")]

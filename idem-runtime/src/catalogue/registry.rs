@@ -20,7 +20,7 @@ const ATTRIBUTE: &str = "1";
 pub struct Registered {
     module: &'static str,
     name: &'static str,
-    /// For a function, and whether it has a `self`.
+    /// `Some` for a function: the name of a type inside it, and whether it has a `self`.
     function: Option<(TypeInside, bool)>,
     facts: Facts,
 }
@@ -98,11 +98,12 @@ fn words(millis: u64) -> String {
 }
 
 /// The annotated functions and `#[derive(KeyPart)]` types of this program, in its own crate and in its
-/// dependencies. They decide whether the next version of the program finds the records of this one.
+/// dependencies. They determine whether the next version of the program finds the records of this version.
 ///
-/// It includes functions that were never called. It has a generic function, or a method of a generic type,
-/// once, with the types as written. It has the default method of a trait, if that method has no `scope`,
-/// under the name of the trait. On targets that the crate `linkme` does not know (WebAssembly), it is empty.
+/// The catalogue includes functions that were never called. It lists a generic function, or a method of a
+/// generic type, once, with the types as written. It lists the default method of a trait under the name of
+/// the trait, if that method has no `scope`. On targets that the crate `linkme` does not know (WebAssembly),
+/// the catalogue is empty.
 ///
 /// ```
 /// # use idem_runtime as idem;

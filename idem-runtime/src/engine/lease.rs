@@ -186,11 +186,12 @@ pub(crate) async fn renewed_until_lost(claim: Arc<dyn AnyClaim>) {
     });
     let renewals = async {
         let mut next = lease.renewal_at(process);
-        // A lost lease stays due: with a store that answers at once, this would never be pending again.
+        // A lost lease stays due. Without this condition, the loop would never be pending again if the store
+        // answers at once.
         while !lease.is_lost() {
             Box::pin(sleep_until(next)).await;
             next = lease.renewal_at(process);
-            // Later than now if the renewal thread has renewed the lease meanwhile.
+            // `next` is later than now if the renewal thread has renewed the lease meanwhile.
             if next <= Instant::now() {
                 let renewed = claim.clone().renew().await;
                 let retry = Instant::now() + lease.pause_after_failure();
@@ -201,7 +202,8 @@ pub(crate) async fn renewed_until_lost(claim: Arc<dyn AnyClaim>) {
     select(lost, pin!(renewals)).await;
 }
 
-/// Upper limit of the pause after a failed renewal, and between two of a lease that a deadline cuts short.
+/// Upper limit of the pause after a failed renewal, and between two renewals of a lease that a deadline cuts
+/// short.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Longer than any process runs, and small enough to be added to an instant.
@@ -214,7 +216,8 @@ fn later(instant: Instant, by: Duration) -> Instant {
 /// The leases that the thread looks at.
 #[derive(Default)]
 struct Watched {
-    /// Each claim, and when to look at its lease; `None` if it is over, or a renewal from here is under way.
+    /// Each claim, and when to look at its lease; `None` if the lease is over, or if the thread is renewing
+    /// it.
     claims: Slab<(Option<MachineInstant>, Arc<dyn AnyClaim>)>,
     /// When the thread looks next; `None` if it waits until it is notified.
     next_look: Option<MachineInstant>,
@@ -285,7 +288,8 @@ impl Renewals {
         }
     }
 
-    /// The claims whose lease must be renewed now, when to look again, and how much later that may be.
+    /// The claims whose lease must be renewed now, when the next lease is due, and how long to pause before
+    /// that look.
     fn take_due(&self, now: MachineInstant) -> (Vec<Due>, Option<MachineInstant>, Duration) {
         let mut watched = self.watched();
         let (mut due, mut next) = (Vec::new(), None);
@@ -369,11 +373,13 @@ fn renew(key: usize, claim: Arc<dyn AnyClaim>) {
         let runtime = &claim.call().runtime;
         let has_ended = has_ended(runtime);
         let renewal = poll_fn(|cx| {
-            // The timers of a runtime that has ended panic. The attempts of `begin` outlive theirs.
+            // The timers of a runtime that has ended panic, and an attempt of `begin` can outlive its
+            // runtime.
             let _entered = (!has_ended).then(|| runtime.enter());
             request.as_mut().poll(cx)
         });
-        // Also if it ends meanwhile: then the next look is in this runtime.
+        // If the caller's runtime ends meanwhile, the panic counts as a failed renewal, and the next renewal
+        // runs in this thread's runtime.
         let renewed = AssertUnwindSafe(renewal).catch_unwind().await.unwrap_or(false);
         if !renewed {
             tokio::time::sleep(claim.held().lease.pause_after_failure()).await;
@@ -382,7 +388,7 @@ fn renew(key: usize, claim: Arc<dyn AnyClaim>) {
     });
 }
 
-/// Whether a runtime was shut down. Tokio drops a task that is spawned there at once.
+/// Whether a runtime was shut down. In such a runtime, tokio drops a spawned task at once.
 fn has_ended(runtime: &Handle) -> bool {
     let probe = runtime.spawn(pending::<()>());
     let has_ended = probe.is_finished();

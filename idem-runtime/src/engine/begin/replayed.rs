@@ -28,8 +28,8 @@ impl<S: Store> Replayed<S> {
     ///
     /// # Errors
     ///
-    /// [`Error::Undecodable`] if it does not decode into `T` or is an error, [`Error::ResultNotStored`] if it
-    /// could not be stored.
+    /// [`Error::Undecodable`] if the result is an error or does not decode into `T`,
+    /// [`Error::ResultNotStored`] if it could not be stored.
     pub fn value<T: DeserializeOwned>(&self) -> Result<T, Error> {
         self.call.replayed(&self.replay, |verdict, bytes| match verdict {
             Verdict::Completed => from_bytes(bytes),
@@ -83,8 +83,8 @@ pub enum Interrupted<S: Store> {
     Refused(Error),
 }
 
-/// For callers that do not look at the other attempt's result: it is [`Error::LeaseLost`], so that they call
-/// again and get it.
+/// For callers that do not look at the other attempt's result: they get [`Error::LeaseLost`], and get that
+/// result when they call again.
 impl<S: Store> From<Interrupted<S>> for Error {
     fn from(interrupted: Interrupted<S>) -> Self {
         match interrupted {

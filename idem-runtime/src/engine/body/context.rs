@@ -38,7 +38,7 @@ struct Frame {
 #[derive(Clone)]
 pub struct Context {
     source: Source,
-    /// Whether it was asked for inside a step or a `recover` function, where no step may begin.
+    /// Whether the context was requested inside a step or a `recover` function, where no step may begin.
     pub(crate) within_step: bool,
 }
 
@@ -84,8 +84,8 @@ pub fn context() -> Option<Context> {
     CURRENT.try_with(call).ok().flatten()
 }
 
-/// Runs a body without any guard. The body and its steps see no call, also if it runs inside the body of
-/// another call.
+/// Runs a body without any guard. The body and its steps see no call, even if the body runs inside the body
+/// of another call.
 pub(crate) async fn unguarded_frame<F: Future>(body: F) -> F::Output {
     CURRENT.scope(Frame { call: surroundings().call, is_unguarded: true }, body).await
 }
@@ -155,7 +155,7 @@ impl Context {
     pub(crate) fn holds(&self, key: &RecordKey, store: StoreIdentity) -> bool {
         let mut call = Some(self);
         while let Some(context) = call {
-            // Once a call is over, nobody waits for itself.
+            // A call that is over no longer holds its key, so a call inside it does not wait for itself.
             let holds = |claim: &Arc<dyn AnyClaim>| {
                 !claim.held().lease.is_over() && claim.call().key == *key && claim.store() == Some(store)
             };
@@ -214,7 +214,8 @@ impl Context {
     /// # }
     /// ```
     pub async fn scope<F: Future>(&self, future: F) -> F::Output {
-        // A step that is running stays one, also where the context is from before it.
+        // Inside a running step of this call no other step may begin, even if the context is from before that
+        // step.
         let is_within = |current: Self| {
             let claims = current.claim().zip(self.claim());
             current.within_step && claims.is_some_and(|(current, own)| Arc::ptr_eq(current, own))
@@ -325,9 +326,9 @@ impl fmt::Debug for Context {
 /// has ended.
 ///
 /// With no time left, a call is refused with [`Error::NoTimeLeft`](crate::Error::NoTimeLeft), and nothing
-/// starts. A call that has started is not stopped at the deadline. From then on other callers may take over
-/// their claims, and a body or a step starts only if the store's answer shows that the claim is still held at
-/// that moment, which it is for a millisecond.
+/// starts. A call that has started is not stopped at the deadline. From then on, other callers may take over
+/// the claims of such calls. A renewal after the deadline extends a claim by only a millisecond, so a body or
+/// a step starts only if the store's answer arrives within that time.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -354,8 +355,8 @@ pub async fn with_deadline<F: Future>(deadline: Instant, calls: F) -> F::Output 
 pub struct Observed<T> {
     /// The return value of the call.
     pub value: T,
-    /// How the call got it; `None` if it was refused (in flight, mismatch, ...) or made no idempotent call.
-    /// If it made several, the outcome of the last one.
+    /// How the call got its value; `None` if the call was refused (in flight, mismatch, ...) or made no
+    /// idempotent call. If it made several idempotent calls, the outcome of the last one.
     pub outcome: Option<Outcome>,
 }
 
@@ -396,20 +397,20 @@ pub async fn observe<F: Future>(call: F) -> Observed<F::Output> {
 }
 
 /// Makes calls with an observer of them: `observer` gets every [`CallEvent`] of the calls that `calls` makes
-/// in this task. It does not get those of calls inside the body of an observed call. Observers around this
-/// one get the same events.
+/// in this task. It does not get the events of calls inside the body of an observed call. Observers around
+/// this one get the same events.
 ///
-/// The observer outlives the future: a caller that drops it still learns what the call left in the
+/// The observer outlives the future, so a caller that drops the future still learns what the call left in the
 /// background.
 pub fn observed_by<F: Future>(observer: Arc<dyn CallObserver>, calls: F) -> impl Future<Output = F::Output> {
     OBSERVER.scope(within_current(observer), calls)
 }
 
 /// A future for another task, whose calls have the observers and the deadline of this task. For code that
-/// runs calls in a task of their own: the observers of a task, and its
-/// [`with_deadline`](crate::with_deadline), do not follow into a task that it spawns.
+/// runs calls in a separate task, because a spawned task does not inherit the observers and the
+/// [`with_deadline`](crate::with_deadline) of the task that spawns it.
 ///
-/// The running call itself is carried by [`Context::scope`](crate::Context::scope).
+/// [`Context::scope`](crate::Context::scope) carries the running call itself.
 pub fn in_another_task<F: Future>(calls: F) -> impl Future<Output = F::Output> {
     let Surroundings { deadline, observer, .. } = surroundings();
     DEADLINE.scope(deadline, OBSERVER.scope(observer, calls))

@@ -178,8 +178,8 @@ impl<R> Operation<R> {
 }
 
 impl<S: Store> Call<S> {
-    /// Makes all checks that come before the first request to the store. Made in the caller's task, also for
-    /// a detached body.
+    /// Makes all checks that come before the first request to the store. This runs in the caller's task, even
+    /// for a detached body.
     pub(crate) fn new(operation: Operation, store: S, key: RenderedKey) -> Result<Arc<Self>, Box<Error>> {
         let Surroundings { call: enclosing, deadline, observer, process } = surroundings();
         let refuse = |error: Error| {
@@ -255,8 +255,8 @@ impl Details {
             .with_recovers(policy.recovers)
     }
 
-    /// Polls in the span of the call, because a layer of the store may keep which one it is. The span is
-    /// lent, not cloned: every call in flight has room for this future.
+    /// Polls `future` in the span of the call, because a layer of the store may keep the current span. The
+    /// span is borrowed, not cloned, because every call in flight has room for this future.
     pub(crate) async fn in_span<F: Future>(&self, mut future: Pin<&mut F>) -> F::Output {
         poll_fn(|cx| self.span.in_scope(|| future.as_mut().poll(cx))).await
     }

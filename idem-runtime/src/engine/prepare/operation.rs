@@ -47,7 +47,7 @@ pub use rules::{RulesFor, WithRecover};
 #[derive(Clone, Debug)]
 #[must_use = "an operation does nothing until it is `run`"]
 pub struct Operation<R = ()> {
-    /// Or why there is none.
+    /// The scope, or why there is none.
     pub(super) scope: Result<Scope, Box<Error>>,
     pub(super) fingerprint: Option<Result<Fingerprint, FingerprintError>>,
     pub(crate) policy: SharedPolicy,
@@ -196,7 +196,7 @@ impl<R> Operation<R> {
         self.with_fingerprint(Ok(fingerprint))
     }
 
-    /// As [`fingerprint`](Self::fingerprint), for one that may have failed.
+    /// As [`fingerprint`](Self::fingerprint), for a fingerprint whose computation may have failed.
     #[doc(hidden)]
     pub fn with_fingerprint(mut self, fingerprint: Result<Fingerprint, FingerprintError>) -> Self {
         self.fingerprint = Some(fingerprint);
@@ -242,8 +242,8 @@ impl<R> Operation<R> {
     /// [`OnCrash::InDoubt`]: the key is in doubt). An error of `recover` is not recorded.
     ///
     /// With [`OnCrash::InDoubt`], a call of an operation with `recover` gets a key in doubt and settles the
-    /// doubt: `None` means that the body may run. Without it, a key that `recover` left in doubt waits for an
-    /// operator.
+    /// doubt: `None` means that the body may run. Without [`OnCrash::InDoubt`], a key that `recover` left in
+    /// doubt waits for an operator.
     ///
     /// [`OnCrash::InDoubt`]: crate::OnCrash::InDoubt
     ///
@@ -286,7 +286,7 @@ impl<R> Operation<R> {
     }
 }
 
-/// The scope of an operation, unless it may not have this one.
+/// The scope, if it is valid and not a reserved one.
 pub(super) fn checked(scope: Result<Scope, KeyError>) -> Result<Scope, Error> {
     let scope = scope.map_err(|error| Error::key("(no scope)", error))?;
     if scope.is_reserved() { Err(Error::key(scope.as_str(), KeyError::ReservedScope)) } else { Ok(scope) }

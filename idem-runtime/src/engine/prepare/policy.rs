@@ -88,7 +88,7 @@ pub(crate) struct SharedPolicy {
     pub(super) site: &'static Policy,
     /// What is wrong with the policy of the site.
     pub(super) fault: Option<&'static str>,
-    /// With the values that were set at run time, if there are any.
+    /// The policy with the values that were set at run time; `None` if none were set.
     pub(super) own: Option<Arc<Policy>>,
 }
 
@@ -99,7 +99,7 @@ impl SharedPolicy {
         Self { site: &WITHOUT_SETTINGS, fault: None, own: None }
     }
 
-    /// The policy, to be changed.
+    /// The policy, for a setter to change.
     pub(crate) fn to_mut(&mut self) -> &mut Policy {
         Arc::make_mut(self.own.get_or_insert_with(|| Arc::new(self.site.clone())))
     }

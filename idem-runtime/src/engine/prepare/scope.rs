@@ -1,5 +1,5 @@
 //! The default scope of an annotated function: how it is made, which functions have none, and the rule that
-//! no two functions have the same.
+//! no two functions have the same scope.
 //!
 //! Records are stored under the scope, so it must not depend on how the compiler prints types. The compiler's
 //! names are only read to find out whether a function belongs to a type, and to which.

@@ -1,8 +1,8 @@
 //! One attempt, from its grant to its end. It ends recorded, released, abandoned or lost.
 //!
 //! Owns the rule that no claim is left behind: however the caller ends, dropping the attempt starts the work
-//! that ends the claim. Also the request that records a result while its caller waits, and the tombstone of a
-//! result that is too large for the store.
+//! that ends the claim. It also owns the request that records a result while its caller waits, and the
+//! tombstone of a result that is too large for the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub(crate) struct Attempt<S: Store> {
     phase: Phase,
 }
 
-/// What must still happen, also if the attempt is dropped.
+/// What must still happen, even if the attempt is dropped.
 enum Phase {
     /// Release the claim for this cause, without a result. The key is due after this time.
     Releasing(ReleaseCause, Duration),
@@ -47,7 +47,7 @@ enum Phase {
 
 /// What became of a result.
 pub(crate) enum Recorded {
-    /// The caller gets its own result: it is recorded, or no other result is.
+    /// The caller gets its own result: either this result is recorded, or no other result is.
     Kept(Outcome),
     /// The recorded result is that of another attempt.
     Superseded(Replay),
@@ -62,8 +62,8 @@ impl<S: Store> Attempt<S> {
             owner,
             grant,
             lease: Lease::new(call.lease, call.policy.lease, sent),
-            // A first attempt finds no steps of earlier runs. One that takes over from another run is at
-            // least the second.
+            // A first attempt finds no steps of earlier runs. An attempt that takes over from another run is
+            // at least the second.
             log: Log::new(grant.attempt == 1, call.policy.recovers && grant.recovered),
         };
         Self {
@@ -96,7 +96,7 @@ impl<S: Store> Attempt<S> {
         self.phase = Phase::Releasing(ReleaseCause::Unused, Duration::ZERO);
     }
 
-    /// Whether the body's result is recorded; the attempt has it then.
+    /// Whether the body's result is to be recorded. If so, the attempt now holds it.
     pub(crate) fn is_finished<R, T, E>(&mut self, codec: &Codec<R, T, E>, result: &R) -> bool {
         let log = &self.claimed.log;
         // The cause of the release is decided already, by `recover` or by reading the steps before it, and
@@ -105,8 +105,8 @@ impl<S: Store> Attempt<S> {
             return false;
         }
         let Some((verdict, stored)) = codec.encode(self.call(), result) else {
-            // `record_if` refuses what `recover` found: the next call must ask `recover` again, and no body
-            // has run.
+            // `record_if` refuses the value that `recover` returned. No body has run, so the next call must
+            // run `recover` again.
             if codec.is_value(result) && log.is_recovered() {
                 log.decide(ReleaseCause::Unused);
             }
@@ -117,14 +117,14 @@ impl<S: Store> Attempt<S> {
         true
     }
 
-    /// How long the key is not due after this attempt, unless its error says so.
+    /// How long the key is not due after this attempt, unless the attempt's error determines that.
     pub(crate) fn delay_by_policy(&self) -> Duration {
         let retry_after = self.call().policy.retry_after;
         retry_after.map(|pace| pace.delay(self.claimed.grant.attempt)).unwrap_or_default()
     }
 
     /// The body is done with a result that is not recorded, a value or an error. From now on the claim is
-    /// released also if the call is dropped.
+    /// released even if the call is dropped.
     pub(crate) fn not_recorded(&mut self, retry_after: Option<Duration>, is_value: bool) {
         let attempt = self.claimed.grant.attempt;
         let retry_after = retry_after.unwrap_or_else(|| self.delay_by_policy());
@@ -168,7 +168,7 @@ impl<S: Store> Attempt<S> {
         let Phase::Releasing(cause, retry_after) = self.phase else { return };
         // Work outside the body learns of the end now, without waiting for the store.
         self.claimed.lease.end();
-        // Recording the steps before it may take the rest of the lease.
+        // Limited, because the steps are recorded before the release, which may take the rest of the lease.
         let patience = self.call().policy.store_timeout;
         let released = answered("the release", patience, self.claimed.release(cause, retry_after, false));
         if let Err(error) = released.await {
@@ -180,7 +180,7 @@ impl<S: Store> Attempt<S> {
     }
 
     /// The body is done with this result, which [`record`](Self::record) records. From now on it is recorded
-    /// also if the call is dropped, or an observer panics.
+    /// even if the call is dropped or an observer panics.
     pub(crate) fn finished(&mut self, verdict: Verdict, result: StoredResult, ttl: Duration) {
         let (owner, fence) = (self.claimed.owner, self.claimed.grant.fence);
         self.phase = Phase::Recording(Complete::new(owner, fence, verdict, result, ttl));

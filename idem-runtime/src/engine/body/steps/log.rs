@@ -167,7 +167,7 @@ impl Log {
         self.begun().is_some_and(|state| state.recovered)
     }
 
-    /// How many steps will be recorded when all that have ended are.
+    /// How many steps will be recorded when all steps that have ended are recorded.
     fn end(&self) -> usize {
         let state = self.state();
         state.recorded + state.waiting.len()

@@ -21,7 +21,7 @@ impl<R> Operation<R> {
     /// example from [`KeyBuilder`](crate::KeyBuilder) or [`Context::key`](crate::Context::key), is used as it
     /// is.
     ///
-    /// It needs a tokio runtime with time enabled.
+    /// The call needs a tokio runtime with time enabled.
     ///
     /// # Errors
     ///
@@ -29,8 +29,8 @@ impl<R> Operation<R> {
     ///
     /// # Panics
     ///
-    /// Only if `body`, `recover` or a function of the rules panics. The key is released first; in the
-    /// background if that was a function of the rules.
+    /// Only if `body`, `recover` or a function of the rules panics. The key is released first, or in the
+    /// background if a function of the rules panicked.
     ///
     /// # Cancellation
     ///
@@ -71,8 +71,8 @@ impl<R> Operation<R> {
     ///
     /// # Panics
     ///
-    /// Only if `body`, `recover` or a function of the rules panics. The key is released first; in the
-    /// background if that was a function of the rules.
+    /// Only if `body`, `recover` or a function of the rules panics. The key is released first, or in the
+    /// background if a function of the rules panicked.
     ///
     /// # Cancellation
     ///
@@ -182,7 +182,7 @@ impl<R> Operation<R> {
     }
 }
 
-/// Runs the body, and before it `recover` if the operation has one and it is due.
+/// Runs `recover`, if the operation has one and it is due, and then the body.
 async fn recovered_or_run<R, F, B, T, E>(codec: &ResultRules<T, E>, rules: &R, body: F) -> Result<T, E>
 where
     R: RulesFor<T, E>,
