@@ -106,7 +106,7 @@ pub enum Error {
     Exhausted {
         /// Which call.
         call: CallId,
-        /// How many there were.
+        /// How many attempts there were.
         attempts: u32,
     },
     /// The claim was lost while the body ran, and no result of another call is recorded. The body was
@@ -170,7 +170,7 @@ pub enum Error {
     InvalidKey {
         /// The scope of the operation.
         operation: Arc<str>,
-        /// Why not.
+        /// Why the key or the scope cannot be used.
         source: KeyError,
     },
     /// The operation is set up in a way that cannot work. The body did not run.
@@ -189,7 +189,7 @@ pub enum Error {
     NotRecorded {
         /// Which call.
         call: CallId,
-        /// Why not.
+        /// Why the result could not be recorded.
         source: StoreError,
     },
     /// A step of the body has no value. The text shows the step's name, which the program chose.
@@ -199,7 +199,7 @@ pub enum Error {
         call: CallId,
         /// The name of the step.
         step: Arc<str>,
-        /// Why.
+        /// Why the step has no value.
         source: StepError,
     },
     /// The store failed before the body ran.
@@ -222,7 +222,7 @@ impl Error {
     }
 
     /// An [`Error::Configuration`], for code that makes calls for others and finds a setting that cannot
-    /// work. `detail` says what to change; it must not have a key's text.
+    /// work. `detail` says what to change; it must not contain the text of a key.
     #[must_use]
     pub fn configuration(operation: &str, detail: impl Into<Arc<str>>) -> Self {
         Self::Configuration { operation: Arc::from(operation), detail: detail.into() }

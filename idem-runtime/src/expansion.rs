@@ -46,7 +46,7 @@ pub mod via {
 }
 
 /// A store, or a value that derefs to one at any depth: a reference, an `Arc`, a `LazyLock`, a guard, a
-/// newtype. Or a cell that is set once: `std::sync::OnceLock` or `tokio::sync::OnceCell`.
+/// newtype. It may also be a cell that is set once: `std::sync::OnceLock` or `tokio::sync::OnceCell`.
 #[diagnostic::on_unimplemented(
     message = "expected a store, found `{Self}`",
     label = "this must be a `Store`, or deref to one, as references, `Arc`, `Box` and `LazyLock` do, or a `OnceLock` of one"
@@ -130,7 +130,7 @@ pub fn key_of_call(operation: Operation, key: KeyBuilder) -> KeyOfCall {
     operation.record_of(key.finish()).map(|(key, _)| key)
 }
 
-/// Makes one call of an annotated function. The generated code pins `body`; it is dropped as soon as it is
+/// Makes one call of an annotated function. The generated code pins `body`, which is dropped as soon as it is
 /// done or its lease is lost. Everything except the body is boxed, so that the function's future is hardly
 /// larger than that of its body.
 pub fn run<'b, R, T, E, S, B>(
@@ -145,7 +145,7 @@ where
     B: Future<Output = R>,
 {
     let call = Call::new(operation, store, key.finish());
-    // Written to its place, because `Box::pin` would make the future elsewhere and move it.
+    // Written directly into the box, because `Box::pin` would make the future elsewhere and move it.
     let place = Box::new_uninit();
     Box::into_pin(Box::write(place, engine::run(call, codec, body)))
 }

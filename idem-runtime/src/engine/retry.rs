@@ -13,7 +13,7 @@ use crate::error::{StoreError, StoreErrorKind};
 /// The minimum time in which a store may answer, however little time is left.
 pub(crate) const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The pause if a backoff ends. It has no limit of tries, so it does not.
+/// The pause if a backoff ends, which does not happen, because a backoff has no limit of tries.
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// The pauses between two tries: doubling from 10 ms to 250 ms, plus up to the same again at random.
@@ -80,7 +80,7 @@ where
 }
 
 /// Retries until `end` after `error`. Once a try may have been applied, no later refusal makes the outcome
-/// certain, except that the result is too large: then no try was applied.
+/// certain. The exception is a result that is too large, because then no try was applied.
 async fn again<T, F>(
     what: &str,
     end: Instant,

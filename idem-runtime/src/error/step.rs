@@ -42,8 +42,8 @@ pub enum StepError {
         "it has run, and its value is not stored ({0}); it will not run again: look up what it did, or forget the key"
     )]
     NotStored(NotStored),
-    /// The store failed. If the step itself has run, it is not known whether it is recorded: the next run of
-    /// the body may run it again.
+    /// The store failed. If the step itself has run, it is not known whether it is recorded, so the next run
+    /// of the body may run it again.
     #[error("{0}; end the body with this error, and call again")]
     Store(#[source] StoreError),
 }

@@ -57,8 +57,8 @@ impl<T: KeyPart> Piece<Sometimes> for Option<T> {
     }
 }
 
-/// Every [`Piece`], as the bound of a function: rustc lists the impls of the trait that a function asks for,
-/// and this one has none to list.
+/// The bound of functions that take any [`Piece`]. If a bound does not hold, rustc lists the impls of its
+/// trait; this trait has none to list.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be part of a key",
     label = "this is no `KeyPart`, and no `Option` of one",

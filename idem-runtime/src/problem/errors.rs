@@ -9,8 +9,8 @@ use super::{Problem, ProblemDetails};
 use crate::error::{Error, StoreErrorKind};
 
 impl ProblemDetails {
-    /// What a handler's client learns about this error. It does not get the text of the error. The table of
-    /// `idem::http::error_response` has the problem of each error.
+    /// What a handler's client learns about this error. The client does not get the text of the error. The
+    /// table of `idem::http::error_response` has the problem of each error.
     #[must_use]
     pub fn of(error: &Error) -> Self {
         match error {

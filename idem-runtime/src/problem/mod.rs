@@ -1,8 +1,8 @@
 //! What an HTTP client learns of an [`Error`](crate::Error): problem details (RFC 9457).
 //!
-//! Owns [`Problem`] and how a problem becomes a response. No text here has a key. It is in the engine's crate
-//! because only that may make [`Error`](crate::Error) an `axum_core::response::IntoResponse`; `idem-http`
-//! refuses requests by it, too.
+//! Owns [`Problem`] and how a problem becomes a response. No text here contains a key. This module is in the
+//! engine's crate, because only that crate can implement `axum_core::response::IntoResponse` for
+//! [`Error`](crate::Error). `idem-http` refuses requests with these problems, too.
 
 mod errors;
 
@@ -33,8 +33,8 @@ const DRAFT: HeaderValue = HeaderValue::from_static(
 
 macro_rules! problems {
     ($($(#[doc = $doc:literal])* $problem:ident = $name:literal, $status:ident, $title:literal;)*) => {
-        /// Why a request was refused. The problem's `type` ends with its [`name`](Self::name). It is an
-        /// extension of the response, so that a service outside the layer can answer in another form.
+        /// Why a request was refused. The problem's `type` ends with its [`name`](Self::name). The response
+        /// has the problem as an extension, so that a service outside the layer can answer in another form.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Problem {
@@ -124,8 +124,8 @@ pub struct ProblemDetails {
 }
 
 impl ProblemDetails {
-    /// This problem. `detail` explains it to the client; it must not have a key's text. The response has a
-    /// `Retry-After` of one second for a [`StoreUnavailable`](Problem::StoreUnavailable) and a
+    /// This problem. `detail` explains it to the client; it must not contain the text of a key. The response
+    /// has a `Retry-After` of one second for a [`StoreUnavailable`](Problem::StoreUnavailable) and a
     /// [`TooManyRunning`](Problem::TooManyRunning).
     pub fn new(problem: Problem, detail: impl Into<Cow<'static, str>>) -> Self {
         let soon = matches!(problem, Problem::StoreUnavailable | Problem::TooManyRunning);
@@ -153,8 +153,8 @@ impl ProblemDetails {
     }
 }
 
-/// Where the problems of an API are documented, and so the form of its responses. Unless [set](Self::at), the
-/// problems of `idem::http`.
+/// Where the problems of an API are documented, which determines the form of its responses. Unless
+/// [set](Self::at), it is the documentation of `idem::http`.
 #[derive(Clone, Debug)]
 pub struct Documentation {
     /// The part of a problem's `type` before its name.
@@ -170,8 +170,9 @@ impl Default for Documentation {
 }
 
 impl Documentation {
-    /// The form of an API with this documentation; `None` if `uri` is not a URI. A problem has its section as
-    /// `type`: the URI, `#` unless the URI ends with `#` or `/`, and the problem's [name](Problem::name).
+    /// The form of an API with this documentation; `None` if `uri` is not a URI. The `type` of a problem
+    /// leads to its section: the URI, `#` unless the URI ends with `#` or `/`, and the problem's
+    /// [name](Problem::name).
     #[must_use]
     pub fn at(uri: &str) -> Option<Self> {
         let plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'<' | b'>' | b'"');

@@ -59,7 +59,7 @@ impl Store for Disabled {
             Request::RecordStep(_) => RecordStepAnswer::Recorded.into(),
             Request::Complete(_) => CompleteAnswer::Done.into(),
             Request::Release(_) => ReleaseAnswer::Released.into(),
-            // Also a request of a later version: there is no record that it could change.
+            // This also covers a request of a later version, because there is no record that it could change.
             _ => ResolveAnswer::Absent.into(),
         })
     }

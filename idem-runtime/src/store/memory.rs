@@ -191,8 +191,8 @@ impl MemoryStore {
         epoch.after(Instant::now().saturating_duration_since(start))
     }
 
-    /// Which shard a hash belongs to. From bits in the middle, because the table of a shard uses the lowest
-    /// and the highest.
+    /// Which shard a hash belongs to. Taken from the middle bits, because the table of a shard uses the
+    /// lowest and the highest bits.
     fn index(hash: u64) -> usize {
         usize::try_from((hash >> 32) % SHARDS as u64).unwrap_or(0)
     }

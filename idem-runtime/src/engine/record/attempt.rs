@@ -192,8 +192,8 @@ impl<S: Store> Attempt<S> {
         }
     }
 
-    /// The work was not done, and its record is deleted with its fingerprint: as a result that ends when it
-    /// is recorded.
+    /// The work was not done. Its record is deleted with its fingerprint, by recording a result that expires
+    /// at once.
     pub(crate) fn forgotten(&mut self) {
         let result = StoredResult::Tombstone(Tombstone::TooLarge);
         self.finished(Verdict::Completed, result, Duration::ZERO);
@@ -219,7 +219,8 @@ impl<S: Store> Attempt<S> {
                 Recorded::Kept(self.executed(not_stored))
             }
             Ok(_) => {
-                // In this phase until the record is read, so that a dropped caller loses no result either.
+                // The phase ends only after the record is read, so that a dropped caller does not lose the
+                // result either.
                 let superseded = Box::pin(self.superseded()).await;
                 if let Phase::Recording(request) = std::mem::replace(&mut self.phase, Phase::Over) {
                     self.claimed.report_unrecorded(&request, None);
@@ -230,8 +231,8 @@ impl<S: Store> Attempt<S> {
         }
     }
 
-    /// What the caller gets instead of its result, which cannot be recorded: another call has the claim, or
-    /// the record is gone.
+    /// What the caller gets instead of its result, which cannot be recorded because another call has the
+    /// claim or the record is gone.
     async fn superseded(&self) -> Recorded {
         match self.claimed.look().await {
             Ok(Some(record)) => match self.replay(&record) {
@@ -244,7 +245,7 @@ impl<S: Store> Attempt<S> {
                 None if record.state == State::InFlight && record.fence != self.claimed.grant.fence => {
                     Recorded::Lost(self.lost(Loss::TakenOver))
                 }
-                // Released or in doubt: there is no other result.
+                // The record is released or in doubt, so there is no other result.
                 None => self.unrecorded(),
             },
             Ok(None) => self.unrecorded(),
@@ -335,7 +336,7 @@ impl<S: Store> Claimed<S> {
     }
 }
 
-/// Why a duplicate does not get this result; `None` if it does.
+/// Why a duplicate does not get this result; `None` if a duplicate gets it.
 pub(crate) fn not_stored(result: &StoredResult) -> Option<NotStored> {
     match result {
         StoredResult::Value(_) => None,

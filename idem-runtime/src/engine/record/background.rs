@@ -1,5 +1,5 @@
-//! Work that continues after its caller has gone away or has its value, [`drain`], which waits for it, and
-//! the hook for results that are given up.
+//! Work that continues after its caller has gone away or has got its value, [`drain`], which waits for such
+//! work, and the hook for results that are given up.
 //!
 //! Owns the counts of such work in this process, and the limits of its time and of the memory that it takes.
 
@@ -48,7 +48,7 @@ pub(crate) enum Work {
 /// The work that a process has in the background: how much there is, and how much more may wait for its
 /// store.
 pub(crate) struct Background {
-    /// Of each kind of [`Work`].
+    /// How much there is of each kind of [`Work`].
     counts: [AtomicUsize; 3],
     late_results: Arc<Semaphore>,
     late_bytes: Arc<Semaphore>,
@@ -81,8 +81,8 @@ impl Background {
     }
 }
 
-/// One piece of work that [`drain`] waits for. The work counts as over when this is dropped, also if its
-/// runtime drops it.
+/// One piece of work that [`drain`] waits for. The work counts as over when this value is dropped, even if
+/// the runtime drops it.
 pub(crate) struct Pending {
     process: Process,
     work: Work,
@@ -143,7 +143,7 @@ pub struct Drained {
 }
 
 impl Drained {
-    /// Whether nothing is left.
+    /// Whether no work is left.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
         self.bodies == 0 && self.results == 0 && self.releases == 0
@@ -151,14 +151,14 @@ impl Drained {
 }
 
 /// Waits at most `patience` until the calls of this process have no work left in the background, and returns
-/// what is left then.
+/// how much work is left then.
 ///
 /// Background work is: detached bodies, attempts of [`Operation::begin`](crate::Operation::begin), recording
 /// of results whose caller went away or has its value already, and release of claims that the caller did not
 /// wait for. Call `drain` at the end of a program, after the last call and before its runtime is dropped: a
 /// runtime that is dropped earlier drops this work.
 ///
-/// It does not wait for calls that are still awaited, and does not prevent new calls.
+/// `drain` does not wait for calls that their callers still await, and does not prevent new calls.
 ///
 /// # Cancellation
 ///
@@ -235,13 +235,13 @@ pub(crate) fn finish(
 pub struct Unrecorded {
     /// Which call: the scope of the operation, and the digest of its key.
     pub call: CallId,
-    /// Which attempt made it.
+    /// Which attempt made the result.
     pub attempt: u32,
-    /// Whether it is a value or a terminal error.
+    /// Whether the result is a value or a terminal error.
     pub verdict: Verdict,
     /// The result as it would be in the store: JSON, or a response of the HTTP layer. Private data.
     pub result: StoredResult,
-    /// How long the store would keep it.
+    /// How long the store would have kept the result.
     pub ttl: Duration,
     /// The last error of the store; `None` if the key was taken over, released or deleted meanwhile.
     pub error: Option<StoreError>,
@@ -281,8 +281,8 @@ impl LateRecording {
         Self { hook: None }
     }
 
-    /// Calls `hook` with each result that is given up: because of those limits, because of a store error that
-    /// a retry does not help, because another call has the key, or because the runtime was shut down.
+    /// Calls `hook` with each result that is given up: because of the limits above, because of a store error
+    /// that a retry does not help, because another call has the key, or because the runtime was shut down.
     ///
     /// The hook runs in a task of the runtime, or while the runtime drops its tasks. It must not block for
     /// long, so send the result to a queue or a thread. A panic of the hook is caught. The event `unrecorded`

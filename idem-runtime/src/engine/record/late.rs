@@ -1,7 +1,7 @@
 //! Recording a result after its caller has the value or has gone away, as long as no other call has taken
 //! over.
 //!
-//! Owns how long that continues. A completion also counts after its lease, so the body need not run again
+//! Owns how long that continues. A completion counts even after its lease, so the body does not run again
 //! after an outage that is longer than a lease.
 
 use std::sync::Arc;
@@ -21,7 +21,8 @@ use idem_core::protocol::{Complete, CompleteAnswer, StoredResult};
 impl<S: Store> Claimed<S> {
     /// Records a result whose caller has gone away.
     pub(crate) fn complete_behind(self: Arc<Self>, request: Complete) -> impl Future<Output = ()> + Send {
-        // Made here, so that the result is reported also if its runtime was shut down before the first poll.
+        // Made outside the future, so that the result is reported even if its runtime was shut down before
+        // the first poll.
         let mut late = Late { claimed: self, waiting: Some(request), _room: None };
         async move {
             let claimed = late.claimed.clone();
@@ -76,7 +77,7 @@ struct Late<S: Store> {
     claimed: Arc<Claimed<S>>,
     /// `None` once it is recorded or given up.
     waiting: Option<Complete>,
-    /// `None` as long as it is as if the caller still waited.
+    /// `None` during the first try, which is made as if the caller still waited.
     _room: Option<LateRoom>,
 }
 
