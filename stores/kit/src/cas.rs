@@ -2,9 +2,9 @@
 //! bucket or an object store.
 //!
 //! A transition reads the record with its revision, decides by the protocol's own functions, and writes on
-//! the condition that the revision is still the same. A refused write, or one whose answer was lost, is
-//! decided again from a new read, or from the record that the refusal returned: the same owner gets the same
-//! answer. Such a service has no clock that a condition can use, so the callers' clocks decide, within a
+//! the condition that the revision is still the same. A refused write, or a write whose answer was lost, is
+//! decided again from a new read, or from the record that the refusal returned, so the same owner gets the
+//! same answer. Such a service has no clock that a condition can use, so the callers' clocks decide, within a
 //! declared skew.
 
 mod format;
@@ -28,7 +28,7 @@ pub trait CompareAndSwap: Send + Sync + 'static {
     /// equal.
     type Revision: Clone + Send + Sync + 'static;
 
-    /// The newest bytes of an object, never older ones of a replica; `None` if the object does not exist.
+    /// The newest bytes of an object, never older bytes from a replica; `None` if the object does not exist.
     fn get(
         &self,
         name: &ObjectName,
@@ -36,7 +36,7 @@ pub trait CompareAndSwap: Send + Sync + 'static {
 
     /// Writes the object if it still has this revision, or does not exist if `seen` is `None`.
     ///
-    /// The service may delete the object by itself after `keep`; with `None` it must not.
+    /// The service may delete the object by itself after `keep`; with `None` it must not delete the object.
     fn put(
         &self,
         name: &ObjectName,
@@ -81,9 +81,9 @@ pub struct Version<R> {
 pub enum Put<R> {
     /// The object is written, and has this revision.
     Written(R),
-    /// The condition did not hold, and nothing is written. The newest version of the object, as a read would
-    /// return it; it saves that read. `None` does not tell whether the object exists: the service may not
-    /// have returned it.
+    /// The condition did not hold, and nothing is written. `Some` is the newest version of the object, as a
+    /// read would return it, and saves that read. `None` does not tell whether the object exists, because the
+    /// service may not have returned it.
     Refused(Option<Version<R>>),
 }
 
@@ -98,7 +98,7 @@ impl<R> From<Option<R>> for Put<R> {
 pub struct Listing<R> {
     /// The objects.
     pub versions: Vec<Version<R>>,
-    /// The position after which the next objects follow; `None` after the last one.
+    /// The position after which the next objects follow; `None` after the last object.
     pub next: Option<Vec<u8>>,
 }
 

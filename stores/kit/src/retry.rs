@@ -39,8 +39,8 @@ where
     repeated(time, ask, |_, error| error.is_outcome_unknown()).await
 }
 
-/// Calls `ask` until the answer is final or `time` is over. Of two errors, it keeps the earlier one if that
-/// says more.
+/// Calls `ask` until the answer is final or `time` is over. Of two errors, it keeps the earlier one if the
+/// earlier one says more.
 async fn repeated<T, F>(
     time: Duration,
     mut ask: impl FnMut() -> F,
