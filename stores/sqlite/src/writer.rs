@@ -39,7 +39,7 @@ impl Writer {
         }
     }
 
-    /// Opens the file at the path when there is work; `None` if there will be none.
+    /// Opens the file at the path when there is work; `None` if no work will come.
     fn reopened(&self) -> Option<Connection> {
         loop {
             match self.reopen(self.queue.wait(Pace::default())?) {
@@ -56,7 +56,7 @@ impl Writer {
         }
         let opening = Opening { purpose: self.purpose, layout: schema::LAYOUT, until };
         let (connection, identity) = schema::open(path, opening).map_err(|error| match error.kind() {
-            // While the store runs, an operator may repair the file.
+            // A retry may help, because an operator may repair the file while the store runs.
             StoreErrorKind::Configuration => StoreError::unavailable(error.to_string()).with_source(error),
             _ => error,
         })?;
@@ -86,7 +86,8 @@ impl Writer {
             return self.not_begun(session, error);
         }
         let batch = self.queue.take();
-        // Only now, because the transaction may have waited to begin, and the file may have gone meanwhile.
+        // Checked only now, because the transaction may have waited to begin, and the file may have gone
+        // meanwhile.
         match self.file.now() {
             Some(identity) if identity == self.file.opened() => {}
             Some(_) => {
@@ -156,7 +157,7 @@ impl Writer {
             failure::outcome_unknown(self.file.path(), error)
         };
         match culprit {
-            // The other operations are retried without it.
+            // The other operations are retried without this one.
             Some(culprit) if reach == Reach::Operation || matches!(batch[culprit].op, Op::Purge(_)) => {
                 self.queue.retry_without(batch, culprit, error);
             }

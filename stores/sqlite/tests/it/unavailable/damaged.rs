@@ -53,7 +53,7 @@ async fn damage_deep_in_the_file_is_an_error_and_never_an_answer() {
     }
 }
 
-/// Nothing but a person can help, and the error says with what.
+/// Whether only a person can help, and the error says what is wrong.
 fn is_about_damage(error: &StoreError) -> bool {
     let said = error.to_string();
     matches!(error.kind(), StoreErrorKind::Configuration | StoreErrorKind::CorruptRecord)
