@@ -22,7 +22,7 @@ use crate::protocol::{
 /// on one record, and uses the store's own clock, never the caller's: two callers with skewed clocks must get
 /// the answers that one clock would give. The rules are written once, as pure functions in
 /// [`protocol`](crate::protocol), and [`protocol::apply`](crate::protocol::apply) combines them. A store that
-/// can hold a lock or a transaction calls it:
+/// can hold a lock or a transaction calls this function:
 ///
 /// 1. read the record of `key` (or none);
 /// 2. call the function with it, the request and the store's now;
@@ -30,10 +30,10 @@ use crate::protocol::{
 ///    durably;
 /// 4. only then answer [`Transition::answer`](crate::protocol::Transition::answer).
 ///
-/// A store that must decide on a server restates the functions in the server's language; its tests compare it
-/// with the original. [`claim`](Store::claim), [`renew`](Store::renew) and the other methods for one kind of
-/// request call `apply`. A store does not override them, because a wrapper calls only the `apply` of the
-/// store inside it.
+/// A store that must decide on a server restates the functions in the server's language; its tests compare
+/// the two. [`claim`](Store::claim), [`renew`](Store::renew) and the other methods for one kind of request
+/// call `apply`. A store does not override them, because a wrapper calls only the `apply` of the store inside
+/// it.
 ///
 /// This is a whole store, in the memory of one process:
 ///
@@ -99,8 +99,8 @@ use crate::protocol::{
 ///
 /// * An acknowledged operation survives the failures that the store's documentation lists, and every later
 ///   operation of any client sees it.
-/// * If an answer is lost and the same owner sends the same request again, it gets the same answer. The
-///   functions ensure that, so a store retries on a broken connection by itself.
+/// * If an answer is lost and the same owner sends the same request again, the owner gets the same answer.
+///   The functions ensure that, so a store retries on a broken connection by itself.
 /// * Every method ends within a bounded time, with a [`StoreError`] whose kind is honest:
 ///   `Unavailable` only if the operation was certainly not applied, `OutcomeUnknown` otherwise.
 /// * Dropping a returned future leaves the operation either applied or not applied, never half applied.
@@ -198,12 +198,12 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// One page of the records, without results: for operators and monitoring.
     ///
     /// Call again with [`Page::next`] until it is `None`. A page reads about `limit` records and returns the
-    /// matching ones, so it may be empty although more follow. A walk is not a snapshot: it returns a record
-    /// that exists and matches from its beginning to its end at least once, and may return others. It may
-    /// return expired records that are not deleted yet; [`Page::now`] tells which.
+    /// matching ones, so it may be empty although more follow. A walk is not a snapshot: it returns each
+    /// record that exists and matches during the whole walk at least once, and may return other records. It
+    /// may return expired records that are not deleted yet; [`Page::now`] tells which.
     ///
-    /// It changes nothing, and delays claims and completions by at most one read. Without this method, the
-    /// records of a store cannot be listed.
+    /// Listing changes nothing, and delays claims and completions by at most one read. Without this method,
+    /// the records of a store cannot be listed.
     fn list(&self, request: &List) -> impl Future<Output = Result<Page, StoreError>> + Send {
         let _ = request;
         std::future::ready(Err(StoreError::configuration("it cannot list its records")))

@@ -1,6 +1,6 @@
 //! What a store needs to record in the caller's transaction.
 //!
-//! Owns the traits, and how they get from the caller's argument to the connection. It knows no database.
+//! Owns the traits, and the way from the caller's argument to the connection. Knows no database.
 
 use std::ops::DerefMut;
 
@@ -11,8 +11,8 @@ use crate::protocol::{Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, Recor
 
 /// A store that can record in the caller's transaction, together with the caller's own writes.
 ///
-/// `PostgresStore` and `MySqlStore` implement it. For each driver that a store supports, it implements
-/// [`RecordsIn`].
+/// `PostgresStore` and `MySqlStore` implement it. A store implements [`RecordsIn`] for each driver that it
+/// supports.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot record in a transaction of the caller's",
     label = "with `transaction`, this must be a `PostgresStore` or a `MySqlStore`"
@@ -26,7 +26,7 @@ pub trait TransactionStore: Store {
     fn itself(self) -> Self::Itself;
 
     /// Tells the other processes that use the store that there are transactions. Taking a key also does this,
-    /// but then an open transaction waits for another connection of the store.
+    /// but then the caller's open transaction waits for another connection of the store.
     fn announce(&self) -> impl Future<Output = Result<(), StoreError>> + Send {
         std::future::ready(Ok(()))
     }
@@ -83,8 +83,8 @@ pub trait RecordsIn<C>: TransactionStore {
 /// A pool that begins the transactions in which the store `S` records, for a layer whose caller has no
 /// transaction.
 ///
-/// The pools of sqlx and the connection of SeaORM are such pools. For another driver, implement it for a type
-/// of your own around the driver's pool.
+/// The pools of sqlx and the connection of SeaORM are such pools. For another driver, implement this trait
+/// for a type of your own around the driver's pool.
 #[diagnostic::on_unimplemented(
     message = "`{S}` cannot record in the transactions of `{Self}`",
     label = "expected a pool of the store's driver, such as `sqlx::PgPool` for a `PostgresStore`",

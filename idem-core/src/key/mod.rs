@@ -218,7 +218,7 @@ impl fmt::Debug for KeyBuilder {
 /// A value that can be part of a key. Its rendering is stable, and two values have the same rendering only if
 /// they are equal.
 ///
-/// It is not implemented for every type that is `Display`, because most of those renderings keep neither
+/// The trait is not implemented for every `Display` type, because most `Display` renderings keep neither
 /// promise. It is implemented for integers, non-zero integers, `bool`, `char`, strings, tuples of two to
 /// eight parts, and references and smart pointers to parts. With the feature named after the crate, it is
 /// implemented for `uuid::Uuid`, `ulid::Ulid`, `rust_decimal::Decimal`, and the dates `chrono::NaiveDate`,

@@ -58,7 +58,7 @@ impl Arguments {
         self.example.as_deref().unwrap_or("order")
     }
 
-    /// The message for `name`, which is not one of the arguments: why it cannot be used, and what can.
+    /// The message for `name`, which is not one of the arguments: why it cannot be used, and which names can.
     pub(crate) fn unknown(&self, name: &str) -> String {
         let function = &self.function;
         if self.names.is_empty() && !self.has_unnamed {

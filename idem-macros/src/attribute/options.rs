@@ -1,7 +1,7 @@
 //! The options of one use, as darling maps them from the list.
 //!
 //! Owns which options there are, and of which kind the value of each is. `kinds` owns the kinds, and
-//! `validate` the rules between options and about the function.
+//! `validate` owns the rules between options and about the function.
 
 use std::slice;
 

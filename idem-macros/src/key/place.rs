@@ -18,7 +18,7 @@ pub(crate) fn parse(text: &str, literal: Span, arguments: &Arguments) -> Result<
         return Err("this names nothing: write an argument, such as `{order.id}`".into());
     }
     // Text with a character that may begin a literal or a comment is not parsed, because rustc would report
-    // an unfinished one itself, in words about the whole attribute.
+    // an unfinished literal or comment itself, in words about the whole attribute.
     let is_lexed = !text.contains(['"', '\'', '`', '\\', '/']);
     let tokens = if is_lexed { text.parse::<TokenStream>().ok() } else { None };
     let tokens = tokens.ok_or_else(|| no_place(text))?;

@@ -46,7 +46,7 @@ impl Parser {
         }
         let Some(inside) = rest.strip_prefix('{') else {
             self.faults.push("a `}` without its `{`: write `}}` for the character itself".into());
-            // The rest would be parsed in an unintended way.
+            // Parsing stops here, because the rest would be read in an unintended way.
             return "";
         };
         match inside.find(['{', '}']) {

@@ -4,8 +4,8 @@
 //! A call renews its own lease when its body yields the thread. A body that blocks its thread does not yield,
 //! and then nothing else in the caller's runtime may be able to run. So one thread outside that runtime looks
 //! at each lease when half of it is over, and renews it if nobody else has: in the caller's runtime, or in
-//! that of the thread if the caller's has ended. The times of a lease, each counted from when the last
-//! confirmed request was sent:
+//! the thread's runtime if the caller's runtime has ended. The times of a lease, each counted from when the
+//! last confirmed request was sent:
 //!
 //! | time | what happens then | by whose clock |
 //! |---|---|---|
@@ -13,7 +13,7 @@
 //! | [`outside_renewal_at`](Lease::outside_renewal_at), half of its length | the thread renews it, if the task did not | the machine's |
 //! | [`is_late`](Lease::is_late), two thirds of its length | a grant that arrives later is renewed before its body starts | the runtime's |
 //! | [`held_until`](Lease::held_until), its length, or less near a deadline | until then it is certainly held | the runtime's |
-//! | [`pause_after_failure`](Lease::pause_after_failure) later, up to a second | a renewal that failed is sent again | that of the renewal |
+//! | [`pause_after_failure`](Lease::pause_after_failure) later, up to a second | a renewal that failed is sent again | the clock of that renewal |
 
 use std::future::{pending, poll_fn};
 use std::panic::AssertUnwindSafe;
@@ -47,24 +47,26 @@ pub(crate) struct Lease {
     doubted: AtomicBool,
     over: AtomicBool,
     waker: AtomicWaker,
-    /// Set when code outside the call's task first waits for the end of the lease; most bodies have none.
+    /// Set when code outside the call's task first waits for the end of the lease; most bodies have no such
+    /// code.
     outside: OnceLock<Box<Notify>>,
 }
 
-/// When a request was sent, and the lease that it asks for. If it is granted, the lease runs at least that
-/// long from then, however late the answer comes.
+/// When a request was sent, and the lease that it asks for. If the request is granted, the lease runs at
+/// least that long from the time of sending, however late the answer comes.
 #[derive(Clone, Copy)]
 pub(crate) struct Sent {
     /// On the runtime's clock, which a test may have paused.
     pub(crate) runtime: Instant,
-    /// On the clock of the renewal from outside, the machine's.
+    /// On the machine's clock, which the renewal from outside uses.
     pub(crate) machine: MachineInstant,
-    /// Shorter than the lease's length near a deadline.
+    /// Near a deadline, this is shorter than the lease's length.
     pub(crate) lease: Duration,
 }
 
 impl Lease {
-    /// The lease of a claim, which was first sent at `sent`. A deadline may make it shorter than `uncut`.
+    /// The lease of a claim, which was first sent at `sent`. A deadline may make `length` shorter than
+    /// `uncut`.
     pub(crate) fn new(length: Duration, uncut: Duration, sent: Sent) -> Self {
         // Renewals cannot extend a lease that a deadline cuts short; they only find out whether it is lost.
         let pause = if length < uncut { (uncut / 3).min(LONGEST_PAUSE) } else { Duration::ZERO };
@@ -108,7 +110,7 @@ impl Lease {
         !self.doubted.swap(true, Ordering::AcqRel)
     }
 
-    /// Whether the key is in doubt: an operator may take the claim away at any moment, also within the lease.
+    /// Whether the key is in doubt: an operator may take the claim away at any moment, even within the lease.
     pub(crate) fn is_doubted(&self) -> bool {
         self.doubted.load(Ordering::Acquire)
     }
@@ -176,8 +178,8 @@ impl Lease {
     }
 }
 
-/// Renews the lease of one attempt in the caller's own task, whenever it is due; ends when the lease is lost.
-/// It has no timer until it is polled first, when the body is pending.
+/// Renews the lease of one attempt in the caller's own task, whenever a renewal is due; ends when the lease
+/// is lost. There is no timer before the first poll, which comes when the body is pending.
 pub(crate) async fn renewed_until_lost(claim: Arc<dyn AnyClaim>) {
     let (lease, process) = (&claim.held().lease, &claim.call().process);
     let lost = poll_fn(|cx| {
@@ -318,7 +320,7 @@ const MANY: usize = 1_000;
 /// too late. Leases shorter than 80 ms make the pause shorter.
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
 
-/// A claim, and its place among those watched.
+/// A watched claim with its index.
 type Due = (usize, Arc<dyn AnyClaim>);
 
 /// When the thread ends for any reason, this guard lets the next lease start it again.

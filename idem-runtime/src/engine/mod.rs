@@ -7,7 +7,7 @@
 //! | body | [`body`] | the `Attempt` | the body's result, or how else it ended |
 //! | record | [`record`] | the result, by the `Codec` | bytes in the store, or a released claim |
 //!
-//! | beside them | what it is |
+//! | beside the phases | what it is |
 //! |---|---|
 //! | [`lease`] | the lease of a claim: the caller's task renews it, and one thread if that task is blocked |
 //! | [`begin`] | the same call for work that is not one future: the public `begin` |
@@ -189,15 +189,15 @@ impl State {
 }
 
 impl Process {
-    /// A process of its own for a worker of a simulation. It has no thread: a task renews leases from outside
+    /// A separate process for a worker of a simulation. It has no thread: a task renews leases from outside
     /// their calls, by tokio's clock, which the simulation has paused.
     #[must_use]
     pub fn simulated() -> Self {
         Self(Some(Arc::new(State::new(|| tokio::time::Instant::now().into_std()))))
     }
 
-    /// Runs `future` in this process. A task that it spawns is in the program's process, unless it enters
-    /// this one too.
+    /// Runs `future` in this process. A task that `future` spawns is in the program's process, unless the
+    /// task enters this process too.
     pub async fn scope<F: Future>(&self, future: F) -> F::Output {
         match &self.0 {
             Some(_) => PROCESS.scope(self.clone(), future).await,

@@ -19,7 +19,7 @@ use super::options::Options;
 use crate::diagnostics::Faults;
 use crate::key;
 
-/// The model; `None` if a fault makes that impossible.
+/// The model; `None` if a fault makes a model impossible.
 pub(crate) fn validate<'f>(
     function: &'f Function,
     mut options: Options,

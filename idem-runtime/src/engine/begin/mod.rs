@@ -49,7 +49,8 @@ impl<R> Operation<R> {
     /// a [`wait`](Self::wait). For frameworks, for callbacks, and for work that one function starts and
     /// another ends.
     ///
-    /// [`run`](Self::run) does all of this for a body that is one future, and is the better choice for it.
+    /// [`run`](Self::run) does all of this for a body that is one future, and is the better choice for such a
+    /// body.
     ///
     /// | `begin` returns | then |
     /// |---|---|
@@ -269,7 +270,8 @@ impl<S: Store> Attempt<S> {
     ) -> impl Future<Output = Result<Outcome, Interrupted<S>>> + use<S> {
         if let Some(claim) = &mut self.claim {
             claim.finished(verdict, stored.result.clone(), self.call.policy.ttl);
-            // The work is over: nothing that it carried starts a step while the result is recorded.
+            // The work is over, so nothing that has its context may start a step while the result is
+            // recorded.
             claim.claimed.lease.end();
             if let Some(fault) = &stored.fault {
                 claim.claimed.report(&Event::NOT_STORED.because(fault));
@@ -288,8 +290,8 @@ impl<S: Store> Attempt<S> {
     }
 
     /// The work failed and has no result: releases the key for the next attempt. The next attempt is due
-    /// after `retry_after`; if that is `None`, after the delay by the operation's
-    /// [`retry_after`](Operation::retry_after). Returns the delay.
+    /// after `retry_after`; if that is `None`, after the delay that the operation's
+    /// [`retry_after`](Operation::retry_after) sets. Returns the delay.
     ///
     /// If the store fails, the release continues in the background.
     ///

@@ -62,7 +62,7 @@ impl<S: Store> Replayed<S> {
         self.call.replayed(&self.replay, |verdict, bytes| decode(verdict, bytes).map_err(Arc::from))
     }
 
-    /// Which attempt made the result, when it was recorded, and when it ends.
+    /// Which attempt made the result, when it was recorded, and when it expires.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         Outcome::replayed(&self.replay)
@@ -79,7 +79,7 @@ impl<S: Store> fmt::Debug for Replayed<S> {
 pub enum Interrupted<S: Store> {
     /// Another attempt took over the key, and this is its result: return it.
     Replay(Replayed<S>),
-    /// The claim is lost, or the time of the work is over.
+    /// The claim is lost, or the work took longer than its timeout.
     Refused(Error),
 }
 

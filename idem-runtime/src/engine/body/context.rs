@@ -228,9 +228,9 @@ impl Context {
     /// result, an error, a timeout or a dropped caller. Use it for work that the body starts outside itself
     /// and that must stop then.
     ///
-    /// The body itself does not need it, because it is dropped when the claim is lost. If a renewal fails,
-    /// the lease is not lost until the store says so. In a call that runs unprotected or in a transaction,
-    /// the future never resolves.
+    /// The body itself does not need this method, because the body is dropped when the claim is lost. If a
+    /// renewal fails, the lease is not lost until the store says so. In a call that runs unprotected or in a
+    /// transaction, the future never resolves.
     ///
     /// ```
     /// # use idem_runtime as idem;
@@ -371,8 +371,8 @@ impl CallObserver for Mutex<Option<Outcome>> {
 
 /// Makes a call and returns whether its body ran or its result was replayed.
 ///
-/// It does not report idempotent calls inside the body of the observed call. Dropping the future drops the
-/// call.
+/// This function does not report idempotent calls inside the body of the observed call. Dropping the future
+/// drops the call.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -416,7 +416,7 @@ pub fn in_another_task<F: Future>(calls: F) -> impl Future<Output = F::Output> {
     DEADLINE.scope(deadline, OBSERVER.scope(observer, calls))
 }
 
-/// An observer within the current one, if there is one.
+/// This observer, inside the current observer if there is one.
 fn within_current(observer: Arc<dyn CallObserver>) -> Option<Arc<Observation>> {
     let outer = OBSERVER.try_with(Clone::clone).ok().flatten();
     Some(Arc::new(Observation { outer, observer }))

@@ -121,7 +121,7 @@ pub(super) fn drive<B: Future>(
     mut body: Pin<&mut Option<B>>,
 ) -> impl Future<Output = Ended<B::Output>> {
     async move {
-        // There is no limit if the end is too far away for an `Instant`. That can be, because nobody has
+        // There is no limit if the end is too far away for an `Instant`. This can happen, because nobody has
         // checked the policy of a call without a key.
         let end = timeout.and_then(|after| Some((after, Instant::now().checked_add(after)?)));
         let limit = async {
@@ -155,7 +155,8 @@ pub(super) fn drive<B: Future>(
     }
 }
 
-/// Runs a body without any guard, until its timeout is over, and reports that to the observer of the call.
+/// Runs a body without any guard, until its timeout is over, and reports to the observer that the body ran
+/// unprotected.
 pub(super) async fn unguarded<B: Future>(
     timeout: Option<Duration>,
     observer: Option<&Observation>,

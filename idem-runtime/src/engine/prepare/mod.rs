@@ -1,9 +1,9 @@
 //! The first phase: everything before the first request to the store.
 //!
-//! Owns the [`Site`] of an annotated function, and one [`Call`]: all that is known about it before the first
-//! request, which is its key, policy, runtime and observer. It asks no store. [`operation`] and [`policy`]
-//! are the settings of an operation and their checks, and [`scope`] makes the scope of a function whose
-//! attribute sets none.
+//! Owns the [`Site`] of an annotated function, and one [`Call`]: all that is known about the call before the
+//! first request, which is its key, policy, runtime and observer. It asks no store. [`operation`] and
+//! [`policy`] are the settings of an operation and their checks, and [`scope`] makes the scope of a function
+//! whose attribute sets none.
 
 pub(super) mod operation;
 pub(super) mod policy;
@@ -221,7 +221,7 @@ impl<S: Store> Call<S> {
         Ok(Arc::new(Self { store, details }))
     }
 
-    /// Whether this call is made in a body that holds the same key. It would wait for itself.
+    /// Whether this call is made in a body that holds the same key. Such a call would wait for itself.
     pub(crate) fn is_reentrant(&self) -> bool {
         let enclosing = self.enclosing.as_ref().zip(StoreIdentity::of(&self.store));
         enclosing.is_some_and(|(call, store)| call.holds(&self.key, store))
@@ -240,7 +240,7 @@ impl Details {
         self.lease.min(remaining).max(SHORTEST_LEASE)
     }
 
-    /// When a request that is sent now is sent, and the lease that it asks for.
+    /// The time of a request that is sent now, and the lease that the request asks for.
     pub(crate) fn send_time(&self) -> Sent {
         Sent { runtime: Instant::now(), machine: (self.process.clock)(), lease: self.lease_from_now() }
     }

@@ -140,11 +140,11 @@ impl<R> Operation<R> {
         self
     }
 
-    /// When a key whose body failed is due again; at once unless set. Before that, a call gets
+    /// When a key whose body failed is due again; at once unless set. Before the key is due, a call gets
     /// [`Error::NotDue`](crate::Error::NotDue), or waits if the operation has a [`wait`](Self::wait).
     ///
-    /// It applies to errors that the body returns. After a crash, a dropped caller, a panic or a timeout, the
-    /// key is due at once or when the lease is over.
+    /// This setting applies to errors that the body returns. After a crash, a dropped caller, a panic or a
+    /// timeout, the key is due at once or when the lease is over.
     ///
     /// ```
     /// # use idem_runtime as idem;
@@ -185,7 +185,7 @@ impl<R> Operation<R> {
     }
 
     /// Sets the value that must not change under one key. The SHA-256 of its canonical JSON (RFC 8785) is
-    /// recorded, and a call with another one gets [`Error::Mismatch`].
+    /// recorded, and a call with another value gets [`Error::Mismatch`].
     pub fn fingerprint<T: Serialize + ?Sized>(self, value: &T) -> Self {
         self.with_fingerprint(fingerprint(value))
     }
@@ -238,8 +238,8 @@ impl<R> Operation<R> {
     ///
     /// `recover` runs under the claim of the new attempt, and the engine renews its lease. It may read the
     /// recorded steps but not make new ones. It is not called after an error that the body returned, or after
-    /// an operator's release. If it panics or is dropped, the next call calls it again (under
-    /// [`OnCrash::InDoubt`]: the key is in doubt). An error of `recover` is not recorded.
+    /// an operator's release. If `recover` panics or is dropped, the next call runs it again, or the key is
+    /// in doubt under [`OnCrash::InDoubt`]. An error of `recover` is not recorded.
     ///
     /// With [`OnCrash::InDoubt`], a call of an operation with `recover` gets a key in doubt and settles the
     /// doubt: `None` means that the body may run. Without [`OnCrash::InDoubt`], a key that `recover` left in

@@ -1,9 +1,9 @@
 //! The policy of an operation: the settings that do not depend on the types of its results, their check, and
 //! when the next attempt is due.
 //!
-//! The policy of an annotated function is a constant of its [`Site`](super::Site) as far as its values are
-//! literals, so it is checked at compile time. A value that is computed makes a policy of one call, which is
-//! checked with the call.
+//! The values of an annotated function's policy that are literals are a constant of its
+//! [`Site`](super::Site), so they are checked at compile time. A value that is computed makes a policy for
+//! one call, which is checked with the call.
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -118,7 +118,7 @@ impl Deref for SharedPolicy {
 /// | made from | due after |
 /// |---|---|
 /// | a `Duration` | that time, after every attempt |
-/// | a range of two, `shortest..longest` | the shortest time after the first attempt, twice as long after each further one, up to the longest; the upper half of each at random |
+/// | a range of two, `shortest..longest` | the shortest time after the first attempt, twice as long after each further attempt, up to the longest; the upper half of each time is random |
 ///
 /// ```
 /// # use idem_runtime as idem;

@@ -2,7 +2,7 @@
 //! no two functions have the same scope.
 //!
 //! Records are stored under the scope, so it must not depend on how the compiler prints types. The compiler's
-//! names are only read to find out whether a function belongs to a type, and to which.
+//! names are only read to find out whether a function belongs to a type, and to which type.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};

@@ -313,7 +313,7 @@ impl<S: Store> Claimed<S> {
             let ask = || async move {
                 #[cfg(feature = "metrics")]
                 let begin = Instant::now();
-                // Boxed, so that the future of a call has no room for it while its body runs.
+                // Boxed, so that the future of a call keeps no room for the request while its body runs.
                 let request = Box::pin(call.store.apply(&call.key, request_now.clone().into()));
                 let answer = request.await.and_then(CompleteAnswer::try_from);
                 #[cfg(feature = "metrics")]

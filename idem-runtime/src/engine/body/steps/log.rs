@@ -173,7 +173,7 @@ impl Log {
         state.recorded + state.waiting.len()
     }
 
-    /// The next request to the store on the way to `end` recorded steps; `None` if there is none.
+    /// The next request to the store on the way to `end` recorded steps; `None` if no request is needed.
     fn job(&self, claim: &dyn AnyClaim, end: usize) -> Option<Shared<Job>> {
         let mut state = self.state();
         if state.earlier.is_some() && state.recorded >= end {

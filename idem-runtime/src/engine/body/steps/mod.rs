@@ -211,9 +211,9 @@ impl fmt::Debug for Step {
 
 /// What to do with a step.
 enum Begun {
-    /// Run it: the policy lets its call run without protection.
+    /// Run the step, because the policy lets its call run without protection.
     Unprotected,
-    /// Run it and record its value.
+    /// Run the step and record its value.
     Run(Turn),
     /// Return this recorded value.
     Replay(Turn, StoredResult),

@@ -134,8 +134,8 @@ impl<R> Operation<R> {
     /// `terminal` is recorded, and what the body wrote before it is undone.
     ///
     /// `body` is an async closure, or an `async fn` that takes `&mut Transaction<'_, Postgres>`. Write `'_`
-    /// for the lifetime of the transaction: with `'static`, rustc reports that it is not general enough where
-    /// the call is spawned.
+    /// for the lifetime of the transaction: with `'static`, rustc reports that an implementation is not
+    /// general enough where the call is spawned.
     ///
     /// # Errors
     ///
