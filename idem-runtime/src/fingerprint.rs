@@ -62,7 +62,7 @@ pub fn fingerprint<T: Serialize + ?Sized>(value: &T) -> Result<Fingerprint, Fing
     Ok(Fingerprint::from_bytes(Sha256::digest(canonical).into()))
 }
 
-/// Whether the canonical JSON may have lost digits. It is also `true` for text with many digits.
+/// Whether the canonical JSON may have lost digits. The result is also `true` for text with many digits.
 fn may_hold_large_integer(canonical: &[u8]) -> bool {
     let long = canonical.chunk_by(|one, next| one.is_ascii_digit() == next.is_ascii_digit());
     long.filter(|run| run[0].is_ascii_digit()).any(|run| run.len() >= DIGITS_OF_LARGEST)

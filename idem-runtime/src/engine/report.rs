@@ -360,7 +360,7 @@ pub enum CallEvent<'a> {
 /// How a call without a recorded value ended. The list is complete, so a consumer can decide for each case.
 #[derive(Clone, Debug)]
 pub enum CallEnd {
-    /// It was refused, or its result is not available.
+    /// The call was refused, or its result is not available.
     Refused(Error),
     /// Its body failed, or gave a value that `record_if` refused: the key is free again.
     #[non_exhaustive]
@@ -370,7 +370,7 @@ pub enum CallEnd {
         /// How long until the key is due again.
         retry_after: Duration,
     },
-    /// It has a terminal error, returned now or recorded earlier.
+    /// The call has a terminal error, returned now or recorded earlier.
     Terminal,
 }
 
@@ -423,7 +423,7 @@ pub enum Outcome {
         /// `None` if a duplicate can get it, and if the body failed.
         not_stored: Option<NotStored>,
     },
-    /// It got a recorded result; the body did not run in this call.
+    /// The call got a recorded result; the body did not run in this call.
     #[non_exhaustive]
     Replayed {
         /// The attempt that made the result.

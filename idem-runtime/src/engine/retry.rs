@@ -16,7 +16,8 @@ pub(crate) const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
 /// The pause if a backoff ends, which does not happen, because a backoff has no limit of tries.
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// The pauses between two tries: doubling from 10 ms to 250 ms, plus up to the same again at random.
+/// The pauses between two tries: doubling from 10 ms to 250 ms, plus a random time of at most the same
+/// length.
 pub(crate) fn backoff() -> ExponentialBuilder {
     ExponentialBuilder::new()
         .with_min_delay(Duration::from_millis(10))
@@ -26,7 +27,7 @@ pub(crate) fn backoff() -> ExponentialBuilder {
 }
 
 /// The same for work in the background, where many calls may ask a store that has just come back: from 250 ms
-/// to 2 s, plus up to the same again at random.
+/// to 2 s, plus a random time of at most the same length.
 pub(crate) fn late_backoff() -> ExponentialBuilder {
     backoff().with_min_delay(Duration::from_millis(250)).with_max_delay(Duration::from_secs(2))
 }

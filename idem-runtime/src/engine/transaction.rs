@@ -293,8 +293,8 @@ impl<R, T, E, S: RecordsIn<C>, C, P> InTransaction<'_, R, T, E, S, C, P> {
 }
 
 impl<R, T, E, S: RecordsIn<C>, C, P> Drop for InTransaction<'_, R, T, E, S, C, P> {
-    /// The call was dropped before its end. Nothing it wrote stays, whatever the caller does with the
-    /// transaction.
+    /// The call was dropped before its end. Nothing that the call wrote stays, whatever the caller does with
+    /// the transaction.
     fn drop(&mut self) {
         if let Some(mark) = &mut self.mark {
             S::undo_first((self.connection)(self.carrier), mark);

@@ -38,7 +38,7 @@ impl Presence for Sometimes {
     note = "a key is there or missing: an `Option` in it holds what may stand in a key, and no second `Option`; flatten it"
 )]
 pub trait Piece<P> {
-    /// Adds the piece to the key, and returns whether it was there.
+    /// Adds the piece to the key, and returns whether the piece was there.
     fn add(&self, key: &mut KeyBuilder) -> bool;
 }
 
@@ -130,7 +130,7 @@ impl<P> OptionalKey<P> {
         OptionalKey { key: self.key, there: self.there, presence: PhantomData }
     }
 
-    /// The key; it is missing if a value in it is.
+    /// The key; it is missing if a value in it is missing.
     pub fn reject_missing(mut self) -> KeyBuilder
     where
         P: MayBeMissing,
@@ -151,7 +151,7 @@ impl<P> OptionalKey<P> {
     }
 }
 
-/// The key of one call, and whether the call runs without it.
+/// The key of one call, and whether the call runs unguarded, without the key.
 #[derive(Debug)]
 pub struct CallKey {
     pub(crate) key: KeyBuilder,

@@ -17,12 +17,12 @@ use serde_json::json;
 /// The time in `Retry-After` if the real time is unknown.
 const SOON: Duration = Duration::from_secs(1);
 
-/// The longest `Retry-After` while another request has the key. Its process is probably alive and may answer
-/// at any time, so a client need not wait until the lease is over.
+/// The longest `Retry-After` while another request has the key. The process of that request is probably alive
+/// and may answer at any time, so a client need not wait until the lease is over.
 const LONGEST_IN_FLIGHT: Duration = Duration::from_secs(2);
 
-/// The URI to which a problem's `type` leads, unless it is set: a section of the documentation of
-/// `idem-http`.
+/// The URI to which a problem's `type` leads, unless the API sets its own documentation: a section of the
+/// documentation of `idem-http`.
 const PROBLEMS: &str = "https://docs.rs/idem-rs/latest/idem/http/#";
 
 /// The link to the specification of the header, unless the API sets its own documentation.

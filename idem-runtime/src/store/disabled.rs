@@ -1,6 +1,6 @@
 //! A store that keeps nothing, for development.
 //!
-//! Owns the answers that such a store gives. It says once, in an event, that nothing is protected.
+//! Owns the answers that such a store gives. The store says once, in an event, that nothing is protected.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use idem_core::{RecordKey, Store};
 /// repeated by hand must run again.
 ///
 /// The first call reports the event `store_disabled` at level `warn`, once in a process. Nothing else
-/// changes: keys and policies are checked, steps run, and `context()` is there.
+/// changes: keys and policies are checked, steps run, and `context()` is available.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -38,7 +38,7 @@ use idem_core::{RecordKey, Store};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Disabled;
 
-/// The next fence. Fences rise here too, also from one process to the next, because downstream services may
+/// The next fence. Fences rise here too, even from one process to the next, because downstream services may
 /// compare them.
 static FENCE: LazyLock<AtomicU64> = LazyLock::new(|| {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -77,7 +77,7 @@ struct Slot {
     hash: u64,
     key: RecordKey,
     record: Record,
-    /// When this record's entry in the heap is due; never later than its expiry.
+    /// When this record's entry in the heap is due; never later than the record's expiry.
     look_at: Option<Timestamp>,
 }
 

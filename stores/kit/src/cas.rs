@@ -22,7 +22,7 @@ pub use self::store::CasStore;
 /// A service that keeps bytes under names.
 ///
 /// An error says whether a write may have been applied, as an error of a [`Store`](idem_core::Store) does.
-/// Each request ends within a bounded time; [`CasStore`] repeats it after a transient error.
+/// Each request ends within a bounded time; [`CasStore`] repeats the request after a transient error.
 pub trait CompareAndSwap: Send + Sync + 'static {
     /// Distinguishes the bytes of an object from all others that the object had or will have, unless they are
     /// equal.
@@ -34,7 +34,7 @@ pub trait CompareAndSwap: Send + Sync + 'static {
         name: &ObjectName,
     ) -> impl Future<Output = Result<Option<Version<Self::Revision>>, StoreError>> + Send;
 
-    /// Writes the object if it still has this revision, or does not exist if `seen` is `None`.
+    /// Writes the object if it still has the revision `seen` or, if `seen` is `None`, does not exist.
     ///
     /// The service may delete the object by itself after `keep`; with `None` it must not delete the object.
     fn put(
@@ -53,7 +53,7 @@ pub trait CompareAndSwap: Send + Sync + 'static {
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// About `limit` objects of the scope with this encoded name, or of all scopes, after the position
-    /// `after`, in an order in which a walk returns each object that exists from its beginning to its end.
+    /// `after`, in an order in which a walk returns each object that exists during the whole walk.
     fn list(
         &self,
         scope: Option<&str>,

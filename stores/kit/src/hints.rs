@@ -147,7 +147,7 @@ mod tests {
                 hints.mark(&RecordKey::new(Scope::new("s").unwrap(), Key::new(key.to_string()).unwrap()))
             })
             .collect();
-        // Twice, so that a key that lost its position takes that of another.
+        // Twice, so that a key that lost its position takes the position of another.
         marks.iter().chain(&marks).for_each(|mark| hints.put(*mark));
         let forgotten = marks.iter().filter(|mark| !hints.has(**mark)).count();
         assert!(forgotten < 10, "{forgotten}");

@@ -37,7 +37,7 @@ pub(super) struct Session<'c> {
     data_version: Statement<'c>,
     /// The state of the file that this transaction found, as a count of the writes of other connections.
     version: i64,
-    /// The same for the last transaction, if it was committed.
+    /// The same count for the last transaction, if that transaction was committed.
     committed: Option<i64>,
     /// The records of claims that this connection granted, as it wrote them, without steps, so that the next
     /// request about such a record need not read it. They are valid as long as no other connection writes to

@@ -1,4 +1,4 @@
-//! Opening a database file: to which program it belongs, its layout, and the migration to a newer one.
+//! Opening a database file: to which program it belongs, its layout, and the migration to a newer layout.
 //!
 //! A file of another program stays unchanged, byte for byte: nothing is written before the owner of the file
 //! is known.

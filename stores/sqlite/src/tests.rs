@@ -1,5 +1,5 @@
 //! Tests of states that cannot be caused from outside: a full disk, a stuck disk, what the writer remembers,
-//! and a next layout.
+//! and a newer layout.
 
 mod batch;
 mod layouts;

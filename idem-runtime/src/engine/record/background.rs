@@ -200,8 +200,8 @@ pub async fn drain(patience: Duration) -> Drained {
 
 /// Finishes `work` without a caller.
 ///
-/// The work is polled once at once, so that a store that only queues the request has it before the caller's
-/// runtime can end. The rest of the work becomes a task.
+/// The work is polled once immediately, so that a store that only queues the request has it before the
+/// caller's runtime can end. The rest of the work becomes a task.
 pub(crate) fn finish(
     process: &Process,
     runtime: &Handle,
@@ -216,8 +216,8 @@ pub(crate) fn finish(
     if !std::thread::panicking() {
         let _entered = runtime.enter();
         let mut cx = Context::from_waker(Waker::noop());
-        // A timer panics if the runtime was shut down. By then the store has the request. A result that is
-        // dropped here is reported.
+        // If the runtime was shut down, a timer panics here. By then the store has the request, and a result
+        // that is dropped here is reported.
         match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(&mut cx))) {
             Ok(Poll::Pending) => {}
             Ok(Poll::Ready(())) | Err(_) => return None,
@@ -281,8 +281,9 @@ impl LateRecording {
         Self { hook: None }
     }
 
-    /// Calls `hook` with each result that is given up: because of the limits above, because of a store error
-    /// that a retry does not help, because another call has the key, or because the runtime was shut down.
+    /// Calls `hook` with each result that is given up: because a limit of [`LateRecording`] is reached,
+    /// because of a store error that a retry does not help, because another call has the key, or because the
+    /// runtime was shut down.
     ///
     /// The hook runs in a task of the runtime, or while the runtime drops its tasks. It must not block for
     /// long, so send the result to a queue or a thread. A panic of the hook is caught. The event `unrecorded`
@@ -292,7 +293,7 @@ impl LateRecording {
         self
     }
 
-    /// Makes these the settings of this process, also for results that are already waiting.
+    /// Makes these the settings of this process, even for results that are already waiting.
     pub fn install(self) {
         let process = surroundings().process;
         *process.late_recording.write().unwrap_or_else(PoisonError::into_inner) = self;

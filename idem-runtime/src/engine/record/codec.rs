@@ -1,12 +1,12 @@
 //! The codec of an operation: which of its results are recorded, as which bytes, how recorded bytes come
 //! back, and which types may be results.
 //!
-//! It consists of function pointers, which its constructors take from the types of the results. So only the
-//! constructors need bounds on those types, and the code that uses a codec is not generic over a trait.
+//! A codec consists of function pointers, which its constructors take from the types of the results. So only
+//! the constructors need bounds on those types, and the code that uses a codec is not generic over a trait.
 //!
 //! The bytes are JSON, and their first byte identifies the format ([`ResultFormat`]). The user's `Serialize`
 //! and `Deserialize` run here. A panic of them is caught, because the body has had its effect by then. No
-//! reason in this file ever holds a value.
+//! text about a fault in this file ever holds a value.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -352,7 +352,8 @@ fn undecodable(bytes: &[u8], error: Option<&serde_json::Error>) -> Arc<str> {
     }
 }
 
-/// How error texts of serde and of derived code begin. What follows, and any other text, may contain a value.
+/// The beginnings of known error texts of serde and of derived code. The rest of such a text, and any other
+/// text, may contain a value.
 const ENCODING_FAULTS: [&str; 6] = [
     "key must be a string",
     "float key must be finite",

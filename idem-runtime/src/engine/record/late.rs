@@ -21,8 +21,8 @@ use idem_core::protocol::{Complete, CompleteAnswer, StoredResult};
 impl<S: Store> Claimed<S> {
     /// Records a result whose caller has gone away.
     pub(crate) fn complete_behind(self: Arc<Self>, request: Complete) -> impl Future<Output = ()> + Send {
-        // Made outside the future, so that the result is reported even if its runtime was shut down before
-        // the first poll.
+        // `late` is made outside the future, so that the result is reported even if its runtime was shut down
+        // before the first poll.
         let mut late = Late { claimed: self, waiting: Some(request), _room: None };
         async move {
             let claimed = late.claimed.clone();
@@ -88,8 +88,8 @@ impl<S: Store> Late<S> {
         let mut pauses = late_backoff().build();
         loop {
             sleep(pauses.next().unwrap_or(LONGEST_PAUSE)).await;
-            // The request stays in `waiting` during the attempt, so that `drop` reports it if the runtime is
-            // shut down.
+            // The request stays in `waiting` during the try, so that `drop` reports it if the runtime is shut
+            // down.
             let Some(request) = &mut self.waiting else { return };
             let answer = claimed.complete(request, Instant::now).await;
             let is_over = begin.elapsed() >= LONGEST;

@@ -71,7 +71,7 @@ impl<C: CompareAndSwap> CasStore<C> {
         }
     }
 
-    /// Replaces a record by an expired one that keeps its fence. Returns whether it was live.
+    /// Replaces a record by an expired record that keeps the fence. Returns whether the old record was live.
     pub async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
         // After a lost answer the object may have a newer record, which must stay.
         let first = OnceLock::new();
@@ -106,7 +106,7 @@ impl<C: CompareAndSwap> CasStore<C> {
                 let Ok((key, record)) = format::decode(&bytes) else { continue };
                 let name = ObjectName::of(&key);
                 if self.is_over(&record) && self.retried(|| self.service.delete(&name, &revision)).await? {
-                    // A forgotten record counted as deleted before.
+                    // A forgotten record was already deleted by `forget`, so it does not count.
                     deleted += usize::from(!is_forgotten(&record));
                 }
             }
@@ -243,7 +243,7 @@ impl<C: CompareAndSwap> CasStore<C> {
         self.retried(attempt).await
     }
 
-    /// Writes a record in place of the one that was `seen`.
+    /// Writes a record in place of the record `seen`.
     async fn put(
         &self,
         key: &RecordKey,

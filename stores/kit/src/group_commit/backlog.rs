@@ -14,8 +14,8 @@ use super::operation::{Operation, Waiting};
 /// If fewer operations of a class are running than this, another batch may start at once, unless recent
 /// batches were larger.
 const FEW: usize = 8;
-/// How many batches of renewals, and of reads, may run at a time when there are many: two of reads, so that
-/// this process works while the server works.
+/// How many batches of renewals, and of reads, may run at a time when there are many operations: two of
+/// reads, so that this process works while the server works.
 const RENEWALS_ABREAST: usize = 1;
 const READS_ABREAST: usize = 2;
 /// This many operations of one kind fill a batch, which then does not wait for another batch.

@@ -70,8 +70,8 @@ impl Operation {
         matches!(self.op, Op::Get | Op::Apply(Claim(_) | RecordStep(_) | Complete(_)))
     }
 
-    /// Whether this operation must not be repeated after this error, because a second `forget` might delete
-    /// the record of a claim in between.
+    /// Whether this operation must not be repeated after this error, because a second `forget` might delete a
+    /// record that was claimed in between.
     pub(super) fn must_not_be_repeated(&self, error: &StoreError) -> bool {
         matches!(self.op, Op::Forget) && error.is_outcome_unknown()
     }

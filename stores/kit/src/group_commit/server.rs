@@ -48,11 +48,11 @@ pub trait Server: Send + Sync + 'static {
     /// A connection. It lives in the runtime in which it was opened.
     type Session: Send + 'static;
 
-    /// The kinds of operations, each with the rules for when its operations go.
+    /// The kinds of operations, each with the rules for when its operations start.
     const KINDS: &'static [Kind];
 
-    /// How many batches of changes may run at a time when there are many: one, if the next batch should
-    /// collect all other operations while the running batch waits for the disk.
+    /// How many batches of changes may run at a time when there are many operations: one, if the next batch
+    /// should collect all other operations while the running batch waits for the disk.
     const CHANGES_ABREAST: usize = 1;
 
     /// Whether operations without an answer from a batch in a caller's runtime continue in the stores' own

@@ -96,7 +96,7 @@ impl Use {
 /// Opens connections.
 #[derive(Clone)]
 pub struct Connector<O: Opener> {
-    /// How to open one.
+    /// How to open a connection.
     pub opener: O,
     source: Source<O::Options>,
     timeout: Duration,
@@ -247,7 +247,7 @@ impl<O: Opener> Connector<O> {
     ///
     /// # Errors
     ///
-    /// The error of the function that completes them.
+    /// The error of the function that completes the options.
     pub async fn options(&self) -> Result<O::Options, StoreError> {
         self.source.options(&self.source.first()).await
     }

@@ -14,7 +14,7 @@ const MOST_CONNECTIONS: usize = 64;
 const LARGEST_MAX_RESULT_BYTES: usize = 512 * 1024 * 1024;
 const LEAST_TIME: Duration = Duration::from_millis(1);
 
-/// How to connect to which tables. `S` is the store's type for its servers.
+/// The tables of a store, and how to connect to them. `S` is the store's type for its servers.
 #[derive(Clone, Debug)]
 pub struct Settings<S> {
     /// The servers, or why there are none.

@@ -151,7 +151,7 @@ impl<S: Housekeeping> SharedStore<S> {
         let record = match self.get(key).await {
             Ok(record) => record,
             Err(error) if begin.elapsed() > self.server().timeout() / 2 => return Err(error),
-            // The claim does not need this read.
+            // The read only saves work, so the claim is made without it.
             Err(_) => return Ok(None),
         };
         Ok(record.and_then(|record| protocol::recorded_answer(&record, request)).map(Into::into))

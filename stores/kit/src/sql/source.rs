@@ -33,7 +33,7 @@ impl<O: Clone + Send + Sync + 'static> Source<O> {
         Self { base: Arc::new(base), refresh, hosts: Hosts::new(count) }
     }
 
-    /// These servers.
+    /// A source of these servers.
     #[must_use]
     pub fn fixed(options: Vec<O>) -> Self {
         Self::new(options.len(), move |server| options[server].clone())
