@@ -202,7 +202,8 @@ fn attempt(path: &Path, opening: Opening) -> Result<(Connection, Identity), Refu
     let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     match opening.purpose {
         _ if length > 0 => {}
-        // An emptied file had records that nobody may forget by running on.
+        // An emptied file had records. The store must not begin a new file in its place, because that would
+        // forget them.
         Purpose::UseAgain => return Err(failure::gone(path).into()),
         _ if before.is_some() => {}
         Purpose::Use => flags |= OpenFlags::SQLITE_OPEN_CREATE,

@@ -333,7 +333,7 @@ pub(crate) fn to_stored<T: Serialize>(value: &T, max_bytes: usize) -> Stored {
 }
 
 pub(crate) fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Arc<str>> {
-    // An empty value has no format, and the decoder decides.
+    // An empty value has no format, so it goes to the decoder, which refuses it.
     if let Some(written) = ResultFormat::of(bytes).filter(|written| *written != ResultFormat::Json) {
         return Err(format!("expected {}, found {written}", ResultFormat::Json).into());
     }

@@ -17,9 +17,10 @@ use idem_test_servers::{DatabaseServer, Engine, until};
 use serde::{Deserialize, Serialize};
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
-/// The operation timeout of stores that wait for its end.
+/// The operation timeout of stores in tests that wait until an operation times out.
 pub(crate) const TIME: Duration = Duration::from_secs(2);
-/// Less than the default timeout, and as long as a busy machine may stop a thread on top of that one.
+/// An operation with the timeout [`TIME`] takes less than this, even if a busy machine stops its thread for a
+/// while. This is not more than the default timeout.
 pub(crate) const BOUND: Duration = Duration::from_secs(5);
 /// How long the tests wait for something that must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -68,7 +69,8 @@ pub(crate) fn new_table() -> String {
     format!("records_{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A store with a short timeout: on a busy machine its first connection may take longer.
+/// Connects a store with a short timeout. Tries again, because on a busy machine the first connection may
+/// take longer than the timeout.
 pub(crate) async fn connected<S>(connect: impl AsyncFn() -> Result<S, StoreError>) -> S {
     for _ in 0..20 {
         match connect().await {
@@ -212,8 +214,8 @@ pub(crate) async fn no_grant_is_given_twice<T>(
     assert_eq!((granted.len(), count), (60, 60));
 }
 
-/// The server of a store with the operation timeout [`TIME`] stops, which `server` does, and goes on after an
-/// operation's time is over.
+/// Stops the server of a store with the operation timeout [`TIME`], and lets it continue after an operation
+/// has timed out. `server(false)` stops the server, and `server(true)` lets it continue.
 pub(crate) async fn a_hanging_server_leaves_the_outcome_unknown(
     store: &impl Store,
     mut server: impl FnMut(bool),
