@@ -76,11 +76,3 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     drop(store);
     Ok(fs::remove_dir_all(&folder)?)
 }
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn the_catalogue_is_as_it_was_committed() {
-        assert_eq!(idem::catalogue().to_string(), include_str!("quickstart.catalogue"));
-    }
-}

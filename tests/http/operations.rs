@@ -242,6 +242,13 @@ async fn a_failed_operation_says_so_and_the_same_request_runs_it_again_or_it_is_
 }
 
 #[tokio::test]
+async fn an_operation_that_takes_too_long_is_ended() {
+    let api = Api::with(settings(MemoryStore::new()).handler_timeout(Duration::from_millis(50))).await;
+    let place = api.begin("").await;
+    assert_eq!(until_over(api.server.address, &place).await.problem(), "handler-failed");
+}
+
+#[tokio::test]
 async fn a_handler_without_the_setting_is_refused_and_no_work_begins() {
     let layer = IdempotencyLayer::builder(MemoryStore::new()).tenant(account).build().unwrap();
     let gate = Gate::new();

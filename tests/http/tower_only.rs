@@ -24,7 +24,7 @@ use tower_layer::Layer as _;
 use tower_service::Service as _;
 use tracing::Instrument as _;
 
-use crate::cases::{account, builder, echo};
+use crate::cases::{LIMIT, account, builder, echo};
 use crate::support::Runs;
 
 /// A request under the key `k`.
@@ -219,6 +219,18 @@ async fn a_refusal_and_a_panic_are_events_without_a_key_and_a_handler_runs_in_th
 }
 
 #[tokio::test]
+async fn a_method_that_is_not_guarded_streams_both_ways() {
+    let handler = |body: Body| async move { body };
+    let router = Router::new().route("/echo", axum::routing::put(handler)).layer(builder().build().unwrap());
+    let server = Server::start(router).await;
+    let large = vec![b'x'; 10 * LIMIT];
+    let answer = server.ask(Request::new("PUT", "/echo").body(&large)).await;
+    assert_eq!((answer.body.len(), answer.text("content-length")), (10 * LIMIT, Some("10000")));
+    let answer = server.ask(Request::new("PUT", "/echo").body(&large).chunks(99)).await;
+    assert_eq!((answer.body.len(), answer.text("transfer-encoding")), (10 * LIMIT, Some("chunked")));
+}
+
+#[tokio::test]
 async fn an_axum_handler_takes_its_call_as_an_argument() {
     let required =
         |Idempotent(call): Idempotent| async move { format!("{} {}", call.operation(), call.attempt()) };
@@ -297,4 +309,16 @@ async fn no_debug_and_no_problem_shows_a_key_or_a_body() {
     let server = Server::start(Router::new().route("/pay", post(|| async {})).layer(layer)).await;
     let refused = server.ask(Request::post("/pay", "private\"x")).await;
     assert!(!String::from_utf8(refused.body).unwrap().contains("private"));
+}
+
+#[tokio::test]
+async fn a_response_that_the_store_has_no_room_for_is_an_event_with_large_results_too() {
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(Arc::new(log.reopen().unwrap()));
+    let _guard = tracing::subscriber::set_default(lines.finish());
+    let builder = IdempotencyLayer::builder(MemoryStore::with_max_result_bytes(5)).shared_by_all_clients();
+    let keep = |_, _| async { axum::http::Response::new(String::new()) };
+    let layer = builder.large_results(keep).build().unwrap();
+    let _ = layer.layer(receipts()).call(request("/pay")).await.unwrap();
+    assert!(std::fs::read_to_string(log).unwrap().contains("event=\"not_stored\""));
 }

@@ -50,6 +50,29 @@ impl<S: Store> Payments<S> {
     async fn unnamed(&self, id: u64) -> Result<(usize, String), Error> {
         ran()
     }
+
+    #[idempotent(key = "{id}", scope = "payments.refund", store = self.store)]
+    async fn named(&self, id: u64) -> Result<(usize, String), Error> {
+        ran()
+    }
+}
+
+struct Ledger<'s>(&'s MemoryStore);
+
+impl Ledger<'_> {
+    #[idempotent(key = "{id}", store = self.0)]
+    async fn book(&self, id: u64) -> Result<(usize, String), Error> {
+        ran()
+    }
+}
+
+#[tokio::test]
+async fn a_generic_type_needs_a_scope_and_a_type_with_a_lifetime_does_not() {
+    let store = MemoryStore::new();
+    let first = Payments { store: store.clone() }.named(1).await.unwrap();
+    assert_eq!(Payments { store: store.clone().cached(10) }.named(1).await.unwrap(), first);
+    Ledger(&store).book(1).await.unwrap();
+    assert!(has(&store, "it::attribute_scope::Ledger::book", "1").await);
 }
 
 trait Handler {

@@ -3,7 +3,7 @@
 use idem::{Catalogue, Error, KeyPart, MemoryStore, catalogue, idempotent};
 use idem_testing::{assert_catalogue_of, differences};
 
-/// Every kind of function. That their scopes are those of records is tested in `attribute_scope` and `prepare/site.rs`.
+/// Every kind of function. That their scopes are those of records is tested in `attribute_scope` and `prepare/scope.rs`.
 #[allow(dead_code, reason = "they are in the catalogue whether they are called or not")]
 mod shapes {
     use super::*;

@@ -65,6 +65,17 @@ fn alone<P: KeyPart>(value: &P) -> String {
     KeyBuilder::new().part(value).finish().unwrap().as_str().to_owned()
 }
 
+#[test]
+fn a_variant_is_its_name_and_then_its_data() {
+    for (place, text) in [
+        (Place::Web { host: "a".into(), page: Box::new(Place::Nowhere) }, "Web/a/Nowhere"),
+        (Place::Shop(Tenant("a/b".into())), "Shop/a%2Fb"),
+        (Place::Shelf(Tenant("x".into()), 1), "Shop%2Fa/x/1"),
+    ] {
+        assert_eq!(alone(&place), text);
+    }
+}
+
 /// Asserts that two values give the same key if and only if they are equal.
 fn told_apart<P: KeyPart + PartialEq>(one: &P, other: &P) -> Result<(), TestCaseError> {
     prop_assert_eq!(alone(one) == alone(other), one == other);

@@ -198,6 +198,9 @@ async fn events_are_counted_and_times_recorded() {
                 counts.insert(label("event").unwrap(), count);
             }
             DebugValue::Histogram(seconds) => {
+                if key.name() == "idem_store_request_seconds" {
+                    assert_eq!(label("store").as_deref(), Some("MemoryStore"));
+                }
                 times.insert(key.name().to_owned(), seconds.iter().map(|seconds| seconds.0).sum::<f64>());
             }
             DebugValue::Gauge(_) => panic!("{} is a gauge", key.name()),

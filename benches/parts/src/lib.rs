@@ -1,10 +1,6 @@
 //! The measured calls, shared by the count of instructions and the counts of allocations and bytes.
 
-mod instant;
-
-pub use instant::Instant;
-
-use idem::{Error, Operation, Store, idempotent};
+use idem::{Error, Store, idempotent};
 
 /// An order that is paid for.
 #[derive(Clone, Debug, serde::Serialize)]
@@ -48,15 +44,6 @@ pub async fn by_attribute<S: Store>(store: &S, order: &Order) -> Result<(), Erro
 )]
 pub async fn with_fingerprint<S: Store>(store: &S, order: &Order) -> Result<(), Error> {
     Ok(())
-}
-
-/// The same call with `Operation::run`.
-///
-/// # Errors
-///
-/// The library's own errors.
-pub async fn by_hand<S: Store>(operation: &Operation, store: &S, order: &Order) -> Result<(), Error> {
-    operation.run(store, order.id, || async { Ok(()) }).await
 }
 
 /// A runtime with one thread, which calls need.

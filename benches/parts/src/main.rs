@@ -1,10 +1,9 @@
 //! Makes one kind of call many times, so that valgrind can count its instructions: see `scripts/instructions`.
 
 use idem::MemoryStore;
-use idem_part_costs::{Instant, Order, by_attribute, runtime, with_fingerprint};
+use idem_part_costs::{Order, by_attribute, runtime, with_fingerprint};
 
-const USAGE: &str = "usage: idem-part-costs KIND CALLS\n\
-    KIND is fresh, replay, fresh-memory, replay-memory or fingerprint";
+const USAGE: &str = "usage: idem-part-costs fresh|replay|fingerprint CALLS";
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -13,18 +12,15 @@ fn main() -> Result<(), Failure> {
     let kind = arguments.next().ok_or(USAGE)?;
     let calls: u64 = arguments.next().ok_or(USAGE)?.parse()?;
     // One-time work is also done if no calls are made.
-    let memory = MemoryStore::new();
-    let (granting, replaying) = (Instant::granting(), Instant::replaying(b"null"));
+    let store = MemoryStore::new();
     runtime()?.block_on(async {
-        by_attribute(&memory, &Order::new(0)).await?;
+        by_attribute(&store, &Order::new(0)).await?;
         for id in 1..=calls {
             let order = Order::new(id);
             match kind.as_str() {
-                "fresh" => by_attribute(&granting, &order).await?,
-                "replay" => by_attribute(&replaying, &order).await?,
-                "fresh-memory" => by_attribute(&memory, &order).await?,
-                "replay-memory" => by_attribute(&memory, &Order::new(0)).await?,
-                "fingerprint" => with_fingerprint(&granting, &order).await?,
+                "fresh" => by_attribute(&store, &order).await?,
+                "replay" => by_attribute(&store, &Order::new(0)).await?,
+                "fingerprint" => with_fingerprint(&store, &order).await?,
                 _ => return Err(USAGE.into()),
             }
         }

@@ -26,6 +26,23 @@ pub(crate) struct Arm {
     pub(crate) work: Option<Call>,
 }
 
+impl Arm {
+    /// Calls over this client, a fresh one and a replay.
+    pub(crate) fn new<C, F, G>(
+        name: &'static str,
+        client: &C,
+        fresh: impl Fn(C, String) -> F + Send + Sync + 'static,
+        replay: impl Fn(C, String) -> G + Send + Sync + 'static,
+    ) -> Self
+    where
+        C: Clone + Send + Sync + 'static,
+        F: Future<Output = Anything<()>> + Send + 'static,
+        G: Future<Output = Anything<()>> + Send + 'static,
+    {
+        Self { name, fresh: over(client, fresh), replay: over(client, replay), work: None }
+    }
+}
+
 /// A call over this client, boxed, so that every arm has the same cost.
 pub(crate) fn over<C, F>(client: &C, make: impl Fn(C, String) -> F + Send + Sync + 'static) -> Call
 where

@@ -10,7 +10,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use idem::DynamoDbStore;
 use idem_test_servers::Aws;
 
-use crate::arm::{Anything, Arm, Contest, RECEIPT, beside, over, right};
+use crate::arm::{Anything, Arm, Contest, RECEIPT, beside, right};
 
 const TABLE: &str = "side-by-side";
 
@@ -72,12 +72,7 @@ async fn look(client: Client, key: String) -> Anything<()> {
 
 async fn arms(url: String) -> Anything<Vec<Arm>> {
     let client = client(&url);
-    let hand = Arm {
-        name: "a put, an update, a get",
-        fresh: over(&client, pay),
-        replay: over(&client, look),
-        work: None,
-    };
+    let hand = Arm::new("a put, an update, a get", &client, pay, look);
     // Everything runs on one machine with one clock.
     let store = DynamoDbStore::builder(client, TABLE).clock_skew(Duration::ZERO).build();
     store.create_table().await?;

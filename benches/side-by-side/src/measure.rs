@@ -15,6 +15,7 @@ use crate::arm::{Anything, Arm};
 pub(crate) enum Kind {
     Fresh,
     Replay,
+    /// Fifty milliseconds of work.
     Work,
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use idem::MemoryStore;
 
-use crate::arm::{Anything, Arm, Contest, RECEIPT, beside, over, right};
+use crate::arm::{Anything, Arm, Contest, RECEIPT, beside, right};
 use crate::idempotent;
 
 /// The work that a table behind a lock needs at least: one write to claim, one write to record, one read.
@@ -23,8 +23,7 @@ async fn look(table: Table, key: String) -> Anything<()> {
 
 async fn arms(_: String) -> Anything<Vec<Arm>> {
     let table = Table::default();
-    let (fresh, replay) = (over(&table, pay), over(&table, look));
-    let hand = Arm { name: "a table behind a lock", fresh, replay, work: None };
+    let hand = Arm::new("a table behind a lock", &table, pay, look);
     let mut arms = beside(hand, &MemoryStore::new());
     arms.push(idempotent::arm(::idempotent::store::memory::MemoryStore::new(1_024, Duration::from_secs(60))));
     Ok(arms)

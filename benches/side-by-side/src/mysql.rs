@@ -5,7 +5,7 @@ use idem_test_servers::MariaDb;
 use sqlx::MySqlPool;
 use sqlx::mysql::MySqlPoolOptions;
 
-use crate::arm::{Anything, Arm, Contest, RECEIPT, beside, over, right};
+use crate::arm::{Anything, Arm, Contest, RECEIPT, beside, right};
 
 async fn hand(url: &str) -> Anything<Arm> {
     let pool = MySqlPoolOptions::new().max_connections(16).test_before_acquire(false).connect(url).await?;
@@ -15,12 +15,7 @@ async fn hand(url: &str) -> Anything<Arm> {
     )
     .execute(&pool)
     .await?;
-    Ok(Arm {
-        name: "two statements, a `SELECT`",
-        fresh: over(&pool, pay),
-        replay: over(&pool, look),
-        work: None,
-    })
+    Ok(Arm::new("two statements, a `SELECT`", &pool, pay, look))
 }
 
 async fn pay(pool: MySqlPool, key: String) -> Anything<()> {

@@ -7,18 +7,13 @@ use async_nats::jetstream::kv::{Config, Store as Bucket};
 use idem::NatsKvStore;
 use idem_test_servers::Nats;
 
-use crate::arm::{Anything, Arm, Contest, RECEIPT, beside, over, right};
+use crate::arm::{Anything, Arm, Contest, RECEIPT, beside, right};
 
 async fn hand(url: &str) -> Anything<Arm> {
     let jetstream = jetstream::new(async_nats::connect(url).await?);
     let config = Config { bucket: "by-hand".to_owned(), history: 1, ..Config::default() };
     let bucket = jetstream.create_or_update_key_value(config).await?;
-    Ok(Arm {
-        name: "a create, an update, a get",
-        fresh: over(&bucket, pay),
-        replay: over(&bucket, look),
-        work: None,
-    })
+    Ok(Arm::new("a create, an update, a get", &bucket, pay, look))
 }
 
 async fn pay(bucket: Bucket, key: String) -> Anything<()> {

@@ -9,7 +9,7 @@ use idem_test_servers::{Aws, bucket};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt as _, PutMode, UpdateVersion};
 
-use crate::arm::{Anything, Arm, Contest, RECEIPT, beside, over, right};
+use crate::arm::{Anything, Arm, Contest, RECEIPT, beside, right};
 
 async fn pay(objects: Arc<dyn ObjectStore>, key: String) -> Anything<()> {
     let path = Path::from(format!("by-hand/{key}"));
@@ -25,8 +25,7 @@ async fn look(objects: Arc<dyn ObjectStore>, key: String) -> Anything<()> {
 }
 
 async fn arms(objects: Arc<dyn ObjectStore>) -> Anything<Vec<Arm>> {
-    let hand =
-        Arm { name: "two puts, a get", fresh: over(&objects, pay), replay: over(&objects, look), work: None };
+    let hand = Arm::new("two puts, a get", &objects, pay, look);
     // Everything runs on one machine with one clock.
     let store = BucketStore::builder(objects, "idem").clock_skew(Duration::ZERO).connect().await?;
     Ok(beside(hand, &store))

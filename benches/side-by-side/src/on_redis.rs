@@ -6,7 +6,7 @@ use idempotent::store::valkey::ValkeyStore;
 use redis::aio::MultiplexedConnection;
 use redis::{Client, cmd};
 
-use crate::arm::{Anything, Arm, Contest, RECEIPT, beside, over, right};
+use crate::arm::{Anything, Arm, Contest, RECEIPT, beside, right};
 
 async fn pay(mut connection: MultiplexedConnection, key: String) -> Anything<()> {
     let claim = cmd("SET").arg(&key).arg("pending").arg("NX").arg("PX").arg(30_000).to_owned();
@@ -24,8 +24,7 @@ async fn look(mut connection: MultiplexedConnection, key: String) -> Anything<()
 async fn arms(url: String) -> Anything<Vec<Arm>> {
     let client = Client::open(url.as_str())?;
     let connection = client.get_multiplexed_async_connection().await?;
-    let (fresh, replay) = (over(&connection, pay), over(&connection, look));
-    let hand = Arm { name: "two `SET`, a `GET`", fresh, replay, work: None };
+    let hand = Arm::new("two `SET`, a `GET`", &connection, pay, look);
     let mut arms = beside(hand, &RedisStore::connect(&url).await?);
     arms.push(crate::idempotent::arm(ValkeyStore::new(client).await?));
     Ok(arms)

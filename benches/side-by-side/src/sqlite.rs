@@ -7,7 +7,7 @@ use idem::SqliteStore;
 use rusqlite::{Connection, params};
 use tokio::task::spawn_blocking;
 
-use crate::arm::{Anything, Arm, Contest, RECEIPT, beside, over, right};
+use crate::arm::{Anything, Arm, Contest, RECEIPT, beside, right};
 
 /// Code by hand: one connection that writes and one that reads, each behind a lock.
 #[derive(Clone)]
@@ -72,8 +72,7 @@ async fn look(hand: Hand, key: String) -> Anything<()> {
 async fn arms(folder: String) -> Anything<Vec<Arm>> {
     let folder = Path::new(&folder);
     let hand = Hand::new(&folder.join("hand.db"))?;
-    let (fresh, replay) = (over(&hand, pay), over(&hand, look));
-    let hand = Arm { name: "two commits, a read", fresh, replay, work: None };
+    let hand = Arm::new("two commits, a read", &hand, pay, look);
     Ok(beside(hand, &SqliteStore::open(folder.join("idem.db"))?))
 }
 

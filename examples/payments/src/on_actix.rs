@@ -1,16 +1,14 @@
 //! The API on actix-web.
 
-use std::collections::BTreeMap;
 use std::error::Error;
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::CONTENT_TYPE;
+use actix_web::http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use actix_web::web::{self, Bytes, Data};
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer};
 use idem::DynStore;
 use idem::http::IdempotencyLayer;
 use idem_actix::Idempotency;
-use serde_json::{Value, json};
 
 use crate::payment::{Answer, Body, CHANGE, Executions, PAY, REFUND, Route, carry_out, events};
 use crate::{LAST_ORDERS, Metrics, Options, drain};
@@ -61,40 +59,28 @@ fn api(routes: &mut web::ServiceConfig, guard: &Idempotency<DynStore>) {
         .service(guarded("/payments/{id}", web::patch().to(handler(&CHANGE))))
         .service(guarded("/refunds", web::post().to(handler(&REFUND))))
         .service(guarded("/echo", web::post().to(echo)))
-        .route("/executions", web::get().to(executions))
-        .route("/executions", web::delete().to(forget_executions))
+        .route("/executions", web::get().to(async |counted: Data<Executions>| response(counted.show())))
+        .route("/executions", web::delete().to(async |counted: Data<Executions>| response(counted.forget())))
         .route("/metrics", web::get().to(async |metrics: Data<Metrics>| metrics.render()));
 }
 
 async fn echo(executions: Data<Executions>, request: HttpRequest, body: Bytes) -> HttpResponse {
-    executions.count("POST /echo");
-    let mut response = HttpResponse::Ok();
-    if let Some(kind) = request.headers().get(CONTENT_TYPE) {
-        response.insert_header((CONTENT_TYPE, kind));
-    }
-    let mut response = response.body(body);
-    if !request.headers().contains_key(CONTENT_TYPE) {
-        response.headers_mut().remove(CONTENT_TYPE);
-    }
-    response
-}
-
-async fn executions(executions: Data<Executions>) -> web::Json<Value> {
-    web::Json(json!({ "executions": executions.with(|counts| counts.clone()) }))
-}
-
-async fn forget_executions(executions: Data<Executions>) -> HttpResponse {
-    executions.with(BTreeMap::clear);
-    HttpResponse::NoContent().finish()
+    let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    response(executions.echo(kind, body))
 }
 
 fn response(answer: Answer) -> HttpResponse {
     let mut response = HttpResponse::build(StatusCode::from_u16(answer.status).unwrap_or_default());
-    for header in answer.headers {
-        response.append_header(header);
-    }
-    match answer.body {
-        Body::Whole(text) => response.body(text),
+    let mut response = match answer.body {
+        Body::Whole(body) => response.body(body),
         Body::Events(receipt, time) => response.streaming(events(&receipt, time)),
+    };
+    // actix-web sets one where it is missing.
+    response.headers_mut().remove(CONTENT_TYPE);
+    for (name, value) in answer.headers {
+        if let Ok(value) = HeaderValue::try_from(value) {
+            response.headers_mut().append(HeaderName::from_static(name), value);
+        }
     }
+    response
 }

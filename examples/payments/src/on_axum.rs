@@ -1,18 +1,16 @@
 //! The API on axum.
 
-use std::collections::BTreeMap;
 use std::error::Error;
 
+use axum::Router;
 use axum::body::{Body as HttpBody, Bytes};
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, patch, post};
-use axum::{Json, Router};
 use idem::DynStore;
 use idem::http::IdempotencyLayer;
-use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use crate::payment::{Answer, Body, CHANGE, Executions, PAY, REFUND, Route, carry_out, events};
@@ -48,27 +46,14 @@ fn api(layer: IdempotencyLayer<DynStore>, max_body: usize) -> Router {
         .route("/refunds", post(handler(&REFUND)))
         .route("/echo", post(echo))
         .route_layer(layer);
-    let executions = Router::new().route("/executions", get(executions).delete(forget_executions));
+    let show = async |State(executions): State<Executions>| executions.show();
+    let forget = async |State(executions): State<Executions>| executions.forget();
+    let executions = Router::new().route("/executions", get(show).delete(forget));
     guarded.merge(executions).layer(DefaultBodyLimit::max(max_body)).with_state(Executions::default())
 }
 
-async fn echo(State(executions): State<Executions>, headers: HeaderMap, body: Bytes) -> Response {
-    executions.count("POST /echo");
-    let mut response = body.into_response();
-    response.headers_mut().remove(CONTENT_TYPE);
-    if let Some(kind) = headers.get(CONTENT_TYPE) {
-        response.headers_mut().insert(CONTENT_TYPE, kind.clone());
-    }
-    response
-}
-
-async fn executions(State(executions): State<Executions>) -> Json<Value> {
-    Json(json!({ "executions": executions.with(|counts| counts.clone()) }))
-}
-
-async fn forget_executions(State(executions): State<Executions>) -> StatusCode {
-    executions.with(BTreeMap::clear);
-    StatusCode::NO_CONTENT
+async fn echo(State(executions): State<Executions>, headers: HeaderMap, body: Bytes) -> Answer {
+    executions.echo(headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()), body)
 }
 
 impl IntoResponse for Answer {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,12 +19,30 @@ const TICK: Duration = Duration::from_millis(50);
 pub(crate) struct Executions(Arc<Mutex<BTreeMap<&'static str, u64>>>);
 
 impl Executions {
-    pub(crate) fn with<T>(&self, look: impl FnOnce(&mut BTreeMap<&'static str, u64>) -> T) -> T {
-        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    fn counts(&self) -> MutexGuard<'_, BTreeMap<&'static str, u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn count(&self, route: &'static str) {
-        self.with(|counts| *counts.entry(route).or_default() += 1);
+    fn count(&self, route: &'static str) {
+        *self.counts().entry(route).or_default() += 1;
+    }
+
+    /// Answers with the counts.
+    pub(crate) fn show(&self) -> Answer {
+        let counts = json!({ "executions": *self.counts() }).to_string();
+        Answer::new(200, Some("application/json"), counts)
+    }
+
+    /// Sets all counts to zero.
+    pub(crate) fn forget(&self) -> Answer {
+        self.counts().clear();
+        Answer::new(204, None, "")
+    }
+
+    /// Answers with the same body, of the same type.
+    pub(crate) fn echo(&self, kind: Option<&str>, body: Bytes) -> Answer {
+        self.count("POST /echo");
+        Answer::new(200, kind, body)
     }
 }
 
@@ -64,9 +82,16 @@ pub(crate) struct Answer {
 }
 
 pub(crate) enum Body {
-    Whole(String),
+    Whole(Bytes),
     /// A stream of events: the text at once, and then a tick now and then for this long.
     Events(String, Duration),
+}
+
+impl Answer {
+    fn new(status: u16, kind: Option<&str>, body: impl Into<Bytes>) -> Self {
+        let headers = kind.map(|kind| ("content-type", kind.to_owned())).into_iter().collect();
+        Self { status, headers, body: Body::Whole(body.into()) }
+    }
 }
 
 /// Makes a payment, a change or a refund as the JSON in `body` says.
@@ -89,7 +114,7 @@ pub(crate) async fn carry_out(executions: &Executions, route: &Route, body: &[u8
     let receipt = receipt(&id, &order, wishes.body_bytes);
     let (kind, body) = match wishes.stream_ms {
         Some(millis) => ("text/event-stream", Body::Events(receipt, Duration::from_millis(millis))),
-        None => ("application/json", Body::Whole(receipt)),
+        None => ("application/json", Body::Whole(receipt.into())),
     };
     let collection = route.collection;
     let mut headers = vec![
@@ -108,8 +133,7 @@ pub(crate) async fn carry_out(executions: &Executions, route: &Route, body: &[u8
 /// A problem (RFC 9457), in the form of the layer's own answers.
 fn refused(why: &str) -> Answer {
     let problem = json!({ "type": "about:blank", "title": "Bad Request", "status": 400, "detail": why });
-    let headers = vec![("content-type", "application/problem+json".to_owned())];
-    Answer { status: 400, headers, body: Body::Whole(problem.to_string()) }
+    Answer::new(400, Some("application/problem+json"), problem.to_string())
 }
 
 /// A receipt padded to `bytes` bytes.

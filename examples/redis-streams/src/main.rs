@@ -3,7 +3,6 @@
 //! `redis-cli xadd orders '*' order 42` sends one. Several workers may run at once, and each may be killed at any time. Each effect of
 //! an order is an element of the list `effects`. A second argument sets how long shipping takes, in milliseconds.
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use idem::message::{Consumer, Disposition, Reason};
@@ -45,8 +44,12 @@ fn dispose(error: &ShipError, _: u32, proposed: Disposition) -> Disposition {
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-async fn work(url: &str, millis: u64) -> Result<(), Failure> {
-    let client = redis::Client::open(url)?;
+#[tokio::main]
+async fn main() -> Result<(), Failure> {
+    let mut arguments = std::env::args().skip(1);
+    let url = arguments.next().unwrap_or_else(|| "redis://127.0.0.1:6379/".to_owned());
+    let millis: u64 = arguments.next().map_or(Ok(0), |millis| millis.parse())?;
+    let client = redis::Client::open(&*url)?;
     let redis = client.get_multiplexed_async_connection().await?;
     let shop = Shop { store: RedisStore::connect(url).await?, redis, work: Duration::from_millis(millis) };
     let worker = format!("worker-{}", std::process::id());
@@ -56,26 +59,4 @@ async fn work(url: &str, millis: u64) -> Result<(), Failure> {
     let handler = |message: &Message| handle(&shop, message.entry.get("order"));
     println!("{:?}", consumer.run_until(idem::terminated(), messages, handler).await);
     Ok(())
-}
-
-#[tokio::main]
-async fn main() -> ExitCode {
-    let mut arguments = std::env::args().skip(1);
-    let url = arguments.next().unwrap_or_else(|| "redis://127.0.0.1:6379/".to_owned());
-    let millis = arguments.next().and_then(|millis| millis.parse().ok()).unwrap_or(0);
-    match work(&url, millis).await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("the worker cannot use this Redis: {error}");
-            ExitCode::from(2)
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn the_catalogue_is_as_it_was_committed() {
-        idem_testing::assert_catalogue("idem.catalogue");
-    }
 }

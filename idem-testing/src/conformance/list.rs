@@ -105,17 +105,25 @@ table! {
         "of any number that claim a key at once, one is granted" {
             of_hundreds_that_claim_a_key_one_is_granted,
             an_owner_that_asks_many_times_at_once_has_one_grant,
+            a_key_is_never_held_twice_and_its_fences_rise,
         }
         "no race gets around a refusal" {
             of_hundreds_in_a_race_none_is_granted_what_is_refused,
+            racing_claimers_do_not_exceed_a_limit_of_attempts,
         }
         "at most one result is recorded for a generation, and all see that one" {
             of_many_results_of_one_attempt_one_is_recorded, of_many_operators_one_resolves,
+        }
+        "a purge under load touches no live record" {
+            a_purge_under_load_touches_no_live_record,
         }
     }
     duels {
         "success of renew, record_step and complete means that owner and fence were current at that moment" {
             a_late_request_and_a_takeover_exclude_each_other,
+        }
+        "of a result and a release at once, one is applied" {
+            a_result_and_a_release_exclude_each_other,
         }
         "what was deleted does not come back, and what came back is not deleted" {
             a_result_that_meets_its_removal_does_not_come_back,

@@ -3,7 +3,6 @@
 
 use std::any::Any;
 use std::collections::BTreeSet;
-use std::convert::Infallible;
 use std::fmt;
 use std::future::ready;
 use std::panic::AssertUnwindSafe;
@@ -138,8 +137,11 @@ async fn a_function_that_is_dropped_after_its_effect_and_has_it_again_is_found()
 }
 
 #[tokio::test]
-async fn a_terminal_error_of_a_repeated_call_is_found() {
+async fn another_value_or_terminal_error_of_a_repeated_call_is_found() {
     let shop = Shop::default();
+    let number = || async { Ok::<_, Failure>(shop.call()) };
+    let message = fault(twice(number).answer()).await;
+    assert_eq!(message, "the call answered otherwise when it came again: `Ok(0)` and then `Ok(1)`");
     let declines_later = || {
         let is_early = shop.call() < 4;
         let answer = if is_early { Ok("paid".to_owned()) } else { Err(Failure::Declined) };
@@ -239,28 +241,31 @@ struct Message {
 }
 
 impl Message {
-    fn settle(&self, word: &str) -> Result<(), Infallible> {
+    fn settle(&self, word: &str) -> Result<(), &'static str> {
+        if self.order == "lost" {
+            return Err("the broker is gone");
+        }
         self.settled.lock().unwrap().push(format!("{} {word}", self.order));
         Ok(())
     }
 }
 
 impl Delivery for Message {
-    type Error = Infallible;
+    type Error = &'static str;
 
-    async fn acknowledge(&self) -> Result<(), Infallible> {
+    async fn acknowledge(&self) -> Result<(), &'static str> {
         self.settle("acknowledged")
     }
 
-    async fn retry(&self, after: Duration) -> Result<(), Infallible> {
+    async fn retry(&self, after: Duration) -> Result<(), &'static str> {
         self.settle(&format!("again after {after:?}"))
     }
 
-    async fn reject(&self, letter: &DeadLetter) -> Result<(), Infallible> {
+    async fn reject(&self, letter: &DeadLetter) -> Result<(), &'static str> {
         self.settle(&format!("rejected: {}", letter.reason.as_str()))
     }
 
-    async fn give_back(&self) -> Result<(), Infallible> {
+    async fn give_back(&self) -> Result<(), &'static str> {
         self.settle("given back")
     }
 
@@ -284,7 +289,7 @@ impl Delivery for Message {
 type Settled = Arc<Mutex<Vec<String>>>;
 
 /// Messages with these orders, and how they were settled.
-fn messages(orders: &[&'static str]) -> (Vec<Result<Message, Infallible>>, Settled) {
+fn messages(orders: &[&'static str]) -> (Vec<Result<Message, &'static str>>, Settled) {
     let settled = Settled::default();
     (orders.iter().map(|order| Ok(Message { order, settled: settled.clone() })).collect(), settled)
 }
@@ -305,6 +310,19 @@ async fn a_consumer_that_pays_by_the_derived_key_passes_and_each_message_is_sett
     let settled = settled.lock().unwrap();
     assert_eq!(*settled, ["1 acknowledged", "2 acknowledged", "1 acknowledged", "none rejected: terminal"]);
     assert_eq!(shop.payments(), 2);
+}
+
+#[tokio::test]
+async fn a_handler_that_pays_for_each_delivery_is_found() {
+    let shop = Shop::default();
+    let (messages, settled) = messages(&["1"]);
+    let handler = |_: &Message| {
+        let shop = shop.clone();
+        async move { shop.pay_anew().await }
+    };
+    let message = fault(shop.watched(Consumer::new()).run(stream::iter(messages), handler)).await;
+    assert!(message.starts_with("the message did something twice: the effects went from 0 to "), "{message}");
+    assert!(settled.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -353,4 +371,19 @@ async fn a_message_is_settled_as_its_broker_demands() {
         "in place acknowledged",
     ];
     assert_eq!(*settled.lock().unwrap(), expected);
+}
+
+#[tokio::test]
+async fn a_stream_that_fails_and_a_message_that_cannot_be_settled_are_faults() {
+    let shop = Shop::default();
+    let handler = |message: &Message| {
+        let (shop, order) = (shop.clone(), message.order);
+        async move { shop.guarded(order, || shop.pay_by_call()).await }
+    };
+    let failing = stream::iter([Err::<Message, _>("the connection is closed")]);
+    let message = fault(twice(Consumer::new()).run(failing, handler)).await;
+    assert_eq!(message, "the stream failed: the connection is closed");
+    let (lost, _) = messages(&["lost"]);
+    let message = fault(twice(Consumer::new()).run(stream::iter(lost), handler)).await;
+    assert_eq!(message, "a message cannot be settled: the broker is gone");
 }

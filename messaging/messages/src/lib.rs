@@ -322,6 +322,7 @@ mod tests {
             ),
             (store(StoreError::too_large(2, 1)), Disposition::reject(Reason::InvalidKey)),
             (store(away()), retry(1)),
+            (store(StoreError::outcome_unknown("cut")), retry(1)),
             (step(StepError::Store(away())), retry(1)),
             (Error::NotRecorded { call: call(), source: away() }, retry(1)),
             (Error::LeaseLost { call: call(), loss: Loss::TakenOver }, retry(1)),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use idem_core::listing::{List, Page};
+use idem_core::listing::{Cursor, List, Page};
 use idem_core::protocol::{
     Answer, Claim, ClaimAnswer, OnCrash, Owner, Record, Release, ReleaseCause, Request, State, StoredResult,
     Verdict,
@@ -10,22 +10,26 @@ use idem_core::protocol::{
 use idem_core::{Key, RecordKey, Scope, Store, StoreError};
 use idem_operate_kit::act::{self, Decision, Shown};
 use idem_operate_kit::audit::{self, Trail};
-use idem_operate_kit::walk::TRAIL;
+use idem_operate_kit::figures::look;
+use idem_operate_kit::text::is_lapsed;
+use idem_operate_kit::walk::{TRAIL, Walk};
 use idem_operate_kit::{Access, Kind};
-use idem_runtime::MemoryStore;
+use idem_runtime::{DynStore, MemoryStore};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// A store that sends each decision twice, as if the first answer were lost, or refuses steps.
+/// A store that sends each decision twice, as if the first answer were lost, refuses steps, or has a second page
+/// an hour after the first.
 #[derive(Clone)]
 struct Faulty {
     inner: MemoryStore,
     refuses_steps: bool,
+    is_slow: bool,
 }
 
 impl Faulty {
     fn new() -> Self {
-        Self { inner: MemoryStore::new(), refuses_steps: false }
+        Self { inner: MemoryStore::new(), refuses_steps: false, is_slow: false }
     }
 }
 
@@ -54,7 +58,14 @@ impl Store for Faulty {
     }
 
     async fn list(&self, request: &List) -> Result<Page, StoreError> {
-        self.inner.list(request).await
+        let mut page = self.inner.list(request).await?;
+        if self.is_slow {
+            match request.after {
+                None => page.next = Some(Cursor::from_bytes(Vec::new())),
+                Some(_) => page = Page::new(page.now.after(Duration::from_secs(3_600))),
+            }
+        }
+        Ok(page)
     }
 }
 
@@ -167,4 +178,15 @@ async fn the_trail_cannot_be_changed() {
     let refused = act::settle(&access, &trail(), &forged, Shown::Absent(DAY), &decision).await;
     assert_eq!(refused.unwrap_err().kind(), Kind::Refused);
     assert_eq!(state(&store, &forged).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_judged_by_the_time_when_its_record_was_read() {
+    let store = Faulty { is_slow: true, ..Faulty::new() };
+    claimed(&store, &key("order-1")).await;
+    let store = DynStore::new(store);
+    let look = look(Walk::new(&store, Vec::new(), None), 9, |_| true).await.unwrap();
+    let (listed, now) = &look.open[0];
+    assert!(!is_lapsed(&listed.record, *now));
+    assert!(is_lapsed(&listed.record, look.counted.now));
 }

@@ -3,8 +3,9 @@
 use crate::outbox_support;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use idem_outbox::{MessageId, Outbox};
+use idem_outbox::{MessageId, Outbox, Relay};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use outbox_support::{Bed, Broker, Running, Then, wait};
 
@@ -93,4 +94,27 @@ async fn a_table_of_the_same_name_in_another_schema_of_the_search_path_is_told()
         assert_eq!(log.contains("second_table"), is_told, "{log}");
         assert!(!is_told || log.contains("\"schema\":\"public\""), "{log}");
     }
+}
+
+// On one thread, so that the subscriber gets the event.
+#[tokio::test]
+async fn a_server_that_takes_no_writes_is_told_and_left_as_soon_as_another_answers() {
+    let bed = Bed::open().await;
+    let (events, _guard) = Events::start();
+    bed.send("orders", "1").await;
+    let read_only =
+        |change: &str| bed.sql(&format!("set transaction read write; alter database postgres {change}"));
+    read_only("set default_transaction_read_only = on");
+    let outbox =
+        Outbox::builder(&bed.server.url()).operation_timeout(Duration::from_secs(6)).connect().await.unwrap();
+    let broker = Broker::willing();
+    let relay = Relay::new(outbox, broker.clone()).topics(1);
+    let relay = Running::start(relay.backoff(Duration::from_millis(300), Duration::from_secs(1)));
+    wait("the relay was refused", || events.text().contains("relay_failed")).await;
+    // Only now: a session that is opened later would already be writable.
+    read_only("reset default_transaction_read_only");
+    // An interrupted statement would end its session too, but that takes longer.
+    let arrival = tokio::time::timeout(Duration::from_secs(5), broker.until_taken(1)).await;
+    arrival.expect("the session that takes no writes is left");
+    relay.stop().await;
 }

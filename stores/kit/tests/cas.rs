@@ -208,6 +208,18 @@ async fn a_fresh_call_is_two_requests_and_each_step_and_renewal_one_more() {
             assert_eq!(replayed(store, &key("a")).await, b"7");
             assert_eq!(map.requests(), requests, "replay");
         }
+        let (owner, grant) = granted(&one, &key("released")).await;
+        map.requests();
+        let release = Release::new(owner, grant.fence, ReleaseCause::Failed);
+        assert_eq!(one.release(&key("released"), &release).await.unwrap(), ReleaseAnswer::Released);
+        assert_eq!(map.requests(), 1, "release");
+        granted_as(&one, &key("lapsed"), &claim_request().with_lease(Duration::from_millis(1))).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        map.requests();
+        for name in ["released", "lapsed"] {
+            assert_eq!(granted(&another, &key(name)).await.1.attempt, 2);
+            assert_eq!(map.requests(), refused + 1, "a claim of the {name} key by another");
+        }
     }
 }
 

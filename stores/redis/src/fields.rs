@@ -108,6 +108,27 @@ mod tests {
             };
             assert!(page.contains(&place), "docs/stores/redis.md lacks {name}: {place}");
         }
+        for (byte, what) in [
+            (THIS_VERSION, "version: 1"),
+            (KIND_EXHAUSTED, "4 attempts ran out"),
+            (FLAG_IN_DOUBT, "2 claimed under `in_doubt`"),
+            (FLAG_FINGERPRINT, "4 has a fingerprint"),
+        ] {
+            assert!(
+                what.contains(&byte.to_string()) && page.contains(what),
+                "docs/stores/redis.md lacks: {what}"
+            );
+        }
+        for (byte, state) in [
+            (IN_FLIGHT, "in flight"),
+            (COMPLETED, "completed"),
+            (FAILED, "failed"),
+            (RELEASED, "released"),
+            (IN_DOUBT, "in doubt"),
+        ] {
+            let state = format!("`{}` {state}", char::from(byte));
+            assert!(page.contains(&state), "docs/stores/redis.md lacks: {state}");
+        }
         let read = format!("order/42}}' {HEADER} -1 ");
         assert!(page.contains(&read), "docs/stores/redis.md lacks: {read}");
     }

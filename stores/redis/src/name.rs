@@ -75,6 +75,12 @@ mod tests {
             }
         }
         let prefix = Prefix::new("idem:").unwrap();
+        for (scope, key, name) in [
+            ("shop::charge", "order/42", "idem:{shop::charge|order/42}"),
+            ("a%|{}", "order/42", "idem:{a%25%7C%7B%7D|order/42}"),
+        ] {
+            assert_eq!(prefix.name(&listing::name(scope, key).unwrap()), name.as_bytes(), "{name}");
+        }
         for name in [
             "idem:",
             "idem:{}",

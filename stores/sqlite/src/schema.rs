@@ -201,9 +201,11 @@ fn attempt(path: &Path, opening: Opening) -> Result<(Connection, Identity), Refu
     }
     let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     match opening.purpose {
+        _ if length > 0 => {}
+        // An emptied file had records that nobody may forget by running on.
+        Purpose::UseAgain => return Err(failure::gone(path).into()),
         _ if before.is_some() => {}
         Purpose::Use => flags |= OpenFlags::SQLITE_OPEN_CREATE,
-        Purpose::UseAgain => return Err(failure::gone(path).into()),
         Purpose::Examine => {
             let path = path.display();
             let detail = format!("there is no file {path}; name the one that the program uses");

@@ -80,25 +80,33 @@ impl Writer {
         }
     }
 
+    /// Looks whether the path still leads to the file of this connection. If it does not, returns whether the
+    /// connection can be used again.
+    fn moved(&self) -> Option<bool> {
+        match self.file.now() {
+            Some(identity) if identity == self.file.opened() => None,
+            Some(_) => Some(false),
+            None => {
+                // The same file may come back, so it stays open.
+                self.queue.fail_all(&failure::gone(self.file.path()));
+                Some(true)
+            }
+        }
+    }
+
     /// Runs one transaction for the waiting operations. Returns whether the connection can be used again.
     fn work(&mut self, session: &mut Session<'_>, until: Instant) -> bool {
+        if let Some(is_usable) = self.moved() {
+            return is_usable;
+        }
         if let Err(error) = session.begin(until.saturating_duration_since(Instant::now())) {
             return self.not_begun(session, error);
         }
         let batch = self.queue.take();
-        // Only now, because the transaction may have waited to begin, and the file may have gone meanwhile.
-        match self.file.now() {
-            Some(identity) if identity == self.file.opened() => {}
-            Some(_) => {
-                self.queue.put_back(batch);
-                return false;
-            }
-            None => {
-                // The same file may come back, so it stays open.
-                let error = failure::gone(self.file.path());
-                self.queue.finish(batch.into_iter().map(|ticket| (ticket, Err(error.clone()))));
-                return session.roll_back();
-            }
+        // The file may have gone while the transaction waited to begin.
+        if self.file.now() != Some(self.file.opened()) {
+            self.queue.put_back(batch);
+            return self.moved() != Some(false) && session.roll_back();
         }
         let mut outcomes: Vec<Outcome> = Vec::with_capacity(batch.len());
         for ticket in &batch {
@@ -128,6 +136,10 @@ impl Writer {
 
     /// Handles a transaction that could not begin. Returns whether the connection can be used again.
     fn not_begun(&self, session: &Session<'_>, error: rusqlite::Error) -> bool {
+        // An emptied file is no damage, and a lock of a file that was replaced does not matter.
+        if let Some(is_usable) = self.moved() {
+            return is_usable && session.connection.is_autocommit();
+        }
         let (reach, is_busy) = (failure::reach(&error), failure::is_busy(&error));
         let error = failure::not_applied_on(session.connection, self.file.path(), error);
         if is_busy {

@@ -1,4 +1,5 @@
-//! Stores that are down, records that cannot be replayed, functions that panic.
+//! Stores that are down, records that cannot be replayed, handlers that lose their claim, functions that
+//! panic.
 
 use std::time::{Duration, Instant};
 
@@ -6,9 +7,9 @@ use idem::http::IdempotencyLayer;
 use idem::protocol::{Claim, ClaimAnswer, Owner};
 use idem::testing::{Fault, FaultStore, OperationKind};
 use idem::{Key, MemoryStore, RecordKey, Scope, Store};
-use idem_test_servers::web::Request;
+use idem_test_servers::web::{Answer, Request};
 
-use super::{api, with};
+use super::{Slow, api, pay, with};
 use crate::support;
 
 #[tokio::test]
@@ -39,12 +40,16 @@ async fn a_store_that_is_down_is_503_in_time_or_the_handler_runs_unprotected_by_
     }
 }
 
+fn record_key() -> RecordKey {
+    RecordKey::new(Scope::new("http").unwrap(), Key::new("/k").unwrap())
+}
+
 #[tokio::test]
 async fn a_record_that_holds_no_response_is_kept_and_nothing_runs_again() {
     let store = MemoryStore::new();
     let owner = Owner::random();
     let claim = Claim::new(owner, support::LEASE, Duration::from_secs(60));
-    let key = RecordKey::new(Scope::new("http").unwrap(), Key::new("/k").unwrap());
+    let key = record_key();
     let ClaimAnswer::Granted(grant) = store.claim(&key, &claim).await.unwrap() else { panic!("not granted") };
     store.complete(&key, &support::completion(owner, grant, "{}")).await.unwrap();
     let (server, runs) = api(IdempotencyLayer::shared_by_all_clients(store)).await;
@@ -55,6 +60,22 @@ async fn a_record_that_holds_no_response_is_kept_and_nothing_runs_again() {
         assert!(detail.contains("cannot read") && !detail.contains("too large"), "{detail}");
     }
     assert_eq!(runs.count(), 0);
+}
+
+#[tokio::test]
+async fn a_handler_that_lost_its_claim_gives_its_client_the_recorded_response() {
+    let store = MemoryStore::new();
+    let layer = || IdempotencyLayer::builder(store.clone()).shared_by_all_clients();
+    let slow = Slow::start(|_| layer()).await;
+    let mut late = slow.begin("k").await;
+    // As if the lease had run out while the process was stopped.
+    store.forget(&record_key()).await.unwrap();
+    let successor = pay(|_| layer(), || async { "recorded" }).await;
+    let recorded = successor.ask(Request::post("/pay", "k")).await;
+    assert_eq!((&recorded.body[..], recorded.is_replay()), (&b"recorded"[..], false));
+    slow.gate.may_end.add_permits(1);
+    let late = Answer::read(&mut late).await;
+    assert_eq!((late.lasting(), late.is_replay()), (recorded.lasting(), true));
 }
 
 #[tokio::test]

@@ -1,11 +1,12 @@
 //! Operations whose process is gone: its store answers nothing any more.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use idem::testing::{Fault, FaultStore, OperationKind};
 use idem::{MemoryStore, OnCrash, Store};
+use idem_test_servers::web::Request;
 
-use super::{Api, is_the_same, place, request, settings, until_over};
+use super::{Api, is_the_same, of, place, request, settings, until_over};
 
 /// Long enough for a process that stands still for a moment.
 const LEASE: Duration = Duration::from_secs(3);
@@ -22,6 +23,14 @@ async fn an_operation_of_a_killed_process_runs_until_its_lease_is_over_and_then_
         let first = process(store.clone(), on_crash).await;
         let second = process(shared, on_crash).await;
         let name = first.begin("").await;
+        // The lease is renewed while the operation runs, and another process sees that.
+        let begin = Instant::now();
+        while begin.elapsed() < LEASE + LEASE / 4 {
+            for request in [of("a", Request::new("GET", &name)), request("k", "")] {
+                assert_eq!(place(&second.server.ask(request).await), name);
+            }
+            tokio::time::sleep(LEASE / 20).await;
+        }
         for kind in [OperationKind::Renew, OperationKind::Complete, OperationKind::Release] {
             store.always(kind, Some(Fault::FailBefore));
         }

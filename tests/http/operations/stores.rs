@@ -1,12 +1,14 @@
 //! Long operations on stores that digest keys, fail, or change while they are read.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use idem::testing::{Fault, FaultStore, OperationKind};
 use idem::{MemoryStore, StoreExt as _};
 use idem_test_servers::web::Request;
+use metrics_util::debugging::DebuggingRecorder;
 
-use super::{Api, of, place as place_of, settings};
+use super::{Api, of, place as place_of, request, settings};
 
 #[tokio::test]
 async fn an_operation_is_found_in_a_store_that_digests_keys() {
@@ -14,6 +16,24 @@ async fn an_operation_is_found_in_a_store_that_digests_keys() {
     let place = api.begin("").await;
     assert_eq!(place_of(&api.look(&place).await), place);
     assert_eq!(api.end(&place).await.body, b"report 1");
+}
+
+#[tokio::test]
+async fn duplicates_and_looks_that_fail_are_counted() {
+    let recorder = DebuggingRecorder::new();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let store = FaultStore::new(MemoryStore::new());
+    let api = Api::with(settings(store.clone())).await;
+    let place = api.begin("").await;
+    assert_eq!(place_of(&api.server.ask(request("k", "")).await), place);
+    assert_eq!(api.look("/operations/unknown").await.status, 404);
+    store.always(OperationKind::Get, Some(Fault::FailBefore));
+    assert_eq!(api.look(&place).await.status, 503);
+    let snapshot = recorder.snapshotter().snapshot().into_vec();
+    let counted = snapshot.into_iter().filter(|(key, ..)| key.key().name() == "idem_http_total");
+    let outcomes: BTreeSet<String> =
+        counted.map(|(key, ..)| key.key().labels().last().unwrap().value().to_owned()).collect();
+    assert_eq!(outcomes, ["accepted", "store-unavailable"].map(str::to_owned).into());
 }
 
 #[tokio::test]

@@ -2,10 +2,10 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
-use crate::installed::{at, missing, required, startable};
+use crate::installed::{in_target, required};
 use crate::process::Server;
 
 /// An emulator of DynamoDB and SQS that accepts any credentials and loses all data when it ends.
@@ -13,20 +13,11 @@ use crate::process::Server;
 pub struct Aws(Server);
 
 impl Aws {
-    /// Whether it can be started.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error of one line that says how to install it, if it is missing.
-    pub fn installed() -> Result<(), String> {
-        startable(program())
-    }
-
     /// Starts an empty emulator.
     #[must_use]
     pub fn start() -> Self {
         Self(Server::start(|port, folder| {
-            let mut command = Command::new(required(program()));
+            let mut command = Command::new(program());
             command.env("GATEWAY_PORT", port.to_string()).env("BIND_HOST", "127.0.0.1");
             command.env("TMPDIR", folder);
             command
@@ -58,8 +49,6 @@ impl Aws {
     }
 }
 
-fn program() -> Result<PathBuf, String> {
-    let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/venv/bin/ministack");
-    let missing = || missing("ministack, an emulator of DynamoDB and SQS,", "aws");
-    at(&installed).ok_or_else(missing)
+fn program() -> PathBuf {
+    required(in_target("venv/bin/ministack"), "ministack, an emulator of DynamoDB and SQS,", "aws")
 }

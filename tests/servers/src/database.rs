@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Instant;
 
-use crate::installed::{in_path_or, missing, startable};
+use crate::installed::{in_path_or, required};
 use crate::process::{PATIENCE, Recipe, Server, until};
 use crate::shared::{Shared, unique};
 
@@ -19,14 +19,15 @@ const NOBODY: u32 = 65_534;
 /// The file with the certificate of a server with TLS, in its folder.
 pub(crate) const CERTIFICATE: &str = "certificate.pem";
 
+/// Why a test may not disturb a server.
+const OTHERS: &str = "other tests use this server: start one";
+
 /// What differs between database servers.
 pub trait Engine: 'static {
     /// Its name.
     const NAME: &str;
     /// Its name in `scripts/servers`.
     const WORD: &str;
-    /// The programs that it needs.
-    const PROGRAMS: &[&str];
     /// The settings with which it does not wait for the disk.
     const FAST: &[&str];
     /// The settings of a server that tests share.
@@ -54,38 +55,24 @@ pub trait Engine: 'static {
     fn url(port: u16, database: &str) -> String;
 }
 
-/// The process of a server.
-#[derive(Debug)]
-enum Process {
-    Own(Server),
-    Shared(Shared),
-}
-
 /// One server, with an administrator who has no password, and a database on it.
 #[derive(Debug)]
 pub struct DatabaseServer<E: Engine> {
-    process: Process,
+    port: u16,
+    /// Its process, unless other tests use it too.
+    process: Option<Server>,
+    _shared: Option<Shared>,
     database: String,
     engine: PhantomData<E>,
 }
 
 impl<E: Engine> DatabaseServer<E> {
-    /// Whether it can be started.
-    ///
-    /// # Errors
-    ///
-    /// What to do, in one line, where it is not installed.
-    pub fn installed() -> Result<(), String> {
-        let all = E::PROGRAMS.iter().all(|program| find(program).is_some());
-        startable(all.then_some(()).ok_or_else(|| missing(E::NAME, E::WORD)))
-    }
-
     /// A new database on a server that other tests use too, for tests that neither stop nor configure it. The database is dropped
     /// with the value.
     #[must_use]
     pub fn shared() -> Self {
         let shared = Shared::join(E::WORD, E::make_data, &recipe::<E>(E::SHARED));
-        Self::of(Process::Shared(shared), unique(), false)
+        Self::of(shared.port(), None, Some(shared), unique()).with_database()
     }
 
     /// Starts a server that does not wait for the disk: its data survives `kill -9` but not a power cut.
@@ -117,17 +104,20 @@ impl<E: Engine> DatabaseServer<E> {
     }
 
     pub(crate) fn prepared(prepare: impl FnOnce(&Path), settings: &[&str]) -> Self {
-        let server = Server::start_in(prepare, recipe::<E>(settings));
-        Self::of(Process::Own(server), E::DATABASE.to_owned(), E::HAS_DATABASE)
+        let process = Server::start_in(prepare, recipe::<E>(settings));
+        let server = Self::of(process.port(), Some(process), None, E::DATABASE.to_owned());
+        if E::HAS_DATABASE { server } else { server.with_database() }
     }
 
-    fn of(process: Process, database: String, has_database: bool) -> Self {
-        let mut server = Self { process, database, engine: PhantomData };
+    fn of(port: u16, process: Option<Server>, _shared: Option<Shared>, database: String) -> Self {
+        let mut server = Self { port, process, _shared, database, engine: PhantomData };
         assert!(server.is_ready(), "{} did not start: {}", E::NAME, server.log());
-        if !has_database {
-            let _ = server.output(None, &format!("create database {}", server.database));
-        }
         server
+    }
+
+    fn with_database(self) -> Self {
+        let _ = self.output(None, &format!("create database {}", self.database));
+        self
     }
 
     /// Starts it again after it was killed or stopped, and returns when it has recovered.
@@ -148,11 +138,7 @@ impl<E: Engine> DatabaseServer<E> {
         let mut is_ready = false;
         until("the server is ready or has ended", || {
             is_ready = self.run(None, "select 1").status.success();
-            let has_ended = match &mut self.process {
-                Process::Own(server) => server.has_ended(),
-                Process::Shared(_) => false,
-            };
-            is_ready || has_ended
+            is_ready || self.process.as_mut().is_some_and(Server::has_ended)
         });
         is_ready
     }
@@ -175,10 +161,7 @@ impl<E: Engine> DatabaseServer<E> {
     /// The port that it listens on.
     #[must_use]
     pub const fn port(&self) -> u16 {
-        match &self.process {
-            Process::Own(server) => server.port(),
-            Process::Shared(shared) => shared.port(),
-        }
+        self.port
     }
 
     /// The name of the database.
@@ -194,33 +177,24 @@ impl<E: Engine> DatabaseServer<E> {
     }
 
     fn log(&self) -> String {
-        match &self.process {
-            Process::Own(server) => server.log(),
-            Process::Shared(_) => String::new(),
-        }
+        self.process.as_ref().map(Server::log).unwrap_or_default()
     }
 
     /// The process, which no other test uses.
     pub(crate) fn own(&self) -> &Server {
-        match &self.process {
-            Process::Own(server) => server,
-            Process::Shared(_) => panic!("other tests use this server: start one"),
-        }
+        self.process.as_ref().expect(OTHERS)
     }
 
     /// Its process: `stop("-INT")` is a fast shutdown of PostgreSQL, `stop("-TERM")` an orderly one of MariaDB.
     #[must_use]
     pub fn server(&mut self) -> &mut Server {
-        match &mut self.process {
-            Process::Own(server) => server,
-            Process::Shared(_) => panic!("other tests use this server: start one"),
-        }
+        self.process.as_mut().expect(OTHERS)
     }
 }
 
 impl<E: Engine> Drop for DatabaseServer<E> {
     fn drop(&mut self) {
-        if matches!(self.process, Process::Shared(_)) {
+        if self.process.is_none() {
             // A failure must not hide that of the test; the server ends after the run.
             let _ = self.run(None, &format!("drop database {}{}", self.database, E::FORCE));
         }
@@ -252,15 +226,17 @@ fn is_root(folder: &Path) -> bool {
     matches!(fs::metadata(folder).unwrap().uid(), 0 | NOBODY)
 }
 
-/// The path of the program with this name, in Debian's folder if it is not on the `PATH`.
+/// The path of the program with this name, in Debian's folders if it is not on the `PATH`.
 pub(crate) fn tool(name: &str) -> PathBuf {
-    find(name).unwrap_or_else(|| panic!("{name} is not installed: run scripts/test, which installs it"))
-}
-
-pub(crate) fn find(name: &str) -> Option<PathBuf> {
     let installed = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let folders = installed.map(|version| version.path().join("bin"));
-    in_path_or(name, iter::once(PathBuf::from("/usr/sbin")).chain(folders))
+    let folders = iter::once(PathBuf::from("/usr/sbin")).chain(folders);
+    let word = match name {
+        "pgbouncer" => name,
+        _ if name.starts_with("mariadb") => "mysql",
+        _ => "postgres",
+    };
+    required(in_path_or(name, folders), name, word)
 }
 
 /// Gives a folder, with all in it, to the user that a server runs as.

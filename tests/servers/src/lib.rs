@@ -34,7 +34,6 @@ pub use aws::Aws;
 #[cfg(feature = "bucket")]
 pub use bucket::bucket;
 pub use database::{DatabaseServer, Engine};
-pub use installed::says_what_is_missing;
 pub use kafka::Kafka;
 pub use ledger::Ledger;
 pub use mariadb::{MariaDb, MariaDbEngine};
@@ -46,41 +45,3 @@ pub use rabbitmq::RabbitMq;
 pub use redis::Redis;
 pub use redis_group::{RedisCluster, RedisSentinel};
 pub use test_child::{TestChild, say};
-
-#[cfg(test)]
-mod tests {
-    use std::net::TcpStream;
-
-    use super::process::Life;
-    use super::{MariaDb, Postgres};
-
-    #[test]
-    fn a_postgres_server_answers_survives_a_kill_and_ends_with_its_owner() {
-        let mut postgres = Postgres::start();
-        assert_eq!(postgres.sql("create table t (x int); insert into t values (7); select x from t"), "7");
-        postgres.server().kill();
-        postgres.restart();
-        assert_eq!(postgres.sql("select x from t"), "7");
-        postgres.server().stop("-INT");
-        postgres.restart();
-        let (life, port) = (Life::of(postgres.server()), postgres.server().port());
-        drop(postgres);
-        assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
-        assert!(life.is_over());
-    }
-
-    #[test]
-    fn a_shared_server_has_a_database_for_each_test_and_ends_after_the_last_one() {
-        let (one, other) = (Postgres::shared(), Postgres::shared());
-        assert_eq!((one.port() == other.port(), one.url() == other.url()), (true, false));
-        assert_eq!(one.sql("create table t (x int); select count(*) from t"), "0");
-        assert_eq!(other.sql("create table t (x int); select count(*) from t"), "0");
-        let (mysql, other_mysql) = (MariaDb::shared(), MariaDb::shared());
-        assert_eq!((mysql.port() == other_mysql.port(), mysql.url() == other_mysql.url()), (true, false));
-        assert_eq!(mysql.sql("create table t (x int); select count(*) from t"), "0");
-        let database = one.database().to_owned();
-        drop(one);
-        let left = format!("select count(*) from pg_database where datname = '{database}'");
-        assert_eq!(other.sql(&left), "0");
-    }
-}

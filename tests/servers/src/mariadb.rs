@@ -20,7 +20,6 @@ pub struct MariaDbEngine;
 impl Engine for MariaDbEngine {
     const NAME: &str = "MariaDB";
     const WORD: &str = "mysql";
-    const PROGRAMS: &[&str] = &["mariadb", "mariadb-install-db", "mariadbd"];
     const FAST: &[&str] = &["--innodb-flush-log-at-trx-commit=2"];
     const SHARED: &[&str] = &["--innodb-flush-log-at-trx-commit=2", "--max-connections=400"];
     const DATABASE: &str = "idem";

@@ -1,4 +1,4 @@
-//! A proxy that counts what a client sends to a server, and that cuts the line.
+//! A proxy that counts what a client sends to a server, and that breaks connections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,6 +10,9 @@ use tokio::net::{TcpListener, TcpStream};
 struct Line {
     bytes: AtomicU64,
     round_trips: AtomicU64,
+    connections: AtomicU64,
+    /// How many connections broke.
+    broken: AtomicU64,
     /// Whether the next bytes of a client end its connection.
     is_cut: AtomicBool,
 }
@@ -30,6 +33,17 @@ pub struct Said {
     pub bytes: f64,
 }
 
+/// Where a connection breaks.
+#[derive(Clone, Copy, PartialEq)]
+enum Break {
+    /// Before the server gets the request.
+    Request,
+    /// After the server has the request, and before the client gets an answer.
+    Answer,
+    /// In the middle of the answer.
+    HalfAnswer,
+}
+
 impl Meter {
     /// Starts a proxy for the server on this port of 127.0.0.1.
     ///
@@ -37,33 +51,29 @@ impl Meter {
     ///
     /// No port is free.
     pub async fn before(server: u16) -> std::io::Result<Self> {
+        Self::breaking(server, u64::MAX).await
+    }
+
+    /// The same; one of `every` connections breaks, before the request, after it, or in the middle of the answer.
+    ///
+    /// # Errors
+    ///
+    /// As of [`before`](Self::before).
+    pub async fn breaking(server: u16, every: u64) -> std::io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let meter = Self { port: listener.local_addr()?.port(), line: Arc::default() };
         let line = meter.line.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                let line = line.clone();
-                tokio::spawn(async move {
-                    let Ok(server) = TcpStream::connect(("127.0.0.1", server)).await else { return };
-                    let _ = (client.set_nodelay(true), server.set_nodelay(true));
-                    let (from_client, to_client) = client.into_split();
-                    let (from_server, to_server) = server.into_split();
-                    // A round trip begins with the first bytes sent after an answer: everything sent together counts as
-                    // one.
-                    let answered = AtomicBool::new(true);
-                    let there = pump(from_client, to_server, &line, || {
-                        if answered.swap(false, Ordering::Relaxed) {
-                            line.round_trips.fetch_add(1, Ordering::Relaxed);
-                        }
-                        !line.is_cut.load(Ordering::SeqCst)
-                    });
-                    let back = pump(from_server, to_client, &line, || {
-                        answered.store(true, Ordering::Relaxed);
-                        true
-                    });
-                    // The end of either direction ends the other.
-                    tokio::select! { () = there => {}, () = back => {} }
+                let number = line.connections.fetch_add(1, Ordering::SeqCst) + 1;
+                let breaks = number.is_multiple_of(every).then(|| {
+                    match line.broken.fetch_add(1, Ordering::SeqCst) % 3 {
+                        0 => Break::Request,
+                        1 => Break::Answer,
+                        _ => Break::HalfAnswer,
+                    }
                 });
+                tokio::spawn(pass(client, server, line.clone(), breaks));
             }
         });
         Ok(meter)
@@ -72,6 +82,12 @@ impl Meter {
     /// While it is cut, a client that sends something loses its connection.
     pub fn cut(&self, is_cut: bool) {
         self.line.is_cut.store(is_cut, Ordering::SeqCst);
+    }
+
+    /// How many connections broke, and how many there were.
+    #[must_use]
+    pub fn connections(&self) -> (u64, u64) {
+        (self.line.broken.load(Ordering::SeqCst), self.line.connections.load(Ordering::SeqCst))
     }
 
     /// The traffic of each of `calls` calls since `before` was read.
@@ -90,20 +106,50 @@ impl Meter {
     }
 }
 
-/// Passes on what comes until either end is closed, or until `goes_on`, called with each part, says that it does not.
+/// Passes on what comes over one connection.
+async fn pass(client: TcpStream, server: u16, line: Arc<Line>, breaks: Option<Break>) {
+    if breaks == Some(Break::Request) {
+        return;
+    }
+    let Ok(server) = TcpStream::connect(("127.0.0.1", server)).await else { return };
+    let _ = (client.set_nodelay(true), server.set_nodelay(true));
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
+    // A round trip begins with the first bytes sent after an answer: everything sent together counts as one.
+    let answered = AtomicBool::new(true);
+    let there = pump(from_client, to_server, &line, |bytes| {
+        if answered.swap(false, Ordering::Relaxed) {
+            line.round_trips.fetch_add(1, Ordering::Relaxed);
+        }
+        if line.is_cut.load(Ordering::SeqCst) { 0 } else { bytes.len() }
+    });
+    let mut is_head = true;
+    let back = pump(from_server, to_client, &line, |bytes| {
+        answered.store(true, Ordering::Relaxed);
+        match breaks {
+            // The frames with which HTTP/2 begins are no answer.
+            Some(_) if std::mem::take(&mut is_head) && bytes.get(3) == Some(&4) => bytes.len(),
+            Some(Break::HalfAnswer) => bytes.len() / 2,
+            Some(_) => 0,
+            None => bytes.len(),
+        }
+    });
+    // The end of either direction ends the other.
+    tokio::select! { () = there => {}, () = back => {} }
+}
+
+/// Passes on what comes until either end is closed, or until `passes`, called with each part, says that less of it passes.
 async fn pump(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     line: &Line,
-    goes_on: impl Fn() -> bool,
+    mut passes: impl FnMut(&[u8]) -> usize,
 ) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
-        if !goes_on() {
-            return;
-        }
-        line.bytes.fetch_add(length as u64, Ordering::Relaxed);
-        if to.write_all(&buffer[..length]).await.is_err() {
+        let passed = passes(&buffer[..length]);
+        line.bytes.fetch_add(passed as u64, Ordering::Relaxed);
+        if to.write_all(&buffer[..passed]).await.is_err() || passed < length {
             return;
         }
     }

@@ -1,9 +1,9 @@
 //! NATS with JetStream, from the server that `scripts/test` installs.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
-use crate::installed::{at, missing, required, startable};
+use crate::installed::{in_target, required};
 use crate::process::Server;
 
 /// One node with JetStream, whose files survive a restart.
@@ -11,20 +11,11 @@ use crate::process::Server;
 pub struct Nats(Server);
 
 impl Nats {
-    /// Whether it can be started.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error of one line that says how to install it, if it is missing.
-    pub fn installed() -> Result<(), String> {
-        startable(program())
-    }
-
     /// Starts an empty node.
     #[must_use]
     pub fn start() -> Self {
         Self(Server::start(|port, folder| {
-            let mut command = Command::new(required(program()));
+            let mut command = Command::new(program());
             command.args(["-a", "127.0.0.1", "-p", &port.to_string(), "-js", "-sd"]).arg(folder);
             command
         }))
@@ -43,8 +34,6 @@ impl Nats {
     }
 }
 
-fn program() -> Result<PathBuf, String> {
-    let installed =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/nats/embedded_nats/bin/nats-server");
-    at(&installed).ok_or_else(|| missing("NATS", "nats"))
+fn program() -> PathBuf {
+    required(in_target("nats/embedded_nats/bin/nats-server"), "NATS", "nats")
 }

@@ -2,8 +2,7 @@
 
 use std::fs;
 
-use crate::database::{Engine as _, find, give, unprivileged};
-use crate::installed::{missing, startable};
+use crate::database::{Engine as _, give, unprivileged};
 use crate::postgres::{Postgres, PostgresEngine};
 use crate::process::{Server, until};
 
@@ -12,16 +11,6 @@ use crate::process::{Server, until};
 pub struct PgBouncer(Server);
 
 impl PgBouncer {
-    /// Whether it can be started, and a PostgreSQL behind it.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error of one line that says how to install what is missing.
-    pub fn installed() -> Result<(), String> {
-        Postgres::installed()?;
-        startable(find("pgbouncer").ok_or_else(|| missing("PgBouncer", "pgbouncer")))
-    }
-
     /// Starts a pooler in this mode, `session` or `transaction`, with more lines of settings.
     #[must_use]
     pub fn start(server: &Postgres, mode: &str, more: &str) -> Self {

@@ -19,7 +19,6 @@ pub struct PostgresEngine;
 impl Engine for PostgresEngine {
     const NAME: &str = "PostgreSQL";
     const WORD: &str = "postgres";
-    const PROGRAMS: &[&str] = &["initdb", "postgres", "psql"];
     const FAST: &[&str] = &["fsync=off"];
     const SHARED: &[&str] = Self::FAST;
     const DATABASE: &str = "postgres";

@@ -1,7 +1,7 @@
 //! The process of a server, with its port and its folder.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::ops::Range;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -67,21 +67,9 @@ impl Server {
         let command = (self.recipe)(self.port, self.folder.path());
         let log = fs::File::options().create(true).append(true).open(self.folder.path().join("log")).unwrap();
         let mut child = spawn(with_parent(&command, log)).unwrap();
-        let begin = Instant::now();
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
-        while begin.elapsed() < PATIENCE {
-            if child.try_wait().unwrap().is_some() {
-                return false;
-            }
-            if TcpStream::connect(address).is_ok() {
-                self.child = Some(child);
-                return true;
-            }
-            thread::sleep(Duration::from_millis(3));
-        }
-        let _ = child.kill();
-        let _ = child.wait();
-        false
+        let has_started = comes_to_listen(&mut child, self.port);
+        self.child = has_started.then_some(child);
+        has_started
     }
 
     /// The port that it listens on.
@@ -153,40 +141,30 @@ impl fmt::Debug for Server {
     }
 }
 
-/// One process. Its id alone would not do: another process may have it soon after.
-#[cfg(test)]
-pub(crate) struct Life {
-    id: u32,
-    began: Option<String>,
-}
-
-#[cfg(test)]
-impl Life {
-    /// The running process of a server.
-    pub(crate) fn of(server: &Server) -> Self {
-        let id = server.id().unwrap();
-        let began = began(id);
-        assert!(began.is_some(), "process {id} is not there");
-        Self { id, began }
-    }
-
-    pub(crate) fn is_over(&self) -> bool {
-        began(self.id) != self.began
-    }
-}
-
-/// When a process began, in ticks since the machine did: the 22nd field of its `stat`, the 20th after its name.
-#[cfg(test)]
-fn began(id: u32) -> Option<String> {
-    let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19).map(str::to_owned)
-}
-
 /// Whether all threads of a process are stopped: on a busy machine each runs on until it is to be scheduled.
 fn is_stopped(id: u32) -> bool {
     let threads = fs::read_dir(format!("/proc/{id}/task")).unwrap().flatten();
     let mut states = threads.filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok());
     states.all(|state| state.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')))
+}
+
+/// Whether somebody listens on this port.
+pub(crate) fn listens(port: u16) -> bool {
+    TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()
+}
+
+/// Waits until somebody listens on the port of this process. Returns `false` if it ends before, or takes too long and is killed.
+pub(crate) fn comes_to_listen(child: &mut Child, port: u16) -> bool {
+    let begin = Instant::now();
+    while begin.elapsed() < PATIENCE && child.try_wait().unwrap().is_none() {
+        if listens(port) {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(3));
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    false
 }
 
 /// A port that nobody listens on. No other test gets it before this process ends.

@@ -17,6 +17,13 @@ pub fn exit(kept: Result<bool, Box<dyn Error + Send + Sync>>) -> ExitCode {
     }
 }
 
+/// Prints the line of a run, and its violations. Returns whether every promise was kept.
+pub fn report(line: &Value, violations: &[String]) -> bool {
+    println!("{line}");
+    violations.iter().for_each(|violation| eprintln!("violation: {violation}"));
+    violations.is_empty()
+}
+
 /// The result of a process that has ended.
 #[derive(Debug)]
 pub struct Ended {

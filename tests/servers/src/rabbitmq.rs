@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::installed::{at, in_path_or, missing, required, startable};
+use crate::installed::required;
 use crate::process::{Server, free_port};
 
 /// A RabbitMQ node with the user `guest`, which keeps durable data on disk. It takes about ten seconds to start.
@@ -15,20 +15,11 @@ pub struct RabbitMq {
 }
 
 impl RabbitMq {
-    /// Whether it can be started.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error of one line that says how to install it, if it is missing.
-    pub fn installed() -> Result<(), String> {
-        let mapper = in_path_or("epmd", []).ok_or_else(|| missing("RabbitMQ", "rabbitmq"));
-        startable(script().and(mapper))
-    }
-
     /// Starts an empty node.
     #[must_use]
     pub fn start() -> Self {
-        required(script());
+        // Says how to install it, where the port mapper would say less.
+        script();
         // Otherwise the node would start a port mapper that outlives it.
         let port_mapper = Server::start(|port, _| {
             let mut command = Command::new("epmd");
@@ -108,10 +99,10 @@ impl RabbitMq {
     }
 }
 
-fn script() -> Result<PathBuf, String> {
+fn script() -> PathBuf {
     // The package's own script; the one on the `PATH` changes the user.
-    let script = at(Path::new("/usr/lib/rabbitmq/bin/rabbitmq-server"));
-    script.ok_or_else(|| missing("RabbitMQ", "rabbitmq"))
+    let script = PathBuf::from("/usr/lib/rabbitmq/bin/rabbitmq-server");
+    required(Some(script).filter(|script| script.exists()), "RabbitMQ", "rabbitmq")
 }
 
 fn name(port: u16) -> String {
@@ -119,7 +110,7 @@ fn name(port: u16) -> String {
 }
 
 fn node(port: u16, mapper_port: u16, distribution_port: u16, folder: &Path) -> Command {
-    let mut command = Command::new(required(script()));
+    let mut command = Command::new(script());
     command
         // Makes the started process itself the node, and not the parent of it.
         .env("RUNNING_UNDER_SYSTEMD", "true")
@@ -141,28 +132,4 @@ fn node(port: u16, mapper_port: u16, distribution_port: u16, folder: &Path) -> C
         .env("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", "+S 2:2 +sbwt none")
         .env("HOME", folder);
     command
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::TcpStream;
-
-    use super::RabbitMq;
-    use crate::process::Life;
-
-    #[test]
-    fn a_rabbitmq_node_and_its_port_mapper_end_with_their_owner() {
-        let mut rabbit = RabbitMq::start();
-        let (node, port) = (Life::of(rabbit.server()), rabbit.server().port());
-        let mapper = Life::of(&rabbit.port_mapper);
-        rabbit.server().kill();
-        assert!(node.is_over());
-        rabbit.server().restart();
-        assert!(TcpStream::connect(("127.0.0.1", port)).is_ok());
-        let again = Life::of(rabbit.server());
-        assert!(!again.is_over() && !mapper.is_over());
-        drop(rabbit);
-        assert!(again.is_over());
-        assert!(mapper.is_over());
-    }
 }

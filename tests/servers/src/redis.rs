@@ -1,10 +1,10 @@
 //! Redis, from the machine's `redis-server`, or Valkey where `IDEM_REDIS_SERVER` names its program.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::certificate;
-use crate::installed::{in_path_or, missing, startable};
+use crate::installed::{in_path_or, required};
 use crate::process::Server;
 
 /// One Redis node, without persistence unless its arguments enable it.
@@ -12,15 +12,6 @@ use crate::process::Server;
 pub struct Redis(Server);
 
 impl Redis {
-    /// Whether it can be started.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error of one line that says how to install it, if it is missing.
-    pub fn installed() -> Result<(), String> {
-        startable(in_path_or(&program(), []).ok_or_else(|| missing("Redis", "redis")))
-    }
-
     /// Starts a node that keeps nothing on disk.
     #[must_use]
     pub fn start() -> Self {
@@ -30,9 +21,6 @@ impl Redis {
     /// Starts a node with these additional arguments, such as `["--appendonly", "yes"]`.
     #[must_use]
     pub fn with(arguments: &[&str]) -> Self {
-        if let Err(missing) = Self::installed() {
-            panic!("{missing}");
-        }
         let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
         Self(Server::start(move |port, folder| {
             let mut command = Command::new(program());
@@ -80,6 +68,7 @@ impl Redis {
     }
 }
 
-pub(crate) fn program() -> String {
-    std::env::var("IDEM_REDIS_SERVER").unwrap_or_else(|_| "redis-server".into())
+pub(crate) fn program() -> PathBuf {
+    let name = std::env::var("IDEM_REDIS_SERVER").unwrap_or_else(|_| "redis-server".into());
+    required(in_path_or(&name, []), "Redis", "redis")
 }

@@ -16,14 +16,10 @@ impl RedisCluster {
     pub fn start() -> Self {
         let cluster = Self((0..3).map(|_| node()).collect());
         let nodes: Vec<String> = cluster.0.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
-        let nodes: Vec<&str> = nodes.iter().map(String::as_str).collect();
-        let create =
-            [&["--cluster", "create"], &nodes[..], &["--cluster-replicas", "0", "--cluster-yes"]].concat();
+        let create = format!("--cluster create {} --cluster-replicas 0 --cluster-yes", nodes.join(" "));
         assert!(cli(&create).status.success());
         for node in &cluster.0 {
-            until("the cluster is ready", || {
-                ask(node.port(), &["cluster", "info"]).contains("cluster_state:ok")
-            });
+            until("the cluster is ready", || ask(node.port(), "cluster info").contains("cluster_state:ok"));
         }
         cluster
     }
@@ -42,20 +38,12 @@ impl RedisCluster {
 
     /// Moves this many slots, with their keys, from one node to another, and returns when all are moved.
     pub fn move_slots(&self, from: usize, to: usize, count: u32) {
-        let id = |node: usize| ask(self.0[node].port(), &["cluster", "myid"]).trim().to_owned();
-        let (entry, from, to) = (format!("127.0.0.1:{}", self.0[0].port()), id(from), id(to));
-        let moved = cli(&[
-            "--cluster",
-            "reshard",
-            &entry,
-            "--cluster-from",
-            &from,
-            "--cluster-to",
-            &to,
-            "--cluster-slots",
-            &count.to_string(),
-            "--cluster-yes",
-        ]);
+        let id = |node: usize| ask(self.0[node].port(), "cluster myid").trim().to_owned();
+        let (entry, from, to) = (self.0[0].port(), id(from), id(to));
+        let moved = cli(&format!(
+            "--cluster reshard 127.0.0.1:{entry} --cluster-from {from} --cluster-to {to} \
+             --cluster-slots {count} --cluster-yes"
+        ));
         assert!(moved.status.success(), "{}", String::from_utf8_lossy(&moved.stdout));
     }
 }
@@ -98,15 +86,12 @@ impl RedisSentinel {
         let master = Redis::with(&common);
         let port = master.port();
         let replica = Redis::with(&[&common[..], &["--replicaof", "127.0.0.1", &port.to_string()]].concat());
-        until("the replica follows", || ask(port, &["info", "replication"]).contains("state=online"));
+        until("the replica follows", || ask(port, "info replication").contains("state=online"));
         let sentinels: Vec<Server> = (0..3).map(|_| sentinel(port)).collect();
         for sentinel in &sentinels {
             until("the sentinels know each other and the replica", || {
-                let known = ask(sentinel.port(), &["sentinel", "master", Self::SERVICE]);
-                let number =
-                    |name: &str| known.lines().skip_while(|line| *line != name).nth(1).map(str::to_owned);
-                number("num-other-sentinels").as_deref() == Some("2")
-                    && number("num-slaves").as_deref() == Some("1")
+                let known = ask(sentinel.port(), &format!("sentinel master {}", Self::SERVICE));
+                known.contains("num-other-sentinels\n2\n") && known.contains("num-slaves\n1\n")
             });
         }
         Self { master, replica, sentinels }
@@ -122,7 +107,7 @@ impl RedisSentinel {
     /// stops for a while stays the master.
     pub fn kill_master(&mut self) {
         for sentinel in &self.sentinels {
-            let setting = ["sentinel", "set", Self::SERVICE, "down-after-milliseconds", "500"];
+            let setting = format!("sentinel set {} down-after-milliseconds 500", Self::SERVICE);
             assert_eq!(ask(sentinel.port(), &setting).trim(), "OK");
         }
         self.master.server().kill();
@@ -133,8 +118,9 @@ impl RedisSentinel {
         let port = self.replica.port();
         for sentinel in &self.sentinels {
             until("the replica is promoted", || {
-                let named = ask(sentinel.port(), &["sentinel", "get-master-addr-by-name", Self::SERVICE]);
-                named.contains(&port.to_string()) && ask(port, &["role"]).starts_with("master")
+                let named =
+                    ask(sentinel.port(), &format!("sentinel get-master-addr-by-name {}", Self::SERVICE));
+                named.contains(&port.to_string()) && ask(port, "role").starts_with("master")
             });
         }
     }
@@ -158,11 +144,10 @@ fn sentinel(master: u16) -> Server {
     })
 }
 
-fn ask(port: u16, command: &[&str]) -> String {
-    let output = cli(&[&["-p", &port.to_string()], command].concat());
-    String::from_utf8_lossy(&output.stdout).into_owned()
+fn ask(port: u16, command: &str) -> String {
+    String::from_utf8_lossy(&cli(&format!("-p {port} {command}")).stdout).into_owned()
 }
 
-fn cli(arguments: &[&str]) -> Output {
-    Command::new("redis-cli").args(arguments).output().unwrap()
+fn cli(arguments: &str) -> Output {
+    Command::new("redis-cli").args(arguments.split(' ')).output().unwrap()
 }

@@ -5,15 +5,12 @@
 //! folder a few seconds after the last user. All steps are taken under the lock of the file `gate`.
 
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
 
-use crate::process::{PATIENCE, Recipe, TRIES, free_port};
+use crate::process::{Recipe, TRIES, comes_to_listen, free_port, listens};
 
 /// Ends the server when nobody uses it. Its arguments: the files `gate`, `users` and `port`, the server's folder, and the server's
 /// command. If the script is killed, `setpriv` ends the server.
@@ -70,10 +67,6 @@ pub(crate) fn unique() -> String {
     format!("test_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-fn listens(port: u16) -> bool {
-    TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).is_ok()
-}
-
 /// Starts the server, and returns its port.
 fn start(home: &Path, prepare: impl FnOnce(&Path), recipe: &Recipe) -> u16 {
     let folder = tempfile::Builder::new().prefix("idem-server-").tempdir().unwrap().keep();
@@ -89,16 +82,10 @@ fn start(home: &Path, prepare: impl FnOnce(&Path), recipe: &Recipe) -> u16 {
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log.try_clone().unwrap());
         // A process group of its own, since the runner of the tests ends that of each test.
         let mut supervisor = command.process_group(0).spawn().unwrap();
-        let begin = Instant::now();
-        while begin.elapsed() < PATIENCE && supervisor.try_wait().unwrap().is_none() {
-            if listens(port) {
-                fs::write(home.join("port"), port.to_string()).unwrap();
-                return port;
-            }
-            thread::sleep(Duration::from_millis(3));
+        if comes_to_listen(&mut supervisor, port) {
+            fs::write(home.join("port"), port.to_string()).unwrap();
+            return port;
         }
-        let _ = supervisor.kill();
-        let _ = supervisor.wait();
     }
     let log = fs::read_to_string(folder.join("log")).unwrap_or_default();
     panic!("the shared server did not start; its log:\n{log}");

@@ -1,11 +1,11 @@
 //! What a team writes without a library: a middleware over Redis that claims a key by `SET NX`, runs the handler and
-//! stores its response by `SET`. No fingerprint, no owner, no renewal, no release after a crash: a key of a server that
-//! died is taken until it expires, and a slow handler runs twice.
+//! stores its response by `SET`. No header of the response, no fingerprint, no owner, no renewal, no release after a crash: a key of
+//! a server that died is taken until it expires, and a slow handler runs twice.
 
 use axum::Router;
-use axum::body::{Body, Bytes, to_bytes};
+use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
-use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use redis::aio::MultiplexedConnection;
@@ -40,47 +40,18 @@ async fn guard(
     let claimed: Option<String> = claim.query_async(&mut redis).await?;
     if claimed.is_none() {
         let stored: Vec<u8> = redis::cmd("GET").arg(key).query_async(&mut redis).await?;
-        return Ok(decode(&stored).unwrap_or_else(|| StatusCode::CONFLICT.into_response()));
+        // The status in three digits, and the body.
+        let (status, body) = stored.split_at_checked(3).unwrap_or_default();
+        return Ok(match StatusCode::from_bytes(status) {
+            Ok(status) => (status, [("idempotency-replayed", "true")], body.to_vec()).into_response(),
+            Err(_) => StatusCode::CONFLICT.into_response(),
+        });
     }
     let (parts, body) = next.run(request).await.into_parts();
     let Ok(body) = to_bytes(body, MOST_BYTES).await else {
         return Ok(StatusCode::INTERNAL_SERVER_ERROR.into_response());
     };
-    let stored = encode(parts.status, parts.headers.iter(), &body);
+    let stored = [parts.status.as_str().as_bytes(), &body].concat();
     redis::cmd("SET").arg(key).arg(stored).arg("PX").arg(TTL_MS).query_async::<()>(&mut redis).await?;
     Ok(Response::from_parts(parts, Body::from(body)))
-}
-
-/// Status, head and body, as lines and the rest.
-fn encode<'h>(
-    status: StatusCode,
-    headers: impl Iterator<Item = (&'h HeaderName, &'h HeaderValue)>,
-    body: &Bytes,
-) -> Vec<u8> {
-    let mut stored = Vec::with_capacity(256 + body.len());
-    stored.extend_from_slice(status.as_str().as_bytes());
-    stored.push(b'\n');
-    for (name, value) in headers {
-        stored.extend_from_slice(name.as_str().as_bytes());
-        stored.push(b':');
-        stored.extend_from_slice(value.as_bytes());
-        stored.push(b'\n');
-    }
-    stored.push(b'\n');
-    stored.extend_from_slice(body);
-    stored
-}
-
-fn decode(stored: &[u8]) -> Option<Response> {
-    let head_end = stored.windows(2).position(|bytes| bytes == b"\n\n")?;
-    let mut lines = stored[..head_end].split(|byte| *byte == b'\n');
-    let mut response = Response::new(Body::from(stored[head_end + 2..].to_vec()));
-    *response.status_mut() = StatusCode::from_bytes(lines.next()?).ok()?;
-    for line in lines {
-        let colon = line.iter().position(|byte| *byte == b':')?;
-        let name = HeaderName::from_bytes(&line[..colon]).ok()?;
-        response.headers_mut().append(name, HeaderValue::from_bytes(&line[colon + 1..]).ok()?);
-    }
-    response.headers_mut().insert("idempotency-replayed", HeaderValue::from_static("true"));
-    Some(response)
 }

@@ -1,8 +1,6 @@
-//! The example `payments` as processes, and `idem-client` against it.
+//! The example `payments` as processes.
 
 #![allow(clippy::duplicate_mod, reason = "the same cases run on each framework")]
-
-mod client;
 
 #[path = "cases.rs"]
 mod actix;
@@ -19,13 +17,6 @@ use idem_test_servers::web::{Answer, Request};
 
 const PAYMENT: &str = r#"{"amount":1999,"currency":"EUR"}"#;
 
-/// The program on this framework.
-fn program(framework: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_payments"));
-    command.args(["--framework", framework]);
-    command
-}
-
 /// One server process.
 struct Payments(Server);
 
@@ -33,8 +24,9 @@ impl Payments {
     fn start(framework: &'static str, store: &str, options: &'static str) -> Self {
         let store = store.to_owned();
         let recipe = move |port: u16, _: &Path| {
-            let mut command = program(framework);
-            command.args(["--addr", &format!("127.0.0.1:{port}"), "--store", &store]);
+            let mut command = Command::new(env!("CARGO_BIN_EXE_payments"));
+            let address = format!("127.0.0.1:{port}");
+            command.args(["--framework", framework, "--addr", &address, "--store", &store]);
             command.args(options.split_whitespace());
             command
         };

@@ -331,22 +331,13 @@ pub(crate) fn to_stored<T: Serialize>(value: &T, max_bytes: usize) -> Stored {
 }
 
 pub(crate) fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Arc<str>> {
-    match catch_unwind(AssertUnwindSafe(|| serde_json::from_slice(bytes))) {
-        Ok(decoded) => decoded.map_err(|error| undecodable(bytes, Some(&error))),
-        Err(_) => Err(undecodable(bytes, None)),
+    // An empty value has no format, and the decoder decides.
+    if let Some(written) = ResultFormat::of(bytes).filter(|written| *written != ResultFormat::Json) {
+        return Err(format!("expected {}, found {written}", ResultFormat::Json).into());
     }
-}
-
-/// Why these bytes do not decode: because of this error or, without one, because the user's `Deserialize`
-/// panicked.
-fn undecodable(bytes: &[u8], error: Option<&serde_json::Error>) -> Arc<str> {
-    match (ResultFormat::of(bytes), error) {
-        // No other format begins as JSON does, so it never decodes. An empty value has no format.
-        (Some(written), _) if written != ResultFormat::Json => {
-            format!("expected {}, found {written}", ResultFormat::Json).into()
-        }
-        (_, Some(error)) => decoding_fault(error).into(),
-        (_, None) => "its `Deserialize` panicked".into(),
+    match catch_unwind(AssertUnwindSafe(|| serde_json::from_slice(bytes))) {
+        Ok(decoded) => decoded.map_err(|error| decoding_fault(&error).into()),
+        Err(_) => Err("its `Deserialize` panicked".into()),
     }
 }
 

@@ -8,7 +8,8 @@ use crate::conformance::witness::Witness;
 use idem_core::Store;
 use idem_core::StoreError;
 use idem_core::protocol::{
-    Answer, ClaimAnswer, CompleteAnswer, RecordStepAnswer, RecordedStep, RenewAnswer, Request,
+    Answer, ClaimAnswer, CompleteAnswer, RecordStepAnswer, RecordedStep, ReleaseAnswer, ReleaseCause,
+    RenewAnswer, Request,
 };
 
 /// The number of keys, and the least of a sample: each pair of delays once.
@@ -95,6 +96,25 @@ pub(crate) async fn a_late_request_and_a_takeover_exclude_each_other(t: &Trial) 
             };
             that(agrees, format!("the late {name} was answered {answer:?} and the claim {claimed:?}"))?;
         }
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_result_and_a_release_exclude_each_other(t: &Trial) -> Checked {
+    let ended = duel(
+        t,
+        ("a", Stage::Running),
+        |held| held.completion("r").into(),
+        |store, held| async move { store.release(&held.key, &held.release(ReleaseCause::Failed)).await },
+    );
+    for (held, completed, released) in ended.await? {
+        let done = t.record(&held.key).await?.result.is_some();
+        let agrees = match (&completed, &released) {
+            (Answer::Complete(CompleteAnswer::Done), ReleaseAnswer::Lost) => done,
+            (Answer::Complete(CompleteAnswer::Lost), ReleaseAnswer::Released) => !done,
+            _ => false,
+        };
+        that(agrees, format!("complete was {completed:?}, release {released:?}, a result is there: {done}"))?;
     }
     Ok(())
 }

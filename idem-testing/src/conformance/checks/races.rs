@@ -1,18 +1,28 @@
 //! Checks of many concurrent callers, on several threads and over every handle.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::conformance::stage::Stage;
-use crate::conformance::trial::{Broken, Checked, Trial, answered, same, that, value};
+use crate::conformance::trial::{Broken, Checked, Held, Trial, answered, same, that, value};
+use crate::conformance::witness::Witness;
 use idem_core::RecordKey;
 use idem_core::Store;
 use idem_core::protocol::{
-    Claim, ClaimAnswer, CompleteAnswer, Fence, Owner, Resolution, ResolveAnswer, Verdict,
+    Claim, ClaimAnswer, CompleteAnswer, Fence, Grant, Owner, ReleaseAnswer, ReleaseCause, Resolution,
+    ResolveAnswer, StoredResult, Verdict,
 };
 
 /// The number of callers, and the least of a sample.
 const MANY: usize = 300;
 const HUNDRED: usize = 100;
+
+/// Fails once one of many workers has tried for so long that there is no progress.
+fn in_time(begin: Instant) -> Checked {
+    that(begin.elapsed() < Duration::from_secs(120), "a race does not come to its end")
+}
 
 /// The answers to this claim, which many new owners make at once.
 async fn asked_by_many(t: &Trial, key: &RecordKey, request: &Claim) -> Checked<Vec<ClaimAnswer>> {
@@ -143,4 +153,143 @@ pub(crate) async fn of_many_operators_one_resolves(t: &Trial) -> Checked {
     }
     same("resolved", resolved.len(), 1)?;
     same("result", Some(t.replay(&key).await?.result), resolved.pop())
+}
+
+/// The state that the workers of one churn share.
+#[derive(Default)]
+struct Churn {
+    made: AtomicUsize,
+    inside: AtomicUsize,
+}
+
+impl Churn {
+    /// Claims and releases one key, each time as a new owner, until `enough` grants were made.
+    async fn work(
+        &self,
+        key: &RecordKey,
+        store: &Witness,
+        like: Claim,
+        enough: usize,
+    ) -> Checked<Vec<Grant>> {
+        let (mut grants, begin) = (Vec::new(), Instant::now());
+        while self.made.load(Ordering::SeqCst) < enough {
+            in_time(begin)?;
+            let request = like.clone().with_owner(Owner::random());
+            let grant = match answered(store.claim(key, &request).await)? {
+                ClaimAnswer::Granted(grant) => grant,
+                ClaimAnswer::Exhausted { .. } => break,
+                _ => {
+                    tokio::task::yield_now().await;
+                    continue;
+                }
+            };
+            same("how many others hold the key", self.inside.fetch_add(1, Ordering::SeqCst), 0)?;
+            self.made.fetch_add(1, Ordering::SeqCst);
+            grants.push(grant);
+            tokio::task::yield_now().await;
+            self.inside.fetch_sub(1, Ordering::SeqCst);
+            let held = Held { key: key.clone(), owner: request.owner, grant };
+            let released = store.release(key, &held.release(ReleaseCause::Failed)).await;
+            same("release", answered(released)?, ReleaseAnswer::Released)?;
+        }
+        Ok(grants)
+    }
+}
+
+/// Lets several workers claim and release one key until `enough` grants were made, and returns the grants by
+/// attempt.
+async fn churn(t: &Trial, key: &RecordKey, like: &Claim, enough: usize) -> Checked<Vec<Grant>> {
+    let shared = Arc::new(Churn::default());
+    let ended = t
+        .race(8, |_, store| {
+            let (key, shared, like) = (key.clone(), shared.clone(), like.clone());
+            async move {
+                let grants = shared.work(&key, &store, like, enough).await;
+                if grants.is_err() {
+                    // Lets the other workers end.
+                    shared.made.store(enough, Ordering::SeqCst);
+                }
+                grants
+            }
+        })
+        .await?;
+    let mut grants = Vec::new();
+    for made in ended {
+        grants.extend(made?);
+    }
+    grants.sort_by_key(|grant| grant.attempt);
+    Ok(grants)
+}
+
+pub(crate) async fn a_key_is_never_held_twice_and_its_fences_rise(t: &Trial) -> Checked {
+    for pair in churn(t, &t.key("a")?, &t.ask(), 120).await?.windows(2) {
+        let rises = pair[0].fence < pair[1].fence && pair[0].attempt + 1 == pair[1].attempt;
+        that(rises, format!("fences must rise by attempt, and no attempt be missing: {pair:?}"))?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn racing_claimers_do_not_exceed_a_limit_of_attempts(t: &Trial) -> Checked {
+    let key = t.key("a")?;
+    let grants = churn(t, &key, &t.ask_at_most(20), 1_000).await?;
+    let attempts: Vec<u32> = grants.iter().map(|grant| grant.attempt).collect();
+    same("attempts", attempts, (1..=20).collect())?;
+    same("claim", t.claim(&key, &t.ask()).await?, ClaimAnswer::Exhausted { attempts: 20 })
+}
+
+/// Records results, of which every second one expires at once, and returns the others.
+async fn fill(store: Witness, like: Claim, keys: Vec<RecordKey>) -> Checked<Vec<(RecordKey, StoredResult)>> {
+    let mut kept = Vec::new();
+    for (place, key) in keys.into_iter().enumerate() {
+        let request = like.clone().with_owner(Owner::random());
+        let ClaimAnswer::Granted(grant) = answered(store.claim(&key, &request).await)? else {
+            return Err(Broken("a fresh key was not granted".into()));
+        };
+        let held = Held { key: key.clone(), owner: request.owner, grant };
+        let done = held.completion(format!("{place}"));
+        if place % 2 == 0 {
+            answered(store.complete(&key, &done).await)?;
+            kept.push((key, done.result));
+        } else {
+            answered(store.complete(&key, &done.with_ttl(Duration::from_millis(1))).await)?;
+        }
+    }
+    Ok(kept)
+}
+
+/// Purges while others write.
+async fn sweep(store: Witness, writing: &AtomicUsize) -> Checked {
+    let begin = Instant::now();
+    while writing.load(Ordering::SeqCst) > 0 {
+        in_time(begin)?;
+        answered(store.purge(16).await)?;
+        tokio::task::yield_now().await;
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_purge_under_load_touches_no_live_record(t: &Trial) -> Checked {
+    const WRITERS: usize = 6;
+    let writing = Arc::new(AtomicUsize::new(WRITERS));
+    let keys = |number| (0..60).map(|place| t.key(format!("{number} {place}"))).collect::<Checked<Vec<_>>>();
+    let ended = t
+        .race(WRITERS + 2, |number, store| {
+            let (writing, keys, like) = (writing.clone(), keys(number), t.ask());
+            async move {
+                if number < WRITERS {
+                    let kept = fill(store, like, keys?).await;
+                    writing.fetch_sub(1, Ordering::SeqCst);
+                    kept
+                } else {
+                    sweep(store, &writing).await.map(|()| Vec::new())
+                }
+            }
+        })
+        .await?;
+    for kept in ended {
+        for (key, result) in kept? {
+            same("result", t.replay(&key).await?.result, result)?;
+        }
+    }
+    Ok(())
 }

@@ -4,9 +4,47 @@ use std::future::pending;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use idem_broker_tests::{Queue as _, Shop, until};
+use idem_broker_tests::{Queue as _, Shop, emptied, until};
 
 use crate::support::Orders;
+
+/// Runs two workers, of which the second joins while the first works; `work` is how long each order takes. A
+/// rebalance of the mock broker takes five seconds.
+async fn second_worker_comes(assignors: &str, work: Duration, orders: usize) -> Shop {
+    let shop = Shop::default();
+    let (_kafka, queue) = Orders::mocked("orders", false, assignors, 4);
+    for order in 0..orders {
+        queue.send(&order.to_string()).await;
+    }
+    let working = || queue.work(pending().boxed(), Shop::settings(), shop.ships(work));
+    let joins = async {
+        until("the first works", async || shop.effects().len() >= 10).await;
+        working().await
+    };
+    tokio::select! {
+        ended = working() => panic!("{ended:?}"),
+        ended = joins => panic!("{ended:?}"),
+        () = emptied(&queue) => {}
+    }
+    let mut effects = shop.effects();
+    effects.dedup();
+    assert_eq!((effects.len(), shop.effects().len()), (orders, orders));
+    shop
+}
+
+/// Takes longer than 30 s: the second worker handles such a message again when the lease of its call may be
+/// over.
+#[tokio::test]
+async fn what_takes_too_long_is_in_flight_for_the_next_worker_and_is_not_done_twice() {
+    let shop = second_worker_comes("range,roundrobin", Duration::from_secs(10), 20).await;
+    // Some messages that the first worker was still handling came again.
+    assert!(shop.deliveries() > 20);
+}
+
+#[tokio::test]
+async fn partitions_go_one_by_one_with_the_cooperative_assignor() {
+    second_worker_comes("cooperative-sticky", Duration::from_secs(1), 100).await;
+}
 
 /// Drops a worker whose handlers never end, this time after a second worker was started.
 async fn dropped(orders: &Orders, after: Duration) {

@@ -140,16 +140,22 @@ async fn no_lease_reaches_beyond_the_deadline_and_a_panic_of_on_reject_is_an_eve
         set_aside.run(&store, order, body).await.unwrap();
         OnReject::Acknowledge
     });
-    let records = standard(&[("1", "1 final"), ("2", "2 final")]);
+    let records = standard(&[("1", "1 final"), ("2", "2 final"), ("3", "3 60")]);
+    // The lease of the third is renewed.
     let looking = async {
-        sleep(Duration::from_millis(500)).await;
-        let record = shop.store.get(&key("1")).await.unwrap().unwrap();
-        record.lease_until.since(record.created_at)
+        let (begin, mut longest) = (Instant::now(), Duration::ZERO);
+        while begin.elapsed() < Duration::from_secs(4) {
+            sleep(Duration::from_millis(100)).await;
+            let record = shop.store.get(&key("3")).await.unwrap().unwrap();
+            longest = longest.max(record.lease_until.since(record.created_at));
+        }
+        longest
     };
     let processing = batch.process(records, |message| ship(&shop, message));
-    let (response, lease_of_call) = tokio::join!(processing, looking);
-    assert_eq!(failures(&response), ["2"]);
-    assert!(lease_of_call <= left && lease.lock().unwrap().unwrap() <= left, "{lease_of_call:?}");
+    let (response, longest) = tokio::join!(processing, looking);
+    assert_eq!(failures(&response), ["2", "3"]);
+    assert!(longest <= left && longest >= Duration::from_secs(4), "{longest:?}");
+    assert!(lease.lock().unwrap().unwrap() <= left);
     assert_eq!(events.only("message_panicked")[0], "ERROR");
 }
 

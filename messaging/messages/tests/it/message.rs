@@ -33,7 +33,7 @@ async fn crashed(store: &impl Store, on_crash: OnCrash) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_call_is_retried_later_after_each_attempt() {
+async fn a_failed_call_is_retried_later_after_each_attempt_and_one_whose_value_is_not_kept_too() {
     let store = MemoryStore::new();
     let mut pauses = Vec::new();
     for _ in 0..12 {
@@ -44,6 +44,9 @@ async fn a_failed_call_is_retried_later_after_each_attempt() {
     let due = operation().retry_after(Duration::from_secs(100));
     let call = due.run(&store, "b", async || Err::<u8, _>(Failure::Transient));
     assert_eq!(retry(settle(call).await.disposition).as_secs(), 100);
+    let not_kept = operation().record_if(|_: &u8| false);
+    let settled = settle(not_kept.run(&store, "c", async || Ok::<u8, Failure>(1))).await;
+    assert_eq!((settled.value.unwrap(), retry(settled.disposition).as_secs()), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]

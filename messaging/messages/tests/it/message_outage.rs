@@ -15,11 +15,12 @@ use crate::message_support::{Failing, Failure, Message, SCOPE, Shop, key, second
 
 #[tokio::test(start_paused = true)]
 async fn an_outage_of_the_store_spends_no_deliveries_takes_no_more_messages_and_keeps_the_order_of_groups() {
-    for groups in [1_000, 4] {
+    // A store that hangs is down, too.
+    for (groups, fault) in [(1_000, Fault::FailBefore), (4, Fault::FailBefore), (1_000, Fault::HangBefore)] {
         let texts: Vec<String> = (0..100).map(|order| format!("{order} ok {}", order % groups)).collect();
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         let (shop, progress) = (Shop::new(), Progress::new());
-        shop.store.always(OperationKind::Claim, Fault::FailBefore);
+        shop.store.always(OperationKind::Claim, fault);
         let healing = async {
             sleep(seconds(600)).await;
             let taken = progress.summary().taken;

@@ -1,4 +1,4 @@
-//! `list`, `show`, `stats`: what they find, and their exit codes where they find nothing.
+//! `list`, `show`, `stats`, `purge`: what they find, and their exit codes where they find nothing.
 
 use std::time::Duration;
 
@@ -91,6 +91,18 @@ async fn a_watch_looks_as_often_as_it_is_told_and_shows_what_is_open() {
     let drawn =
         shop.idem.run_on_terminal(&["stats", "--watch", "--times", "1"], "", async {}).await.ended(0).out;
     assert!(drawn.contains("\u{1b}[H\u{1b}[2J"), "{drawn:?}");
+}
+
+#[tokio::test]
+async fn what_is_past_its_time_is_purged_and_nothing_else() {
+    let shop = Shop::new();
+    bring(&shop.store, &key("kept"), State::Completed).await;
+    assert_eq!(shop.idem.run(&["--json", "purge"]).ended(0).one()["deleted"], 0);
+    // The store also purges by itself, but later.
+    lapse(&shop.store, &key("over"), OnCrash::Rerun, Duration::from_millis(1)).await;
+    shop.idem.run(&["purge", "--limit", "5"]).ended(0);
+    shop.idem.run(&["list", "--expired", "--state", "in-flight"]).ended(1);
+    assert_eq!(state_of(&shop.store, &key("kept")).await, Some(State::Completed));
 }
 
 #[tokio::test]

@@ -126,6 +126,21 @@ async fn a_result_that_is_known_from_elsewhere_is_recorded_and_replayed() {
 }
 
 #[tokio::test]
+async fn a_result_is_recorded_after_a_try_that_was_too_large() {
+    let shop = Shop::new();
+    let file = shop.folder().join("large.json");
+    std::fs::write(&file, format!("\"{}\"", "x".repeat(20 << 20))).unwrap();
+    let large = format!("@{}", file.display());
+    let record = |result: &str| {
+        let words = ["record", "order-1", "--scope", SCOPE, "--completed", result, "--unencrypted", "--yes"];
+        shop.idem.run(&words)
+    };
+    assert!(record(&large).ended(5).err.contains("at most"));
+    record("1").ended(0);
+    assert_eq!(state_of(&shop.store, &key("order-1")).await, Some(State::Completed));
+}
+
+#[tokio::test]
 async fn a_closed_pipe_leaves_no_decision_undone() {
     let shop = Shop::new();
     // Their report does not fit into the buffer of the command.

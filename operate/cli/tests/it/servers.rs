@@ -32,7 +32,9 @@ async fn story(idem: &Idem, store: &DynStore, doctor: (i32, &str)) {
     let (code, says) = doctor;
     let seen = idem.run(&["--json", "doctor"]).ended(code);
     assert!(seen.out.contains(says), "{says} is not in {seen:?}");
-    assert!(seen.one()["seconds"]["claim"].as_f64().unwrap() > 0.0, "{seen:?}");
+    for operation in ["claim", "renew", "get", "release", "resolve", "complete", "replay", "forget"] {
+        assert!(seen.one()["seconds"][operation].as_f64().unwrap() > 0.0, "{operation} of {seen:?}");
+    }
     idem.run(&["list", "--scope", "idem.doctor", "--expired"]).ended(1);
 }
 

@@ -144,3 +144,20 @@ fn head<'b>(bytes: &mut &'b [u8]) -> Option<(u64, Columns<'b>)> {
     };
     Some((count, columns))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::part;
+
+    #[test]
+    fn a_record_keeps_the_name_that_every_version_gives_it() {
+        let long = "k".repeat(201);
+        for (text, name) in [
+            ("payments.charge", "payments=2Echarge"),
+            ("A/b", "=41=2Fb"),
+            (long.as_str(), "=sEBF0EAD0A3B837BC388D6A36C93833FFF64A0A8BC8198FC0F1B7B5031DDDD254"),
+        ] {
+            assert_eq!(part(text), name);
+        }
+    }
+}

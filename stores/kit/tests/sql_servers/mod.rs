@@ -4,7 +4,7 @@
 #![allow(dead_code, reason = "each store uses some of it")]
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use idem_core::protocol::{
@@ -17,6 +17,10 @@ use idem_test_servers::{DatabaseServer, Engine, until};
 use serde::{Deserialize, Serialize};
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
+/// The operation timeout of stores that wait for its end.
+pub(crate) const TIME: Duration = Duration::from_secs(2);
+/// Less than the default timeout, and as long as a busy machine may stop a thread on top of that one.
+pub(crate) const BOUND: Duration = Duration::from_secs(5);
 /// How long the tests wait for what must come to pass.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -62,6 +66,17 @@ impl Failure {
 pub(crate) fn new_table() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     format!("records_{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A store with a short timeout: on a busy machine its first connection may take longer.
+pub(crate) async fn connected<S>(connect: impl AsyncFn() -> Result<S, StoreError>) -> S {
+    for _ in 0..20 {
+        match connect().await {
+            Ok(store) => return store,
+            Err(error) => assert!(error.is_transient(), "{error}"),
+        }
+    }
+    panic!("no connection in time")
 }
 
 /// Runs a statement on the server.
@@ -195,6 +210,29 @@ pub(crate) async fn no_grant_is_given_twice<T>(
     let count = granted.len();
     granted.dedup();
     assert_eq!((granted.len(), count), (60, 60));
+}
+
+/// The server of a store with the operation timeout [`TIME`] stops, which `server` does, and goes on after an
+/// operation's time is over.
+pub(crate) async fn a_hanging_server_leaves_the_outcome_unknown(
+    store: &impl Store,
+    mut server: impl FnMut(bool),
+) {
+    server(false);
+    let (begin, owner) = (Instant::now(), Owner::random());
+    let error = store.claim(&key("order"), &claim(owner)).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::OutcomeUnknown, "{error}");
+    assert!(begin.elapsed() < BOUND, "{:?}", begin.elapsed());
+    server(true);
+    // A repeated claim finds out the outcome, as soon as the server has caught up.
+    let begin = Instant::now();
+    let answer = loop {
+        match store.claim(&key("order"), &claim(owner)).await {
+            Ok(answer) => break answer,
+            Err(error) => assert!(error.is_transient() && begin.elapsed() < PATIENCE, "{error}"),
+        }
+    };
+    assert!(matches!(answer, ClaimAnswer::Granted(_)), "{answer:?}");
 }
 
 /// Checks that neither a renewal nor a result moves the instant at which a purge looks at its record, unless

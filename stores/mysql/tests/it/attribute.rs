@@ -22,6 +22,13 @@ enum Then {
     Panic,
     Wait,
     Run(&'static str),
+    /// Drops nested transactions that have not begun, and goes on.
+    Nests {
+        times: u32,
+        returns: bool,
+    },
+    /// Waits, with a nested transaction that does not begin.
+    NestsAndWaits,
 }
 
 struct Bank {
@@ -73,6 +80,21 @@ async fn pay(bank: &Bank, tx: &mut Transaction<'_, MySql>, id: &str, then: Then)
         Then::Run(statement) => {
             tx.execute(statement).await?;
         }
+        Then::Nests { times, returns } => {
+            for _ in 0..times {
+                // A `begin` that is dropped before its answer.
+                while tx.begin().now_or_never().is_some() {}
+            }
+            if !returns {
+                return Err(Failure::Transient);
+            }
+        }
+        Then::NestsAndWaits => loop {
+            let mut begin = tx.begin();
+            if (&mut begin).now_or_never().is_none() {
+                std::future::pending::<()>().await;
+            }
+        },
     }
     Ok(format!("paid {id}"))
 }
@@ -169,6 +191,50 @@ async fn a_body_that_ends_the_transaction_is_an_error_and_what_follows_cannot_be
     }
     // The server commits what follows the end of a transaction by itself.
     assert_eq!([bank.effects("1"), bank.effects("4"), bank.effects("again")], ["0", "0", "1"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_nested_begin_that_a_body_drops_costs_all_of_the_callers_writes_or_none() {
+    let bank = Bank::open().await;
+    for (times, returns, is_nested, commits) in
+        [(1, true, false, true), (2, false, false, false), (1, false, true, true), (2, true, true, false)]
+    {
+        let id = format!("{times} {returns} {is_nested} {commits}");
+        let write = |word: &str| format!("INSERT INTO effects VALUES ('{word} {id}')");
+        let mut tx = bank.pool.begin().await.unwrap();
+        tx.execute(AssertSqlSafe(write("before"))).await.unwrap();
+        let then = Then::Nests { times, returns };
+        let result = if is_nested {
+            let mut own = tx.begin().await.unwrap();
+            let result = pay(&bank, &mut own, &id, then).await;
+            let _ = own.commit().await;
+            result
+        } else {
+            pay(&bank, &mut tx, &id, then).await
+        };
+        let is_as_expected = match &result {
+            Err(Failure::Idem(idem::Error::NotRecorded { .. })) => returns,
+            result => matches!(result, Err(Failure::Transient)) && !returns,
+        };
+        assert!(is_as_expected, "{id}: {result:?}");
+        assert!(tx.execute(AssertSqlSafe(write("after"))).await.is_err(), "{id}");
+        let ended = if commits { tx.commit().await } else { tx.rollback().await };
+        assert!(ended.is_err(), "{id}");
+        assert_eq!(bank.server.sql("select count(*) from effects"), "0", "{id}");
+        assert_eq!(bank.server.sql("select count(*) from idem_records"), "0", "{id}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_is_dropped_in_a_nested_begin_leaves_the_callers_writes() {
+    let bank = Bank::open().await;
+    let mut tx = bank.pool.begin().await.unwrap();
+    tx.execute("INSERT INTO effects VALUES ('before')").await.unwrap();
+    let time = Duration::from_secs(3);
+    assert!(tokio::time::timeout(time, pay(&bank, &mut tx, "1", Then::NestsAndWaits)).await.is_err());
+    tx.execute("INSERT INTO effects VALUES ('after')").await.unwrap();
+    tx.rollback().await.unwrap();
+    assert_eq!(bank.server.sql("select count(*) from effects"), "0");
 }
 
 #[tokio::test(flavor = "multi_thread")]

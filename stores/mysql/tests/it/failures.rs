@@ -22,6 +22,17 @@ async fn no_grant_is_given_twice_while_the_server_is_killed_again_and_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_hangs_leaves_the_outcome_unknown_within_bounds() {
+    let mut server = MariaDb::start();
+    let store = connected(async || builder(&server.url()).operation_timeout(TIME).connect().await).await;
+    while claimed(&store, "warm").await.is_err() {}
+    a_hanging_server_leaves_the_outcome_unknown(&store, |goes| {
+        server.server().signal(if goes { "-CONT" } else { "-STOP" });
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_table_locked_for_longer_than_an_operation_may_take_changes_nothing() {
     let server = MariaDb::shared();
     let builder = MySqlStore::builder(&server.url()).table("slow");

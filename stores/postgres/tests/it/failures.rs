@@ -35,6 +35,28 @@ async fn a_terminated_backend_is_not_noticed_by_the_caller() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_hangs_leaves_the_outcome_unknown_within_bounds() {
+    let mut server = Postgres::start();
+    let store = connected(async || builder(&server.url()).operation_timeout(TIME).connect().await).await;
+    while claimed(&store, "warm").await.is_err() {}
+    let backend = server.sql(
+        "select pid from pg_stat_activity where pid <> pg_backend_pid() and backend_type = 'client backend'",
+    );
+    let stop = |signal: &str| {
+        for pid in backend.lines() {
+            // That which made the tables may have ended.
+            let _ = std::process::Command::new("kill").args([signal, pid]).status().unwrap();
+        }
+    };
+    a_hanging_server_leaves_the_outcome_unknown(&store, |goes| {
+        let signal = if goes { "-CONT" } else { "-STOP" };
+        stop(signal);
+        server.server().signal(signal);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_work_is_a_configuration_error_that_says_so() {
     let server = Postgres::start();
     let url = server.url();

@@ -1,4 +1,5 @@
-//! A gRPC service of one method, as generated code has it, and its messages on the wire.
+//! A gRPC service of one method, as generated code has it, and its messages on the wire: a number and a text, as the well-known
+//! types `UInt64Value` and `StringValue` wrap them.
 
 use std::convert::Infallible;
 use std::task::{Context, Poll};
@@ -19,43 +20,29 @@ pub(crate) const PAY: &str = "/bank.Bank/Pay";
 /// How many bytes come before each message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
 
-#[derive(Clone, PartialEq, prost::Message)]
-struct Payment {
-    #[prost(uint64, tag = "1")]
-    number: u64,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct Receipt {
-    #[prost(string, tag = "1")]
-    text: String,
-}
-
 /// The body of a request.
 pub(crate) fn request(number: u64) -> Vec<u8> {
-    let payment = Payment { number }.encode_to_vec();
+    let payment = number.encode_to_vec();
     let length = u32::try_from(payment.len()).unwrap_or(u32::MAX).to_be_bytes();
     [&[0][..], &length, &payment].concat()
 }
 
 /// The text of the receipt in an answer; `None` if the answer has no message, as that of an error.
 pub(crate) fn receipt(body: &[u8]) -> Option<String> {
-    Some(Receipt::decode(body.get(PREFIX..)?).ok()?.text)
+    String::decode(body.get(PREFIX..)?).ok()
 }
 
 /// The service.
 #[derive(Clone)]
 pub(crate) struct Bank(pub(crate) Books);
 
-impl UnaryService<Payment> for Bank {
-    type Response = Receipt;
-    type Future = BoxFuture<'static, Result<Response<Receipt>, Status>>;
+impl UnaryService<u64> for Bank {
+    type Response = String;
+    type Future = BoxFuture<'static, Result<Response<String>, Status>>;
 
-    fn call(&mut self, request: Request<Payment>) -> Self::Future {
+    fn call(&mut self, request: Request<u64>) -> Self::Future {
         let books = self.0.clone();
-        Box::pin(
-            async move { Ok(Response::new(Receipt { text: books.pay(request.into_inner().number).await })) },
-        )
+        Box::pin(async move { Ok(Response::new(books.pay(request.into_inner()).await)) })
     }
 }
 
@@ -74,7 +61,7 @@ impl tower_service::Service<HttpRequest<Body>> for Bank {
 
     fn call(&mut self, request: HttpRequest<Body>) -> Self::Future {
         let bank = self.clone();
-        let mut grpc = Grpc::new(ProstCodec::<Receipt, Payment>::default());
+        let mut grpc = Grpc::new(ProstCodec::<String, u64>::default());
         Box::pin(async move {
             Ok(match request.uri().path() {
                 PAY => grpc.unary(bank, request).await,

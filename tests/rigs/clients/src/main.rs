@@ -7,10 +7,8 @@
 
 mod books;
 mod grpc;
-mod proxy;
 mod servers;
 
-use std::collections::BTreeSet;
 use std::error::Error;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -20,11 +18,11 @@ use futures_util::stream::{self, StreamExt as _};
 use idem::SqliteStore;
 use idem::http::IdempotencyLayer;
 use idem_client::{IdempotencyMiddleware, Policy};
+use idem_test_servers::meter::Meter;
 use reqwest_middleware::ClientBuilder;
 use tokio::time::Instant;
 
 use books::Books;
-use proxy::Proxy;
 use servers::Framework;
 
 /// Payments over connections that break.
@@ -63,25 +61,23 @@ async fn run(framework: Framework, options: &Options) -> Result<usize, Box<dyn E
     let store = SqliteStore::open(folder.path().join("idem.db"))?;
     let books = Books::default();
     let server = framework.start(IdempotencyLayer::shared_by_all_clients(store), books.clone()).await?;
-    let proxy = Proxy::start(server, options.cut).await?;
+    let proxy = Meter::breaking(server.port(), options.cut).await?;
     let payments: Vec<Paid> = stream::iter(0..options.payments)
-        .map(|number| pay(framework, proxy.port(), number))
+        .map(|number| pay(framework, proxy.port, number))
         .buffer_unordered(options.clients)
         .collect()
         .await;
     let wrong_answers = payments.iter().filter(|paid| !paid.is_right).count();
-    let answers: BTreeSet<_> = payments.iter().map(|paid| paid.number).collect();
     let wrong_effects = books.not_made_once(options.payments);
     let mut waits: Vec<Duration> = payments.iter().map(|paid| paid.wait).collect();
     waits.sort_unstable();
     let quantile = |part: usize| waits.get((waits.len() * part / 100).min(waits.len() - 1)).copied();
     let ms = |wait: Option<Duration>| wait.unwrap_or_default().as_millis();
+    let (cut, connections) = proxy.connections();
     println!(
-        "{framework:?}: {} payments, {} of {} connections cut, {} runs, {wrong_effects} not made once, \
+        "{framework:?}: {} payments, {cut} of {connections} connections cut, {} runs, {wrong_effects} not made once, \
          {wrong_answers} wrong answers; a client waited {} ms (p50), {} ms (p99), {} ms (max)",
-        answers.len(),
-        proxy.cut(),
-        proxy.connections(),
+        payments.len(),
         books.runs(),
         ms(quantile(50)),
         ms(quantile(99)),
@@ -92,7 +88,6 @@ async fn run(framework: Framework, options: &Options) -> Result<usize, Box<dyn E
 
 /// A payment as its client saw it.
 struct Paid {
-    number: u64,
     is_right: bool,
     wait: Duration,
 }
@@ -108,15 +103,15 @@ async fn pay(framework: Framework, port: u16, number: u64) -> Paid {
             false
         }
     };
-    Paid { number, is_right, wait: start.elapsed() }
+    Paid { is_right, wait: start.elapsed() }
 }
 
 async fn sent(framework: Framework, port: u16, number: u64) -> Result<String, Box<dyn Error>> {
     let client = reqwest::Client::builder().redirect(idem_client::redirects());
     let client = if framework == Framework::Tonic { client.http2_prior_knowledge() } else { client };
     let client = ClientBuilder::new(client.build()?).with(IdempotencyMiddleware::new(Policy::new())).build();
-    let url = format!("http://127.0.0.1:{port}{}", framework.path());
-    let request = client.post(url).header("content-type", framework.content_type());
+    let (path, content_type) = framework.request_line();
+    let request = client.post(format!("http://127.0.0.1:{port}{path}")).header("content-type", content_type);
     let answer = request.body(framework.request(number)).send().await?;
     let status = answer.status();
     let body = answer.bytes().await?;

@@ -63,34 +63,22 @@ impl Framework {
         Ok(address)
     }
 
-    pub(crate) const fn path(self) -> &'static str {
+    /// The path of the request for a payment, and the type of its body.
+    pub(crate) const fn request_line(self) -> (&'static str, &'static str) {
         match self {
-            Self::Axum | Self::Actix => "/payments",
-            Self::Tonic => grpc::PAY,
-        }
-    }
-
-    pub(crate) const fn content_type(self) -> &'static str {
-        match self {
-            Self::Axum | Self::Actix => "text/plain",
-            Self::Tonic => "application/grpc",
+            Self::Axum | Self::Actix => ("/payments", "text/plain"),
+            Self::Tonic => (grpc::PAY, "application/grpc"),
         }
     }
 
     /// The body of the request for this payment.
     pub(crate) fn request(self, number: u64) -> Vec<u8> {
-        match self {
-            Self::Axum | Self::Actix => number.to_string().into_bytes(),
-            Self::Tonic => grpc::request(number),
-        }
+        if self == Self::Tonic { grpc::request(number) } else { number.to_string().into_bytes() }
     }
 
     /// The receipt in the body of an answer.
     pub(crate) fn receipt(self, body: &[u8]) -> Option<String> {
-        match self {
-            Self::Axum | Self::Actix => String::from_utf8(body.to_vec()).ok(),
-            Self::Tonic => grpc::receipt(body),
-        }
+        if self == Self::Tonic { grpc::receipt(body) } else { String::from_utf8(body.to_vec()).ok() }
     }
 }
 

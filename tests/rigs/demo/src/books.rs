@@ -73,11 +73,9 @@ impl Books {
 async fn recorded(store: &DynStore, order: u64) -> Result<Option<String>, Failure> {
     let key = KeyBuilder::new().literal("order/").part(&order).finish()?;
     let record = store.get(&RecordKey::new(Scope::new("orders.ship")?, key)).await?;
-    Ok(match record {
-        Some(record) if record.state == State::Completed => match record.result {
-            Some(StoredResult::Value(bytes)) => Some(serde_json::from_slice::<Shipment>(&bytes)?.parcel),
-            _ => None,
-        },
-        _ => None,
-    })
+    let completed = record.filter(|record| record.state == State::Completed);
+    let Some(StoredResult::Value(bytes)) = completed.and_then(|record| record.result) else {
+        return Ok(None);
+    };
+    Ok(Some(serde_json::from_slice::<Shipment>(&bytes)?.parcel))
 }

@@ -5,7 +5,6 @@
 
 mod books;
 pub mod brokers;
-mod outage;
 mod run;
 mod shop;
 mod worker;

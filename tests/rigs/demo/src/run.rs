@@ -4,12 +4,12 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
-use idem_test_servers::program::exit;
+use idem_test_servers::program::{exit, report};
+use rig_stores::servers::Servers;
 use serde_json::json;
 
 use crate::books::Books;
 use crate::brokers::{OnApalis, OnKafka, OnLambda, OnNats, OnRabbitMq, OnSqs};
-use crate::outage::{Outage, Store};
 use crate::worker::{LEASE_MS, Worker, end, function, serve};
 use crate::{Broker, CONCURRENCY, Failure, Kind, Order, Setup};
 
@@ -37,8 +37,8 @@ struct Cli {
     /// How long shipping takes, in milliseconds.
     #[arg(long, default_value_t = 5)]
     work: u64,
-    /// The store: `redis`, `postgres`, `dynamodb` or `sqlite` to start one, or the URL of one that runs already:
-    /// sqlite:FILE | redis://.. | postgres://..; `redis` unless given, with Lambda `dynamodb`.
+    /// The store: `redis`, `postgres`, `dynamodb` or `sqlite` to start one, or the URL of one that runs already; `redis` unless
+    /// given, with Lambda `dynamodb`.
     #[arg(long)]
     store: Option<String>,
     /// How long the store is down in the middle of the run, in seconds: the demo kills its server, and starts it again
@@ -99,25 +99,14 @@ async fn run<B: Broker>(arguments: &Arguments) -> Result<bool, Failure> {
 
 /// Runs the demo, prints one line of JSON, and returns whether no promise was broken.
 async fn demo<B: Broker>(cli: &Cli) -> Result<bool, Failure> {
-    let (every, least) = (cli.kill_every.unwrap_or(0), B::LEAST_KILL_EVERY_MS);
-    if (1..least).contains(&every) {
-        return Err(format!(
-            "--kill-every {every} is too short: this broker delivers the messages of a killed worker to others only later, \
-             so that nothing would be handled; give 0, or {least} or more"
-        )
-        .into());
-    }
-    let store = cli.store.as_deref().unwrap_or(B::STORE);
-    let missing = [B::installed(), Store::can_be_had(store, cli.store_stop > 0)];
-    let missing: Vec<_> = missing.into_iter().filter_map(Result::err).collect();
-    if !missing.is_empty() {
-        return Err(missing.join("; ").into());
+    let folder = tempfile::tempdir()?;
+    let (mut store, url) = Servers::start(cli.store.as_deref().unwrap_or(B::STORE), folder.path())?;
+    if cli.store_stop > 0 && !store.can_be_killed() {
+        return Err("--store-stop needs a store whose server the demo starts".into());
     }
     let mut broker = B::start(&Setup { quorum: cli.quorum, survives: cli.broker_stop > 0 }).await?;
-    let folder = tempfile::tempdir()?;
-    let mut store = Store::start(store, folder.path(), cli.store_stop > 0);
-    let (address, store_url, folder) = (broker.address(), store.url.clone(), folder.path().to_owned());
-    let worker = Worker { address, store: store_url, folder, work_ms: cli.work, lease_ms: LEASE_MS };
+    let (address, folder) = (broker.address(), folder.path().to_owned());
+    let worker = Worker { address, store: url, folder, work_ms: cli.work, lease_ms: LEASE_MS };
     // Opened before the workers start, so that they do not all create the tables at the same time.
     let shop = worker.shop().await?;
     broker.send(bodies(cli)?).await?;
@@ -136,7 +125,6 @@ async fn demo<B: Broker>(cli: &Cli) -> Result<bool, Failure> {
         (left > 0, format!("{left} messages were not settled")),
     ];
     books.violations.extend(checks.into_iter().filter(|(is_broken, _)| *is_broken).map(|(_, what)| what));
-    books.violations.iter().for_each(|violation| eprintln!("{violation}"));
     let line = json!({
         "messages": cli.messages,
         "deliveries": books.deliveries,
@@ -148,8 +136,7 @@ async fn demo<B: Broker>(cli: &Cli) -> Result<bool, Failure> {
         "interruptions": ended,
         "violations": books.violations.len(),
     });
-    println!("{line}");
-    Ok(books.violations.is_empty())
+    Ok(report(&line, &books.violations))
 }
 
 /// Lets the workers empty the queue, kills them and stops the store as the options say, and returns how often a worker with begun
@@ -158,12 +145,13 @@ async fn work_off<B: Broker>(
     cli: &Cli,
     broker: &mut B,
     worker: &Worker,
-    store: &mut Store,
+    store: &mut Servers,
 ) -> Result<usize, Failure> {
     let kill_every = cli.kill_every.unwrap_or(B::KILL_EVERY_MS);
     let sent = broker.waiting().await?;
-    let mut broker_outage = Outage::new(cli.broker_stop, sent / 4 * 3);
-    let mut outage = Outage::new(cli.store_stop, sent / 2);
+    // An outage begins when at most so many messages are left.
+    let mut broker_stop = (cli.broker_stop > 0).then_some(sent / 4 * 3);
+    let mut store_stop = (cli.store_stop > 0).then_some(sent / 2);
     let program = std::env::current_exe()?;
     let start = || worker.start(&program, B::KIND);
     let mut workers: Vec<_> = (0..cli.workers).map(|_| start()).collect();
@@ -171,29 +159,36 @@ async fn work_off<B: Broker>(
     let patience = Duration::from_secs(120 + cli.store_stop + cli.broker_stop)
         + Duration::from_millis(50 * cli.messages);
     let (mut cut_off, mut last_kill, mut restarted) = (0, begin, None::<Instant>);
+    // When an outage is over. Workers are killed meanwhile.
+    let (mut broker_back, mut store_back) = (None::<Instant>, None::<Instant>);
+    let is_over = |back: &mut Instant| *back <= Instant::now();
     loop {
-        let waiting = if broker_outage.is_on() { sent } else { broker.waiting().await? };
-        match broker_outage.turn(waiting) {
-            Some(false) => broker.kill(),
-            Some(true) => {
-                broker.restart().await?;
-                restarted = Some(Instant::now());
-            }
-            None => {}
+        if broker_back.take_if(is_over).is_some() {
+            broker.restart().await?;
+            restarted = Some(Instant::now());
         }
-        if let Some(on) = outage.turn(waiting) {
-            store.switch(on);
-            cut_off += if on { 0 } else { workers.len() };
+        if store_back.take_if(is_over).is_some() {
+            store.switch(true);
         }
-        if (waiting == 0 && !outage.is_on()) || begin.elapsed() >= patience {
+        let waiting = if broker_back.is_some() { sent } else { broker.waiting().await? };
+        if waiting == 0 && (broker_stop.is_some() || store_stop.is_some()) {
+            return Err("the queue is empty before an outage began: give more `--messages`".into());
+        }
+        if broker_stop.take_if(|left| waiting <= *left).is_some() {
+            broker.kill();
+            broker_back = Some(Instant::now() + Duration::from_secs(cli.broker_stop));
+        }
+        if store_stop.take_if(|left| waiting <= *left).is_some() {
+            store.switch(false);
+            store_back = Some(Instant::now() + Duration::from_secs(cli.store_stop));
+            cut_off += workers.len();
+        }
+        if (waiting == 0 && store_back.is_none()) || begin.elapsed() >= patience {
             break;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
-        if broker_outage.is_on() {
-            continue;
-        }
         for worker in &mut workers {
-            if worker.status().is_some() {
+            if broker_back.is_none() && worker.status().is_some() {
                 // One that was starting while the broker was away, or was not ready, has ended; a supervisor would start it again.
                 if restarted.is_none_or(|restarted| restarted.elapsed() > NOT_READY) {
                     return Err("a worker ended by itself: see above".into());
@@ -214,23 +209,21 @@ async fn work_off<B: Broker>(
             return Err("a worker ended with an error".into());
         }
     }
-    broker_outage.was()?;
-    outage.was()?;
     Ok(cut_off)
 }
 
 /// The messages: the orders, some of them twice, and among them messages that can never be handled.
 fn bodies(cli: &Cli) -> Result<Vec<Vec<u8>>, Failure> {
-    let mut orders: Vec<u64> = (0..cli.messages).collect();
-    let copies = (0..cli.messages).flat_map(|order| {
+    let (mut orders, mut late) = (Vec::new(), Vec::new());
+    for order in 0..cli.messages {
+        orders.push(order);
         let copies = (order + 1) * cli.duplicates / 100 - order * cli.duplicates / 100;
-        std::iter::repeat_n(order, copies as usize)
-    });
-    // Every other duplicate follows its order closely; the rest come at the end.
-    for (place, order) in copies.enumerate() {
-        let near = usize::try_from(order)? + place + 1;
-        orders.insert(if place % 2 == 0 { near } else { orders.len() }, order);
+        // About every other copy follows its order closely; the rest come at the end.
+        for copy in 0..copies {
+            if (order + copy) % 2 == 0 { orders.push(order) } else { late.push(order) }
+        }
     }
+    orders.append(&mut late);
     let mut bodies = Vec::new();
     for id in orders {
         bodies.push(serde_json::to_vec(&Order { id, pieces: 1 + u32::try_from(id % 5)? })?);

@@ -4,13 +4,15 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use idem::message::{Disposition, Reason};
+use idem::message::{Consumer, Disposition, Reason};
 use idem::tower::{Error, IdempotentLayer};
 use idem::{DynStore, Operation, Outcome, ResultRules, idempotent};
 use idem_test_servers::Ledger;
 use serde::{Deserialize, Serialize};
 use tower::util::BoxCloneService;
 use tower::{ServiceBuilder, ServiceExt as _};
+
+use crate::CONCURRENCY;
 
 /// How long a result is kept, as the functions below say it.
 const TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -79,6 +81,11 @@ impl ShipError {
             _ => proposed,
         }
     }
+}
+
+/// The consumer of a worker.
+pub(crate) fn consumer() -> Consumer<ShipError> {
+    Consumer::new().concurrency(CONCURRENCY).dispose(ShipError::disposition)
 }
 
 /// The state of a handler.

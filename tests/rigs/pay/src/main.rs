@@ -13,20 +13,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
-use clap::{Parser, ValueEnum};
-use idem::{DynStore, Observed, StoreError, idempotent, observe};
+use clap::{CommandFactory as _, Parser, ValueEnum};
+use idem::{DynStore, Observed, idempotent, observe};
 use rig_stores::Choice;
 use serde::{Deserialize, Serialize};
-
-/// The store, and the options of the command line.
-struct App {
-    store: DynStore,
-    ledger: Option<PathBuf>,
-    work: Duration,
-    lease: Duration,
-    wait: Duration,
-    fail: Option<Fail>,
-}
+use serde_json::{Value, json};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Receipt {
@@ -58,20 +49,20 @@ impl PayError {
     key = "order/{order}",
     scope = "quickstart.pay",
     fingerprint = amount,
-    store = app.store,
-    lease = app.lease,
-    wait = app.wait,
+    store = store,
+    lease = Duration::from_millis(options.lease_ms),
+    wait = Duration::from_millis(options.wait_ms),
     terminal = PayError::is_final
 )]
-async fn pay(app: &App, order: &str, amount: u64) -> Result<Receipt, PayError> {
+async fn pay(store: &DynStore, options: &Pay, order: &str, amount: u64) -> Result<Receipt, PayError> {
     let context = idem::context();
     let attempt = context.as_ref().map_or(1, idem::Context::attempt);
-    if let Some(ledger) = &app.ledger {
+    if let Some(ledger) = &options.ledger {
         append(ledger, &format!("{order} {amount} {attempt}\n"))
             .map_err(|error| PayError::Ledger(error.to_string()))?;
     }
-    tokio::time::sleep(app.work).await;
-    match app.fail {
+    tokio::time::sleep(Duration::from_millis(options.work_ms)).await;
+    match options.fail {
         Some(Fail::Transient) => return Err(PayError::GatewayDown),
         Some(Fail::Final) => return Err(PayError::Declined),
         Some(Fail::Panic) => panic!("the payment code has a bug"),
@@ -88,8 +79,9 @@ fn append(ledger: &Path, line: &str) -> io::Result<()> {
     OpenOptions::new().create(true).append(true).open(ledger)?.write_all(line.as_bytes())
 }
 
-const USAGE: &str = "Usage: pay --store sqlite:FILE|redis://..|postgres://..|mysql://..|nats-kv://..|object:FOLDER|memory --order ID --amount CENTS [--work-ms N] \
-                     [--lease-ms N] [--wait-ms N] [--ledger FILE] [--fail transient|final|panic]";
+fn database(file: &str) -> Result<Choice, String> {
+    format!("sqlite:{file}").parse()
+}
 
 /// Makes one payment and prints its outcome as JSON.
 #[derive(Parser)]
@@ -99,8 +91,8 @@ struct Pay {
     #[arg(long, value_name = "STORE", required_unless_present = "db", conflicts_with = "db")]
     store: Option<Choice>,
     /// The same as `--store sqlite:FILE`.
-    #[arg(long, value_name = "FILE")]
-    db: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", value_parser = database)]
+    db: Option<Choice>,
     /// The order to pay.
     #[arg(long, value_name = "ID")]
     order: String,
@@ -137,108 +129,58 @@ async fn main() -> ExitCode {
         .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
         .with_writer(io::stderr)
         .init();
-    match Pay::try_parse() {
-        Ok(arguments) => {
-            let line = pay_once(arguments).await;
-            match serde_json::to_string(&line) {
-                Ok(text) => println!("{text}"),
-                Err(error) => eprintln!("{error}"),
-            }
-            ExitCode::from(line.exit_code())
-        }
+    let options = match Pay::try_parse() {
+        Ok(options) => options,
         Err(error) => {
-            let asked_for = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
             let _ = error.print();
-            if asked_for {
+            if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
                 return ExitCode::SUCCESS;
             }
             // clap prints the usage for some errors only.
             if !error.to_string().contains("Usage:") {
-                eprintln!("{USAGE}");
+                eprintln!("{}", Pay::command().render_usage());
             }
-            ExitCode::from(64)
-        }
-    }
-}
-
-/// The printed line.
-#[derive(Serialize)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
-enum Line {
-    Executed(Paid),
-    Replayed(Paid),
-    InFlight { retry_after_ms: u128 },
-    Mismatch,
-    Failed { error: String, replayed: bool },
-    Error { kind: &'static str },
-}
-
-#[derive(Serialize)]
-struct Paid {
-    order: String,
-    amount: u64,
-    receipt: String,
-    attempt: u32,
-}
-
-impl Line {
-    fn exit_code(&self) -> u8 {
-        match self {
-            Self::Executed(_) | Self::Replayed(_) => 0,
-            Self::Failed { .. } => 1,
-            Self::Mismatch => 65,
-            Self::Error { .. } => 70,
-            Self::InFlight { .. } => 75,
-        }
-    }
-}
-
-/// One call of [`pay`].
-async fn pay_once(arguments: Pay) -> Line {
-    let app = match App::new(&arguments).await {
-        Ok(app) => app,
-        Err(error) => {
-            eprintln!("{error}");
-            return Line::Error { kind: "store" };
+            return ExitCode::from(64);
         }
     };
-    let Observed { value, outcome, .. } = observe(pay(&app, &arguments.order, arguments.amount)).await;
+    let (code, line) = pay_once(&options).await;
+    println!("{line}");
+    ExitCode::from(code)
+}
+
+/// One call of [`pay`]: the exit code, and the printed line.
+async fn pay_once(options: &Pay) -> (u8, Value) {
+    // clap wants one of both.
+    let choice = options.store.clone().or_else(|| options.db.clone()).unwrap_or(Choice::Memory);
+    let store = match choice.open().await {
+        Ok(store) => store,
+        Err(error) => {
+            eprintln!("{error}");
+            return (70, json!({ "outcome": "error", "kind": "store" }));
+        }
+    };
+    let (order, amount) = (&options.order, options.amount);
+    let Observed { value, outcome, .. } = observe(pay(&store, options, order, amount)).await;
     let replayed = outcome.is_some_and(|outcome| outcome.is_replayed());
     match value {
         Ok(Receipt { receipt }) => {
             let attempt = outcome.and_then(|outcome| outcome.attempt()).unwrap_or(1);
-            let paid = Paid { order: arguments.order, amount: arguments.amount, receipt, attempt };
-            if replayed { Line::Replayed(paid) } else { Line::Executed(paid) }
+            let outcome = if replayed { "replayed" } else { "executed" };
+            let paid = json!({
+                "outcome": outcome, "order": order, "amount": amount, "receipt": receipt, "attempt": attempt,
+            });
+            (0, paid)
         }
         // Rounded up, so that sleeping exactly that long is enough.
         Err(PayError::Idem(idem::Error::InFlight { retry_after, .. })) => {
-            Line::InFlight { retry_after_ms: retry_after.as_micros().div_ceil(1_000) }
+            let millis = u64::try_from(retry_after.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX);
+            (75, json!({ "outcome": "in_flight", "retry_after_ms": millis }))
         }
-        Err(PayError::Idem(idem::Error::Mismatch { .. })) => Line::Mismatch,
+        Err(PayError::Idem(idem::Error::Mismatch { .. })) => (65, json!({ "outcome": "mismatch" })),
         Err(PayError::Idem(error)) => {
             eprintln!("{error}");
-            Line::Error { kind: error.kind().as_str() }
+            (70, json!({ "outcome": "error", "kind": error.kind().as_str() }))
         }
-        Err(error) => Line::Failed { error: error.to_string(), replayed },
-    }
-}
-
-impl App {
-    async fn new(arguments: &Pay) -> Result<Self, StoreError> {
-        let choice: Choice = match (&arguments.store, &arguments.db) {
-            (Some(choice), _) => choice.clone(),
-            (None, Some(file)) => {
-                format!("sqlite:{}", file.display()).parse().map_err(StoreError::configuration)?
-            }
-            (None, None) => Choice::Memory,
-        };
-        Ok(Self {
-            store: choice.open().await?,
-            ledger: arguments.ledger.clone(),
-            work: Duration::from_millis(arguments.work_ms),
-            lease: Duration::from_millis(arguments.lease_ms),
-            wait: Duration::from_millis(arguments.wait_ms),
-            fail: arguments.fail,
-        })
+        Err(error) => (1, json!({ "outcome": "failed", "error": error.to_string(), "replayed": replayed })),
     }
 }

@@ -1,13 +1,12 @@
 //! Checks the effects and answers for violations.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use crate::worker::{CallError, Fate, Shared, call, is_careful};
+use crate::worker::{ANSWERS, CallError, EFFECTS, ENDS, Fate, Shared, call, is_careful};
 use crate::{Failure, LANES};
 
 /// The last answer to each key.
@@ -26,7 +25,7 @@ pub(crate) async fn settle(shared: &Arc<Shared>, keys: u32) -> Finals {
 /// How often each thing happened, and the violations.
 #[derive(Default)]
 pub(crate) struct Report {
-    counts: BTreeMap<&'static str, usize>,
+    counts: BTreeMap<String, usize>,
     pub(crate) violations: Vec<String>,
 }
 
@@ -50,15 +49,9 @@ pub(crate) fn judge(shared: &Shared, finals: &Finals) -> Result<Report, Failure>
             Err(error) => report.violations.push(format!("key {key} has no result: {error}")),
         }
     }
-    report.read_ledger(&fs::read_to_string(&shared.ledger)?, shared.backoff().start)?;
-    report.read_answers(&fs::read_to_string(&shared.answers)?, finals)?;
-    for end in fs::read_to_string(&shared.ends).unwrap_or_default().lines().map(str::trim_end) {
-        match end {
-            "drained" => report.add("drained", 1),
-            "left" => report.add("left", 1),
-            _ => report.add("given_up", 1),
-        }
-    }
+    report.read_effects(&shared.ledger.read(EFFECTS)?, shared.backoff().start)?;
+    report.read_answers(&shared.ledger.read(ANSWERS)?, finals)?;
+    shared.ledger.read(ENDS)?.iter().for_each(|end| report.add(end, 1));
     Ok(report)
 }
 
@@ -76,8 +69,8 @@ struct Run {
 }
 
 impl Report {
-    fn add(&mut self, what: &'static str, times: usize) {
-        *self.counts.entry(what).or_default() += times;
+    fn add(&mut self, what: &str, times: usize) {
+        *self.counts.entry(what.to_owned()).or_default() += times;
     }
 
     pub(crate) fn count(&self, what: &str) -> usize {
@@ -90,9 +83,9 @@ impl Report {
     }
 
     /// Reads the runs. A key whose body failed is not due before `backoff` has passed.
-    fn read_ledger(&mut self, ledger: &str, backoff: Duration) -> Result<(), Failure> {
+    fn read_effects(&mut self, lines: &[String], backoff: Duration) -> Result<(), Failure> {
         let mut runs: BTreeMap<u32, Vec<Run>> = BTreeMap::new();
-        for line in ledger.lines().map(str::trim_end) {
+        for line in lines {
             let words: Vec<&str> = line.split(' ').collect();
             let [key, attempt, fence, how, at] = words[..] else {
                 return Err(format!("the ledger has a broken line: {line:?}").into());
@@ -116,8 +109,8 @@ impl Report {
         Ok(())
     }
 
-    fn read_answers(&mut self, answers: &str, finals: &Finals) -> Result<(), Failure> {
-        for line in answers.lines().map(str::trim_end) {
+    fn read_answers(&mut self, lines: &[String], finals: &Finals) -> Result<(), Failure> {
+        for line in lines {
             let words: Vec<&str> = line.split(' ').collect();
             let [key, how, answer] = words[..] else {
                 return Err(format!("the log of answers has a broken line: {line:?}").into());
@@ -131,15 +124,11 @@ impl Report {
                     self.add("recorded_late", usize::from(last == Some(answer)));
                     continue;
                 }
-                "executed" => self.add("executed", 1),
+                "executed" | "timed_out" | "not_due" | "dropped" | "panicked" => self.add(how, 1),
                 "replayed" => self.add("replays", 1),
                 "in_flight" | "lease_lost" => self.add("refused", 1),
-                "timed_out" => self.add("timed_out", 1),
                 // Counted in the ledger.
                 "failed" => {}
-                "not_due" => self.add("not_due", 1),
-                "dropped" => self.add("dropped", 1),
-                "panicked" => self.add("panicked", 1),
                 "in_doubt" if is_careful(key) => self.add("refused", 1),
                 // A process that is stopped while it holds SQLite's lock makes the others time out.
                 "store" => self.add("store_errors", 1),

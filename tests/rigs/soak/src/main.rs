@@ -5,19 +5,17 @@
 //! `--store` takes the URL of a store that runs already, or the name of one that the soak starts and disturbs too:
 //!
 //! * `sqlite`: the file is not disturbed;
-//! * `redis`: killed ten times and started again on its log;
+//! * `redis`, `mysql` (MariaDB) and `nats-kv`: killed ten times, and started again on its data half a second later;
 //! * `redis-replica`: claims and results wait for a replica, which is stopped ten times for longer than a lease;
-//! * `redis-cluster`: slots are moved between its masters;
+//! * `redis-cluster`: slots are moved between its masters ten times;
 //! * `redis-sentinel`: the master is killed once and its replica promoted;
 //! * `postgres`: killed five times, and five times made read-only for longer than a lease;
 //! * `pgbouncer`: PostgreSQL behind a pooler in transaction mode, each killed three or four times, the server made read-only
 //!   three times;
-//! * `mysql`: MariaDB, killed ten times and started again on its log;
-//! * `nats-kv`: NATS, killed ten times and started again on its files;
 //! * `object`: a folder, which is not disturbed;
 //! * `dynamodb`: the emulator is stopped ten times for longer than a lease.
 //!
-//! The soak starts worker processes that call an annotated function for random keys. Each effect is a line in a ledger, each
+//! The soak starts worker processes that call an operation for random keys. Each effect is a line in a ledger, each
 //! answer a line in a log; one key in eight has `on_crash = "in_doubt"`. The soak kills some workers with `kill -9`, stops others
 //! for longer than their lease and continues them, and sends SIGTERM to some, which then drain. Bodies panic, hang until
 //! their timeout, and fail so that their keys are not due; some run on without their callers. Callers drop their calls, and in each
@@ -35,13 +33,13 @@ mod disturb;
 mod judge;
 mod worker;
 
-use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use idem_test_servers::program::{exit, report};
 use rig_stores::Choice;
 use rig_stores::servers::Servers;
 use serde_json::json;
@@ -54,7 +52,7 @@ const LEASE: Duration = Duration::from_millis(400);
 /// How many calls a worker makes at once.
 const LANES: usize = 8;
 
-type Failure = Box<dyn std::error::Error>;
+type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 #[derive(Parser)]
 struct Cli {
@@ -101,48 +99,37 @@ enum Sub {
         store: Choice,
         name: u64,
         seed: u64,
-        keys: u32,
-        begin: u64,
-        millis: u64,
-        pace: u32,
+        #[command(flatten)]
+        window: Window,
     },
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let cli = Cli::parse();
-    let ended = match cli.worker {
-        Some(Sub::Worker { folder, store, name, seed, keys, begin, millis, pace }) => {
-            let window = Window { keys, begin, millis, pace };
+    exit(match cli.worker {
+        Some(Sub::Worker { folder, store, name, seed, window }) => {
             worker::worker(&folder, &store, name, seed, &window).await.map(|()| true)
         }
-        None => soak(cli.soak).await,
-    };
-    match ended {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::from(2)
-        }
-    }
+        None => soak(&cli.soak).await,
+    })
 }
 
-async fn soak(options: Soak) -> Result<bool, Failure> {
+async fn soak(options: &Soak) -> Result<bool, Failure> {
     let seed = options.seed.unwrap_or_else(rand::random);
     let temporary = tempfile::tempdir()?;
     let folder = options.folder.as_deref().unwrap_or(temporary.path());
-    fs::create_dir_all(folder)?;
+    std::fs::create_dir_all(folder)?;
     let keys =
         options.keys.unwrap_or_else(|| u32::try_from(options.seconds * 200).unwrap_or(u32::MAX)).max(1);
     let (begin, millis, pace) = (unix_millis(), options.seconds * 1_000, options.pace.max(1));
     let window = Window { keys, begin, millis, pace };
     let (mut servers, url) = Servers::start(&options.store, folder)?;
     eprintln!("seed {seed}");
-    let disturbed = disturb::disturb(&options, folder, (&mut servers, &url), seed, &window).await?;
+    let disturbed = disturb::disturb(options, folder, (&mut servers, &url), seed, &window).await?;
     let shared = Arc::new(connected(folder, &url.parse::<Choice>()?, pace).await?);
     let finals = judge::settle(&shared, keys).await;
-    let mut report = judge::judge(&shared, &finals)?;
+    let mut verdict = judge::judge(&shared, &finals)?;
     let disturbances =
         usize::try_from(disturbed.kills + disturbed.stops + disturbed.ended)? + options.workers;
     // A disturbed server disturbs every worker: none can renew its leases.
@@ -150,21 +137,17 @@ async fn soak(options: Soak) -> Result<bool, Failure> {
     // In each worker, the fault injection makes the store unavailable every few seconds.
     let seconds = usize::try_from(options.seconds)?;
     let outages = options.workers * seconds * 2;
-    let own = ["dropped", "panicked", "timed_out", "failed"].map(|what| report.count(what));
+    let own = ["dropped", "panicked", "timed_out", "failed"].map(|what| verdict.count(what));
     let most = (disturbances + outages) * LANES + own.iter().sum::<usize>();
-    let takeovers = report.count("takeovers");
+    let takeovers = verdict.count("takeovers");
     if takeovers > most {
-        report.violations.push(format!("{takeovers} takeovers, where {most} calls were disturbed"));
+        verdict.violations.push(format!("{takeovers} takeovers, where {most} calls were disturbed"));
     }
     let mut line = json!({
         "store": servers.name(), "seed": seed, "seconds": options.seconds, "keys": keys, "kills": disturbed.kills,
         "stops": disturbed.stops, "ended": disturbed.ended, "servers": disturbed.servers,
-        "violations": report.violations.len(),
+        "violations": verdict.violations.len(),
     });
-    line.as_object_mut().ok_or("a line of JSON is an object")?.extend(report.counts());
-    println!("{line}");
-    for violation in &report.violations {
-        eprintln!("violation: {violation}");
-    }
-    Ok(report.violations.is_empty())
+    line.as_object_mut().ok_or("a line of JSON is an object")?.extend(verdict.counts());
+    Ok(report(&line, &verdict.violations))
 }

@@ -1,16 +1,17 @@
-//! One worker: the functions under test, and its calls to them.
+//! One worker: the operation under test, and its calls.
 
-use std::fs::OpenOptions;
-use std::io::{self, Write as _};
+use std::io;
 use std::panic::AssertUnwindSafe;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use clap::Args;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use idem::testing::{FaultStore, Rates};
-use idem::{DynStore, LateRecording, Outcome, SqliteStore, idempotent, observe};
+use idem::{DynStore, LateRecording, OnCrash, Operation, Outcome, SqliteStore, observe};
+use idem_test_servers::Ledger;
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
 use rig_stores::{Choice, StoreUrl};
@@ -93,13 +94,19 @@ impl Fate {
     }
 }
 
+/// The file in the ledger with the effects.
+pub(crate) const EFFECTS: &str = "effects";
+
+/// The file with the answers.
+pub(crate) const ANSWERS: &str = "answers";
+
+/// The file with a line for each result that a worker gave up recording, and for each worker that ended after SIGTERM.
+pub(crate) const ENDS: &str = "ends";
+
 /// The store and the files that the processes share, and the times.
 pub(crate) struct Shared {
     store: DynStore,
-    pub(crate) ledger: PathBuf,
-    pub(crate) answers: PathBuf,
-    /// A line for each result that a worker gave up recording, and for each worker that ended after SIGTERM.
-    pub(crate) ends: PathBuf,
+    pub(crate) ledger: Ledger,
     pub(crate) lease: Duration,
     /// How long one operation of the store may take.
     patience: Duration,
@@ -114,15 +121,8 @@ impl Shared {
             }
             other => other.open().await?,
         };
-        let file = |name| folder.join(name);
-        let (ledger, answers, ends) = (file("ledger.txt"), file("answers.txt"), file("ends.txt"));
-        let patience = Duration::from_secs(10);
-        Ok(Self { store, ledger, answers, ends, lease: LEASE * pace, patience })
-    }
-
-    /// How long a body may take.
-    fn timeout(&self) -> Duration {
-        self.lease * 2
+        let (ledger, patience) = (Ledger::new(folder.to_owned()), Duration::from_secs(10));
+        Ok(Self { store, ledger, lease: LEASE * pace, patience })
     }
 
     /// The range of the pause after which a key whose body failed is due again.
@@ -131,58 +131,8 @@ impl Shared {
     }
 }
 
-/// The function under test. Its effect is a line `KEY ATTEMPT FENCE RECOVERED MILLIS` in the ledger. A failure adds a second
-/// line, with `failed` in place of `RECOVERED`.
-#[idempotent(
-    key = "soak/{key}",
-    scope = "soak.work",
-    fingerprint = amount,
-    store = shared.store,
-    store_timeout = shared.patience,
-    lease = shared.lease,
-    timeout = shared.timeout(),
-    retry_after = shared.backoff(),
-    wait = fate.wait
-)]
-async fn work(shared: &Shared, key: u32, amount: u64, fate: Fate) -> Result<String, CallError> {
-    effect(shared, key, amount, fate).await
-}
-
-/// The same function, in a task of its own.
-#[idempotent(
-    key = "soak/{key}",
-    scope = "soak.work",
-    fingerprint = amount,
-    store = shared.store,
-    store_timeout = shared.patience,
-    lease = shared.lease,
-    timeout = shared.timeout(),
-    retry_after = shared.backoff(),
-    wait = fate.wait,
-    detach
-)]
-async fn behind(shared: Arc<Shared>, key: u32, amount: u64, fate: Fate) -> Result<String, CallError> {
-    effect(&shared, key, amount, fate).await
-}
-
-/// The same function, at most once.
-#[idempotent(
-    key = "soak/{key}",
-    scope = "soak.careful",
-    fingerprint = amount,
-    store = shared.store,
-    store_timeout = shared.patience,
-    lease = shared.lease,
-    timeout = shared.timeout(),
-    wait = fate.wait,
-    on_crash = "in_doubt"
-)]
-async fn careful(shared: &Shared, key: u32, amount: u64, fate: Fate) -> Result<String, CallError> {
-    // A failed body would run again, because a failure is not a crash: so bodies of this function do not fail.
-    let end = if fate.end == End::Fails { End::Returns } else { fate.end };
-    effect(shared, key, amount, Fate { end, ..fate }).await
-}
-
+/// The body under test. Its effect is a line `KEY ATTEMPT FENCE RECOVERED MILLIS` in the ledger. A failure adds a second line, with
+/// `failed` in place of `RECOVERED`.
 async fn effect(shared: &Shared, key: u32, amount: u64, fate: Fate) -> Result<String, CallError> {
     let context = idem::context();
     let recovered = context.as_ref().is_some_and(idem::Context::recovered);
@@ -191,7 +141,7 @@ async fn effect(shared: &Shared, key: u32, amount: u64, fate: Fate) -> Result<St
     let write = |how: &str| {
         let line = format!("{key} {attempt} {fence} {how} {}", unix_millis());
         // An effect without a line would look as if it had not happened.
-        if append(&shared.ledger, &line).is_err() {
+        if shared.ledger.add(EFFECTS, &line).is_err() {
             std::process::abort();
         }
     };
@@ -209,27 +159,32 @@ async fn effect(shared: &Shared, key: u32, amount: u64, fate: Fate) -> Result<St
 }
 
 /// Makes one call for `key`.
-pub(crate) async fn call(shared: &Arc<Shared>, key: u32, fate: Fate) -> Result<String, CallError> {
-    let amount = u64::from(key) * 17;
-    if is_careful(key) {
-        careful(shared, key, amount, fate).await
-    } else if key.is_multiple_of(DETACHED) {
-        behind(shared.clone(), key, amount, fate).await
-    } else {
-        work(shared, key, amount, fate).await
+pub(crate) async fn call(shared: &Arc<Shared>, key: u32, mut fate: Fate) -> Result<String, CallError> {
+    let (amount, is_careful) = (u64::from(key) * 17, is_careful(key));
+    if is_careful && fate.end == End::Fails {
+        // The body would run again, because a failure is not a crash.
+        fate.end = End::Returns;
+    }
+    let operation = Operation::new(if is_careful { "soak.careful" } else { "soak.work" })
+        .fingerprint(&amount)
+        .lease(shared.lease)
+        .timeout(shared.lease * 2)
+        .wait(fate.wait)
+        .store_timeout(shared.patience);
+    let (store, name, inside) = (&shared.store, format!("soak/{key}"), shared.clone());
+    let body = move || async move { effect(&inside, key, amount, fate).await };
+    if is_careful {
+        return operation.on_crash(OnCrash::InDoubt).run(store, name, body).await;
+    }
+    let operation = operation.retry_after(shared.backoff());
+    match key.is_multiple_of(DETACHED) {
+        true => operation.run_detached(store, name, body).await,
+        false => operation.run(store, name, body).await,
     }
 }
 
-/// The length of each line with its end, in bytes: it divides a page of the file. A process that is killed while it writes may leave
-/// what it had for the page before alone, and the next process's line would follow that.
-const LINE: usize = 64;
-
-fn append(file: &Path, line: &str) -> io::Result<()> {
-    let line = format!("{line:<width$}\n", width = LINE - 1);
-    OpenOptions::new().create(true).append(true).open(file)?.write_all(line.as_bytes())
-}
-
 /// Which keys are called at what time.
+#[derive(Args)]
 pub(crate) struct Window {
     pub(crate) keys: u32,
     /// When the soak began, in milliseconds since the Unix epoch.
@@ -275,8 +230,8 @@ pub(crate) async fn worker(
     let faulty = FaultStore::seeded(shared.store, seed ^ name, rates);
     shared.store = DynStore::new(faulty.clone());
     let shared = Arc::new(shared);
-    let ends = shared.ends.clone();
-    LateRecording::new().on_unrecorded(move |_| drop(append(&ends, "given_up"))).install();
+    let ledger = shared.ledger.clone();
+    LateRecording::new().on_unrecorded(move |_| drop(ledger.add(ENDS, "given_up"))).install();
     let lanes = (0..LANES).map(|lane| {
         let random = SmallRng::seed_from_u64(seed ^ (name << 8) ^ lane as u64);
         calls(&shared, window, random)
@@ -289,7 +244,7 @@ pub(crate) async fn worker(
     }
     // Drains, as a program should at its end. All calls are dropped by now.
     let left = idem::drain(shared.lease * 10).await;
-    append(&shared.ends, if left.is_complete() { "drained" } else { "left" })?;
+    shared.ledger.add(ENDS, if left.is_complete() { "drained" } else { "left" })?;
     Ok(())
 }
 
@@ -316,7 +271,7 @@ async fn calls(shared: &Arc<Shared>, window: &Window, mut random: SmallRng) -> i
                 Err(error) => format!("{key} {} -", error.kind()),
             },
         };
-        append(&shared.answers, &line)?;
+        shared.ledger.add(ANSWERS, &line)?;
         if line.contains(" store ") {
             // The store is down. The pause keeps these answers from filling the log.
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -13,17 +13,17 @@
 //! * an order whose result differs from the values of its steps.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::{self, BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
 use idem::{DynStore, idempotent};
 use idem_test_servers::Ledger;
-use idem_test_servers::program::{Process, exit};
+use idem_test_servers::program::{Process, exit, report};
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
 use rig_stores::Choice;
@@ -32,6 +32,9 @@ use serde_json::json;
 
 /// Long enough for a busy machine: a running worker must not lose it.
 const LEASE: Duration = Duration::from_millis(1_000);
+
+/// The longest that a worker may print nothing.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 const STEPS: [&str; 3] = ["reserve", "charge", "ship"];
 
@@ -142,7 +145,7 @@ fn run(options: &Run) -> Result<bool, Failure> {
     let seed = options.seed.unwrap_or_else(rand::random);
     let temporary = tempfile::tempdir()?;
     let folder = options.folder.as_deref().unwrap_or(temporary.path());
-    fs::create_dir_all(folder)?;
+    std::fs::create_dir_all(folder)?;
     let (servers, url) = Servers::start(&options.store, folder)?;
     eprintln!("seed {seed}");
     let killed = AtomicU64::new(0);
@@ -163,18 +166,14 @@ fn run(options: &Run) -> Result<bool, Failure> {
         let ended = lanes.into_iter().map(|lane| lane.join().map_err(|_| "a lane panicked")?);
         Ok(ended.collect::<Result<Vec<_>, _>>()?.concat())
     })?;
-    let report = judge(&Ledger::new(folder.to_owned()), &results)?;
-    println!(
-        "{}",
-        json!({
-            "store": servers.name(), "seed": seed, "kills": killed.load(Ordering::SeqCst), "orders": results.len(),
-            "seconds": begin.elapsed().as_secs(), "effects": report.effects, "acknowledged": report.acknowledged,
-            "repeated_before_acknowledged": report.repeated, "resumed": report.resumed,
-            "violations": report.violations.len(),
-        })
-    );
-    report.violations.iter().for_each(|violation| eprintln!("violation: {violation}"));
-    Ok(report.violations.is_empty())
+    let verdict = judge(&Ledger::new(folder.to_owned()), &results)?;
+    let line = json!({
+        "store": servers.name(), "seed": seed, "kills": killed.load(Ordering::SeqCst), "orders": results.len(),
+        "seconds": begin.elapsed().as_secs(), "effects": verdict.effects, "acknowledged": verdict.acknowledged,
+        "repeated_before_acknowledged": verdict.repeated, "resumed": verdict.resumed,
+        "violations": verdict.violations.len(),
+    });
+    Ok(report(&line, &verdict.violations))
 }
 
 /// Works on one order after another.
@@ -190,72 +189,40 @@ impl Lane<'_> {
     /// Starts workers on an order until one completes it, and returns the result.
     fn finish(&mut self, order: u64, killed: &AtomicU64, most: u64) -> Result<Vec<u64>, Failure> {
         loop {
-            let mut worker = Worker::start(self.url, self.folder, order, self.random.random_range(0..6))?;
-            let let_go = killed.load(Ordering::SeqCst) >= most || self.random.random_bool(0.1);
-            let until = (!let_go).then(|| self.usual.mul_f64(self.random.random_range(0.0..1.1)));
-            let begun = worker.line()?;
+            let (mut worker, lines) = self.worker(order)?;
+            let is_killed = killed.load(Ordering::SeqCst) < most && self.random.random_bool(0.9);
+            let usual = self.usual.mul_f64(self.random.random_range(0.0..1.1));
+            let begun = lines.recv_timeout(PATIENCE)?;
             let begin = Instant::now();
-            // The next line is the result.
-            let done = match until {
-                None => worker.line()?,
-                Some(until) => worker.line_within(until)?,
-            };
-            match (begun.as_deref(), done) {
-                (Some("began"), Some(result)) => {
-                    self.usual = (self.usual * 3 + begin.elapsed()) / 4;
-                    return Ok(serde_json::from_str(&result)?);
-                }
+            if begun != "began" {
                 // The previous worker had recorded the result, and died before it printed it.
-                (Some(result), _) if result != "began" => return Ok(serde_json::from_str(result)?),
-                (Some(_), None) if until.is_some() => {
-                    drop(worker);
-                    killed.fetch_add(1, Ordering::SeqCst);
-                }
-                _ => return Err(format!("a worker on order {order} ended by itself").into()),
+                return Ok(serde_json::from_str(&begun)?);
             }
+            if let Ok(result) = lines.recv_timeout(if is_killed { usual } else { PATIENCE }) {
+                self.usual = (self.usual * 3 + begin.elapsed()) / 4;
+                return Ok(serde_json::from_str(&result)?);
+            }
+            if !is_killed || worker.status().is_some_and(|status| !status.success()) {
+                return Err(format!("a worker on order {order} ended by itself").into());
+            }
+            drop(worker);
+            killed.fetch_add(1, Ordering::SeqCst);
         }
     }
-}
 
-/// A worker process, killed on drop.
-struct Worker {
-    process: Process,
-    lines: std::sync::mpsc::Receiver<String>,
-}
-
-impl Worker {
-    fn start(url: &str, folder: &Path, order: u64, pace_ms: u64) -> Result<Self, Failure> {
+    /// A worker process, which is killed on drop, and the lines that it prints.
+    fn worker(&mut self, order: u64) -> Result<(Process, Receiver<String>), Failure> {
+        let pace_ms = self.random.random_range(0..6_u64);
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["work", url]).arg(folder).args([order.to_string(), pace_ms.to_string()]);
+        command.args(["work", self.url]).arg(self.folder).args([order.to_string(), pace_ms.to_string()]);
         let mut process = Process::spawn(command.stdout(Stdio::piped()));
         let output = BufReader::new(process.stdout());
-        let (said, lines) = std::sync::mpsc::channel();
+        let (sender, lines) = channel();
         // The thread ends with the process.
         std::thread::spawn(move || {
-            output.lines().map_while(io::Result::ok).try_for_each(|line| said.send(line))
+            output.lines().map_while(io::Result::ok).try_for_each(|line| sender.send(line))
         });
-        Ok(Self { process, lines })
-    }
-
-    /// The next line, or `None` at the end.
-    fn line(&self) -> Result<Option<String>, Failure> {
-        use std::sync::mpsc::RecvTimeoutError::{Disconnected, Timeout};
-        match self.lines.recv_timeout(Duration::from_secs(120)) {
-            Ok(line) => Ok(Some(line)),
-            Err(Disconnected) => Ok(None),
-            Err(Timeout) => Err("a worker printed nothing for two minutes".into()),
-        }
-    }
-
-    /// As [`line`](Self::line), or `None` if it does not come in time.
-    fn line_within(&mut self, time: Duration) -> Result<Option<String>, Failure> {
-        match self.lines.recv_timeout(time) {
-            Ok(line) => Ok(Some(line)),
-            Err(_) if self.process.status().is_some_and(|status| !status.success()) => {
-                Err("a worker failed".into())
-            }
-            Err(_) => Ok(None),
-        }
+        Ok((process, lines))
     }
 }
 

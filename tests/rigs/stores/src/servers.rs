@@ -1,8 +1,8 @@
-//! The servers that an example starts for its store, and how it disturbs them.
+//! The servers that a rig starts for its store, and how it disturbs them.
 
 use std::path::Path;
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, sleep, spawn};
 use std::time::Duration;
 
 use idem_test_servers as start;
@@ -10,21 +10,24 @@ use idem_test_servers as start;
 /// Longer than the lease of the soak's workers at pace 1.
 const LONGER_THAN_A_LEASE: Duration = Duration::from_millis(500);
 
-/// Carries out what is due after a part of the time. Returns how often workers lost their server by it.
-type Disturb = Box<dyn FnMut(f64) -> u64>;
+/// Kills a server or disturbs it otherwise, or starts it again on its data.
+type Switch = Box<dyn FnMut(bool)>;
 
 /// The servers that were started. They end with this value.
 pub struct Servers {
     name: &'static str,
-    disturb: Disturb,
+    switch: Option<Switch>,
+    /// How often they are to be disturbed, and were.
+    times: u32,
+    disturbed: u32,
 }
 
 impl Servers {
-    /// Starts the servers of `store`, and returns the URL for workers.
+    /// Starts the servers of `store`, and returns the URL for workers. No write that they acknowledged is lost when they are killed.
     ///
     /// # Errors
     ///
-    /// One line that says how to install a missing server, or why `store` names none.
+    /// `store` names none, and is not the URL of a store that runs already.
     pub fn start(store: &str, folder: &Path) -> Result<(Self, String), String> {
         Self::start_with(store, folder, "")
     }
@@ -35,60 +38,65 @@ impl Servers {
     ///
     /// As of `start`.
     pub fn start_with(store: &str, folder: &Path, pooler: &str) -> Result<(Self, String), String> {
-        match store {
-            "postgres" => start::Postgres::installed()?,
-            "pgbouncer" => start::PgBouncer::installed()?,
-            "mysql" => start::MariaDb::installed()?,
-            "nats-kv" => start::Nats::installed()?,
-            "redis" | "redis-replica" | "redis-cluster" | "redis-sentinel" => start::Redis::installed()?,
-            #[cfg(feature = "dynamodb")]
-            "dynamodb" => start::Aws::installed()?,
-            _ => {}
-        }
-        let undisturbed = || -> Disturb { Box::new(|_| 0) };
-        let (name, url, disturb) = match store {
-            "sqlite" => ("sqlite", format!("sqlite:{}", folder.join("idem.db").display()), undisturbed()),
-            "object" => ("object", format!("object:{}", folder.join("records").display()), undisturbed()),
+        let (mut times, mut offs) = (10, 0);
+        let (name, url, switch) = match store {
+            "sqlite" => ("sqlite", format!("sqlite:{}", folder.join("idem.db").display()), None),
+            "object" => ("object", format!("object:{}", folder.join("records").display()), None),
             "redis" => {
                 let mut redis = start::Redis::with(&["--appendonly", "yes", "--appendfsync", "always"]);
-                let url = redis.url();
-                let disturb = ten_times(move |_| {
-                    redis.server().kill();
-                    redis.server().restart();
-                });
-                ("redis", url, disturb)
+                ("redis", redis.url(), switched(move |on| process(redis.server(), on)))
             }
             "redis-replica" => {
                 let master = start::Redis::with(&["--appendonly", "yes"]);
-                let port = master.port().to_string();
-                let mut replica = start::Redis::with(&["--replicaof", "127.0.0.1", &port]);
                 let url = format!("{}?replicas=1", master.url());
+                let mut replica =
+                    start::Redis::with(&["--replicaof", "127.0.0.1", &master.port().to_string()]);
                 // While the replica is stopped, no write is acknowledged by two servers.
-                let disturb = ten_times(move |_| {
+                let switch = switched(move |on| {
                     let _master = &master;
-                    pause(replica.server());
+                    pause(replica.server(), on);
                 });
-                ("redis-replica", url, disturb)
+                ("redis-replica", url, switch)
             }
             "redis-cluster" => {
-                let cluster = start::RedisCluster::start();
+                let cluster = Arc::new(start::RedisCluster::start());
                 let url = format!("redis-cluster://{}", hosts(&cluster.urls()));
-                ("redis-cluster", url, move_slots(cluster))
+                let mut moving: Option<JoinHandle<()>> = None;
+                // Moves slots from one master to the next, and returns before they are moved.
+                let switch = switched(move |on| {
+                    if !on {
+                        let _ = moving.take().map(JoinHandle::join);
+                        let (cluster, from) = (cluster.clone(), offs % 3);
+                        offs += 1;
+                        moving = Some(spawn(move || cluster.move_slots(from, (from + 1) % 3, 200)));
+                    }
+                });
+                ("redis-cluster", url, switch)
             }
             "redis-sentinel" => {
-                let servers = start::RedisSentinel::with(&["--appendonly", "yes"]);
+                let mut servers = start::RedisSentinel::with(&["--appendonly", "yes"]);
                 let service = start::RedisSentinel::SERVICE;
                 let url = format!("redis-sentinel://{service}@{}?replicas=1", hosts(&servers.urls()));
-                ("redis-sentinel", url, fail_over(servers))
+                // The old master becomes the replica of the one that was promoted.
+                times = 1;
+                let switch = switched(move |on| match on {
+                    true => {
+                        servers.until_promoted();
+                        servers.master.server().restart();
+                    }
+                    false => servers.kill_master(),
+                });
+                ("redis-sentinel", url, switch)
             }
             "postgres" => {
                 let mut postgres = start::Postgres::start();
                 let url = postgres.url();
-                let disturb = ten_times(move |number| match number % 2 {
-                    0 => refuse_writes(&postgres),
-                    _ => kill(&mut postgres),
+                let switch = switched(move |on| {
+                    offs += usize::from(!on);
+                    // Read-only, as after a failover in which it became a replica.
+                    if offs % 2 == 1 { database(&mut postgres, on) } else { postgres.read_only(!on) }
                 });
-                ("postgres", url, disturb)
+                ("postgres", url, switch)
             }
             "pgbouncer" => {
                 let mut postgres = start::Postgres::start();
@@ -96,44 +104,36 @@ impl Servers {
                 let settings = format!("server_login_retry=0.2\n{pooler}");
                 let mut pooler = start::PgBouncer::start(&postgres, "transaction", &settings);
                 let url = pooler.url();
-                let disturb = ten_times(move |number| match number % 3 {
-                    0 => refuse_writes(&postgres),
-                    1 => kill(&mut postgres),
-                    _ => {
-                        pooler.server().kill();
-                        pooler.restart();
+                let switch = switched(move |on| {
+                    offs += usize::from(!on);
+                    match offs % 3 {
+                        1 => database(&mut postgres, on),
+                        2 => postgres.read_only(!on),
+                        _ if on => pooler.restart(),
+                        _ => pooler.server().kill(),
                     }
                 });
-                ("pgbouncer", url, disturb)
+                ("pgbouncer", url, switch)
             }
             "mysql" => {
                 let mut mariadb = start::MariaDb::start();
-                let url = mariadb.url();
-                let disturb = ten_times(move |_| {
-                    mariadb.server().kill();
-                    mariadb.restart();
-                });
-                ("mysql", url, disturb)
+                ("mysql", mariadb.url(), switched(move |on| database(&mut mariadb, on)))
             }
             "nats-kv" => {
                 let mut nats = start::Nats::start();
                 let url = format!("{}/soak", nats.url().replace("nats://", "nats-kv://"));
-                let disturb = ten_times(move |_| {
-                    nats.server().kill();
-                    nats.server().restart();
-                });
-                ("nats-kv", url, disturb)
+                ("nats-kv", url, switched(move |on| process(nats.server(), on)))
             }
             #[cfg(feature = "dynamodb")]
             "dynamodb" => {
                 let mut aws = start::Aws::start();
                 let url = format!("dynamodb://127.0.0.1:{}/soak", aws.server().port());
                 // The emulator keeps everything in memory, so it is stopped, not killed.
-                ("dynamodb", url, ten_times(move |_| pause(aws.server())))
+                ("dynamodb", url, switched(move |on| pause(aws.server(), on)))
             }
             // The URL of a store that runs already.
             given => match given.parse::<crate::Choice>() {
-                Ok(_) if given != "memory" => ("given", given.to_owned(), undisturbed()),
+                Ok(_) if given != "memory" => ("given", given.to_owned(), None),
                 Ok(_) => return Err("several processes cannot share a memory".to_owned()),
                 Err(error) => {
                     return Err(format!(
@@ -142,7 +142,7 @@ impl Servers {
                 }
             },
         };
-        Ok((Self { name, disturb }, url))
+        Ok((Self { name, switch, times, disturbed: 0 }, url))
     }
 
     /// The name of the kind of store.
@@ -151,84 +151,50 @@ impl Servers {
         self.name
     }
 
-    /// Carries out the disturbance that is due after this part of the time, from 0 to 1. Returns how often workers lost their
-    /// server by it.
-    pub fn disturb(&mut self, part: f64) -> u64 {
-        (self.disturb)(part)
+    /// Whether [`switch`](Self::switch) does anything.
+    #[must_use]
+    pub const fn can_be_killed(&self) -> bool {
+        self.switch.is_some()
+    }
+
+    /// Kills the servers, or starts them again on their data.
+    pub fn switch(&mut self, on: bool) {
+        if let Some(switch) = &mut self.switch {
+            switch(on);
+        }
+    }
+
+    /// Disturbs the servers where the next time is due after this part of the run, from 0 to 1. Returns whether it was.
+    pub fn disturb(&mut self, part: f64) -> bool {
+        let is_due = self.can_be_killed() && part * f64::from(self.times) >= f64::from(self.disturbed) + 0.5;
+        if is_due {
+            self.disturbed += 1;
+            self.switch(false);
+            sleep(LONGER_THAN_A_LEASE);
+            self.switch(true);
+        }
+        is_due
     }
 }
 
-/// Disturbs ten times in all, from the first one on.
-fn ten_times(mut disturb: impl FnMut(u32) + 'static) -> Disturb {
-    let mut done = 0;
-    Box::new(move |part| {
-        if part * 10.0 < f64::from(done + 1) {
-            return 0;
-        }
-        done += 1;
-        disturb(done);
-        1
-    })
+fn switched(switch: impl FnMut(bool) + 'static) -> Option<Switch> {
+    Some(Box::new(switch))
 }
 
-/// Moves slots from one master to the next all the time, and at the end of the time waits until they are moved.
-fn move_slots(cluster: start::RedisCluster) -> Disturb {
-    let (cluster, mut moves) = (Arc::new(cluster), 0_usize);
-    let mut moving: Option<JoinHandle<()>> = None;
-    Box::new(move |part| {
-        if let Some(last) = moving.take_if(|moving| part >= 1.0 || moving.is_finished()) {
-            let _ = last.join();
-        }
-        if part >= 1.0 || moving.is_some() {
-            return 0;
-        }
-        let (cluster, from) = (cluster.clone(), moves % 3);
-        moves += 1;
-        moving = Some(std::thread::spawn(move || cluster.move_slots(from, (from + 1) % 3, 200)));
-        1
-    })
+fn process(server: &mut start::Server, on: bool) {
+    if on { server.restart() } else { server.kill() }
 }
 
-/// Kills the master, and starts it again after its replica was promoted.
-fn fail_over(mut servers: start::RedisSentinel) -> Disturb {
-    let mut steps_done = 0;
-    Box::new(move |part| match steps_done {
-        0 if part > 0.3 => {
-            servers.kill_master();
-            steps_done = 1;
-            1
-        }
-        1 if part > 0.6 => {
-            servers.until_promoted();
-            servers.master.server().restart();
-            steps_done = 2;
-            0
-        }
-        _ => 0,
-    })
+fn database<E: start::Engine>(server: &mut start::DatabaseServer<E>, on: bool) {
+    if on { server.restart() } else { server.server().kill() }
 }
 
-fn kill(postgres: &mut start::Postgres) {
-    postgres.server().kill();
-    postgres.restart();
-}
-
-/// Makes the server read-only for a while, as after a failover in which it became a replica.
-fn refuse_writes(postgres: &start::Postgres) {
-    postgres.read_only(true);
-    std::thread::sleep(LONGER_THAN_A_LEASE);
-    postgres.read_only(false);
-}
-
-/// Stops a server for a while.
-fn pause(server: &start::Server) {
-    server.signal("-STOP");
-    std::thread::sleep(LONGER_THAN_A_LEASE);
-    server.signal("-CONT");
+/// Stops a server, or continues it.
+fn pause(server: &start::Server, on: bool) {
+    server.signal(if on { "-CONT" } else { "-STOP" });
 }
 
 fn hosts(urls: &[String]) -> String {
-    let hosts: Vec<_> =
-        urls.iter().map(|url| url.trim_start_matches("redis://").trim_end_matches('/')).collect();
-    hosts.join(",")
+    let hosts = urls.iter().map(|url| url.trim_start_matches("redis://").trim_end_matches('/'));
+    hosts.collect::<Vec<_>>().join(",")
 }

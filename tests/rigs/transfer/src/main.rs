@@ -13,24 +13,22 @@
 
 mod bank;
 mod broker;
-mod crew;
 mod driver;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use bank::{Bank, OnMySql, OnPostgres};
 use broker::{Published, ToBroker};
 use clap::Parser;
-use crew::Crew;
 use driver::{Accounts, Connection, Driver};
 use idem::idempotent;
 use idem::outbox::{OutboxError, Relay};
 use idem::postgres_driver::DriverTransaction;
 use idem_test_servers::Ledger;
-use idem_test_servers::program::exit;
+use idem_test_servers::program::{Process, exit};
 use rand::RngExt as _;
 use rig_stores::servers::Servers;
 use sqlx::MySqlConnection;
@@ -265,11 +263,33 @@ async fn violations(
     Ok(found)
 }
 
+/// Starts and kills workers until every transfer is made and published. Returns how many were killed.
+async fn disturb(
+    bank: &Bank,
+    arguments: &Arguments,
+    mut start: impl FnMut() -> Process,
+) -> Result<usize, Failure> {
+    let mut workers: Vec<_> = (0..arguments.workers).map(|_| start()).collect();
+    let mut killed = 0;
+    while !is_over(bank, arguments.transfers).await? {
+        tokio::time::sleep(Duration::from_millis(arguments.kill_every)).await;
+        let victim = rand::rng().random_range(0..workers.len());
+        // The worker that was there is killed.
+        workers[victim] = start();
+        killed += 1;
+    }
+    workers.into_iter().for_each(|worker| drop(worker.end()));
+    Ok(killed)
+}
+
 async fn run(arguments: &Arguments, place: &str, url: &str, folder: &Path) -> Result<bool, Failure> {
     let schema = format!("idem_transfer_{}", std::process::id());
     let (bank, begin) = (Bank::found(url, &schema).await?, Instant::now());
-    let crew = Crew { arguments, url, schema: &schema, ledger: folder };
-    let killed = crew.disturb(&bank).await?;
+    let driver = arguments.driver.name();
+    let mut worker = Command::new(std::env::current_exe()?);
+    worker.args(["--url", url, "--worker-in", &schema, "--driver", &driver]).arg("--ledger").arg(folder);
+    worker.args(["--transfers", &arguments.transfers.to_string()]);
+    let killed = disturb(&bank, arguments, || Process::spawn(&mut worker)).await?;
     let ledger = Ledger::new(folder.to_owned());
     let (published, mut words) = (Published::read(&ledger)?, BTreeMap::<_, usize>::new());
     for word in ledger.read(WORDS)? {
@@ -278,9 +298,8 @@ async fn run(arguments: &Arguments, place: &str, url: &str, folder: &Path) -> Re
     let count = |word: &str| words.get(word).copied().unwrap_or_default();
     let violations = violations(&bank, arguments.transfers, count("wrong"), &published).await?;
     println!(
-        "{} transfers by {} ({place}) in {:.1?}, {killed} workers killed",
+        "{} transfers by {driver} ({place}) in {:.1?}, {killed} workers killed",
         arguments.transfers,
-        arguments.driver.name(),
         begin.elapsed()
     );
     println!("  effects:             {}", bank.count("count(*)", "effects").await?);

@@ -79,6 +79,34 @@ async fn one_key_is_kept_over_broken_connections_timeouts_and_refusals() {
     assert!(keys.iter().all(|key| *key == keys[0]) && keys[0].len() == 34, "{keys:?}");
 }
 
+/// A service that answers 503, and whose clones are not ready the first time.
+#[derive(Clone)]
+struct Recovers(Arc<Mutex<u32>>);
+
+impl tower::Service<Request<String>> for Recovers {
+    type Response = Response<()>;
+    type Error = BoxError;
+    type Future = std::future::Ready<Result<Response<()>, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), BoxError>> {
+        let polls = *self.0.lock().unwrap();
+        *self.0.lock().unwrap() += 1;
+        std::task::Poll::Ready(if polls == 1 { Err("not connected".into()) } else { Ok(()) })
+    }
+
+    fn call(&mut self, _: Request<String>) -> Self::Future {
+        let status = if *self.0.lock().unwrap() == 1 { 503 } else { 200 };
+        std::future::ready(Ok(Response::builder().status(status).body(()).unwrap()))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_is_not_ready_for_a_retry_has_ended_one_attempt() {
+    let layer = IdempotencyClientLayer::new(Policy::new().attempts(3));
+    let answer = layer.layer(Recovers(Arc::default())).oneshot(post()).await.unwrap();
+    assert_eq!(answer.status(), 200);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_server_that_never_answers_is_given_up() {
     let (answer, keys) = sent(Policy::new().attempts(4), &[Does::Breaks], post()).await;

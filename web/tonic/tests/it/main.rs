@@ -139,6 +139,16 @@ async fn a_method_that_panics_is_internal_and_runs_again_and_knows_it() {
 }
 
 #[tokio::test]
+async fn an_answer_too_large_to_keep_goes_through_and_the_call_is_not_run_again() {
+    let (server, bank) = start(builder().max_response_bytes(1_000));
+    let large = || payment("k", "x".repeat(5_000));
+    assert!(pay(&server, large()).await.unwrap().get_ref().len() > 5_000);
+    let refused = pay(&server, large()).await.unwrap_err();
+    assert_eq!((refused.code(), problem(&refused)), (Code::FailedPrecondition, Some("response-not-stored")));
+    assert_eq!(bank.runs(), 1);
+}
+
+#[tokio::test]
 async fn a_call_that_streams_is_refused_with_a_clear_status() {
     let (server, bank) = start(builder().guard(|_| Guard::Optional));
     let two = payment("request", stream::iter([of(1), of(2)]));

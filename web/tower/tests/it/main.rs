@@ -2,9 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 
-use std::future::ready;
+use std::future::{pending, ready};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use idem::tower::{Error, IdempotentLayer};
 use idem::{ErrorKind, MemoryStore, Operation, Store};
@@ -78,4 +79,31 @@ async fn an_error_releases_the_key_a_final_one_is_kept_and_a_refusal_is_an_error
     }
     let Err(Error::Idem(missing)) = send(&worker, ("", Ok(()))).await else { panic!("it has no key") };
     assert_eq!((missing.kind(), work.runs()), (ErrorKind::MissingKey, 2));
+}
+
+#[tokio::test]
+async fn a_request_whose_future_is_dropped_is_processed_by_the_next_as_recovered() {
+    let work = Work::default();
+    let Work(runs) = work.clone();
+    let jobs = ServiceBuilder::new()
+        .layer(IdempotentLayer::new(Operation::new("jobs"), MemoryStore::new(), |_: &()| "a"))
+        .service(service_fn(move |()| {
+            let run = runs.fetch_add(1, Ordering::SeqCst) + 1;
+            async move {
+                if run == 1 {
+                    pending::<()>().await;
+                }
+                Ok::<_, Refusal>(idem::context().unwrap().recovered())
+            }
+        }));
+    let mut dropped = Box::pin(jobs.clone().oneshot(()));
+    let begun = async {
+        while work.runs() == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! { _ = &mut dropped => panic!("its first run does not end"), () = begun => {} }
+    drop(dropped);
+    assert!(idem::drain(Duration::from_secs(5)).await.is_complete());
+    assert!(jobs.oneshot(()).await.unwrap());
 }

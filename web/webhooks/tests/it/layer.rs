@@ -1,13 +1,15 @@
 //! What the sender and the handler see.
 
 use std::convert::Infallible;
-use std::future::ready;
+use std::future::{pending, ready};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use idem::MemoryStore;
+use idem::testing::{Fault, FaultStore, OperationKind};
 use idem_http::Body;
 use idem_webhooks::{Delivery, Sender, WebhookLayer};
 use tower::util::BoxCloneSyncService;
@@ -89,6 +91,23 @@ async fn an_answer_other_than_2xx_is_not_kept_so_that_the_repetition_is_handled(
     hook.status.store(204, Ordering::SeqCst);
     assert_eq!(hook.send(stripe(SECRET, now(), EVENT)).await.0, 204);
     assert_eq!((hook.send(stripe(SECRET, now(), EVENT)).await.0, hook.runs()), (204, 6));
+}
+
+#[tokio::test]
+async fn a_delivery_that_is_being_handled_is_not_acknowledged_and_none_is_while_the_store_is_down() {
+    let store = FaultStore::new(MemoryStore::new());
+    let layer = WebhookLayer::with(Sender::stripe([SECRET]).unwrap(), store.clone(), |settings| {
+        settings.wait(Duration::from_millis(20)).store_timeout(Duration::from_millis(300))
+    });
+    let handler = service_fn(|_: Request<Body>| pending::<Result<Response<Body>, Infallible>>());
+    let service = ServiceBuilder::new().layer(layer.unwrap()).service(handler);
+    let deliver = || service.clone().oneshot(stripe(SECRET, now(), EVENT));
+    store.always(OperationKind::Claim, Fault::FailBefore);
+    assert_eq!(deliver().await.unwrap().status(), 503);
+    store.always(OperationKind::Claim, None);
+    // The handler does not end, so only a second delivery is answered.
+    let second = tokio::select! { answer = deliver() => answer, answer = deliver() => answer };
+    assert_eq!(second.unwrap().status(), 409);
 }
 
 #[tokio::test]

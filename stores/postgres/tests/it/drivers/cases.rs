@@ -91,7 +91,7 @@ macro_rules! cases {
         async fn a_body_that_fails_panics_or_is_dropped_leaves_no_effect_and_the_callers_writes_stay() {
             let bank = $open().await;
             let waits = Then::Wait(Arc::default());
-            for (order, then) in [("fails", Then::Fail), ("panics", Then::Panic), ("is dropped", waits)] {
+            for (order, then) in [("fails", Then::Fail), ("panics", Then::Panic), ("dropped", waits)] {
                 committed(&bank, order, then).await.unwrap_err();
                 assert_eq!(bank.of(order), "0|0");
                 let own = format!("select count(*) from effects where id like '% {order}'");

@@ -86,6 +86,26 @@ async fn no_byte_of_the_header_makes_an_error_that_a_retry_or_a_permission_could
 }
 
 #[tokio::test]
+async fn a_header_damaged_under_a_store_is_an_error_that_no_retry_can_mend() {
+    for place in [0, 16, 18, 19, 22, 47] {
+        let (_folder, path, store) = impatient_on_a_new_file();
+        complete(&store, &key("a"), b"x").await;
+        sqlite(&path).execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[place] ^= 0xff;
+        // Another length and another change counter make every connection read the header again.
+        bytes[27] ^= 0xff;
+        fs::write(&path, bytes).unwrap();
+        // What is in its memory may answer once more.
+        for number in 0..5 {
+            if let Err(error) = store.claim(&key(&format!("new {number}")), &claim_request()).await {
+                assert!(is_about_damage(&error), "byte {place}: {error}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_log_without_its_database_is_not_thrown_away() {
     let (_folder, path, store) = impatient_on_a_new_file();
     complete(&store, &key("a"), b"x").await;
@@ -106,16 +126,30 @@ async fn a_log_without_its_database_is_not_thrown_away() {
 
 #[tokio::test]
 async fn a_file_that_was_emptied_takes_no_operation_and_keeps_its_log() {
-    let (_folder, path, store) = impatient_on_a_new_file();
-    complete(&store, &key("a"), b"x").await;
-    let whole = fs::read(&path).unwrap();
-    fs::write(&path, "").unwrap();
-    all_operations_are_unavailable(&store).await;
-    assert_eq!(refused(&path).kind(), StoreErrorKind::Unavailable);
-    fs::write(&path, whole).unwrap();
-    assert_eq!(replayed(&store, &key("a")).await, b"x");
-    drop(store);
-    assert_eq!(integrity(&path), "ok");
+    // What another process did before: nothing, a checkpoint, or a write and a checkpoint. After these, the
+    // store's connection must read the first page again.
+    for of_another in [
+        "",
+        "PRAGMA wal_checkpoint(TRUNCATE)",
+        "CREATE TABLE t (a); DROP TABLE t; PRAGMA wal_checkpoint(TRUNCATE)",
+    ] {
+        let (_folder, path, store) = impatient_on_a_new_file();
+        complete(&store, &key("a"), b"x").await;
+        sqlite(&path).execute_batch(of_another).unwrap();
+        let whole = fs::read(&path).unwrap();
+        fs::write(&path, "").unwrap();
+        for _ in 0..2 {
+            all_operations_are_unavailable(&store).await;
+        }
+        assert_eq!(fs::read(&path).unwrap(), b"", "{of_another}");
+        if of_another.is_empty() {
+            assert_eq!(refused(&path).kind(), StoreErrorKind::Unavailable);
+        }
+        fs::write(&path, whole).unwrap();
+        assert_eq!(replayed(&store, &key("a")).await, b"x");
+        drop(store);
+        assert_eq!(integrity(&path), "ok");
+    }
 }
 
 #[tokio::test]

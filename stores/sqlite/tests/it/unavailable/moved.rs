@@ -3,11 +3,31 @@
 use std::fs;
 use std::time::Duration;
 
+use idem_runtime::protocol::CompleteAnswer;
 use idem_runtime::{Store, StoreErrorKind};
 use idem_sqlite::SqliteStore;
 
 use super::{all_operations_are_unavailable, impatient};
 use crate::support::*;
+
+#[tokio::test]
+async fn a_folder_that_comes_back_brings_everything_back() {
+    let folder = folder();
+    let (here, away) = (folder.path().join("here"), folder.path().join("away"));
+    fs::create_dir(&here).unwrap();
+    let store = impatient(&here.join("idem.db"));
+    complete(&store, &key("a"), b"x").await;
+    let (owner, grant) = granted(&store, &key("b")).await;
+    fs::rename(&here, &away).unwrap();
+    all_operations_are_unavailable(&store).await;
+    assert!(!here.exists());
+    fs::rename(&away, &here).unwrap();
+    assert_eq!(replayed(&store, &key("a")).await, b"x");
+    let done = store.complete(&key("b"), &completion(owner, grant.fence, b"y")).await.unwrap();
+    assert_eq!(done, CompleteAnswer::Done);
+    drop(store);
+    assert_eq!(integrity(&here.join("idem.db")), "ok");
+}
 
 #[tokio::test]
 async fn another_database_of_idem_in_its_place_is_used_from_then_on() {
@@ -60,6 +80,21 @@ async fn the_log_of_the_file_before_is_not_played_into_the_one_in_its_place() {
         let kept = impatient(&folder.path().join("kept.db"));
         assert_eq!(replayed(&kept, &key("in first")).await, b"first");
     }
+}
+
+#[tokio::test]
+async fn a_lock_of_the_file_before_does_not_hold_up_the_one_in_its_place() {
+    let folder = folder();
+    let (path, backup) = (folder.path().join("idem.db"), folder.path().join("backup.db"));
+    complete(&impatient(&backup), &key("in backup"), b"backup").await;
+    let store = impatient(&path);
+    complete(&store, &key("in first"), b"first").await;
+    let other = sqlite(&path);
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    rename(&folder, "idem", "kept", WHOLE);
+    fs::rename(&backup, &path).unwrap();
+    complete(&store, &key("later"), b"later").await;
+    assert_eq!(replayed(&store, &key("in backup")).await, b"backup");
 }
 
 /// Its transaction waited to begin while the file was replaced.

@@ -49,13 +49,6 @@ impl Broker for OnApalis {
     // A job of a killed worker waits for two heartbeats.
     const KILL_EVERY_MS: u64 = 3_000;
 
-    // Workers that are killed sooner do not live long enough to take the jobs of others.
-    const LEAST_KILL_EVERY_MS: u64 = HEARTBEAT.as_millis() as u64 / 2;
-
-    fn installed() -> Result<(), String> {
-        Redis::installed()
-    }
-
     async fn start(_: &Setup) -> Result<Self, Failure> {
         let server = Redis::start();
         let storage = open(&server.url()).await?;

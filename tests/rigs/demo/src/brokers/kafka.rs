@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use idem::message::{Consumer, StoredLetter};
+use idem::message::StoredLetter;
 use idem_kafka::{Received, Source};
 use idem_test_servers::Kafka;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
-use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::producer::{FutureProducer, FutureRecord};
 use rdkafka::{ClientConfig, Message as _, Offset, TopicPartitionList};
 
-use crate::{Broker, CONCURRENCY, Failure, Kind, Order, Setup, ShipError, Shop};
+use crate::shop::consumer;
+use crate::{Broker, Failure, Kind, Order, Setup, Shop};
 
 /// How long Kafka keeps a message. The `ttl` of [`ship`](crate::ship) is longer, also for a message that waits in
 /// the retry topic.
@@ -68,10 +68,7 @@ async fn create_topics(servers: &str) -> Result<(), Failure> {
     });
     let options = AdminOptions::new().operation_timeout(Some(PATIENCE));
     for created in admin.create_topics(&topics, &options).await? {
-        match created {
-            Ok(_) | Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
-            Err((topic, error)) => return Err(format!("the topic {topic}: {error}").into()),
-        }
+        created.map_err(|(topic, error)| format!("the topic {topic}: {error}"))?;
     }
     Ok(())
 }
@@ -81,12 +78,6 @@ impl Broker for OnKafka {
 
     /// The partitions of a killed worker go to others only after six seconds. A group with another kill in that time would never work.
     const KILL_EVERY_MS: u64 = 9_000;
-
-    const LEAST_KILL_EVERY_MS: u64 = SESSION.as_millis() as u64 + 1_000;
-
-    fn installed() -> Result<(), String> {
-        Kafka::installed()
-    }
 
     async fn start(setup: &Setup) -> Result<Self, Failure> {
         let server = if setup.survives { Kafka::persistent() } else { Kafka::start() };
@@ -109,10 +100,7 @@ impl Broker for OnKafka {
     }
 
     async fn work(address: &str, shop: &Shop, shutdown: impl Future<Output = ()>) -> Result<(), Failure> {
-        let consumer = Consumer::new()
-            .concurrency(CONCURRENCY)
-            .redelivery_horizon(RETENTION)
-            .dispose(ShipError::disposition);
+        let consumer = consumer().redelivery_horizon(RETENTION);
         let handler = |message: &Received| shop.handle(Order::parse(message.payload().unwrap_or_default()));
         source(address)?.run_until(shutdown, consumer, handler).await?;
         Ok(())

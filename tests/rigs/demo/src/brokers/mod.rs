@@ -69,16 +69,6 @@ pub trait Broker: Sized {
     /// The default time between two kills of a worker, in milliseconds.
     const KILL_EVERY_MS: u64 = 500;
 
-    /// The least time between two kills that leaves a worker some time to work, in milliseconds.
-    const LEAST_KILL_EVERY_MS: u64 = 0;
-
-    /// Checks that it is installed.
-    ///
-    /// # Errors
-    ///
-    /// One line that says how to install it.
-    fn installed() -> Result<(), String>;
-
     /// Starts it, with a queue `orders` and a queue `orders-dead` for the dead letters.
     fn start(setup: &Setup) -> impl Future<Output = Result<Self, Failure>>;
 

@@ -6,11 +6,12 @@ use async_nats::jetstream::consumer::{PullConsumer, pull};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{self, RetentionPolicy};
 use async_nats::jetstream::{self, Context};
-use idem::message::{Consumer, StoredLetter};
+use idem::message::StoredLetter;
 use idem_nats::{Received, Source};
 use idem_test_servers::Nats;
 
-use crate::{Broker, CONCURRENCY, Failure, Kind, Order, Setup, ShipError, Shop};
+use crate::shop::consumer;
+use crate::{Broker, Failure, Kind, Order, Setup, Shop};
 
 /// How long JetStream waits for a silent worker before it delivers its message to another one.
 const ACK_WAIT: Duration = Duration::from_secs(2);
@@ -54,10 +55,6 @@ async fn source(url: &str) -> Result<Source, Failure> {
 impl Broker for OnNats {
     const KIND: Kind = Kind::Nats;
 
-    fn installed() -> Result<(), String> {
-        Nats::installed()
-    }
-
     async fn start(_: &Setup) -> Result<Self, Failure> {
         let server = Nats::start();
         let (jetstream, _) = open(&server.url()).await?;
@@ -80,9 +77,8 @@ impl Broker for OnNats {
 
     async fn work(address: &str, shop: &Shop, shutdown: impl Future<Output = ()>) -> Result<(), Failure> {
         let source = source(address).await?;
-        let consumer = Consumer::new().concurrency(CONCURRENCY).dispose(ShipError::disposition);
         let handler = |message: &Received| shop.handle(Order::parse(&message.payload));
-        source.run_until(shutdown, consumer, handler).await?;
+        source.run_until(shutdown, consumer(), handler).await?;
         Ok(())
     }
 

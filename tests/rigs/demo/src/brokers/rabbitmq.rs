@@ -3,14 +3,15 @@
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use idem::message::{Consumer, StoredLetter};
+use idem::message::StoredLetter;
 use idem_rabbitmq::{Received, Source};
 use idem_test_servers::RabbitMq;
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 
-use crate::{Broker, CONCURRENCY, Failure, Kind, Order, Setup, ShipError, Shop};
+use crate::shop::consumer;
+use crate::{Broker, Failure, Kind, Order, Setup, Shop};
 
 /// How long a message waits for a worker before it becomes a dead letter. The `ttl` of [`ship`](crate::ship) is longer.
 const MESSAGE_TTL: Duration = Duration::from_secs(6 * 24 * 60 * 60);
@@ -67,10 +68,6 @@ impl OnRabbitMq {
 impl Broker for OnRabbitMq {
     const KIND: Kind = Kind::Rabbitmq;
 
-    fn installed() -> Result<(), String> {
-        RabbitMq::installed()
-    }
-
     async fn start(setup: &Setup) -> Result<Self, Failure> {
         let server = RabbitMq::start();
         let (connection, channel) = connect(&server).await?;
@@ -101,10 +98,7 @@ impl Broker for OnRabbitMq {
     }
 
     async fn work(address: &str, shop: &Shop, shutdown: impl Future<Output = ()>) -> Result<(), Failure> {
-        let consumer = Consumer::new()
-            .concurrency(CONCURRENCY)
-            .redelivery_horizon(MESSAGE_TTL)
-            .dispose(ShipError::disposition);
+        let consumer = consumer().redelivery_horizon(MESSAGE_TTL);
         let source = Source::new(address, ORDERS, DEAD_LETTERS);
         let handler = |message: &Received| shop.handle(Order::parse(&message.data));
         source.run_until(shutdown, consumer, handler).await?;

@@ -3,12 +3,13 @@
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_sqs::types::{QueueAttributeName, SendMessageBatchRequestEntry};
-use idem::message::{Consumer, StoredLetter};
+use idem::message::StoredLetter;
 use idem_sqs::{Received, Source};
 use idem_test_servers::Aws;
 
 use super::{lambda, letter};
-use crate::{Broker, CONCURRENCY, Failure, Kind, Order, Setup, ShipError, Shop};
+use crate::shop::consumer;
+use crate::{Broker, Failure, Kind, Order, Setup, Shop};
 
 /// How long SQS waits for a silent worker before it delivers its message to another one, in seconds.
 const VISIBILITY: &str = "3";
@@ -54,10 +55,6 @@ impl<const LAMBDA: bool> Broker for Emulator<LAMBDA> {
 
     const STORE: &'static str = if LAMBDA { "dynamodb" } else { "redis" };
 
-    fn installed() -> Result<(), String> {
-        Aws::installed()
-    }
-
     async fn start(_: &Setup) -> Result<Self, Failure> {
         let server = Aws::start();
         let (client, orders, dead_letters) = open(&server.url()).await?;
@@ -82,11 +79,10 @@ impl<const LAMBDA: bool> Broker for Emulator<LAMBDA> {
             return lambda::work(address, shop, shutdown).await;
         }
         let (client, orders, dead_letters) = open(address).await?;
-        let consumer = Consumer::new().concurrency(CONCURRENCY).dispose(ShipError::disposition);
         let source = Source::new(client, orders, dead_letters);
         let handler =
             |message: &Received| shop.handle(Order::parse(message.body().unwrap_or_default().as_bytes()));
-        source.run_until(shutdown, consumer, handler).await?;
+        source.run_until(shutdown, consumer(), handler).await?;
         Ok(())
     }
 

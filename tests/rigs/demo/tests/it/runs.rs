@@ -2,7 +2,6 @@
 
 use std::process::Command;
 
-use idem_test_servers::says_what_is_missing;
 use serde_json::Value;
 
 use crate::PROGRAM;
@@ -83,19 +82,4 @@ fn an_outage_of_the_store_in_the_middle_loses_no_order_and_sets_no_healthy_one_a
 fn a_broker_that_is_killed_in_the_middle_and_starts_again_loses_no_order() {
     // Each broker's crate restarts its broker under a worker; quorum queues are restarted only here.
     run_through("--broker rabbitmq --quorum --kill-every 700 --broker-stop 2");
-}
-
-#[test]
-fn on_a_machine_without_servers_the_error_says_how_to_install_them() {
-    let brokers =
-        [("nats", "nats"), ("rabbitmq", "rabbitmq"), ("kafka", "kafka"), ("sqs", "aws"), ("lambda", "aws")];
-    for (broker, package) in brokers {
-        let redis = ["--broker", broker, "--store", "redis"];
-        let postgres = ["--broker", broker, "--store", "postgres"];
-        let sqlite = ["--broker", broker, "--store", "sqlite"];
-        says_what_is_missing(
-            PROGRAM,
-            &[(&redis, &[package, "redis"]), (&postgres, &[package, "postgres"]), (&sqlite, &[package])],
-        );
-    }
 }

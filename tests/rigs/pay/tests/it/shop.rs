@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use idem_test_servers::program::{Ended, Process};
+use idem_test_servers::until;
 use tempfile::TempDir;
 
 /// A folder with a database and a ledger.
@@ -17,20 +17,26 @@ impl Shop {
         Self { folder: tempfile::tempdir().unwrap() }
     }
 
-    pub(crate) fn db(&self) -> PathBuf {
-        self.folder.path().join("idem.db")
+    /// The URL of its database.
+    pub(crate) fn sqlite(&self) -> String {
+        format!("sqlite:{}", self.folder.path().join("idem.db").display())
     }
 
-    pub(crate) fn ledger(&self) -> PathBuf {
+    fn ledger(&self) -> PathBuf {
         self.folder.path().join("ledger.txt")
     }
 
     /// Starts one payment of 100 cents.
     pub(crate) fn start(&self, order: &str, options: &str) -> Process {
+        Process::start(&mut self.command(&self.sqlite(), order, &format!("--amount 100 {options}")))
+    }
+
+    /// The command that makes one payment on this store.
+    pub(crate) fn command(&self, store: &str, order: &str, options: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pay"));
-        command.arg("--db").arg(self.db()).arg("--ledger").arg(self.ledger());
-        command.args(["--order", order, "--amount", "100"]).args(options.split_whitespace());
-        Process::start(command.env("RUST_LOG", "trace"))
+        command.args(["--store", store, "--order", order]).arg("--ledger").arg(self.ledger());
+        command.args(options.split_whitespace()).env("RUST_LOG", "trace");
+        command
     }
 
     pub(crate) fn pay(&self, order: &str, options: &str) -> Ended {
@@ -44,12 +50,8 @@ impl Shop {
         ledger.lines().filter(|line| line.starts_with(&prefix)).map(str::to_owned).collect()
     }
 
-    /// Returns once the ledger has this many lines for the order.
-    pub(crate) fn until_charged(&self, order: &str, lines: usize) {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while self.lines(order).len() < lines {
-            assert!(Instant::now() < deadline, "{order} was not charged {lines} times in 60 s");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+    /// Returns once the ledger has a line for the order.
+    pub(crate) fn until_charged(&self, order: &str) {
+        until("the order is charged", || !self.lines(order).is_empty());
     }
 }
