@@ -65,8 +65,8 @@ pub(super) fn result_columns(result: Option<&StoredResult>) -> (Option<i16>, Opt
     (tombstone.map(word), bytes)
 }
 
-/// The nearest integer that the server can hold. Its largest integer represents all later times, from some
-/// 292,000 years on.
+/// The nearest integer that the server can hold. The server's largest integer represents all later times,
+/// from some 292,000 years on.
 pub(super) fn integer(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -80,7 +80,7 @@ pub(super) fn micros(duration: Duration) -> i64 {
     integer(columns::micros(duration).min(LONGEST))
 }
 
-/// The number of a word.
+/// The number that stands for a word, such as a state, in a row.
 pub(super) fn word(word: impl Word) -> i16 {
     i16::from(number_of(word))
 }

@@ -1,7 +1,8 @@
 //! Records in a transaction of the caller, on its connection.
 //!
-//! An advisory lock of the transaction claims the key: a duplicate finds it held at once. The record is written when the body has
-//! ended. Nobody can see the claim before that, so no record is written for it.
+//! An advisory lock of the transaction claims the key, and a duplicate finds the lock held at once. The
+//! record is written when the body has ended. No record is written for the claim, because nobody else could
+//! see it before the commit.
 
 use tokio::time::Instant;
 
@@ -184,9 +185,11 @@ impl<C: DriverTransaction> RecordsIn<C> for PostgresStore {
     }
 
     async fn spoil(tx: &mut C) {
-        // This must fail. If it cannot be sent, the connection is lost, and the transaction with it.
+        // The server must refuse this statement, which aborts the transaction. If it cannot be sent, the
+        // connection is lost, and the transaction with it.
         let _ = tx.execute(SPOIL).await;
-        // If no transaction is open any more, no later statement may be committed by itself.
+        // If no transaction is open any more, this ends the session, because the caller's later statements
+        // would each commit by themselves.
         let _ = tx.execute(END_SESSION).await;
     }
 }
