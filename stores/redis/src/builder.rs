@@ -120,12 +120,13 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Lets a claim count as granted, and a result as recorded or replayed, only if `count` replicas have acknowledged
-    /// it within `timeout` (`WAIT`), which is in whole milliseconds. If fewer have, the error is
-    /// [`OutcomeUnknown`](idem_core::StoreErrorKind::OutcomeUnknown), and the same owner may send the request again.
+    /// Lets a claim count as granted, and a result as recorded or replayed, only if `count` replicas have
+    /// acknowledged it within `timeout` (`WAIT`), which is in whole milliseconds. If fewer replicas have, the
+    /// error is [`OutcomeUnknown`](idem_core::StoreErrorKind::OutcomeUnknown), and the same owner may send
+    /// the request again.
     ///
     /// Operations that wait for replicas are sent in batches, on a separate connection; renewals and releases
-    /// do not wait. A failover may promote a replica that has not acknowledged: this setting makes losses
+    /// do not wait. A failover may promote a replica that has not acknowledged, so this setting makes losses
     /// rarer, but does not exclude them.
     pub const fn wait_replicas(mut self, count: u32, timeout: Duration) -> Self {
         self.replicas = Some(Replicas { count, timeout });

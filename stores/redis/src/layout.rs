@@ -1,6 +1,7 @@
 //! The packed record: one record in one string.
 //!
-//! Owns encoding and decoding; `fields` has the positions of the fields. It knows neither connections nor rules.
+//! Owns encoding and decoding; `fields` has the positions of the fields. This module knows neither
+//! connections nor rules.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -145,8 +146,8 @@ pub(super) fn state(byte: u8) -> Option<State> {
     STATES.iter().find(|known| known.0 == byte).map(|known| known.1)
 }
 
-/// State, fence and attempt as stored in a record, one after the other. No record has the byte 0 of an unknown state, so the
-/// script finds that the record has changed.
+/// State, fence and attempt as stored in a record, one after the other. An unknown state becomes the byte 0,
+/// which no record has, so the script finds that the record has changed.
 pub(super) fn seen(seen: Seen) -> Vec<u8> {
     let state = STATES.iter().find(|known| known.1 == seen.state).map_or(0, |known| known.0);
     [&[state][..], &seen.fence.get().to_be_bytes(), &seen.attempt.to_be_bytes()].concat()

@@ -126,8 +126,8 @@ impl Store for RedisStore {
                 return Ok(answer.into());
             }
             let call = requests::call(&name, &request, replication.is_some())?;
-            // Boxed, except for the path of every claim and result, because the future of every call contains
-            // this one.
+            // Boxed, except on the usual path of claims and results, because the future of every call
+            // contains this future.
             let answer = match (&request, replication) {
                 (protocol::Request::Renew(_) | protocol::Request::Release(_), _) => {
                     Box::pin(self.ask_apart(call, time)).await?
@@ -144,8 +144,8 @@ impl Store for RedisStore {
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
         let name = self.0.prefix.name(key);
         let mut meant = None;
-        // Deletes only the version that was read: a repeated request, here or by the client of a cluster,
-        // must not delete the record of a claim in between.
+        // Deletes only the version that was read. Otherwise a repeated request, from here or from the client
+        // of a cluster, could delete the record of a claim in between.
         loop {
             let read = self.ask_apart(Request::get(&name), self.0.operation_timeout).await;
             let record = match read.and_then(requests::record) {
@@ -171,8 +171,8 @@ impl Store for RedisStore {
         }
     }
 
-    /// With [`wait_replicas`](RedisStoreBuilder::wait_replicas), it returns a result only when the replicas
-    /// have it, as a replay does.
+    /// With [`wait_replicas`](RedisStoreBuilder::wait_replicas), `get` returns a result only when the
+    /// replicas have it, as a replay does.
     async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
         let name = self.0.prefix.name(key);
         let record = requests::record(self.ask(Request::get(&name)).await?)?;

@@ -12,7 +12,7 @@ use idem_core::{RecordKey, Scope};
 /// The longest prefix, in bytes.
 const LONGEST: usize = 128;
 
-/// The characters that are encoded in a scope, besides all that are not ASCII.
+/// The characters that are encoded in a scope, besides all characters that are not ASCII.
 const IN_SCOPE: &AsciiSet = &CONTROLS.add(b'%').add(b'|').add(b'{').add(b'}');
 
 /// The prefix of every key of a store.
@@ -47,7 +47,7 @@ impl Prefix {
         (self.name(&key) == name).then_some(key)
     }
 
-    /// The pattern for all names, or for those in a scope. It may also match other names.
+    /// The pattern for all names, or for the names in a scope. The pattern may also match other names.
     pub(super) fn pattern(&self, scope: Option<&Scope>) -> String {
         let scope = scope.map(|scope| utf8_percent_encode(scope.as_str(), IN_SCOPE).to_string() + "|");
         let mut pattern = String::new();

@@ -3,7 +3,8 @@
 //! A switch to the stores' own runtime and back costs as much time as the server. So claims and results use a
 //! connection that the caller's runtime drives, if there is one. Everything else, and retries, use the
 //! stores' own connection (see `connection`). This code uses no timer of the caller's runtime, because a test
-//! may have paused them: a watchdog in the stores' runtime breaks a connection that does not answer.
+//! may have paused its time. Instead, a watchdog in the stores' runtime breaks a connection that does not
+//! answer.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -21,8 +22,9 @@ use super::pipelined::Pipelined;
 use super::scripts::Request;
 use idem_store_kit::own_runtime::{entered, own_runtime};
 
-/// How many runtimes can have a connection; others use the stores' own. A new connection does not evict
-/// another one; otherwise, with one runtime too many, each operation would open a new connection.
+/// How many runtimes can have a connection. Any further runtimes use the stores' own connection. A new
+/// connection does not evict another one, because with one runtime too many, each operation would then open a
+/// new connection.
 const MOST: usize = 256;
 
 /// How long a connection may be idle before it is closed. This also closes the connections of runtimes that ended.
