@@ -1,7 +1,7 @@
 //! Results encrypted on their way into any store.
 //!
-//! Owns the envelope and the key ring. It changes nothing of a record except the bytes of its result and of the results
-//! of its steps.
+//! Owns the envelope and the key ring. This module changes nothing of a record except the bytes of its result
+//! and of the results of its steps.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use idem_core::{RecordKey, Store, StoreError, hex};
 /// it.
 const MAGIC: [u8; 4] = [0xab, b'i', b'd', 1];
 
-/// Its name in marks.
+/// The layer's name in marks.
 pub(super) const LAYER: &str = "encrypted";
 
 const ID: usize = 4;
@@ -35,9 +35,9 @@ const LARGEST: usize = if usize::BITS < 64 { usize::MAX } else { 1 << 36 };
 
 /// The keys of an [`Encrypted`] store: one for writing, and older ones that only read.
 ///
-/// Each key has a number, which is readable in every envelope that the key wrote. Never give the number of one key to
-/// another. A key is 32 bytes from a cryptographic generator, not a password. It is overwritten in memory when the last
-/// clone is dropped, and `Debug` does not show it.
+/// Each key has a number, which is readable in every envelope that the key wrote. Never give the number of
+/// one key to another key. A key is 32 bytes from a cryptographic generator, not a password. It is
+/// overwritten in memory when the last clone is dropped, and `Debug` does not show it.
 ///
 /// ```
 /// use idem::{KeyRing, MemoryStore, StoreExt as _};
@@ -84,7 +84,7 @@ impl KeyRing {
         Self { writes: NumberedKey::new(id, key), only_read: Vec::new() }
     }
 
-    /// The same ring with one more key, with which nothing new is written.
+    /// The same ring with one more key, which only reads.
     ///
     /// # Errors
     ///
@@ -118,13 +118,14 @@ impl fmt::Debug for KeyRing {
 /// A store that keeps results encrypted: the return type of [`StoreExt::encrypted`](crate::StoreExt::encrypted).
 /// Feature `encryption`.
 ///
-/// Values, terminal errors and the results of steps are encrypted with AES-256-GCM-SIV (RFC 8452). Each is bound to its
-/// scope, key and position, so that none can replace another. Scopes and keys stay readable (but see
-/// [`StoreExt::digest_keys`](crate::StoreExt::digest_keys)), and so do the names of steps, fingerprints, states, times
-/// and sizes.
+/// Values, terminal errors and the results of steps are encrypted with AES-256-GCM-SIV (RFC 8452). Each of
+/// them is bound to its scope, key and position, so that it cannot replace another one. Scopes and keys stay
+/// readable (but see [`StoreExt::digest_keys`](crate::StoreExt::digest_keys)), and so do the names of steps,
+/// fingerprints, states, times and sizes.
 ///
-/// Encryption proves that someone with the key wrote a result under this name, not that it is the newest result: anyone
-/// who can write to the store can put back an older record of the same key, or delete it.
+/// Encryption proves that someone with the encryption key wrote a result under this name. It does not prove
+/// that the result is the newest: anyone who can write to the store can put back an older record of the same
+/// name, or delete the record.
 ///
 /// Compress before you encrypt: `store.encrypted(keys).compressed()`.
 pub type Encrypted<S> = Transformed<S, Encryption>;
@@ -145,7 +146,8 @@ impl Encryption {
 impl<S: Store> Encrypted<S> {
     /// The same store, which also reads results that were written without encryption.
     ///
-    /// Use it until those results have expired. Until then, anyone who can write to the store can put any result there.
+    /// Use this until the unencrypted results have expired. Until then, anyone who can write to the store can
+    /// put any result there.
     #[must_use]
     pub fn accept_plain(mut self) -> Self {
         self.transform.accept_plain = true;
@@ -233,9 +235,9 @@ impl Transform for Encryption {
     }
 }
 
-/// A random nonce for a result. For a step, the nonce is derived from the step's position, name and input, so that a
-/// repeated request has the same bytes. The cipher tolerates a repeated nonce: it only reveals that the same bytes were
-/// recorded at the same position.
+/// A random nonce for a result. For a step, the nonce is derived from the step's position, name and input, so
+/// that a repeated request has the same bytes. The cipher tolerates a repeated nonce: the repetition only
+/// reveals that the same bytes were recorded at the same position.
 fn nonce(part: Part<'_>, bound: &[u8]) -> [u8; NONCE] {
     match part {
         Part::Result(_) => rand::random(),

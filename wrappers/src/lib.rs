@@ -1,6 +1,6 @@
 //! Stores that wrap another: results compressed, encrypted or cached, and keys that nobody can read in the store.
 //!
-//! Owns [`StoreExt`] and the stores that it returns. They know a store by its public trait only. Use the
+//! Owns [`StoreExt`] and the stores that it returns. They use a store through its public trait only. Use the
 //! crate `idem-rs`, which re-exports all of this as `idem`.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]

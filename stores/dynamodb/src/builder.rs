@@ -51,8 +51,8 @@ impl DynamoDbStoreBuilder {
         self
     }
 
-    /// How much the clocks of the calling machines may differ; 1 s unless set. A claim can be taken over this long
-    /// after its lease, and a caller's `retry_after` is longer by this time.
+    /// How much the clocks of the calling machines may differ; 1 s unless set. Another worker can take over a
+    /// claim only this long after its lease, and a caller's `retry_after` is longer by this time.
     pub const fn clock_skew(mut self, skew: Duration) -> Self {
         self.settings.clock_skew = skew;
         self

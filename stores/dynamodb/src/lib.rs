@@ -21,10 +21,10 @@ use items::Table;
 
 /// A store in a DynamoDB table. Feature `dynamodb`.
 ///
-/// A first call writes twice (claim, complete), and once for each step and each renewal. A replay is a read
-/// if this process saw the result, and otherwise one refused conditional write, as for a busy answer:
-/// DynamoDB charges that as a write of the whole item. All steps of a record together have the size limit of
-/// one result.
+/// A first call writes twice (claim, complete), and once more for each step and each renewal. A replay is a
+/// read if this process saw the result, and otherwise one refused conditional write. A busy answer is a
+/// refused write, too. DynamoDB charges a refused write as a write of the whole item. All steps of a record
+/// together have the size limit of one result.
 ///
 /// `list` and `purge` scan the table, which costs one read unit for each 4 KiB that they read. `purge` is never necessary:
 /// it deletes expired items that DynamoDB's own time to live has not deleted yet.
@@ -39,9 +39,9 @@ use items::Table;
 ///
 /// # Runtime
 ///
-/// The connections are driven by a separate thread, which also renews and releases, so that a body that blocks its thread
-/// keeps its lease. Claims, steps and results are requests of the caller's own task. Pass in a client whose connections
-/// nothing else uses.
+/// A separate thread drives the connections, renews and releases, so that a body that blocks its thread keeps
+/// its lease. Claims, steps and results are requests of the caller's own task. Pass in a client whose
+/// connections nothing else uses.
 #[derive(Clone)]
 pub struct DynamoDbStore(Arc<CasStore<Table>>);
 
@@ -55,7 +55,7 @@ impl DynamoDbStore {
         Self::builder(client, table).build()
     }
 
-    /// The same, with settings.
+    /// Sets up a store in this table, with other settings.
     pub fn builder(client: Client, table: &str) -> DynamoDbStoreBuilder {
         DynamoDbStoreBuilder::new(client, table)
     }

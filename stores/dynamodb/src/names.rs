@@ -10,13 +10,13 @@ use idem_store_kit::cas::ObjectName;
 /// The attribute with the record's bytes.
 pub(super) const RECORD: &str = "idem_record";
 
-/// The attribute with their revision.
+/// The attribute with the revision of the record's bytes.
 pub(super) const REVISION: &str = "idem_revision";
 
 /// An item, in the client's type.
 pub(super) type Item = HashMap<String, AttributeValue>;
 
-/// The names of one store's table.
+/// The names of a store's table and of its attributes.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
     pub(super) table: String,

@@ -48,7 +48,7 @@ impl NatsKvStore {
         Self::builder(url, bucket).connect().await
     }
 
-    /// The same, with settings.
+    /// Sets up how to connect to a server and a bucket.
     pub fn builder(url: &str, bucket: &str) -> NatsKvStoreBuilder {
         NatsKvStoreBuilder::new(url, bucket)
     }

@@ -66,7 +66,7 @@ impl BucketStore {
         Self::builder(objects, prefix).connect().await
     }
 
-    /// The same, with settings.
+    /// Sets up a store of the objects whose names begin with `prefix/`.
     pub fn builder(objects: Arc<dyn ObjectStore>, prefix: &str) -> BucketStoreBuilder {
         BucketStoreBuilder { objects, prefix: prefix.into(), settings: CasSettings::default() }
     }
@@ -82,15 +82,15 @@ pub struct BucketStoreBuilder {
 }
 
 impl BucketStoreBuilder {
-    /// How much the clocks of the calling machines may differ; 1 s unless set. A claim can be taken over this long after its
-    /// lease.
+    /// How much the clocks of the calling machines may differ; 1 s unless set. Another worker can take over a
+    /// claim only this long after its lease.
     pub const fn clock_skew(mut self, skew: Duration) -> Self {
         self.settings.clock_skew = skew;
         self
     }
 
-    /// How long one operation may take, with all its requests and retries; 5 s unless set. After that time its outcome is
-    /// unknown.
+    /// How long one operation may take, with all its requests and retries; 5 s unless set. After this time,
+    /// the operation's outcome is unknown.
     pub const fn operation_timeout(mut self, timeout: Duration) -> Self {
         self.settings.operation_timeout = timeout;
         self
@@ -100,7 +100,8 @@ impl BucketStoreBuilder {
     ///
     /// # Errors
     ///
-    /// `Configuration` if it does not, or refuses this client; `Unavailable` or `OutcomeUnknown` if it does not answer.
+    /// `Configuration` if the object store ignores the conditions, or refuses this client; `Unavailable` or
+    /// `OutcomeUnknown` if it does not answer.
     pub async fn connect(self) -> Result<BucketStore, StoreError> {
         let Self { objects, prefix, settings } = self;
         let bucket = Bucket::new(objects, &prefix);

@@ -1,6 +1,7 @@
 -- KEYS[1]: the record. ARGV: owner and fence, position, the step after its length, '1' to replicate the
--- answer even if nothing changes. Returns 1: recorded; 0: lost; -1: the value is not a record of this
--- version; -2: the record has no room for the step.
+-- answer even if nothing changes.
+-- Returns 1: recorded; 0: lost; -1: the value is not a record of this version; -2: the record has no room for
+-- the step.
 local key = KEYS[1]
 -- Steps may be large, so after the first bytes only the lengths of steps are read.
 local old = redis.call('GETRANGE', key, '0', 'LAST_OF_WINDOW')

@@ -1,6 +1,6 @@
 -- KEYS[1]: the record. ARGV: owner and fence, cause (F: failed, A: abandoned, D: doubtful, U: unused, N:
--- unused, and an earlier run did nothing), pause in microseconds. Returns 1: released; 2: in doubt; 0: lost;
--- -1: the value is not a record of this version.
+-- unused, and an earlier run did nothing), pause in microseconds.
+-- Returns 1: released; 2: in doubt; 0: lost; -1: the value is not a record of this version.
 local key = KEYS[1]
 -- Steps may be large, so the bytes of a large record after the first ones are neither read nor written.
 local old = redis.call('GETRANGE', key, '0', 'LAST_OF_WINDOW')

@@ -1,5 +1,5 @@
--- KEYS[1]: the record. ARGV: owner and fence, lease in microseconds. Returns 1: held; 2: held in doubt; 0:
--- lost; -1: the value is not a record of this version.
+-- KEYS[1]: the record. ARGV: owner and fence, lease in microseconds.
+-- Returns 1: held; 2: held in doubt; 0: lost; -1: the value is not a record of this version.
 local key = KEYS[1]
 -- Steps may be large, so the bytes of a large record after the first ones are neither read nor written.
 local old = redis.call('GETRANGE', key, '0', 'LAST_OF_WINDOW')

@@ -1,7 +1,7 @@
 -- KEYS[1]: the record. ARGV: new state and kind of result, and the result; or '' and '' to release the key;
--- or 'forget' and ''. Then state, fence and attempt as the operator saw them, or ''. Returns 1: resolved; 0:
--- absent; the state, if it is not in doubt; minus the state, if the record has changed; -1: the value is not
--- a record of this version.
+-- or 'forget' and ''. Then state, fence and attempt as the operator saw them, or ''.
+-- Returns 1: resolved; 0: absent; the state, if it is not in doubt; minus the state, if the record has
+-- changed; -1: the value is not a record of this version.
 local old = redis.call('GET', KEYS[1])
 if not old then return 0 end
 local version, state = string.byte(old, VERSION_FROM, STATE_TO)
