@@ -25,9 +25,9 @@ fn query(text: String) -> Statement {
 impl Names {
     /// Enqueues. $1 the topic's lock, $2 id, $3 topic, $4 payload. Returns a row, unless the id exists.
     ///
-    /// The lock is shared: it blocks no other transaction, and shows a relay that a transaction may still have messages with lower
-    /// numbers than the visible ones. The transaction takes it before the number: the row of `held` exists before the insert
-    /// computes its columns.
+    /// The lock is shared: it blocks no other transaction, and shows a relay that a transaction may still
+    /// have messages with lower numbers than the visible ones. The transaction takes the lock before the
+    /// number, because the row of `held` exists before the insert computes its columns.
     pub(super) fn enqueue(&self, notify: bool) -> String {
         let (messages, channel) = (&self.messages, &self.channel);
         let told = if notify { format!(", pg_notify('{channel}', '')::text") } else { String::new() };
@@ -38,9 +38,10 @@ impl Names {
         )
     }
 
-    /// Creates the rows of new topics, and claims a topic. $1 owner, $2 lease, $3 the topic after which to look, $4 how many topics to look at. Returns the claimed topic,
-    /// whether it was taken over from a relay that died, and how many times in a row it failed, or null; the last topic that it looked
-    /// at, or null if there are no more after it; and how many of the topics are new.
+    /// Creates the rows of new topics, and claims a topic. $1 owner, $2 lease, $3 the topic after which to
+    /// look, $4 how many topics to look at. Returns the claimed topic, whether it was taken over from a relay
+    /// that died, and how many times in a row it failed (all null if no topic was claimed); the last topic
+    /// that was looked at (null if all were looked at); and how many of the topics are new.
     pub(super) fn claim(&self) -> Statement {
         let (topics, pending) = (&self.topics, pending_topics(&self.messages, "$3", "$4::integer"));
         query(format!(
@@ -73,7 +74,7 @@ impl Names {
         ))
     }
 
-    /// $1 topic. Returns the number of its last message, and when the server was started.
+    /// $1 topic. Returns the number of its last pending message, and the time when the server was started.
     pub(super) fn bound(&self) -> Statement {
         let messages = &self.messages;
         query(format!(
@@ -81,7 +82,8 @@ impl Names {
         ))
     }
 
-    /// $1 the topic's lock. Returns the transactions that hold it, and when the server was started.
+    /// $1 the topic's lock. Returns the transactions that hold the lock, and the time when the server was
+    /// started.
     pub(super) fn holders() -> Statement {
         query(format!(
             "SELECT ARRAY(SELECT virtualtransaction FROM pg_locks \
@@ -91,8 +93,9 @@ impl Names {
         ))
     }
 
-    /// $1 topic, $2 the last number, $3 how many messages, $4 when the server must have been started, $5 how many bytes of payloads beside
-    /// the first. Returns number, id, payload, attempts and age of each, in order.
+    /// $1 topic, $2 the last number, $3 how many messages, $4 the time when the server must have been
+    /// started, $5 how many bytes of payloads after the first message. Returns number, id, payload, attempts
+    /// and age of each, in order.
     pub(super) fn fetch(&self) -> Statement {
         let messages = &self.messages;
         query(format!(
@@ -123,7 +126,7 @@ impl Names {
         ))
     }
 
-    /// $1 numbers, $2 ids.
+    /// Deletes published messages. $1 numbers, $2 ids.
     pub(super) fn delete(&self) -> Statement {
         let (messages, unblocked) = (&self.messages, unblocked(self, "noted"));
         query(format!(
@@ -153,7 +156,8 @@ impl Names {
         ))
     }
 
-    /// Releases a topic. $1 topic, $2 owner, $3 the pause before the next claim, $4 how many times in a row it failed.
+    /// Releases a topic. $1 topic, $2 owner, $3 the pause before the next claim, $4 how many times in a row
+    /// the topic failed.
     pub(super) fn release(&self) -> Statement {
         let topics = &self.topics;
         query(format!(
@@ -233,8 +237,8 @@ fn pending_topics(messages: &str, after: &str, most: &str) -> String {
     )
 }
 
-/// Unblocks the topics of these messages. A relay that had lost its topic may publish a message late, and another one may have set
-/// it aside meanwhile.
+/// Unblocks the topics that these messages block. A published message may block its topic, too: a relay that
+/// had lost the topic may publish a message late, after another relay has set it aside.
 fn unblocked(names: &Names, by: &str) -> String {
     let topics = &names.topics;
     format!(
