@@ -213,8 +213,8 @@ impl<'b, R: BatchRecord + Clone, E> Batch<'b, R, E> {
             Some(deadline) => {
                 let cut_off = deadline.checked_sub(CUT_OFF).unwrap_or(deadline);
                 let _ = timeout_at(cut_off, working).await;
-                // Lambda freezes work that continues after the response, so waits for it. Without a deadline
-                // nobody knows how much time is left, so this branch needs one.
+                // Waits for work in the background, because Lambda freezes it after the response. Without a
+                // deadline, nobody knows how long to wait.
                 let time_left = cut_off.saturating_duration_since(Instant::now());
                 report::drained(idem_runtime::drain(time_left).await);
             }
