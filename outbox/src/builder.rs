@@ -116,9 +116,10 @@ impl OutboxBuilder {
     ///
     /// # Errors
     ///
-    /// [`OutboxError::Configuration`] if a setting is out of its range. [`OutboxError::Database`] if a name is not an
-    /// identifier, the URL, the user or the database is wrong, a right is missing, or a newer version of idem made the tables;
-    /// and, as a [transient](OutboxError::is_transient) error, if the server cannot be reached within the operation timeout.
+    /// [`OutboxError::Configuration`] if a setting is out of its range. [`OutboxError::Database`] if a name
+    /// is not an identifier, the URL, the user or the database is wrong, a right is missing, or a newer
+    /// version of idem made the tables; and, as a [transient](OutboxError::is_transient) error, if the server
+    /// cannot be reached within the operation timeout.
     pub async fn connect(self) -> Result<Outbox, OutboxError> {
         self.settings.check().map_err(OutboxError::Configuration)?;
         let Prepared { connector, names, place } = self.settings.prepare::<Names>().await?;

@@ -36,9 +36,10 @@ pub(super) struct Inner {
 impl Outbox {
     /// Writes a message under a new id in the transaction of `tx`, and returns the id.
     ///
-    /// `tx` is a `&mut` of a transaction of any [driver](idem_postgres::driver), or of a value that dereferences mutably to one. If the
-    /// caller commits, a relay publishes the message; if the caller rolls back, the message does not exist. If a body with
-    /// `transaction = tx` fails, its messages do not exist either.
+    /// `tx` is a `&mut` of a transaction of any [driver](idem_postgres::driver), or of a value that
+    /// dereferences mutably to one. If the caller commits, a relay publishes the message; if the caller rolls
+    /// back, the message does not exist. If a body with `transaction = tx` fails, its messages do not exist
+    /// either.
     ///
     /// In one topic, messages are published in the order in which they were enqueued: if two transactions
     /// overlap, in the order of their calls of `enqueue`; otherwise in the order of the transactions. So

@@ -13,7 +13,8 @@ const LONGEST_TOPIC: usize = 200;
 /// The longest id, in bytes. Brokers that deduplicate by an id accept this length.
 const LONGEST_ID: usize = 128;
 
-/// The id of a message. It is the same each time the message is published, so that a repeat can be recognised.
+/// The id of a message. It is the same each time the message is published, so that a repeat can be
+/// recognised.
 ///
 /// `Debug` shows a digest, because an id may be made from a key; `Display` and [`as_str`](Self::as_str) show
 /// the id.

@@ -38,8 +38,8 @@ pub enum PublishErrorKind {
 
 /// Why a message was not published.
 ///
-/// The text of the underlying error is stored with the message, for operators who look at messages that were set aside. No event
-/// contains it.
+/// The text of the underlying error is stored with the message, for operators who look at messages that were
+/// set aside. No event contains it.
 #[derive(Debug)]
 pub struct PublishError {
     kind: PublishErrorKind,

@@ -1,7 +1,8 @@
 //! The statements. Each is atomic, and safe to repeat when its answer was lost.
 //!
-//! A relay remembers which messages it has published while the database is down. After a failover, the new primary may have
-//! lost the last messages and assign their numbers again. So statements identify a message by its number and its id.
+//! A relay remembers which messages it has published while the database is down. After a failover, the new
+//! primary may have lost the last messages and assign their numbers again. So statements identify a message
+//! by its number and its id.
 
 use sqlx::AssertSqlSafe;
 
@@ -167,7 +168,8 @@ impl Names {
         ))
     }
 
-    /// Counts pending, set-aside and kept messages, and blocked topics. Also returns the age of the oldest pending message.
+    /// Counts pending, set-aside and kept messages, and blocked topics. Also returns the age of the oldest
+    /// pending message.
     pub(super) fn counts(&self) -> Statement {
         let Names { messages, topics, .. } = self;
         query(format!(

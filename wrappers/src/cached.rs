@@ -82,8 +82,9 @@ impl From<usize> for Caching {
 /// A store whose recorded results are replayed from this process's memory: the return type of
 /// [`StoreExt::cached`](crate::StoreExt::cached). Feature `cache`.
 ///
-/// After the store has answered a claim with a recorded result, later claims get that result from memory for a while
-/// ([`Caching::ask_again_after`]), if they have the same fingerprint or none. Memory does not answer a claim
+/// After the store has answered a claim with a recorded result, later claims get that result from memory for
+/// a while ([`Caching::ask_again_after`]), if they have the same fingerprint or none. Memory does not answer
+/// a claim
 ///
 /// - after [`forget`](Store::forget) through this store or a clone, even if an older answer arrives later. A
 ///   `forget` by another process takes effect with the next claim that goes to the store;
@@ -94,8 +95,8 @@ impl From<usize> for Caching {
 ///
 /// Everything else goes to the store. While the store is down, only results in memory are replayed.
 ///
-/// Clones share the cache. Make it the outermost wrapper, so that a replay is not decrypted or decompressed again.
-/// Results are then unencrypted in memory, as they are in the program that made them.
+/// Clones share the cache. Make it the outermost wrapper, so that a replay is not decrypted or decompressed
+/// again. Results are then unencrypted in memory, as they are in the program that made them.
 #[derive(Clone)]
 pub struct Cached<S> {
     inner: S,
@@ -105,8 +106,8 @@ pub struct Cached<S> {
 struct Shared {
     entries: Cache<RecordKey, Entry, Weight>,
     hasher: RandomState,
-    /// Each counter is for a part of the keys. It is incremented when earlier answers of the store must not be cached
-    /// any more.
+    /// Each counter is for a part of the keys. It is incremented when earlier answers of the store must not
+    /// be cached any more.
     generations: [Mutex<u64>; GENERATIONS],
     ask_again_after: Duration,
 }

@@ -22,15 +22,16 @@ const OF_KEY: usize = 24;
 /// The layer's name in marks.
 pub(super) const LAYER: &str = "digested";
 
-/// A store in which an HMAC-SHA-256 of scope and key, in hexadecimal digits, replaces each key: the return type of
-/// [`StoreExt::digest_keys`](crate::StoreExt::digest_keys). Feature `encryption`.
+/// A store in which an HMAC-SHA-256 of scope and key, in hexadecimal digits, replaces each key: the return
+/// type of [`StoreExt::digest_keys`](crate::StoreExt::digest_keys). Feature `encryption`.
 ///
-/// The first 16 digits come from an HMAC of the [digest](RecordKey::digest) that logs show, the other 48 from an HMAC
-/// of the key. Anyone who has the secret can find the record of a log line, and nobody else learns anything.
+/// The first 16 digits come from an HMAC of the [digest](RecordKey::digest) that logs show, the other 48 from
+/// an HMAC of the key. Anyone who has the secret can find the record of a log line, and nobody else learns
+/// anything.
 ///
-/// Fingerprints of calls and of steps are encrypted under the same secret, differently for each record, so that an
-/// amount or a card number cannot be guessed from the store. Scopes, the names of steps, states, times and sizes stay
-/// readable, and so do results: see [`StoreExt::encrypted`](crate::StoreExt::encrypted).
+/// Fingerprints of calls and of steps are encrypted under the same secret, differently for each record, so
+/// that an amount or a card number cannot be guessed from the store. Scopes, the names of steps, states,
+/// times and sizes stay readable, and so do results: see [`StoreExt::encrypted`](crate::StoreExt::encrypted).
 ///
 /// Nobody can compute a key from its stored name, not even with the secret, so a walk through the store
 /// returns digests. The secret cannot be rotated. With another secret every key is a new key, and its body
@@ -64,7 +65,8 @@ impl<S> DigestedKeys<S> {
 pub struct KeyDigests {
     /// An HMAC keyed with the secret, without any input.
     keyed: Hmac<Sha256>,
-    /// Separate from the waiters of the inner store, because the same key without digests names another record.
+    /// Separate from the waiters of the inner store, because the same key without digests names another
+    /// record.
     waiters: Waiters,
 }
 

@@ -16,8 +16,8 @@ use super::transformed::{Part, Transform, Transformed};
 use idem_core::protocol::{ResultFormat, Verdict};
 use idem_core::{RecordKey, Store, StoreError, hex};
 
-/// The magic number of an envelope; its last byte is the version. No JSON, no text and no Zstandard frame begins with
-/// it.
+/// The magic number of an envelope; its last byte is the version. No JSON, no text and no Zstandard frame
+/// begins with it.
 const MAGIC: [u8; 4] = [0xab, b'i', b'd', 1];
 
 /// The layer's name in marks.
@@ -88,7 +88,8 @@ impl KeyRing {
     ///
     /// # Errors
     ///
-    /// A [`StoreErrorKind::Configuration`](idem_core::StoreErrorKind) if the ring already has a key with this number.
+    /// A [`StoreErrorKind::Configuration`](idem_core::StoreErrorKind) if the ring already has a key with this
+    /// number.
     pub fn and_reads(mut self, id: u32, key: &[u8; 32]) -> Result<Self, StoreError> {
         if self.cipher(id).is_some() {
             return Err(StoreError::configuration(format!(
@@ -115,8 +116,8 @@ impl fmt::Debug for KeyRing {
     }
 }
 
-/// A store that keeps results encrypted: the return type of [`StoreExt::encrypted`](crate::StoreExt::encrypted).
-/// Feature `encryption`.
+/// A store that keeps results encrypted: the return type of
+/// [`StoreExt::encrypted`](crate::StoreExt::encrypted). Feature `encryption`.
 ///
 /// Values, terminal errors and the results of steps are encrypted with AES-256-GCM-SIV (RFC 8452). Each of
 /// them is bound to its scope, key and position, so that it cannot replace another one. Scopes and keys stay
@@ -250,7 +251,8 @@ fn nonce(part: Part<'_>, bound: &[u8]) -> [u8; NONCE] {
     }
 }
 
-/// The associated data: which record and which part of it the bytes belong to. Each value is preceded by its length.
+/// The associated data: which record and which part of it the bytes belong to. Each value is preceded by its
+/// length.
 fn bound_to(name: &RecordKey, part: Part<'_>) -> Vec<u8> {
     let mut data = Vec::with_capacity(128);
     let mut put = |bytes: &[u8]| {

@@ -38,9 +38,9 @@
 //!   running handler continues. The other worker gets the handler's message, too, finds its call in flight,
 //!   and waits for the result. All assignors work, including `cooperative-sticky`.
 //! - **Backpressure.** The worker holds up to 20 times as many messages as the consumer, including those that
-//!   wait for a retry. Each partition has an equal share, but at least as many as the consumer holds. A partition
-//!   that holds its share is paused; the others continue. Polling never stops, so the worker keeps within
-//!   `max.poll.interval.ms` however long handlers take, even while the store fails.
+//!   wait for a retry. Each partition has an equal share, but at least as many as the consumer holds. A
+//!   partition that holds its share is paused; the others continue. Polling never stops, so the worker keeps
+//!   within `max.poll.interval.ms` however long handlers take, even while the store fails.
 //! - **Retries.** Kafka cannot delay a message. Without a retry topic a message waits in its worker, and its
 //!   offset holds up the partition's commit; other messages are handled meanwhile. With a retry topic, the
 //!   message holds up the commit of a partition of that topic instead.
@@ -62,7 +62,8 @@
 //! - **Order**: messages that are in work at the same time have no order. With [`Source::group_by`] the
 //!   messages of a group are handled in order, and a retried message keeps its place. The message's key is a
 //!   good group: Kafka delivers all messages with one key to one worker, in order.
-//! - **Transactions** are not used: they make writes to Kafka and the commit of offsets atomic, but include no effect elsewhere.
+//! - **Transactions** are not used: they make writes to Kafka and the commit of offsets atomic, but include
+//!   no effect elsewhere.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -34,7 +34,8 @@ const OF_CONSUMERS: [&str; 8] = [
 
 /// The messages of Kafka topics, as a member of a consumer group.
 ///
-/// The source does not create the topics. See the [crate](crate) for how messages are settled, rebalances, and Kafka's limits.
+/// The source does not create the topics. See the [crate](crate) for how messages are settled, rebalances,
+/// and Kafka's limits.
 #[must_use = "a source does nothing until it is `run`"]
 pub struct Source {
     config: ClientConfig,
@@ -74,8 +75,8 @@ impl Source {
         self
     }
 
-    /// The producer that sends copies. Unless this is set, the source makes one from the configuration, with `acks=all` and, unless
-    /// configured, a `message.timeout.ms` of 20 s.
+    /// The producer that sends copies. Unless this is set, the source makes one from the configuration, with
+    /// `acks=all` and, unless configured, a `message.timeout.ms` of 20 s.
     pub fn producer(mut self, producer: FutureProducer) -> Self {
         self.producer = Some(producer);
         self

@@ -117,8 +117,8 @@ macro_rules! broker_methods {
             ///
             /// # Cancellation
             ///
-            /// As [`Consumer::run`](idem_messages::Consumer::run): handlers and the connection are dropped, and the broker
-            /// delivers their messages again by its own rule.
+            /// As [`Consumer::run`](idem_messages::Consumer::run): handlers and the connection are dropped,
+            /// and the broker delivers their messages again by its own rule.
             pub async fn run_until<H, F, T, E>(
                 self,
                 shutdown: impl Future<Output = ()>,

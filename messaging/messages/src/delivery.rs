@@ -83,8 +83,9 @@ pub trait Delivery {
         false
     }
 
-    /// Whether the consumer keeps a message that is to be retried, and runs its handler again after the pause, because the
-    /// broker cannot deliver it again. Other messages are handled meanwhile. `false` unless it is overridden.
+    /// Whether the consumer keeps a message that is to be retried, and runs its handler again after the
+    /// pause, because the broker cannot deliver it again. Other messages are handled meanwhile. `false`
+    /// unless it is overridden.
     fn retries_in_place(&self) -> bool {
         false
     }

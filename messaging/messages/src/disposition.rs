@@ -70,8 +70,8 @@ pub enum Reason {
     Step,
     /// It has no key, or a key that cannot be used.
     InvalidKey,
-    /// Its call was refused with [`Error::Configuration`](idem_runtime::Error::Configuration), as often as the consumer's
-    /// [`max_tries`](super::Consumer::max_tries) allows.
+    /// Its call was refused with [`Error::Configuration`](idem_runtime::Error::Configuration), as often as
+    /// the consumer's [`max_tries`](super::Consumer::max_tries) allows.
     Misconfigured,
 }
 

@@ -135,7 +135,8 @@ pub struct RedriveSummary {
     pub forgotten: u64,
     /// How many letters the filter left out.
     pub kept: u64,
-    /// How many messages could not be sent back. Their letters stay, and the event `redrive_failed` has the reason.
+    /// How many messages could not be sent back. Their letters stay, and the event `redrive_failed` has the
+    /// reason.
     pub failed: u64,
 }
 

@@ -40,15 +40,16 @@
 //!   message again. If the message must be retried after that delivery, the source sends it to the dead
 //!   letters instead, with the reason `exhausted`. Leave `max_deliver` unset and give the operation
 //!   `max_attempts`.
-//! - **`ack_wait`** (30 s unless set): the messages of a worker that dies are delivered again only after this time.
+//! - **`ack_wait`** (30 s unless set): the messages of a worker that dies are delivered again only after this
+//!   time.
 //! - **`max_ack_pending`** (1,000 unless set) holds for all workers of the consumer together: make it at
 //!   least the sum of the messages that they hold. With 1, the messages are handled in order. JetStream may
 //!   deliver the messages of one group ([`Source::group_by`]) to different workers, so with several workers
 //!   the order of groups needs this value.
 //! - **`max_age`** of the stream is the redelivery horizon, unless the consumer sets one. Without `max_age`,
 //!   a message may be delivered again at any time.
-//! - A message that is *sent* twice with one `Nats-Msg-Id` within the stream's duplicate window is dropped by the server. A message
-//!   that is *delivered* twice is not.
+//! - A message that is *sent* twice with one `Nats-Msg-Id` within the stream's duplicate window is dropped by
+//!   the server. A message that is *delivered* twice is not.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

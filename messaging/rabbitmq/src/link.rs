@@ -41,7 +41,8 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Connects, and checks that the queue and the destination of dead letters exist and that delay queues can be declared.
+    /// Connects, and checks that the queue and the destination of dead letters exist and that delay queues
+    /// can be declared.
     pub(crate) async fn open(settings: Arc<Settings>) -> Result<Self, Error> {
         let connection = (settings.connect)().await.map_err(Error::at("connect"))?;
         let consuming = connection.create_channel().await.map_err(Error::at(OPEN))?;
@@ -144,7 +145,8 @@ impl Link {
         Ok(())
     }
 
-    /// Closes the connection. RabbitMQ puts the messages that are not acknowledged back into the queue at once.
+    /// Closes the connection. RabbitMQ puts the messages that are not acknowledged back into the queue at
+    /// once.
     pub(crate) async fn close(&self) {
         close_connection(&self.connection).await;
         self.publisher.close().await;

@@ -23,7 +23,8 @@ const DOING: &str = "publish a copy";
 pub(crate) struct Publisher {
     connect: Connect,
     connection: AsyncMutex<Option<Connection>>,
-    /// The channels without a publish in flight. RabbitMQ closes a channel when a publish names an exchange that does not exist.
+    /// The channels without a publish in flight. RabbitMQ closes a channel when a publish names an exchange
+    /// that does not exist.
     idle: Mutex<Vec<Channel>>,
     permits: Semaphore,
 }

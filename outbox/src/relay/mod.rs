@@ -25,8 +25,8 @@ use super::error::OutboxError;
 use super::handle::Outbox;
 use super::publisher::Publisher;
 
-/// Publishes the messages of an [`Outbox`]: at least once, always under the same id, and in each topic in the order in which they
-/// were enqueued.
+/// Publishes the messages of an [`Outbox`]: at least once, always under the same id, and in each topic in the
+/// order in which they were enqueued.
 ///
 /// Run any number of relays, in any processes. They share the topics; each topic is published by one of them
 /// at a time. When a relay dies, another relay takes over its topics after the lease has expired. The lease
@@ -34,8 +34,8 @@ use super::publisher::Publisher;
 /// publishes again the messages that were not recorded as published: at most the last [`batch`](Self::batch)
 /// of each topic. The first delivery of each message is in order; repeats may come after later messages.
 ///
-/// A relay has up to [`topics`](Self::topics) + 1 connections of its own, opened when they are needed. It retries failures of the
-/// database without a limit.
+/// A relay has up to [`topics`](Self::topics) + 1 connections of its own, opened when they are needed. It
+/// retries failures of the database without a limit.
 #[must_use]
 pub struct Relay<P> {
     outbox: Outbox,
@@ -74,8 +74,8 @@ impl<P: Publisher> Relay<P> {
         self
     }
 
-    /// How often the relay looks for messages if nothing wakes it, from 1 millisecond to 1 hour; every second unless
-    /// set.
+    /// How often the relay looks for messages if nothing wakes it, from 1 millisecond to 1 hour; every second
+    /// unless set.
     pub const fn poll_interval(mut self, interval: Duration) -> Self {
         self.settings.poll_interval = interval;
         self
@@ -90,9 +90,9 @@ impl<P: Publisher> Relay<P> {
         self
     }
 
-    /// The pause of a topic after a failure: `first`, doubled each time up to `longest`, plus a random part of up to the same
-    /// length; 500 milliseconds and 1 minute unless set. Both are from 1 millisecond to 1 hour, and `longest` is at
-    /// least `first`.
+    /// The pause of a topic after a failure: `first`, doubled each time up to `longest`, plus a random part
+    /// of up to the same length; 500 milliseconds and 1 minute unless set. Both are from 1 millisecond to 1
+    /// hour, and `longest` is at least `first`.
     pub const fn backoff(mut self, first: Duration, longest: Duration) -> Self {
         (self.settings.first_pause, self.settings.longest_pause) = (first, longest);
         self

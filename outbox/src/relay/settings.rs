@@ -16,7 +16,8 @@ pub enum OnPoison {
     /// They are published: the topic continues without the message.
     #[default]
     GoOn,
-    /// They wait for a person's [`Outbox::retry`](super::Outbox::retry) or [`Outbox::discard`](super::Outbox::discard).
+    /// They wait for a person's [`Outbox::retry`](super::Outbox::retry) or
+    /// [`Outbox::discard`](super::Outbox::discard).
     Block,
 }
 

@@ -9,7 +9,8 @@ use idem_test_servers::Postgres;
 use outbox_support::{Bed, Broker, Running, Then, wait, wait_for_sql};
 use sqlx::{Executor as _, Row as _};
 
-/// Whether a relay has served the topic since the visible message was written, and released it without publishing that message.
+/// Whether a relay has served the topic since the visible message was written, and released it without
+/// publishing that message.
 const HELD_BACK: &str = "select count(*) from idem_outbox_topics t join idem_outbox m on m.topic = t.topic \
      where t.topic = 'orders' and t.owner is null and t.served_at > m.enqueued_at";
 

@@ -44,8 +44,8 @@ impl DynamoDbStoreBuilder {
         self
     }
 
-    /// The prefix of every partition key; none unless set. Stores with different prefixes in one table share no
-    /// records, as long as no prefix is the beginning of another.
+    /// The prefix of every partition key; none unless set. Stores with different prefixes in one table share
+    /// no records, as long as no prefix is the beginning of another.
     pub fn key_prefix(mut self, prefix: &str) -> Self {
         self.names.key_prefix = prefix.into();
         self
@@ -65,8 +65,8 @@ impl DynamoDbStoreBuilder {
         self
     }
 
-    /// Builds the store without a request to DynamoDB, so that a cold start needs none; [`connect`](Self::connect)
-    /// checks the table.
+    /// Builds the store without a request to DynamoDB, so that a cold start needs none;
+    /// [`connect`](Self::connect) checks the table.
     #[must_use]
     pub fn build(self) -> DynamoDbStore {
         let Self { client, names, settings } = self;

@@ -117,10 +117,11 @@ impl MySqlStoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`Configuration`](idem_core::StoreErrorKind::Configuration) if a setting is out of its range, a name is not an
-    /// identifier, the URL, the user or the database is wrong, a right is missing, the server is older than MySQL 8.0
-    /// or MariaDB 10.6, or a newer version of idem made the table. [`Unavailable`](idem_core::StoreErrorKind::Unavailable)
-    /// if the server cannot be reached within the operation timeout.
+    /// [`Configuration`](idem_core::StoreErrorKind::Configuration) if a setting is out of its range, a name
+    /// is not an identifier, the URL, the user or the database is wrong, a right is missing, the server is
+    /// older than MySQL 8.0 or MariaDB 10.6, or a newer version of idem made the table.
+    /// [`Unavailable`](idem_core::StoreErrorKind::Unavailable) if the server cannot be reached within the
+    /// operation timeout.
     pub async fn connect(self) -> Result<MySqlStore, StoreError> {
         let (settings, limits) = (self.settings, self.limits);
         settings.check().and_then(|()| limits.check()).map_err(StoreError::configuration)?;

@@ -1,8 +1,9 @@
 //! `MySqlStore`: one table of a MySQL or MariaDB database, any number of processes.
 //!
-//! Owns the public API. `builder` has the settings, `layout` the tables, `statements` the SQL. `server` says how the group commit runs a
-//! batch: `change` decides and writes, `reading` only reads. `transaction` records in a caller's transaction. `housekeeping` and
-//! `inspection` serve operators, `rows` translates records. `db` has connections, errors, names of objects and the migration.
+//! Owns the public API. `builder` has the settings, `layout` the tables, `statements` the SQL. `server` says
+//! how the group commit runs a batch: `change` decides and writes, `reading` only reads. `transaction`
+//! records in a caller's transaction. `housekeeping` and `inspection` serve operators, `rows` translates
+//! records. `db` has connections, errors, names of objects and the migration.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -35,8 +36,8 @@ use idem_store_kit::sql::SharedStore;
 /// 8.0 or later. On MySQL the store is untested.
 ///
 /// An acknowledged operation is committed, and survives what the server's own commits survive: with its usual
-/// settings (`innodb_flush_log_at_trx_commit = 1`) a crash and a power cut. The clock is the server's, in UTC; time
-/// zones do not matter, neither the server's nor a session's.
+/// settings (`innodb_flush_log_at_trx_commit = 1`) a crash and a power cut. The clock is the server's, in
+/// UTC; time zones do not matter, neither the server's nor a session's.
 ///
 /// Operations that wait at the same moment share statements; an operation that comes alone is not delayed.
 /// The store has its own connections, at most [`connections`](MySqlStoreBuilder::connections) for each
@@ -47,7 +48,8 @@ use idem_store_kit::sql::SharedStore;
 /// store changes no session settings, so it works through a pooler that shares sessions between its clients.
 ///
 /// The first process that connects creates the tables: `idem_records`, `idem_records_steps` and
-/// `idem_records_meta`. The store deletes expired records [from time to time](MySqlStoreBuilder::purge_every).
+/// `idem_records_meta`. The store deletes expired records [from time to
+/// time](MySqlStoreBuilder::purge_every).
 ///
 /// A handle is cheap to clone. When the last handle is dropped, operations that have started are still
 /// completed.

@@ -1,5 +1,5 @@
-//! The requests to a bucket: a read by its leader, a write that expects a revision, a purge up to a revision, a walk in the
-//! order of revisions.
+//! The requests to a bucket: a read by its leader, a write that expects a revision, a purge up to a revision,
+//! a walk in the order of revisions.
 
 use std::error::Error as _;
 use std::time::Duration;

@@ -64,8 +64,8 @@ impl NatsKvStoreBuilder {
         self
     }
 
-    /// The first token of all keys, of `A-Z a-z 0-9 _ -`; none unless set. Stores with different prefixes in one bucket share
-    /// no records.
+    /// The first token of all keys, of `A-Z a-z 0-9 _ -`; none unless set. Stores with different prefixes in
+    /// one bucket share no records.
     pub fn prefix(mut self, prefix: &str) -> Self {
         self.prefix = prefix.into();
         self

@@ -23,26 +23,30 @@ use folder::Folder;
 /// The largest object. Each step, renewal and result writes the whole record.
 const MAX_OBJECT_BYTES: usize = 8 * 1_024 * 1_024;
 
-/// A store in a bucket of an object store with conditional writes: S3, Google Cloud Storage, Azure. Feature `object`.
+/// A store in a bucket of an object store with conditional writes: S3, Google Cloud Storage, Azure. Feature
+/// `object`.
 ///
 /// A first call is two writes (claim, complete), and one more for each step and each renewal. A replay is a
 /// read if this process saw the result, and otherwise a refused write and a read.
 ///
 /// # Clock
 ///
-/// An object store has no clock that a condition can use. The store uses the clocks of the calling machines for leases and
-/// expiry. They must not differ by more than the declared [`clock_skew`](BucketStoreBuilder::clock_skew), which is added
-/// before a lease counts as over or a record as expired. If they differ by more, another worker may take over the claim of
-/// a live worker early. The late result of that live worker is still refused.
+/// An object store has no clock that a condition can use. The store uses the clocks of the calling machines
+/// for leases and expiry. They must not differ by more than the declared
+/// [`clock_skew`](BucketStoreBuilder::clock_skew), which is added before a lease counts as over or a record
+/// as expired. If they differ by more, another worker may take over the claim of a live worker early. The
+/// late result of that live worker is still refused.
 ///
 /// # Purge
 ///
-/// No object store deletes on a condition through `object_store`, so [`purge`](idem_core::Store::purge) empties the objects
-/// of expired records, and tags them `idem=expired`, for a lifecycle rule that deletes them.
+/// No object store deletes on a condition through `object_store`, so [`purge`](idem_core::Store::purge)
+/// empties the objects of expired records, and tags them `idem=expired`, for a lifecycle rule that deletes
+/// them.
 ///
 /// # Runtime
 ///
-/// A separate thread drives the connections, renews and releases, so that a body that blocks its thread keeps its lease.
+/// A separate thread drives the connections, renews and releases, so that a body that blocks its thread keeps
+/// its lease.
 #[derive(Clone)]
 pub struct BucketStore(Arc<CasStore<Bucket>>);
 

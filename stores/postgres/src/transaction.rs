@@ -136,7 +136,8 @@ impl<C: DriverTransaction> RecordsIn<C> for PostgresStore {
                     if has_lock {
                         return Ok(taken(Seen { old: record, new, grant, now }, begun, since));
                     }
-                    // The row may have been read before the previous holder of the lock committed, so it is read again.
+                    // The row may have been read before the previous holder of the lock committed, so it is
+                    // read again.
                     has_lock = true;
                 }
                 // `in doubt` and `exhausted` need not be written here: every later claim finds them again.

@@ -17,7 +17,8 @@ use idem_store_kit::hints::Hints;
 use idem_store_kit::limits;
 use idem_store_kit::own_runtime::apart;
 
-/// Upper limit of `max_result_bytes`: a Redis string has at most 512 MiB, and a record is larger than its result.
+/// Upper limit of `max_result_bytes`: a Redis string has at most 512 MiB, and a record is larger than its
+/// result.
 const LARGEST_MAX_RESULT_BYTES: usize = 512 * 1024 * 1024 - 1024;
 /// The default prefix of all keys.
 const PREFIX: &str = "idem:";
@@ -77,8 +78,8 @@ impl RedisStore {
         RedisStoreBuilder::new(Target::Cluster(nodes))
     }
 
-    /// Sets up how to connect to the master that the sentinels at these URLs know as `service`. User, password,
-    /// database and TLS of the first URL also apply to the master.
+    /// Sets up how to connect to the master that the sentinels at these URLs know as `service`. User,
+    /// password, database and TLS of the first URL also apply to the master.
     #[cfg(feature = "sentinel")]
     pub fn sentinel<U: AsRef<str>>(
         service: impl Into<String>,
@@ -137,10 +138,10 @@ impl RedisStoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`Configuration`](idem_core::StoreErrorKind::Configuration) if a setting is out of its range, the URL is not
-    /// valid, the user is refused, or the server is a replica or older than Redis 7.0.
-    /// [`Unavailable`](idem_core::StoreErrorKind::Unavailable) if the server cannot be reached within the operation
-    /// timeout.
+    /// [`Configuration`](idem_core::StoreErrorKind::Configuration) if a setting is out of its range, the URL
+    /// is not valid, the user is refused, or the server is a replica or older than Redis 7.0.
+    /// [`Unavailable`](idem_core::StoreErrorKind::Unavailable) if the server cannot be reached within the
+    /// operation timeout.
     pub async fn connect(self) -> Result<RedisStore, StoreError> {
         self.check().map_err(StoreError::configuration)?;
         let prefix = Prefix::new(&self.prefix)?;

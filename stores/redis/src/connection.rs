@@ -4,8 +4,8 @@
 //! whose thread is blocked or whose runtime ended holds up no other caller. The faster connections are in
 //! `runtime_connections`.
 //!
-//! The client's own `ConnectionManager` is not used. It keeps a connection that no longer answers, or whose server was
-//! a master and became a replica, and it retries by itself in addition to `retried`.
+//! The client's own `ConnectionManager` is not used. It keeps a connection that no longer answers, or whose
+//! server was a master and became a replica, and it retries by itself in addition to `retried`.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -141,7 +141,8 @@ impl Reconnecting {
     }
 }
 
-/// Whether an error means that the connection is broken or silent, or that its server is not the master any more.
+/// Whether an error means that the connection is broken or silent, or that its server is not the master any
+/// more.
 pub(super) fn is_of_no_use(error: &RedisError) -> bool {
     matches!(
         error.kind(),
@@ -242,8 +243,8 @@ impl Connection {
         }
     }
 
-    /// The store error for an error of the client. The connection to a cluster retries by itself, so the last answer says
-    /// nothing about earlier tries.
+    /// The store error for an error of the client. The connection to a cluster retries by itself, so the last
+    /// answer says nothing about earlier tries.
     fn failed(&self, error: RedisError) -> StoreError {
         let error = failure::asking(error);
         if self.is_cluster() && error.is_transient() && !error.is_outcome_unknown() {

@@ -72,8 +72,8 @@ named! {
     FLAG_FINGERPRINT = 4;
 }
 
-/// The names of these numbers in the scripts. For a field, its first and last byte as Lua counts (`OWNER_FROM`,
-/// `OWNER_TO`); for a byte, its number and its string (`IN_FLIGHT`, `AS_IN_FLIGHT`).
+/// The names of these numbers in the scripts. For a field, its first and last byte as Lua counts
+/// (`OWNER_FROM`, `OWNER_TO`); for a byte, its number and its string (`IN_FLIGHT`, `AS_IN_FLIGHT`).
 pub(super) fn names() -> Vec<(String, String)> {
     let fields = FIELDS.iter().flat_map(|(name, range)| {
         [(format!("{name}_FROM"), range.start + 1), (format!("{name}_TO"), range.end)]

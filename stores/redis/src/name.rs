@@ -1,5 +1,5 @@
-//! The name of a record's key on the server: prefix, scope and key, encoded so that two records never have the same
-//! name.
+//! The name of a record's key on the server: prefix, scope and key, encoded so that two records never have
+//! the same name.
 
 use std::sync::Arc;
 
@@ -30,8 +30,8 @@ impl Prefix {
         Ok(Self(Arc::from(prefix)))
     }
 
-    /// `PREFIX{SCOPE|KEY}`, with the characters [`IN_SCOPE`] of the scope written as `%25` and so on. The first `{` ends
-    /// the prefix, and the first `|` after it ends the scope, whatever the key contains.
+    /// `PREFIX{SCOPE|KEY}`, with the characters [`IN_SCOPE`] of the scope written as `%25` and so on. The
+    /// first `{` ends the prefix, and the first `|` after it ends the scope, whatever the key contains.
     pub(super) fn name(&self, key: &RecordKey) -> Vec<u8> {
         let scope = utf8_percent_encode(key.scope().as_str(), IN_SCOPE);
         format!("{}{{{scope}|{}}}", self.0, key.key().as_str()).into_bytes()

@@ -48,8 +48,8 @@ impl Replication {
         Ok(Self { connection, replicas, waiting })
     }
 
-    /// Sends a request, and retries until there is an answer or the time is over. Succeeds only if enough replicas have the data
-    /// behind the answer.
+    /// Sends a request, and retries until there is an answer or the time is over. Succeeds only if enough
+    /// replicas have the data behind the answer.
     pub(super) async fn ask(
         self: &Arc<Self>,
         key: Vec<u8>,

@@ -27,7 +27,8 @@ use idem_store_kit::own_runtime::{entered, own_runtime};
 /// new connection.
 const MOST: usize = 256;
 
-/// How long a connection may be idle before it is closed. This also closes the connections of runtimes that ended.
+/// How long a connection may be idle before it is closed. This also closes the connections of runtimes that
+/// ended.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// How many times the watchdog checks within the time that an answer may take.
@@ -91,7 +92,8 @@ impl RuntimeConnections {
         }
     }
 
-    /// Sends a request once on the connection of the current runtime. Returns `None` if that runtime has no connection yet.
+    /// Sends a request once on the connection of the current runtime. Returns `None` if that runtime has no
+    /// connection yet.
     pub(super) fn ask(
         self: &Arc<Self>,
         own: &Arc<Reconnecting>,

@@ -14,7 +14,8 @@ pub(super) struct Sentinels {
 }
 
 impl Sentinels {
-    /// The sentinels at these URLs. User, password, database and TLS of the first URL also apply to the master.
+    /// The sentinels at these URLs. User, password, database and TLS of the first URL also apply to the
+    /// master.
     pub(super) fn new(service: String, urls: &[String]) -> Result<Self, StoreError> {
         let nodes: Vec<ConnectionInfo> = urls
             .iter()

@@ -25,12 +25,12 @@ pub trait BatchRecord {
     /// The record's identifier in the event source: the message id or the sequence number.
     fn identifier(&self) -> Option<&str>;
 
-    /// The group of the record. Records of one group are processed one after another, in their order in the batch.
-    /// `None` for a record without an order.
+    /// The group of the record. Records of one group are processed one after another, in their order in the
+    /// batch. `None` for a record without an order.
     fn group(&self) -> Option<String>;
 
-    /// How many times the event source has delivered the record, including this time, if the source says so. The
-    /// default is `None`.
+    /// How many times the event source has delivered the record, including this time, if the source says so.
+    /// The default is `None`.
     fn deliveries(&self) -> Option<u32> {
         None
     }
@@ -60,7 +60,8 @@ pub enum OnReject {
 /// No record is started later than this long before the deadline.
 const STOP_TAKING: Duration = Duration::from_secs(2);
 
-/// This long before the deadline, handlers that are still running are dropped, which leaves time for the response.
+/// This long before the deadline, handlers that are still running are dropped, which leaves time for the
+/// response.
 const CUT_OFF: Duration = Duration::from_millis(500);
 
 /// Longer than a function may run, so only the deadline ends a batch.
@@ -117,18 +118,18 @@ impl<'b, R: BatchRecord + Clone, E> Batch<'b, R, E> {
         self
     }
 
-    /// Sets a function for rejected records, such as those whose call failed for good. It can send the record to
-    /// another place and then acknowledge it. Unless set, a rejected record is reported as failed and left to the
-    /// queue's redrive policy.
+    /// Sets a function for rejected records, such as those whose call failed for good. It can send the record
+    /// to another place and then acknowledge it. Unless set, a rejected record is reported as failed and left
+    /// to the queue's redrive policy.
     ///
     /// On a FIFO queue, send a rejected record to another place, because its group waits until it is gone.
     /// Later messages of the group are delivered with it, so their delivery counts rise, too, and they would
     /// follow the record to the dead-letter queue.
     ///
-    /// On a stream (Kinesis, DynamoDB), set this function, because a stream has no redrive policy. A rejected record
-    /// that is reported as failed stops its shard until the record expires, after a day or more, unless the event
-    /// source mapping has a `MaximumRetryAttempts` and a destination for failures. Without this function, each such
-    /// record emits the error event `record_stops_shard`.
+    /// On a stream (Kinesis, DynamoDB), set this function, because a stream has no redrive policy. A rejected
+    /// record that is reported as failed stops its shard until the record expires, after a day or more,
+    /// unless the event source mapping has a `MaximumRetryAttempts` and a destination for failures. Without
+    /// this function, each such record emits the error event `record_stops_shard`.
     pub fn on_reject<F>(mut self, rejected: impl Fn(R, Reason) -> F + Send + Sync + 'b) -> Self
     where
         F: Future<Output = OnReject> + Send + 'b,
@@ -151,8 +152,8 @@ impl<'b, R: BatchRecord + Clone, E> Batch<'b, R, E> {
     /// until at most 500 ms before the deadline for results to be recorded and claims to be released, as
     /// [`drain`](idem_runtime::drain) does. The event `not_drained` reports work that is left after that.
     ///
-    /// All handlers run in the caller's task: nothing needs to be `Send`, and a handler that blocks holds up the
-    /// others.
+    /// All handlers run in the caller's task: nothing needs to be `Send`, and a handler that blocks holds up
+    /// the others.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

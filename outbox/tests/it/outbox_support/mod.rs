@@ -54,7 +54,8 @@ impl Bed {
         let _ = self.server.sql(statement);
     }
 
-    /// A relay with short pauses. A busy machine stops no process for as long as a lease or a publish may last.
+    /// A relay with short pauses. A busy machine stops no process for as long as a lease or a publish may
+    /// last.
     pub(crate) fn relay(&self, publisher: impl Into<Broker>) -> Relay<Broker> {
         Relay::new(self.outbox.clone(), publisher.into())
             .publish_timeout(Duration::from_secs(30))

@@ -16,8 +16,8 @@ use super::failure::{self, Failure, Stage};
 use crate::text::Prepared;
 use idem_core::StoreError;
 
-/// Begins a transaction whose locking reads lock the rows that they find and no gaps, whatever the server's defaults are. The
-/// isolation level applies to this transaction only.
+/// Begins a transaction whose locking reads lock the rows that they find and no gaps, whatever the server's
+/// defaults are. The isolation level applies to this transaction only.
 pub(crate) const BEGIN: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION; ";
 /// Begins a transaction whose statements all read one snapshot. The first statement that reads a table takes
 /// it.
@@ -37,7 +37,8 @@ const ALTERS: (&str, &str) =
 /// a replica gets the changed rows, not the statement's text: on the replica, this condition would fail. Each
 /// statement checks this again, because a proxy may send it to another session than the one that was checked.
 pub(crate) const IS_ONE: &str = " AND @@in_transaction = 0 AND @@binlog_format <> 'STATEMENT'";
-/// Commits. Overrides the server's `completion_type`, which could begin another transaction or close the connection.
+/// Commits. Overrides the server's `completion_type`, which could begin another transaction or close the
+/// connection.
 pub(crate) const COMMIT: &str = "COMMIT AND NO CHAIN NO RELEASE";
 /// Reads the server's version, and the defaults of a session.
 const ABOUT: &str = "SELECT @@autocommit, VERSION(), @@max_allowed_packet, @@innodb_rollback_on_timeout; \

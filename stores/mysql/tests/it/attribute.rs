@@ -1,4 +1,5 @@
-//! `transaction = tx` on MariaDB: bodies that return, fail, panic, are dropped, and end the transaction themselves.
+//! `transaction = tx` on MariaDB: bodies that return, fail, panic, are dropped, and end the transaction
+//! themselves.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;

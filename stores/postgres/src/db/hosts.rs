@@ -1,7 +1,7 @@
 //! The servers of a URL, and what they must accept.
 //!
-//! The driver takes one server and knows no `target_session_attrs`. So a URL with several servers is split into one URL for
-//! each, by libpq's rules, before the driver reads it. This module opens no connection.
+//! The driver takes one server and knows no `target_session_attrs`. So a URL with several servers is split
+//! into one URL for each, by libpq's rules, before the driver reads it. This module opens no connection.
 
 use idem_core::StoreError;
 

@@ -128,8 +128,8 @@ enum State {
     LacksIndexes(usize),
 }
 
-/// Creates the layout if it is missing, migrates an older one, and refuses a newer one. With `must_exist` it also refuses a missing
-/// or an older one.
+/// Creates the layout if it is missing, migrates an older one, and refuses a newer one. With `must_exist` it
+/// also refuses a missing or an older one.
 ///
 /// The building of an index has no time limit, and other processes wait for it. Everything else ends within
 /// the connector's timeout.
@@ -276,7 +276,8 @@ impl Found {
         })
     }
 
-    /// Warns of a second table: two roles with different search paths would each use their own, and duplicates would run.
+    /// Warns of a second table: two roles with different search paths would each use their own, and
+    /// duplicates would run.
     fn warn_of_another(&self, older: Option<i64>, layout: &Layout) {
         if let (None, Some(schema)) = (older, self.elsewhere()) {
             tracing::warn!(
@@ -329,8 +330,8 @@ where
     Ok(rows.first().and_then(|row| row.try_get(0).ok()))
 }
 
-/// Creates the layout, or runs the statements of the next version. Uses no named statements, because a pooler may give the session to
-/// another client.
+/// Creates the layout, or runs the statements of the next version. Uses no named statements, because a pooler
+/// may give the session to another client.
 async fn migrate(connection: &mut PgConnection, layout: &Layout) -> Result<State, StoreError> {
     if !lock(connection).await? {
         return Ok(State::Continues);

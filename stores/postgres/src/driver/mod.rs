@@ -1,4 +1,5 @@
-//! The drivers in whose transactions the store and the outbox write. One trait connects a driver, in about a page of code.
+//! The drivers in whose transactions the store and the outbox write. One trait connects a driver, in about a
+//! page of code.
 //!
 //! `transaction = tx` and `Outbox::enqueue` of `idem-outbox` take a `&mut` of anything that implements
 //! [`DriverTransaction`], or that dereferences mutably to it (an object of a pool, a wrapper of your own):
@@ -12,8 +13,8 @@
 //!
 //! # Another driver
 //!
-//! Implement [`DriverTransaction`] for its transaction: `execute` and `query` send statements, [`SavepointName`] makes
-//! names for savepoints. [`refused`] and [`lost`] translate its errors.
+//! Implement [`DriverTransaction`] for its transaction: `execute` and `query` send statements,
+//! [`SavepointName`] makes names for savepoints. [`refused`] and [`lost`] translate its errors.
 
 #[cfg(feature = "diesel-async")]
 mod diesel_async;

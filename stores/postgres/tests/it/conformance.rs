@@ -1,5 +1,5 @@
-//! `PostgresStore` against the conformance kit: two stores on one table, as in two processes; and the same through a
-//! pooler.
+//! `PostgresStore` against the conformance kit: two stores on one table, as in two processes; and the same
+//! through a pooler.
 
 use std::sync::Arc;
 

@@ -12,7 +12,8 @@ use crate::support::{record, replayed};
 /// How many sessions the pooler has on the server.
 const SESSIONS: usize = 3;
 
-/// Reads everything that another client can find in a session: settings, named statements, locks, channels and tables.
+/// Reads everything that another client can find in a session: settings, named statements, locks, channels
+/// and tables.
 const TRACES: &str = "SELECT name || '=' || setting FROM pg_settings WHERE name NOT IN ('application_name') \
     UNION ALL SELECT 'statement ' || name FROM pg_prepared_statements \
     UNION ALL SELECT 'lock ' || objid FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() \

@@ -36,7 +36,8 @@ impl Bank {
         Self::behind(Postgres::shared(), None).await
     }
 
-    /// A bank whose clients, including the store and the outbox, connect through a pooler in transaction mode.
+    /// A bank whose clients, including the store and the outbox, connect through a pooler in transaction
+    /// mode.
     pub(crate) async fn behind_a_pooler() -> Self {
         Self::behind_a_pooler_with("").await
     }
