@@ -37,9 +37,9 @@ impl Outbox {
     /// Writes a message under a new id in the transaction of `tx`, and returns the id.
     ///
     /// `tx` is a `&mut` of a transaction of any [driver](idem_postgres::driver), or of a value that
-    /// dereferences mutably to one. If the caller commits, a relay publishes the message; if the caller rolls
-    /// back, the message does not exist. If a body with `transaction = tx` fails, its messages do not exist
-    /// either.
+    /// dereferences mutably to such a transaction. If the caller commits, a relay publishes the message; if
+    /// the caller rolls back, the message does not exist. If a body with `transaction = tx` fails, its
+    /// messages do not exist either.
     ///
     /// In one topic, messages are published in the order in which they were enqueued: if two transactions
     /// overlap, in the order of their calls of `enqueue`; otherwise in the order of the transactions. So
@@ -51,7 +51,8 @@ impl Outbox {
     ///
     /// [`OutboxError::NoTransaction`], [`InvalidTopic`](OutboxError::InvalidTopic) (not 1 to 200 bytes, or
     /// with control characters) and [`TooLarge`](OutboxError::TooLarge) (more than 16 MiB), which leave the
-    /// transaction unchanged; and [`Database`](OutboxError::Database), after which it cannot be committed.
+    /// transaction unchanged; and [`Database`](OutboxError::Database), after which the transaction cannot be
+    /// committed.
     pub async fn enqueue<C, V>(
         &self,
         tx: &mut C,

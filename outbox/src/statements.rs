@@ -1,4 +1,4 @@
-//! The statements. Each is atomic, and safe to repeat when its answer was lost.
+//! The statements. Each statement is atomic, and safe to repeat if its answer was lost.
 //!
 //! A relay remembers which messages it has published while the database is down. After a failover, the new
 //! primary may have lost the last messages and assign their numbers again. So statements identify a message
@@ -13,7 +13,8 @@ use idem_postgres::db::session::Statement;
 /// The condition for messages that are still to be published.
 const PENDING: &str = "set_aside_at IS NULL AND published_at IS NULL";
 
-/// When the server was started: after a restart, knowledge about open transactions is no longer valid.
+/// The time when the server was started. After a restart, earlier knowledge about open transactions is
+/// invalid.
 const STARTED: &str = "(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint";
 
 /// $1 numbers, $2 ids.
@@ -192,13 +193,13 @@ impl Names {
         ))
     }
 
-    /// Makes a message pending again. $1 id. Returns a row, if it was set aside.
+    /// Makes a message pending again. $1 id. Returns a row if the message was set aside.
     pub(super) fn retry(&self) -> Statement {
         let pending = "SET set_aside_at = NULL, attempts = 0, last_error = NULL";
         decided(self, &format!("UPDATE {} {pending}", self.messages))
     }
 
-    /// Deletes a message. $1 id. Returns a row, if it was set aside.
+    /// Deletes a message. $1 id. Returns a row if the message was set aside.
     pub(super) fn discard(&self) -> Statement {
         decided(self, &format!("DELETE FROM {}", self.messages))
     }
@@ -226,7 +227,7 @@ impl Names {
     }
 }
 
-/// Topics with messages to publish, by one index lookup for each: those after `after`, at most `most`.
+/// The topics after `after` that have messages to publish, at most `most`. Each topic costs one index lookup.
 fn pending_topics(messages: &str, after: &str, most: &str) -> String {
     format!(
         "clock AS MATERIALIZED (SELECT {NOW} AS now), pending (topic, n) AS ( \

@@ -106,8 +106,8 @@ pub struct Cached<S> {
 struct Shared {
     entries: Cache<RecordKey, Entry, Weight>,
     hasher: RandomState,
-    /// Each counter is for a part of the keys. It is incremented when earlier answers of the store must not
-    /// be cached any more.
+    /// Each counter is for a part of the keys. A counter is incremented when earlier answers of the store
+    /// must not be cached any more.
     generations: [Mutex<u64>; GENERATIONS],
     ask_again_after: Duration,
 }

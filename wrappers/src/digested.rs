@@ -1,6 +1,6 @@
 //! Keys and fingerprints that reveal nothing to anyone who can read the store.
 //!
-//! Owns the values that replace them. Scopes, results and everything else pass unchanged.
+//! Owns the values that replace keys and fingerprints. Scopes, results and everything else pass unchanged.
 
 use aes::Aes256;
 use aes::cipher::{Array, BlockCipherDecrypt as _, BlockCipherEncrypt as _, KeyInit as _};

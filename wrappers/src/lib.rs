@@ -1,5 +1,5 @@
-//! Stores that wrap another: results compressed, encrypted or cached, and keys that nobody can read in the
-//! store.
+//! Stores that wrap another store: results compressed, encrypted or cached, and keys that nobody can read in
+//! the store.
 //!
 //! Owns [`StoreExt`] and the stores that it returns. They use a store through its public trait only. Use the
 //! crate `idem-rs`, which re-exports all of this as `idem`.

@@ -61,7 +61,7 @@ pub(super) struct Marks {
     /// When the last check ended with an error, and the error.
     last: Mutex<Option<(Instant, StoreError)>>,
     /// The owner that claims the marks. It is the same for each check, so that a check continues where an
-    /// interrupted one stopped.
+    /// interrupted check stopped.
     owner: Owner,
 }
 

@@ -25,7 +25,7 @@
 //!
 //! | idem decides | what the source does |
 //! |---|---|
-//! | acknowledge | marks the offset as done; an offset is committed when all before it are done, every 200 ms unless configured |
+//! | acknowledge | marks the offset as done; every 200 ms unless configured, commits the offset up to which all messages are done |
 //! | retry after a time | keeps the message and handles it again; with [`Source::retry_topic`], sends a copy there and marks the offset as done |
 //! | reject | sends a copy to the dead letters (key and headers kept; those of [`DeadLetter`](idem_messages::DeadLetter) added), then marks the offset as done |
 //! | give back, at the shutdown | nothing: the offset is not done, and the next worker continues from it |

@@ -28,7 +28,7 @@ use super::{Delivery, Disposition, Progress, Room, Summary, pauses};
 /// The first and the longest pause after errors of a stream that returns only errors.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(5));
 
-/// Decides from the error of a handler what becomes of its message: see [`Consumer::dispose`].
+/// Decides from the error of a handler how its message is settled: see [`Consumer::dispose`].
 type Choose<E> = dyn Fn(&E, u32, Disposition) -> Disposition + Send + Sync;
 
 /// How the messages of a stream are handled.
@@ -186,7 +186,7 @@ impl<E> Consumer<E> {
         self
     }
 
-    /// Lets the error of a handler decide what becomes of its message. `choose` gets the error, the number of
+    /// Lets the error of a handler decide how its message is settled. `choose` gets the error, the number of
     /// the attempt, and what [`settle`](super::settle) proposes. If the handler made no idempotent call, the
     /// attempt is the number of the try.
     ///

@@ -11,8 +11,8 @@ use tokio::sync::Notify;
 
 use idem_core::RecordKey;
 
-/// The keys of calls whose handlers have not ended. A key counts from before its claim, because a duplicate
-/// may get its answer before the first call gets the answer to its own claim.
+/// The keys of calls whose handlers have not ended. A key counts as held from before its claim, because the
+/// answer to a duplicate's claim may arrive before the answer to the first call's claim.
 #[derive(Default)]
 pub(crate) struct HeldKeys {
     keys: Mutex<HashMap<RecordKey, Holders>>,

@@ -174,7 +174,7 @@ impl Cause {
     }
 }
 
-/// Whether the store could not be used for any request. A record that cannot be read, and a key or a result
+/// Whether the store itself failed, whatever the request. A record that cannot be read, and a key or a result
 /// that is too large, concern one message only.
 const fn is_of_the_store(kind: StoreErrorKind) -> bool {
     !matches!(kind, StoreErrorKind::CorruptRecord | StoreErrorKind::TooLarge)

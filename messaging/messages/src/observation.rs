@@ -79,7 +79,7 @@ impl Observation {
         self.held.as_ref().is_some_and(|held| held.free(&holds))
     }
 
-    /// The key of the last call, and its attempt, if it was granted one.
+    /// The key of the last call, and the call's attempt, if the call was granted.
     pub(crate) fn last(&self) -> Option<(RecordKey, Option<u32>)> {
         self.calls().last.clone()
     }

@@ -137,7 +137,7 @@ pub(crate) fn released() {
     tracing::info!(target: "idem", event = "messages_released", "messages are no longer held for the store");
 }
 
-/// A group that waits behind a message that is retried in its place, until this is dropped.
+/// Counts a group that waits behind a message that is retried in its place, until this value is dropped.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct HeldUp(());

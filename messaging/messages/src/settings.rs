@@ -37,7 +37,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// How many messages are in work or held, not counting those that wait for others.
+    /// How many messages are in work or held, not counting messages that wait for others.
     pub(super) fn capacity(&self) -> usize {
         self.prefetch.unwrap_or_default().max(self.concurrency)
     }

@@ -49,7 +49,7 @@
 //! - **`max_age`** of the stream is the redelivery horizon, unless the consumer sets one. Without `max_age`,
 //!   a message may be delivered again at any time.
 //! - A message that is *sent* twice with one `Nats-Msg-Id` within the stream's duplicate window is dropped by
-//!   the server. A message that is *delivered* twice is not.
+//!   the server. A message that is *delivered* twice is not dropped.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

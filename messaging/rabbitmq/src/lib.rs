@@ -53,8 +53,8 @@
 //! - **`x-delivery-limit`** of a quorum queue (20 unless set, since RabbitMQ 4.0) counts how often a message
 //!   was given back or came back from a dead worker, but not the copies of retries. Beyond the limit,
 //!   RabbitMQ drops the message, or sends it to the queue's own dead-letter exchange.
-//! - **Redrive**: a message goes back to the queue of its worker, with the exchange and the routing key that
-//!   it was sent with in its headers.
+//! - **Redrive**: a message goes back to the queue of its worker. Its headers contain the exchange and the
+//!   routing key that it was first sent with.
 //! - **A power cut** shortly after a delay queue was declared, at the first retry with its pause: RabbitMQ 3
 //!   writes the names of queues to its disk with a delay, so it may lose the queue with its messages.
 //! - **Order**: messages that are in work at the same time have no order. With [`Source::group_by`] the

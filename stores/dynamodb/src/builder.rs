@@ -31,7 +31,8 @@ impl DynamoDbStoreBuilder {
         self
     }
 
-    /// For a table with a sort key, a string: its name, and its value in all items of this store.
+    /// For a table with a sort key, which must be a string: the name of the sort key, and its value in all
+    /// items of this store.
     pub fn sort_key(mut self, name: &str, value: &str) -> Self {
         self.names.sort_key = Some((name.into(), value.into()));
         self

@@ -34,8 +34,8 @@ use items::Table;
 /// DynamoDB has no clock that a condition can use. The store uses the clocks of the calling machines for
 /// leases and expiry. They must not differ by more than the declared
 /// [`clock_skew`](DynamoDbStoreBuilder::clock_skew), which is added before a lease counts as over or a record
-/// as expired. If they differ by more, another worker may take over the claim of a live worker early. The
-/// late result of that live worker is still refused, because `complete` checks owner and fence.
+/// counts as expired. If they differ by more, another worker may take over the claim of a live worker early.
+/// The late result of that live worker is still refused, because `complete` checks owner and fence.
 ///
 /// # Runtime
 ///

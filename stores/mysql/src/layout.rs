@@ -62,7 +62,8 @@ impl Names {
         )
     }
 
-    /// The statements that lead to each layout from the one before it. The first creates the tables.
+    /// For each layout, the statements that lead to it from the layout before. The statements of the first
+    /// layout create the tables.
     ///
     /// Several processes may run them at once, and any may die halfway, because the server runs DDL outside
     /// of transactions. So each statement must be repeatable: a table needs `IF NOT EXISTS`; columns and

@@ -68,13 +68,13 @@ fn record_and_time(row: &MySqlRow) -> Result<(Row, Timestamp), Unreadable> {
     Ok((rows::read(row, RECORD)?, rows::now(Some(row), RECORD + rows::WIDTH)?))
 }
 
-/// The row of this key among those that the statement at this index returned.
+/// The row of this key among the rows that the statement at this index returned.
 fn row<'a>((answers, place): &'a (Answers, usize), key: &RecordKey) -> Option<&'a MySqlRow> {
     answers.rows(*place).iter().find(|row| name(row).is_ok_and(|name| name == sql::name(key)))
 }
 
-/// Reads the rows of these keys, by a prepared statement if the session has it. Returns the answers, and the
-/// index of the statement.
+/// Reads the rows of these keys, by a prepared statement if the session prepares statements. Returns the
+/// answers, and the index of the statement.
 async fn look(
     session: &mut Session,
     setting: &Setting,

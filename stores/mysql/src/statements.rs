@@ -196,8 +196,8 @@ impl Statements {
         )
     }
 
-    /// Writes a step. Overwrites a step at its position, which can only remain from a record that was deleted
-    /// by hand.
+    /// Writes a step. Overwrites a step at the same position, which can only be left from a record that was
+    /// deleted by hand.
     pub(super) fn append(&self, key: &RecordKey, position: usize, step: &RecordedStep) -> String {
         let mut text = format!("REPLACE INTO {} (scope, `key`, position, step) VALUES (", self.names.steps);
         text.name(name(key));

@@ -26,8 +26,8 @@ pub use builder::NatsKvStoreBuilder;
 /// JetStream has no clock that a condition can use. The store uses the clocks of the calling machines for
 /// leases and expiry. They must not differ by more than the declared
 /// [`clock_skew`](NatsKvStoreBuilder::clock_skew), which is added before a lease counts as over or a record
-/// as expired. If they differ by more, another worker may take over the claim of a live worker early. The
-/// late result of that live worker is still refused.
+/// counts as expired. If they differ by more, another worker may take over the claim of a live worker early.
+/// The late result of that live worker is still refused.
 ///
 /// # Runtime
 ///

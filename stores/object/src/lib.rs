@@ -34,8 +34,8 @@ const MAX_OBJECT_BYTES: usize = 8 * 1_024 * 1_024;
 /// An object store has no clock that a condition can use. The store uses the clocks of the calling machines
 /// for leases and expiry. They must not differ by more than the declared
 /// [`clock_skew`](BucketStoreBuilder::clock_skew), which is added before a lease counts as over or a record
-/// as expired. If they differ by more, another worker may take over the claim of a live worker early. The
-/// late result of that live worker is still refused.
+/// counts as expired. If they differ by more, another worker may take over the claim of a live worker early.
+/// The late result of that live worker is still refused.
 ///
 /// # Purge
 ///

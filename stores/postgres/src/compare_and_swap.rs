@@ -27,7 +27,7 @@ pub(super) const fn most_keys(with_locks: bool) -> usize {
     if with_locks { LOCKS } else { usize::MAX }
 }
 
-/// The requests of one key that have no answer yet, by their positions in the batch.
+/// The requests of one key that have no answer yet, with their positions in the batch.
 pub(super) struct Group<'t> {
     pub(super) key: &'t RecordKey,
     pub(super) requests: Vec<(usize, &'t Request)>,
@@ -226,7 +226,7 @@ pub(super) fn names<'k>(keys: impl Iterator<Item = &'k RecordKey>) -> (Vec<&'k [
     keys.map(name).unzip()
 }
 
-/// A column of parameters: the value `of` each row.
+/// A column of parameters, with the value `of(row)` for each row.
 pub(super) fn each<'r, R, T>(rows: &'r [R], of: impl Fn(&'r R) -> T) -> Vec<T> {
     rows.iter().map(of).collect()
 }

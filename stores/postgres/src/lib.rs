@@ -4,8 +4,8 @@
 //! The group commit of the stores' kit holds operations that wait, and `server` says how a batch runs:
 //! `claims`, `held_claims` (renewals, steps, results) and `compare_and_swap` (releases, resolutions, reads).
 //! `transaction` records in a caller's transaction through a `driver`, `housekeeping` and `inspection` serve
-//! operators, `rows` translates records. `db` holds what crates with tables of their own beside the records
-//! share with the store: connections, errors, names of objects and migrations.
+//! operators, `rows` translates records. `db` holds the parts that the store shares with crates that have
+//! their own tables beside the records: connections, errors, names of objects and migrations.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -11,8 +11,8 @@ use sqlx::{Decode, Row as _, Type};
 
 use crate::driver::Row;
 
-/// The longest lease or lifetime in a row, in microseconds: some 73,000 years. A time plus two of these still
-/// fits into the server's largest integer.
+/// The longest lease or lifetime in a row, in microseconds: some 73,000 years. A time plus two such durations
+/// still fits into the server's largest integer.
 const LONGEST: u64 = 1 << 61;
 
 type Result<T> = std::result::Result<T, Unreadable>;

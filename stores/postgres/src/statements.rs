@@ -311,7 +311,8 @@ fn replaced() -> String {
 }
 
 /// $1 scope and $2 key after which the page begins, $3 how many rows. Row: now, scope, key, length of the
-/// result, the record's columns; or now alone. The server reads the length of a result, not the result.
+/// result, the record's columns; or only now, if the page is empty. The server reads the length of a result,
+/// not the result.
 fn list(names: &Names, which: &str) -> String {
     let columns = COLUMNS.map(|column| match column {
         "result" => "CASE WHEN result IS NOT NULL THEN ''::bytea END AS result",

@@ -92,7 +92,8 @@ fn parameters<'a>(key: &'a RecordKey, record: &'a Record, begun: Timestamp) -> V
     ]
 }
 
-/// The parameters that distinguish the version of the record that was read from later ones.
+/// The parameters that identify the version of the record that was read. Each later version differs in at
+/// least one of them.
 fn read_before(old: &Record) -> [Parameter<'_>; 5] {
     [
         Parameter::SmallInt(Some(rows::word(old.state))),

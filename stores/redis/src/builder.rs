@@ -109,7 +109,7 @@ impl RedisStoreBuilder {
     }
 
     /// How long the store retries an operation before it fails, from 10 milliseconds to 1 hour; 5 seconds
-    /// unless set. One try may take a third of this time, and so may connecting.
+    /// unless set. One try may take a third of this time, and connecting may take a third, too.
     pub const fn operation_timeout(mut self, timeout: Duration) -> Self {
         self.operation_timeout = timeout;
         self

@@ -1,4 +1,4 @@
-//! Checks of the server when a store connects: whether it keeps what it acknowledges.
+//! Checks of the server when a store connects: whether the server keeps the data that it acknowledges.
 //!
 //! A check that the server does not allow (a managed service, an ACL) is reported; it is not an error.
 

@@ -200,8 +200,8 @@ impl Connection {
     }
 
     /// Sends all requests once and then `WAIT`, which waits at most `time` for `replicas` replicas, and
-    /// returns how many replicas have the requests. All go on one connection, which answers nothing else
-    /// meanwhile.
+    /// returns how many replicas have the requests. All commands go on one connection, which answers nothing
+    /// else meanwhile.
     pub(super) async fn ask_replicated(
         &self,
         requests: &[Request],

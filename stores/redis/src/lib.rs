@@ -64,9 +64,10 @@ use idem_store_kit::retry::retried;
 /// `docs/stores/redis.md` in the repository says how to run such a server. Connecting checks the server, and
 /// reports problems as events with the target `idem`.
 ///
-/// The store has one connection for each runtime that calls it, up to 256, and one in a separate thread for
-/// renewals and retries. So callers in several runtimes may share a store, and a body that blocks its thread
-/// keeps its claim. The store retries operations until there is an answer or the operation timeout is over.
+/// The store has one connection for each runtime that calls it, up to 256, and one connection in a separate
+/// thread for renewals and retries. So callers in several runtimes may share a store, and a body that blocks
+/// its thread keeps its claim. The store retries operations until there is an answer or the operation timeout
+/// is over.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), idem_core::StoreError> {

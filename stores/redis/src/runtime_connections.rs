@@ -116,7 +116,7 @@ impl RuntimeConnections {
     }
 }
 
-/// When dropped, it lets a later operation try to open a connection if this attempt failed.
+/// When this value is dropped, a later operation may try to open a connection, if this attempt failed.
 struct Opening {
     connections: Weak<RuntimeConnections>,
     id: Id,

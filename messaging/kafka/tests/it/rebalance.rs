@@ -8,7 +8,8 @@ use idem_broker_tests::{Queue as _, Shop, until};
 
 use crate::support::Orders;
 
-/// Drops a worker whose handlers never end, `after` the start of a second worker.
+/// Drops a worker whose handlers never end, when the time `after` has passed since the start of a second
+/// worker.
 async fn dropped(orders: &Orders, after: Duration) {
     let shop = Shop::default();
     for order in 100..120 {

@@ -118,9 +118,9 @@ impl<'b, R: BatchRecord + Clone, E> Batch<'b, R, E> {
         self
     }
 
-    /// Sets a function for rejected records, such as those whose call failed for good. It can send the record
-    /// to another place and then acknowledge it. Unless set, a rejected record is reported as failed and left
-    /// to the queue's redrive policy.
+    /// Sets a function for rejected records, such as those whose call failed for good. The function can send
+    /// the record to another place and then acknowledge it. Unless set, a rejected record is reported as
+    /// failed and left to the queue's redrive policy.
     ///
     /// On a FIFO queue, send a rejected record to another place, because its group waits until it is gone.
     /// Later messages of the group are delivered with it, so their delivery counts rise, too, and they would
@@ -207,7 +207,7 @@ impl<'b, R: BatchRecord + Clone, E> Batch<'b, R, E> {
             stream::poll_fn(move |cx| messages.poll_recv(cx).map(|next| next.map(Ok::<_, Infallible>)));
         let working = consumer
             .run_until(shutdown, messages, |message| within(deadline, handler(message.record.clone())));
-        // On the heap, because it contains the caller's handlers.
+        // On the heap, because this future contains the caller's handlers.
         let working = Box::pin(working);
         match deadline {
             None => drop(working.await),

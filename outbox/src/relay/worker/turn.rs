@@ -1,4 +1,4 @@
-//! One turn of a topic: publishes its messages in order, records that, and releases the topic.
+//! One turn of a topic: publishes its messages in order, records them as published, and releases the topic.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;

@@ -68,7 +68,7 @@ pub(crate) fn is_duplicate(error: &Error) -> bool {
     has_number(error, &[number::DUPLICATE_ENTRY])
 }
 
-/// Whether a column or index to add already exists, or one to drop is already gone.
+/// Whether a column or index to add already exists, or a column or index to drop is already gone.
 pub(crate) fn is_altered(error: &Error) -> bool {
     has_number(error, &number::ALTERED)
 }

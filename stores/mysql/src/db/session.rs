@@ -26,8 +26,8 @@ pub(crate) const BEGIN_READING: &str =
 /// For a statement that is a transaction of its own, whatever the server's default isolation level is. Fails
 /// if a transaction is open.
 pub(crate) const ONE: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; ";
-/// For a statement that must fail at once if another transaction has locked a row that it needs, or the
-/// table.
+/// For a statement that must fail at once if another transaction has locked a row that the statement needs,
+/// or the table.
 pub(crate) const AT_ONCE: &str = "SET STATEMENT innodb_lock_wait_timeout = 0, lock_wait_timeout = 0 FOR ";
 /// For a statement that changes a table, on MariaDB and on MySQL. On MySQL it sets the session, which is
 /// closed afterwards.
@@ -79,7 +79,7 @@ pub(crate) struct Server {
     pub(crate) fails_at_once: bool,
 }
 
-/// An open connection. It lives in the runtime that opened it.
+/// An open connection. It belongs to the runtime that opened it.
 pub(crate) struct Session {
     connection: MySqlConnection,
     usage: Use,

@@ -1,4 +1,4 @@
-//! The statements that stay prepared, on MariaDB: each reads or writes many records, or one.
+//! The statements that stay prepared, on MariaDB: each reads or writes one or many records.
 //!
 //! The server keeps a statement prepared for each number of rows. To have few of them, the number of rows is
 //! rounded up to a power of two, and the last row is repeated.

@@ -171,7 +171,7 @@ impl Opener {
         self.shared.load(Ordering::Relaxed)
     }
 
-    /// From now on every transaction sets its own settings.
+    /// Makes every transaction set its own settings from now on.
     pub(super) fn share(&self) {
         if !self.shared.swap(true, Ordering::Relaxed) {
             tracing::info!(

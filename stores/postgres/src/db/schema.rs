@@ -235,7 +235,7 @@ async fn find(
             }
             Ok(Some(Either::Left(_))) => {}
             Ok(None) => return Ok(found),
-            // No such table, no such schema.
+            // There is no such table, or no such schema.
             Err(error) if !first && failure::has_code(&error, &["42P01", "3F000"]) => return Ok(found),
             Err(error) => return Err(failed(&error)),
         }
@@ -276,8 +276,8 @@ impl Found {
         })
     }
 
-    /// Warns of a second table: two roles with different search paths would each use their own, and
-    /// duplicates would run.
+    /// Warns of a second table, because two roles with different search paths would each use their own table,
+    /// and duplicates would run.
     fn warn_of_another(&self, older: Option<i64>, layout: &Layout) {
         if let (None, Some(schema)) = (older, self.elsewhere()) {
             tracing::warn!(

@@ -32,14 +32,15 @@ where
     row.try_get(index).map_err(|error| failure::of_statement(&error).error())
 }
 
-/// An open connection. It lives in the runtime that opened it.
+/// An open connection. It belongs to the runtime that opened it.
 pub struct Session {
     connection: PgConnection,
     usage: Use,
     /// The session's name on the server. `None` behind a pooler, which has its own sessions and limits them
     /// itself.
     name: Option<String>,
-    /// The start of each transaction, if a pooler shares the server's sessions between its clients.
+    /// The statements that begin each transaction, if a pooler shares the server's sessions between its
+    /// clients.
     shared: Option<Arc<str>>,
 }
 

@@ -13,8 +13,8 @@
 //!
 //! # Another driver
 //!
-//! Implement [`DriverTransaction`] for its transaction: `execute` and `query` send statements,
-//! [`SavepointName`] makes names for savepoints. [`refused`] and [`lost`] translate its errors.
+//! Implement [`DriverTransaction`] for the driver's transaction: `execute` and `query` send statements,
+//! [`SavepointName`] makes names for savepoints. [`refused`] and [`lost`] translate the driver's errors.
 
 #[cfg(feature = "diesel-async")]
 mod diesel_async;
@@ -115,8 +115,8 @@ pub struct Query<'a> {
     pub text: &'a str,
     /// Its parameters.
     pub parameters: &'a [Parameter<'a>],
-    /// Whether another client may get the session after the transaction: then the statement must have no name
-    /// on the server.
+    /// Whether another client may get the session after the transaction. If so, the statement must have no
+    /// name on the server.
     pub is_pooled: bool,
 }
 
@@ -135,7 +135,8 @@ impl fmt::Debug for Query<'_> {
     }
 }
 
-/// A parameter of a [`Query`]; `None` is null. It has no `Debug`, because it may be a key or a result.
+/// A parameter of a [`Query`]; `None` is null. It has no `Debug`, because a parameter may be a key or a
+/// result.
 #[derive(Clone, Copy)]
 pub enum Parameter<'a> {
     /// A `boolean`.

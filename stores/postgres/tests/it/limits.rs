@@ -17,7 +17,8 @@ use crate::support::*;
 /// Longer than many operations at once take on a busy machine.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Makes a table `seen` of the advisory locks that each insertion of the store holds just before its commit.
+/// Makes a table `seen`, which gets the number of advisory locks that each insertion of the store holds just
+/// before its commit.
 fn count_locks(server: &Postgres, table: &str) {
     let _ = server.sql(
         "create table seen (locks bigint); \
