@@ -201,9 +201,9 @@ impl Shared {
         guard((), move |()| self.drop_entry(key))
     }
 
-    /// Until when a replay from a claim that was sent at `asked` may be returned from memory; `None` if it
-    /// must not be cached. The record may expire at any time after `asked`, so memory does not return it for
-    /// longer than its `ttl`, either.
+    /// The time until which a replay from a claim that was sent at `asked` may be returned from memory;
+    /// `None` if it must not be cached. The record may expire at any time after `asked`, so memory does not
+    /// return it for longer than its `ttl`, either.
     fn until(&self, replay: &Replay, asked: Instant) -> Option<Instant> {
         let kept = replay.expires_at.map_or(LONGEST, |end| end.since(replay.completed_at));
         asked.checked_add(self.ask_again_after.min(kept))

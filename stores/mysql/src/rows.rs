@@ -169,7 +169,7 @@ pub(super) fn values_by<'r>(
 }
 
 /// When a purge reads a new record: at the record's earliest possible end. No renewal and no usual completion
-/// moves this time forward, so they write no index.
+/// moves it to an earlier time, so they write no index.
 pub(super) fn purge_at(record: &Record) -> Timestamp {
     let earliest = record.created_at.after(record.ttl);
     match record.expires_at {

@@ -98,7 +98,7 @@ impl Bucket {
             retry::retried(time, || self.write(&path, Bytes::from_static(text.as_bytes()), mode.clone()))
                 .await
         };
-        // The object may already exist, because the answer of an earlier try was lost.
+        // The object may already exist, if the answer of an earlier try was lost.
         write("first", PutMode::Create).await?;
         let first = retry::retried(time, || self.read(&path)).await?.map(|version| version.revision);
         let again = write("again", PutMode::Create).await?;

@@ -207,8 +207,8 @@ fn read_one(names: &Names) -> String {
 /// advisory lock if it is needed as in `claim_new`. Rows: the number of each written record, with true; the
 /// number of each record whose lock was not free, with false.
 ///
-/// This statement adds no step. It deletes the steps with a result, unless the result is the tombstone
-/// `exhausted`, and if the record begins anew.
+/// This statement adds no step. It deletes the steps if the record begins anew, or if it gets a result other
+/// than the tombstone `exhausted`.
 fn swap(names: &Names) -> String {
     let records = &names.records;
     let kinds = COLUMNS.map(|column| match column {

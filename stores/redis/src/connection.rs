@@ -151,7 +151,7 @@ pub(super) fn is_of_no_use(error: &RedisError) -> bool {
 }
 
 /// Whether an error may mean that the sentinels, or the server's name, lead to another master by now: a
-/// master that has lost all its replicas may notice late that one of them was promoted.
+/// master that has lost all its replicas may notice late that one of those was promoted.
 pub(super) fn may_be_demoted(error: &RedisError, opened: Instant) -> bool {
     error.code() == Some("NOREPLICAS") && opened.elapsed() >= LEAST_AGE
 }

@@ -1,6 +1,6 @@
 //! Waiting for replicas: operations are sent in batches, each with one `WAIT` after it.
 //!
-//! `WAIT` blocks its connection, for its whole timeout if a replica is gone. So it uses a separate
+//! `WAIT` blocks its connection, for its whole timeout if a replica is gone. So replication uses a separate
 //! connection, and the operations that arrive meanwhile form the next batch. If each operation had its own
 //! `WAIT`, it would wait for all earlier operations.
 

@@ -2,9 +2,9 @@
 //!
 //! A session's settings are part of the startup message, so they cannot reach another client of a pooler. A
 //! pooler that does not pass them on shares its sessions between clients. Behind such a pooler, each
-//! transaction sets its own settings, and no statement has a name. To detect it, the store looks for a mark
-//! in the settings of each connection: if a pooler were not detected, the name of a statement could belong to
-//! another client's statement.
+//! transaction sets its own settings, and no statement has a name. To detect such a pooler, the store looks
+//! for a mark in the settings of each connection: if a pooler were not detected, the name of a statement
+//! could belong to another client's statement.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
