@@ -35,7 +35,7 @@ impl Orders {
         Self::with(servers, name, false).await
     }
 
-    /// With or without a retry topic.
+    /// Creates the topics, with or without a retry topic.
     pub(crate) async fn with(servers: &str, name: &'static str, retries: bool) -> Self {
         let orders = Self::on(servers, name, retries, "range,roundrobin");
         for topic in [name.to_owned(), format!("{name}-retry"), format!("{name}-dead")] {
@@ -44,7 +44,7 @@ impl Orders {
         orders
     }
 
-    /// On librdkafka's mock broker, which lives as long as the first value.
+    /// The topics on librdkafka's mock broker, which lives as long as the first value.
     pub(crate) fn mocked(
         name: &'static str,
         retries: bool,
@@ -59,13 +59,14 @@ impl Orders {
         (kafka, orders)
     }
 
-    /// On topics that exist.
+    /// For topics that exist already.
     pub(crate) fn on(servers: &str, name: &'static str, retries: bool, assignors: &str) -> Self {
         let mut config = ClientConfig::new();
         config.set("bootstrap.servers", servers);
         let admin: AdminClient<_> = config.create().unwrap();
         let mut producing = config.clone();
-        // The test broker returns the start of the last batch as the end of a partition, so each batch has one message.
+        // The test broker returns the start of the last batch as the end of a partition, so this producer
+        // puts one message in each batch.
         producing.set("acks", "all").set("batch.num.messages", "1");
         config
             .set("group.id", format!("{name}-shippers"))

@@ -26,7 +26,7 @@ impl Orders {
         Self::with(url, name, pull::Config::default()).await
     }
 
-    /// With these settings of the consumer.
+    /// Creates the streams and a consumer with these settings.
     pub(crate) async fn with(url: &str, name: &'static str, settings: pull::Config) -> Self {
         let jetstream = jetstream::new(async_nats::connect(url).await.unwrap());
         let dead = format!("{name}-dead");

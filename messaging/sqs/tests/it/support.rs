@@ -11,7 +11,7 @@ use idem_sqs::{Received, Source, Summary};
 /// How long a message stays hidden from others while a worker has it, in seconds.
 const VISIBILITY: &str = "5";
 
-/// The same of a dead letter, which a redrive may leave hidden.
+/// The visibility timeout of a dead letter, which a redrive may leave hidden.
 const VISIBILITY_OF_LETTERS: &str = "2";
 
 pub(crate) fn client(url: &str) -> Client {
@@ -34,7 +34,7 @@ pub(crate) struct Orders {
 impl Orders {
     /// `kind` is the end of the names: nothing, or `.fifo`.
     pub(crate) async fn open(url: &str, name: &str, kind: &str) -> Self {
-        // SQS allows 80 characters.
+        // SQS allows names of 80 characters.
         let name: String = name.chars().take(60).collect();
         let client = client(url);
         let queue = make(&client, &format!("{name}{kind}"), VISIBILITY).await;
