@@ -182,8 +182,8 @@ impl<St: Store> Builder<St> {
         self.operation(|operation| operation.on_crash(on_crash))
     }
 
-    /// How many handlers may run at a time, including those whose clients have gone away; 1,024 unless set. A further
-    /// request is answered with 503 `too-many-running`, and its key is released.
+    /// How many handlers may run at the same time, including those whose clients have gone away; 1,024 unless
+    /// set. The layer answers every further request with 503 `too-many-running` and releases its key.
     pub const fn max_running(mut self, handlers: usize) -> Self {
         self.max_running = handlers;
         self
@@ -217,8 +217,8 @@ impl<St: Store> Builder<St> {
     }
 
     /// Sets the function that decides by a response's head what to do with the response. A handler's own
-    /// [`Recording`] takes precedence. With `None`, and unless set, the status decides: all responses are
-    /// kept except 401, 403, 407, 408, 425, 429, 5xx and failures of gRPC (`grpc-status`).
+    /// [`Recording`] takes precedence. If the function returns `None`, or is not set, the status decides: all
+    /// responses are kept except 401, 403, 407, 408, 425, 429, 5xx and failures of gRPC (`grpc-status`).
     ///
     /// ```
     /// use http::StatusCode;

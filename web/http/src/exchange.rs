@@ -32,7 +32,8 @@ use idem_runtime::{Error, Operation};
 pub enum Begun<St: Store> {
     /// Send this response to the client and do not run the handler: the recorded response, or a problem.
     Answered(Response<Body>),
-    /// Run the handler with [`Run::spawn`] or [`Run::spawn_local`]. The body of the request is whole in memory.
+    /// Run the handler with [`Run::spawn`] or [`Run::spawn_local`]. The body of the request is whole in
+    /// memory.
     Run(Run<St>, Request<Body>),
 }
 

@@ -56,8 +56,8 @@ impl<St: Store> Run<St> {
         Self { attempt, place, config, method, operation, span: Span::current() }
     }
 
-    /// Runs the handler, records its response, and returns what the client gets: the response, or a problem if the
-    /// handler panicked or took too long.
+    /// Runs the handler, records its response, and returns what the client gets: the response, or a problem
+    /// if the handler panicked or took too long.
     ///
     /// # Errors
     ///

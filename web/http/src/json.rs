@@ -7,11 +7,12 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// How many values a body may have, including nested ones. Each value takes many times the memory of its text.
+/// How many values a body may have, including nested ones. Each value takes many times the memory of its
+/// text.
 const MOST_VALUES: usize = 50_000;
 
-/// With its feature `arbitrary_precision` in the user's build, `serde_json` represents a number as an object with this
-/// member. Such a number cannot be distinguished from a real object of that form.
+/// If the user's build enables serde_json's feature `arbitrary_precision`, `serde_json` represents a number
+/// as an object with this member. Such a number cannot be distinguished from a real object of that form.
 const NUMBER: &str = "$serde_json::private::Number";
 
 /// The JSON of `body` with sorted members, without white space, and without the members at the pointers
