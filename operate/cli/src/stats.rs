@@ -29,8 +29,8 @@ pub(crate) struct Stats {
     /// Only records of this operation
     #[arg(long)]
     scope: Option<String>,
-    /// Only operations that this catalogue does not contain, a file as `assert_catalogue` checks it: renamed,
-    /// or gone. Repeat it for each program that uses the store
+    /// Only operations that are not in this catalogue, because they were renamed or removed. The file is one
+    /// that `assert_catalogue` checks. Give this option once for each program that uses the store
     #[arg(long, value_name = "FILE", conflicts_with_all = ["scope", "watch"])]
     catalogue: Vec<PathBuf>,
     /// The output format: prometheus is for the textfile collector of Prometheus' node exporter

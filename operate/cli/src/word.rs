@@ -55,8 +55,8 @@ struct Outcome {
     /// or its JSON
     #[arg(long, value_name = "@FILE")]
     completed: Option<String>,
-    /// It failed for good, and this is the error that the function returned, given likewise; it must have
-    /// `terminal`
+    /// The call failed for good, and this is the error that the function returned, given in the same way; the
+    /// operation must have `terminal`
     #[arg(long, value_name = "@FILE")]
     failed: Option<String>,
     /// The effect happened, and this is the status of the response that the HTTP handler gave

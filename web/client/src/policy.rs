@@ -91,8 +91,8 @@ impl Policy {
 
     /// The largest answer that the middleware for reqwest reads into memory, in bytes; 8 MiB unless set. It
     /// reads every answer whole, except for `text/event-stream`, so that it can send a request again if the
-    /// body of the answer breaks off. If the answer is larger, it is returned unread if the server declares
-    /// its length, and otherwise is an error.
+    /// body of the answer breaks off. A larger answer is returned unread if the server declares its
+    /// length; otherwise it is an error.
     #[must_use]
     pub const fn max_answer_bytes(mut self, bytes: usize) -> Self {
         self.max_answer_bytes = bytes;

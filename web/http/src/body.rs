@@ -31,8 +31,8 @@ type Piece = Result<Frame<Bytes>, BoxError>;
 /// The body of a request or response that went through the layer: whole in memory, or a stream.
 ///
 /// For a service that takes only its own body type, map the request, for example with
-/// `ServiceBuilder::new().layer(layer).map_request(|request: Request<idem::http::Body>|
-/// request.map(axum::body::Body::new))`. axum's `Router` takes any body type and needs no mapping.
+/// `ServiceBuilder::new().layer(layer).map_request(|request: Request<idem::http::Body>| request.map(axum::body::Body::new))`.
+/// axum's `Router` takes any body type and needs no mapping.
 pub struct Body(UnsyncBoxBody<Bytes, BoxError>);
 
 impl Body {

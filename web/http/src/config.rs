@@ -50,9 +50,8 @@ const _: () = assert!(LONGEST_TENANT + 1 + key::LONGEST <= MAX_KEY_BYTES);
 pub enum Recording {
     /// Keep the response, whatever its status is.
     Keep,
-    /// Treat the request as if the handler had not answered, because the response does not say what happened:
-    /// see
-    /// [`Builder::on_crash`](super::Builder::on_crash).
+    /// Treat the request as if the handler had not answered, because the response does not say what happened.
+    /// See [`Builder::on_crash`](super::Builder::on_crash).
     Crash,
     /// Do not keep the response. The key is free again: the next request with the key runs the handler, and
     /// must be the same request.

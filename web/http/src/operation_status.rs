@@ -61,8 +61,8 @@ pub struct OperationStatus<St> {
 }
 
 impl<St: Clone> IdempotencyLayer<St> {
-    /// The service that answers a `GET` or `HEAD` of the location of a [long
-    /// operation](super::LongOperation).
+    /// The service that answers a `GET` or `HEAD` of the location of a
+    /// [long operation](super::LongOperation).
     #[must_use]
     pub fn operations(&self) -> OperationStatus<St> {
         OperationStatus { layer: self.clone() }
