@@ -131,7 +131,8 @@ impl<St: Clone> IdempotencyLayer<St> {
 
 /// For authors of middleware for web frameworks without tower: call [`guards`](Self::guards) with the head of
 /// a request and [`begin`](Self::begin) with the whole request, and run the handler if `begin` returns a
-/// [`Run`](super::Run). The layer records the response. The [service](super::Idempotency) makes the same calls.
+/// [`Run`](super::Run). The layer records the response. The [service](super::Idempotency) makes the same
+/// calls.
 impl<St: Store> IdempotencyLayer<St> {
     /// Whether a request with this head is guarded. Send any other request to its handler as if there were no
     /// layer.
