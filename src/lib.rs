@@ -1,7 +1,7 @@
 //! Makes async functions safe to call twice.
 //!
-//! One attribute makes a key from the arguments, claims it in a shared store, runs the body and records the result.
-//! After that, every duplicate, retry and redelivery gets the recorded result.
+//! One attribute makes a key from the arguments, claims it in a shared store, runs the body and records the
+//! result. After that, every duplicate, retry and redelivery gets the recorded result.
 //!
 //! ```
 //! # #[cfg(feature = "macros")]
@@ -29,21 +29,23 @@
 //! # What is here
 //!
 //! * `#[idempotent]` (feature `macros`) and [`Operation`], the same policy without the attribute.
-//! * [`MemoryStore`], and, each with its feature, `SqliteStore`, `RedisStore`, `PostgresStore`, `MySqlStore` and
-//!   `DynamoDbStore`. [`Store`] is the trait for other stores, and [`DynStore`] chooses one at run time.
-//! * `http` (feature `http`): the `Idempotency-Key` header as a tower layer. `tower` (feature `tower`): idempotent calls
-//!   for every other tower service.
-//! * `message` (feature `message`): a consumer of a broker's messages. `lambda` (feature `lambda`): batches of AWS
-//!   Lambda.
-//! * `outbox` (feature `outbox`): messages that commit with a PostgreSQL transaction, and a relay that publishes them.
-//! * [`context`]: what a running body can learn about its call. [`observe`]: what a caller can learn about a call.
-//! * [`step`]: recovery points of a body. [`Operation::recover`] and the attribute's `recover`: a function that finds
-//!   out what an unfinished run did.
-//! * [`drain`]: waits for background work at the end of a program. [`LateRecording`]: records results after an outage
-//!   of the store.
+//! * [`MemoryStore`], and, each with its feature, `SqliteStore`, `RedisStore`, `PostgresStore`, `MySqlStore`
+//!   and `DynamoDbStore`. [`Store`] is the trait for other stores, and [`DynStore`] chooses one at run time.
+//! * `http` (feature `http`): the `Idempotency-Key` header as a tower layer. `tower` (feature `tower`):
+//!   idempotent calls for every other tower service.
+//! * `message` (feature `message`): a consumer of a broker's messages. `lambda` (feature `lambda`): batches
+//!   of AWS Lambda.
+//! * `outbox` (feature `outbox`): messages that commit with a PostgreSQL transaction, and a relay that
+//!   publishes them.
+//! * [`context`]: what a running body can learn about its call. [`observe`]: what a caller can learn about a
+//!   call.
+//! * [`step`]: recovery points of a body. [`Operation::recover`] and the attribute's `recover`: a function
+//!   that finds out what an unfinished run did.
+//! * [`drain`]: waits for background work at the end of a program. [`LateRecording`]: records results after
+//!   an outage of the store.
 //! * [`protocol`]: the rules, as pure functions.
-//! * [`listing`] and [`inspection`]: the records of a store, and checks of its server. The command `idem` (package
-//!   `idem-cli`) shows both.
+//! * [`listing`] and [`inspection`]: the records of a store, and checks of its server. The command `idem`
+//!   (package `idem-cli`) shows both.
 //! * `testing` (feature `testing`): a store that fails on purpose, and the conformance kit.
 //!
 //! # Guarantee
@@ -59,8 +61,8 @@
 //!
 //! # The book
 //!
-//! The folder `docs` of the repository is a book: a tutorial, a guide for each use, a page for each store, a reference
-//! of options, keys, errors, events and the command `idem`, and a runbook.
+//! The folder `docs` of the repository is a book: a tutorial, a guide for each use, a page for each store, a
+//! reference of options, keys, errors, events and the command `idem`, and a runbook.
 //!
 //! # Events and metrics
 //!

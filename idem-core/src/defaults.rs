@@ -1,4 +1,5 @@
-//! The defaults and bounds of an operation's options: one place for the engine, the attribute and the documentation.
+//! The defaults and bounds of an operation's options: one place for the engine, the attribute and the
+//! documentation.
 
 use std::time::Duration;
 
@@ -8,10 +9,10 @@ pub const TTL: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long a silent owner keeps its claim: 30 seconds.
 pub const LEASE: Duration = Duration::from_secs(30);
 
-/// How long one operation of the store may take before the policy decides: 10 seconds.
+/// How long one operation of the store may take before the engine treats it as failed: 10 seconds.
 pub const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The shortest lease: 1 ms. Below it, a process would do nothing but renew.
+/// The shortest lease: 1 ms. With a shorter lease, a process would do nothing but renew.
 pub const SHORTEST_LEASE: Duration = Duration::from_millis(1);
 
 /// The longest time that any option accepts: 100 years.

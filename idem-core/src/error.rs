@@ -12,23 +12,25 @@ use std::sync::Arc;
 pub enum StoreErrorKind {
     /// The store cannot be used now. The operation was **not** applied.
     Unavailable,
-    /// It is not known whether the store applied the operation. Send the same request with the same owner to find out.
+    /// It is not known whether the store applied the operation. Send the same request with the same owner to
+    /// find out.
     OutcomeUnknown,
     /// The result, or the step, is larger than this store takes. Nothing was applied.
     TooLarge,
-    /// The value under this key is not a readable record, or the file of all records is damaged. Nothing was applied.
+    /// The value under this key is not a readable record, or the file of all records is damaged. Nothing was
+    /// applied.
     CorruptRecord,
     /// The store is set up in a way that cannot work. A retry does not help.
     Configuration,
-    /// The store was used under other keys than this process has: another key ring or secret. Nothing was
-    /// applied, and no body runs, not even where an operation fails open: the call may have been made before.
+    /// The store was used with a key ring or a secret that this process does not have. Nothing was applied,
+    /// and no body runs, even if the operation fails open, because the call may have been made before.
     WrongKeys,
 }
 
 /// Why a store did not carry out an operation. Cheap to clone.
 ///
-/// The author of a store calls the constructor named after the kind. The text must say what happened and what to do,
-/// and must not hold a key or a result.
+/// The author of a store calls the constructor named after the kind. The text must say what happened and what
+/// to do, and must not hold a key or a result.
 #[derive(Clone, Debug)]
 pub struct StoreError {
     kind: StoreErrorKind,
@@ -106,7 +108,7 @@ impl StoreError {
         self.kind
     }
 
-    /// Whether the operation may have been applied nevertheless.
+    /// Whether the store may have applied the operation in spite of the error.
     #[must_use]
     pub const fn is_outcome_unknown(&self) -> bool {
         matches!(self.kind, StoreErrorKind::OutcomeUnknown)

@@ -12,7 +12,7 @@ pub struct Inspection {
     pub server: String,
     /// The checks.
     pub findings: Vec<Finding>,
-    /// The clock that judges leases, if the store has one.
+    /// The time by the clock that judges leases; `None` if the store did not report it.
     pub now: Option<Timestamp>,
 }
 
@@ -36,7 +36,7 @@ pub enum Standing {
     Fine,
     /// The store cannot check it; a person must check it.
     Unknown,
-    /// It weakens the guarantee.
+    /// What was found weakens the guarantee.
     Weak,
     /// The store cannot be used like this.
     Broken,

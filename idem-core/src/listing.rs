@@ -72,7 +72,7 @@ pub struct Page {
     pub records: Vec<Listed>,
     /// Names of values that are not records of this version.
     pub unreadable: Vec<RecordKey>,
-    /// Where the next page begins; `None` after the last one.
+    /// Where the next page begins; `None` after the last page.
     pub next: Option<Cursor>,
     /// The store's time when it read the page. Compare leases and expiry times with it.
     pub now: Timestamp,
@@ -107,8 +107,8 @@ impl Listed {
         Self { key, record, result }
     }
 
-    /// The same, for a record that the store read with an empty value instead of the recorded one. `bytes` is the size
-    /// of the recorded value.
+    /// As [`new`](Self::new), for a record that the store read with an empty value instead of the recorded
+    /// value. `bytes` is the size of the recorded value.
     #[must_use]
     pub fn without_value(key: RecordKey, record: Record, bytes: Option<u64>) -> Self {
         let mut listed = Self::new(key, record);

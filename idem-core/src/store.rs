@@ -19,20 +19,21 @@ use crate::protocol::{
 ///
 /// A store writes [`apply`](Store::apply), which takes every request of the protocol, and a few methods for
 /// operators. Each method but [`purge`](Store::purge) and [`list`](Store::list) is **one atomic operation**
-/// on one record. It uses the store's own clock, never the caller's: two callers with skewed clocks must get
+/// on one record, and uses the store's own clock, never the caller's: two callers with skewed clocks must get
 /// the answers that one clock would give. The rules are written once, as pure functions in
 /// [`protocol`](crate::protocol), and [`protocol::apply`](crate::protocol::apply) combines them. A store that
-/// can hold a lock or a transaction calls it:
+/// can hold a lock or a transaction calls this function:
 ///
 /// 1. read the record of `key` (or none);
 /// 2. call the function with it, the request and the store's now;
-/// 3. if [`Transition::write`](crate::protocol::Transition::write) is `Some`, write that whole record, durably;
+/// 3. if [`Transition::write`](crate::protocol::Transition::write) is `Some`, write that whole record,
+///    durably;
 /// 4. only then answer [`Transition::answer`](crate::protocol::Transition::answer).
 ///
-/// A store that must decide on a server restates the functions in the server's language; its tests compare it
-/// with the original. [`claim`](Store::claim), [`renew`](Store::renew) and the other methods for one kind of
-/// request call `apply`. A store does not override them, because a wrapper calls only the `apply` of the
-/// store inside it.
+/// A store that must decide on a server restates the functions in the server's language; its tests compare
+/// the two. [`claim`](Store::claim), [`renew`](Store::renew) and the other methods for one kind of request
+/// call `apply`. A store does not override them, because a wrapper calls only the `apply` of the store inside
+/// it.
 ///
 /// This is a whole store, in the memory of one process:
 ///
@@ -96,20 +97,22 @@ use crate::protocol::{
 ///
 /// A store must also keep these rules:
 ///
-/// * An acknowledged operation survives the failures that the store's documentation lists, and every later operation of
-///   any client sees it.
-/// * If an answer is lost and the same owner sends the same request again, it gets the same answer. The functions
-///   ensure that, so a store retries on a broken connection by itself.
+/// * An acknowledged operation survives the failures that the store's documentation lists, and every later
+///   operation of any client sees it.
+/// * If an answer is lost and the same owner sends the same request again, the owner gets the same answer.
+///   The functions ensure that, so a store retries on a broken connection by itself.
 /// * Every method ends within a bounded time, with a [`StoreError`] whose kind is honest:
 ///   `Unavailable` only if the operation was certainly not applied, `OutcomeUnknown` otherwise.
-/// * Dropping a returned future leaves the operation applied or not, never half.
-/// * A record past its `expires_at` is absent, deleted or not. Only [`forget`](Store::forget) deletes any other record.
-///   The fence of a new record exceeds every fence its key ever had. The store takes it from its clock, or keeps a
-///   floor when it deletes records.
-/// * Scope, key and the names of steps are any UTF-8, including NUL; a result, also of a step, is any bytes.
-/// * A record keeps thousands of steps, in their order, until it is deleted or gets its result. A store may keep
-///   them beside the record, but changes both at once.
-/// * No error, log or `Debug` output has a key, a fingerprint or a result.
+/// * Dropping a returned future leaves the operation either applied or not applied, never half applied.
+/// * A record past its `expires_at` counts as absent, even before the store deletes it. Only
+///   [`forget`](Store::forget) deletes any other record. The fence of a new record exceeds every fence its
+///   key ever had. The store takes the fence from its clock, or keeps the highest fence of the records that
+///   it deletes.
+/// * A scope, a key and the name of a step can be any UTF-8 text, even with NUL. A result, also that of a
+///   step, can be any bytes.
+/// * A record keeps thousands of steps, in their order, until it is deleted or gets its result. A store may
+///   keep them beside the record, but changes both at once.
+/// * No error, log or `Debug` output contains a key, a fingerprint or a result.
 pub trait Store: Clone + Send + Sync + 'static {
     /// Applies a request to the record of a key, and returns its answer, which is of the same kind: see
     /// [`protocol::apply`](crate::protocol::apply).
@@ -182,8 +185,8 @@ pub trait Store: Clone + Send + Sync + 'static {
         async move { self.apply(key, Request::Resolve(resolution.clone())).await?.try_into() }
     }
 
-    /// Deletes a record in any state and returns whether there was one. For operators: the next call runs
-    /// its body.
+    /// Deletes a record in any state and returns whether there was one. For operators, because the next call
+    /// runs its body.
     fn forget(&self, key: &RecordKey) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// The live record of a key.
@@ -194,13 +197,13 @@ pub trait Store: Clone + Send + Sync + 'static {
 
     /// One page of the records, without results: for operators and monitoring.
     ///
-    /// Call again with [`Page::next`] until it is `None`. A page reads about `limit` records and returns the matching
-    /// ones, so it may be empty although more follow. A walk is not a snapshot: it returns a record that exists and
-    /// matches from its beginning to its end at least once, and may return others. It may return expired records that
-    /// are not deleted yet; [`Page::now`] tells which.
+    /// Call again with [`Page::next`] until it is `None`. A page reads about `limit` records and returns the
+    /// matching ones, so it may be empty although more follow. A walk is not a snapshot: it returns each
+    /// record that exists and matches during the whole walk at least once, and may return other records. It
+    /// may return expired records that are not deleted yet; [`Page::now`] tells which.
     ///
-    /// It changes nothing, and delays claims and completions by at most one read.
-    /// A store without this method cannot be walked.
+    /// Listing changes nothing, and delays claims and completions by at most one read. Without this method,
+    /// the records of a store cannot be listed.
     fn list(&self, request: &List) -> impl Future<Output = Result<Page, StoreError>> + Send {
         let _ = request;
         std::future::ready(Err(StoreError::configuration("it cannot list its records")))
@@ -217,8 +220,9 @@ pub trait Store: Clone + Send + Sync + 'static {
         None
     }
 
-    /// What the clones of this store share in this process: a field of the store, made by [`Waiters::default`]. The
-    /// engine uses it. A store without this method works, but each caller that waits for a key then polls by itself.
+    /// What the clones of this store share in this process: a field of the store, made by
+    /// [`Waiters::default`]. The engine uses it. A store without this method works, but each caller that
+    /// waits for a key then polls by itself.
     #[doc(hidden)]
     fn waiters(&self) -> &Waiters {
         Waiters::of_nobody()
@@ -237,7 +241,7 @@ impl Request {
 }
 
 impl StoredResult {
-    /// How many bytes it has: 0 if it is a tombstone.
+    /// The size in bytes: 0 for a tombstone.
     #[must_use]
     pub fn size(&self) -> usize {
         match self {

@@ -1,6 +1,6 @@
 //! What a store needs to record in the caller's transaction.
 //!
-//! Owns the traits, and how they get from the caller's argument to the connection. It knows no database.
+//! Owns the traits, and the way from the caller's argument to the connection. Knows no database.
 
 use std::ops::DerefMut;
 
@@ -11,7 +11,8 @@ use crate::protocol::{Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, Recor
 
 /// A store that can record in the caller's transaction, together with the caller's own writes.
 ///
-/// `PostgresStore` and `MySqlStore` implement it. For each driver that a store supports, it implements [`RecordsIn`].
+/// `PostgresStore` and `MySqlStore` implement it. A store implements [`RecordsIn`] for each driver that it
+/// supports.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot record in a transaction of the caller's",
     label = "with `transaction`, this must be a `PostgresStore` or a `MySqlStore`"
@@ -25,7 +26,7 @@ pub trait TransactionStore: Store {
     fn itself(self) -> Self::Itself;
 
     /// Tells the other processes that use the store that there are transactions. Taking a key also does this,
-    /// but then an open transaction waits for another connection of the store.
+    /// but then the caller's open transaction waits for another connection of the store.
     fn announce(&self) -> impl Future<Output = Result<(), StoreError>> + Send {
         std::future::ready(Ok(()))
     }
@@ -33,7 +34,7 @@ pub trait TransactionStore: Store {
 
 /// A store that can record in the transaction of a connection `C`, a driver's type.
 ///
-/// Nobody else sees its writes before the caller commits.
+/// Nobody else sees the store's writes before the caller commits.
 pub trait RecordsIn<C>: TransactionStore {
     /// A savepoint that was set.
     type Mark: Send;
@@ -41,8 +42,8 @@ pub trait RecordsIn<C>: TransactionStore {
     /// Whether a transaction is open on this connection.
     fn is_open(connection: &mut C) -> bool;
 
-    /// Takes the key for this transaction, if it is free: no other transaction gets it until this one ends. It
-    /// writes nothing.
+    /// Takes the key for this transaction, if the key is free. No other transaction gets the key until this
+    /// one ends. The store writes nothing.
     fn take(
         &self,
         connection: &mut C,
@@ -58,10 +59,11 @@ pub trait RecordsIn<C>: TransactionStore {
     fn undo(connection: &mut C, mark: &mut Self::Mark)
     -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// As [`undo`](Self::undo), before the next statement on the connection.
+    /// As [`undo`](Self::undo), but without waiting: the rollback runs before the next statement on the
+    /// connection.
     fn undo_first(connection: &mut C, mark: &mut Self::Mark);
 
-    /// Removes the savepoint and keeps the writes since.
+    /// Removes the savepoint and keeps the writes since then.
     fn keep(connection: &mut C, mark: &mut Self::Mark)
     -> impl Future<Output = Result<(), StoreError>> + Send;
 
@@ -78,10 +80,11 @@ pub trait RecordsIn<C>: TransactionStore {
     fn spoil(connection: &mut C) -> impl Future<Output = ()> + Send;
 }
 
-/// A pool that begins the transactions in which the store `S` records, for a layer that has none of its caller's.
+/// A pool that begins the transactions in which the store `S` records, for a layer whose caller has no
+/// transaction.
 ///
-/// The pools of sqlx and the connection of SeaORM are such pools. For another driver, implement it for a type of your
-/// own around the driver's pool.
+/// The pools of sqlx and the connection of SeaORM are such pools. For another driver, implement this trait
+/// for a type of your own around the driver's pool.
 #[diagnostic::on_unimplemented(
     message = "`{S}` cannot record in the transactions of `{Self}`",
     label = "expected a pool of the store's driver, such as `sqlx::PgPool` for a `PostgresStore`",
@@ -98,8 +101,8 @@ pub trait TransactionPool<S>: Clone + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`StoreErrorKind::Unavailable`](crate::StoreErrorKind) if no connection is free in time, or the server does not
-    /// answer.
+    /// [`StoreErrorKind::Unavailable`](crate::StoreErrorKind) if no connection is free in time, or the server
+    /// does not answer.
     fn begin(&self) -> impl Future<Output = Result<Self::Transaction, StoreError>> + Send;
 
     /// The connection of a transaction.
@@ -112,7 +115,7 @@ pub trait TransactionPool<S>: Clone + Send + Sync + 'static {
     /// Any failure, even if the transaction is committed and only the answer was lost.
     fn commit(transaction: Self::Transaction) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Rolls a transaction back. If that fails, the connection is lost, and the transaction with it.
+    /// Rolls a transaction back. If that fails, the connection is lost, and the transaction is lost with it.
     fn roll_back(transaction: Self::Transaction) -> impl Future<Output = ()> + Send;
 }
 
@@ -130,15 +133,15 @@ pub enum Taking {
 pub struct Taken {
     /// The right to run the body.
     pub grant: Grant,
-    /// The record as it was read; `None` where there is none.
+    /// The record as it was read; `None` if there was no record.
     pub old: Option<Record>,
     /// The record as a claim outside a transaction would have written it.
     pub new: Record,
     /// The start of the transaction; it identifies the transaction.
     pub begun: Timestamp,
-    /// When it was taken, by the store's clock.
+    /// When the key was taken, by the store's clock.
     pub at: Timestamp,
-    /// When it was taken, by the clock of this process.
+    /// When the key was taken, by the clock of this process.
     pub since: tokio::time::Instant,
 }
 

@@ -7,8 +7,8 @@ use std::sync::{Arc, LazyLock, OnceLock};
 /// Shared by the clones of one store in this process, so that waiting callers share one poll.
 ///
 /// A store makes one with `Waiters::default()`, shares it among its clones, and returns it from
-/// [`Store::waiters`](crate::Store::waiters). Only the engine uses its contents. A store without this field works too,
-/// but each waiting caller then polls by itself.
+/// [`Store::waiters`](crate::Store::waiters). Only the engine uses its contents. A store without this field
+/// works too, but each waiting caller then polls by itself.
 #[derive(Clone, Default)]
 pub struct Waiters(Arc<OnceLock<Box<dyn Any + Send + Sync>>>);
 
@@ -21,8 +21,8 @@ impl Waiters {
         &NOBODY
     }
 
-    /// The value that was stored first; `make` creates it if there is none yet. `None` if the store has no such field,
-    /// or if the stored value has another type.
+    /// The value that was stored first; `make` creates it if there is none yet. `None` if the store has no
+    /// such field, or if the stored value has another type.
     #[doc(hidden)]
     #[must_use]
     pub fn shared<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&T> {

@@ -1,7 +1,7 @@
 //! `#[derive(KeyPart)]`.
 //!
-//! Owns which types can be derived, so that different values have different renderings, and how the renderings are
-//! written. The trait decides which types a field may have.
+//! Owns which types can be derived, so that different values have different renderings, and how the
+//! renderings are written. The trait decides which types a field may have.
 
 use darling::ast::{Data, Fields};
 use darling::usage::{GenericsExt as _, Purpose, UsesTypeParams as _};
@@ -45,7 +45,7 @@ struct Field {
 }
 
 impl Variant {
-    /// The text as which it is rendered, before its data.
+    /// The text that the variant is rendered as, before its data.
     fn rendering(&self) -> LitStr {
         let name = || LitStr::new(&self.ident.unraw().to_string(), self.ident.span());
         self.rename.clone().unwrap_or_else(name)
@@ -85,7 +85,8 @@ fn implementation(
     body: &TokenStream,
 ) -> TokenStream {
     let (parameters, arguments, conditions) = generics.split_for_impl();
-    // All tokens have this span, because `self` and the key must have the same hygiene as in the fields' tokens.
+    // All tokens have this span, because `self` and the key must have the same hygiene as in the fields'
+    // tokens.
     quote_spanned! {Span::mixed_site()=>
         #[automatically_derived]
         impl #parameters #runtime::KeyPart for #name #arguments #conditions {
@@ -172,7 +173,8 @@ fn member(index: usize, field: &Field) -> syn::Member {
     field.ident.clone().map_or_else(|| index.into(), Into::into)
 }
 
-/// The registration of the type in the catalogue: its fields with their types, or its variants with their renderings.
+/// The registration of the type in the catalogue: its fields with their types, or its variants with their
+/// renderings.
 fn registration(part: &Part, runtime: &TokenStream) -> TokenStream {
     let facts: Vec<(String, String)> = match &part.data {
         Data::Struct(fields) => named_types(fields).collect(),

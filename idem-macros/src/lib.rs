@@ -1,7 +1,7 @@
 //! The attribute and the derive of `idem`: entry points only.
 //!
-//! They call functions from token stream to token stream, which can be tested without a compiler. Nothing in this crate
-//! runs in the user's program; the code that does is in `idem-runtime`.
+//! The entry points call functions from token stream to token stream, which can be tested without a compiler.
+//! Nothing in this crate runs in the user's program; `idem-runtime` has the code that does.
 
 // Code that panics or prints is for tests, examples and benches.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
@@ -43,12 +43,12 @@ use proc_macro::TokenStream;
 /// | `max_attempts = 5` | how often the body may be started | no limit |
 /// | `timeout = "2m"` | how long one attempt may take; then its body is dropped, as in a crash | no limit |
 /// | `retry_after = "1s..5m"` | when a key whose body failed is due again: a duration, a range to back off in, or `fn(&E, u32) -> Duration` | at once |
-/// | `record_if = Receipt::is_final` | `fn(&T) -> bool`: an `Ok` for which it does not hold is returned and not recorded | always |
+/// | `record_if = Receipt::is_final` | `fn(&T) -> bool`: if it returns `false` for an `Ok` value, that value is returned and not recorded | always |
 /// | `store_timeout = "2s"` | how long one store operation may take | 10s |
 /// | `key_fn = charge_key` | also makes `charge_key(..)`: the same arguments, giving the `RecordKey` | none |
 /// | `fail_open` | run unprotected when the store is down | fail closed |
 /// | `detach` | finish and record even when the caller goes away | runs in the caller's task |
-/// | `missing_key = "reject"` or `"run"` | for a key with an `Option` in it: refuse a call without a value, or run its body unprotected | must be said |
+/// | `missing_key = "reject"` or `"run"` | for a key with an `Option` in it: refuse a call without a value, or run its body unprotected | required for such a key |
 /// | `transaction = tx` | the `&mut` argument that carries the caller's open PostgreSQL or MySQL transaction | none |
 /// | `crate = ::path` | where the runtime is | `::idem` |
 ///
@@ -60,8 +60,8 @@ pub fn idempotent(attribute: TokenStream, item: TokenStream) -> TokenStream {
 
 /// Lets a struct or an enum be part of a key.
 ///
-/// The fields of a struct are rendered in order, so that different values have different renderings; a variant is
-/// rendered as its name, or as `#[key_part(rename = "..")]` says, and then its data in order.
+/// The fields of a struct are rendered in order, so that different values have different renderings; a
+/// variant is rendered as its name, or as `#[key_part(rename = "..")]` says, and then its data in order.
 /// `#[key_part(crate = ::path)]` on the type sets the path to the runtime.
 ///
 /// ```ignore
@@ -75,9 +75,9 @@ pub fn derive_key_part(item: TokenStream) -> TokenStream {
 
 /// Makes a test of an async function that takes a `Trial`, and runs it once for each injury at each point.
 /// The points are every store operation and every await of the trial's calls. The injuries are a crash before
-/// or after, a lost answer, a lost lease, a duplicate, and a dropped caller. The assertions of the body must
-/// hold each time; a failure lists the injuries that broke them. The test also fails if no call uses the
-/// store of the trial, or if a run does not reach the point of its injury. Time is paused.
+/// or after the point, a lost answer, a lost lease, a duplicate, and a dropped caller. The assertions of the
+/// body must hold each time; a failure lists the injuries that broke them. The test also fails if no call
+/// uses the store of the trial, or if a run does not reach the point of its injury. Time is paused.
 ///
 /// ```ignore
 /// use idem::testing::{Trial, idempotent_test};

@@ -35,8 +35,8 @@ pub(crate) fn private(path: Option<&Path>) -> TokenStream {
     }
 }
 
-/// As [`private`], for code in a function: an import for its beginning, and the imported name. So rustc reports a wrong
-/// path once and not at each use, and lints about paths do not appear at the user's code.
+/// As [`private`], for code in a function: an import for its beginning, and the imported name. So rustc
+/// reports a wrong path once and not at each use, and lints about paths do not appear at the user's code.
 pub(crate) fn imported(path: Option<&Path>) -> (TokenStream, TokenStream) {
     let module = private(path);
     let name = Ident::new("__idem", Span::mixed_site());

@@ -1,4 +1,5 @@
-//! Tokens as text. The text is the same for the same source, independent of its line breaks and of the compiler.
+//! Tokens as text. The text is the same for the same source, independent of its line breaks and of the
+//! compiler.
 //!
 //! Owns the white space. Knows nothing about the meaning of the tokens.
 

@@ -30,7 +30,8 @@ impl CallId {
         &self.operation
     }
 
-    /// The digest of the key, as logs and spans show it. `None` if the call had no key and `missing_key = "run"`.
+    /// The digest of the key, as logs and spans show it. `None` if the call had no key and
+    /// `missing_key = "run"`.
     #[must_use]
     pub const fn key(&self) -> Option<KeyDigest> {
         self.key
@@ -58,7 +59,8 @@ impl fmt::Display for CallId {
 
 /// Why a call did not run its body, or has no result to give.
 ///
-/// It never wraps a body's own error. A function returns its own error type, which converts from this one by `From`.
+/// It never wraps a body's own error. A function returns its own error type, which converts from this one by
+/// `From`.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -67,11 +69,11 @@ pub enum Error {
     InFlight {
         /// Which call.
         call: CallId,
-        /// What is left of the lease of the call in flight. After this time the key is free, unless the lease is
-        /// renewed.
+        /// What is left of the lease of the call in flight. After this time the key is free, unless the lease
+        /// is renewed.
         retry_after: Duration,
-        /// Whether the body of the call in flight makes this call, so that it would wait for itself. Only known if both
-        /// calls are made in one task.
+        /// Whether the body of the call in flight makes this call, so that it would wait for itself. Only
+        /// known if both calls are made in one task.
         reentrant: bool,
     },
     /// The last attempt failed, and the next is not due.
@@ -88,8 +90,8 @@ pub enum Error {
         /// Which call.
         call: CallId,
     },
-    /// The key is in doubt: under `on_crash = "in_doubt"`, a run began and did not end, or nobody could find out what
-    /// it did.
+    /// The key is in doubt: under `on_crash = "in_doubt"`, a run began and did not end, or nobody could find
+    /// out what it did.
     #[error(
         "{call} is in doubt: a worker went away in the middle of it; find out what it did, then run `idem resolve`"
     )]
@@ -104,11 +106,11 @@ pub enum Error {
     Exhausted {
         /// Which call.
         call: CallId,
-        /// How many there were.
+        /// How many attempts there were.
         attempts: u32,
     },
-    /// The claim was lost while the body ran, and no result of another call is recorded. The body was dropped, or its
-    /// result is not recorded.
+    /// The claim was lost while the body ran, and no result of another call is recorded. The body was
+    /// dropped, or its result is not recorded.
     #[error("{call} lost its claim: {loss}")]
     LeaseLost {
         /// Which call.
@@ -168,7 +170,7 @@ pub enum Error {
     InvalidKey {
         /// The scope of the operation.
         operation: Arc<str>,
-        /// Why not.
+        /// Why the key or the scope cannot be used.
         source: KeyError,
     },
     /// The operation is set up in a way that cannot work. The body did not run.
@@ -179,15 +181,15 @@ pub enum Error {
         /// What is wrong, and what to do.
         detail: Arc<str>,
     },
-    /// The body ran, but its result could not be recorded in the caller's transaction. What the body wrote there is
-    /// undone, and the transaction can no longer be committed.
+    /// The body ran, but its result could not be recorded in the caller's transaction. What the body wrote
+    /// there is undone, and the transaction can no longer be committed.
     #[error(
         "{call}: its result cannot be recorded in this transaction: {source}; roll back, begin a new transaction and call again"
     )]
     NotRecorded {
         /// Which call.
         call: CallId,
-        /// Why not.
+        /// Why the result could not be recorded.
         source: StoreError,
     },
     /// A step of the body has no value. The text shows the step's name, which the program chose.
@@ -197,7 +199,7 @@ pub enum Error {
         call: CallId,
         /// The name of the step.
         step: Arc<str>,
-        /// Why.
+        /// Why the step has no value.
         source: StepError,
     },
     /// The store failed before the body ran.
@@ -219,8 +221,8 @@ impl Error {
         }
     }
 
-    /// An [`Error::Configuration`], for code that makes calls for others and finds a setting that cannot work. `detail` says
-    /// what to change; it must not have a key's text.
+    /// An [`Error::Configuration`], for code that makes calls for others and finds a setting that cannot
+    /// work. `detail` says what to change; it must not contain the text of a key.
     #[must_use]
     pub fn configuration(operation: &str, detail: impl Into<Arc<str>>) -> Self {
         Self::Configuration { operation: Arc::from(operation), detail: detail.into() }

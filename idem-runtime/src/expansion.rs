@@ -1,5 +1,5 @@
-//! The functions that generated code calls. Not a public interface: it changes with the macro, and both are pinned to
-//! the same version.
+//! The functions that generated code calls. Not a public interface: it changes with the macro, and both are
+//! pinned to the same version.
 //!
 //! Owns the small traits that keep generated code short and give rustc our messages.
 
@@ -28,7 +28,8 @@ pub mod via {
     /// The store itself.
     #[derive(Debug)]
     pub struct Itself;
-    /// Never used. It gives every type a second impl, so that rustc does not assume that the first is the only one.
+    /// Never used. It gives every type a second impl, so that rustc does not assume that the first is the
+    /// only one.
     #[derive(Debug)]
     pub struct Nothing;
     /// A bound that never holds.
@@ -44,8 +45,8 @@ pub mod via {
     pub struct Cell<M>(M);
 }
 
-/// A store, or a value that derefs to one at any depth: a reference, an `Arc`, a `LazyLock`, a guard, a newtype. Or a
-/// cell that is set once: `std::sync::OnceLock` or `tokio::sync::OnceCell`.
+/// A store, or a value that derefs to one at any depth: a reference, an `Arc`, a `LazyLock`, a guard, a
+/// newtype. It may also be a cell that is set once: `std::sync::OnceLock` or `tokio::sync::OnceCell`.
 #[diagnostic::on_unimplemented(
     message = "expected a store, found `{Self}`",
     label = "this must be a `Store`, or deref to one, as references, `Arc`, `Box` and `LazyLock` do, or a `OnceLock` of one"
@@ -129,9 +130,9 @@ pub fn key_of_call(operation: Operation, key: KeyBuilder) -> KeyOfCall {
     operation.record_of(key.finish()).map(|(key, _)| key)
 }
 
-/// Makes one call of an annotated function. The generated code pins `body`; it is dropped as soon as it is done or its
-/// lease is lost. Everything except the body is boxed, so that the function's future is hardly larger than that of its
-/// body.
+/// Makes one call of an annotated function. The generated code pins `body`, which is dropped as soon as it is
+/// done or its lease is lost. Everything except the body is boxed, so that the function's future is hardly
+/// larger than that of its body.
 pub fn run<'b, R, T, E, S, B>(
     codec: Codec<R, T, E>,
     operation: Operation,
@@ -144,13 +145,13 @@ where
     B: Future<Output = R>,
 {
     let call = Call::new(operation, store, key.finish());
-    // Written to its place, because `Box::pin` would make the future elsewhere and move it.
+    // Written directly into the box, because `Box::pin` would make the future elsewhere and move it.
     let place = Box::new_uninit();
     Box::into_pin(Box::write(place, engine::run(call, codec, body)))
 }
 
-/// As [`run`], for functions that run their body unguarded if the key is missing. A separate function, so that only
-/// these functions compile two ways to run the body.
+/// As [`run`], for functions that run their body unguarded if the key is missing. A separate function, so
+/// that only these functions compile two ways to run the body.
 pub fn run_or_unguarded<'b, R, T, E, S, B>(
     codec: Codec<R, T, E>,
     operation: Operation,
@@ -212,7 +213,8 @@ pub trait Detachable {}
 #[diagnostic::do_not_recommend]
 impl<T: Send + ?Sized> Detachable for T {}
 
-/// Checks that an argument can go into a detached body, so that rustc reports an error at the argument's type.
+/// Checks that an argument can go into a detached body, so that rustc reports an error at the argument's
+/// type.
 pub const fn detachable<T: Detachable + ?Sized>() {}
 
 /// As [`run`], in a separate task that outlives the caller.

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use idem_core::protocol::Fingerprint;
 use ordered::{HASH_SET, Ordered};
 
-/// Above this, neighbouring integers are the same double, and so the same number in RFC 8785.
+/// Above this, neighbouring integers may be the same double, and so the same number in RFC 8785.
 pub(crate) const LARGEST_EXACT: u64 = 1 << 53;
 
 /// An integer with fewer digits is exact as a double.
@@ -40,16 +40,17 @@ impl FingerprintError {
 
 /// The fingerprint of `value`: the SHA-256 of its canonical JSON (RFC 8785).
 ///
-/// RFC 8785 treats every number as a double, and 2^53 and 2^53 + 1 are the same double. Two different amounts must not
-/// have the same fingerprint, so an integer above 2^53 is written with all its digits.
+/// RFC 8785 treats every number as a double, and 2^53 and 2^53 + 1 are the same double. Two different amounts
+/// must not have the same fingerprint, so an integer above 2^53 is written with all its digits.
 ///
-/// A hash set is refused, because it has no defined order. The fingerprint covers everything that serializes: a field
-/// that is added to a struct changes the fingerprint of every call that is retried across the deployment.
+/// A hash set is refused, because it has no defined order. The fingerprint covers everything that serializes:
+/// a field that is added to a struct changes the fingerprint of every call that is retried across the
+/// deployment.
 ///
 /// # Errors
 ///
-/// [`FingerprintError`] if the value does not serialize to JSON, or contains a hash set, a number that is not finite or
-/// an integer of more than 64 bits.
+/// [`FingerprintError`] if the value does not serialize to JSON, or contains a hash set, a number that is not
+/// finite or an integer of more than 64 bits.
 pub fn fingerprint<T: Serialize + ?Sized>(value: &T) -> Result<Fingerprint, FingerprintError> {
     let mut canonical =
         serde_json_canonicalizer::to_vec(&Ordered(value)).map_err(|error| FingerprintError::of(&error))?;
@@ -61,7 +62,7 @@ pub fn fingerprint<T: Serialize + ?Sized>(value: &T) -> Result<Fingerprint, Fing
     Ok(Fingerprint::from_bytes(Sha256::digest(canonical).into()))
 }
 
-/// Whether the canonical JSON may have lost digits. It is also `true` for text with many digits.
+/// Whether the canonical JSON may have lost digits. The result is also `true` for text with many digits.
 fn may_hold_large_integer(canonical: &[u8]) -> bool {
     let long = canonical.chunk_by(|one, next| one.is_ascii_digit() == next.is_ascii_digit());
     long.filter(|run| run[0].is_ascii_digit()).any(|run| run.len() >= DIGITS_OF_LARGEST)

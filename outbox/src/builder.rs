@@ -27,7 +27,7 @@ impl Outbox {
         Self::builder(url).connect().await
     }
 
-    /// Connects to the database of this pool, with connections of its own.
+    /// Connects to the database of this pool, with separate connections.
     ///
     /// # Errors
     ///
@@ -37,7 +37,7 @@ impl Outbox {
     }
 
     /// Sets up how to connect to the database of this URL. Its parameters, such as `sslmode`, are
-    /// [`sqlx::postgres::PgConnectOptions`]'s; it may name several servers, as for
+    /// [`sqlx::postgres::PgConnectOptions`]'s. The URL may name several servers, as for
     /// [`PostgresStore::builder`](idem_postgres::PostgresStore::builder).
     pub fn builder(url: &str) -> OutboxBuilder {
         OutboxBuilder::new(Source::of_url(url))
@@ -62,15 +62,15 @@ impl OutboxBuilder {
         Self { settings: Settings::new(source, TABLE), notify: true }
     }
 
-    /// Creates and migrates nothing: tables that are missing or have an older layout are refused. For tools that read the outbox
-    /// of another program.
+    /// Makes the outbox create and migrate nothing: `connect` refuses tables that are missing or have an
+    /// older layout. For tools that read the outbox of another program.
     pub const fn must_exist(mut self) -> Self {
         self.settings.common.must_exist = true;
         self
     }
 
-    /// The schema of the tables, created if it is missing. Unless set, the first existing schema of the
-    /// connection's `search_path`. Up to 63 letters, digits and underscores.
+    /// The schema of the tables. The outbox creates it if it is missing. Unless set, the first existing
+    /// schema of the connection's `search_path`. Up to 63 letters, digits and underscores.
     pub fn schema(mut self, schema: impl Into<String>) -> Self {
         self.settings.schema = Some(schema.into());
         self
@@ -83,8 +83,8 @@ impl OutboxBuilder {
         self
     }
 
-    /// How long a relay's or an operator's statement may take, with all its repetitions, from 1 millisecond
-    /// to 1 hour; 5 seconds unless set. For `enqueue`, the limits of the caller's connection apply.
+    /// How long a relay's or an operator's statement may take, with all its retries, from 1 millisecond to 1
+    /// hour; 5 seconds unless set. For `enqueue`, the limits of the caller's connection apply.
     pub const fn operation_timeout(mut self, timeout: Duration) -> Self {
         self.settings.common.operation_timeout = timeout;
         self
@@ -104,9 +104,9 @@ impl OutboxBuilder {
 
     /// Whether a commit wakes the relays, by `NOTIFY`; true unless set.
     ///
-    /// The server commits transactions with a `NOTIFY` one after the other, in all its databases, and does not support them in
-    /// two-phase commits. For more than some hundred such transactions a second, set this to false and let the relays poll often
-    /// ([`poll_interval`](super::Relay::poll_interval)).
+    /// The server commits transactions with a `NOTIFY` one after the other, in all its databases, and does
+    /// not support `NOTIFY` in two-phase commits. For more than some hundred such transactions a second, set
+    /// this to false and let the relays poll often ([`poll_interval`](super::Relay::poll_interval)).
     pub const fn notify(mut self, notify: bool) -> Self {
         self.notify = notify;
         self
@@ -116,9 +116,10 @@ impl OutboxBuilder {
     ///
     /// # Errors
     ///
-    /// [`OutboxError::Configuration`] if a setting is out of its range. [`OutboxError::Database`] if a name is not an
-    /// identifier, the URL, the user or the database is wrong, a right is missing, or a newer version of idem made the tables;
-    /// and, as a [transient](OutboxError::is_transient) error, if the server cannot be reached within the operation timeout.
+    /// [`OutboxError::Configuration`] if a setting is out of its range. [`OutboxError::Database`] if a name
+    /// is not an identifier, the URL, the user or the database is wrong, a right is missing, or a newer
+    /// version of idem made the tables; and, as a [transient](OutboxError::is_transient) error, if the server
+    /// cannot be reached within the operation timeout.
     pub async fn connect(self) -> Result<Outbox, OutboxError> {
         self.settings.check().map_err(OutboxError::Configuration)?;
         let Prepared { connector, names, place } = self.settings.prepare::<Names>().await?;

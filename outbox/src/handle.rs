@@ -16,12 +16,12 @@ const MAX_PAYLOAD_BYTES: usize = 16 * 1024 * 1024;
 
 /// An outbox: messages in a table of a PostgreSQL database, version 12 or later, that a relay publishes.
 ///
-/// [`enqueue`](Self::enqueue) writes a message in the caller's transaction, a [`Relay`](super::Relay) publishes it after
-/// the commit. The first process that connects creates the tables `idem_outbox`, `idem_outbox_topics` and
-/// `idem_outbox_meta`, and the view `idem_outbox_readable` for people.
+/// [`enqueue`](Self::enqueue) writes a message in the caller's transaction, and a [`Relay`](super::Relay)
+/// publishes it after the commit. The first process that connects creates the tables `idem_outbox`,
+/// `idem_outbox_topics` and `idem_outbox_meta`, and the view `idem_outbox_readable` for people.
 ///
-/// A handle is cheap to clone. It holds no connection: messages go through the caller's, and an operator's
-/// statement opens one for itself.
+/// A handle is cheap to clone. It holds no connection: messages go through the caller's connection, and each
+/// statement for operators opens its own.
 #[derive(Clone)]
 pub struct Outbox(pub(super) Arc<Inner>);
 
@@ -36,21 +36,23 @@ pub(super) struct Inner {
 impl Outbox {
     /// Writes a message under a new id in the transaction of `tx`, and returns the id.
     ///
-    /// `tx` is a `&mut` of a transaction of any [driver](idem_postgres::driver), or of a value that dereferences mutably to one. If the
-    /// caller commits, a relay publishes the message; if the caller rolls back, the message does not exist. If a body with
-    /// `transaction = tx` fails, its messages do not exist either.
+    /// `tx` is a `&mut` of a transaction of any [driver](idem_postgres::driver), or of a value that
+    /// dereferences mutably to such a transaction. If the caller commits, a relay publishes the message; if
+    /// the caller rolls back, the message does not exist. If a body with `transaction = tx` fails, its
+    /// messages do not exist either.
     ///
-    /// In one topic, messages are published in the order in which they were enqueued: of two transactions
-    /// that overlap, in the order of their calls here, and of two that do not, in the order of the
-    /// transactions. So enqueue after the writes that the message is about. A message waits for the open
-    /// transactions of its topic that a relay has not found settled before; the transaction that wrote it
-    /// does not wait.
+    /// In one topic, messages are published in the order in which they were enqueued: if two transactions
+    /// overlap, in the order of their calls of `enqueue`; otherwise in the order of the transactions. So
+    /// enqueue after the writes that the message is about. A relay publishes a message after the end of all
+    /// transactions of its topic that were open when the relay first saw it. The transaction that wrote the
+    /// message does not wait.
     ///
     /// # Errors
     ///
     /// [`OutboxError::NoTransaction`], [`InvalidTopic`](OutboxError::InvalidTopic) (not 1 to 200 bytes, or
     /// with control characters) and [`TooLarge`](OutboxError::TooLarge) (more than 16 MiB), which leave the
-    /// transaction unchanged; and [`Database`](OutboxError::Database), after which it cannot be committed.
+    /// transaction unchanged; and [`Database`](OutboxError::Database), after which the transaction cannot be
+    /// committed.
     pub async fn enqueue<C, V>(
         &self,
         tx: &mut C,

@@ -37,8 +37,8 @@
 //!
 //! # Events and metrics
 //!
-//! Events have the target `idem::outbox` and never contain a message's id or payload. The page `docs/events.md` of the book
-//! lists them, and the metrics of the feature `metrics`.
+//! Events have the target `idem::outbox` and never contain a message's id or payload. The page
+//! `docs/events.md` of the book lists them, and the metrics of the feature `metrics`.
 //!
 //! # Structure
 //!

@@ -13,7 +13,7 @@ use idem_store_kit::sql::Session as _;
 /// One connection, of one runtime.
 pub(super) struct Link {
     connector: Connector,
-    /// `None` while a statement runs: a dropped statement drops its connection too.
+    /// `None` while a statement runs, so that a dropped statement drops its connection, too.
     session: Mutex<Option<Session>>,
 }
 
@@ -27,8 +27,8 @@ impl Link {
         retried(self.connector.timeout(), || self.attempt(asked())).await
     }
 
-    /// As [`ask`](Self::ask), but it stops if an answer was lost, because the statement may have been carried
-    /// out.
+    /// As [`ask`](Self::ask), but does not repeat a statement whose answer was lost, because the statement
+    /// may have been applied.
     pub(super) async fn ask_once(&self, asked: impl Fn() -> Statement) -> Result<Vec<PgRow>, StoreError> {
         let answer = retried(self.connector.timeout(), || async {
             match self.attempt(asked()).await {

@@ -10,10 +10,11 @@ use idem_core::framed_digest;
 
 /// The longest topic, in bytes.
 const LONGEST_TOPIC: usize = 200;
-/// The longest id, in bytes: brokers that deduplicate by an id accept this length.
+/// The longest id, in bytes. Brokers that deduplicate by an id accept this length.
 const LONGEST_ID: usize = 128;
 
-/// The id of a message. It is the same each time the message is published, so that a repeat can be recognised.
+/// The id of a message. It is the same each time the message is published, so that a repeat can be
+/// recognised.
 ///
 /// `Debug` shows a digest, because an id may be made from a key; `Display` and [`as_str`](Self::as_str) show
 /// the id.
@@ -40,7 +41,7 @@ impl MessageId {
         }
     }
 
-    /// Its text.
+    /// The text of the id.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -79,13 +80,14 @@ pub(super) fn check_topic(topic: &str) -> Result<(), OutboxError> {
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Message {
-    /// Its id, for the broker's own deduplication or the consumer's.
+    /// The message's id, for deduplication by the broker or by the consumer.
     pub id: MessageId,
-    /// Its topic.
+    /// The message's topic.
     pub topic: Arc<str>,
-    /// Its payload.
+    /// The message's payload.
     pub payload: Bytes,
-    /// Its number: higher than the number of every earlier message in its topic. There are gaps.
+    /// The message's number. It is higher than the number of every earlier message in the topic. There are
+    /// gaps.
     pub sequence: i64,
     /// The number of this attempt, from 1. Attempts while the broker was unavailable do not count.
     pub attempt: u32,

@@ -12,7 +12,7 @@ use idem_core::StoreError;
 use idem_postgres::db::session::{Session, Statement, column};
 use idem_store_kit::group_commit::Failure;
 
-/// How many messages one statement deletes: few, so that it is short.
+/// How many messages one statement deletes. Few, so that the statement takes a short time.
 const PURGE_BATCH: usize = 2_000;
 
 /// How long a topic without messages must be unused before its row is deleted.
@@ -22,11 +22,11 @@ const IDLE_TOPIC: Duration = Duration::from_secs(60 * 60);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Still to be published.
+    /// Messages that are still to be published.
     pub pending: u64,
-    /// Set aside.
+    /// Messages that were set aside.
     pub set_aside: u64,
-    /// Published, and kept.
+    /// Messages that were published and are kept.
     pub published: u64,
     /// Topics that wait for a message that was set aside.
     pub blocked_topics: u64,
@@ -38,21 +38,21 @@ pub struct Counts {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SetAside {
-    /// Its id, for [`Outbox::retry`] and [`Outbox::discard`].
+    /// The message's id, for [`Outbox::retry`] and [`Outbox::discard`].
     pub id: MessageId,
-    /// Its topic.
+    /// The message's topic.
     pub topic: String,
-    /// Its number, which events show.
+    /// The message's number, which events show.
     pub sequence: i64,
-    /// The size of its payload in bytes.
+    /// The size of the payload in bytes.
     pub payload_bytes: u64,
     /// The number of attempts.
     pub attempts: u32,
     /// The publisher's last error.
     pub error: Option<String>,
-    /// When it was set aside, by the server's clock.
+    /// The time when the message was set aside, by the server's clock.
     pub since: SystemTime,
-    /// Whether later messages of its topic wait for it.
+    /// Whether later messages of the topic wait for this message.
     pub blocks: bool,
 }
 
@@ -106,8 +106,8 @@ impl Outbox {
         Ok(rows.iter().map(SetAside::read).collect::<Result<_, _>>()?)
     }
 
-    /// Makes a message that was set aside pending again, with all its attempts, before the pending messages of its topic. Returns
-    /// whether it was set aside.
+    /// Makes a message that was set aside pending again. It gets all its attempts again, and comes before the
+    /// later messages of its topic. Returns whether the message was set aside.
     ///
     /// # Errors
     ///
@@ -117,7 +117,8 @@ impl Outbox {
         Ok(!rows.is_empty())
     }
 
-    /// Deletes a message that was set aside; it is never published. Returns whether it was set aside.
+    /// Deletes a message that was set aside, so that it is never published. Returns whether the message was
+    /// set aside.
     ///
     /// # Errors
     ///
@@ -127,13 +128,14 @@ impl Outbox {
         Ok(!rows.is_empty())
     }
 
-    /// Deletes published messages whose time to be kept is over, at most `limit`, and returns how many. Also deletes the rows of
-    /// topics that have no message and were not served for an hour. For a periodic task, in any number of processes at once.
+    /// Deletes published messages that have been kept long enough, at most `limit`, and returns how many it
+    /// deleted. Also deletes the rows of topics that have no message and were not served for an hour. For a
+    /// periodic task, in any number of processes at once.
     ///
     /// # Errors
     ///
-    /// [`OutboxError::Database`]. An error after the first 2,000 messages ends the purge: the next reports it
-    /// if it lasts.
+    /// [`OutboxError::Database`]. An error after the first 2,000 messages ends the purge, but is not
+    /// returned. If the error lasts, the next purge returns it.
     pub async fn purge(&self, limit: usize) -> Result<usize, OutboxError> {
         let idle = i64::try_from(IDLE_TOPIC.as_micros()).unwrap_or(i64::MAX);
         self.run(false, || self.0.names.purge_topics().bind(idle)).await?;
@@ -151,8 +153,8 @@ impl Outbox {
         Ok(self.0.connector.purge(limit, PURGE_BATCH, batch).await?)
     }
 
-    /// Runs one statement on a connection of its own. A statement that changes a message is not repeated if
-    /// its answer was lost, because the repetition would find nothing to change.
+    /// Runs one statement on a separate connection. A statement that changes a message is not repeated if its
+    /// answer was lost, because the repetition would find nothing to change.
     async fn run(&self, changes: bool, asked: impl Fn() -> Statement) -> Result<Vec<PgRow>, OutboxError> {
         let link = Link::new(&self.0.connector);
         let rows = if changes { link.ask_once(asked).await } else { link.ask(asked).await };

@@ -7,9 +7,10 @@ use super::message::Message;
 
 /// Sends a message to a broker.
 ///
-/// `publish` returns `Ok` once the broker has stored the message. The relay calls it again with the same message if it fails,
-/// if it takes longer than the relay's [`publish_timeout`](super::Relay::publish_timeout), or if the relay dies
-/// before it could record the success: pass [`Message::id`] to a broker that deduplicates.
+/// `publish` returns `Ok` once the broker has stored the message. The relay calls `publish` again with the
+/// same message if the call fails, if it takes longer than the relay's
+/// [`publish_timeout`](super::Relay::publish_timeout), or if the relay dies before it records the success. So
+/// pass [`Message::id`] to a broker that deduplicates.
 ///
 /// In one topic, messages are published one after the other. A dropped future must stop publishing.
 pub trait Publisher: Send + Sync {
@@ -25,19 +26,20 @@ pub trait Publisher: Send + Sync {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PublishErrorKind {
-    /// The broker cannot be reached or accepts no messages now. The relay retries without a limit, and this does
-    /// not count as an attempt.
+    /// The broker cannot be reached or accepts no messages now. The relay retries without a limit, and the
+    /// failure does not count as an attempt.
     Unavailable,
-    /// The broker did not accept this message. The relay retries, and sets it aside after `max_attempts`.
+    /// The broker did not accept this message. The relay retries, and sets the message aside after
+    /// `max_attempts`.
     Failed,
-    /// The broker will never accept this message. The relay sets it aside at once.
+    /// The broker will never accept this message. The relay sets the message aside at once.
     Poison,
 }
 
 /// Why a message was not published.
 ///
-/// The text of the underlying error is stored with the message, for operators who look at messages that were set aside. No event
-/// contains it.
+/// The text of the underlying error is stored with the message, for operators who look at messages that were
+/// set aside. No event contains it.
 #[derive(Debug)]
 pub struct PublishError {
     kind: PublishErrorKind,
@@ -66,7 +68,7 @@ impl PublishError {
         self.kind
     }
 
-    /// The text that is stored.
+    /// The text that is stored with the message.
     pub(super) fn text(&self) -> String {
         const LONGEST: usize = 1_000;
         // The type `text` cannot contain NUL.

@@ -1,5 +1,5 @@
-//! Events and metrics of the relay. The names are public: see the module's documentation. They never contain an id or a
-//! payload.
+//! Events and metrics of the relay. Their names are public; `docs/events.md` lists them. Events never contain
+//! an id or a payload.
 
 use std::time::Duration;
 

@@ -1,7 +1,8 @@
-//! The statements. Each is atomic, and safe to repeat when its answer was lost.
+//! The statements. Each statement is atomic, and safe to repeat if its answer was lost.
 //!
-//! A relay remembers which messages it has published while the database is down. After a failover, the new primary may have
-//! lost the last messages and assign their numbers again. So statements identify a message by its number and its id.
+//! A relay remembers which messages it has published while the database is down. After a failover, the new
+//! primary may have lost the last messages and assign their numbers again. So statements identify a message
+//! by its number and its id.
 
 use sqlx::AssertSqlSafe;
 
@@ -12,7 +13,8 @@ use idem_postgres::db::session::Statement;
 /// The condition for messages that are still to be published.
 const PENDING: &str = "set_aside_at IS NULL AND published_at IS NULL";
 
-/// When the server was started: after a restart, knowledge about open transactions is no longer valid.
+/// The time when the server was started. After a restart, earlier knowledge about open transactions is
+/// invalid.
 const STARTED: &str = "(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint";
 
 /// $1 numbers, $2 ids.
@@ -25,9 +27,9 @@ fn query(text: String) -> Statement {
 impl Names {
     /// Enqueues. $1 the topic's lock, $2 id, $3 topic, $4 payload. Returns a row, unless the id exists.
     ///
-    /// The lock is shared: it blocks no other transaction, and shows a relay that a transaction may still have messages with lower
-    /// numbers than the visible ones. The transaction takes it before the number: the row of `held` exists before the insert
-    /// computes its columns.
+    /// The lock is shared: it blocks no other transaction, and shows a relay that a transaction may still
+    /// have messages with lower numbers than the visible ones. The transaction takes the lock before the
+    /// number, because the row of `held` exists before the insert computes its columns.
     pub(super) fn enqueue(&self, notify: bool) -> String {
         let (messages, channel) = (&self.messages, &self.channel);
         let told = if notify { format!(", pg_notify('{channel}', '')::text") } else { String::new() };
@@ -38,9 +40,10 @@ impl Names {
         )
     }
 
-    /// Creates the rows of new topics, and claims a topic. $1 owner, $2 lease, $3 the topic after which to look, $4 how many topics to look at. Returns the claimed topic,
-    /// whether it was taken over from a relay that died, and how many times in a row it failed, or null; the last topic that it looked
-    /// at, or null if there are no more after it; and how many of the topics are new.
+    /// Creates the rows of new topics, and claims a topic. $1 owner, $2 lease, $3 the topic after which to
+    /// look, $4 how many topics to look at. Returns the claimed topic, whether it was taken over from a relay
+    /// that died, and how many times in a row it failed (all null if no topic was claimed); the last topic
+    /// that was looked at (null if all were looked at); and how many of the topics are new.
     pub(super) fn claim(&self) -> Statement {
         let (topics, pending) = (&self.topics, pending_topics(&self.messages, "$3", "$4::integer"));
         query(format!(
@@ -73,7 +76,7 @@ impl Names {
         ))
     }
 
-    /// $1 topic. Returns the number of its last message, and when the server was started.
+    /// $1 topic. Returns the number of its last pending message, and the time when the server was started.
     pub(super) fn bound(&self) -> Statement {
         let messages = &self.messages;
         query(format!(
@@ -81,7 +84,8 @@ impl Names {
         ))
     }
 
-    /// $1 the topic's lock. Returns the transactions that hold it, and when the server was started.
+    /// $1 the topic's lock. Returns the transactions that hold the lock, and the time when the server was
+    /// started.
     pub(super) fn holders() -> Statement {
         query(format!(
             "SELECT ARRAY(SELECT virtualtransaction FROM pg_locks \
@@ -91,8 +95,9 @@ impl Names {
         ))
     }
 
-    /// $1 topic, $2 the last number, $3 how many messages, $4 when the server must have been started, $5 how many bytes of payloads beside
-    /// the first. Returns number, id, payload, attempts and age of each, in order.
+    /// $1 topic, $2 the last number, $3 how many messages, $4 the time when the server must have been
+    /// started, $5 how many bytes of payloads after the first message. Returns number, id, payload, attempts
+    /// and age of each, in order.
     pub(super) fn fetch(&self) -> Statement {
         let messages = &self.messages;
         query(format!(
@@ -123,7 +128,7 @@ impl Names {
         ))
     }
 
-    /// $1 numbers, $2 ids.
+    /// Deletes published messages. $1 numbers, $2 ids.
     pub(super) fn delete(&self) -> Statement {
         let (messages, unblocked) = (&self.messages, unblocked(self, "noted"));
         query(format!(
@@ -153,7 +158,8 @@ impl Names {
         ))
     }
 
-    /// Releases a topic. $1 topic, $2 owner, $3 the pause before the next claim, $4 how many times in a row it failed.
+    /// Releases a topic. $1 topic, $2 owner, $3 the pause before the next claim, $4 how many times in a row
+    /// the topic failed.
     pub(super) fn release(&self) -> Statement {
         let topics = &self.topics;
         query(format!(
@@ -163,7 +169,8 @@ impl Names {
         ))
     }
 
-    /// Counts pending, set-aside and kept messages, and blocked topics. Also returns the age of the oldest pending message.
+    /// Counts pending, set-aside and kept messages, and blocked topics. Also returns the age of the oldest
+    /// pending message.
     pub(super) fn counts(&self) -> Statement {
         let Names { messages, topics, .. } = self;
         query(format!(
@@ -186,13 +193,13 @@ impl Names {
         ))
     }
 
-    /// Makes a message pending again. $1 id. Returns a row, if it was set aside.
+    /// Makes a message pending again. $1 id. Returns a row if the message was set aside.
     pub(super) fn retry(&self) -> Statement {
         let pending = "SET set_aside_at = NULL, attempts = 0, last_error = NULL";
         decided(self, &format!("UPDATE {} {pending}", self.messages))
     }
 
-    /// Deletes a message. $1 id. Returns a row, if it was set aside.
+    /// Deletes a message. $1 id. Returns a row if the message was set aside.
     pub(super) fn discard(&self) -> Statement {
         decided(self, &format!("DELETE FROM {}", self.messages))
     }
@@ -220,7 +227,7 @@ impl Names {
     }
 }
 
-/// Topics with messages to publish, by one index lookup for each: those after `after`, at most `most`.
+/// The topics after `after` that have messages to publish, at most `most`. Each topic costs one index lookup.
 fn pending_topics(messages: &str, after: &str, most: &str) -> String {
     format!(
         "clock AS MATERIALIZED (SELECT {NOW} AS now), pending (topic, n) AS ( \
@@ -233,8 +240,8 @@ fn pending_topics(messages: &str, after: &str, most: &str) -> String {
     )
 }
 
-/// Unblocks the topics of these messages. A relay that had lost its topic may publish a message late, and another one may have set
-/// it aside meanwhile.
+/// Unblocks the topics that these messages block. A published message may block its topic, too: a relay that
+/// had lost the topic may publish a message late, after another relay has set it aside.
 fn unblocked(names: &Names, by: &str) -> String {
     let topics = &names.topics;
     format!(

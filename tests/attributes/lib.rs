@@ -1,5 +1,5 @@
-//! `#[idempotent]` beside the attributes of other crates: the table of `docs/attribute.md`. A function of each pair compiles in
-//! both orders, and a test calls it twice.
+//! Tests of `#[idempotent]` beside the attributes of other crates, as in the table of `docs/attribute.md`.
+//! For each pair of attributes, a function compiles in both orders, and a test calls it twice.
 
 #![cfg(test)]
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests")]

@@ -1,4 +1,4 @@
-//! Tests of what only the actix-web middleware has.
+//! Tests of features that only the actix-web middleware has.
 
 use actix_web::dev::Service as _;
 use actix_web::http::header::HeaderName;
@@ -78,7 +78,7 @@ async fn a_method_that_is_not_guarded_streams_both_ways() {
         routes.service(web::resource("/echo").wrap(Idempotency::new(layer())).route(web::put().to(echo)));
     });
     let mut stream = TcpStream::connect(server.address).await.unwrap();
-    // The request body never ends, and its bytes are echoed anyway.
+    // The request body never ends, but the server echoes its bytes at once.
     let request = "PUT /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n8\r\n12345678\r\n";
     stream.write_all(request.as_bytes()).await.unwrap();
     read_until(&mut stream, "12345678").await;

@@ -1,1 +1,1 @@
-//! Empty: this package consists of its tests.
+//! Empty, because this package consists of tests only.

@@ -1,4 +1,4 @@
-//! The `OpenAPI` fragment and the page, which describe problems and keys.
+//! The `OpenAPI` fragment and the documentation page describe the problems and the keys correctly.
 
 use idem::http::Problem;
 use idem_test_servers::web::Request;

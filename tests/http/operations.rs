@@ -1,5 +1,5 @@
-//! Tests of long operations on axum, over real sockets: a 202, the work behind it, and what its place
-//! answers.
+//! Tests of long operations on axum, over real sockets: a 202, the work behind it, and the answers at its
+//! location.
 
 mod crashes;
 mod results;
@@ -22,7 +22,8 @@ use crate::cases::{Gate, account};
 /// The largest body of a response that the layer records.
 const LIMIT: usize = 1_000;
 
-/// Accepts a request and works until the test lets it end, or answers it otherwise. The body says how.
+/// Accepts a request and works until the test lets it end, or returns another response. The body of the
+/// request says which.
 async fn report(Shared(gate): Shared<Gate>, operation: LongOperation, body: String) -> Response {
     if body == "refuse" {
         return (StatusCode::BAD_REQUEST, "refused").into_response();
@@ -81,7 +82,7 @@ impl Api {
         Self { server: Server::start(router(layer, gate.clone())).await, gate }
     }
 
-    /// Sends a request whose operation then runs, and returns its place.
+    /// Sends a request, and returns the location of its operation when the operation runs.
     async fn begin(&self, body: &str) -> String {
         let place = place(&self.server.ask(request("k", body)).await);
         self.gate.has_begun().await;
@@ -92,7 +93,7 @@ impl Api {
         self.server.ask(of("a", Request::new("GET", place))).await
     }
 
-    /// What the place answers when the operation runs no longer.
+    /// The answer at the location when the operation no longer runs.
     async fn end(&self, place: &str) -> Answer {
         self.gate.may_end.add_permits(1);
         until_over(self.server.address, place).await
@@ -119,7 +120,7 @@ fn request(key: &str, body: &str) -> Request {
     of("a", Request::post("/reports", key)).body(body)
 }
 
-/// The place of an operation that was accepted, after a check of the response.
+/// The location of an accepted operation. Also checks the response.
 fn place(answer: &Answer) -> String {
     assert_eq!((answer.status, answer.is_replay()), (202, false), "{answer:?}");
     let fragment: Value = serde_json::from_str(include_str!("../../docs/idempotency.openapi.json")).unwrap();
@@ -131,7 +132,7 @@ fn place(answer: &Answer) -> String {
     answer.text("location").unwrap().to_owned()
 }
 
-/// Whether the answer to a request is what the place of its operation answers.
+/// Whether the answer to a request is the same as the answer at the location of its operation.
 fn is_the_same(answer: &Answer, end: &Answer) -> bool {
     let mut end = end.clone();
     end.headers.retain(|(name, _)| name != "cache-control");
@@ -174,7 +175,7 @@ async fn twenty_duplicates_run_one_operation_without_their_clients_and_all_get_i
     let answers = futures_util::future::join_all(requests).await;
     let places: Vec<String> = answers.iter().map(place).collect();
     assert!(places.iter().all(|place| *place == places[0]), "{places:?}");
-    // A drain waits for it, and for its record.
+    // A drain waits for the operation and for its record.
     let summary = idem::drain(Duration::from_millis(50)).await;
     assert!(summary.bodies >= 1 && !summary.is_complete(), "{summary:?}");
     assert_eq!(api.end(&places[0]).await.body, b"report 1");
@@ -215,7 +216,7 @@ async fn another_tenant_and_a_wrong_name_are_answered_as_an_operation_that_never
     }
     let nobody = api.server.ask(Request::new("GET", &place)).await;
     assert_eq!((nobody.status, nobody.problem()), (400, "tenant-missing".into()));
-    // The same key and request of another tenant are another operation.
+    // The same key and request, sent by another tenant, start another operation.
     let other = self::place(&api.server.ask(of("b", Request::post("/reports", "k"))).await);
     assert_ne!(other, place);
 }

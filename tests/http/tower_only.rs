@@ -1,5 +1,5 @@
-//! Tests of what only tower has: layers around the layer, nested routers, trailers, services without a framework,
-//! paused time.
+//! Tests of features that only tower has: layers around the layer, nested routers, trailers, services without
+//! a framework, paused time.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -32,7 +32,7 @@ fn request(uri: &str) -> HttpRequest<Body> {
     HttpRequest::post(uri).header("idempotency-key", "k").body(Body::empty()).unwrap()
 }
 
-/// A service without a framework, which pays.
+/// A service without a framework, which returns a receipt.
 fn receipts()
 -> tower::util::BoxCloneSyncService<HttpRequest<idem::http::Body>, axum::http::Response<String>, Infallible> {
     let pay =
@@ -40,7 +40,7 @@ fn receipts()
     tower::util::BoxCloneSyncService::new(tower::service_fn(pay))
 }
 
-/// A service without a framework, with a body type and an error type of its own.
+/// A service without a framework, with its own body type and its own error type.
 #[tokio::test]
 async fn any_tower_service_is_guarded_and_its_own_error_releases_the_key() {
     let runs = Runs::default();
@@ -154,14 +154,14 @@ async fn the_path_of_a_request_to_a_nested_router_is_the_one_that_the_client_sen
     let payments = payments.route_layer(builder().build().unwrap());
     let server = Server::start(Router::new().nest("/accounts/{account}", payments)).await;
     assert_eq!(server.ask(Request::post("/accounts/1/payments/7", "k")).await.body, b"(1, 7)");
-    // The same route with another parameter, of the inner router and of the outer.
+    // The same route, with another parameter of the inner router and then of the outer router.
     for other in ["/accounts/1/payments/8", "/accounts/2/payments/7"] {
         let other = server.ask(Request::post(other, "k")).await;
         assert_eq!((other.status, other.problem()), (422, "key-reused".into()));
     }
 }
 
-/// Without sockets, because a paused clock does not wait for their bytes.
+/// This test uses no sockets, because a paused clock does not wait for their bytes.
 #[tokio::test(start_paused = true)]
 async fn section_2_3_a_key_expires_and_is_then_new() {
     let mut service = builder().ttl(Duration::from_secs(60)).build().unwrap().layer(receipts());
@@ -199,7 +199,7 @@ async fn a_refusal_and_a_panic_are_events_without_a_key_and_a_handler_runs_in_th
         tracing::info!("the handler says {}", body.len());
         assert!(body.is_empty(), "a bug");
     };
-    // As a framework's span around each request.
+    // A span around each request, as a framework adds it.
     let spanned = axum::middleware::from_fn(|request: AxumRequest, next: axum::middleware::Next| {
         next.run(request).instrument(tracing::info_span!("server"))
     });
@@ -251,7 +251,7 @@ async fn the_host_counts_where_it_is_named_over_http_2_too() {
     let layer = builder().fingerprint(RequestFingerprint::new().with_header(axum::http::header::HOST));
     let mut service = layer.build().unwrap().layer(receipts());
     let mut ask = async |uri: &str, host: Option<&str>| {
-        // Over HTTP/2 the host is the authority of the URI, and there is no header.
+        // Over HTTP/2, the host is the authority of the URI, and there is no `Host` header.
         let mut request = request(uri);
         request.headers_mut().extend(host.map(|host| (axum::http::header::HOST, host.parse().unwrap())));
         service.call(request).await.unwrap().status().as_u16()

@@ -1,5 +1,5 @@
-//! Tests of `#[idempotent]`: an annotated function runs once for a key, and every duplicate gets its result. Here are the
-//! application and the orders of these functions.
+//! Tests of `#[idempotent]`: an annotated function runs once for a key, and every duplicate gets its result.
+//! This file has the application and the orders of these functions.
 
 mod keys;
 mod options;

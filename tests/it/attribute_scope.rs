@@ -1,5 +1,5 @@
-//! Tests of an operation's name: a new build finds the records of an older one, and two operations never share a
-//! record.
+//! Tests of an operation's name: a new build finds the records of an older one, and two operations never
+//! share a record.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ fn ran() -> Result<(usize, String), Error> {
     Ok((RUNS.fetch_add(1, Ordering::SeqCst), key.unwrap_or_default()))
 }
 
-/// The text of the result's error, which must be one of configuration.
+/// The text of the result's error, which must be a configuration error.
 fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
     let error = result.unwrap_err();
     assert!(matches!(error, Error::Configuration { .. }), "{error}");

@@ -1,7 +1,7 @@
 //! Every valid use in `tests/ui/pass`, which compiles if these tests do.
 //!
-//! They are modules of one crate, because linking a crate for each takes minutes. Uses under the lints of a strict crate
-//! are in `tests/lints`.
+//! The uses are modules of one crate, because linking a crate for each use would take minutes. Uses under the
+//! lints of a strict crate are in `tests/lints`.
 
 /// The functions of these files, one module each.
 macro_rules! shapes {

@@ -1,4 +1,4 @@
-//! Tests of what happens to the key when the caller goes away. What a panic leaves is the simulation's.
+//! Tests of what happens to the key when the caller goes away. The simulation tests what a panic leaves.
 
 use crate::support;
 
@@ -53,7 +53,7 @@ fn a_call_dropped_after_its_runtime_was_shut_down_is_no_panic() {
     drop(runtime);
     drop(call);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    // The release has begun; it is visible once it is on disk.
+    // The release has begun; the store shows it once it is on disk.
     until("the key is released", || runtime.block_on(state(&store)) == Some(State::Released));
 }
 

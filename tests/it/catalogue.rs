@@ -3,7 +3,8 @@
 use idem::{Catalogue, Error, KeyPart, MemoryStore, catalogue, idempotent};
 use idem_testing::{assert_catalogue_of, differences};
 
-/// Every kind of function. That their scopes are those of records is tested in `attribute_scope` and `prepare/scope.rs`.
+/// Every kind of function. `attribute_scope` and `prepare/scope.rs` test that the listed scopes are those of
+/// the records.
 #[allow(dead_code, reason = "they are in the catalogue whether they are called or not")]
 mod shapes {
     use super::*;
@@ -93,7 +94,7 @@ fn changed(module: &str) -> Catalogue {
     Catalogue::parse(&text.replace(&format!("{module}::"), "shop::")).unwrap()
 }
 
-/// Each change of a function or type, tried alone, is reported with its effect on records.
+/// Tries each change of a function or type alone, and compares its reported effect on records.
 #[test]
 fn every_change_is_said_with_what_it_does_to_records() {
     let before = changed("before");

@@ -1,5 +1,5 @@
-//! One function and one type, and copies with one change each: the cases for comparing catalogues. The effect of each
-//! on the records of `before` is in `catalogue/changes.txt`.
+//! One function and one type, and copies with one change each: the cases for comparing catalogues. The effect
+//! of each change on the records of `before` is in `catalogue/changes.txt`.
 
 /// The function and the type, with the change of a case.
 macro_rules! shop {

@@ -41,7 +41,8 @@ async fn each_kind_of_error_is_its_problem_with_its_status_and_without_the_error
         let again = matches!(status, 503) || problem == "in-flight";
         assert_eq!(response.headers().contains_key(header::RETRY_AFTER), again, "{kind}");
         if retryable.is_some() {
-            // While a call is in flight it may end at any time, so its clients come again after two seconds.
+            // A call in flight may end at any time, so the response tells the client to retry after two
+            // seconds.
             let after = if kind == ErrorKind::InFlight { "2" } else { "3" };
             assert_eq!(response.headers()[header::RETRY_AFTER], after, "{kind}");
         }
@@ -56,7 +57,7 @@ async fn each_kind_of_error_is_its_problem_with_its_status_and_without_the_error
     // If the record cannot be read, the request may have been processed.
     let unreadable = errors::store("payments.charge", StoreError::corrupt_record("no record"));
     assert_eq!(error_response(&unreadable).status(), 409);
-    // Trying again does not help a body that calls itself.
+    // A retry does not help a body that calls itself.
     let reentrant = error_response(&errors::reentrant("payments.charge"));
     assert_eq!((reentrant.status().as_u16(), reentrant.headers().get("retry-after")), (500, None));
 }

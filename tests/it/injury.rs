@@ -1,5 +1,5 @@
-//! Tests of `#[idempotent_test]`: it passes a correct function and finds each of two mistakes, while a test with one
-//! call and one duplicate finds none.
+//! Tests of `#[idempotent_test]`: it accepts a correct function and finds each of two mistakes, while a test
+//! with one call and one duplicate finds neither.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -66,7 +66,7 @@ async fn a_function_that_is_right_survives_every_injury(trial: Trial) -> Result<
     if shop.gateway.charges() == 1 { Ok(()) } else { Err("charged twice".into()) }
 }
 
-/// Mistake 1: the key for the downstream service is different at each run.
+/// Mistake 1: the key for the downstream service is different in each run.
 #[idempotent(key = "order/{order}", scope = "injury.forgets_the_key", store = shop.store)]
 async fn forgets_the_key(shop: &Shop, order: u64) -> Result<Receipt, Error> {
     let key = format!("charge-{}", shop.gateway.charges());
@@ -85,7 +85,7 @@ fn a_derived_key_that_is_forgotten_is_found() {
     assert!(!broken.iter().any(|at| at.contains("claim")), "{report}");
 }
 
-/// Mistake 2: a worker that has lost its lease goes on and returns a receipt of its own.
+/// Mistake 2: a worker that has lost its lease continues and returns its own receipt.
 async fn swallows_lease_lost(shop: &Shop, order: u64) -> Result<Receipt, Error> {
     match charge(shop, order).await {
         Err(Error::LeaseLost { .. }) => Ok(Receipt { number: 0 }),

@@ -1,7 +1,7 @@
 //! Tests that two calls share a key only if all values in it are equal.
 //!
-//! The values consist of a few characters that a rendering could confuse with its own, so that a rendering that is not
-//! injective soon gives the same key for two values.
+//! The values consist of a few characters that a rendering could confuse with its own, so that a rendering
+//! that is not injective soon gives the same key for two values.
 
 use idem::{KeyBuilder, KeyPart};
 use proptest::prelude::*;
@@ -101,7 +101,7 @@ fn boundary_moved(sign: impl Strategy<Value = String>) -> impl Strategy<Value = 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
-    /// Also if the text that follows could be taken for data of the variant.
+    /// Holds even if the text that follows looks like data of the variant.
     #[test]
     fn variants_with_data_are_told_apart(
         place in two(place().boxed()),

@@ -1,4 +1,5 @@
-//! Tests of the lease: it is kept even if the body blocks its thread. What happens when it is lost is the simulation's.
+//! Tests of the lease: it is kept even if the body blocks its thread. The simulation tests what happens when
+//! the lease is lost.
 
 use crate::support;
 
@@ -9,10 +10,11 @@ use idem::testing::{FaultStore, OperationKind};
 use idem_test_servers::until;
 use support::{Failure, operation};
 
-/// Long beside the pauses of a busy machine.
+/// Much longer than the pauses of a busy machine.
 const SHORT: Duration = Duration::from_secs(5);
 
-/// Two renewals reach beyond the lease that was granted; the rival tries while the second one holds.
+/// Two renewals reach beyond the lease that was granted; the rival tries while the second renewal holds the
+/// lease.
 #[tokio::test]
 async fn a_body_that_blocks_the_only_thread_of_its_runtime_keeps_its_lease() {
     let store = FaultStore::new(MemoryStore::new());

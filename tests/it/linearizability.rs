@@ -1,9 +1,9 @@
-//! Tests that concurrent histories on real stores, with lost and late answers, are linearizable: one record that takes
-//! one operation after another could have given them.
+//! Tests that concurrent histories on real stores, with lost and late answers, are linearizable: one record
+//! that applies one operation after another could have given the same answers.
 //!
-//! Each history is recorded from the outside and then checked by stateright's linearizability tester, whose sequential
-//! object runs the shipped protocol. An operation with an unknown outcome stays open: it may take effect at any later
-//! time, or never. An operation that was certainly not applied is left out.
+//! Each history is recorded from the outside and then checked by stateright's linearizability tester, whose
+//! sequential object runs the shipped protocol. An operation with an unknown outcome stays open: it may take
+//! effect at any later time, or never. An operation that was certainly not applied is left out.
 
 mod stores;
 mod violations;
@@ -21,7 +21,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
 use stateright::semantics::{ConsistencyTester as _, LinearizabilityTester, SequentialSpec};
 
-/// No lease ends and nothing expires during a history, so time has no effect.
+/// So long that no lease ends and nothing expires during a history, so time has no effect.
 const LONG: Duration = Duration::from_secs(3_600);
 /// Few, because the search for an order is exponential in the number of overlapping operations.
 const CLIENTS: u64 = 3;
@@ -42,7 +42,7 @@ struct Granted {
     attempt: u32,
 }
 
-/// A request, with the grant that it is about; of a claim, its owner. A reading is no request.
+/// A request, with the grant that it is about. For a claim, the grant has only the owner. `None` is a read.
 type Op = Option<(Granted, Request)>;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -56,7 +56,7 @@ enum Ret {
         attempt: u32,
         value: u32,
     },
-    /// Any other answer; none has a time or a fence.
+    /// Any other answer. None of these has a time or a fence.
     Other(Answer),
     Found(Option<(State, u32, Option<u32>, Vec<u32>)>),
 }
@@ -170,7 +170,7 @@ impl History {
             |id: &usize| events.iter().any(|event| matches!(event, Event::Never(never) if never == id));
         let mut tester = LinearizabilityTester::new(OneKey::default());
         for event in events.iter() {
-            // Each operation is a thread of its own, so only invocations and returns determine the order.
+            // Each operation is a separate thread, so only invocations and returns determine the order.
             match event {
                 Event::Invoke(id, op) if !is_left_out(id) => drop(tester.on_invoke(*id, op.clone()).unwrap()),
                 Event::Return(id, ret) => drop(tester.on_return(*id, ret.clone()).unwrap()),
@@ -212,7 +212,8 @@ async fn client<S: Store>(
                 let cause = CAUSES[random.random_range(0..CAUSES.len())];
                 Some((granted, Release::new(granted.owner, fence, cause).into()))
             }
-            // Half of the claims repeat one whose answer may have been lost. The caller can find out what an earlier run did.
+            // Half of the claims repeat a claim whose answer may have been lost. The caller can find out what
+            // an earlier run did.
             _ => {
                 owner_number += u32::from(random.random_bool(0.5));
                 let fingerprint = Fingerprint::from_bytes([u8::from(random.random_bool(0.1)); 32]);

@@ -1,4 +1,5 @@
-//! Tests of events and metrics: events have operation, digest and attempt; neither contains a key or a result.
+//! Tests of events and metrics: events have operation, digest and attempt; neither contains a key or a
+//! result.
 
 use crate::events::Events;
 use crate::support;
@@ -15,13 +16,13 @@ use tracing_subscriber::fmt::format::FmtSpan;
 const KEY: &str = "4711-private-key";
 const RESULT: &str = "private-result";
 
-/// All that a subscriber can be given.
+/// Starts with all events that a subscriber can get.
 fn start() -> (Events, tracing::subscriber::DefaultGuard) {
     Events::with(tracing::Level::TRACE, FmtSpan::FULL)
 }
 
-/// The fields of idem's events, after a check that each has the required fields and that the log contains neither key
-/// nor result.
+/// The fields of idem's events, after a check that each has the required fields and that the log contains
+/// neither key nor result.
 fn fields(log: &Events) -> Vec<Value> {
     let text = log.text();
     assert!(!text.contains("private-key") && !text.contains(RESULT), "{text}");
@@ -160,7 +161,7 @@ async fn the_bodys_own_events_stand_in_the_span_of_the_call() {
     assert_eq!(line["span"]["idem.operation"], SCOPE);
     assert_eq!(line["span"]["idem.key.digest"], record_key(KEY).digest().to_string());
     assert_eq!(line["span"]["idem.attempt"], 1);
-    // The outcome is in the span too when it closes.
+    // When the span closes, it has the outcome too.
     operation().run(&store, KEY, ok).await.unwrap();
     let closed = log.lines();
     let closed = closed.iter().filter(|line| line["fields"]["message"] == "close");

@@ -1,5 +1,5 @@
-//! Tests of calls one after another: results that cannot be kept or read, values that cannot work.
-//! Which calls run, are replayed or refused is the simulation's.
+//! Tests of calls one after another: results that cannot be kept or read, and settings that cannot work. The
+//! simulation tests which calls run, are replayed or are refused.
 
 use crate::support;
 
@@ -110,6 +110,6 @@ async fn memory_stays_bounded_under_a_stream_of_ever_new_keys() {
         operation.run(&store, number, || async { Ok::<_, Failure>(()) }).await.unwrap();
         tokio::time::advance(Duration::from_millis(10)).await;
     }
-    // A thousand are alive; some expired ones have not been deleted yet.
+    // A thousand records are alive; some expired records have not been deleted yet.
     assert!(store.len() < 2_500, "{} records", store.len());
 }

@@ -1,4 +1,4 @@
-//! Tests of `recover`: what it is given. When it is called, and what its answer means, is the simulation's.
+//! Tests of what `recover` gets. The simulation tests when it is called, and what its answer means.
 
 use crate::support;
 

@@ -1,5 +1,5 @@
-//! Tests of encryption, digests, compression and the cache together: what the store holds, and that they are
-//! a correct store.
+//! Tests of encryption, digests, compression and the cache together: what the store holds, and that all of
+//! them together are a correct store.
 
 use crate::sealed_support;
 
@@ -22,20 +22,21 @@ const PRINT: [u8; 32] = *b"private-amount-of-42-euros-00001";
 /// The limit of the store. A value that does not compress must fit into it with its envelope.
 const LIMIT: usize = 1 << 17;
 
-/// All of them, in the order that the guarantees name.
+/// All wrappers, in the order that the page of guarantees names.
 fn all<S: Store>(store: S) -> impl Store {
     let sealed = store.encrypted(ring()).compressed_up_to(LIMIT - 64).digest_keys(&SECRET);
-    // The cache does not know when a result ends. So memory answers only claims of the same microsecond.
+    // The cache does not know when a result ends. So here its memory answers only claims of the same
+    // microsecond.
     sealed.cached(Caching::entries(1_000).ask_again_after(Duration::from_micros(1)))
 }
 
-/// A listing gives digests instead of keys, and the sizes of sealed results.
+/// Without the checks of listings, which return digests instead of keys, and the sizes of sealed results.
 fn named(check: &&Check) -> bool {
     check.theme() != "listing"
 }
 
-/// One store and its clone, because with two caches a forgotten key is replayed until the bound, by design. A sample of the
-/// traces, others each time.
+/// One store and its clone, because with two caches a forgotten key is replayed until the cache's time limit,
+/// by design. Runs a sample of the traces, another one each time.
 #[test]
 fn the_conformance_kit_holds_over_all_of_them() -> Result<(), Violation> {
     for check in conformance::all().iter().filter(named) {
@@ -47,7 +48,7 @@ fn the_conformance_kit_holds_over_all_of_them() -> Result<(), Violation> {
     Ok(())
 }
 
-/// Records a result with a fingerprint, and on another key a step.
+/// Records a result with a fingerprint, and a step on another key.
 async fn fill(store: &impl Store) {
     let asked = || claim().with_fingerprint(Some(Fingerprint::from_bytes(PRINT)));
     recorded_as(store, &key(KEY), &asked(), Verdict::Completed, RESULT).await;

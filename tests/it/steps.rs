@@ -1,5 +1,5 @@
-//! Tests of steps: their names, and what a rerun reads. What is recorded and given again, and when a step is refused, is
-//! the simulation's.
+//! Tests of steps: their names, and what a rerun reads. The simulation tests what is recorded and returned
+//! again, and when a step is refused.
 
 use futures_util::future::join;
 use idem::testing::{FaultStore, OperationKind};
@@ -57,7 +57,7 @@ async fn a_name_that_this_run_has_had_is_refused_before_it_runs() {
         Err::<usize, _>(Failure::Transient)
     };
     operation().run(&store, "k", body).await.unwrap_err();
-    // Also if both results come from the record.
+    // The same holds if both results come from the record.
     operation().run(&store, "k", body).await.unwrap_err();
     let both = operation().run(&store, "k", || async {
         let (one, other) = join(counted("b", &runs), counted("b", &runs)).await;

@@ -1,5 +1,5 @@
-//! Tests of a call whose store fails, by the clock: how long it holds its caller. What becomes of the key is the
-//! simulation's.
+//! Tests of a call whose store fails, by the clock: how long the call holds its caller. The simulation tests
+//! what becomes of the key.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ async fn a_body_that_succeeded_gives_its_value_though_nothing_can_be_recorded() 
         let observed = observe(operation().run(&store, "k", || async { Ok::<_, Failure>(runs.run()) })).await;
         assert_eq!(observed.value.unwrap(), 1);
         assert!(matches!(observed.outcome, Some(Outcome::Unrecorded { attempt: 1, .. })));
-        // The default `store_timeout`: recording goes on behind the caller.
+        // The caller waits for the default `store_timeout`; then recording continues in the background.
         let (held, elapsed) = (Duration::from_secs(10), started.elapsed());
         assert!(elapsed >= held && elapsed < held + Duration::from_secs(2), "{elapsed:?}");
     }

@@ -1,5 +1,5 @@
-//! Tests that the claims and completions of the stores are small: every call has room for both, and allocators are slow
-//! for what is larger than a kilobyte and freed in another thread.
+//! Tests that the claims and completions of the stores are small. Every call has room for both, and
+//! allocators are slow for memory that is larger than a kilobyte and freed in another thread.
 
 use std::any::type_name;
 
@@ -14,11 +14,11 @@ fn size<'a, S: 'a, R: 'a, F: Future>(_: impl FnOnce(&'a S, &'a RecordKey, &'a R)
     size_of::<F>()
 }
 
-/// What is too large of a store's futures.
+/// The futures of a store that are too large.
 fn too_large<S: Store>() -> Vec<String> {
     let claim = size(|store: &S, key, request: &Claim| store.claim(key, request));
     let complete = size(|store: &S, key, request: &Complete| store.complete(key, request));
-    // The engine has each in a box of its own, which is made in every call.
+    // The engine puts each future into a separate box, which it allocates in every call.
     let sizes = [("claim", claim, 700), ("completion", complete, 700)];
     let large = sizes.into_iter().filter(|(_, size, most)| !(1..=*most).contains(size));
     large.map(|(name, size, _)| format!("a {name} of {}: {size} bytes", type_name::<S>())).collect()

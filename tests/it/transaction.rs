@@ -1,7 +1,7 @@
 //! Tests of `transaction = tx`: the caller's commit writes claim, effects and result together. Commits,
 //! rollbacks and bodies that fail are among the cases of each driver, in `stores/postgres/tests/it/drivers`.
-//! Here are what carries the transaction, settings that cannot go with it, a claim that is lost meanwhile, and a look at
-//! the record that comes too early.
+//! This file tests what carries the transaction, settings that cannot be combined with it, a claim that is
+//! lost meanwhile, and a look at the record that comes too early.
 
 use std::time::Duration;
 
@@ -113,7 +113,8 @@ async fn a_claim_that_is_lost_meanwhile_fails_the_call_and_the_transaction_canno
     let bank = Bank::open().await;
     let mut tx = bank.begin().await;
     effect(&mut tx, "the caller's").await.unwrap();
-    // A worker outside transactions had the key and its lease is over, but the worker still runs and finishes first.
+    // A worker outside transactions had the key and its lease is over, but the worker still runs and finishes
+    // first.
     let key = RecordKey::new(Scope::new("bank.pay").unwrap(), Key::new("order/1").unwrap());
     let owner = Owner::random();
     let claim = Claim::new(owner, Duration::from_millis(1), Duration::from_secs(60));
@@ -163,7 +164,7 @@ async fn a_call_that_looked_before_the_one_before_it_committed_looks_again_when_
             while bank.server.sql(waits) != "1" {
                 tokio::task::yield_now().await;
             }
-            // It has read that there is no record.
+            // The second call has read that there is no record.
             first.commit().await.unwrap();
             gate.commit().await.unwrap();
         };

@@ -1,5 +1,5 @@
-//! Tests of many callers at once, by the clock and by what they ask of the store. Who runs and who is refused is the
-//! simulation's.
+//! Tests of many callers at once, by the clock and by their requests to the store. The simulation tests which
+//! callers run and which are refused.
 
 use crate::support;
 
@@ -25,7 +25,8 @@ async fn the_waiters_of_a_process_share_one_poll() {
     let (results, recorded) = join(join_all(calls), recording).await;
     assert!(results.into_iter().all(|result| result.unwrap() == 7));
     assert!(recorded.elapsed() <= Duration::from_millis(1_000), "{:?}", recorded.elapsed());
-    // One claim each at the start, then readings for all of them at no more than twenty a second, after a faster start.
+    // Each caller claims once at the start. Then one poll reads for all of them, at most twenty times a
+    // second after a faster start.
     let (claims, readings) = (store.asked(OperationKind::Claim), store.asked(OperationKind::Get));
     assert_eq!(claims, 201);
     assert!((1..100).contains(&readings), "{readings} readings");

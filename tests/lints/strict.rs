@@ -1,4 +1,5 @@
-//! Every kind of expansion, under every lint that a strict crate may deny. It is the root of a crate of each edition.
+//! Every kind of expansion, under every lint that a strict crate may deny. It is the root of a crate of each
+//! edition.
 #![deny(
     warnings,
     clippy::all,

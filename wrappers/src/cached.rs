@@ -1,7 +1,7 @@
 //! A cache of recorded results in this process's memory, in front of any store.
 //!
-//! Owns when a result may be returned without a request to the store. It knows results only as bytes, and not
-//! what the store's clock shows.
+//! Owns when a result may be returned without a request to the store. This module knows results only as
+//! bytes, and does not know the time of the store's clock.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
@@ -65,8 +65,8 @@ impl Caching {
     /// How long a result may be replayed from memory after the store returned it. After that, a claim goes to
     /// the store again.
     ///
-    /// It limits how long this process still replays a result after another process has forgotten the key, or
-    /// after the result has expired. With zero, every claim goes to the store.
+    /// This time limits how long this process still replays a result after another process has forgotten the
+    /// key, or after the result has expired. With zero, every claim goes to the store.
     pub const fn ask_again_after(mut self, time: Duration) -> Self {
         self.ask_again_after = time;
         self
@@ -82,20 +82,21 @@ impl From<usize> for Caching {
 /// A store whose recorded results are replayed from this process's memory: the return type of
 /// [`StoreExt::cached`](crate::StoreExt::cached). Feature `cache`.
 ///
-/// After the store has answered a claim with a recorded result, later claims get that result from memory for a while
-/// ([`Caching::ask_again_after`]), if they have the same fingerprint or none. Memory does not answer a claim
+/// After the store has answered a claim with a recorded result, later claims get that result from memory for
+/// a while ([`Caching::ask_again_after`]), if they have the same fingerprint or none. Memory does not answer
+/// a claim
 ///
 /// - after [`forget`](Store::forget) through this store or a clone, even if an older answer arrives later. A
 ///   `forget` by another process takes effect with the next claim that goes to the store;
 /// - with another fingerprint: the claim goes to the store.
 ///
-/// The end of a record takes effect with the next claim that goes to the store: after that time, or after the
-/// record's `ttl` if that is shorter.
+/// The expiry of a record takes effect with the next claim that goes to the store: after `ask_again_after`,
+/// or after the record's `ttl` if the `ttl` is shorter.
 ///
 /// Everything else goes to the store. While the store is down, only results in memory are replayed.
 ///
-/// Clones share the cache. Make it the outermost wrapper, so that a replay is not decrypted or decompressed again.
-/// Results are then unencrypted in memory, as they are in the program that made them.
+/// Clones share the cache. Make it the outermost wrapper, so that a replay is not decrypted or decompressed
+/// again. Results are then unencrypted in memory, as they are in the program that made them.
 #[derive(Clone)]
 pub struct Cached<S> {
     inner: S,
@@ -105,8 +106,8 @@ pub struct Cached<S> {
 struct Shared {
     entries: Cache<RecordKey, Entry, Weight>,
     hasher: RandomState,
-    /// Each counter is for a part of the keys. It is incremented when earlier answers of the store must not be cached
-    /// any more.
+    /// Each counter is for a part of the keys. A counter is incremented when earlier answers of the store
+    /// must not be cached any more.
     generations: [Mutex<u64>; GENERATIONS],
     ask_again_after: Duration,
 }
@@ -133,7 +134,8 @@ impl Weighter<RecordKey, Entry> for Weight {
     }
 }
 
-/// One shard, because each of several would have its part of `bytes`, and admit no entry larger than that.
+/// One shard, because each of several shards would have a part of `bytes`, and admit no entry larger than its
+/// part.
 fn cache(entries: usize, bytes: u64, weight: Weight) -> Cache<RecordKey, Entry, Weight> {
     let options =
         OptionsBuilder::new().shards(1).estimated_items_capacity(entries).weight_capacity(bytes).build();
@@ -141,7 +143,7 @@ fn cache(entries: usize, bytes: u64, weight: Weight) -> Cache<RecordKey, Entry, 
         Ok(options) => {
             Cache::with_options(options, weight, DefaultHashBuilder::default(), DefaultLifecycle::default())
         }
-        // Only without a capacity.
+        // Does not happen, because only a missing capacity is an error.
         Err(_) => Cache::with_weighter(entries, bytes, weight),
     }
 }
@@ -149,7 +151,7 @@ fn cache(entries: usize, bytes: u64, weight: Weight) -> Cache<RecordKey, Entry, 
 impl Shared {
     fn new(caching: Caching) -> Self {
         let (entries, bytes) = (caching.entries, caching.max_bytes as u64);
-        // The cache admits no entry that weighs more than its share for frequently used entries.
+        // The cache admits no entry that weighs more than the cache's share for frequently used entries.
         let admitted = bytes - bytes / 32;
         let least = bytes.div_ceil(entries.max(1) as u64).min(admitted).max(1);
         // With zero entries, nothing may be cached.
@@ -177,7 +179,7 @@ impl Shared {
         (request.fingerprint.is_none() || request.fingerprint == entry.fingerprint).then_some(entry.replay)
     }
 
-    /// Caches an answer that the store gave in `generation`, if that is still the current one.
+    /// Caches an answer that the store gave in `generation`, if this is still the current generation.
     fn keep(&self, key: &RecordKey, entry: Entry, generation: u64) {
         let current = self.generation(key);
         if *current == generation {
@@ -199,9 +201,9 @@ impl Shared {
         guard((), move |()| self.drop_entry(key))
     }
 
-    /// Until when a replay from a claim that was sent at `asked` may be returned from memory; `None` if not
-    /// at all. The record may expire at any time after that, so it is not returned for longer than its `ttl`,
-    /// either.
+    /// The time until which a replay from a claim that was sent at `asked` may be returned from memory;
+    /// `None` if it must not be cached. The record may expire at any time after `asked`, so memory does not
+    /// return it for longer than its `ttl`, either.
     fn until(&self, replay: &Replay, asked: Instant) -> Option<Instant> {
         let kept = replay.expires_at.map_or(LONGEST, |end| end.since(replay.completed_at));
         asked.checked_add(self.ask_again_after.min(kept))

@@ -1,6 +1,7 @@
 //! Results compressed on their way into any store.
 //!
-//! Owns the format. It changes nothing of a record except the bytes of its result and of the results of its steps.
+//! Owns the format. This module changes nothing of a record except the bytes of its result and of the results
+//! of its steps.
 
 use std::io::Read as _;
 
@@ -22,7 +23,7 @@ const LEVEL: i32 = 3;
 /// [`StoreExt::compressed`](crate::StoreExt::compressed). Feature `zstd`.
 ///
 /// This store can read results that were stored without compression. A store without the wrapper cannot read
-/// compressed results: enable it in every reader before the first writer.
+/// compressed results, so enable the wrapper in every reader before the first writer.
 pub type Compressed<S> = Transformed<S, Compression>;
 
 /// The transform of a [`Compressed`] store.

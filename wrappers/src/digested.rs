@@ -1,6 +1,6 @@
 //! Keys and fingerprints that reveal nothing to anyone who can read the store.
 //!
-//! Owns the values that replace them. Scopes, results and everything else pass unchanged.
+//! Owns the values that replace keys and fingerprints. Scopes, results and everything else pass unchanged.
 
 use aes::Aes256;
 use aes::cipher::{Array, BlockCipherDecrypt as _, BlockCipherEncrypt as _, KeyInit as _};
@@ -19,24 +19,26 @@ use idem_core::{Key, RecordKey, Scope, hex};
 const OF_DIGEST: usize = 8;
 const OF_KEY: usize = 24;
 
-/// Its name in marks.
+/// The layer's name in marks.
 pub(super) const LAYER: &str = "digested";
 
-/// A store in which an HMAC-SHA-256 of scope and key, in hexadecimal digits, replaces each key: the return type of
-/// [`StoreExt::digest_keys`](crate::StoreExt::digest_keys). Feature `encryption`.
+/// A store in which an HMAC-SHA-256 of scope and key, in hexadecimal digits, replaces each key: the return
+/// type of [`StoreExt::digest_keys`](crate::StoreExt::digest_keys). Feature `encryption`.
 ///
-/// The first 16 digits come from an HMAC of the [digest](RecordKey::digest) that logs show, the other 48 from an HMAC
-/// of the key. Anyone who has the secret can find the record of a log line, and nobody else learns anything.
+/// The first 16 digits come from an HMAC of the [digest](RecordKey::digest) that logs show, the other 48 from
+/// an HMAC of the key. Anyone who has the secret can find the record of a log line, and nobody else learns
+/// anything.
 ///
-/// Fingerprints of calls and of steps are encrypted under the same secret, differently for each record, so that an
-/// amount or a card number cannot be guessed from the store. Scopes, the names of steps, states, times and sizes stay
-/// readable, and so do results: see [`StoreExt::encrypted`](crate::StoreExt::encrypted).
+/// Fingerprints of calls and of steps are encrypted under the same secret, differently for each record, so
+/// that an amount or a card number cannot be guessed from the store. Scopes, the names of steps, states,
+/// times and sizes stay readable, and so do results: see [`StoreExt::encrypted`](crate::StoreExt::encrypted).
 ///
-/// Nobody can compute a key from its stored name, not even with the secret: a walk through the store returns digests.
-/// The secret cannot be rotated. With another secret every key is a new key, and its body runs again; keep the secret
-/// as long as the records.
+/// Nobody can compute a key from its stored name, not even with the secret, so a walk through the store
+/// returns digests. The secret cannot be rotated. With another secret every key is a new key, and its body
+/// runs again; keep the secret as long as the records.
 ///
-/// Callers that wait for a key share one poll only within this store and its clones: make one store and clone it.
+/// Callers that wait for a key share one poll only within this store and its clones, so make one store and
+/// clone it.
 pub type DigestedKeys<S> = Transformed<S, KeyDigests>;
 
 impl<S> DigestedKeys<S> {
@@ -44,13 +46,13 @@ impl<S> DigestedKeys<S> {
     ///
     /// # Errors
     ///
-    /// No limit at present: every digest is a valid key.
+    /// None at present, because every digest is a valid key.
     pub fn stored_name(&self, key: &RecordKey) -> Result<RecordKey, StoreError> {
         self.transform.name(key)
     }
 
-    /// Whether the record with this stored name can be the one that logs and errors show as `digest` (16 hexadecimal
-    /// digits).
+    /// Whether the record with this stored name can be the record that logs and errors show as `digest` (16
+    /// hexadecimal digits).
     #[must_use]
     pub fn has_digest(&self, stored: &RecordKey, digest: &str) -> bool {
         let begin = self.transform.of_digest(stored.scope(), &digest.to_ascii_lowercase());
@@ -63,7 +65,8 @@ impl<S> DigestedKeys<S> {
 pub struct KeyDigests {
     /// An HMAC keyed with the secret, without any input.
     keyed: Hmac<Sha256>,
-    /// Separate from the waiters of the inner store, because the same key without digests names another record.
+    /// Separate from the waiters of the inner store, because the same key without digests names another
+    /// record.
     waiters: Waiters,
 }
 
@@ -90,9 +93,9 @@ impl KeyDigests {
         hex(&self.hmac(&["idem digest 1", scope.as_str(), digest])[..OF_DIGEST])
     }
 
-    /// The cipher for this record's fingerprints. A store compares fingerprints, so equal ones must stay equal, and
-    /// reading must return what was written. The cipher is applied to each half separately, because two digests do not
-    /// have a half in common.
+    /// The cipher for this record's fingerprints. A store compares fingerprints, so equal fingerprints must
+    /// stay equal, and reading must return what was written. The cipher may be applied to each half
+    /// separately, because two different digests do not have a half in common.
     fn permutation(&self, name: &RecordKey) -> Aes256 {
         let key = self.hmac(&["idem fingerprint 1", name.scope().as_str(), name.key().as_str()]);
         Aes256::new((&*key).into())
@@ -153,7 +156,7 @@ mod tests {
         RecordKey::new(Scope::new("payments.charge").unwrap(), Key::new(key).unwrap())
     }
 
-    /// The expected values come from another implementation, Python's `hmac`.
+    /// The expected value comes from another implementation, Python's `hmac`.
     #[test]
     fn a_digest_is_two_hmac_sha_256_of_framed_parts() {
         assert_eq!(

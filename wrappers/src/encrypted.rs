@@ -1,7 +1,7 @@
 //! Results encrypted on their way into any store.
 //!
-//! Owns the envelope and the key ring. It changes nothing of a record except the bytes of its result and of the results
-//! of its steps.
+//! Owns the envelope and the key ring. This module changes nothing of a record except the bytes of its result
+//! and of the results of its steps.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use super::transformed::{Part, Transform, Transformed};
 use idem_core::protocol::{ResultFormat, Verdict};
 use idem_core::{RecordKey, Store, StoreError, hex};
 
-/// The magic number of an envelope; its last byte is the version. No JSON, no text and no Zstandard frame begins with
-/// it.
+/// The magic number of an envelope; its last byte is the version. No JSON, no text and no Zstandard frame
+/// begins with it.
 const MAGIC: [u8; 4] = [0xab, b'i', b'd', 1];
 
-/// Its name in marks.
+/// The layer's name in marks.
 pub(super) const LAYER: &str = "encrypted";
 
 const ID: usize = 4;
@@ -35,9 +35,9 @@ const LARGEST: usize = if usize::BITS < 64 { usize::MAX } else { 1 << 36 };
 
 /// The keys of an [`Encrypted`] store: one for writing, and older ones that only read.
 ///
-/// Each key has a number, which is readable in every envelope that the key wrote. Never give the number of one key to
-/// another. A key is 32 bytes from a cryptographic generator, not a password. It is overwritten in memory when the last
-/// clone is dropped, and `Debug` does not show it.
+/// Each key has a number, which is readable in every envelope that the key wrote. Never give the number of
+/// one key to another key. A key is 32 bytes from a cryptographic generator, not a password. It is
+/// overwritten in memory when the last clone is dropped, and `Debug` does not show it.
 ///
 /// ```
 /// use idem::{KeyRing, MemoryStore, StoreExt as _};
@@ -84,11 +84,12 @@ impl KeyRing {
         Self { writes: NumberedKey::new(id, key), only_read: Vec::new() }
     }
 
-    /// The same ring with one more key, with which nothing new is written.
+    /// The same ring with one more key, which only reads.
     ///
     /// # Errors
     ///
-    /// A [`StoreErrorKind::Configuration`](idem_core::StoreErrorKind) if the ring already has a key with this number.
+    /// A [`StoreErrorKind::Configuration`](idem_core::StoreErrorKind) if the ring already has a key with this
+    /// number.
     pub fn and_reads(mut self, id: u32, key: &[u8; 32]) -> Result<Self, StoreError> {
         if self.cipher(id).is_some() {
             return Err(StoreError::configuration(format!(
@@ -115,16 +116,17 @@ impl fmt::Debug for KeyRing {
     }
 }
 
-/// A store that keeps results encrypted: the return type of [`StoreExt::encrypted`](crate::StoreExt::encrypted).
-/// Feature `encryption`.
+/// A store that keeps results encrypted: the return type of
+/// [`StoreExt::encrypted`](crate::StoreExt::encrypted). Feature `encryption`.
 ///
-/// Values, terminal errors and the results of steps are encrypted with AES-256-GCM-SIV (RFC 8452). Each is bound to its
-/// scope, key and position, so that none can replace another. Scopes and keys stay readable (but see
-/// [`StoreExt::digest_keys`](crate::StoreExt::digest_keys)), and so do the names of steps, fingerprints, states, times
-/// and sizes.
+/// Values, terminal errors and the results of steps are encrypted with AES-256-GCM-SIV (RFC 8452). Each of
+/// them is bound to its scope, key and position, so that it cannot replace another one. Scopes and keys stay
+/// readable (but see [`StoreExt::digest_keys`](crate::StoreExt::digest_keys)), and so do the names of steps,
+/// fingerprints, states, times and sizes.
 ///
-/// Encryption proves that someone with the key wrote a result under this name, not that it is the newest result: anyone
-/// who can write to the store can put back an older record of the same key, or delete it.
+/// Encryption proves that someone with the encryption key wrote a result under this name. It does not prove
+/// that the result is the newest: anyone who can write to the store can put back an older record of the same
+/// name, or delete the record.
 ///
 /// Compress before you encrypt: `store.encrypted(keys).compressed()`.
 pub type Encrypted<S> = Transformed<S, Encryption>;
@@ -145,7 +147,8 @@ impl Encryption {
 impl<S: Store> Encrypted<S> {
     /// The same store, which also reads results that were written without encryption.
     ///
-    /// Use it until those results have expired. Until then, anyone who can write to the store can put any result there.
+    /// Use this until the unencrypted results have expired. Until then, anyone who can write to the store can
+    /// put any result there.
     #[must_use]
     pub fn accept_plain(mut self) -> Self {
         self.transform.accept_plain = true;
@@ -233,9 +236,9 @@ impl Transform for Encryption {
     }
 }
 
-/// A random nonce for a result. For a step, the nonce is derived from the step's position, name and input, so that a
-/// repeated request has the same bytes. The cipher tolerates a repeated nonce: it only reveals that the same bytes were
-/// recorded at the same position.
+/// A random nonce for a result. For a step, the nonce is derived from the step's position, name and input, so
+/// that a repeated request has the same bytes. The cipher tolerates a repeated nonce: the repetition only
+/// reveals that the same bytes were recorded at the same position.
 fn nonce(part: Part<'_>, bound: &[u8]) -> [u8; NONCE] {
     match part {
         Part::Result(_) => rand::random(),
@@ -248,7 +251,8 @@ fn nonce(part: Part<'_>, bound: &[u8]) -> [u8; NONCE] {
     }
 }
 
-/// The associated data: which record and which part of it the bytes belong to. Each value is preceded by its length.
+/// The associated data: which record and which part of it the bytes belong to. Each value is preceded by its
+/// length.
 fn bound_to(name: &RecordKey, part: Part<'_>) -> Vec<u8> {
     let mut data = Vec::with_capacity(128);
     let mut put = |bytes: &[u8]| {

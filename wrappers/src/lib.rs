@@ -1,6 +1,7 @@
-//! Stores that wrap another: results compressed, encrypted or cached, and keys that nobody can read in the store.
+//! Stores that wrap another store: results compressed, encrypted or cached, and keys that nobody can read in
+//! the store.
 //!
-//! Owns [`StoreExt`] and the stores that it returns. They know a store by its public trait only. Use the
+//! Owns [`StoreExt`] and the stores that it returns. They use a store through its public trait only. Use the
 //! crate `idem-rs`, which re-exports all of this as `idem`.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -39,24 +40,24 @@ pub use transformed::Transformed;
 
 /// The wrappers for every store, each behind a feature.
 pub trait StoreExt: Store {
-    /// This store, with results compressed if that makes them smaller: see [`Compressed`]. A result has at most 16 MiB
-    /// before compression.
+    /// This store, with results compressed if that makes them smaller: see [`Compressed`]. A result has at
+    /// most 16 MiB before compression.
     #[cfg(feature = "zstd")]
     #[must_use]
     fn compressed(self) -> Compressed<Self> {
         self.compressed_up_to(16 << 20)
     }
 
-    /// As [`compressed`](Self::compressed), for results of at most `bytes` before compression. This limits the memory
-    /// that reading a result takes.
+    /// As [`compressed`](Self::compressed), for results of at most `bytes` before compression. This limits
+    /// the memory that reading a result takes.
     #[cfg(feature = "zstd")]
     #[must_use]
     fn compressed_up_to(self, bytes: usize) -> Compressed<Self> {
         Compressed::new(self, Compression::up_to(bytes))
     }
 
-    /// This store, with recorded results replayed from this process's memory: see [`Cached`]. `caching` is the maximum
-    /// number of results, or a [`Caching`].
+    /// This store, with recorded results replayed from this process's memory: see [`Cached`]. `caching` is
+    /// the maximum number of results, or a [`Caching`].
     #[cfg(feature = "cache")]
     #[must_use]
     fn cached(self, caching: impl Into<Caching>) -> Cached<Self> {
@@ -70,8 +71,8 @@ pub trait StoreExt: Store {
         Encrypted::new(self, Encryption::with(keys))
     }
 
-    /// This store, with keys and fingerprints that nobody can read or guess without `secret`: see [`DigestedKeys`]. The
-    /// secret is 32 bytes from a cryptographic generator.
+    /// This store, with keys and fingerprints that nobody can read or guess without `secret`: see
+    /// [`DigestedKeys`]. The secret is 32 bytes from a cryptographic generator.
     #[cfg(feature = "encryption")]
     #[must_use]
     fn digest_keys(self, secret: &[u8; 32]) -> DigestedKeys<Self> {

@@ -1,7 +1,8 @@
 //! The record that a layer leaves in the store, so that a process with another key is refused.
 //!
-//! Owns the names, the bytes and the comparison of marks. A mark has the layer's name, a key's number and a check value of that
-//! key: never the key. It is an ordinary record under a scope that no operation takes.
+//! Owns the names, the bytes and the comparison of marks. A mark has the layer's name, a key's number and a
+//! check value of that key, but never the key. A mark is an ordinary record under a scope that no operation
+//! can have.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,11 +21,12 @@ pub(super) const SCOPE: &str = RESERVED_SCOPES[1];
 
 /// How long one check of the marks may take.
 const WITHIN: Duration = Duration::from_secs(2);
-/// How long the result of a check is valid that found other keys.
+/// How long the result of a check that found other keys is valid.
 const AGAIN: Duration = Duration::from_secs(5);
-/// How long the result of a failed check is valid: so long that only one of many calls checks.
+/// How long the result of a failed check is valid. This time is long enough that only one of many calls
+/// checks.
 const SOON: Duration = Duration::from_millis(250);
-/// For this long, nobody else writes a mark that is being written.
+/// The lease for writing a mark: nobody else writes it during this time.
 const LEASE: Duration = Duration::from_secs(5);
 /// The pause before a mark that another process writes is read again.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -54,12 +56,12 @@ pub(super) struct Mark {
 
 /// The knowledge about the marks of this layer, shared by the clones of its store.
 pub(super) struct Marks {
-    /// Whether the marks need no more comparison.
+    /// Whether the marks need no comparison any more.
     are_settled: AtomicBool,
     /// When the last check ended with an error, and the error.
     last: Mutex<Option<(Instant, StoreError)>>,
     /// The owner that claims the marks. It is the same for each check, so that a check continues where an
-    /// interrupted one stopped.
+    /// interrupted check stopped.
     owner: Owner,
 }
 
@@ -124,7 +126,7 @@ impl Marks {
         Ok(())
     }
 
-    /// Writes a mark, unless there is one, and returns the mark that is there then.
+    /// Writes a mark if the store has none, and returns the mark that the store has then.
     async fn write<S: Store>(
         &self,
         store: &S,
@@ -144,8 +146,8 @@ impl Marks {
                     }
                 }
                 ClaimAnswer::Replay(replay) => return mark_of(&replay.result),
-                // Another process is writing it at the moment. The caller that waits here has a time limit of
-                // its own.
+                // Another process is writing the mark at the moment. The caller of this function limits the
+                // wait.
                 _ => sleep(PAUSE).await,
             }
         }
@@ -157,7 +159,7 @@ pub(super) fn is_mark(key: &RecordKey) -> bool {
     key.scope().as_str() == SCOPE
 }
 
-/// The mark of a layer, or of one of its keys.
+/// The name of the mark of a layer, or of one of the layer's keys.
 pub(super) fn name(layer: &str, number: Option<u32>) -> Result<RecordKey, StoreError> {
     let text = number.map_or_else(|| layer.to_owned(), |number| format!("{layer}/{number}"));
     let wrong = |error: idem_core::KeyError| StoreError::configuration(error.to_string());
@@ -185,7 +187,7 @@ fn mark_of(result: &StoredResult) -> Result<Mark, StoreError> {
     })
 }
 
-/// Which layers were inside a mark's layer, from the outside in.
+/// The layers between a mark's layer and the store, the outermost first.
 #[cfg(feature = "encryption")]
 pub(super) fn over(result: Option<&StoredResult>) -> Vec<String> {
     let value = result.and_then(parsed).unwrap_or_default();
@@ -193,7 +195,8 @@ pub(super) fn over(result: Option<&StoredResult>) -> Vec<String> {
     names.filter_map(|name| name.as_str().map(str::to_owned)).collect()
 }
 
-/// The unchanged mark, on its way through another layer: with that layer's name.
+/// A mark of an outer layer on its way to the store. This layer appends its own name to `over` and changes
+/// nothing else.
 pub(super) fn through(layer: &str, result: &StoredResult) -> StoredResult {
     let Some(mut value) = parsed(result) else { return result.clone() };
     if let Some(over) = value["over"].as_array_mut() {
@@ -202,7 +205,7 @@ pub(super) fn through(layer: &str, result: &StoredResult) -> StoredResult {
     StoredResult::Value(value.to_string().into())
 }
 
-/// The marks that the store lacks; all of them and `false` if it has no mark of this layer.
+/// The marks that the store lacks, and whether it has any mark of this layer.
 pub(super) async fn compare<'m, S: Store>(
     store: &S,
     layer: &Layer,

@@ -1,7 +1,7 @@
 //! Any store, with its data changed on the way in and changed back on the way out.
 //!
-//! Owns which data pass through a [`Transform`]: a record's name, fingerprint, result and steps. The [`Transform`] owns
-//! how they change. Leases, fences and everything else pass unchanged.
+//! Owns which data pass through a [`Transform`]: a record's name, fingerprint, result and steps. The
+//! [`Transform`] owns how they change. Leases, fences and everything else pass unchanged.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use idem_core::protocol::{
 };
 use idem_core::{Store, Waiters};
 
-/// Which part of a record some bytes are.
+/// The part of a record that some bytes belong to.
 #[derive(Clone, Copy)]
 #[cfg_attr(
     not(feature = "encryption"),
@@ -29,24 +29,24 @@ pub(super) enum Part<'a> {
     Result(Verdict),
     /// The result of a step.
     Step {
-        /// How many steps are recorded before it.
+        /// How many steps are recorded before this step.
         position: u32,
-        /// Its name.
+        /// The step's name.
         name: &'a str,
-        /// The fingerprint of its input.
+        /// The fingerprint of the step's input.
         input: Option<Fingerprint>,
     },
 }
 
 /// How a record changes on its way into a store and on its way back.
 pub(super) trait Transform: Clone + Send + Sync + 'static {
-    /// The name of the wrapped store in `Debug`.
+    /// The name of the wrapper in `Debug` output.
     const NAME: &'static str;
 
-    /// The layer whose keys the store must have been used under; `None` where there are no keys.
+    /// The layer, if it has keys: the store must have been used under the same keys.
     const LAYER: Option<Layer> = None;
 
-    /// The part of the layer's keys that the store keeps.
+    /// The marks of the layer's keys, which the store keeps.
     fn marks(&self) -> Vec<Mark> {
         Vec::new()
     }
@@ -67,8 +67,8 @@ pub(super) trait Transform: Clone + Send + Sync + 'static {
         print
     }
 
-    /// The stored form of these bytes. For a step it must be the same each time, because the store compares steps to
-    /// recognize a repeated request.
+    /// The stored form of these bytes. For a step, the form must be the same each time, because the store
+    /// compares steps to recognize a repeated request.
     fn pack(&self, _name: &RecordKey, _part: Part<'_>, plain: &Bytes) -> Result<Bytes, StoreError> {
         Ok(plain.clone())
     }
@@ -104,8 +104,8 @@ impl<S, T> Transformed<S, T> {
         Self { inner, transform, marks: Marks::new(false) }
     }
 
-    /// The same store, which neither leaves nor compares the mark of its layer: for tools that do so by
-    /// [`is_marked`](Self::is_marked).
+    /// The same store, but it neither writes nor compares the marks of its layer. For tools that compare them
+    /// with [`is_marked`](Self::is_marked).
     #[must_use]
     pub fn without_mark(self) -> Self {
         Self { marks: Marks::new(true), ..self }
@@ -126,7 +126,8 @@ impl<S: Store, T: Transform> Transformed<S, T> {
         marks::compare(&self.inner, &layer, &marks).await.map(|(_, is_marked)| is_marked)
     }
 
-    /// Refuses a store that was used under other keys. One check at the first use; after that, only a load.
+    /// Refuses a store that was used under other keys. The first use checks the marks; each later use only
+    /// loads a flag.
     async fn agree(&self) -> Result<(), StoreError> {
         let Some(layer) = T::LAYER else { return Ok(()) };
         if self.marks.are_settled() {
@@ -252,8 +253,8 @@ impl<S: Store, T: Transform> Store for Transformed<S, T> {
         self.inner.purge(limit).await
     }
 
-    /// Without the marks of layers. Names, steps and sizes are as stored, because an operator must see a record even if its result cannot be
-    /// unpacked.
+    /// Leaves out the marks of layers. Names, steps and sizes are as stored, because an operator must see a
+    /// record even if its result cannot be unpacked.
     async fn list(&self, request: &List) -> Result<Page, StoreError> {
         let mut page = self.inner.list(request).await?;
         // The records that the layers keep for themselves do not belong to a call.

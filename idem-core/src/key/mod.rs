@@ -24,8 +24,8 @@ pub const MAX_KEY_BYTES: usize = 1_024;
 /// The longest scope, in bytes.
 pub const MAX_SCOPE_BYTES: usize = 512;
 
-/// The scopes of what idem itself keeps in a store: the trail of what people did, and the marks of how the store is wrapped. No
-/// operation takes them.
+/// The scopes of the records that idem itself keeps in a store: the audit trail of what operators did, and
+/// the marks of the store's wrappers. No operation may have one of these scopes.
 pub const RESERVED_SCOPES: [&str; 2] = ["idem.audit", "idem.layers"];
 
 /// Why a key or scope cannot be used. It never holds the key itself.
@@ -57,8 +57,8 @@ pub enum KeyError {
 
 /// Identifies one call of an operation: non-empty text of at most 1,024 bytes.
 ///
-/// The attribute and `Operation::run` make keys from values through [`KeyPart`]; `Key::new` takes text as it is.
-/// `Debug` shows only the length, because keys are private.
+/// The attribute and `Operation::run` make keys from values through [`KeyPart`]; `Key::new` takes text as it
+/// is. `Debug` shows only the length, because keys are private.
 ///
 /// ```
 /// # use idem_core as idem;
@@ -103,7 +103,8 @@ impl fmt::Debug for Key {
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b'.').remove(b'~').remove(b'-');
 
 thread_local! {
-    /// The buffer in which a thread renders its keys, one after another, so that only the finished key is allocated.
+    /// The buffer in which a thread renders its keys, one after another, so that only the finished key is
+    /// allocated.
     static PLACE: Cell<String> = const { Cell::new(String::new()) };
 }
 
@@ -112,9 +113,9 @@ const LARGEST_PLACE: usize = 4 * MAX_KEY_BYTES;
 
 /// Makes a [`Key`] of literal text and values.
 ///
-/// Characters of values outside `[A-Za-z0-9_.~-]` are percent-encoded. Put literal text between two values, with at
-/// least one character that is neither in that set nor `%`. Then the same literals with different values never give the
-/// same key.
+/// Characters of values outside `[A-Za-z0-9_.~-]` are percent-encoded. Put literal text between two values,
+/// with at least one character that is neither in that set nor `%`. Then the same literals with different
+/// values never give the same key.
 ///
 /// ```
 /// # use idem_core as idem;
@@ -134,7 +135,7 @@ impl KeyBuilder {
     /// An empty key.
     #[must_use]
     pub fn new() -> Self {
-        // A thread that ends has no buffer any more.
+        // A thread that is ending has already dropped its buffer.
         Self { text: PLACE.try_with(Cell::take).unwrap_or_default(), missing: false, is_whole: false }
     }
 
@@ -153,8 +154,8 @@ impl KeyBuilder {
         self
     }
 
-    /// Adds one atomic value, encoded. Every [`KeyPart`] implementation calls this in the end. With an empty text,
-    /// [`finish`](Self::finish) returns [`KeyError::Missing`].
+    /// Adds one atomic value, encoded. An implementation of [`KeyPart`] adds each of its values with this
+    /// method. With an empty text, [`finish`](Self::finish) returns [`KeyError::Missing`].
     pub fn value(&mut self, text: &str) {
         self.begin_next();
         self.missing |= text.is_empty();
@@ -181,13 +182,14 @@ impl KeyBuilder {
     ///
     /// # Errors
     ///
-    /// [`KeyError::Missing`] if the key or a value in it is empty, [`KeyError::TooLong`] if the key is longer than
-    /// 1,024 bytes.
+    /// [`KeyError::Missing`] if the key or a value in it is empty, [`KeyError::TooLong`] if the key is longer
+    /// than 1,024 bytes.
     pub fn finish(self) -> Result<Key, KeyError> {
         if self.missing { Err(KeyError::Missing) } else { Key::new(&self.text) }
     }
 
-    /// Beside other values, a key is encoded like any value.
+    /// Called before something is added. If the text so far is a whole key, encodes it, because a key beside
+    /// other values is encoded like any value.
     fn begin_next(&mut self) {
         if mem::take(&mut self.is_whole) {
             let key = mem::take(&mut self.text);
@@ -201,7 +203,7 @@ impl Drop for KeyBuilder {
         let mut place = mem::take(&mut self.text);
         if place.capacity() <= LARGEST_PLACE {
             place.clear();
-            // A thread that is ending has no buffer to give it back to, and needs none.
+            // A thread that is ending cannot keep the buffer, and does not need it.
             let _ = PLACE.try_with(|kept| kept.set(place));
         }
     }
@@ -213,14 +215,14 @@ impl fmt::Debug for KeyBuilder {
     }
 }
 
-/// A value that can be part of a key. Its rendering is stable, and two values have the same rendering only if they are
-/// equal.
+/// A value that can be part of a key. Its rendering is stable, and two values have the same rendering only if
+/// they are equal.
 ///
-/// It is not implemented for every type that is `Display`, because most of those renderings keep neither promise. It is
-/// implemented for integers, non-zero integers, `bool`, `char`, strings, tuples of two to eight parts, and references
-/// and smart pointers to parts. With the feature named after the crate, it is implemented for `uuid::Uuid`,
-/// `ulid::Ulid`, `rust_decimal::Decimal`, and the dates `chrono::NaiveDate`, `jiff::civil::Date` and `time::Date`.
-/// Derive it for your own newtypes, structs and enums.
+/// The trait is not implemented for every `Display` type, because most `Display` renderings keep neither
+/// promise. It is implemented for integers, non-zero integers, `bool`, `char`, strings, tuples of two to
+/// eight parts, and references and smart pointers to parts. With the feature named after the crate, it is
+/// implemented for `uuid::Uuid`, `ulid::Ulid`, `rust_decimal::Decimal`, and the dates `chrono::NaiveDate`,
+/// `jiff::civil::Date` and `time::Date`. Derive it for your own newtypes, structs and enums.
 ///
 /// ```
 /// # use idem_core as idem;
@@ -247,15 +249,15 @@ impl fmt::Debug for KeyBuilder {
     note = "a key is made of integers, `bool`, `char`, strings, `Uuid` (feature `uuid`), and types with `#[derive(KeyPart)]`"
 )]
 pub trait KeyPart {
-    /// Adds this value to the key: each atomic value with [`KeyBuilder::value`], and a [`KeyBuilder::separator`]
-    /// between two values. A type must always add the same number of values, or its first values must determine the
-    /// number, as the variant of an enum does.
+    /// Adds this value to the key: each atomic value with [`KeyBuilder::value`], and a
+    /// [`KeyBuilder::separator`] between two values. A type must always add the same number of values, or its
+    /// first values must determine the number, as the variant of an enum does.
     fn render(&self, key: &mut KeyBuilder);
 }
 
-/// Every [`KeyPart`], as the bound of functions. rustc lists the impls of the trait that a function asks for.
-/// This trait has one impl, for all types, so rustc lists none; the impls of `KeyPart` include the
-/// [`refused`] types.
+/// The bound of functions that take any [`KeyPart`]. If a bound does not hold, rustc lists the impls of its
+/// trait. The impls of `KeyPart` include the [`refused`] types. This trait has only one impl, for all types,
+/// so rustc lists none.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be part of a key",
@@ -370,8 +372,8 @@ impl Scope {
     ///
     /// # Errors
     ///
-    /// [`KeyError::BlankScope`] if the name is empty or only white space, and [`KeyError::ScopeTooLong`] if it is
-    /// longer than 512 bytes.
+    /// [`KeyError::BlankScope`] if the name is empty or only white space, and [`KeyError::ScopeTooLong`] if
+    /// it is longer than 512 bytes.
     pub fn new(name: impl Into<Cow<'static, str>>) -> Result<Self, KeyError> {
         Self::check(match name.into() {
             Cow::Borrowed(name) => Name::Static(name),
@@ -400,10 +402,10 @@ impl Scope {
         Ok(scope)
     }
 
-    /// Whether it is one of [`RESERVED_SCOPES`], which no operation may have.
+    /// Whether this scope is one of [`RESERVED_SCOPES`], which no operation may have.
     #[must_use]
     pub fn is_reserved(&self) -> bool {
-        // A cheap first test: few names begin like that.
+        // The prefix is a cheap first test, because few names have it.
         self.as_str().starts_with("idem.") && RESERVED_SCOPES.contains(&self.as_str())
     }
 
@@ -416,7 +418,7 @@ impl Scope {
         }
     }
 
-    /// The name in the form it is stored in, for code that keeps it without a copy.
+    /// The name in the form in which this type holds it, for code that keeps the name without a copy.
     ///
     /// # Errors
     ///
@@ -499,7 +501,8 @@ impl fmt::Debug for RecordKey {
     }
 }
 
-/// SHA-256 over the parts, each preceded by its length, so that two different lists of parts are different input.
+/// SHA-256 over the parts, each preceded by its length, so that two different lists of parts are different
+/// input.
 #[must_use]
 pub fn framed_digest(parts: &[&str]) -> [u8; 32] {
     let mut hash = Sha256::new();
@@ -522,8 +525,8 @@ pub fn hex(bytes: &[u8]) -> String {
 
 /// The first eight bytes of the SHA-256 of scope and key, as logs, errors and spans show it.
 ///
-/// It shows which log lines belong together without showing the key. It is not a secret: anyone who guesses a key can
-/// confirm the guess.
+/// It shows which log lines belong together without showing the key. It is not a secret: anyone who guesses a
+/// key can confirm the guess.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeyDigest([u8; 8]);
 

@@ -1,8 +1,8 @@
 //! Types that cannot be part of a key, with the reason.
 //!
-//! Each has an impl under a bound that never holds and carries the message. The bound is on another type,
-//! because for the same type rustc prefers the message of `KeyPart`. The bound has a lifetime, so that rustc
-//! does not check it where it is written.
+//! Each type has an impl with a bound that never holds, and the trait in that bound carries the message. The
+//! bound is on another type, because for the same type rustc prefers the message of `KeyPart`. The bound has
+//! a lifetime, so that rustc does not check it where it is written.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant, SystemTime};

@@ -1,6 +1,7 @@
 //! All requests as one type, and all answers: what [`Store::apply`](crate::Store::apply) takes and returns.
 //!
-//! Owns the list of the operations on one record. `transition.rs` and `resolve.rs` say what each of them does.
+//! Owns the list of the operations on one record. `transition.rs` and `resolve.rs` say what each of them
+//! does.
 
 use super::{
     Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Owner, Record, RecordStep, RecordStepAnswer,
@@ -31,8 +32,8 @@ macro_rules! operations {
             )*
         }
 
-        /// Applies a request to a record, with the transition function of its kind. Only a claim uses `floor`: see
-        /// [`claim`].
+        /// Applies a request to a record, with the transition function of its kind. Only a claim uses
+        /// `floor`: see [`claim`].
         #[must_use]
         pub fn apply(
             record: Option<&Record>,
@@ -65,7 +66,8 @@ macro_rules! operations {
             impl TryFrom<Answer> for $answer {
                 type Error = StoreError;
 
-                /// The answer to a request of this kind; an unknown outcome if it is of another kind.
+                /// The answer to a request of this kind; an error with an unknown outcome if the answer is of
+                /// another kind.
                 fn try_from(answer: Answer) -> Result<Self, StoreError> {
                     match answer {
                         Answer::$name(answer) => Ok(answer),

@@ -1,5 +1,5 @@
-//! Constructors and setters of the protocol's types: a constructor takes what the type needs, and each field has a
-//! setter.
+//! Constructors and setters of the protocol's types: a constructor takes what the type needs, and each field
+//! has a setter.
 //!
 //! The types are `#[non_exhaustive]`, so that a new field breaks nobody who makes or reads them.
 
@@ -26,7 +26,7 @@ macro_rules! setters {
     )*};
 }
 
-/// Types that are made of all their fields.
+/// Types whose constructor takes all their fields.
 macro_rules! made_of {
     ($($ty:ident { $($with:ident $field:ident: $value:ty,)* })*) => {
         $(impl $ty {
@@ -150,8 +150,8 @@ impl Release {
 }
 
 impl Record {
-    /// A record in this state, of a first attempt at the epoch of the store's clock. A store that reads a record sets
-    /// the other fields.
+    /// A record in this state, of a first attempt at the epoch of the store's clock. A store that reads a
+    /// record sets the other fields.
     #[must_use]
     pub const fn new(state: State, owner: Owner, fence: Fence) -> Self {
         let epoch = Timestamp::from_micros(0);

@@ -1,15 +1,15 @@
 //! The formats of recorded results.
 //!
-//! Owns the register of formats. The first byte of a result identifies its format, so no store needs a field for it,
-//! and the records of every version of idem have one.
+//! Owns the register of formats. The first bytes of a result identify its format, so no store needs a field
+//! for the format, and the results of every version of idem have a format.
 //!
-//! | first byte | format |
+//! | first bytes | format |
 //! |---|---|
 //! | white space of JSON, `{`, `[`, `"`, `-`, a digit, `t`, `f`, `n` | JSON |
 //! | 0x01 | a response of the HTTP layer |
 //! | 0x28, then 0xb5 0x2f 0xfd | a Zstandard frame around another format |
 //! | 0xab, then `id` | a sealed result, of any format |
-//! | any other | of a later version; 0x02 to 0x08 and 0x0e to 0x1f are free for it |
+//! | any other | a format of a later version; 0x02 to 0x08 and 0x0e to 0x1f are free for it |
 
 use std::fmt;
 

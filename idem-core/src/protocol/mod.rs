@@ -1,9 +1,9 @@
 //! The rules: one record for each key, and one pure function for each transition.
 //!
-//! This module owns what may happen to a record. It must not know a clock, a store, a runtime or any I/O: time is an
-//! argument, and a transition is a value that the store then writes. `MemoryStore` and `SqliteStore` run these
-//! functions inside their lock or transaction; if a store must restate them in its server's language, tests compare the
-//! two.
+//! This module owns what may happen to a record. It must not know a clock, a store, a runtime or any I/O:
+//! time is an argument, and a transition is a value that the store then writes. `MemoryStore` and
+//! `SqliteStore` run these functions inside their lock or transaction; if a store must restate them in its
+//! server's language, tests compare the two.
 //!
 //! Every transition is **one atomic operation** of the store, judged by the **store's** clock.
 //!
@@ -15,11 +15,11 @@
 //! | | absent, or released and due | in flight, new fence, attempt + 1 | `Granted` |
 //! | | lapsed, rerun, attempts left | in flight, new fence, attempt + 1 | `Granted`, recovered |
 //! | | lapsed, in doubt by policy | in doubt | `InDoubt` |
-//! | | in doubt, or about to be, and the claimant, in doubt itself by policy, recovers | in flight, new fence, attempt + 1 | `Granted`, recovered |
-//! | | as the last three, the claimant recovers, no attempts left | in flight, new fence, the attempt after the limit | `Granted`, to recover only |
+//! | | in doubt, or as the row above; the claimant recovers and has the in-doubt policy | in flight, new fence, attempt + 1 | `Granted`, recovered |
+//! | | as the last three rows, but no attempts left; the claimant recovers | in flight, new fence, the attempt after the limit | `Granted`, to recover only |
 //! | | in doubt | | `InDoubt` |
 //! | | lapsed, or released; no attempts left | failed, steps kept | `Exhausted` |
-//! | | in flight, or in doubt and the claimant settles doubts; lease running | | `Busy` |
+//! | | lease running; in flight, or in doubt and the claimant recovers with the in-doubt policy | | `Busy` |
 //! | | released, not due | | `RetryAt` |
 //! | | completed or failed | | `Replay` |
 //! | [`renew`] | in flight and mine | lease = now + lease | `Held` |
@@ -30,7 +30,7 @@
 //! | | already completed by me (my answer was lost) | | `Done` |
 //! | [`release`] | in flight or in doubt, and mine; the body failed | released | `Released` |
 //! | | .. the body began and did not end, rerun | released, the next grant is recovered | `Released` |
-//! | | .. the same under in doubt; or doubtful | in doubt | `InDoubt` |
+//! | | .. the same under the in-doubt policy; or released as doubtful | in doubt | `InDoubt` |
 //! | | .. the body was not started | as before the grant | `Released` |
 //! | | .. the same, and an earlier run did nothing | released | `Released` |
 //! | | already released by me (my answer was lost) | | the same again |
@@ -39,19 +39,20 @@
 //! | | in doubt | completed, failed or released | `Resolved` |
 //! | | any state, and the operator forgets what was seen | ended: absent from now on | `Resolved` |
 //!
-//! *Lapsed* means that the body began and did not end: the record is in flight with a lease that is over, or its holder
-//! released it as abandoned.
+//! *Lapsed* means that the body began and did not end: the record is in flight with a lease that is over, or
+//! its holder released it as abandoned.
 //!
 //! A record in doubt, or in flight under the in-doubt policy, never expires: see [`is_endless`].
 //!
 //! Attempts count started bodies. These grants start no body and are not counted: a grant past the limit
-//! ([`Grant::recover_only`]), a grant that is released unused, and a recovered grant that is released as doubtful. An
-//! exhausted key has no owner. If its last worker brings a result later, the answer is `Lost`, because other callers
-//! have got `Exhausted` by then.
+//! ([`Grant::recover_only`]), a grant that is released unused, and a recovered grant that is released as
+//! doubtful. An exhausted key has no owner. If its last worker brings a result later, the answer is `Lost`,
+//! because other callers have got `Exhausted` by then.
 //!
-//! Two rules are not in the table, both for safety. A record remembers the crash policy it was claimed under, and a
-//! lapsed lease is *in doubt* if either that policy or the claimant's says so. A fingerprint is *another* only if both
-//! the record and the claim have one; a claim without a fingerprint keeps the recorded one.
+//! Two rules are not in the table, both for safety. A record remembers the crash policy it was claimed under,
+//! and a lapsed lease is *in doubt* if either that policy or the claimant's says so. A fingerprint is
+//! *another* only if both the record and the claim have one; a claim without a fingerprint keeps the recorded
+//! one.
 
 mod apply;
 mod build;

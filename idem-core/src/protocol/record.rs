@@ -24,7 +24,8 @@ impl Timestamp {
         self.0
     }
 
-    /// This instant plus `duration`, rounded up to the microsecond; the last possible instant if that does not fit.
+    /// This instant plus `duration`, rounded up to the microsecond; the last possible instant if that does
+    /// not fit.
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(whole_micros(duration)))
@@ -51,14 +52,14 @@ fn whole_micros(duration: Duration) -> u64 {
 
 /// Identifies who made an attempt: 128 random bits, new for each attempt.
 ///
-/// It makes a claim repeatable: if the answer is lost, the claimant sends the claim again with the same owner and gets
-/// the same answer.
+/// It makes a claim repeatable: if the answer is lost, the claimant sends the claim again with the same owner
+/// and gets the same answer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Owner([u8; 16]);
 
 impl Owner {
-    /// No owner. A record has it if no attempt made its result (an operator decided, or the attempts ran out), so that
-    /// no late worker takes the result for its own.
+    /// No owner. A record has it if no attempt made its result (an operator decided, or the attempts ran
+    /// out), so that no late worker takes the result for its own.
     pub const NOBODY: Self = Self([0; 16]);
 
     /// A new owner, from the thread's cryptographic generator.
@@ -88,8 +89,8 @@ impl fmt::Debug for Owner {
 
 /// The fencing token of a grant: strictly increasing per key, also across a record's removal.
 ///
-/// Send it to a downstream service that can compare it. Then a paused worker cannot overwrite its successor's work
-/// there either (Kleppmann, *How to do distributed locking*, 2016).
+/// Send the fence to a downstream service that can compare fences. Then a paused worker cannot overwrite its
+/// successor's work there either (Kleppmann, *How to do distributed locking*, 2016).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fence(u64);
 
@@ -237,10 +238,11 @@ pub struct Record {
     pub state: State,
     /// The owner of the last attempt.
     pub owner: Owner,
-    /// The fence of the last grant; one more if that grant was released and the key is in doubt again.
+    /// The fence of the last grant; one more if that grant took over from an earlier run and was released
+    /// without finding out what that run did.
     pub fence: Fence,
-    /// How many times the body was started, including this time; from 1 (0 if the only grant was released unused). A
-    /// grant past the limit starts no body and has the limit plus one.
+    /// How many times the body was started, including this time; from 1 (0 if the only grant was released
+    /// unused). A grant past the limit starts no body and has the limit plus one.
     pub attempt: u32,
     /// Whether the last grant took over from a run that began and did not end. In a released record, whether
     /// the next grant takes over from such a run.
@@ -257,10 +259,10 @@ pub struct Record {
     pub fingerprint: Option<Fingerprint>,
     /// The result; `Some` exactly in the states `Completed` and `Failed`.
     pub result: Option<StoredResult>,
-    /// The recorded steps of the body, in the order of recording. A release, a takeover, a doubt and `Exhausted` keep
-    /// them. A record with any other result has none, because no body runs again.
+    /// The recorded steps of the body, in the order of recording. A release, a takeover, a doubt and
+    /// `Exhausted` keep them. A record with any other result has none, because no body runs again.
     pub steps: Vec<RecordedStep>,
-    /// When the first attempt of this generation was granted.
+    /// When the record was created, which is when its first attempt was granted.
     pub created_at: Timestamp,
     /// When it was completed or failed.
     pub completed_at: Option<Timestamp>,

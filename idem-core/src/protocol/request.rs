@@ -21,12 +21,13 @@ pub struct Claim {
     pub ttl: Duration,
     /// What a lease that ran out without a result means.
     pub on_crash: OnCrash,
-    /// How many times the body may be started; `None` for no limit. A grant that starts no body is not counted.
+    /// How many times the body may be started; `None` for no limit. A grant that starts no body is not
+    /// counted.
     pub max_attempts: Option<NonZeroU32>,
-    /// Whether the claimant can find out what an unfinished run did: its operation has a `recover`.
+    /// Whether the claimant can find out what an unfinished run did, because its operation has a `recover`.
     ///
-    /// Under [`OnCrash::InDoubt`], such a claim also gets a key in doubt, as a recovered grant. Under either policy, it
-    /// gets the key of an unfinished run even when no attempts are left, but only to recover: see
+    /// Under [`OnCrash::InDoubt`], such a claim also gets a key in doubt, as a recovered grant. Under either
+    /// policy, it gets the key of an unfinished run even when no attempts are left, but only to recover: see
     /// [`Grant::recover_only`].
     pub recovers: bool,
 }
@@ -39,14 +40,15 @@ pub struct Grant {
     pub fence: Fence,
     /// Which attempt this is; from 1.
     pub attempt: u32,
-    /// Whether it takes over from a run that began and did not end (a lapsed lease, a dropped caller, a panic, a
-    /// timeout, a doubt): the body may have had its effect already.
+    /// Whether the grant takes over from a run that began and did not end (a lapsed lease, a dropped caller,
+    /// a panic, a timeout, a doubt). If so, the body may have had its effect already.
     pub recovered: bool,
     /// Whether no attempts are left and the claim was granted only to recover: the body must not start.
     ///
     /// If `recover` finds a result, complete with it. If it finds that nothing happened, release as
-    /// [`ReleaseCause::NothingHappened`] and report that the attempts ran out; the next claim is `Exhausted`. If it
-    /// fails, release as [`ReleaseCause::Doubtful`]. If it was not called, release as [`ReleaseCause::Unused`].
+    /// [`ReleaseCause::NothingHappened`] and report that the attempts ran out; the next claim is `Exhausted`.
+    /// If it fails, release as [`ReleaseCause::Doubtful`]. If it was not called, release as
+    /// [`ReleaseCause::Unused`].
     pub recover_only: bool,
     /// How much of the lease is left; less than requested only if the request was sent again.
     pub lease_left: Duration,
@@ -74,25 +76,25 @@ pub struct Replay {
 pub enum ClaimAnswer {
     /// Run the body.
     Granted(Grant),
-    /// Another owner runs it; this much of the lease is left.
+    /// Another owner runs the body.
     Busy {
-        /// Until the lease ends, if it is not renewed.
+        /// The time until the lease ends, if it is not renewed.
         retry_after: Duration,
     },
     /// The last attempt failed, and its retry delay is not over.
     RetryAt {
-        /// Until it can be claimed.
+        /// The time until the key can be claimed.
         retry_after: Duration,
     },
     /// The key has this result.
     Replay(Replay),
-    /// The key belongs to other arguments.
+    /// The key was claimed with other arguments.
     Mismatch,
     /// The outcome of a run is unknown; an operator must find out whether the effect happened.
     InDoubt,
     /// The attempts ran out.
     Exhausted {
-        /// How many there were.
+        /// How many attempts there were.
         attempts: u32,
     },
 }
@@ -101,11 +103,11 @@ pub enum ClaimAnswer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Renew {
-    /// Who asks.
+    /// The owner of the claim.
     pub owner: Owner,
     /// The fence that was granted.
     pub fence: Fence,
-    /// How long from now.
+    /// How long to keep the claim, from now.
     pub lease: Duration,
 }
 
@@ -115,8 +117,9 @@ pub struct Renew {
 pub enum RenewAnswer {
     /// The lease runs from now.
     Held,
-    /// The lease runs from now, and the key is in doubt, because another caller found the lease lapsed. The body may
-    /// continue: its result, its steps and its release count as before, until an operator or another grant decides.
+    /// The lease runs from now, and the key is in doubt, because another caller found the lease lapsed. The
+    /// body may continue: its result, its steps and its release count as before, until an operator or another
+    /// grant decides.
     HeldInDoubt,
     /// The owner does not hold the claim any more.
     Lost,
@@ -126,12 +129,12 @@ pub enum RenewAnswer {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct RecordStep {
-    /// Who asks.
+    /// The owner of the claim.
     pub owner: Owner,
     /// The fence that was granted.
     pub fence: Fence,
-    /// How many steps are recorded before this one, including those of earlier runs. It distinguishes a repeated
-    /// request from the next step.
+    /// How many steps are recorded before this one, including those of earlier runs. It distinguishes a
+    /// repeated request from the next step.
     pub position: u32,
     /// The step.
     pub step: RecordedStep,
@@ -151,7 +154,7 @@ pub enum RecordStepAnswer {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Complete {
-    /// Who asks.
+    /// The owner of the claim.
     pub owner: Owner,
     /// The fence that was granted.
     pub fence: Fence,
@@ -159,7 +162,7 @@ pub struct Complete {
     pub verdict: Verdict,
     /// The result.
     pub result: StoredResult,
-    /// How long it is kept, from now.
+    /// How long the result is kept, from now.
     pub ttl: Duration,
 }
 
@@ -179,18 +182,19 @@ pub enum CompleteAnswer {
 pub enum ReleaseCause {
     /// The body returned an error worth retrying: what happened is known.
     Failed,
-    /// The body began and did not end (it panicked, was dropped or took too long), so what happened is not known. It
-    /// counts as a lapsed lease: the next grant is `recovered`, and under [`OnCrash::InDoubt`] the key is in doubt.
+    /// The body began and did not end (it panicked, was dropped or took too long), so what happened is not
+    /// known. It counts as a lapsed lease: the next grant is `recovered`, and under [`OnCrash::InDoubt`] the
+    /// key is in doubt.
     Abandoned,
-    /// `recover` could not find out what an earlier run did, and no body was started. The key is in doubt under any
-    /// policy, and the attempt of a recovered grant does not count.
+    /// `recover` could not find out what an earlier run did, and no body was started. The key is in doubt
+    /// under any policy, and the attempt of a recovered grant does not count.
     Doubtful,
     /// The body was not started: the record is as before the grant. The attempt does not count, a first
     /// attempt leaves no fingerprint, and a key that was in doubt or had a lapsed lease returns to that
     /// state.
     Unused,
-    /// The body was not started, and the earlier run is now known to have done nothing. As [`Unused`](Self::Unused),
-    /// but the key is no longer in doubt and has no lapsed lease.
+    /// The body was not started, and the earlier run is now known to have done nothing. As
+    /// [`Unused`](Self::Unused), but the key is no longer in doubt and has no lapsed lease.
     NothingHappened,
 }
 
@@ -198,11 +202,11 @@ pub enum ReleaseCause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Release {
-    /// Who asks.
+    /// The owner of the claim.
     pub owner: Owner,
     /// The fence that was granted.
     pub fence: Fence,
-    /// Why.
+    /// Why the claim is released.
     pub cause: ReleaseCause,
     /// How long from now the key cannot be claimed again.
     pub retry_after: Duration,
@@ -212,10 +216,11 @@ pub struct Release {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ReleaseAnswer {
-    /// The claim is released. The key can be claimed again, unless it was in doubt before and the grant was released as
-    /// unused.
+    /// The claim is released. The key can be claimed again, unless it was in doubt before and the grant was
+    /// released as unused.
     Released,
-    /// The claim was released as abandoned under [`OnCrash::InDoubt`], or as doubtful, so the key is in doubt.
+    /// The claim was released as abandoned under [`OnCrash::InDoubt`], or as doubtful, so the key is in
+    /// doubt.
     InDoubt,
     /// The owner did not hold the claim any more; nothing changed.
     Lost,
@@ -249,18 +254,18 @@ pub enum Resolution {
     Record(Verdict, StoredResult),
     /// The effect did not happen: the next caller may run the body.
     Release,
-    /// As [`Record`](Self::Record), if the record is as it was seen when the store writes.
+    /// As [`Record`](Self::Record), if the store finds the record as the operator saw it.
     RecordSeen(Seen, Verdict, StoredResult),
-    /// As [`Release`](Self::Release), if the record is as it was seen when the store writes.
+    /// As [`Release`](Self::Release), if the store finds the record as the operator saw it.
     ReleaseSeen(Seen),
-    /// The record expires now, in any state, if it is as it was seen when the store writes. It then counts as absent,
-    /// and the next caller runs the body. The store deletes its result, steps and fingerprint at once, and its name
-    /// with the next purge.
+    /// The record expires now, in any state, if the store finds it as the operator saw it. The record then
+    /// counts as absent, and the next caller runs the body. The store deletes its result, steps and
+    /// fingerprint at once, and its name with the next purge.
     ForgetSeen(Seen),
 }
 
 impl Resolution {
-    /// The same decision, on the condition that the record is as it was seen.
+    /// The same decision, on the condition that the record is as the operator saw it.
     #[must_use]
     pub fn if_seen(self, seen: Seen) -> Self {
         match self {
@@ -309,7 +314,7 @@ pub enum ResolveAnswer {
     Resolved,
     /// The key is not in doubt but in this state; nothing changed.
     NotInDoubt(State),
-    /// The record is not as it was seen any more. It is in this state; nothing changed.
+    /// The record is no longer as the operator saw it. It is in this state; the decision changed nothing.
     Changed(State),
     /// There is no such record.
     Absent,

@@ -1,6 +1,6 @@
 //! Tests of what a grant writes, and of what no history of requests and answers shows.
 //!
-//! The shadow of the model check in `idem-testing` judges which answer is right after any history.
+//! The shadow of the model check in `idem-testing` judges which answer is correct after any history.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const START: u64 = 10_000;
 /// The first instant at which its lease is over.
 const LEASE_OVER: u64 = START + LEASE;
 
-/// The owner of [`in_flight`], and another one.
+/// The owner of [`in_flight`], and another owner.
 const ALICE: Owner = Owner::from_bytes([0xA; 16]);
 const BOB: Owner = Owner::from_bytes([0xB; 16]);
 
@@ -137,7 +137,7 @@ fn fences_attempts_and_instants_stop_at_their_last_value_instead_of_wrapping() {
     assert_eq!(at(5).after(Duration::MAX), at(u64::MAX));
     assert_eq!(at(u64::MAX).after(micros(1)), at(u64::MAX));
     assert_eq!((at(5).since(at(7)), at(7).since(at(5))), (micros(0), micros(2)));
-    // A started microsecond counts as a whole one.
+    // A started microsecond counts as a whole microsecond.
     assert_eq!((at(5).after(Duration::from_nanos(1_001)), at(5).after(Duration::ZERO)), (at(7), at(5)));
 }
 

@@ -1,5 +1,5 @@
-//! The transitions. Each takes the stored record, the request and the store's time, and returns what to write and what
-//! to answer.
+//! The transitions. Each takes the stored record, the request and the store's time, and returns what to write
+//! and what to answer.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -30,13 +30,14 @@ impl<A> Transition<A> {
     }
 }
 
-/// Whether a record counts at all: one past its `expires_at` is absent, deleted or not.
+/// Whether a record counts. Past its `expires_at` it is absent, even if the store has not deleted it yet.
 #[must_use]
 pub fn is_live(record: &Record, now: Timestamp) -> bool {
     record.expires_at.is_none_or(|end| now < end)
 }
 
-/// Whether a record must never expire: if it were forgotten, a body that may start at most once would start again.
+/// Whether a record must never expire, because without it a body that may start at most once would start
+/// again.
 #[must_use]
 pub const fn is_endless(record: &Record) -> bool {
     match record.state {
@@ -69,8 +70,8 @@ pub fn claim(
     match record.state {
         State::Completed | State::Failed => Transition::keep(replay(record)),
         State::InFlight if is_own => Transition::keep(ClaimAnswer::Granted(granted(record, request, now))),
-        // This is a late copy of a claim that already got its answer. Nobody waits for a second answer, so nobody would
-        // run the body.
+        // This is a late copy of a claim that already got its answer. Nobody waits for a second answer, so
+        // nobody would run the body.
         State::Released if is_own => Transition::keep(not_due(record, now)),
         State::InDoubt if is_own || !may_settle(request) => Transition::keep(ClaimAnswer::InDoubt),
         // In doubt with a running lease: the worker is alive and may be in the middle of the effect.
@@ -86,8 +87,9 @@ pub fn claim(
     }
 }
 
-/// The answer to a claim on a live record that has its result; `None` if it has none. The answer does not depend on the
-/// time, so a store that has read the record needs no request for it.
+/// The answer to a claim on a live record that has a result; `None` if the record has no result. The answer
+/// does not depend on the time, so a store that has already read the record needs no further request to its
+/// server.
 #[must_use]
 pub fn recorded_answer(record: &Record, request: &Claim) -> Option<ClaimAnswer> {
     match record.state {
@@ -117,15 +119,16 @@ fn attempts_are_over(record: &Record, request: &Claim) -> bool {
     request.max_attempts.is_some_and(|most| record.attempt >= most.get())
 }
 
-/// Whether this claim may settle a doubt. A claim under [`OnCrash::Rerun`] may not: if it were released unused, the
-/// record would have a lapsed lease instead of the doubt.
+/// Whether this claim may settle a doubt. A claim under [`OnCrash::Rerun`] may not, because after an unused
+/// release the record would have a lapsed lease instead of the doubt.
 fn may_settle(request: &Claim) -> bool {
     request.recovers && request.on_crash == OnCrash::InDoubt
 }
 
 /// The grant that the holder of a record in flight gets for this claim.
 ///
-/// For stores whose server decides the claim, and which build the answer from the record that the server wrote.
+/// For stores whose server decides the claim, and which build the answer from the record that the server
+/// wrote.
 #[must_use]
 pub fn granted(record: &Record, request: &Claim, now: Timestamp) -> Grant {
     Grant {
@@ -142,8 +145,8 @@ fn not_due(record: &Record, now: Timestamp) -> ClaimAnswer {
     ClaimAnswer::RetryAt { retry_after: record.retry_at.since(now) }
 }
 
-/// The attempt number of the grant that follows `attempt` others. Every grant past the limit has the limit
-/// plus one: it starts no body, so it is not counted.
+/// The attempt number of the grant that follows `attempt` others. A grant past the limit starts no body and
+/// is not counted, so every such grant has the limit plus one.
 fn next_attempt(attempt: u32, max_attempts: Option<NonZeroU32>) -> u32 {
     let past_the_limit = max_attempts.map_or(u32::MAX, |most| most.get().saturating_add(1));
     attempt.saturating_add(1).min(past_the_limit.max(attempt))
@@ -225,7 +228,8 @@ fn replay(record: &Record) -> ClaimAnswer {
     }
 }
 
-/// A doubt never expires. Its lease is over, so a claim that can settle it need not wait.
+/// The record in doubt. It never expires. Its lease is over, so a claim that can settle the doubt does not
+/// wait.
 fn in_doubt(record: &Record, now: Timestamp) -> Record {
     let lease_until = record.lease_until.min(now);
     Record { state: State::InDoubt, lease_until, expires_at: None, ..record.clone() }
@@ -273,10 +277,10 @@ pub(super) fn terminal(
     }
 }
 
-/// The record after a release. `recovered` says whether the next grant takes over from a run whose outcome is unknown.
-/// Such a record is treated as a lapsed lease from `retry_at` on.
+/// The record after a release. `recovered` says whether the next grant takes over from a run whose outcome is
+/// unknown. Such a record is treated as a lapsed lease from `retry_at` on.
 pub(super) fn released(record: &Record, recovered: bool, retry_after: Duration, now: Timestamp) -> Record {
-    // A record that is due at once is due by every clock, even by one that is set back.
+    // A record that is due at once gets the earliest time, so that it is due even if the clock is set back.
     let retry_at = if retry_after.is_zero() { Timestamp::default() } else { now.after(retry_after) };
     Record {
         state: State::Released,
@@ -288,7 +292,7 @@ pub(super) fn released(record: &Record, recovered: bool, retry_after: Duration, 
     }
 }
 
-/// The record as if the grant had never been made: no body started, and a doubt or a lapsed lease is there again.
+/// The record as it was before the grant, because no body started. A doubt or a lapsed lease is there again.
 fn unused(record: &Record, now: Timestamp) -> Record {
     if record.recovered {
         let before = of_nobody(record);
@@ -300,8 +304,9 @@ fn unused(record: &Record, now: Timestamp) -> Record {
     Record { fingerprint, ..released(&before, false, Duration::ZERO, now) }
 }
 
-/// The record before the grant that took over. The owner stays, so that a late copy of its claim is refused. The fence
-/// is a new one that no owner holds, so the owner can no longer decide about a run that was not its own.
+/// The record before the grant that took over. The owner stays, so that a late copy of its claim is refused.
+/// The fence is a new one that no owner holds, so the owner can no longer decide about a run that was not its
+/// own.
 fn of_nobody(record: &Record) -> Record {
     let fence = Fence::new(record.fence.get().saturating_add(1));
     Record { fence, ..uncounted(record) }
@@ -312,8 +317,8 @@ fn uncounted(record: &Record) -> Record {
     Record { attempt: record.attempt.saturating_sub(1), ..record.clone() }
 }
 
-/// Whether requests of the holder still count in this state. The holder of a record in doubt may be alive in spite of
-/// its lapsed lease, and knows best what happened.
+/// Whether requests of the holder still count in this state. The holder of a record in doubt may be alive in
+/// spite of its lapsed lease, and knows best what happened.
 const fn is_held(state: State) -> bool {
     matches!(state, State::InFlight | State::InDoubt)
 }
@@ -360,7 +365,7 @@ pub fn record_step(
         return Transition::put(record, RecordStepAnswer::Recorded);
     }
     match record.steps.get(position) {
-        // The answer was lost.
+        // The owner sends the request again, because the answer was lost.
         Some(there) if *there == request.step => Transition::keep(RecordStepAnswer::Recorded),
         _ => Transition::keep(RecordStepAnswer::Lost),
     }
@@ -404,7 +409,7 @@ fn end_without_result(record: &Record, request: &Release, now: Timestamp) -> Tra
         ReleaseCause::NothingHappened => unused(&Record { recovered: false, ..record.clone() }, now),
         // The key was in doubt before, and its holder does not know more.
         ReleaseCause::Abandoned | ReleaseCause::Doubtful if was_in_doubt => in_doubt(record, now),
-        // A recovered grant that found out nothing started no body.
+        // If the grant was recovered and could not find out anything, it started no body.
         ReleaseCause::Doubtful if record.recovered => in_doubt(&of_nobody(record), now),
         ReleaseCause::Doubtful => in_doubt(record, now),
         ReleaseCause::Abandoned if record.on_crash == OnCrash::InDoubt => in_doubt(record, now),

@@ -17,7 +17,7 @@ pub(crate) struct Arguments {
     function: String,
     names: Vec<Ident>,
     has_unnamed: bool,
-    /// The last name that may distinguish calls: not `self`, the store, or an argument that is changed.
+    /// The last name that may distinguish calls: not `self`, the store, or an argument taken by `&mut`.
     example: Option<String>,
 }
 
@@ -58,7 +58,7 @@ impl Arguments {
         self.example.as_deref().unwrap_or("order")
     }
 
-    /// The message for `name`, which is not one of the arguments: why it cannot be used, and what can.
+    /// The message for `name`, which is not one of the arguments: why it cannot be used, and which names can.
     pub(crate) fn unknown(&self, name: &str) -> String {
         let function = &self.function;
         if self.names.is_empty() && !self.has_unnamed {
@@ -158,8 +158,8 @@ impl<'ast> Visit<'ast> for Arguments {
     fn visit_type(&mut self, _: &'ast syn::Type) {}
 }
 
-/// The identifier for a name that was parsed out of a literal. Its location is the literal, and its hygiene is that of
-/// the argument, so that it resolves even if the argument came from another macro.
+/// The identifier for a name that was parsed out of a literal. Its location is the literal, and its hygiene
+/// is that of the argument, so that it resolves even if the argument came from another macro.
 pub(crate) fn named_at(argument: &Ident, literal: Span) -> Ident {
     let mut named = argument.clone();
     named.set_span(argument.span().located_at(literal));

@@ -1,8 +1,8 @@
 //! The tokens of a guarded function.
 //!
-//! Owns the expansion. Keep it small: everything that does not depend on the function is in the runtime. Checks
-//! nothing. Our names are `mixed_site`, so they do not clash with the user's locals. They begin with `__idem`, because
-//! a constant with the same name in the user's module would turn a binding into a pattern.
+//! Owns the expansion. Keep it small: everything that does not depend on the function is in the runtime.
+//! Checks nothing. Our names are `mixed_site`, so they do not clash with the user's locals. They begin with
+//! `__idem`, because a constant with the same name in the user's module would turn a binding into a pattern.
 
 mod key_function;
 
@@ -77,8 +77,8 @@ fn store(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     quote_spanned!(span=> #runtime::#make(#store))
 }
 
-/// The only bound on the return type, at the location of the return type. The call has exactly that location, because
-/// rustc would report an error twice if there were two.
+/// The only bound on the return type, at the location of the return type. The call has exactly that location,
+/// because rustc would report an error twice if there were two.
 fn codec(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     let returns = model.returns.to_token_stream();
     let places: Vec<Span> = returns.clone().into_iter().map(|token| token.span()).collect();
@@ -98,7 +98,8 @@ fn codec(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     quote_spanned!(Span::mixed_site()=> #begin #returns #end #(#functions)* #(#pace)*)
 }
 
-/// Checks that each argument of a detached function can leave its caller. Errors are at the argument's type.
+/// Checks that each argument of a detached function can leave its caller. rustc reports an error at the
+/// argument's type.
 fn detachable(model: &Model<'_>, runtime: &TokenStream) -> Vec<TokenStream> {
     if model.detach().is_none() {
         return Vec::new();
@@ -114,8 +115,9 @@ fn detachable(model: &Model<'_>, runtime: &TokenStream) -> Vec<TokenStream> {
         .collect()
 }
 
-/// Moves each argument whole into a detached body, so that a guard, or a field that the body does not use, is dropped
-/// with the body and not with the caller. Arguments that the function does not use are left to rustc's lint.
+/// Moves each argument whole into a detached body, so that a guard, or a field that the body does not use, is
+/// dropped with the body and not with the caller. Arguments that the function does not use are left to
+/// rustc's lint.
 fn held(model: &Model<'_>) -> Option<TokenStream> {
     model.detach()?;
     let code = model.function.code().stream();
@@ -139,7 +141,7 @@ fn held(model: &Model<'_>) -> Option<TokenStream> {
     Some(held.collect())
 }
 
-/// The call of the runtime. Errors about a detached body are at the word `detach`.
+/// The call of the runtime. rustc reports errors about a detached body at the word `detach`.
 fn call(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     let (run, span) = match (model.detach(), model.options.missing_key.as_deref()) {
         (Some(word), _) => ("run_detached", beside(word)),
@@ -164,7 +166,8 @@ fn within(carrier: &Carrier, runtime: &TokenStream, body: &TokenStream) -> Token
     lent.set_span(name.span().located_at(*place));
     let span = beside(*place);
     let runtime = runtime_path::shown_at(runtime, span);
-    // One location for all of it, because rustc would report an error twice if the `.await` had another.
+    // One location for all of it, because rustc would report an error twice if the `.await` had another
+    // location.
     let entered = quote_spanned! {span=>
         #runtime::enter(__idem_codec, __idem_operation, __idem_store, __idem_key, #lent).await
     };
@@ -185,7 +188,8 @@ fn within(carrier: &Carrier, runtime: &TokenStream, body: &TokenStream) -> Token
     }}
 }
 
-/// The operation: its site with the settings that are constants, and the settings that are computed for each call.
+/// The operation: its site with the settings that are constants, and the settings that are computed for each
+/// call.
 fn operation(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     let span = Span::mixed_site();
     let options = &model.options;
@@ -288,15 +292,16 @@ pub(super) fn site(
     let site = quote_spanned! {span=>
         #runtime::Site::new(#scope, ::core::module_path!(), #name, #runs, #policy,)
     };
-    // In a block, because items have no hygiene and the body may have a `SITE`. The type name of the closure shows the
-    // runtime which item contains the function; a macro cannot see that.
+    // In a block, because items have no hygiene and the body may have an item `SITE`. The type name of the
+    // closure shows the runtime which item contains the function; a macro cannot see that.
     quote_spanned! {span=> {
         static SITE: #runtime::Site = #site;
         #runtime::Operation::at(&SITE, #receiver, &|| ())
     }}
 }
 
-/// The key. Without a call, a missing value makes the key missing, whatever `missing_key` says for calls.
+/// The key. In code that only names the record, a missing value makes the key missing, even if `missing_key`
+/// lets calls run without a key.
 pub(super) fn key(model: &Model<'_>, runtime: &TokenStream, in_call: bool) -> TokenStream {
     let pieces = model.key.iter().map(|piece| match piece {
         KeyPiece::Literal(text) => setting("literal", text),
@@ -323,9 +328,9 @@ fn fingerprint(model: &Model<'_>, runtime: &TokenStream) -> Option<TokenStream> 
     })
 }
 
-/// The user's code as a future. The unreachable `return` tells rustc the type before the code, so that errors are where
-/// they would be without the attribute. `async move` and its braces have the span of the code, because otherwise borrow
-/// errors lose its names.
+/// The user's code as a future. The unreachable `return` tells rustc the type before the code, so that errors
+/// are where they would be without the attribute. `async move` and its braces have the span of the code,
+/// because otherwise borrow errors lose its names.
 fn body(model: &Model<'_>) -> TokenStream {
     let code = model.function.code();
     let returns = model.returns;
@@ -334,15 +339,16 @@ fn body(model: &Model<'_>) -> TokenStream {
             return __idem_never;
         }
     };
-    // The code's own braces keep the lints about code after a `return`. On one line, rustc would report them as unused
-    // braces.
+    // The code's own braces keep the lints about code after a `return`. If they are on one line, they are
+    // left out, because rustc would report them as unused.
     let content = if is_on_one_line(code) { code.stream() } else { code.to_token_stream() };
     let recovered = model.recover.as_ref().map(recovered);
     let held = held(model);
     quote_spanned!(code.span()=> async move { #held #typed #recovered #content })
 }
 
-/// The code before the user's code if there is a `recover`. Errors about the call of `recover` are at its path.
+/// The code before the user's code if there is a `recover`. rustc reports errors about the call of `recover`
+/// at the path of `recover`.
 fn recovered(recover: &Recover) -> TokenStream {
     let Recover { call, receiver, arguments } = recover;
     let span = beside(call.span());

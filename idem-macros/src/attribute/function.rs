@@ -1,7 +1,7 @@
 //! The item under the attribute: its signature, and its body as tokens.
 //!
-//! Owns which shapes of functions there are. The body is never parsed, so that a half-typed body still gives a
-//! function.
+//! Owns which shapes of functions the attribute accepts. The body is never parsed, so that a half-typed body
+//! still gives a function.
 
 use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
 use quote::quote;
@@ -109,7 +109,8 @@ impl Parse for Function {
     }
 }
 
-/// The braces with the body; `macro_rules!` puts a group without delimiters around a block.
+/// The braces with the body, also inside the groups without delimiters that `macro_rules!` puts around a
+/// block.
 fn body(input: ParseStream<'_>) -> syn::Result<Group> {
     let place = input.span();
     let mut token: TokenTree = input.parse()?;
@@ -236,7 +237,7 @@ fn argument_of<'t>(ty: &'t Type, name: &str) -> Option<&'t Type> {
     }
 }
 
-/// Types in another type that the type of a recorded result cannot contain.
+/// The parts of a type that the type of a recorded result cannot contain.
 #[derive(Default)]
 pub(crate) struct Unnameable<'t> {
     pub(crate) opaque: Option<&'t syn::TypeImplTrait>,

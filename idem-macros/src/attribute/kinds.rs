@@ -1,6 +1,7 @@
 //! The kinds of values that options have.
 //!
-//! Owns which expressions are of a kind, and the messages for the others. Knows nothing about the function.
+//! Owns which expressions are of a kind, and the messages for other expressions. Knows nothing about the
+//! function.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -50,7 +51,8 @@ pub(crate) struct Lease(pub(crate) Length);
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "a function has one")]
 pub(crate) enum Pace {
-    /// A checked constant. With a second one, the first is doubled after each attempt up to it.
+    /// A checked constant. If there is a second constant, the delay doubles after each attempt, from the
+    /// first up to the second.
     Known(Duration, Option<Duration>),
     /// An expression of type `Duration`, or of a range of two durations.
     Computed(Expr),
@@ -76,8 +78,8 @@ pub(crate) enum MissingKey {
     Run,
 }
 
-/// Implements darling's trait for each kind of value. Its function gets an expression, and returns the value
-/// or what the error says.
+/// Implements darling's trait for each kind of value. The function of a kind gets an expression, and returns
+/// the value or the error message.
 macro_rules! kinds {
     ($($kind:ty: $read:expr;)*) => {$(
         impl FromMeta for $kind {
@@ -124,8 +126,9 @@ fn lease(value: &Expr) -> Result<Lease, String> {
     }
 }
 
-/// A duration, a range of two durations, or a function of the error and the attempt. A path is a function if
-/// its last name is spelled like one; `validate` knows the arguments, which are spelled the same way.
+/// A duration, a range of two durations, or a function of the error and the attempt. A path counts as a
+/// function if its last name is spelled like a function's. Arguments are spelled the same way, so `validate`
+/// corrects this for them.
 fn pace(value: &Expr) -> Result<Pace, String> {
     let is_function = |path: &syn::ExprPath| {
         let last = path.path.segments.last().map(|last| last.ident.unraw().to_string());

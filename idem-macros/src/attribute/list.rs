@@ -1,7 +1,7 @@
-//! Reading of the list of options, `name = value` or `name`, up to the items that darling maps to fields.
+//! Reads the list of options, `name = value` or `name`, into the items that darling maps to fields.
 //!
-//! Owns the order of reading. darling reads such a list too, but ends at the first fault of its syntax; here a fault in
-//! one option does not hide the faults in others.
+//! Owns the order of reading. darling reads such a list too, but stops at the first syntax fault. Here, a
+//! fault in one option does not hide the faults in others.
 
 use darling::ast::NestedMeta;
 use proc_macro2::{TokenStream, TokenTree};
@@ -30,7 +30,7 @@ impl List {
         list
     }
 
-    /// After a fault it continues at the next option.
+    /// Reads all options. After a fault, it continues at the next option.
     fn options(&mut self, input: ParseStream<'_>, faults: &mut Faults) -> Result<()> {
         while !input.is_empty() {
             if faults.take(self.option(input)).is_none() {

@@ -1,7 +1,7 @@
 //! Tests of the errors that the attribute reports itself. `mistakes` has one file for each theme; below each
-//! use it has the messages and the source at which they are shown. A use that names no attribute has `ATTRIBUTE`,
-//! and one that names no item is on `ITEM`. An item has a body only where the body matters. Errors that rustc
-//! reports are in the workspace's `tests/ui`.
+//! use it has the messages and the source at which they are shown. A use without an attribute gets
+//! `ATTRIBUTE`, and a use without an item gets `ITEM`. An item has a body only if the body matters. Errors
+//! that rustc reports are in the workspace's `tests/ui`.
 //!
 //! `UPDATE_EXPECT=1` rewrites the files. Read every change.
 

@@ -1,7 +1,8 @@
 //! `#[idempotent]`: parse -> validate -> model -> expand.
 //!
-//! `function` reads the item, `list` and `options` the options; `validate` has every rule and makes the `model`, and
-//! `expand` writes the tokens. On any fault the item is emitted unchanged, so that nothing else breaks.
+//! `function` reads the item, `list` and `options` read the options, `validate` has every rule and makes the
+//! `model`, and `expand` writes the tokens. On any fault the item is emitted unchanged, so that nothing else
+//! breaks.
 
 mod arguments;
 mod expand;
@@ -31,7 +32,7 @@ pub(crate) fn expand(attribute: TokenStream, item: &TokenStream) -> TokenStream 
     let model = function.as_ref().and_then(|function| validate::validate(function, options, &mut faults));
     match model {
         Some(model) if faults.is_empty() => expand::expand(&model),
-        // Tokens after an expression would look like a missing `;`.
+        // Without the item, because tokens after an expression would look like a missing `;`.
         _ if syn::parse2::<syn::Expr>(item.clone()).is_ok() => faults.to_tokens(),
         _ => {
             let faults = faults.to_tokens();

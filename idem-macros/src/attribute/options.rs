@@ -1,7 +1,7 @@
 //! The options of one use, as darling maps them from the list.
 //!
-//! Owns which options there are, and of which kind the value of each is. `kinds` owns the kinds, and `validate` the rules
-//! between options and about the function.
+//! Owns which options there are, and of which kind the value of each is. `kinds` owns the kinds, and
+//! `validate` owns the rules between options and about the function.
 
 use std::slice;
 
@@ -50,8 +50,8 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Reads every option that can be read. darling reads each option alone first, because it returns no option of a list
-    /// with a fault.
+    /// Reads every option that can be read. darling reads each option alone first, because it returns no
+    /// option of a list with a fault.
     pub(crate) fn parse(tokens: TokenStream, faults: &mut Faults) -> Self {
         let List { mut items, names } = List::parse(tokens, faults);
         items.retain(|item| {

@@ -1,5 +1,5 @@
-//! Tests of the expansions of typical uses. `expansions` has one file for each use, with the use above the line and its
-//! expansion below.
+//! Tests of the expansions of typical uses. `expansions` has one file for each use, with the use above the
+//! line `// becomes` and its expansion below.
 //!
 //! `UPDATE_EXPECT=1` rewrites the files. Read every change.
 
@@ -10,7 +10,8 @@ use super::tests::{files, parts};
 
 const LINE: &str = "// becomes";
 
-/// The longest expansion of a typical use. If one is longer, the use is not typical or the expansion is too long.
+/// The longest expansion of a typical use. If one is longer, the use is not typical or the expansion is too
+/// long.
 const MOST_LINES: usize = 80;
 
 /// The expansion of the use at the beginning of `text`.

@@ -34,7 +34,8 @@ pub(crate) fn leaves(expr: &Expr) -> Vec<&Expr> {
     }
 }
 
-/// The text, if `expr` is one: a literal, a reference to one, or one with methods such as `.to_owned()`.
+/// The text, if `expr` is text: a literal, a reference to a literal, or a literal with methods such as
+/// `.to_owned()`.
 pub(crate) fn text(expr: &Expr) -> Option<&LitStr> {
     match ungrouped(expr) {
         Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text),
@@ -65,8 +66,8 @@ pub(crate) fn by_reference(expr: &Expr) -> TokenStream {
     }
 }
 
-/// A place whose first method is called on a reference, so that it cannot consume what the body needs. The other
-/// methods are called on its result.
+/// A place whose first method is called on a reference, so that it cannot consume what the body needs. The
+/// other methods are called on its result.
 fn borrowing(place: &Expr) -> TokenStream {
     let span = Span::mixed_site().located_at(place.span());
     match ungrouped(place) {

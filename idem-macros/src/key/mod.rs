@@ -1,7 +1,7 @@
 //! The `key` and `fingerprint` options, checked against the arguments.
 //!
-//! Owns which keys and fingerprints there are; `template` owns the text around places, `expression` the grammar of
-//! places, and `place` how text becomes one.
+//! Owns which keys and fingerprints are valid. `template` owns the text around places, `expression` owns the
+//! grammar of places, and `place` owns how text becomes a place.
 
 pub(crate) mod expression;
 mod place;
@@ -26,7 +26,7 @@ pub(crate) enum KeyPiece {
 }
 
 impl KeyPiece {
-    /// The expression, if it is one.
+    /// The expression, unless the piece is literal text.
     pub(crate) fn part(&self) -> Option<&TokenStream> {
         match self {
             Self::Literal(_) => None,
@@ -108,8 +108,8 @@ fn one_place(text: &str, span: Span, arguments: &Arguments) -> Result<Vec<KeyPie
     Ok(vec![part])
 }
 
-/// The elements of a tuple are passed to the builder one by one, so that rustc reports errors at the element. Between
-/// them is the text that `KeyBuilder::separator` writes.
+/// The elements of a tuple are passed to the builder one by one, so that rustc reports errors at the element.
+/// Between them is the text that `KeyBuilder::separator` writes.
 fn from_leaves(leaves: &[&Expr]) -> Vec<KeyPiece> {
     let mut pieces = Vec::new();
     for &element in leaves {

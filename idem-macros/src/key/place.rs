@@ -1,7 +1,8 @@
 //! Places in text: an argument, then fields and methods without arguments.
 //!
-//! Owns how text becomes such an expression, and the messages for other text. `expression` owns which expressions are
-//! places and how they are borrowed. No message has a position, because stable Rust cannot point into a literal.
+//! Owns how text becomes such an expression, and the messages for other text. `expression` owns which
+//! expressions are places and how they are borrowed. No message has a position, because stable Rust cannot
+//! point into a literal.
 
 use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
 use syn::Expr;
@@ -16,7 +17,8 @@ pub(crate) fn parse(text: &str, literal: Span, arguments: &Arguments) -> Result<
     if text.is_empty() {
         return Err("this names nothing: write an argument, such as `{order.id}`".into());
     }
-    // rustc reports an unfinished literal or comment itself, in words about the whole attribute.
+    // Text with a character that may begin a literal or a comment is not parsed, because rustc would report
+    // an unfinished literal or comment itself, in words about the whole attribute.
     let is_lexed = !text.contains(['"', '\'', '`', '\\', '/']);
     let tokens = if is_lexed { text.parse::<TokenStream>().ok() } else { None };
     let tokens = tokens.ok_or_else(|| no_place(text))?;
@@ -35,9 +37,9 @@ pub(crate) fn parse(text: &str, literal: Span, arguments: &Arguments) -> Result<
     }
 }
 
-/// The token at the location of the literal. The first name has the hygiene of the argument. The other names have the
-/// literal's own span, so that rustc says which field or method has a similar name; it hides that for code of a macro. A
-/// keyword is a raw name.
+/// The token at the location of the literal. The first name has the hygiene of the argument. The other names
+/// have the literal's own span, so that rustc says which field or method has a similar name; rustc hides that
+/// for names from a macro. A keyword becomes a raw name.
 fn located(token: TokenTree, literal: Span, arguments: &Arguments, is_root: &mut bool) -> TokenTree {
     let span = Span::mixed_site().located_at(literal);
     match token {

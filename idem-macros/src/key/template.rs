@@ -1,7 +1,7 @@
 //! Templates: text with places in braces, such as `order/{order.id}`.
 //!
-//! Owns the grammar, and the rule that makes a template injective. Every message describes its position in words,
-//! because stable Rust cannot point into a literal.
+//! Owns the grammar, and the rule that makes a template injective. Every message describes its position in
+//! words, because stable Rust cannot point into a literal.
 
 /// A piece of a template.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl Parser {
         }
         let Some(inside) = rest.strip_prefix('{') else {
             self.faults.push("a `}` without its `{`: write `}}` for the character itself".into());
-            // The rest would be parsed in an unintended way.
+            // Parsing stops here, because the rest would be read in an unintended way.
             return "";
         };
         match inside.find(['{', '}']) {
@@ -81,7 +81,8 @@ impl Parser {
     }
 }
 
-/// The message for a placeholder that has no end: `inside` is the text after its `{`, with another `{` at `next`.
+/// The message for a placeholder that has no end: `inside` is the text after its `{`, with another `{` at
+/// `next`.
 fn no_end(inside: &str, next: Option<usize>) -> String {
     let before = inside[..next.unwrap_or(inside.len())].trim();
     let help = "close it, or write `{{` for the character itself";
@@ -97,8 +98,8 @@ fn no_end(inside: &str, next: Option<usize>) -> String {
     }
 }
 
-/// Whether `text` has a character that no rendered value contains, so that text cannot move from the value on one side
-/// to the value on the other.
+/// Whether `text` has a character that no rendered value contains, so that text cannot move from the value on
+/// one side to the value on the other.
 fn separates(text: &str) -> bool {
     text.chars().any(|c| !(c.is_ascii_alphanumeric() || "_.~-%".contains(c)))
 }

@@ -1,7 +1,7 @@
 //! The catalogue: what identifies the records of each annotated function, as data and as text.
 //!
-//! Owns the data, its order and its text, which is JSON. `registry` owns how functions get in. `idem-testing` decides what
-//! a difference means for records.
+//! Owns the data, its order and its text, which is JSON. `registry` owns how functions get into the
+//! catalogue. `idem-testing` decides what a difference means for records.
 
 // The targets that `linkme` knows.
 #[cfg(feature = "catalogue")]
@@ -34,8 +34,8 @@ pub use registry::{Registered, catalogue};
 
 /// The annotated functions and `#[derive(KeyPart)]` types of a program, with what identifies their records.
 ///
-/// `catalogue()` returns the catalogue of this program, [`parse`](Self::parse) reads a committed one, and `Display`
-/// writes one, as JSON. The order is stable: operations by scope and path, key parts by path.
+/// `catalogue()` returns the catalogue of this program, [`parse`](Self::parse) reads a committed one, and
+/// `Display` writes one, as JSON. The order is stable: operations by scope and path, key parts by path.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -54,7 +54,8 @@ pub struct Catalogue {
     key_parts: Vec<CatalogueKeyPart>,
 }
 
-/// What identifies the records of one annotated function. All texts are as in the source, except for white space.
+/// What identifies the records of one annotated function. All texts are as in the source, except for white
+/// space.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]

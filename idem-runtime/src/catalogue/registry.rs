@@ -1,7 +1,8 @@
 //! How annotated functions get into the catalogue: the linker gathers one constant for each function.
 //!
-//! Owns the content of these constants, and makes the catalogue from them. This code runs only when the program asks
-//! for the catalogue. `docs/internals/decisions/0026-the-linker-gathers-the-catalogue.md` has the reasons.
+//! Owns the content of these constants, and makes the catalogue from them. This code runs only when the
+//! program asks for the catalogue. `docs/internals/decisions/0026-the-linker-gathers-the-catalogue.md` has
+//! the reasons.
 
 use std::time::Duration;
 
@@ -10,8 +11,8 @@ use idem_core::defaults;
 use super::{Catalogue, CatalogueKeyPart, CatalogueOperation, IDEM_REGISTERED_1};
 use crate::engine::scope_of;
 
-/// The version of the rules by which the attribute makes scopes and keys. Raise it when the same attribute on the same
-/// function finds other records.
+/// The version of the rules by which the attribute makes scopes and keys. Raise it when the same attribute on
+/// the same function finds other records.
 const ATTRIBUTE: &str = "1";
 
 /// A function or a type, as the macro saw it.
@@ -19,7 +20,7 @@ const ATTRIBUTE: &str = "1";
 pub struct Registered {
     module: &'static str,
     name: &'static str,
-    /// For a function, and whether it has a `self`.
+    /// `Some` for a function: the name of a type inside it, and whether it has a `self`.
     function: Option<(TypeInside, bool)>,
     facts: Facts,
 }
@@ -96,12 +97,13 @@ fn words(millis: u64) -> String {
     whole.map_or_else(String::new, |(unit, name)| format!("{}{name}", millis / unit))
 }
 
-/// The annotated functions and `#[derive(KeyPart)]` types of this program, in its own crate and in its dependencies.
-/// They decide whether the next version of the program finds the records of this one.
+/// The annotated functions and `#[derive(KeyPart)]` types of this program, in its own crate and in its
+/// dependencies. They determine whether the next version of the program finds the records of this version.
 ///
-/// It includes functions that were never called. It has a generic function, or a method of a generic type, once, with
-/// the types as written. It has the default method of a trait, if that method has no `scope`, under the name of the
-/// trait. On targets that the crate `linkme` does not know (WebAssembly), it is empty.
+/// The catalogue includes functions that were never called. It lists a generic function, or a method of a
+/// generic type, once, with the types as written. It lists the default method of a trait under the name of
+/// the trait, if that method has no `scope`. On targets that the crate `linkme` does not know (WebAssembly),
+/// the catalogue is empty.
 ///
 /// ```
 /// # use idem_runtime as idem;

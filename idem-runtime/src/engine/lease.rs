@@ -1,10 +1,11 @@
 //! The lease of one attempt: until when it is certainly held, whether it is lost, and its renewal, in the
 //! call's own task and from outside by one thread of the process.
 //!
-//! A call renews its own lease when its body yields the thread. A body that blocks its thread does not yield, and then
-//! nothing else in the caller's runtime may be able to run. So one thread outside that runtime looks at each lease when
-//! half of it is over, and renews it if nobody else has: in the caller's runtime, or in that of the thread if the caller's
-//! has ended. The times of a lease, each counted from when the last confirmed request was sent:
+//! A call renews its own lease when its body yields the thread. A body that blocks its thread does not yield,
+//! and then nothing else in the caller's runtime may be able to run. So one thread outside that runtime looks
+//! at each lease when half of it is over, and renews it if nobody else has: in the caller's runtime, or in
+//! the thread's runtime if the caller's runtime has ended. The times of a lease, each counted from when the
+//! last confirmed request was sent:
 //!
 //! | time | what happens then | by whose clock |
 //! |---|---|---|
@@ -12,7 +13,7 @@
 //! | [`outside_renewal_at`](Lease::outside_renewal_at), half of its length | the thread renews it, if the task did not | the machine's |
 //! | [`is_late`](Lease::is_late), two thirds of its length | a grant that arrives later is renewed before its body starts | the runtime's |
 //! | [`held_until`](Lease::held_until), its length, or less near a deadline | until then it is certainly held | the runtime's |
-//! | [`pause_after_failure`](Lease::pause_after_failure) later, up to a second | a renewal that failed is sent again | that of the renewal |
+//! | [`pause_after_failure`](Lease::pause_after_failure) later, up to a second | a renewal that failed is sent again | the clock of that renewal |
 
 use std::future::{pending, poll_fn};
 use std::panic::AssertUnwindSafe;
@@ -46,24 +47,26 @@ pub(crate) struct Lease {
     doubted: AtomicBool,
     over: AtomicBool,
     waker: AtomicWaker,
-    /// Set when code outside the call's task first waits for the end of the lease; most bodies have none.
+    /// Set when code outside the call's task first waits for the end of the lease; most bodies have no such
+    /// code.
     outside: OnceLock<Box<Notify>>,
 }
 
-/// When a request was sent, and the lease that it asks for. If it is granted, the lease runs at least that long from then, however
-/// late the answer comes.
+/// When a request was sent, and the lease that it asks for. If the request is granted, the lease runs at
+/// least that long from the time of sending, however late the answer comes.
 #[derive(Clone, Copy)]
 pub(crate) struct Sent {
     /// On the runtime's clock, which a test may have paused.
     pub(crate) runtime: Instant,
-    /// On the clock of the renewal from outside, the machine's.
+    /// On the machine's clock, which the renewal from outside uses.
     pub(crate) machine: MachineInstant,
-    /// Shorter than the lease's length near a deadline.
+    /// Near a deadline, this is shorter than the lease's length.
     pub(crate) lease: Duration,
 }
 
 impl Lease {
-    /// The lease of a claim, which was first sent at `sent`. A deadline may make it shorter than `uncut`.
+    /// The lease of a claim, which was first sent at `sent`. A deadline may make `length` shorter than
+    /// `uncut`.
     pub(crate) fn new(length: Duration, uncut: Duration, sent: Sent) -> Self {
         // Renewals cannot extend a lease that a deadline cuts short; they only find out whether it is lost.
         let pause = if length < uncut { (uncut / 3).min(LONGEST_PAUSE) } else { Duration::ZERO };
@@ -107,7 +110,7 @@ impl Lease {
         !self.doubted.swap(true, Ordering::AcqRel)
     }
 
-    /// Whether the key is in doubt: an operator may take the claim away at any moment, also within the lease.
+    /// Whether the key is in doubt: an operator may take the claim away at any moment, even within the lease.
     pub(crate) fn is_doubted(&self) -> bool {
         self.doubted.load(Ordering::Acquire)
     }
@@ -119,8 +122,8 @@ impl Lease {
     }
 
     fn notify_outside(&self) {
-        // Pairs with the fence in `ended`: either this code sees the waiter, or the waiter sees the value that was
-        // stored before.
+        // Pairs with the fence in `ended`: either this code sees the waiter, or the waiter sees the value
+        // that was stored before.
         fence(Ordering::SeqCst);
         if let Some(outside) = self.outside.get() {
             outside.notify_waiters();
@@ -153,9 +156,9 @@ impl Lease {
         self.held_until().saturating_duration_since(Instant::now()) <= self.length / 3
     }
 
-    /// When the call itself renews the lease: usually after a third of its length, or up to a thirty-second of the
-    /// length earlier. So leases of the same length are renewed at a few common instants, and the store can take them
-    /// in batches.
+    /// When the call itself renews the lease: usually after a third of its length, or up to a thirty-second
+    /// of the length earlier. So leases of the same length are renewed at a few common instants, and the
+    /// store can take them in batches.
     pub(crate) fn renewal_at(&self, process: &Process) -> Instant {
         let at = later(self.confirmed().runtime, self.renewal_interval);
         let since = at.saturating_duration_since(Instant::from_std(process.epoch));
@@ -175,8 +178,8 @@ impl Lease {
     }
 }
 
-/// Renews the lease of one attempt in the caller's own task, whenever it is due; ends when the lease is lost.
-/// It has no timer until it is polled first, when the body is pending.
+/// Renews the lease of one attempt in the caller's own task, whenever a renewal is due; ends when the lease
+/// is lost. There is no timer before the first poll, which comes when the body is pending.
 pub(crate) async fn renewed_until_lost(claim: Arc<dyn AnyClaim>) {
     let (lease, process) = (&claim.held().lease, &claim.call().process);
     let lost = poll_fn(|cx| {
@@ -185,11 +188,12 @@ pub(crate) async fn renewed_until_lost(claim: Arc<dyn AnyClaim>) {
     });
     let renewals = async {
         let mut next = lease.renewal_at(process);
-        // A lost lease stays due: with a store that answers at once, this would never be pending again.
+        // A lost lease stays due. Without this condition, the loop would never be pending again if the store
+        // answers at once.
         while !lease.is_lost() {
             Box::pin(sleep_until(next)).await;
             next = lease.renewal_at(process);
-            // Later than now if the renewal thread has renewed the lease meanwhile.
+            // `next` is later than now if the renewal thread has renewed the lease meanwhile.
             if next <= Instant::now() {
                 let renewed = claim.clone().renew().await;
                 let retry = Instant::now() + lease.pause_after_failure();
@@ -200,7 +204,8 @@ pub(crate) async fn renewed_until_lost(claim: Arc<dyn AnyClaim>) {
     select(lost, pin!(renewals)).await;
 }
 
-/// Upper limit of the pause after a failed renewal, and between two of a lease that a deadline cuts short.
+/// Upper limit of the pause after a failed renewal, and between two renewals of a lease that a deadline cuts
+/// short.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Longer than any process runs, and small enough to be added to an instant.
@@ -213,7 +218,8 @@ fn later(instant: Instant, by: Duration) -> Instant {
 /// The leases that the thread looks at.
 #[derive(Default)]
 struct Watched {
-    /// Each claim, and when to look at its lease; `None` if it is over, or a renewal from here is under way.
+    /// Each claim, and when to look at its lease; `None` if the lease is over, or if the thread is renewing
+    /// it.
     claims: Slab<(Option<MachineInstant>, Arc<dyn AnyClaim>)>,
     /// When the thread looks next; `None` if it waits until it is notified.
     next_look: Option<MachineInstant>,
@@ -275,8 +281,8 @@ impl Renewals {
 
     /// Wakes the thread if its next look is later than `at`.
     fn look_at(&self, mut watched: MutexGuard<'_, Watched>, at: MachineInstant) {
-        // Compares with the thread's next look and not with the registered leases. Otherwise a series of short calls,
-        // each the only one registered, would wake the thread each time.
+        // Compares with the thread's next look and not with the registered leases. Otherwise a series of
+        // short calls, each the only one registered, would wake the thread each time.
         if watched.next_look.is_none_or(|next| at < next) {
             watched.next_look = Some(at);
             drop(watched);
@@ -284,7 +290,8 @@ impl Renewals {
         }
     }
 
-    /// The claims whose lease must be renewed now, when to look again, and how much later that may be.
+    /// The claims whose lease must be renewed now, when the next lease is due, and how long to pause before
+    /// that look.
     fn take_due(&self, now: MachineInstant) -> (Vec<Due>, Option<MachineInstant>, Duration) {
         let mut watched = self.watched();
         let (mut due, mut next) = (Vec::new(), None);
@@ -313,7 +320,7 @@ const MANY: usize = 1_000;
 /// too late. Leases shorter than 80 ms make the pause shorter.
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
 
-/// A claim, and its place among those watched.
+/// A watched claim with its index.
 type Due = (usize, Arc<dyn AnyClaim>);
 
 /// When the thread ends for any reason, this guard lets the next lease start it again.
@@ -368,11 +375,13 @@ fn renew(key: usize, claim: Arc<dyn AnyClaim>) {
         let runtime = &claim.call().runtime;
         let has_ended = has_ended(runtime);
         let renewal = poll_fn(|cx| {
-            // The timers of a runtime that has ended panic. The attempts of `begin` outlive theirs.
+            // The timers of a runtime that has ended panic, and an attempt of `begin` can outlive its
+            // runtime.
             let _entered = (!has_ended).then(|| runtime.enter());
             request.as_mut().poll(cx)
         });
-        // Also if it ends meanwhile: then the next look is in this runtime.
+        // If the caller's runtime ends meanwhile, the panic counts as a failed renewal, and the next renewal
+        // runs in this thread's runtime.
         let renewed = AssertUnwindSafe(renewal).catch_unwind().await.unwrap_or(false);
         if !renewed {
             tokio::time::sleep(claim.held().lease.pause_after_failure()).await;
@@ -381,7 +390,7 @@ fn renew(key: usize, claim: Arc<dyn AnyClaim>) {
     });
 }
 
-/// Whether a runtime was shut down. Tokio drops a task that is spawned there at once.
+/// Whether a runtime was shut down. In such a runtime, tokio drops a spawned task at once.
 fn has_ended(runtime: &Handle) -> bool {
     let probe = runtime.spawn(pending::<()>());
     let has_ended = probe.is_finished();

@@ -3,11 +3,11 @@
 //! | phase | folder | begins with | ends with |
 //! |---|---|---|---|
 //! | prepare | [`prepare`] | an `Operation`, a store, a key | one `Call`, which has passed all checks |
-//! | claim | [`claim`] | the `Call` | an `Entry`: an `Attempt` under one `Claimed`, a replay, or leave to run unprotected |
+//! | claim | [`claim`] | the `Call` | an `Entry`: an `Attempt` under one `Claimed`, a replay, or permission to run unprotected |
 //! | body | [`body`] | the `Attempt` | the body's result, or how else it ended |
 //! | record | [`record`] | the result, by the `Codec` | bytes in the store, or a released claim |
 //!
-//! | beside them | what it is |
+//! | beside the phases | what it is |
 //! |---|---|
 //! | [`lease`] | the lease of a claim: the caller's task renews it, and one thread if that task is blocked |
 //! | [`begin`] | the same call for work that is not one future: the public `begin` |
@@ -70,7 +70,7 @@ pub(crate) use transaction::{InTransaction, enter as enter_transaction};
 /// One call that has passed all checks, or why it is refused.
 type Prepared<S> = Result<Arc<Call<S>>, Box<Error>>;
 
-/// Makes a call. The caller pins `body`; it is dropped as soon as it is done or its lease is lost.
+/// Makes a call. The caller pins `body`, which is dropped as soon as it is done or its lease is lost.
 #[expect(clippy::manual_async_fn, reason = "an `async fn` has each argument in its future twice")]
 pub(crate) fn run<R, T, E, S, B>(
     call: Prepared<S>,
@@ -139,7 +139,7 @@ where
     detached(&runtime, &process, &name, codec, call).await
 }
 
-/// Makes a call in a separate task. A panic goes on in the caller.
+/// Makes a call in a separate task. A panic continues in the caller.
 async fn detached<R: Send + 'static, T, E>(
     runtime: &Handle,
     process: &Process,
@@ -189,14 +189,15 @@ impl State {
 }
 
 impl Process {
-    /// A process of its own for a worker of a simulation. It has no thread: a task renews leases from outside their
-    /// calls, by tokio's clock, which the simulation has paused.
+    /// A separate process for a worker of a simulation. It has no thread: a task renews leases from outside
+    /// their calls, by tokio's clock, which the simulation has paused.
     #[must_use]
     pub fn simulated() -> Self {
         Self(Some(Arc::new(State::new(|| tokio::time::Instant::now().into_std()))))
     }
 
-    /// Runs `future` in this process. A task that it spawns is in the program's process, unless it enters this one too.
+    /// Runs `future` in this process. A task that `future` spawns is in the program's process, unless the
+    /// task enters this process too.
     pub async fn scope<F: Future>(&self, future: F) -> F::Output {
         match &self.0 {
             Some(_) => PROCESS.scope(self.clone(), future).await,

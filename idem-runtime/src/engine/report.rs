@@ -1,8 +1,8 @@
-//! Everything the engine reports about a call: events and metrics, and to observers of the call, which learn
-//! whether its body ran or its result was replayed, and each event on the way.
+//! Everything that the engine reports about a call: events, metrics, and reports to observers of the call.
+//! Observers learn whether its body ran or its result was replayed, and each event on the way.
 //!
 //! The names are public: see the crate's documentation. Events show the key's digest, and never a key or a
-//! result. Observers are the vocabulary between the engine and code that makes calls for others: see
+//! result. Observers are the interface between the engine and code that makes calls for others: see
 //! [`observer`](crate::observer). Nothing here decides anything.
 
 use std::fmt;
@@ -28,7 +28,7 @@ pub(crate) struct Event<'a> {
     /// The stable name, in events and metrics.
     name: &'static str,
     text: &'static str,
-    /// Whether the span of the call records its name.
+    /// Whether the span of the call records the event's name.
     is_outcome: bool,
     step: Option<&'a str>,
     reason: Option<&'a dyn fmt::Display>,
@@ -38,7 +38,7 @@ pub(crate) struct Event<'a> {
 }
 
 impl Event<'_> {
-    /// The key is this call's; its body starts.
+    /// This call has the key, and its body starts.
     pub(crate) const CLAIMED: Self = Self::new(Level::DEBUG, "claimed", "claimed");
     /// As `CLAIMED`, after a run that began and did not end.
     pub(crate) const RECOVERED: Self =
@@ -92,9 +92,9 @@ impl Event<'_> {
     pub(crate) const BUSY: Self = Self::outcome(Level::DEBUG, "busy", "in flight elsewhere");
     /// The last attempt failed, and the next is not due.
     pub(crate) const NOT_DUE: Self = Self::outcome(Level::DEBUG, "not_due", "not due yet");
-    /// This call waited for another, this long.
+    /// This call waited for another call, for this time.
     pub(crate) const WAITED: Self = Self::new(Level::DEBUG, "waited", "waited for the call in flight");
-    /// The key belongs to other arguments.
+    /// The key was used with other arguments.
     pub(crate) const MISMATCH: Self = Self::outcome(Level::WARN, "mismatch", "same key, other arguments");
     /// The attempts ran out.
     pub(crate) const EXHAUSTED: Self = Self::outcome(Level::WARN, "exhausted", "all attempts are used");
@@ -107,7 +107,8 @@ impl Event<'_> {
     /// The key is in doubt.
     pub(crate) const IN_DOUBT: Self =
         Self::outcome(Level::ERROR, "in_doubt", "in doubt: a worker went away; an operator must resolve it");
-    /// Another call found this worker's lease lapsed, and the key is in doubt. The worker is alive and continues.
+    /// Another call found this worker's lease lapsed, and the key is in doubt. The worker is alive and
+    /// continues.
     pub(crate) const HELD_IN_DOUBT: Self = Self::new(
         Level::WARN,
         "held_in_doubt",
@@ -157,7 +158,7 @@ impl Event<'_> {
         Self { level, name, text, is_outcome, step, reason, error, waited, timeout }
     }
 
-    /// One that says how the call ended.
+    /// An event that says how the call ended.
     const fn outcome(level: Level, name: &'static str, text: &'static str) -> Self {
         Self { is_outcome: true, ..Self::new(level, name, text) }
     }
@@ -209,7 +210,8 @@ impl Details {
                 )
             };
         }
-        // Also where the body, the background or the caller's transaction is polled outside of the span.
+        // In the span of the call, because the body, the background work or the caller's transaction may be
+        // polled outside of it.
         self.span.in_scope(|| {
             #[cfg(feature = "metrics")]
             {
@@ -262,7 +264,8 @@ pub(crate) fn body_ran(key: &RecordKey, begin: Instant) {
     metrics::histogram!("idem_body_seconds", "operation" => label(key)).record(begin.elapsed());
 }
 
-/// Records how long the store took for a `claim` or a `complete` that was sent at `begin`, and whether it failed.
+/// Records how long the store took for a `claim` or a `complete` that was sent at `begin`, and whether it
+/// failed.
 #[cfg(feature = "metrics")]
 pub(crate) fn store_answered<S>(key: &RecordKey, request: &'static str, begin: Instant, is_answered: bool) {
     metrics::histogram!(
@@ -292,8 +295,8 @@ fn label(key: &RecordKey) -> metrics::SharedString {
     }
 }
 
-/// Shows the digest of a record's key. The digest is computed when it is formatted, so only if a subscriber asks for
-/// it.
+/// Shows the digest of a record's key. The digest is computed when it is formatted, so only if a subscriber
+/// takes the event.
 pub(crate) struct Shown<'k>(pub(crate) &'k RecordKey);
 
 impl fmt::Display for Shown<'_> {
@@ -302,7 +305,7 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// An observer of the calls of one task, and the observers around it, which see the same.
+/// An observer of the calls of one task, and the observers around it, which see the same events.
 pub(crate) struct Observation {
     pub(crate) outer: Option<Arc<Self>>,
     pub(crate) observer: Arc<dyn CallObserver>,
@@ -318,9 +321,9 @@ impl Observation {
     }
 }
 
-/// What gets the events of calls: see [`observed_by`](crate::observer::observed_by).
+/// Receives the events of calls: see [`observed_by`](crate::observer::observed_by).
 pub trait CallObserver: Send + Sync {
-    /// A call that this observer sees comes to this event. It runs inside the call, so it must not block.
+    /// Called for each event of the observed calls. It runs inside the call, so it must not block.
     fn event(&self, event: &CallEvent<'_>);
 }
 
@@ -328,8 +331,8 @@ pub trait CallObserver: Send + Sync {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum CallEvent<'a> {
-    /// A call begins. Its request to the store comes after this event. A call that is refused before it has a key begins
-    /// without one.
+    /// A call begins. Its request to the store comes after this event. A call that is refused before it has a
+    /// key has no such event.
     #[non_exhaustive]
     Started {
         /// Its key. It is private data.
@@ -345,18 +348,19 @@ pub enum CallEvent<'a> {
         /// Which attempt it is; from 1.
         attempt: u32,
     },
-    /// How a call got its result. A later event of the same call replaces it.
+    /// How a call got its result. A later outcome of the same call replaces this one.
     Outcome(Outcome),
     /// A call ended without a recorded value.
     Ended(&'a CallEnd),
-    /// A call that ended, or that its caller dropped, left work in the background: a result to record or a claim to release.
+    /// A call that ended, or that its caller dropped, left work in the background: a result to record or a
+    /// claim to release.
     Background(BackgroundWork),
 }
 
 /// How a call without a recorded value ended. The list is complete, so a consumer can decide for each case.
 #[derive(Clone, Debug)]
 pub enum CallEnd {
-    /// It was refused, or its result is not available.
+    /// The call was refused, or its result is not available.
     Refused(Error),
     /// Its body failed, or gave a value that `record_if` refused: the key is free again.
     #[non_exhaustive]
@@ -366,11 +370,11 @@ pub enum CallEnd {
         /// How long until the key is due again.
         retry_after: Duration,
     },
-    /// It has a terminal error, returned now or recorded earlier.
+    /// The call has a terminal error, returned now or recorded earlier.
     Terminal,
 }
 
-/// Work that a call left in the background. [`drain`](crate::drain) waits for that of all calls.
+/// Work that a call left in the background. [`drain`](crate::drain) waits for such work of all calls.
 #[derive(Clone)]
 pub struct BackgroundWork {
     task: AbortHandle,
@@ -385,13 +389,13 @@ impl BackgroundWork {
         Self { task: task.abort_handle(), end: task.map(drop).boxed().shared() }
     }
 
-    /// Whether it has ended.
+    /// Whether the work has ended.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.task.is_finished()
     }
 
-    /// Returns when it has ended.
+    /// Returns when the work has ended.
     pub async fn finished(self) {
         self.end.await;
     }
@@ -412,13 +416,14 @@ pub enum Outcome {
     Executed {
         /// Which attempt it was; from 1.
         attempt: u32,
-        /// Whether the previous run began and did not end: see [`Context::recovered`](crate::Context::recovered).
+        /// Whether the previous run began and did not end: see
+        /// [`Context::recovered`](crate::Context::recovered).
         recovered: bool,
-        /// Why a duplicate cannot get the result and gets [`Error::ResultNotStored`](crate::Error) instead. `None` if a
-        /// duplicate can get it, and if the body failed.
+        /// Why a duplicate cannot get the result and gets [`Error::ResultNotStored`](crate::Error) instead.
+        /// `None` if a duplicate can get it, and if the body failed.
         not_stored: Option<NotStored>,
     },
-    /// It got a recorded result; the body did not run in this call.
+    /// The call got a recorded result; the body did not run in this call.
     #[non_exhaustive]
     Replayed {
         /// The attempt that made the result.
@@ -428,8 +433,8 @@ pub enum Outcome {
         /// Until when it is kept, by the store's clock; `None` for ever.
         expires_at: Option<SystemTime>,
     },
-    /// Its body ran or `recover` found a value, and `record_if` refused to keep it: the key is free, and the next call runs the
-    /// body, or asks `recover` again.
+    /// Its body ran or `recover` found a value, and `record_if` refused to keep it: the key is free, and the
+    /// next call runs the body, or asks `recover` again.
     #[non_exhaustive]
     NotKept {
         /// Which attempt it was; from 1.

@@ -13,10 +13,11 @@ use crate::error::{StoreError, StoreErrorKind};
 /// The minimum time in which a store may answer, however little time is left.
 pub(crate) const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The pause if a backoff ends. It has no limit of tries, so it does not.
+/// The pause if a backoff ends, which does not happen, because a backoff has no limit of tries.
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// The pauses between two tries: doubling from 10 ms to 250 ms, plus up to the same again at random.
+/// The pauses between two tries: doubling from 10 ms to 250 ms, plus a random time of at most the same
+/// length.
 pub(crate) fn backoff() -> ExponentialBuilder {
     ExponentialBuilder::new()
         .with_min_delay(Duration::from_millis(10))
@@ -25,8 +26,8 @@ pub(crate) fn backoff() -> ExponentialBuilder {
         .with_jitter()
 }
 
-/// The same for work in the background, where many calls may ask a store that has just come back: from 250 ms to 2 s,
-/// plus up to the same again at random.
+/// The same for work in the background, where many calls may ask a store that has just come back: from 250 ms
+/// to 2 s, plus a random time of at most the same length.
 pub(crate) fn late_backoff() -> ExponentialBuilder {
     backoff().with_min_delay(Duration::from_millis(250)).with_max_delay(Duration::from_secs(2))
 }
@@ -47,8 +48,8 @@ pub(crate) fn within<F: Future>(
     }
 }
 
-/// Retries until `end`, with at most `most` for each try, and makes at least one try. `end` is called only if the first
-/// poll brings no success.
+/// Retries until `end`, with at most `most` for each try, and makes at least one try. `end` is called only if
+/// the first poll brings no success.
 #[expect(clippy::manual_async_fn, reason = "an `async fn` has each argument in its future twice")]
 pub(crate) fn retry_until<T, F>(
     what: &str,
@@ -79,8 +80,8 @@ where
     }
 }
 
-/// Retries until `end` after `error`. Once a try may have been applied, no later refusal makes the outcome certain, except
-/// that the result is too large: then no try was applied.
+/// Retries until `end` after `error`. Once a try may have been applied, no later refusal makes the outcome
+/// certain. The exception is a result that is too large, because then no try was applied.
 async fn again<T, F>(
     what: &str,
     end: Instant,

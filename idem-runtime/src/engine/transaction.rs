@@ -1,7 +1,7 @@
 //! A call whose claim, effects and result are committed together, in the caller's transaction.
 //!
-//! Owns the order of actions in the caller's transaction. There is no lease to renew and no work in the background:
-//! what is not committed did not happen.
+//! Owns the order of actions in the caller's transaction. There is no lease to renew and no work in the
+//! background: what is not committed did not happen.
 
 use std::future::pending;
 use std::panic::resume_unwind;
@@ -53,7 +53,7 @@ pub struct Running {
     guarded: Option<(Context, tracing::Span)>,
 }
 
-/// Takes the key in the caller's transaction. `None` as the call runs the body without any guard.
+/// Takes the key in the caller's transaction. If `call` is `None`, the body runs without any guard.
 ///
 /// # Errors
 ///
@@ -171,7 +171,8 @@ impl<R, T, E, S: RecordsIn<C>, C, P> InTransaction<'_, R, T, E, S, C, P> {
     pub fn running(&self) -> Running {
         let guarded = self.claim.as_ref().map(|claim| {
             let (call, grant) = (&claim.call, claim.taken.grant);
-            // It has no steps. What is not committed did not happen, so no later run could continue after one.
+            // Steps of the body are not recorded: what is not committed did not happen, so no later run could
+            // continue after a step.
             let context = Context::unclaimed(call.clone(), Some(grant));
             (context, call.span.clone())
         });
@@ -187,7 +188,8 @@ impl<R, T, E, S: RecordsIn<C>, C, P> InTransaction<'_, R, T, E, S, C, P> {
                     self.undo().await;
                     resume_unwind(payload)
                 }
-                // Does not happen: no other call gets the key before the transaction ends, and a timeout is refused.
+                // Cannot happen: no other call gets the key before the transaction ends, and the option
+                // `timeout` is not allowed with a transaction.
                 Ended::LeaseLost | Ended::TimedOut(_) => {
                     let interrupted = StoreError::unavailable("the body was interrupted");
                     self.unrecorded(interrupted).await
@@ -234,7 +236,8 @@ impl<R, T, E, S: RecordsIn<C>, C, P> InTransaction<'_, R, T, E, S, C, P> {
     async fn undo(&mut self) {
         if let Some(mark) = &mut self.mark {
             let undone = S::undo((self.connection)(self.carrier), mark).await;
-            // Not earlier: if this future is dropped during the rollback, `drop` must still undo the writes.
+            // Cleared only now, because `drop` must still undo the writes if this future is dropped during
+            // the rollback.
             self.mark = None;
             if undone.is_err() {
                 S::spoil(self.connection()).await;
@@ -242,7 +245,7 @@ impl<R, T, E, S: RecordsIn<C>, C, P> InTransaction<'_, R, T, E, S, C, P> {
         }
     }
 
-    /// Records the result. Returns why a duplicate does not get it, if it does not.
+    /// Records the result. Returns why a duplicate does not get the result; `None` if a duplicate gets it.
     async fn record(
         &mut self,
         claim: &ClaimInTransaction<S>,
@@ -290,7 +293,8 @@ impl<R, T, E, S: RecordsIn<C>, C, P> InTransaction<'_, R, T, E, S, C, P> {
 }
 
 impl<R, T, E, S: RecordsIn<C>, C, P> Drop for InTransaction<'_, R, T, E, S, C, P> {
-    /// The call was dropped before its end. Nothing it wrote stays, whatever the caller does with the transaction.
+    /// The call was dropped before its end. Nothing that the call wrote stays, whatever the caller does with
+    /// the transaction.
     fn drop(&mut self) {
         if let Some(mark) = &mut self.mark {
             S::undo_first((self.connection)(self.carrier), mark);

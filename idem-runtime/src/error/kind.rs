@@ -8,7 +8,8 @@ macro_rules! kinds {
     ($($(#[doc = $doc:literal])* $kind:ident = $word:literal for $error:pat,)*) => {
         /// What kind of error an [`Error`] is: [`Error::kind`].
         ///
-        /// Its name, from [`as_str`](Self::as_str) or `Display`, is stable: metrics and programs may store it.
+        /// Its name, from [`as_str`](Self::as_str) or `Display`, is stable: metrics and programs may store
+        /// it.
         ///
         /// ```
         /// # use idem_runtime as idem;

@@ -27,8 +27,8 @@ pub enum StepError {
         "an earlier run recorded it for another input; the body must give it the same at each run, or forget the key"
     )]
     InputChanged,
-    /// The step has run before, and its recorded value does not decode into this type. The value stays recorded, and
-    /// the step will not run again.
+    /// The step has run before, and its recorded value does not decode into this type. The value stays
+    /// recorded, and the step will not run again.
     #[error(
         "it has run, but its recorded value does not decode into this type ({reason}); it is kept and will not run \
          again: read it as the type that was recorded"
@@ -42,8 +42,8 @@ pub enum StepError {
         "it has run, and its value is not stored ({0}); it will not run again: look up what it did, or forget the key"
     )]
     NotStored(NotStored),
-    /// The store failed. If the step itself has run, it is not known whether it is recorded: the next run of the body
-    /// may run it again.
+    /// The store failed. If the step itself has run, it is not known whether it is recorded, so the next run
+    /// of the body may run it again.
     #[error("{0}; end the body with this error, and call again")]
     Store(#[source] StoreError),
 }

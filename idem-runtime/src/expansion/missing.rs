@@ -1,7 +1,7 @@
 //! Keys in which a value may be missing.
 //!
-//! Owns how generated code makes such a key. The type of the key says whether a value in it can be missing, so that
-//! `missing_key` on any other key does not compile.
+//! Owns how generated code makes such a key. The type of the key says whether a value in it can be missing,
+//! so that `missing_key` on any other key does not compile.
 
 use std::marker::PhantomData;
 use std::rc::Rc;
@@ -38,7 +38,7 @@ impl Presence for Sometimes {
     note = "a key is there or missing: an `Option` in it holds what may stand in a key, and no second `Option`; flatten it"
 )]
 pub trait Piece<P> {
-    /// Adds the piece to the key, and returns whether it was there.
+    /// Adds the piece to the key, and returns whether the piece was there.
     fn add(&self, key: &mut KeyBuilder) -> bool;
 }
 
@@ -57,8 +57,8 @@ impl<T: KeyPart> Piece<Sometimes> for Option<T> {
     }
 }
 
-/// Every [`Piece`], as the bound of a function: rustc lists the impls of the trait that a function asks for, and this one
-/// has none to list.
+/// The bound of functions that take any [`Piece`]. If a bound does not hold, rustc lists the impls of its
+/// trait; this trait has none to list.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be part of a key",
     label = "this is no `KeyPart`, and no `Option` of one",
@@ -130,7 +130,7 @@ impl<P> OptionalKey<P> {
         OptionalKey { key: self.key, there: self.there, presence: PhantomData }
     }
 
-    /// The key; it is missing if a value in it is.
+    /// The key; it is missing if a value in it is missing.
     pub fn reject_missing(mut self) -> KeyBuilder
     where
         P: MayBeMissing,
@@ -151,7 +151,7 @@ impl<P> OptionalKey<P> {
     }
 }
 
-/// The key of one call, and whether the call runs without it.
+/// The key of one call, and whether the call runs unguarded, without the key.
 #[derive(Debug)]
 pub struct CallKey {
     pub(crate) key: KeyBuilder,

@@ -1,8 +1,8 @@
 //! Refuses hash sets in fingerprinted values, at any depth.
 //!
-//! A hash set serializes in its iteration order, which differs between equal sets, so a retry would look like a call
-//! with other arguments. Serialization can distinguish a set from a list only by the name of its type. The name is only
-//! used to refuse: if the compiler prints the name in another way, the set is not refused.
+//! A hash set serializes in its iteration order, which differs between equal sets, so a retry would look like
+//! a call with other arguments. Serialization can distinguish a set from a list only by the name of its type.
+//! The name is only used to refuse: if the compiler prints the name in another way, the set is not refused.
 
 use std::any::type_name;
 

@@ -1,7 +1,8 @@
 //! What an HTTP client learns of an [`Error`](crate::Error): problem details (RFC 9457).
 //!
-//! Owns [`Problem`] and how a problem becomes a response. No text here has a key. It is in the engine's crate because only that may
-//! make [`Error`](crate::Error) an `axum_core::response::IntoResponse`; `idem-http` refuses requests by it, too.
+//! Owns [`Problem`] and how a problem becomes a response. No text here contains a key. This module is in the
+//! engine's crate, because only that crate can implement `axum_core::response::IntoResponse` for
+//! [`Error`](crate::Error). `idem-http` refuses requests with these problems, too.
 
 mod errors;
 
@@ -16,11 +17,12 @@ use serde_json::json;
 /// The time in `Retry-After` if the real time is unknown.
 const SOON: Duration = Duration::from_secs(1);
 
-/// The longest `Retry-After` while another request has the key. Its process is probably alive and may answer at any
-/// time, so a client need not wait until the lease is over.
+/// The longest `Retry-After` while another request has the key. The process of that request is probably alive
+/// and may answer at any time, so a client need not wait until the lease is over.
 const LONGEST_IN_FLIGHT: Duration = Duration::from_secs(2);
 
-/// The URI to which a problem's `type` leads, unless it is set: a section of the documentation of `idem-http`.
+/// The URI to which a problem's `type` leads, unless the API sets its own documentation: a section of the
+/// documentation of `idem-http`.
 const PROBLEMS: &str = "https://docs.rs/idem-rs/latest/idem/http/#";
 
 /// The link to the specification of the header, unless the API sets its own documentation.
@@ -31,8 +33,8 @@ const DRAFT: HeaderValue = HeaderValue::from_static(
 
 macro_rules! problems {
     ($($(#[doc = $doc:literal])* $problem:ident = $name:literal, $status:ident, $title:literal;)*) => {
-        /// Why a request was refused. The problem's `type` ends with its [`name`](Self::name). It is an extension of the
-        /// response, so that a service outside the layer can answer in another form.
+        /// Why a request was refused. The problem's `type` ends with its [`name`](Self::name). The response
+        /// has the problem as an extension, so that a service outside the layer can answer in another form.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Problem {
@@ -122,8 +124,9 @@ pub struct ProblemDetails {
 }
 
 impl ProblemDetails {
-    /// This problem. `detail` explains it to the client; it must not have a key's text. The response has a `Retry-After` of one
-    /// second for a [`StoreUnavailable`](Problem::StoreUnavailable) and a [`TooManyRunning`](Problem::TooManyRunning).
+    /// This problem. `detail` explains it to the client; it must not contain the text of a key. The response
+    /// has a `Retry-After` of one second for a [`StoreUnavailable`](Problem::StoreUnavailable) and a
+    /// [`TooManyRunning`](Problem::TooManyRunning).
     pub fn new(problem: Problem, detail: impl Into<Cow<'static, str>>) -> Self {
         let soon = matches!(problem, Problem::StoreUnavailable | Problem::TooManyRunning);
         let retry_after = soon.then_some(SOON);
@@ -150,8 +153,8 @@ impl ProblemDetails {
     }
 }
 
-/// Where the problems of an API are documented, and so the form of its responses. Unless [set](Self::at), the problems of
-/// `idem::http`.
+/// Where the problems of an API are documented, which determines the form of its responses. Unless
+/// [set](Self::at), it is the documentation of `idem::http`.
 #[derive(Clone, Debug)]
 pub struct Documentation {
     /// The part of a problem's `type` before its name.
@@ -167,8 +170,9 @@ impl Default for Documentation {
 }
 
 impl Documentation {
-    /// The form of an API with this documentation; `None` if `uri` is not a URI. A problem has its section as `type`: the URI, `#`
-    /// unless the URI ends with `#` or `/`, and the problem's [name](Problem::name).
+    /// The form of an API with this documentation; `None` if `uri` is not a URI. The `type` of a problem
+    /// leads to its section: the URI, `#` unless the URI ends with `#` or `/`, and the problem's
+    /// [name](Problem::name).
     #[must_use]
     pub fn at(uri: &str) -> Option<Self> {
         let plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'<' | b'>' | b'"');
@@ -205,8 +209,8 @@ impl Documentation {
     }
 }
 
-/// The time, rounded up to whole seconds, the unit of `Retry-After`. At least one second, because zero would ask for a
-/// retry at once.
+/// The time, rounded up to whole seconds, the unit of `Retry-After`. At least one second, because zero would
+/// ask for a retry at once.
 fn seconds(time: Duration) -> u64 {
     let rounded = time.as_secs() + u64::from(time.subsec_nanos() > 0);
     rounded.max(1)

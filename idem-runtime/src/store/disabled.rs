@@ -1,6 +1,6 @@
 //! A store that keeps nothing, for development.
 //!
-//! Owns the answers that such a store gives. It says once, in an event, that nothing is protected.
+//! Owns the answers that such a store gives. The store says once, in an event, that nothing is protected.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,11 +14,11 @@ use idem_core::protocol::{
 };
 use idem_core::{RecordKey, Store};
 
-/// A store under which every call runs its body and nothing is kept: for development, where a call that is repeated by
-/// hand must run again.
+/// A store under which every call runs its body and nothing is kept: for development, where a call that is
+/// repeated by hand must run again.
 ///
-/// The first call reports the event `store_disabled` at level `warn`, once in a process. Nothing else changes: keys and
-/// policies are checked, steps run, and `context()` is there.
+/// The first call reports the event `store_disabled` at level `warn`, once in a process. Nothing else
+/// changes: keys and policies are checked, steps run, and `context()` is available.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -38,7 +38,8 @@ use idem_core::{RecordKey, Store};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Disabled;
 
-/// The next fence. Fences rise here too, also from one process to the next, because downstream services may compare them.
+/// The next fence. Fences rise here too, even from one process to the next, because downstream services may
+/// compare them.
 static FENCE: LazyLock<AtomicU64> = LazyLock::new(|| {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     AtomicU64::new(Timestamp::default().after(since_epoch).as_micros())
@@ -58,7 +59,7 @@ impl Store for Disabled {
             Request::RecordStep(_) => RecordStepAnswer::Recorded.into(),
             Request::Complete(_) => CompleteAnswer::Done.into(),
             Request::Release(_) => ReleaseAnswer::Released.into(),
-            // Also a request of a later version: there is no record that it could change.
+            // This also covers a request of a later version, because there is no record that it could change.
             _ => ResolveAnswer::Absent.into(),
         })
     }

@@ -57,7 +57,8 @@ impl<S: Store> Erased for S {
 
 /// Any [`Store`], as one type: for a program that takes its store from its configuration.
 ///
-/// Clones share the store. Each operation costs one allocation and one virtual call more than with the store itself.
+/// Clones share the store. Each operation costs one allocation and one virtual call more than with the store
+/// itself.
 ///
 /// ```
 /// # use idem_runtime as idem;

@@ -1,6 +1,7 @@
 //! The store in this process's memory.
 //!
-//! Runs the protocol's functions under a shard's lock. Uses tokio's clock, so that paused time works in tests.
+//! Runs the protocol's functions under a shard's lock. Uses tokio's clock, so that paused time works in
+//! tests.
 
 mod listing;
 
@@ -23,15 +24,15 @@ use idem_core::{Store, Waiters};
 
 const SHARDS: usize = 64;
 
-/// How many expired records a write deletes. More than one, so that with a stream of new keys there are never more
-/// expired records than live ones.
+/// How many expired records a write deletes. More than one, so that with a stream of new keys there are never
+/// more expired records than live ones.
 const SWEEP: usize = 2;
 
-/// Keeps the records in this process's memory: for tests, and for duplicates that can only come from within one
-/// process. The records are lost when the process ends.
+/// Keeps the records in this process's memory: for tests, and for duplicates that can only come from within
+/// one process. The records are lost when the process ends.
 ///
-/// Clones share the records. The clock is tokio's, so `tokio::time::pause` and `advance` also apply to leases and
-/// expiry. Writes of other records delete expired ones.
+/// Clones share the records. The clock is tokio's, so `tokio::time::pause` and `advance` also apply to leases
+/// and expiry. Writes of other records delete expired ones.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -62,9 +63,11 @@ struct Inner {
 
 #[derive(Default)]
 struct Shard {
-    /// The records. The hash of a key is computed once for each operation, and the table grows without hashing again.
+    /// The records. The hash of a key is computed once for each operation, and the table grows without
+    /// hashing again.
     slots: HashTable<Slot>,
-    /// When to look at the record of a key with this hash. An entry that is not a record's [`Slot::look_at`] is stale.
+    /// When to look at the record of a key with this hash. An entry that is not a record's [`Slot::look_at`]
+    /// is stale.
     expiry: BinaryHeap<Reverse<(Timestamp, u64)>>,
     /// The highest fence of all deleted records.
     floor: Fence,
@@ -74,7 +77,7 @@ struct Slot {
     hash: u64,
     key: RecordKey,
     record: Record,
-    /// When this record's entry in the heap is due; never later than its expiry.
+    /// When this record's entry in the heap is due; never later than the record's expiry.
     look_at: Option<Timestamp>,
 }
 
@@ -188,7 +191,8 @@ impl MemoryStore {
         epoch.after(Instant::now().saturating_duration_since(start))
     }
 
-    /// Which shard a hash belongs to. From bits in the middle, because the table of a shard uses the lowest and the highest.
+    /// Which shard a hash belongs to. Taken from the middle bits, because the table of a shard uses the
+    /// lowest and the highest bits.
     fn index(hash: u64) -> usize {
         usize::try_from((hash >> 32) % SHARDS as u64).unwrap_or(0)
     }

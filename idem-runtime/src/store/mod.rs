@@ -1,4 +1,4 @@
-//! The store in memory, a store that is chosen at run time, and one that keeps nothing.
+//! The store in memory, a store that is chosen at run time, and a store that keeps nothing.
 //!
 //! The `Store` trait, the stores with a client library, and the wrappers of stores are in other crates.
 

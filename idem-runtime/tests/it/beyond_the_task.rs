@@ -1,5 +1,5 @@
-//! Work that a body starts outside its own task: it learns when the claim is gone. Where a step that
-//! nothing records is an error, and where it runs.
+//! Tests of work that a body starts outside its own task: how it learns that the claim is gone. Also of steps
+//! that nothing records: where such a step is an error, and where it runs.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ async fn work_outside_the_body_is_told_when_the_claim_is_lost() {
     let (told, mut listens) = tokio::sync::mpsc::unbounded_channel();
     let lost = std::sync::Mutex::new(None);
     let call = operation().run(&store, "k", || async {
-        // Starts two of them.
+        // Starts two pieces of such work.
         for _ in 0..2 {
             let (outside, told) = (outside(), told.clone());
             tokio::spawn(async move { told.send((outside.await, Instant::now())) });

@@ -1,4 +1,4 @@
-//! The events that the engine emits, as a subscriber writes them. The tests of several crates use it.
+//! The events that the engine emits, as a subscriber writes them. The tests of several crates use this file.
 #![allow(dead_code, unreachable_pub)]
 
 use std::io;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use tracing::Level;
 use tracing_subscriber::fmt::format::FmtSpan;
 
-/// The events of this thread since this was made.
+/// The events of this thread since this value was made.
 #[derive(Clone, Default)]
 pub struct Events(Arc<Mutex<Vec<u8>>>);
 
@@ -27,7 +27,7 @@ impl Events {
         Self::with(Level::DEBUG, FmtSpan::NONE)
     }
 
-    /// Up to this level, and with these events of spans.
+    /// Starts, with events up to this level, and with these events of spans.
     pub fn with(level: Level, spans: FmtSpan) -> (Self, tracing::subscriber::DefaultGuard) {
         let events = Self::default();
         let writer = events.clone();

@@ -87,7 +87,7 @@ async fn a_late_result_is_given_up_in_the_end() {
     let drained = drain(Duration::from_secs(120)).await;
     assert!(drained.is_complete(), "after an hour the result is given up");
     assert_eq!(events.only("unrecorded")[0], "ERROR");
-    // The hook gets it with its bytes and without its key.
+    // The hook gets the result with its bytes and without its key.
     let [one] = installed.lost().try_into().unwrap();
     assert_eq!(
         (one.call.operation(), one.call.key()),
@@ -167,7 +167,7 @@ fn a_result_whose_runtime_ends_while_it_is_recorded_goes_to_the_hook() {
     }
 }
 
-/// Settings that note the results that are given up, until this is dropped.
+/// Settings that note the results that are given up, until this value is dropped.
 struct Installed {
     lost: Arc<Shared<Vec<Unrecorded>>>,
 }

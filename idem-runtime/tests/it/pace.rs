@@ -11,8 +11,8 @@ use crate::support::{Failure, Runs, operation};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// In real time: the paused clock stands still while a task is ready. Such a body uses up its task's budget at each poll, and tokio's
-/// timers are pending without a budget.
+/// Runs in real time, because the paused clock stands still while a task is ready. Such a body uses up its
+/// task's budget at each poll, and tokio's timers are pending without a budget.
 #[tokio::test]
 async fn a_body_that_is_always_ready_ends_at_its_timeout() {
     async fn busy() -> Result<usize, Failure> {

@@ -1,4 +1,4 @@
-//! Tests of results that a duplicate cannot get: that is reported at once, with the reason.
+//! Tests of results that a duplicate cannot get. The engine reports them at once, with the reason.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;

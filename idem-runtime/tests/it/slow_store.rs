@@ -81,7 +81,7 @@ async fn a_caller_waits_for_a_step_before_a_release_no_longer_than_the_store_tim
     assert_eq!(operation.run(&store, "k", body).await.unwrap_err().kind(), "body");
     let waited = begin.elapsed();
     assert!(waited < Duration::from_secs(11), "{waited:?}");
-    // Recording the step goes on behind the caller, and then the release.
+    // The recording of the step continues in the background, and the release follows it.
     store.always(OperationKind::RecordStep, None);
     assert!(drain(LEASE).await.is_complete());
     let record = store.get(&record_key("k")).await.unwrap().unwrap();
@@ -95,7 +95,7 @@ async fn a_waiter_gets_no_result_that_was_forgotten_before_it_began() {
     let operation = operation().wait(Duration::from_secs(20));
     let wait = || operation.run(&store, "k", || async { Ok::<_, Failure>(3) });
     let first = async {
-        // Its poll reads the first result, and the answer takes a while.
+        // The poll of this caller reads the first result, and the store's answer takes a while.
         store.next(OperationKind::Get, Fault::DelayAfter(Duration::from_secs(2)));
         wait().await
     };
@@ -111,7 +111,7 @@ async fn a_waiter_gets_no_result_that_was_forgotten_before_it_began() {
         futures_util::future::join(waiter, owner).await.0
     };
     let claimed = async {
-        // Between the refusal of the first caller and the reading of its poll.
+        // This completion comes between the refusal of the first caller and the reading by its poll.
         store.inner().complete(&record_key("k"), &completion(owner, grant, "1")).await.unwrap();
         std::future::pending::<()>().await;
     };
@@ -128,11 +128,11 @@ fn a_caller_that_waits_in_a_runtime_that_was_shut_down_blocks_nobody() {
         let (store, handle) = (MemoryStore::new(), runtime.handle().clone());
         let operation = operation().wait(Duration::from_secs(20));
         let call = |key: &'static str| operation.run(&store, key, || async { Ok::<_, Failure>(0) });
-        // From here on this thread takes it that the runtime has timers.
+        // From here on, this thread assumes that the runtime has timers.
         runtime.block_on(call("other")).unwrap();
         runtime.block_on(crashed_worker(&store, "k", OnCrash::Rerun));
         runtime.shutdown_background();
-        // Tokio's timers panic there.
+        // Tokio's timers panic in a runtime that was shut down.
         let call = std::panic::AssertUnwindSafe(|| handle.block_on(call("k")).is_err());
         ends.send(std::panic::catch_unwind(call)).unwrap();
     });

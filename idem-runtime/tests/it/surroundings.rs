@@ -31,7 +31,7 @@ async fn a_body_that_calls_itself_under_its_own_key_is_told_so_at_once() {
         async move { call.run(store, key, move || async move { Ok::<_, Failure>(runs.run()) }).await }
     };
     let call = operation().run(&store, "k", || async {
-        // Also through another call.
+        // The same happens if there is another call in between.
         let between = operation().run(&store, "between", || inner("k")).await;
         assert!(between.unwrap_err().to_string().contains("its own body"));
         let started = Instant::now();

@@ -14,7 +14,8 @@ use tokio::time::{sleep, timeout};
 use crate::events::Events;
 use crate::support::{Failure, LEASE, operation, record_key};
 
-/// `drain` counts the work of the process, so only one of these tests runs at a time if tests share a process.
+/// `drain` counts the work of the process, so only one of these tests runs at a time if tests share a
+/// process.
 async fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::const_new(());
     ONE.lock().await
@@ -109,7 +110,7 @@ async fn the_lease_is_renewed_while_an_attempt_lives_and_no_longer() {
     assert!(renewals >= 25, "{renewals}");
     sleep(10 * LEASE).await;
     assert_eq!(store.asked(OperationKind::Renew), renewals);
-    // Nor after it is lost, although this store answers at once.
+    // A lost lease is not renewed either, although this store answers at once.
     store.forget(&record_key("k")).await.unwrap();
     let _lost = begun(&operation, &store).await;
     store.forget(&record_key("k")).await.unwrap();
@@ -239,11 +240,12 @@ async fn an_end_that_is_dropped_before_its_first_poll_counts() {
 #[test]
 fn an_attempt_is_renewed_after_the_runtime_that_began_it_has_ended() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    // Long beside the pauses of a busy machine: the key must not be free between a renewal and the look.
+    // The lease is much longer than the pauses of a busy machine, because the key must not become free
+    // between a renewal and the call that is refused below.
     let (first, second, lease) = (runtime(), runtime(), Duration::from_secs(5));
     let _alone = second.block_on(alone());
     let (store, operation) = (FaultStore::new(MemoryStore::new()), operation().lease(lease));
-    // As over a network: the answer needs a timer.
+    // As over a network, the answer needs a timer.
     store.always(OperationKind::Renew, Fault::DelayBefore(Duration::from_millis(1)));
     let attempt = first.block_on(begun(&operation, &store));
     drop(first);

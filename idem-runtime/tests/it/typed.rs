@@ -66,7 +66,7 @@ async fn what_does_not_decode_is_undecodable_with_the_reason_and_without_the_val
 /// Rules with a `terminal` function.
 type Rules = ResultRules<usize, Failure>;
 
-/// Every call of `run` can also be detached.
+/// Drops the caller of a detached call after a second, and waits until the call has ended.
 async fn detached(call: impl Future<Output = Result<usize, Failure>>) {
     assert!(timeout(SECOND, call).await.is_err(), "the caller goes away");
     assert!(idem::drain(SECOND * 60).await.is_complete());
@@ -97,14 +97,14 @@ async fn a_body_that_blocks_its_thread_ends_when_it_lets_go_of_it() {
     let store = MemoryStore::new();
     let operation = Operation::new("blocking").timeout(Duration::from_millis(20));
     let block = || std::thread::sleep(Duration::from_millis(60));
-    // It awaits after that and is dropped there.
+    // This body awaits after it has blocked, and is dropped there.
     let awaits = || async move {
         block();
         sleep(SECOND * 60).await;
         Ok::<_, Failure>(1)
     };
     assert_eq!(operation.run(&store, "awaits", awaits).await.unwrap_err().kind(), "timed_out");
-    // It already has its result then, so the result is kept.
+    // This body already has its result when its time is over, so the result is kept.
     let returns = || async move {
         block();
         Ok::<_, Failure>(2)

@@ -137,8 +137,11 @@ async fn a_function_that_is_dropped_after_its_effect_and_has_it_again_is_found()
 }
 
 #[tokio::test]
-async fn a_terminal_error_of_a_repeated_call_is_found() {
+async fn another_value_or_terminal_error_of_a_repeated_call_is_found() {
     let shop = Shop::default();
+    let number = || async { Ok::<_, Failure>(shop.call()) };
+    let message = fault(twice(number).answer()).await;
+    assert_eq!(message, "the call answered otherwise when it came again: `Ok(0)` and then `Ok(1)`");
     let declines_later = || {
         let is_early = shop.call() < 4;
         let answer = if is_early { Ok("paid".to_owned()) } else { Err(Failure::Declined) };

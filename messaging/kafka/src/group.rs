@@ -15,7 +15,7 @@ pub(crate) struct Settings {
     pub(crate) group: String,
     /// How many messages are held at most, including those that wait for a retry.
     pub(crate) held: usize,
-    /// How many messages each partition may hold at least, however many partitions there are.
+    /// How many messages each partition may hold in any case, however many partitions there are.
     pub(crate) least: usize,
     pub(crate) producer: FutureProducer,
     pub(crate) retry_topic: Option<String>,
@@ -27,7 +27,8 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     offsets: Mutex<Offsets>,
     pub(crate) closing: AtomicBool,
-    /// Whether an error waits for the reader. It pauses after each, so there is never more than one.
+    /// Whether an error waits for the reader. The reader pauses after each error, so at most one error may
+    /// wait.
     pub(crate) failed: AtomicBool,
 }
 
@@ -53,19 +54,19 @@ impl ConsumerContext for Context {
         match rebalance {
             Rebalance::Assign(list) => {
                 let mut offsets = shared.offsets();
-                // Eager assignors list all partitions again, `cooperative-sticky` only the new ones.
+                // Eager assignors list all partitions again; `cooperative-sticky` lists only the new ones.
                 partitions(list).into_iter().for_each(|partition| offsets.assign(partition));
             }
             Rebalance::Revoke(list) => shared.revoke(consumer, &partitions(list)),
-            // All partitions are given up, and the event does not list them.
+            // The worker loses all partitions, and the event does not list them.
             Rebalance::Error(_) => shared.offsets().forget(),
         }
     }
 }
 
 impl Shared {
-    /// Commits the finished offsets of partitions that go to another worker. That worker finds a call that
-    /// still runs here in flight, and waits for it.
+    /// Commits the finished offsets of partitions that go to another worker. If a call for one of their
+    /// messages still runs here, the other worker finds the call in flight, and waits for it.
     fn revoke(&self, consumer: &BaseConsumer<Context>, partitions: &[Partition]) {
         let mut offsets = self.offsets();
         // Partitions are resumed here and not after the next assignment, because librdkafka may lose the
@@ -79,7 +80,7 @@ impl Shared {
             }
         }
         drop(offsets);
-        // Another worker already has partitions that are lost.
+        // If partitions are lost, another worker already has them.
         if done.count() > 0 && !consumer.assignment_lost() {
             // If this fails, messages that are done are delivered again, and their results are replayed.
             let _ = consumer.commit(&done, CommitMode::Sync);

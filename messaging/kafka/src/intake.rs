@@ -1,6 +1,7 @@
-//! The consumer of a group, on a thread of its own.
+//! The consumer of a group, on a separate thread.
 //!
-//! Owns that thread. It polls even while handlers block, so that the group does not take the worker for dead.
+//! Owns that thread. The thread polls even while handlers block, so that the group does not take the worker
+//! for dead.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -49,7 +50,7 @@ impl Intake {
         Ok(Self { shared, messages, thread })
     }
 
-    /// The next message, without those whose partition has gone to another worker meanwhile.
+    /// The next message. Skips messages whose partition has gone to another worker meanwhile.
     async fn message(&mut self) -> Result<Received, Error> {
         let doing = "receive a message";
         loop {
@@ -86,7 +87,7 @@ impl Reader for Intake {
     }
 }
 
-/// Sets what the program's configuration leaves open.
+/// Sets an option that the program's configuration does not set.
 pub(crate) fn set_default(config: &mut ClientConfig, name: &str, value: &str) {
     if config.get(name).is_none() {
         config.set(name, value);
@@ -107,7 +108,8 @@ struct Polling {
 }
 
 impl Polling {
-    /// Runs until `closing` is set. The drop of the consumer at the end revokes its partitions and leaves the group.
+    /// Runs until `closing` is set. At the end the consumer is dropped, which revokes its partitions and
+    /// leaves the group.
     fn run(self) {
         while !self.shared.closing.load(Ordering::SeqCst) {
             self.hold_back();
@@ -203,7 +205,7 @@ mod tests {
             .set("auto.offset.reset", "earliest")
             .set("session.timeout.ms", "6000");
         let mut first = Intake::start(config.clone(), &["orders"], shared(100)).unwrap();
-        // Nothing is begun: all forty wait, and each message holds the shared state.
+        // No message is begun: all forty wait, and each message holds the shared state.
         let shared = first.shared.clone();
         until("all are delivered", async || Arc::strong_count(&shared) >= 40).await;
         let second = Intake::start(config, &["orders"], self::shared(100)).unwrap();

@@ -1,7 +1,8 @@
 //! The dead letters of a topic, and how their messages go back.
 //!
-//! Kafka removes no single record. A group of its own therefore commits an offset: the letters before that
-//! offset were handled, and a letter that is kept before a handled one goes to the end of the topic.
+//! Kafka removes no single record. So a separate group commits an offset, and all letters before that offset
+//! count as handled. A letter that is kept, but lies before a handled letter, is copied to the end of the
+//! topic.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -79,7 +80,7 @@ fn open(mut config: ClientConfig, topic: &str) -> Result<(Arc<StreamConsumer>, E
         partitions.add_partition(topic, partition.id());
         ends.insert(partition.id(), end);
     }
-    // From the committed offsets.
+    // The consumer starts from the committed offsets.
     consumer.assign(&partitions)?;
     Ok((Arc::new(consumer), ends))
 }

@@ -1,14 +1,14 @@
 //! The finished offsets.
 //!
-//! Owns the rule that an offset is committed only when every message before it in its partition is done. It
-//! knows nothing of Kafka's client.
+//! Owns the rule that an offset is committed only when every message before it in its partition is done. This
+//! module knows nothing about Kafka's client.
 
 use std::collections::{BTreeSet, HashMap};
 
 /// A topic, and one of its partitions.
 pub(crate) type Partition = (String, i32);
 
-/// The partition and offset of a message, and the assignment of the partition that delivered it.
+/// The partition and offset of a message, and the assignment of the partition under which it was delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) partition: Partition,
@@ -26,16 +26,16 @@ pub(crate) struct Offsets {
 #[derive(Debug, Default)]
 struct Track {
     assignment: u64,
-    /// Whether the client does not fetch from it.
+    /// Whether the client has paused the partition.
     is_paused: bool,
     /// The offsets that were delivered and are not done.
     open: BTreeSet<i64>,
-    /// The offset after the last one that was delivered.
+    /// The offset after the last delivered one.
     next: Option<i64>,
 }
 
 impl Track {
-    /// The offset from which another worker would have to continue.
+    /// The offset from which another worker would have to continue. `None` if nothing was delivered.
     fn committable(&self) -> Option<i64> {
         self.open.first().copied().or(self.next)
     }
@@ -48,8 +48,7 @@ impl Offsets {
         self.partitions.insert(partition, Track { assignment: self.assignments, ..Track::default() });
     }
 
-    /// Adds a message that arrived; `None` if its partition does not belong to this worker, or no longer
-    /// does.
+    /// Adds a message that arrived. `None` if its partition does not belong to this worker (any more).
     pub(crate) fn deliver(&mut self, partition: Partition, offset: i64) -> Option<Place> {
         let track = self.partitions.get_mut(&partition)?;
         track.open.insert(offset);
@@ -66,7 +65,7 @@ impl Offsets {
         self.partitions.get(&place.partition).is_some_and(|track| track.assignment == place.assignment)
     }
 
-    /// Marks a message as done. Returns the offset to commit, where there is a new one.
+    /// Marks a message as done. Returns the offset to commit, if it has changed.
     pub(crate) fn done(&mut self, place: &Place) -> Option<i64> {
         let track = self.track(place)?;
         let before = track.committable();
@@ -85,7 +84,8 @@ impl Offsets {
         self.partitions.clear();
     }
 
-    /// The partitions to pause and those to resume, so that each has an equal share of `held`, and at least `least`.
+    /// The partitions to pause and the partitions to resume, so that each has an equal share of `held`, but
+    /// at least `least`.
     ///
     /// A paused partition is resumed when half of its share is free. The partitions to pause come first.
     pub(crate) fn to_change(&self, held: usize, least: usize) -> [(bool, Vec<Partition>); 2] {
@@ -127,7 +127,7 @@ mod tests {
         ("orders".to_owned(), partition)
     }
 
-    /// The first partition, with these offsets delivered.
+    /// Assigns partition 0, and delivers messages with these offsets.
     fn delivered(offsets: &mut Offsets, delivered: &[i64]) -> Vec<Place> {
         offsets.assign(orders(0));
         delivered.iter().map(|offset| offsets.deliver(orders(0), *offset).unwrap()).collect()

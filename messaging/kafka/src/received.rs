@@ -14,11 +14,11 @@ use crate::Error;
 use crate::group::{Context, Settings, Shared};
 use crate::offsets::Place;
 
-/// The header of a copy with its delay, in milliseconds from its timestamp.
+/// The header of a copy with the copy's delay, in milliseconds from its timestamp.
 pub const AFTER: &str = "idem-after-ms";
 
-/// A message as Kafka delivered it. It dereferences to rdkafka's message. Its place in the partition stays open until it is done, or the
-/// partition goes to another worker.
+/// A message as Kafka delivered it. It dereferences to rdkafka's message. The message's offset stays open
+/// until the message is done, or the partition goes to another worker.
 pub struct Received {
     pub(crate) message: OwnedMessage,
     place: Place,
@@ -37,7 +37,7 @@ impl Received {
         Self { message, place, shared: shared.clone(), consumer: Arc::downgrade(consumer) }
     }
 
-    /// Sends a copy with the message's headers, `new` in place of earlier ones.
+    /// Sends a copy with the message's headers; the `new` headers replace earlier ones.
     async fn copy_to(&self, topic: &str, new: &[(&str, String)]) -> Result<(), KafkaError> {
         let own = |name: &str| new.iter().any(|(new, _)| *new == name) || [AFTER, ERROR].contains(&name);
         copy_to(&self.shared.settings.producer, topic, self, |name| !own(name), new).await
@@ -49,7 +49,7 @@ impl Received {
     }
 }
 
-/// Sends a copy of a message, with the headers that are kept, and the new ones.
+/// Sends a copy of a message with its kept headers and the new headers.
 pub(crate) async fn copy_to(
     producer: &FutureProducer,
     topic: &str,
@@ -91,13 +91,13 @@ impl Delivery for Received {
     const SYSTEM: Option<&'static str> = Some("kafka");
 
     async fn acknowledge(&self) -> Result<(), Error> {
-        // The next commit includes it once all before it are done too. If this worker dies first, the message is delivered again
-        // and its result is replayed.
+        // The next commit includes the message once all messages before it are done, too. If this worker dies
+        // first, the message is delivered again and its result is replayed.
         let mut offsets = self.shared.offsets();
         // The lock is held, so that an earlier offset cannot overwrite a later one.
         if let (Some(next), Some(consumer)) = (offsets.done(&self.place), self.consumer.upgrade()) {
             let (topic, partition) = &self.place.partition;
-            // Fails where the partition has gone to another worker, which then decides.
+            // Fails if the partition has gone to another worker, which then decides about the message.
             let _ = consumer.store_offset(topic, *partition, next - 1);
         }
         Ok(())
@@ -155,7 +155,8 @@ impl Delivery for Received {
             let after = header(self, AFTER)?.parse().ok()?;
             let sent = Duration::from_millis(u64::try_from(self.timestamp().to_millis()?).ok()?);
             let due = (UNIX_EPOCH + sent).checked_add(Duration::from_millis(after))?;
-            // Compares the sender's clock with ours. A difference between the two changes only the length of the wait.
+            // Compares the sender's clock with ours. A difference between the clocks changes only the length
+            // of the wait.
             due.duration_since(SystemTime::now()).ok()
         };
         due().unwrap_or_default()

@@ -12,14 +12,15 @@ use crate::intake::{Intake, set_default};
 use crate::letters;
 use crate::received::Received;
 
-/// How many messages the worker holds, as a multiple of what the consumer holds. Messages that wait for a
-/// retry count too.
+/// How many times as many messages as the consumer the worker holds, including messages that wait for a
+/// retry.
 const HELD: usize = 20;
 
-/// librdkafka's default of `receive.message.max.bytes`. A consumer receives a record of this size, so the producer of copies sends it.
+/// librdkafka's default of `receive.message.max.bytes`. A consumer can receive a record of this size, so the
+/// producer of copies must be able to send it.
 const RECEIVED: &str = "100000000";
 
-/// Settings that do not apply to the producer of copies: librdkafka would warn about them.
+/// Settings that are removed for the producer of copies, because librdkafka would warn about them.
 const OF_CONSUMERS: [&str; 8] = [
     "auto.commit.interval.ms",
     "auto.offset.reset",
@@ -33,7 +34,8 @@ const OF_CONSUMERS: [&str; 8] = [
 
 /// The messages of Kafka topics, as a member of a consumer group.
 ///
-/// The source does not create the topics. See the [crate](crate) for how messages are settled, rebalances, and Kafka's limits.
+/// The source does not create the topics. See the [crate](crate) for how messages are settled, rebalances,
+/// and Kafka's limits.
 #[must_use = "a source does nothing until it is `run`"]
 pub struct Source {
     config: ClientConfig,
@@ -45,12 +47,12 @@ pub struct Source {
 }
 
 impl Source {
-    /// `config` is rdkafka's, with `bootstrap.servers` and `group.id` at least. `dead_letters` is the topic that rejected
-    /// messages go to.
+    /// `config` is rdkafka's configuration, with `bootstrap.servers` and `group.id` at least. `dead_letters`
+    /// is the topic that rejected messages go to.
     ///
-    /// The source sets `enable.auto.commit` to true and `enable.auto.offset.store` to false, even where
-    /// `config` has other values: it stores only offsets that are done, and librdkafka commits those every
-    /// `auto.commit.interval.ms` (200 unless set).
+    /// The source sets `enable.auto.commit` to true and `enable.auto.offset.store` to false, even if `config`
+    /// has other values. The source stores only offsets of finished messages, and librdkafka commits these
+    /// every `auto.commit.interval.ms` (200 unless set).
     pub fn new(
         config: ClientConfig,
         topics: impl IntoIterator<Item = impl Into<String>>,
@@ -66,15 +68,15 @@ impl Source {
         }
     }
 
-    /// Retries go to this topic as copies, and the group reads it too, so a long pause does not hold up the commit of the message's own
-    /// partition. Unless this is set, retries wait in their worker.
+    /// Retries go to this topic as copies, and the group reads this topic, too. So a long pause does not hold
+    /// up the commit of the message's own partition. Unless this is set, retries wait in their worker.
     pub fn retry_topic(mut self, topic: impl Into<String>) -> Self {
         self.retry_topic = Some(topic.into());
         self
     }
 
-    /// The producer that sends copies. Unless this is set, the source makes one from the configuration, with `acks=all` and, unless
-    /// configured, a `message.timeout.ms` of 20 s.
+    /// The producer that sends copies. Unless this is set, the source makes one from the configuration, with
+    /// `acks=all` and, unless configured, a `message.timeout.ms` of 20 s.
     pub fn producer(mut self, producer: FutureProducer) -> Self {
         self.producer = Some(producer);
         self

@@ -15,15 +15,16 @@ use tokio::time::timeout;
 
 use super::{BrokerError, Consumer, Delivery, Progress, Redrive, Summary};
 
-/// How long a broker may take at the shutdown: for giving back unread messages, and for closing the
+/// How long a broker may take at the shutdown to give back unread messages, and then again to close the
 /// connection.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Chooses the group of a message: messages for which it returns the same text are handled one after another.
-/// `None` for the groups of [`Delivery::group`].
+/// A function that chooses the group of a message: messages for which it returns the same text are handled
+/// one after another. `None` stands for the groups of [`Delivery::group`].
 pub type GroupBy<M> = Option<Box<dyn Fn(&M) -> Option<String> + Send + Sync>>;
 
-/// A broker's source of messages: how to connect. [`broker_methods`](crate::broker_methods) gives it `group_by`, `run`, `run_until`, `dead_letters` and `redrive`.
+/// A broker's source of messages: how to connect. [`broker_methods`](crate::broker_methods) gives the source
+/// its methods `group_by`, `run`, `run_until`, `dead_letters` and `redrive`.
 pub trait Broker: Sized + Send {
     /// The message, and how it is settled.
     type Message: Delivery + Send + Sync;
@@ -33,16 +34,17 @@ pub trait Broker: Sized + Send {
     /// Connects, and checks the settings that can be checked before the first message.
     fn connect(self, plan: &mut Plan) -> impl Future<Output = Result<Self::Reader, BrokerError>> + Send;
 
-    /// Hands each dead letter in the queue to [`Redrive::sends`], and removes it if its message was sent. All
-    /// others stay, even after an error.
+    /// Hands each dead letter in the queue to [`Redrive::sends`], and removes the letter if its message was
+    /// sent. All other letters stay, even after an error.
     fn redrive_letters(&self, redrive: &mut Redrive) -> impl Future<Output = Result<(), BrokerError>> + Send;
 }
 
 /// Gives the source of a [`Broker`](crate::Broker) its methods `group_by`, `run`, `run_until`, `dead_letters`
-/// and `redrive`; the second type is its message. The message dereferences to the client's message, the third
-/// type. They are the same for all brokers. The source has a field `group_by` for its
-/// [`GroupBy`](crate::GroupBy) and a field `dead_letters`, the message a field `message`. They are not
-/// methods of the trait, because the compiler could then not show that their futures are `Send`.
+/// and `redrive`, which are the same for all brokers. The second type is the source's message, which
+/// dereferences to the client's message, the third type. The source must have a field `group_by` for its
+/// [`GroupBy`](crate::GroupBy) and a field `dead_letters`, and the message must have a field `message`. The
+/// methods are not methods of the trait, because the compiler could then not show that their futures are
+/// `Send`.
 #[macro_export]
 macro_rules! broker_methods {
     ($source:ty, $message:ty, $client_message:ty) => {
@@ -60,7 +62,7 @@ macro_rules! broker_methods {
             }
         }
 
-        // Without the configuration, which may hold a password.
+        // Leaves out the configuration, which may contain a password.
         impl ::std::fmt::Debug for $source {
             fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
                 f.debug_struct("Source").field("dead_letters", &self.dead_letters).finish_non_exhaustive()
@@ -97,26 +99,26 @@ macro_rules! broker_methods {
                 self.run_until(::std::future::pending(), consumer, handler).await
             }
 
-            /// Handles messages until `shutdown` ends; then finishes the handlers that run
-            /// ([`Consumer::grace`](idem_messages::Consumer::grace)), gives back the messages that are not
+            /// Handles messages until `shutdown` ends. Then it waits for the running handlers
+            /// ([`Consumer::grace`](idem_messages::Consumer::grace)), gives back the messages that were not
             /// begun, and waits for results that are still to be recorded
             /// ([`Consumer::drain`](idem_messages::Consumer::drain)). If the program does not set
             /// [`Consumer::extend_every`](idem_messages::Consumer::extend_every) and
-            /// [`Consumer::redelivery_horizon`](idem_messages::Consumer::redelivery_horizon), they get the
-            /// broker's values where it reports them.
+            /// [`Consumer::redelivery_horizon`](idem_messages::Consumer::redelivery_horizon), the broker's
+            /// values apply, if the broker reports them.
             ///
             /// If the broker goes away, the source waits until it is back.
             ///
             /// # Errors
             ///
-            /// Only before the first message: the broker cannot be reached, or what the source needs is
-            /// missing or has other settings. Later failures are reported as events and counted in the
-            /// summary.
+            /// Only before the first message: the broker cannot be reached, or something that the source
+            /// needs is missing or has wrong settings. Later failures are reported as events and counted in
+            /// the summary.
             ///
             /// # Cancellation
             ///
-            /// As [`Consumer::run`](idem_messages::Consumer::run): handlers and the connection are dropped, and the broker
-            /// delivers their messages again by its own rule.
+            /// As [`Consumer::run`](idem_messages::Consumer::run): handlers and the connection are dropped,
+            /// and the broker delivers their messages again by its own rule.
             pub async fn run_until<H, F, T, E>(
                 self,
                 shutdown: impl Future<Output = ()>,
@@ -146,14 +148,15 @@ macro_rules! broker_methods {
                 $crate::list(self).await
             }
 
-            /// Sends the messages of dead letters back to where they were first sent, with their own headers
-            /// and as new messages. Letters that come meanwhile are left for the next redrive. A dead letter
-            /// is removed after the broker has stored its message: a redrive that is killed loses nothing,
-            /// and may send one message twice.
+            /// Sends the messages of dead letters back to where they were first sent, as new messages with
+            /// their own headers. Letters that arrive meanwhile are left for the next redrive. A dead letter
+            /// is removed after the broker has stored its message. So a redrive that is killed loses nothing,
+            /// but may send one message twice.
             ///
             /// # Errors
             ///
-            /// The broker or the store fails. The earlier messages are sent; all other letters stay.
+            /// The broker or the store fails. The messages before the failure are sent; all other letters
+            /// stay.
             pub async fn redrive(
                 &self,
                 mut redrive: $crate::Redrive,
@@ -197,12 +200,12 @@ where
         None => message.group(),
     };
     let working = consumer.work(shutdown, messages, Some(&room), group, handler);
-    // Runs beside the handlers that have not ended, so that other workers get the messages at once.
+    // Runs while handlers are still running, so that other workers get the unread messages at once.
     let stopping = async {
         let _ = ended.await;
         ended_in_time(&progress, async { reader.lock().await.stop().await }).await;
     };
-    // On the heap, because they contain the caller's handlers and the broker's client.
+    // On the heap, because these futures contain the caller's handlers and the broker's client.
     join(Box::pin(working), Box::pin(stopping)).await;
     Box::pin(ended_in_time(&progress, reader.into_inner().close())).await;
     progress.summary()
@@ -218,7 +221,7 @@ where
     stream::unfold(reader, move |reader| async move { Some((reader.lock().await.next(room).await, reader)) })
 }
 
-/// Reports what a broker could not do at the shutdown.
+/// Reports a failure of the broker at the shutdown.
 async fn ended_in_time(progress: &Progress, ending: impl Future<Output = Result<(), BrokerError>>) {
     let silent = |_| Err(BrokerError::new("end the work", "the broker did not answer in time"));
     if let Err(error) = timeout(PATIENCE, ending).await.unwrap_or_else(silent) {
@@ -227,24 +230,24 @@ async fn ended_in_time(progress: &Progress, ending: impl Future<Output = Result<
     }
 }
 
-/// Reads messages from a broker, until it is dropped or closed.
+/// Reads messages from a broker, until the reader is dropped or closed.
 pub trait Reader: Send {
     /// The message.
     type Message;
 
-    /// The next message. A reader asks its broker for no more messages than there is room for, because the
-    /// consumer can extend only messages that it holds. Messages that it has requested are returned even when
-    /// the room is used up.
+    /// The next message. A reader requests no more messages from its broker than there is room for, because
+    /// the consumer can extend only messages that it holds. Messages that the reader has already requested
+    /// are returned even if there is no room left.
     fn next(&mut self, room: &Room) -> impl Future<Output = Result<Self::Message, BrokerError>> + Send;
 
     /// Gives back the messages that arrived and were not read, when the shutdown begins. Handlers still run,
-    /// and their messages are settled later: the connection stays. It continues after an error, and is
+    /// and their messages are settled later, so the connection must stay, even after an error. The future is
     /// dropped after 30 s. Does nothing unless it is overridden.
     fn stop(&mut self) -> impl Future<Output = Result<(), BrokerError>> + Send {
         ready(Ok(()))
     }
 
-    /// Disconnects, after [`stop`](Self::stop) and the last handler. It is dropped after 30 s.
+    /// Disconnects, after [`stop`](Self::stop) and the last handler. The future is dropped after 30 s.
     fn close(self) -> impl Future<Output = Result<(), BrokerError>> + Send;
 }
 
@@ -270,14 +273,14 @@ impl Plan {
     }
 }
 
-/// How many messages a consumer can take now. The consumer keeps it up to date.
+/// How many messages a consumer can take now. The consumer keeps this number up to date.
 #[derive(Debug, Default)]
 pub struct Room(watch::Sender<usize>);
 
 impl Room {
     /// Waits until the consumer can take a message. Returns how many it can take.
     pub async fn free(&self) -> usize {
-        // An error is impossible, because this holds a sender.
+        // An error is impossible, because `self` holds a sender.
         self.0.subscribe().wait_for(|free| *free > 0).await.map_or(1, |free| *free)
     }
 

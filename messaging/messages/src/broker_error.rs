@@ -5,7 +5,7 @@ use std::fmt;
 
 /// A broker's client failed: which operation failed, and the client's own error as the source.
 ///
-/// The [`Display`](fmt::Display) text holds the client's text too, because an event shows only one text.
+/// The [`Display`](fmt::Display) text contains the client's text, too, because an event shows only one text.
 #[derive(Debug)]
 pub struct BrokerError {
     doing: &'static str,
@@ -13,13 +13,13 @@ pub struct BrokerError {
 }
 
 impl BrokerError {
-    /// `doing` is what failed, such as `"publish the dead letter"`.
+    /// `doing` says what failed, such as `"publish the dead letter"`.
     #[must_use]
     pub fn new(doing: &'static str, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self { doing, source: source.into() }
     }
 
-    /// The same as a closure, for `map_err`.
+    /// As [`new`](Self::new), as a closure for `map_err`.
     pub fn at<E: Into<Box<dyn Error + Send + Sync>>>(doing: &'static str) -> impl FnOnce(E) -> Self {
         move |source| Self::new(doing, source)
     }

@@ -1,6 +1,6 @@
 //! The loop over a stream of messages.
 //!
-//! Owns how many messages are taken, and when the consumer stops taking messages. `work` handles one of them.
+//! Owns how many messages are taken, and when the consumer stops taking messages. `work` handles one message.
 
 use std::fmt::{self, Display};
 use std::future::{pending, poll_fn};
@@ -25,29 +25,30 @@ use super::settings::Settings;
 use super::work::{Stage, Works};
 use super::{Delivery, Disposition, Progress, Room, Summary, pauses};
 
-/// The first pause after an error of a stream that returns only errors, and the longest.
+/// The first and the longest pause after errors of a stream that returns only errors.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(5));
 
-/// Decides from the error of a handler what becomes of its message: see [`Consumer::dispose`].
+/// Decides from the error of a handler how its message is settled: see [`Consumer::dispose`].
 type Choose<E> = dyn Fn(&E, u32, Disposition) -> Disposition + Send + Sync;
 
 /// How the messages of a stream are handled.
 ///
 /// The handler runs for each message, and the message is settled as [`settle`](super::settle) says: it is
-/// acknowledged only when its result is recorded (or cannot be: see
+/// acknowledged only after its result was recorded (or cannot be recorded: see
 /// [`Outcome::Unrecorded`](idem_runtime::Outcome)). If a handler panics, only its own message is retried, up
 /// to [`max_tries`](Self::max_tries).
 ///
 /// While the store fails, the consumer keeps the messages that it has taken, tries them again with growing
-/// pauses (1 s to 30 s), and takes no more. It calls only [`Delivery::extend`] for them, so an outage uses up
-/// no deliveries. A duplicate of a message that is in flight in the same consumer waits for that one.
+/// pauses (1 s to 30 s), and takes no more messages. It calls only [`Delivery::extend`] for the kept
+/// messages, so an outage uses up no deliveries. A duplicate of a message that is in flight in the same
+/// consumer waits for that message.
 ///
 /// All handlers run in the task of [`run`](Self::run): nothing needs to be `Send` or `'static`, and the
 /// future is `Send` if the stream, the handler and the [`Delivery`] are (if the compiler says of a spawned
 /// future that an implementation is not general enough, box the stream: `StreamExt::boxed`). A handler that
 /// blocks its thread therefore holds up the other handlers, and the extensions of their messages;
-/// [`in_tasks`](super::in_tasks) gives each handler a task of its own, and `detach` in the attribute does so
-/// for each body.
+/// [`in_tasks`](super::in_tasks) runs each handler in its own task, and `detach` in the attribute does so
+/// with each body.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -115,13 +116,13 @@ impl<E> Consumer<E> {
     }
 
     /// How many messages the consumer holds at a time, never fewer than [`concurrency`](Self::concurrency).
-    /// At the limit it takes no more from the stream.
+    /// At the limit, the consumer takes no more messages from the stream.
     ///
-    /// Unless set, it holds as many messages as `concurrency`, and in addition those that wait: behind an
-    /// earlier message of their [group](Delivery::group), for their own retry in an order, or for a
-    /// duplicate; together up to 100 times as many. So one waiting group does not stop the others, if the
-    /// broker delivers that many messages (RabbitMQ: its source's `prefetch`). If set, all held messages
-    /// count: one waiting group can use up the limit, and then stops the consumer.
+    /// Unless set, the consumer holds as many messages as `concurrency`, and in addition the messages that
+    /// wait: behind an earlier message of their [group](Delivery::group), for their own retry in an order, or
+    /// for a duplicate. Together these are up to 100 times `concurrency`. So one waiting group does not stop
+    /// the others, if the broker delivers that many messages (RabbitMQ: the source's `prefetch`). If set,
+    /// waiting messages count, too: one waiting group can use up the limit, and then stops the consumer.
     pub fn prefetch(mut self, messages: usize) -> Self {
         self.settings.prefetch = Some(messages);
         self
@@ -134,15 +135,16 @@ impl<E> Consumer<E> {
         self
     }
 
-    /// How long the shutdown waits, after the last handler, for results that are still to be recorded and claims to be released; 10 s
-    /// unless set. See [`idem::drain`](idem_runtime::drain).
+    /// How long the shutdown waits, after the last handler, for results that are still to be recorded and
+    /// claims that are still to be released; 10 s unless set. See [`idem::drain`](idem_runtime::drain).
     pub fn drain(mut self, patience: Duration) -> Self {
         self.settings.drain = patience;
         self
     }
 
-    /// Calls [`Delivery::extend`] this often for each message that the consumer holds; never, unless set. A
-    /// good value is a third of the time after which the broker delivers a message again; at least 1 ms.
+    /// Calls [`Delivery::extend`] at this interval, at least 1 ms, for each message that the consumer holds.
+    /// Unless set, never calls it. A good value is a third of the time after which the broker delivers a
+    /// message again.
     pub fn extend_every(mut self, interval: Duration) -> Self {
         self.settings.extend_every = Some(interval);
         self
@@ -154,42 +156,43 @@ impl<E> Consumer<E> {
         self
     }
 
-    /// How long after its first delivery the broker may still deliver a message again: its retention, and
-    /// the time until a person redrives the dead letters.
+    /// How long after the first delivery of a message the broker may still deliver it again. This includes
+    /// the broker's retention, and the time until a person redrives the dead letters.
     ///
-    /// An operation whose `ttl` is shorter forgets a result while a duplicate may still come. It is reported,
-    /// once, by the event `ttl_below_horizon` and in [`Summary::forgetful`]. Only the operations that a
-    /// handler calls itself are checked, not those that their bodies call.
+    /// An operation with a shorter `ttl` forgets a result while a duplicate may still come. The consumer
+    /// reports such an operation once, by the event `ttl_below_horizon`, and in [`Summary::forgetful`]. It
+    /// checks only operations that a handler calls itself, not operations that their bodies call.
     pub fn redelivery_horizon(mut self, horizon: Duration) -> Self {
         self.settings.horizon = Some(horizon);
         self
     }
 
-    /// How often the consumer tries a message before it rejects it, if its handler panics or fails without an
-    /// idempotent call that failed; 10 unless set. At least 1.
+    /// How often the consumer tries a message before it rejects it; at least 1, and 10 unless set. The limit
+    /// applies to messages whose handler panics, or fails without an idempotent call that failed.
     ///
-    /// These tries count: those in the message's place in an order, [`Delivery::deliveries`], and for a panic
-    /// inside an idempotent call its attempts. Without `deliveries`, a message in no order is retried for
-    /// ever if its handler never reaches its call. A call that fails in its body is limited by `max_attempts`
-    /// of its operation.
+    /// Three numbers count as tries: the tries in the message's place in an order, [`Delivery::deliveries`],
+    /// and, for a panic inside an idempotent call, the attempts of the call. Without `deliveries`, a message
+    /// in no order is retried for ever if its handler never reaches its call. A call that fails in its body
+    /// is limited by `max_attempts` of its operation.
     pub fn max_tries(mut self, tries: u32) -> Self {
         self.settings.max_tries = tries.max(1);
         self
     }
 
-    /// Counts into this summary while the consumer runs. Several consumers can share one and add up.
+    /// Counts into this summary while the consumer runs. Several consumers can share a summary, and their
+    /// counts add up.
     pub fn progress(mut self, progress: &Progress) -> Self {
         self.progress = progress.clone();
         self
     }
 
-    /// Lets the error of a handler decide what becomes of its message. `choose` gets the error, the number of
+    /// Lets the error of a handler decide how its message is settled. `choose` gets the error, the number of
     /// the attempt, and what [`settle`](super::settle) proposes. If the handler made no idempotent call, the
     /// attempt is the number of the try.
     ///
-    /// It is not called if no body failed (in flight, mismatch, the store is down, ..): in these cases only
-    /// the proposal knows the message's state. An error that the operation's `terminal` keeps returns with
-    /// every delivery, so a retry changes nothing.
+    /// `choose` is not called if no body failed (in flight, mismatch, the store is down, ..), because in
+    /// these cases only the proposal takes the message's state into account. An error that the operation's
+    /// `terminal` keeps returns with every delivery, so a retry changes nothing.
     ///
     /// ```
     /// use std::time::Duration;
@@ -216,15 +219,15 @@ impl<E> Consumer<E> {
         self
     }
 
-    /// What becomes of the message of a handler that failed.
+    /// How the message of a failed handler is settled.
     pub(super) fn chosen(&self, error: &E, attempt: u32, proposed: Disposition) -> Disposition {
         self.choose.as_ref().map_or(proposed, |choose| choose(error, attempt, proposed))
     }
 
     /// Handles the messages of a stream until it ends and all messages taken from it are settled.
     ///
-    /// An error of the stream is reported by the event `stream_failed`, and the stream is polled again, after a
-    /// pause where errors follow one another.
+    /// An error of the stream is reported by the event `stream_failed`, and the stream is polled again after
+    /// a pause, which grows while errors follow one another.
     ///
     /// # Cancellation
     ///
@@ -245,16 +248,16 @@ impl<E> Consumer<E> {
         self.run_until(pending(), messages, handler).await
     }
 
-    /// The same, until `shutdown` ends: then the consumer takes no message and begins no handler, running
-    /// handlers have the [`grace`](Self::grace) to finish, and the other messages are given back to the
-    /// broker. Messages in an order are given back in that order.
+    /// As [`run`](Self::run), but stops when `shutdown` ends. Then the consumer takes no message and begins
+    /// no handler, running handlers have the [`grace`](Self::grace) to finish, and the other messages are
+    /// given back to the broker. Messages in an order are given back in that order.
     ///
     /// The stream is dropped when `shutdown` ends. Messages that its client has fetched but the stream has
-    /// not returned come back by the broker's own rule: keep that buffer small.
+    /// not returned come back by the broker's own rule, so keep the client's buffer small.
     ///
-    /// Finally, [`drain`](idem_runtime::drain) waits up to [`Consumer::drain`] for what this process still
-    /// has to record or release; what is left after that is in [`Summary::left`], and in the event
-    /// `not_drained`.
+    /// Finally, [`drain`](idem_runtime::drain) waits up to [`Consumer::drain`] for the results and releases
+    /// that this process still has to write. [`Summary::left`] and the event `not_drained` say what is left
+    /// after that.
     pub async fn run_until<M, X, F, T>(
         self,
         shutdown: impl Future<Output = ()>,
@@ -270,8 +273,8 @@ impl<E> Consumer<E> {
         self.work(shutdown, messages, None, Delivery::group, handler).await
     }
 
-    /// The same. With a `room`, the stream is polled all the time, and asks its broker for no more messages
-    /// than there is room for.
+    /// As [`run_until`](Self::run_until). With a `room`, the stream is polled all the time, and requests no
+    /// more messages from its broker than there is room for.
     pub(super) async fn work<M, X, F, T>(
         self,
         shutdown: impl Future<Output = ()>,
@@ -382,7 +385,7 @@ fn paused<M, X: Display>(messages: impl Stream<Item = Result<M, X>>) -> impl Str
 /// What a consumer does next.
 enum Step<M> {
     Shutdown,
-    /// A message is settled, and leaves its place in an order.
+    /// A message was settled with the broker, and leaves its place in an order.
     Done(Option<Place>),
     /// The next message; `Some(None)` for an error of the stream.
     Given(Option<Option<M>>),

@@ -1,4 +1,4 @@
-//! What a dead letter says about its message, with the same names on every broker.
+//! The contents of a dead letter, with the same names on every broker.
 
 use super::report::About;
 use super::{Delivery, Reason};
@@ -18,7 +18,8 @@ pub const KEY: &str = "idem-key";
 /// The header with the number of tries.
 pub const TRIES: &str = "idem-tries";
 
-/// The header with the consumer that set the message aside: a broker's name for it, such as a group.
+/// The header with the consumer that set the message aside: the broker's name for the consumer, such as a
+/// group.
 pub const CONSUMER: &str = "idem-consumer";
 
 /// The header with the place that the message was sent to: a subject, topic or queue.
@@ -27,7 +28,8 @@ pub const ORIGIN: &str = "idem-origin";
 /// The header with the broker's name for the message: [`Delivery::id`](super::Delivery::id).
 pub const MESSAGE: &str = "idem-message";
 
-/// The header with the number of times that the broker has delivered the message, also of a copy that waits for a retry.
+/// The header with the number of times that the broker has delivered the message. A copy that waits for a
+/// retry has this header, too.
 pub const DELIVERED: &str = "idem-delivered";
 
 /// All of these names, the most important first.
@@ -40,8 +42,8 @@ pub(super) const HEADERS: [&str; 9] =
 pub struct DeadLetter {
     /// Why the message is set aside.
     pub reason: Reason,
-    /// The text of the handler's error at the last try: one line without control characters, cut at 1,024 bytes. It is the
-    /// program's own and may be private: keep it out of events.
+    /// The text of the handler's error at the last try: one line without control characters, cut at 1,024
+    /// bytes. The text comes from the program and may be private, so keep it out of events.
     pub error: Option<String>,
     /// The operation of the last idempotent call.
     pub operation: Option<String>,
@@ -64,13 +66,14 @@ impl DeadLetter {
         Self { reason, error: about.error.clone(), operation, key, tries }
     }
 
-    /// The same without the text of the error, for a message close to the broker's size limit.
+    /// The same letter without the text of the error, for a message close to the broker's size limit.
     #[must_use]
     pub fn without_error(&self) -> Self {
         Self { error: None, ..self.clone() }
     }
 
-    /// Reports that the message is so large that its dead letter has no header of ours: the error event `dead_letter_is_bare`.
+    /// Reports, by the error event `dead_letter_is_bare`, that the message is so large that its dead letter
+    /// has no header of ours.
     pub fn is_bare(&self, message: &impl Delivery) {
         tracing::error!(
             target: "idem", event = "dead_letter_is_bare", message_id = message.id(), operation = self.operation,

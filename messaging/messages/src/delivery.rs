@@ -11,8 +11,8 @@ use super::DeadLetter;
 /// The glue between a broker's client and a [`Consumer`](super::Consumer). The consumer settles each message
 /// once, by one of the first four methods. If such a method fails, the consumer counts the error and reports
 /// it as an event with its text, so keep passwords out of it. The broker then delivers the message again, and
-/// that delivery gets the recorded result; but a [`retry`](Self::retry) or [`reject`](Self::reject) that
-/// failed is repeated, with growing pauses, as long as the message [is held](Self::is_held).
+/// the new delivery gets the recorded result. A failed [`retry`](Self::retry) or [`reject`](Self::reject) is
+/// repeated, with growing pauses, as long as the message [is held](Self::is_held).
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -49,24 +49,26 @@ use super::DeadLetter;
 /// }
 /// ```
 pub trait Delivery {
-    /// Why the broker could not settle the message. Its text goes into an event.
+    /// Why the broker could not settle the message. The text of the error goes into an event.
     type Error: fmt::Display;
 
-    /// The name of the broker, as OpenTelemetry's `messaging.system` has it, for the span of the handler.
+    /// The name of the broker in OpenTelemetry's `messaging.system`, for the span of the handler.
     const SYSTEM: Option<&'static str> = None;
 
-    /// The message is done.
+    /// The message is done: the broker must not deliver it again.
     fn acknowledge(&self) -> impl Future<Output = Result<(), Self::Error>>;
 
-    /// The broker delivers the message again, not sooner than `after` from now. Not called for a message that is retried in
-    /// its place: see [`group`](Self::group) and [`retries_in_place`](Self::retries_in_place).
+    /// The broker must deliver the message again, not sooner than `after` from now. Not called for a message
+    /// that is retried in its place: see [`group`](Self::group) and
+    /// [`retries_in_place`](Self::retries_in_place).
     fn retry(&self, after: Duration) -> impl Future<Output = Result<(), Self::Error>>;
 
-    /// The message is set aside. Acknowledge it only after the dead letter is stored. If only the
+    /// The message must be set aside. Acknowledge it only after the dead letter is stored. If only the
     /// acknowledgement fails, the repetition should not store the letter again.
     fn reject(&self, letter: &DeadLetter) -> impl Future<Output = Result<(), Self::Error>>;
 
-    /// The consumer shuts down before the message is done: the broker delivers it again at once, to any worker.
+    /// The consumer shuts down before the message is done, so the broker must deliver it again at once, to
+    /// any worker.
     fn give_back(&self) -> impl Future<Output = Result<(), Self::Error>>;
 
     /// Called every [`extend_every`](super::Consumer::extend_every) from the message's arrival until it is
@@ -75,14 +77,15 @@ pub trait Delivery {
         ready(Ok(()))
     }
 
-    /// Whether the broker still counts the message as delivered to this worker. While it does, a `retry` or a
-    /// `reject` that failed is repeated, and uses up no delivery. `false` unless it is overridden.
+    /// Whether the broker still counts the message as delivered to this worker. While it does, a failed
+    /// `retry` or `reject` is repeated, which uses up no delivery. `false` unless it is overridden.
     fn is_held(&self) -> bool {
         false
     }
 
-    /// Whether the consumer keeps a message that is to be retried, and runs its handler again after the pause, because the
-    /// broker cannot deliver it again. Other messages are handled meanwhile. `false` unless it is overridden.
+    /// Whether the consumer keeps a message that is to be retried, and runs its handler again after the
+    /// pause, because the broker cannot deliver it again. Other messages are handled meanwhile. `false`
+    /// unless it is overridden.
     fn retries_in_place(&self) -> bool {
         false
     }
@@ -94,37 +97,38 @@ pub trait Delivery {
     }
 
     /// How long the consumer waits before it first handles the message, for brokers that cannot delay a
-    /// message. Zero unless overridden.
+    /// message. Zero unless it is overridden.
     fn delay(&self) -> Duration {
         Duration::ZERO
     }
 
     /// How often the broker has delivered the message, including this time, if the broker reports it:
-    /// `Some(1)` at the first. It lets [`max_tries`](super::Consumer::max_tries) end a message whose handler
-    /// never reaches its idempotent call. `None`, unless it is overridden.
+    /// `Some(1)` at the first delivery. This number lets [`max_tries`](super::Consumer::max_tries) reject a
+    /// message whose handler never reaches its idempotent call. `None`, unless it is overridden.
     fn deliveries(&self) -> Option<u32> {
         None
     }
 
-    /// The name by which the broker knows the message, for events and dead letters: its id, offset or sequence number, and
-    /// nothing private. `None`, unless it is overridden.
+    /// The name by which the broker knows the message, for events and dead letters: its id, offset or
+    /// sequence number, but nothing private. `None`, unless it is overridden.
     fn id(&self) -> Option<String> {
         None
     }
 
-    /// The queue, stream or topic that the message comes from: `messaging.destination.name` of the handler's span, and the
-    /// label `queue` of the metrics. Few values: no subject or routing key with an id in it. `None`, unless it is overridden.
+    /// The queue, stream or topic that the message comes from: `messaging.destination.name` of the handler's
+    /// span, and the label `queue` of the metrics. It must have few values, so return no subject or routing
+    /// key that contains an id. `None`, unless it is overridden.
     fn destination(&self) -> Option<String> {
         None
     }
 
-    /// Messages of one group are handled one after another, in the order in which they came. `None`, unless it is
-    /// overridden, for a message in no order.
+    /// Messages of one group are handled one after another, in the order in which they came. `None`, the
+    /// default, is for a message in no order.
     ///
-    /// A message of a group is retried in its place, after its pause, and later messages of the group wait;
-    /// none goes back to the broker, whose count of deliveries therefore does not rise. Give the operation
-    /// `max_attempts`, or one message can hold up its group for ever. The broker must deliver the messages of
-    /// a group to one consumer only, and in order again after a crash.
+    /// A message of a group is retried in its place, after its pause, and later messages of the group wait.
+    /// No message of the group goes back to the broker meanwhile, so the broker's count of deliveries does
+    /// not rise. Give the operation `max_attempts`; otherwise one message can hold up its group for ever. The
+    /// broker must deliver the messages of a group to one consumer only, and in order again after a crash.
     fn group(&self) -> Option<String> {
         None
     }

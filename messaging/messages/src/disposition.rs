@@ -1,4 +1,4 @@
-//! The dispositions: what becomes of a message.
+//! The dispositions: how a message is settled.
 
 use std::time::Duration;
 
@@ -8,28 +8,30 @@ use std::time::Duration;
 pub enum Disposition {
     /// The message is done: its effect has happened, in this delivery or an earlier one.
     Acknowledge,
-    /// Deliver it again, not sooner than this.
+    /// The broker must deliver the message again, not sooner than this.
     #[non_exhaustive]
     Retry {
-        /// How long from now: the rest of another's lease, or longer after each attempt.
+        /// The time from now: what is left of another worker's lease, or a pause that grows with each
+        /// attempt.
         after: Duration,
     },
-    /// Another delivery would give the same result. Set it aside for a person, in a dead-letter queue.
+    /// Another delivery would give the same result, so the message is set aside for a person, in a
+    /// dead-letter queue.
     #[non_exhaustive]
     Reject {
-        /// Why.
+        /// Why the message is rejected.
         reason: Reason,
     },
 }
 
 impl Disposition {
-    /// Deliver it again, not sooner than `after` from now.
+    /// Delivers the message again, not sooner than `after` from now.
     #[must_use]
     pub const fn retry(after: Duration) -> Self {
         Self::Retry { after }
     }
 
-    /// Set it aside.
+    /// Sets the message aside.
     #[must_use]
     pub const fn reject(reason: Reason) -> Self {
         Self::Reject { reason }
@@ -49,14 +51,14 @@ impl Disposition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
-    /// Its body failed for good, as the operation's `terminal` or the error itself says.
+    /// The body of its call failed for good, as the operation's `terminal` or the error itself says.
     Terminal,
     /// Its key was used with other arguments.
     Mismatch,
-    /// A worker went away in the middle of it under `on_crash = "in_doubt"`.
+    /// A worker died in the middle of its call, and the operation has `on_crash = "in_doubt"`.
     InDoubt,
-    /// Its attempts ran out: those of the operation's `max_attempts`, or the consumer's
-    /// [`max_tries`](super::Consumer::max_tries) for a handler that fails without an idempotent call.
+    /// Its attempts ran out: the operation's `max_attempts`, or, for a handler that fails without an
+    /// idempotent call, the consumer's [`max_tries`](super::Consumer::max_tries).
     Exhausted,
     /// Its handler panicked, as often as the consumer's [`max_tries`](super::Consumer::max_tries) allows.
     Panicked,
@@ -66,10 +68,10 @@ pub enum Reason {
     Undecodable,
     /// A step of its body was refused, or a recorded step has no value to return.
     Step,
-    /// It has no key, or one that cannot be used.
+    /// It has no key, or a key that cannot be used.
     InvalidKey,
-    /// Its call was refused with [`Error::Configuration`](idem_runtime::Error::Configuration), as often as the consumer's
-    /// [`max_tries`](super::Consumer::max_tries) allows.
+    /// Its call was refused with [`Error::Configuration`](idem_runtime::Error::Configuration), as often as
+    /// the consumer's [`max_tries`](super::Consumer::max_tries) allows.
     Misconfigured,
 }
 

@@ -2,13 +2,14 @@
 
 use std::fmt::Display;
 
-/// Upper limit of the text, in bytes. [`DeadLetter`](super::DeadLetter) names it.
+/// Upper limit of the text, in bytes. The documentation of [`DeadLetter`](super::DeadLetter) repeats this
+/// number.
 const LONGEST: usize = 1_024;
 
 /// The end of a text that was cut.
 const CUT: &str = "...";
 
-/// The text of an error, or `None` where it has none.
+/// The text of an error, or `None` if it has none.
 pub(super) fn of(error: &impl Display) -> Option<String> {
     let text = error.to_string().replace(char::is_control, " ");
     let mut text = text.trim().to_owned();

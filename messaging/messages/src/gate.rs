@@ -1,7 +1,7 @@
-//! Whether the store of a consumer's calls can be used.
+//! Whether the store of a consumer's calls is usable.
 //!
-//! Owns the rule that a failing store is no message's fault: its messages wait here, with growing pauses, and
-//! nobody takes more while one of them waits.
+//! Owns the rule that a failing store is not the fault of a message. Messages whose call found the store
+//! failing wait here, with growing pauses, and the consumer takes no more messages while one of them waits.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 
 use super::{pauses, report};
 
-/// The first pause before the store is tried again, and the longest.
+/// The first and the longest pause before the store is tried again.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 /// Closed while the store fails.
@@ -27,8 +27,8 @@ impl Gate {
         Self { open: watch::Sender::new(true), held: AtomicUsize::new(0) }
     }
 
-    /// A message is held until this is dropped. Without a held message, nobody would try the store again, so
-    /// the last one opens the gate.
+    /// Holds a message until the returned value is dropped. Without a held message, nobody would try the
+    /// store again, so the drop of the last one opens the gate.
     pub(crate) fn hold(&self) -> Held<'_> {
         self.held.fetch_add(1, Ordering::Relaxed);
         Held(self)
@@ -38,12 +38,13 @@ impl Gate {
         *self.open.borrow()
     }
 
-    /// A call found the store failing. Whether it is the first one.
+    /// Closes the gate, because a call found the store failing. Returns whether this was the first such call.
     pub(crate) fn close(&self) -> bool {
         self.open.send_replace(false)
     }
 
-    /// A call got an answer from the store, or no message is left that would ask it.
+    /// Opens the gate, because a call got an answer from the store, or no message is left that would try the
+    /// store.
     pub(crate) fn open(&self) {
         if self.open.send_if_modified(|open| !std::mem::replace(open, true)) {
             report::released();
@@ -55,8 +56,8 @@ impl Gate {
         pauses(PAUSES)
     }
 
-    /// Waits until the next pause is over, or until another message finds that the store answers; for at
-    /// least a second, because the store may answer others and not this one.
+    /// Waits until the next pause is over, or until another message finds that the store answers. Waits at
+    /// least a second, because the store may answer other messages and not this one.
     pub(crate) async fn wait(&self, pauses: &mut impl Iterator<Item = Duration>) {
         let (first, longest) = PAUSES;
         let pause = pauses.next().unwrap_or(longest);

@@ -1,7 +1,7 @@
 //! The keys of the calls that the handlers of one consumer or batch make.
 //!
-//! Owns the waiting inside one consumer or batch: a duplicate is settled as soon as the first handler is done, and does
-//! not wait for a lease to end. It knows no store.
+//! Owns the waiting inside one consumer or batch: a duplicate continues as soon as the first handler is done,
+//! and does not wait for the end of a lease. This module knows no store.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -11,8 +11,8 @@ use tokio::sync::Notify;
 
 use idem_core::RecordKey;
 
-/// The keys of calls whose handlers have not ended. A key counts from before its claim, because a duplicate
-/// may get its answer before the first call gets the answer to its own claim.
+/// The keys of calls whose handlers have not ended. A key counts as held from before its claim, because the
+/// answer to a duplicate's claim may arrive before the answer to the first call's claim.
 #[derive(Default)]
 pub(crate) struct HeldKeys {
     keys: Mutex<HashMap<RecordKey, Holders>>,
@@ -23,11 +23,11 @@ pub(crate) struct HeldKeys {
 #[derive(Default)]
 struct Holders {
     now: usize,
-    /// How many have ended while other handlers held the key.
+    /// How many handlers have ended while other handlers held the key.
     ended: u64,
 }
 
-/// A key, and how many of its holders had ended when its handler came.
+/// A key that a handler holds, and how many other holders of the key had ended when this handler came.
 pub(crate) struct Held {
     key: RecordKey,
     ended: u64,
@@ -41,15 +41,16 @@ impl HeldKeys {
         Held { key: key.clone(), ended: holders.ended }
     }
 
-    /// Removes these keys, and wakes everyone who waits for a key. Returns whether another handler with one
-    /// of these keys ended in the meantime: then the store's answer about the key may be out of date.
+    /// Removes these keys of a handler that has ended, and wakes everyone who waits for a key. Returns
+    /// whether another handler with one of these keys ended in the meantime. Then the store's answer about
+    /// the key may be out of date.
     pub(crate) fn free(&self, held: &[Held]) -> bool {
         if held.is_empty() {
             return false;
         }
         let another_ended = {
             let mut keys = self.keys();
-            // This comes first, because a handler may have made two calls with one key.
+            // This check comes first, because a handler may have made two calls with one key.
             let is_old = |held: &Held| keys.get(&held.key).is_some_and(|holders| holders.ended != held.ended);
             let another_ended = held.iter().any(is_old);
             for Held { key, .. } in held {

@@ -1,6 +1,6 @@
 //! The order of messages in a group.
 //!
-//! Owns that order; it knows neither messages nor brokers.
+//! Owns that order. This module knows neither messages nor brokers.
 
 use std::collections::HashMap;
 
@@ -9,11 +9,11 @@ use tokio::sync::oneshot::{self, error::TryRecvError};
 /// The groups that have a message in work.
 #[derive(Default)]
 pub(super) struct Lanes {
-    /// The end of the last place of each group.
+    /// For each group, a receiver that ends with the last place of the group.
     last: HashMap<String, oneshot::Receiver<()>>,
 }
 
-/// The place of one message in its group. The next message may run when this is dropped.
+/// The place of one message in its group. The next message may run when this place is dropped.
 pub(super) struct Place {
     group: String,
     before: Option<oneshot::Receiver<()>>,
@@ -32,7 +32,7 @@ impl Lanes {
     pub(super) fn leave(&mut self, place: Place) {
         let Place { group, over, .. } = place;
         drop(over);
-        // A group is forgotten when its last place is free again.
+        // A group is forgotten when its last place has ended.
         let last = self.last.get_mut(&group).map(oneshot::Receiver::try_recv);
         if last == Some(Err(TryRecvError::Closed)) {
             self.last.remove(&group);
@@ -44,7 +44,7 @@ impl Place {
     /// Waits until the message before this one is done.
     pub(super) async fn turn(&mut self) {
         if let Some(before) = self.before.take() {
-            // Nothing is ever sent: the sender is only dropped.
+            // The sender never sends anything, but is only dropped.
             let _ = before.await;
         }
     }

@@ -1,8 +1,8 @@
 //! Decides how a consumer settles a message after the idempotent call for it.
 //!
-//! Owns the vocabulary that all brokers share, and the one worker that makes a call for each message. It
-//! knows no broker: a [`Broker`] knows how to read, a [`Delivery`] how to settle. It gets the outcome of a
-//! call from an observer of the engine's calls.
+//! Owns the vocabulary that all brokers share, and the one worker that makes a call for each message. This
+//! crate knows no broker: a [`Broker`] knows how to read messages, and a [`Delivery`] knows how to settle
+//! one. An observer of the engine's calls tells this crate the outcome of a call.
 //!
 //! Use the crate `idem-rs`, which re-exports all of this as `idem::message` and `idem::lambda`.
 
@@ -62,10 +62,10 @@ pub struct Settled<T> {
     pub disposition: Disposition,
 }
 
-/// The pause after the first failure, and the longest.
+/// The pause after the first failure, and the longest pause.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
 
-/// The pause if nothing is known about when a retry may succeed.
+/// The retry if nobody knows when it may succeed.
 const AT_ONCE: Disposition = Disposition::retry(PAUSES.0);
 
 /// Makes a call for a message, and returns how the message must be settled:
@@ -84,7 +84,7 @@ const AT_ONCE: Disposition = Disposition::retry(PAUSES.0);
 /// | the call is misconfigured | retry, from 1 s after the first try to 5 min; a [`Consumer`] rejects it after [`max_tries`](Consumer::max_tries) |
 ///
 /// If the call makes no idempotent call, the message is acknowledged after `Ok`, and retried after 1 s
-/// otherwise. If it makes several, the last one without a value decides.
+/// otherwise. If it makes several idempotent calls, the last one that ended without a value decides.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -112,7 +112,7 @@ where
     Settled { value, disposition: decision.disposition }
 }
 
-/// How a message's call ended, and what becomes of the message.
+/// How a message's call ended, and how the message is settled.
 pub(crate) struct Decision {
     pub(crate) disposition: Disposition,
     /// How the call got its result.
@@ -122,7 +122,7 @@ pub(crate) struct Decision {
     pub(crate) attempt: u32,
 }
 
-/// Why a message is settled as it is.
+/// Why a message is settled in this way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     Done,
@@ -174,23 +174,23 @@ impl Cause {
     }
 }
 
-/// Whether the store could not be used for any request. A record that cannot be read, and a key or a result
+/// Whether the store itself failed, whatever the request. A record that cannot be read, and a key or a result
 /// that is too large, concern one message only.
 const fn is_of_the_store(kind: StoreErrorKind) -> bool {
     !matches!(kind, StoreErrorKind::CorruptRecord | StoreErrorKind::TooLarge)
 }
 
-/// How many tries of a message started no attempt.
+/// The tries of a message that started no attempt.
 #[derive(Clone, Copy)]
 pub(crate) struct Tries {
-    /// This one included.
+    /// The number of these tries, including this one.
     pub(crate) number: u32,
     /// The limit of these tries.
     pub(crate) limit: u32,
 }
 
 impl Tries {
-    /// Another try, or a rejection after the last.
+    /// Proposes another try, or a rejection after the last try.
     pub(crate) fn proposed(self, reason: Reason) -> Disposition {
         if self.number >= self.limit {
             Disposition::Reject { reason }
@@ -200,8 +200,8 @@ impl Tries {
     }
 }
 
-/// As [`settle`], but if a body failed, or no idempotent call was made, `choose` decides; the observer is the
-/// caller's, and stays when the call is dropped.
+/// As [`settle`], but `choose` decides if a body failed or no idempotent call was made. The observer belongs
+/// to the caller, and stays when the call is dropped.
 pub(crate) async fn settle_by<F, T, E>(
     observation: &Arc<Observation>,
     call: F,
@@ -217,7 +217,7 @@ where
         if value.is_ok() && !kept { Cause::NotKept } else { Cause::of(value.is_ok(), ending.as_ref()) };
     let attempt = outcome.and_then(|outcome| outcome.attempt()).unwrap_or(tries.number);
     let disposition = match &value {
-        // Nobody would call again.
+        // A retry, because otherwise nobody would call again.
         Ok(_) if !kept => Disposition::Retry { after: pause(attempt) },
         Ok(_) => Disposition::Acknowledge,
         Err(error) => {
@@ -242,14 +242,14 @@ fn disposition(ending: &CallEnd, tries: Tries) -> Disposition {
             Error::ResultNotStored { .. } => return Disposition::Acknowledge,
             Error::Store { source, .. } => match source.kind() {
                 StoreErrorKind::CorruptRecord => Reason::CorruptRecord,
-                // Before the body ran there is only the key.
+                // Nothing but the key can be too large before the body runs.
                 StoreErrorKind::TooLarge => Reason::InvalidKey,
                 _ => return AT_ONCE,
             },
             Error::NotRecorded { source, .. } if !is_of_the_store(source.kind()) => {
                 return tries.proposed(Reason::Exhausted);
             }
-            // A body that never ends in time also makes its message a poison message.
+            // A message whose body never ends in time is a poison message, too.
             Error::TimedOut { .. } => return tries.proposed(Reason::Exhausted),
             // The message may be the cause: an amount that no fingerprint can have, or a duration from the
             // message that is zero.
@@ -264,21 +264,21 @@ fn disposition(ending: &CallEnd, tries: Tries) -> Disposition {
             Error::Exhausted { .. } => Reason::Exhausted,
             Error::Undecodable { .. } => Reason::Undecodable,
             Error::MissingKey { .. } | Error::InvalidKey { .. } => Reason::InvalidKey,
-            // The error of a later version: treated as an error of the body.
+            // An error of a later version is treated as an error of the body.
             _ => return tries.proposed(Reason::Exhausted),
         },
     };
     Disposition::Reject { reason }
 }
 
-/// After this attempt.
+/// The pause after this attempt.
 fn pause(attempt: u32) -> Duration {
     // Enough doublings to reach the longest pause.
     let before = attempt.saturating_sub(1).min(32);
     pauses(PAUSES).nth(before as usize).unwrap_or(PAUSES.1)
 }
 
-/// The first pause, then twice as long each time, up to the longest.
+/// The pauses: the first one, then twice as long each time, up to the longest.
 fn pauses((first, longest): (Duration, Duration)) -> impl Iterator<Item = Duration> {
     std::iter::successors(Some(first), move |pause| Some((*pause * 2).min(longest)))
 }

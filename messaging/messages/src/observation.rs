@@ -1,7 +1,7 @@
 //! How a message handler's calls ended, as the engine reports it.
 //!
-//! Owns the observer of one handler, and how it reaches the tasks that the handler leaves behind. It decides
-//! nothing.
+//! Owns the observer of one handler, and how the observer reaches the tasks that the handler leaves behind.
+//! This module decides nothing.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,9 +20,9 @@ tokio::task_local! {
 /// The observer of the calls of one handler.
 #[derive(Default)]
 pub(crate) struct Observation {
-    /// Where the handler's keys are counted, if several handlers run at a time.
+    /// The held keys of all handlers, if several handlers run at a time.
     held: Option<Arc<HeldKeys>>,
-    /// Where the operations are noted that keep their results for less than this time.
+    /// A time, and the summary that lists the operations that keep their results for less than this time.
     horizon: Option<(Duration, Progress)>,
     calls: Mutex<Calls>,
 }
@@ -38,13 +38,13 @@ struct Calls {
 }
 
 impl Observation {
-    /// The observer of a handler that adds the keys of its calls to `held`, and notes the operations that keep their results
-    /// for less than `horizon`.
+    /// The observer of a handler that adds the keys of its calls to `held`, and reports the operations that
+    /// keep their results for less than the time in `horizon`.
     pub(crate) fn of_handler(held: &Arc<HeldKeys>, horizon: Option<(Duration, Progress)>) -> Self {
         Self { held: Some(held.clone()), horizon, calls: Mutex::default() }
     }
 
-    /// Runs a handler whose tasks this observer knows: see [`in_tasks`](super::in_tasks).
+    /// Runs a handler, so that its tasks find this observer: see [`in_tasks`](super::in_tasks).
     pub(crate) fn around<F: Future>(self: &Arc<Self>, handler: F) -> impl Future<Output = F::Output> {
         HANDLER.scope(self.clone(), handler)
     }
@@ -54,7 +54,8 @@ impl Observation {
         HANDLER.try_with(Clone::clone).ok()
     }
 
-    /// The result of `call`, how its last call got its result, and how its last call without a value ended.
+    /// The output of `call`; also how the last idempotent call inside it got its result, and how the last one
+    /// without a value ended.
     pub(crate) async fn of_call<F: Future>(
         self: &Arc<Self>,
         call: F,
@@ -64,21 +65,21 @@ impl Observation {
         (value, calls.outcome.take(), calls.end.take())
     }
 
-    /// The handler left this work in the background.
+    /// Adds work that the handler left in the background.
     pub(super) fn left_behind(&self, work: BackgroundWork) {
         let mut calls = self.calls();
         calls.background.retain(|work| !work.is_finished());
         calls.background.push(work);
     }
 
-    /// The handler has ended and no longer holds its keys. Returns whether another handler with one of these
-    /// keys ended in the meantime.
+    /// Frees the keys of the handler, which has ended. Returns whether another handler with one of these keys
+    /// ended in the meantime.
     pub(crate) fn let_go(&self) -> bool {
         let holds = std::mem::take(&mut self.calls().holds);
         self.held.as_ref().is_some_and(|held| held.free(&holds))
     }
 
-    /// The key of the last call, and its attempt, if it was granted one.
+    /// The key of the last call, and the call's attempt, if the call was granted.
     pub(crate) fn last(&self) -> Option<(RecordKey, Option<u32>)> {
         self.calls().last.clone()
     }

@@ -1,7 +1,6 @@
-//! Dead letters in the other direction: listing them, and sending their messages back to where they came
-//! from.
+//! Lists dead letters, and sends their messages back to where they came from.
 //!
-//! Owns what happens to a letter on all brokers: its record is forgotten, then its message is sent. A
+//! Owns what happens to a letter on all brokers: first its record is forgotten, then its message is sent. A
 //! broker's crate reads the letters, sends the messages, and removes the letters that were sent.
 
 use std::collections::HashMap;
@@ -35,7 +34,7 @@ pub struct StoredLetter {
     pub key: Option<String>,
     /// How often the message was tried.
     pub tries: Option<u32>,
-    /// The consumer that set it aside.
+    /// The consumer that set the message aside.
     pub consumer: Option<String>,
     /// The place that the message was sent to, and goes back to.
     pub origin: Option<String>,
@@ -44,7 +43,7 @@ pub struct StoredLetter {
 }
 
 impl StoredLetter {
-    /// The letter with this name, as its headers describe it.
+    /// The letter with this `id`, as its headers describe it.
     pub fn read(id: impl Into<String>, header: impl Fn(&str) -> Option<String>) -> Self {
         let [reason, error, tries, operation, key, origin, _, message, consumer] = HEADERS.map(header);
         let tries = tries.and_then(|number| number.parse().ok());
@@ -52,7 +51,7 @@ impl StoredLetter {
     }
 }
 
-/// One line, for an operator: everything but the error, which comes last.
+/// One line for an operator. The error comes last, and is left out if there is none.
 impl fmt::Display for StoredLetter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
@@ -63,7 +62,7 @@ impl fmt::Display for StoredLetter {
     }
 }
 
-/// Whether a header of this name is a dead letter's, and not the message's own.
+/// Whether a header with this name was added to the dead letter, and is not one of the message's own headers.
 #[must_use]
 pub fn is_header_of_letter(name: &str) -> bool {
     HEADERS.iter().any(|own| own.eq_ignore_ascii_case(name))
@@ -105,14 +104,15 @@ impl Redrive {
         }
     }
 
-    /// Before a message goes back, if its call [failed for good](Reason::Terminal) or
-    /// [used up its attempts](Reason::Exhausted), its record in this store is forgotten, so that the body
-    /// runs again; otherwise the message gets the recorded error and is rejected again at once. A record is
-    /// forgotten only if it has not changed since it was found: the record of a call that has succeeded since
-    /// stays.
+    /// If a message's call [failed for good](Reason::Terminal) or [used up its attempts](Reason::Exhausted),
+    /// its record in this store is forgotten before the message goes back, so that the body runs again.
+    /// Without this, the message would get the recorded error and be rejected again at once. A record is
+    /// forgotten only if it has not changed since it was found, so the record of a call that has succeeded
+    /// since stays.
     ///
     /// The record is found by its digest, in a walk over the failed records of the operation. If the store
-    /// itself has digests of keys (`StoreExt::digest_keys`), nothing is found: use the command `idem forget`.
+    /// itself has digests of keys (`StoreExt::digest_keys`), no record is found; use the command
+    /// `idem forget` instead.
     pub fn forgetting<St: Store>(mut self, store: &St) -> Self {
         self.store = Some(DynStore::new(store.clone()));
         self
@@ -135,11 +135,12 @@ pub struct RedriveSummary {
     pub forgotten: u64,
     /// How many letters the filter left out.
     pub kept: u64,
-    /// How many messages could not be sent back. Their letters stay, and the event `redrive_failed` has the reason.
+    /// How many messages could not be sent back. Their letters stay, and the event `redrive_failed` has the
+    /// reason.
     pub failed: u64,
 }
 
-/// Lists the dead letters: what [`broker_methods`](crate::broker_methods) calls.
+/// Lists the dead letters. [`broker_methods`](crate::broker_methods) calls this.
 ///
 /// # Errors
 ///
@@ -154,8 +155,8 @@ pub async fn list<B: Broker>(broker: &B) -> Result<Vec<StoredLetter>> {
 
 impl Redrive {
     /// Sends the message of a letter to its origin by `send`, unless the filter leaves it out. Returns
-    /// whether the broker has stored it, so that the letter can be removed. A broker's crate calls this for
-    /// each letter.
+    /// whether the broker has stored the message, so that the letter can be removed. A broker's crate calls
+    /// this for each letter.
     ///
     /// # Errors
     ///
@@ -198,8 +199,8 @@ impl Redrive {
         self.done
     }
 
-    /// Forgets the record that a letter came from. Returns whether there was one that had not changed since
-    /// it was found.
+    /// Forgets the record that a letter came from. Returns whether there was a record that had not changed
+    /// since it was found.
     async fn forget(&mut self, about: &StoredLetter) -> Result<bool, StoreError> {
         let StoredLetter { reason, operation, key, origin, .. } = about;
         let failed = [Reason::Terminal, Reason::Exhausted].map(|reason| Some(reason.as_str()));

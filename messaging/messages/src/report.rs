@@ -1,7 +1,7 @@
 //! Events and metrics of messages from a consumer or a batch.
 //!
-//! They never show a key or a message, but the digest of the key of its last call, and the broker's id of the
-//! message.
+//! Events never show a key or a message. They show the digest of the key of the message's last call, and the
+//! broker's id of the message.
 
 #[cfg(feature = "metrics")]
 use std::collections::BTreeSet;
@@ -21,15 +21,15 @@ use idem_runtime::ErrorKind;
 /// What identifies a message in an event.
 #[derive(Default)]
 pub(crate) struct About {
-    /// The broker's name for it.
+    /// The broker's name for the message.
     pub(crate) id: Option<String>,
-    /// The key of its last idempotent call.
+    /// The key of the message's last idempotent call.
     pub(crate) key: Option<RecordKey>,
-    /// The queue that it comes from.
+    /// The queue that the message comes from.
     pub(crate) queue: Option<String>,
     /// The broker.
     system: Option<&'static str>,
-    /// The text of its last try's error. No event shows it, because it may be private.
+    /// The error text of the last try. No event shows it, because it may be private.
     pub(super) error: Option<String>,
 }
 
@@ -41,7 +41,7 @@ impl About {
     }
 }
 
-/// The text that the glue returns for a message, or nothing if it panics.
+/// The value that the glue to the broker returns for a message, or `None` if the glue panics.
 pub(super) fn guarded<T>(said: impl FnOnce() -> Option<T>) -> Option<T> {
     catch_unwind(AssertUnwindSafe(said)).unwrap_or_default()
 }
@@ -63,7 +63,7 @@ pub(super) fn span(about: &About) -> Span {
     )
 }
 
-/// Records in the span how the message was settled.
+/// Adds to the span how the message was settled.
 pub(super) fn came_to(span: &Span, (disposition, cause): (&'static str, Option<Cause>)) {
     span.record("idem.message.disposition", disposition);
     if let Some(cause) = cause {
@@ -86,7 +86,7 @@ macro_rules! say {
     }};
 }
 
-/// The handler ended, and the message is settled like this.
+/// Reports that the handler ended, and how the message is settled.
 pub(crate) fn settled(about: &About, cause: Cause, attempt: u32, disposition: Disposition) {
     let cause = cause.as_str();
     match disposition {
@@ -114,14 +114,14 @@ pub(crate) fn settled(about: &About, cause: Cause, attempt: u32, disposition: Di
     }
 }
 
-/// The handler panicked.
+/// Reports that the handler panicked.
 pub(crate) fn panicked(about: &About, tries: u32, disposition: Disposition) {
     let text = "a message's handler panicked";
     let rejected = matches!(disposition, Disposition::Reject { .. });
     say!(error, about, "message_panicked", "{text}", tries, rejected);
 }
 
-/// The store failed; the message waits.
+/// Reports that the store failed and the message waits.
 pub(crate) fn held(about: &About, cause: Cause, first: bool, extended: bool) {
     count(about, "hold", cause.as_str());
     let cause = cause.as_str();
@@ -132,12 +132,12 @@ pub(crate) fn held(about: &About, cause: Cause, first: bool, extended: bool) {
     }
 }
 
-/// The store answers again, or no message waits for it any more.
+/// Reports that the store answers again, or that no message waits for the store any more.
 pub(crate) fn released() {
     tracing::info!(target: "idem", event = "messages_released", "messages are no longer held for the store");
 }
 
-/// A group that waits behind a message that is retried in its place, until this is dropped.
+/// Counts a group that waits behind a message that is retried in its place, until this value is dropped.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct HeldUp(());
@@ -149,7 +149,7 @@ impl Drop for HeldUp {
     }
 }
 
-/// A message of a group is retried in its place for the first time.
+/// Reports that a message of a group is retried in its place for the first time.
 pub(crate) fn group_held_up(about: &About, extended: bool) -> HeldUp {
     #[cfg(feature = "metrics")]
     metrics::gauge!("idem_message_groups_held_up").increment(1.0);
@@ -157,7 +157,7 @@ pub(crate) fn group_held_up(about: &About, extended: bool) -> HeldUp {
     HeldUp(())
 }
 
-/// What a consumer or a batch could not wait for at its end.
+/// Reports the work that a consumer or a batch could not wait for at its end.
 pub(crate) fn drained(left: Drained) {
     if !left.is_complete() {
         let Drained { bodies, results, releases, .. } = left;
@@ -172,12 +172,12 @@ pub(crate) fn drained(left: Drained) {
     }
 }
 
-/// The broker failed.
+/// Reports that the broker failed.
 pub(crate) fn broker_failed(about: &About, what: &str, error: &str) {
     say!(warn, about, "broker_failed", "the broker failed: {what}", error);
 }
 
-/// Counts what became of a message.
+/// Counts how a message was settled.
 #[cfg_attr(not(feature = "metrics"), allow(unused_variables, clippy::missing_const_for_fn))]
 pub(crate) fn count(about: &About, disposition: &'static str, reason: &'static str) {
     #[cfg(feature = "metrics")]
@@ -194,8 +194,8 @@ fn counter(queue: Option<&str>, disposition: &'static str, reason: &'static str)
 #[cfg(feature = "metrics")]
 pub(super) type Queues = Mutex<BTreeSet<Option<String>>>;
 
-/// Starts the counters of alerts at 0, at the first message of a queue, so that the first event of a kind is
-/// an increase.
+/// Starts the counters that alerts use at 0, with the first message of a queue, so that the first event of a
+/// kind is an increase.
 #[cfg(feature = "metrics")]
 pub(super) fn count_from_zero(begun: &Queues, queue: &Option<String>) {
     if !begun.lock().unwrap_or_else(PoisonError::into_inner).insert(queue.clone()) {

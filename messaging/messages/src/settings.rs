@@ -1,8 +1,8 @@
-//! The options of a consumer, which all its messages' work reads.
+//! The options of a consumer, which the work on each message reads.
 
 use std::time::Duration;
 
-/// How many messages may wait for others while more are taken, for each handler that may run.
+/// For each handler that may run: how many messages may wait for others while the consumer still takes more.
 const WAITING: usize = 100;
 
 /// The options of a [`Consumer`](super::Consumer).
@@ -37,7 +37,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// How many messages are in work or held, not counting those that wait for others.
+    /// How many messages are in work or held, not counting messages that wait for others.
     pub(super) fn capacity(&self) -> usize {
         self.prefetch.unwrap_or_default().max(self.concurrency)
     }

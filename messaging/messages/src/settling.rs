@@ -1,6 +1,6 @@
-//! Requests to the broker about a message, while it is in work and at its end.
+//! Requests to the broker about a message, while the message is in work and when it is settled.
 //!
-//! Owns the patience with a slow or faulty broker. It decides nothing about a message.
+//! Owns the patience with a slow or faulty broker. This module decides nothing about a message.
 
 use std::fmt::Display;
 use std::panic::AssertUnwindSafe;
@@ -17,11 +17,11 @@ use super::work::{Verdict, Works};
 use super::{Cause, DeadLetter, Delivery, Disposition};
 
 impl<M: Delivery, H, E> Works<'_, M, H, E> {
-    /// When to extend a message that arrives now, until it is settled.
+    /// The times at which a message that arrives now is extended, until it is settled.
     pub(super) fn rounds(&self) -> Option<Interval> {
         let every = self.consumer.settings.extend_every?.max(Duration::from_millis(1));
         let mut rounds = interval_at(Instant::now() + every, every);
-        // A broker that stalled gets no burst of the extensions that it missed.
+        // After a stall, the broker gets no burst of the missed extensions.
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Some(rounds)
     }
@@ -53,7 +53,7 @@ impl<M: Delivery, H, E> Works<'_, M, H, E> {
     /// Settles the message with the broker. A retry or a rejection that fails is repeated while the broker
     /// still counts the message as delivered to this worker, until the consumer shuts down; then the message
     /// is given back. If an acknowledgement is lost, the broker delivers the message again, and the call is
-    /// replayed. If it cannot be given back, the broker returns it by its own rule.
+    /// replayed. If a message cannot be given back, the broker delivers it again by its own rule.
     pub(super) async fn settle(
         &self,
         message: &M,
@@ -85,7 +85,7 @@ impl<M: Delivery, H, E> Works<'_, M, H, E> {
         }
     }
 
-    /// Whether the broker accepted it.
+    /// Settles the message with the broker once. Returns whether the broker accepted this.
     async fn settle_once(&self, message: &M, verdict: Verdict, tries: u32, about: &About) -> bool {
         let (disposition, cause) = verdict.unzip();
         let answer = match disposition {

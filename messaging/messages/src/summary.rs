@@ -1,4 +1,4 @@
-//! What became of the messages of a stream.
+//! How the messages of a stream were settled.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,30 +12,30 @@ use idem_runtime::Drained;
 pub struct Summary {
     /// How many messages were taken from the stream.
     pub taken: u64,
-    /// How many were acknowledged.
+    /// How many messages were acknowledged.
     pub acknowledged: u64,
-    /// For how many of the acknowledged messages the last idempotent call returned a recorded result.
+    /// How many of the acknowledged messages got a recorded result from their last idempotent call.
     pub replayed: u64,
-    /// How often a message was to be tried again: by the broker, or in its place in an order.
+    /// How often a message had to be tried again: by the broker, or in its place in an order.
     pub retried: u64,
     /// How often a message was held because the store could not be used. This does not increase the broker's
     /// count of deliveries.
     pub held: u64,
-    /// How many were set aside.
+    /// How many messages were set aside.
     pub rejected: u64,
-    /// How many were given back at the shutdown.
+    /// How many messages were given back at the shutdown.
     pub given_back: u64,
-    /// How often a handler panicked; each is one of `retried` or `rejected`.
+    /// How often a handler panicked; each panic is also counted in `retried` or `rejected`.
     pub panicked: u64,
     /// How often a request to the broker failed, or was not answered in time.
     pub broker_errors: u64,
     /// How often the stream returned an error instead of a message.
     pub stream_errors: u64,
     /// The operations whose results are kept for a shorter time than the
-    /// [`redelivery_horizon`](super::Consumer::redelivery_horizon), and for how long: a message that is
-    /// delivered after that runs its body again.
+    /// [`redelivery_horizon`](super::Consumer::redelivery_horizon), and how long they are kept. A message
+    /// that is delivered after that time runs its body again.
     pub forgetful: BTreeMap<String, Duration>,
-    /// What this process still had to record or release when a consumer was shut down.
+    /// What this process still had to record or release when a consumer had shut down.
     pub left: Drained,
 }
 
@@ -57,7 +57,7 @@ impl Progress {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// An operation keeps its results for a shorter time than the horizon.
+    /// Reports an operation that keeps its results for a shorter time than the horizon.
     pub(super) fn forgets(&self, operation: &str, ttl: Duration) {
         if self.count(|summary| summary.forgetful.insert(operation.to_owned(), ttl).is_none()) {
             tracing::warn!(

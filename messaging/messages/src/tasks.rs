@@ -1,6 +1,7 @@
-//! Handlers in tasks of their own, so that a consumer uses more than one thread.
+//! Runs each handler in its own task, so that a consumer uses more than one thread.
 //!
-//! Owns what a handler's task takes with it, and that the task ends with its handler. It knows no message.
+//! Owns what a handler's task inherits, and that the task ends with its handler. This module knows no
+//! message.
 
 use std::future::pending;
 use std::panic::resume_unwind;
@@ -14,14 +15,14 @@ use tracing::Instrument as _;
 use super::observation::Observation;
 use idem_runtime::observer::{BackgroundWork, in_another_task};
 
-/// Runs each handler in a task of its own: for handlers that compute, and for consumers that have more to do
-/// than one thread can. For [`Consumer::run`](super::Consumer::run), and for everything else that takes such
-/// a handler.
+/// Runs each handler in its own task: for handlers that compute, and for consumers with more work than one
+/// thread can do. Pass the result to [`Consumer::run`](super::Consumer::run), or to anything else that takes
+/// such a handler.
 ///
-/// Everything else is the same as without it: limits, order, shutdown and settlement. A handler that is
-/// dropped has ended before its message is given back, unless it blocks its thread for longer than 5 s.
-/// Task-locals of the program do not reach into the task; `tracing`'s span does. Each message costs one more
-/// task.
+/// Everything else is the same as without this function: limits, order, shutdown and settlement. A handler
+/// that is dropped has ended before its message is given back, unless it blocks its thread for longer than 5
+/// s. The task does not get the program's task-locals, but it gets `tracing`'s span. Each message costs one
+/// more task.
 ///
 /// # Panics
 ///
@@ -73,14 +74,14 @@ where
     match ended {
         Ok(output) => output,
         Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
-        // The runtime shuts down, and drops this future too.
+        // The runtime shuts down, and drops this future, too.
         Err(_) => pending().await,
     }
 }
 
 /// The task of a handler. Dropping it ends the task.
 struct Running<T: Send + 'static> {
-    /// `None` once it has ended.
+    /// `None` after the task has ended.
     task: Option<JoinHandle<T>>,
     observation: Option<Arc<Observation>>,
 }
@@ -89,7 +90,7 @@ impl<T: Send + 'static> Drop for Running<T> {
     fn drop(&mut self) {
         let Some(task) = self.task.take() else { return };
         task.abort();
-        // The task drops its handler only when it yields its thread. The consumer waits for that.
+        // The task drops its handler only when the handler yields its thread. The consumer waits for that.
         if let Some(observation) = &self.observation {
             observation.left_behind(BackgroundWork::of(task));
         }

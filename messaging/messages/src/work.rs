@@ -1,7 +1,7 @@
 //! One message, from its delivery to its settlement with the broker.
 //!
-//! Owns the rule that each message is settled once with the broker, and not before all its work is over. It
-//! takes nothing from the stream.
+//! Owns the rule that each message is settled once with the broker, and not before all its work has ended.
+//! This module takes nothing from the stream.
 
 use std::fmt::Display;
 use std::marker::PhantomData;
@@ -44,7 +44,7 @@ pub(super) enum Stage {
     Closed,
 }
 
-/// How a message is settled, and why; `None` for one that was not handled.
+/// How a message is settled, and why; `None` for a message that was not handled.
 pub(super) type Verdict = Option<(Disposition, Cause)>;
 
 /// The state that the work of all messages of a consumer shares.
@@ -66,9 +66,9 @@ pub(super) struct Works<'w, M, H, E> {
 /// What to do after a handler.
 enum Next {
     Settle(Disposition, Cause),
-    /// Run it again when the handler that holds this key has ended.
+    /// Run the handler again after the handler that holds this key has ended.
     Behind(RecordKey),
-    /// Run it again when the store can be used.
+    /// Run the handler again when the store can be used.
     Hold(Cause),
 }
 
@@ -90,8 +90,8 @@ where
     F: Future<Output = Result<T, E>>,
     E: Display,
 {
-    /// Does all work for one message, and returns its place, if it is in an order. An error is a
-    /// [`Delivery::group`] that panicked.
+    /// Does all work for one message, and returns its place, if it is in an order. `order` is an error if
+    /// [`Delivery::group`] panicked.
     pub(super) async fn one(&self, message: M, order: Result<Option<Place>, ()>) -> Option<Place> {
         let mut about = About::message(&message);
         #[cfg(feature = "metrics")]
@@ -101,12 +101,12 @@ where
         let mut rounds = self.rounds();
         let (next, place) = match order {
             Ok(mut place) => {
-                // On the heap, because it contains the caller's handler.
+                // On the heap, because this future contains the caller's handler.
                 let deciding = Box::pin(self.decide(&message, place.as_mut(), &mut tries, &mut about));
                 (self.extended(&message, &mut rounds, deciding).await, place)
             }
             Err(()) => {
-                // Without its place in an order, the message cannot be retried here.
+                // Without its place in an order, the message cannot be retried in this worker.
                 let here = guarded(|| Some(message.retries_in_place())) == Some(true);
                 let limit = if here { tries.number } else { limit };
                 (Some(self.panicked(&about, Tries { limit, ..tries })), None)
@@ -123,8 +123,8 @@ where
         place
     }
 
-    /// Runs the handler when it is its turn, runs it again in its place if necessary, and decides how the
-    /// message is settled; `None` if it is not handled.
+    /// Runs the handler when it is the message's turn, runs it again in its place if necessary, and decides
+    /// how the message is settled. `None` if the message is not handled.
     async fn decide(
         &self,
         message: &M,
@@ -140,8 +140,8 @@ where
         let in_place = place.is_some() || guarded(|| Some(message.retries_in_place())) == Some(true);
         if let Some(place) = &mut place {
             let _idle = Idle::new(&self.idle);
-            // It waits even during the shutdown: a message that is given back must not overtake one whose
-            // handler still runs.
+            // The message waits even during the shutdown, because it must not be given back and then overtake
+            // a message whose handler still runs.
             place.turn().await;
         }
         let extended = self.consumer.settings.extend_every.is_some();
@@ -154,7 +154,7 @@ where
             let next = handling.await?;
             report::came_to(&span, next.word());
             drop(permit);
-            // Only while the message waits to try the store again.
+            // The message is held only while it waits to try the store again.
             held = matches!(next, Next::Hold(_)).then(|| held.unwrap_or_else(|| self.gate.hold()));
             match next {
                 Next::Behind(key) => {
@@ -208,7 +208,7 @@ where
         let (key, attempt) = observation.last().unzip();
         about.key = key;
         let Some(ended) = ended else {
-            // So that the next worker that gets the message finds its key free.
+            // Waits, so that the next worker that gets the message finds its key free.
             let _ = timeout(AFTERMATH, observation.settled()).await;
             return None;
         };
@@ -226,8 +226,8 @@ where
 }
 
 impl<M, H, E> Works<'_, M, H, E> {
-    /// What to do after a handler that ended like this. If another handler with its key ended in the
-    /// meantime, the key that it found in flight may be free now.
+    /// What to do after a handler that ended with this decision. `another_ended`: another handler with one of
+    /// its keys ended in the meantime, so a key that this handler found in flight may be free now.
     fn next(&self, decision: &Decision, about: &About, another_ended: bool) -> Next {
         let &Decision { disposition, outcome, cause, attempt, .. } = decision;
         match (cause, &about.key) {
@@ -235,7 +235,7 @@ impl<M, H, E> Works<'_, M, H, E> {
                 return Next::Behind(key.clone());
             }
             (Cause::Store, _) if self.consumer.settings.holds => return Next::Hold(cause),
-            // Without an idempotent call nobody has asked the store.
+            // These results say nothing about the store, so the gate stays as it is.
             (Cause::Unclaimed | Cause::Refused(ErrorKind::Configuration) | Cause::Store, _) => {}
             (Cause::Done, _) if outcome.is_none_or(|outcome| outcome == Outcome::Unprotected) => {}
             _ => self.gate.open(),
@@ -264,12 +264,12 @@ impl<M, H, E> Works<'_, M, H, E> {
     }
 
     async fn reached(&self, stage: Stage) {
-        // An error means that the consumer is gone, and this work with it.
+        // An error would mean that the consumer is gone, and this work with it.
         let _ = self.stage.clone().wait_for(|now| *now >= stage).await;
     }
 }
 
-/// Counts a message that waits, until it is dropped.
+/// Counts a message as waiting until this value is dropped.
 struct Idle<'w>(&'w AtomicUsize);
 
 impl<'w> Idle<'w> {

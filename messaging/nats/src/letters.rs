@@ -37,14 +37,15 @@ pub(crate) async fn redrive(jetstream: &Context, subject: &str, redrive: &mut Re
 }
 
 fn about(id: &str, letter: &StreamMessage) -> StoredLetter {
-    // Encoded by `Received::headers`.
+    // `Received::headers` has encoded these values.
     let decoded = |value: &HeaderValue| percent_decode_str(value.as_str()).decode_utf8_lossy().into_owned();
     StoredLetter::read(id, |name| letter.headers.get(name).map(decoded))
 }
 
 async fn send(jetstream: &Context, letter: &StreamMessage, id: &str, origin: String) -> Result<(), Error> {
     let mut headers = copied(&letter.headers, |name| !is_header_of_letter(name));
-    // The stream drops a second message with this id: this redrive may die before it removes the letter.
+    // The stream drops a second message with this id. That is needed because this redrive may die before it
+    // removes the letter.
     headers.insert(NATS_MESSAGE_ID, format!("redrive/{id}"));
     let doing = "send the message back";
     let sent = jetstream.publish_with_headers(origin, headers, letter.payload.clone()).await;

@@ -1,5 +1,5 @@
 //! Idempotent workers on NATS JetStream: a [`Source`] passes the messages of a pull consumer to
-//! [`idem::message::Consumer`](Consumer), and settles each with JetStream.
+//! [`idem::message::Consumer`](Consumer), and settles each message with JetStream.
 //!
 //! ```no_run
 //! use async_nats::jetstream;
@@ -32,21 +32,24 @@
 //! | still held | `+WPI`, every third of `ack_wait` |
 //! | no stream stores a dead letter | nothing: the message is held, and the copy is repeated after 1 s, 2 s, .. 30 s |
 //!
-//! The source asks for as many messages as the consumer has room for, and holds no others.
+//! The source requests as many messages as the consumer has room for, and holds no others.
 //!
 //! # Limits of JetStream
 //!
-//! - **`max_deliver`**: after the last delivery that it allows, the server never delivers the message again. If that delivery is to be
-//!   retried, the source sends it to the dead letters instead, with the reason `exhausted`. Leave `max_deliver` unset and give the
-//!   operation `max_attempts`.
-//! - **`ack_wait`** (30 s unless set): the messages of a worker that dies are delivered again only after this time.
-//! - **`max_ack_pending`** (1,000 unless set) holds for all workers of the consumer together: make it at least the sum of what they
-//!   hold. With 1 the messages are handled in order. JetStream may give the messages of one group ([`Source::group_by`]) to different
-//!   workers: with several workers, their order needs it.
-//! - **`max_age`** of the stream is the redelivery horizon, unless the consumer sets one; without it a message may be delivered again
-//!   at any time.
-//! - A message that is *sent* twice with one `Nats-Msg-Id` within the stream's duplicate window is dropped by the server. A message
-//!   that is *delivered* twice is not.
+//! - **`max_deliver`**: after the last delivery that this setting allows, the server never delivers the
+//!   message again. If the message must be retried after that delivery, the source sends it to the dead
+//!   letters instead, with the reason `exhausted`. Leave `max_deliver` unset and give the operation
+//!   `max_attempts`.
+//! - **`ack_wait`** (30 s unless set): the messages of a worker that dies are delivered again only after this
+//!   time.
+//! - **`max_ack_pending`** (1,000 unless set) holds for all workers of the consumer together: make it at
+//!   least the sum of the messages that they hold. With 1, the messages are handled in order. JetStream may
+//!   deliver the messages of one group ([`Source::group_by`]) to different workers, so with several workers
+//!   the order of groups needs this value.
+//! - **`max_age`** of the stream is the redelivery horizon, unless the consumer sets one. Without `max_age`,
+//!   a message may be delivered again at any time.
+//! - A message that is *sent* twice with one `Nats-Msg-Id` within the stream's duplicate window is dropped by
+//!   the server. A message that is *delivered* twice is not dropped.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

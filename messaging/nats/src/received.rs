@@ -15,13 +15,14 @@ use crate::Error;
 /// The characters that are encoded in the headers of a dead letter.
 const ENCODED: &AsciiSet = &CONTROLS.add(b'%');
 
-/// What a line of a header has beside its name and value: `": "` and the end of the line.
+/// The bytes of a header line beside its name and value: `": "` and the end of the line.
 const LINE: usize = 4;
 
-/// `NATS/1.0`, the end of that line, and the empty line after the headers.
+/// The bytes of `NATS/1.0`, the end of that line, and the empty line after the headers.
 const VERSION_LINE: usize = 12;
 
-/// The start of the headers that the server acts on. In a copy they could make the server refuse it, or drop it as a duplicate.
+/// The start of the names of headers that the server acts on. In a copy, these headers could make the server
+/// refuse the copy, or drop it as a duplicate.
 const OF_THE_SERVER: &str = "nats-";
 
 /// The state that all messages of a source share.
@@ -38,7 +39,7 @@ pub(crate) struct Shared {
 pub struct Received {
     pub(crate) message: jetstream::Message,
     shared: Arc<Shared>,
-    /// Whether its dead letter is stored, so that only the acknowledgement is missing.
+    /// Whether the message's dead letter is stored, so that only the acknowledgement is missing.
     set_aside: AtomicBool,
 }
 
@@ -58,7 +59,7 @@ impl Received {
         self.message.headers.as_ref().map(|headers| copied(headers, |name| name != ERROR)).unwrap_or_default()
     }
 
-    /// The headers of the dead letter: the message's own, and ours.
+    /// The headers of the dead letter: the message's own headers, and ours.
     fn headers(&self, letter: &DeadLetter) -> HeaderMap {
         let mut headers = self.own_headers();
         let consumer = &self.shared.consumer;
@@ -66,7 +67,8 @@ impl Received {
             headers.insert(name, utf8_percent_encode(&value, ENCODED).to_string());
         }
         if let Some(place) = self.place() {
-            // The stream drops a second letter with this id: this worker may die before it acknowledges the message.
+            // The stream drops a second letter with this id. That is needed because this worker may die
+            // before it acknowledges the message.
             headers.insert(NATS_MESSAGE_ID, format!("{place}@{consumer}"));
         }
         headers
@@ -104,7 +106,7 @@ impl Delivery for Received {
     const SYSTEM: Option<&'static str> = Some("nats");
 
     async fn acknowledge(&self) -> Result<(), Error> {
-        // An acknowledgement that gets no reply is an error here. The client takes any reply, also "no responders".
+        // Without a reply this is an error. The client accepts any reply, even "no responders".
         self.message.double_ack().await.map_err(Error::at("acknowledge the message"))
     }
 
@@ -162,7 +164,7 @@ impl Delivery for Received {
     }
 
     fn destination(&self) -> Option<String> {
-        // The stream: a subject may have an id in it.
+        // The stream and not the subject, because a subject may contain an id.
         Some(self.message.info().ok()?.stream.to_owned())
     }
 

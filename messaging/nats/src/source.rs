@@ -13,8 +13,9 @@ use crate::taking::Taking;
 
 /// The messages of a JetStream pull consumer.
 ///
-/// The source does not create the stream, the consumer and the stream of the dead letters: do that with async-nats or an
-/// operator's tool. See the [crate](crate) for what JetStream gets, and its limits.
+/// The source does not create the stream, the consumer and the stream of the dead letters: do that with
+/// async-nats or an operator's tool. See the [crate](crate) for how messages are settled, and for JetStream's
+/// limits.
 #[must_use = "a source does nothing until it is `run`"]
 pub struct Source {
     jetstream: Context,
@@ -24,8 +25,9 @@ pub struct Source {
 }
 
 impl Source {
-    /// `dead_letters` is the subject that rejected messages go to. A rejected message is acknowledged only after a stream has
-    /// stored its dead letter; without a stream for that subject the message stays in its own stream.
+    /// `dead_letters` is the subject that rejected messages go to. A rejected message is acknowledged only
+    /// after a stream has stored its dead letter; without a stream for that subject, the message stays in its
+    /// own stream.
     pub fn new(jetstream: Context, consumer: PullConsumer, dead_letters: impl Into<String>) -> Self {
         let dead_letters = dead_letters.into();
         Self { jetstream, consumer, dead_letters, group_by: None }

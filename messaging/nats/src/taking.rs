@@ -1,7 +1,7 @@
 //! Messages from JetStream, a batch at a time.
 //!
-//! The client's own endless stream requests messages ahead of need. Its buffer would hold delivered messages that nobody handles,
-//! and that are not given back when the worker ends.
+//! The client's own endless stream requests messages ahead of need. The client's buffer would hold delivered
+//! messages that nobody handles, and would not give them back when the worker ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use idem_messages::{Delivery as _, Reader, Room};
 use crate::Error;
 use crate::received::{Received, Shared};
 
-/// How long one request stays open, or less where the consumer's `max_expires` is shorter. A restarted server has forgotten the
-/// request; the client gives it up five seconds after this time.
+/// How long one request stays open; less if the consumer's `max_expires` is shorter. A restarted server has
+/// forgotten the request, and the client gives up the request five seconds after this time.
 const EXPIRES: Duration = Duration::from_secs(2);
 
 /// Reads messages from a consumer.
@@ -55,7 +55,7 @@ impl Reader for Taking {
             while let Some(Some(Ok(message))) = batch.next().now_or_never() {
                 unread.push(Received::new(message, self.shared.clone()));
             }
-            // Ends the request first, so that no more messages arrive here.
+            // Ends the request before the messages are given back, so that no more messages arrive here.
             drop(batch);
         }
         for message in unread {

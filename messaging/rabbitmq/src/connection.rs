@@ -1,4 +1,4 @@
-//! How a source connects to RabbitMQ, and where it publishes to.
+//! How a source connects to RabbitMQ, and the routes that it publishes to.
 
 use std::sync::Arc;
 
@@ -18,13 +18,13 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    /// To the queue of this name.
+    /// A route to the queue with this name.
     pub(crate) const fn queue(name: String) -> Self {
         Self { exchange: String::new(), routing_key: name }
     }
 }
 
 pub(crate) async fn close_connection(connection: &Connection) {
-    // An error means that the connection is lost, which closes it too.
+    // An error means that the connection is lost, which closes it, too.
     let _ = connection.close(200, "done".into()).await;
 }

@@ -12,21 +12,22 @@ pub const EXCHANGE: &str = "idem-exchange";
 /// The header of a copy with the routing key that the message was sent with.
 pub const ROUTING_KEY: &str = "idem-routing-key";
 
-/// The header of a quorum queue with the number of earlier deliveries that came back.
+/// The header in which a quorum queue counts the earlier deliveries that came back.
 const RETURNED: &str = "x-delivery-count";
 
-/// The start of the headers with which RabbitMQ records the path of a message. A copy goes without them: RabbitMQ writes new ones.
+/// The start of the headers with which RabbitMQ records the path of a message. A copy is sent without these
+/// headers, because RabbitMQ writes new ones.
 const OF_THE_BROKER: [&str; 4] = [RETURNED, "x-death", "x-first-death-", "x-last-death-"];
 
 /// The delivery mode of a message that RabbitMQ writes to disk.
 const PERSISTENT: u8 = 2;
 
-/// The number of times that a message with these properties was delivered, this time included.
+/// The number of times that a message with these properties was delivered, including this time.
 pub(crate) fn deliveries(properties: &BasicProperties) -> u32 {
     number(properties, DELIVERED).saturating_add(returns(properties)).saturating_add(1)
 }
 
-/// How often a quorum queue got this message back.
+/// How often this message came back to a quorum queue.
 pub(crate) fn returns(properties: &BasicProperties) -> u32 {
     number(properties, RETURNED)
 }
@@ -41,8 +42,8 @@ fn number(properties: &BasicProperties, name: &str) -> u32 {
     }
 }
 
-/// The exchange and the routing key that the message of this copy was sent with; `None` if it is not a
-/// copy, or if the headers, which anybody may have written, are too long for a name.
+/// The exchange and the routing key that the message of this copy was sent with; `None` if the message is not
+/// a copy, or if a header, which anybody may have written, is too long for a name.
 pub(crate) fn origin(properties: &BasicProperties) -> Option<(ShortString, ShortString)> {
     let name = |header| ShortString::try_new(text(properties, header)?).ok();
     Some((name(EXCHANGE)?, name(ROUTING_KEY)?))
@@ -56,8 +57,8 @@ pub(crate) fn text(properties: &BasicProperties, name: &str) -> Option<String> {
     }
 }
 
-/// The properties of a copy, with the headers that are kept, and the new ones in place of earlier ones. The time to live and
-/// the priority are left out: the queue that the copy goes to decides them.
+/// The properties of a copy, with the kept headers and the new headers, which replace earlier ones. The time
+/// to live and the priority are left out, because the queue that the copy goes to decides them.
 pub(crate) fn copied(
     properties: &BasicProperties,
     is_kept: impl Fn(&str) -> bool,

@@ -10,8 +10,7 @@ use crate::copy::{copied, returns, text};
 use crate::link::Link;
 
 impl Link {
-    /// Redrives the letters of a queue. When the connection closes, RabbitMQ puts unacknowledged letters
-    /// back.
+    /// Redrives the letters of a queue. RabbitMQ puts unacknowledged letters back when the connection closes.
     pub(crate) async fn redrive_letters(&self, redrive: &mut Redrive) -> Result<(), Error> {
         let Route { exchange, routing_key: queue } = &self.settings.dead_letters;
         let doing = "find the dead letters";
@@ -39,8 +38,8 @@ impl Link {
         self.publisher.publish(&Route::queue(origin), &letter.delivery.data, properties).await
     }
 
-    /// A quorum queue drops a message that it got back more often than its `x-delivery-limit` says. So a copy
-    /// replaces a letter that RabbitMQ got back before.
+    /// Keeps a letter. A quorum queue drops a message that came back more often than its `x-delivery-limit`
+    /// allows, so a copy replaces a letter that has come back before.
     async fn keep(&self, letter: &BasicGetMessage) -> Result<(), Error> {
         if returns(&letter.delivery.properties) == 0 {
             return Ok(());

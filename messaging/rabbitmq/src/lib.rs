@@ -1,5 +1,5 @@
 //! Idempotent workers on RabbitMQ: a [`Source`] passes the messages of a queue to
-//! [`idem::message::Consumer`](Consumer), and settles each with RabbitMQ.
+//! [`idem::message::Consumer`](Consumer), and settles each message with RabbitMQ.
 //!
 //! ```no_run
 //! use idem_rabbitmq::{Consumer, Source};
@@ -28,35 +28,40 @@
 //! | give back, at the shutdown | `basic.nack` with `requeue` |
 //! | RabbitMQ refuses a copy, has no queue for it, or blocks publishers by an alarm | nothing: the message stays unacknowledged, and the copy is repeated after 1 s, 2 s, .. 30 s |
 //!
-//! A copy has the headers [`DELIVERED`](idem_messages::DELIVERED), [`EXCHANGE`] and [`ROUTING_KEY`]. A message that comes back from a delay queue shows the exchange and
-//! the routing key that it was sent with. A worker that dies between the copy and the `basic.ack` leaves the message twice: the second is
-//! a replay, or a second dead letter.
+//! A copy has the headers [`DELIVERED`](idem_messages::DELIVERED), [`EXCHANGE`] and [`ROUTING_KEY`]. A
+//! message that comes back from a delay queue shows the exchange and the routing key that it was first sent
+//! with. If a worker dies between the copy and the `basic.ack`, the message exists twice: the second one
+//! becomes a replay, or a second dead letter.
 //!
 //! # Delay queues
 //!
 //! RabbitMQ cannot delay a message, and expires only the first message of a queue. So there is one queue for
-//! each pause, such as `orders-after-1000ms`, declared when it is first needed. It is a quorum queue that
-//! dead-letters at least once: a message leaves it when its own queue has confirmed it, even where that queue
-//! is full or without a majority for a while (RabbitMQ then repeats it after
-//! `dead_letter_worker_publisher_confirm_timeout`, 3 minutes unless set). A pause is rounded up to the next
-//! of 0.1 s, 0.3 s, 1 s, 2 s, 5 s, 10 s, 30 s, 1 min, 2 min, 5 min, 15 min, 1 h, 6 h and 24 h, and no message
-//! waits behind one with a longer pause. The user of the connection needs the permission to configure these
-//! names: the start declares the shortest, and checks those that exist. It needs RabbitMQ 3.10 or later.
+//! each pause, such as `orders-after-1000ms`. The source declares it when it is first needed, as a quorum
+//! queue that dead-letters at least once: a message leaves the delay queue only after the message's own queue
+//! has confirmed it. If that queue is full or has no majority for a while, RabbitMQ repeats the transfer
+//! after `dead_letter_worker_publisher_confirm_timeout` (3 minutes unless set). A pause is rounded up to the
+//! next of 0.1 s, 0.3 s, 1 s, 2 s, 5 s, 10 s, 30 s, 1 min, 2 min, 5 min, 15 min, 1 h, 6 h and 24 h, so that
+//! no message waits behind one with a longer pause. The user of the connection needs the permission to
+//! configure these names: at the start, the source declares the queue of the shortest pause, and checks the
+//! other queues that exist. Delay queues need RabbitMQ 3.10 or later.
 //!
 //! # Limits of RabbitMQ
 //!
-//! - **`consumer_timeout`** (30 minutes unless set): RabbitMQ closes a channel on which a message stays unacknowledged for longer. It
-//!   cannot be extended: a handler must end within it, and so must the wait for a store that fails and for dead letters that are refused.
-//! - **`x-delivery-limit`** of a quorum queue (20 unless set, since RabbitMQ 4.0) counts the messages that were given back and those of
-//!   dead workers, but not the copies of retries. Beyond it RabbitMQ drops the message, or sends it to the queue's own dead-letter
-//!   exchange.
-//! - **Redrive**: a message goes back to the queue of its worker, with the exchange and the routing key that it was sent with in its headers.
-//! - **A power cut** moments after a delay queue was declared, at the first retry with its pause: RabbitMQ 3 writes the names of queues to its
-//!   disk only a while later, and may forget the queue with its messages.
-//! - **Order**: messages that are in work at the same time have none. With [`Source::group_by`] the messages of a group are handled in
-//!   order; with several workers that needs a queue with `x-single-active-consumer`.
-//! - **Redelivery horizon**: set [`redelivery_horizon`](Consumer::redelivery_horizon) to the queue's `x-message-ttl`. Without that
-//!   argument the queue may deliver a message again at any time.
+//! - **`consumer_timeout`** (30 minutes unless set): RabbitMQ closes a channel on which a message stays
+//!   unacknowledged for longer. A worker cannot extend this time, so a handler must end within it, including
+//!   the waits for a failing store and for refused dead letters.
+//! - **`x-delivery-limit`** of a quorum queue (20 unless set, since RabbitMQ 4.0) counts how often a message
+//!   was given back or came back from a dead worker, but not the copies of retries. Beyond the limit,
+//!   RabbitMQ drops the message, or sends it to the queue's own dead-letter exchange.
+//! - **Redrive**: a message goes back to the queue of its worker. Its headers contain the exchange and the
+//!   routing key that it was first sent with.
+//! - **A power cut** shortly after a delay queue was declared, at the first retry with its pause: RabbitMQ 3
+//!   writes the names of queues to its disk with a delay, so it may lose the queue with its messages.
+//! - **Order**: messages that are in work at the same time have no order. With [`Source::group_by`] the
+//!   messages of a group are handled in order. With several workers, this needs a queue with
+//!   `x-single-active-consumer`.
+//! - **Redelivery horizon**: set [`redelivery_horizon`](Consumer::redelivery_horizon) to the queue's
+//!   `x-message-ttl`. Without that argument the queue may deliver a message again at any time.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -1,4 +1,4 @@
-//! The connections to RabbitMQ: one delivers messages, and one publishes copies of them.
+//! The connections to RabbitMQ: one delivers messages, and the other publishes copies of messages.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,7 +15,8 @@ use crate::Error;
 use crate::connection::{Connect, OPEN, Route, close_connection};
 use crate::publisher::Publisher;
 
-/// The pauses before a retry, in milliseconds. Each has a queue of its own, because RabbitMQ expires only the first message of a queue.
+/// The pauses before a retry, in milliseconds. Each pause has its own queue, because RabbitMQ expires only
+/// the first message of a queue.
 const DELAYS: [u64; 14] = [
     100, 300, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 900_000, 3_600_000, 21_600_000,
     86_400_000,
@@ -40,7 +41,8 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Connects, and checks that the queue and the destination of dead letters exist and that delay queues can be declared.
+    /// Connects, and checks that the queue and the destination of dead letters exist and that delay queues
+    /// can be declared.
     pub(crate) async fn open(settings: Arc<Settings>) -> Result<Self, Error> {
         let connection = (settings.connect)().await.map_err(Error::at("connect"))?;
         let consuming = connection.create_channel().await.map_err(Error::at(OPEN))?;
@@ -50,7 +52,7 @@ impl Link {
         Ok(link)
     }
 
-    /// Whether RabbitMQ still counts the messages of this link as this worker's.
+    /// Whether RabbitMQ still counts the messages of this link as delivered to this worker.
     pub(crate) fn is_open(&self) -> bool {
         self.consuming.status().connected() && self.connection.status().connected()
     }
@@ -70,8 +72,8 @@ impl Link {
             declaration.map_err(Error::at(letters))?;
             close(channel).await;
         }
-        // The first declaration shows whether this user may declare; the other queues may exist with other
-        // arguments.
+        // The first declaration shows whether this user may declare queues. The other queues are declared
+        // only if they exist, because they may exist with other arguments.
         let [first, others @ ..] = DELAYS;
         self.declare(first).await?;
         for delay in others {
@@ -143,7 +145,8 @@ impl Link {
         Ok(())
     }
 
-    /// Closes the connection. RabbitMQ puts the messages that are not acknowledged back into the queue at once.
+    /// Closes the connection. RabbitMQ puts the messages that are not acknowledged back into the queue at
+    /// once.
     pub(crate) async fn close(&self) {
         close_connection(&self.connection).await;
         self.publisher.close().await;
@@ -151,7 +154,7 @@ impl Link {
 }
 
 async fn close(channel: Channel) {
-    // An error means that it is closed already.
+    // An error means that the channel is closed already.
     let _ = channel.close(200, "done".into()).await;
 }
 
@@ -161,8 +164,9 @@ fn rounded(after: Duration) -> u64 {
     DELAYS.into_iter().find(|delay| Duration::from_millis(*delay) >= after).unwrap_or(longest)
 }
 
-/// The arguments of a delay queue: its messages go to `queue` when they are this old, and leave it when that queue has confirmed them.
-/// A classic queue would lose a message that `queue` cannot take at that moment.
+/// The arguments of a delay queue: its messages go to `queue` when they reach this age, and leave the delay
+/// queue after `queue` has confirmed them. A classic delay queue would lose a message that `queue` cannot
+/// take at that moment.
 fn aging(age: u64, queue: &str) -> FieldTable {
     let mut arguments = FieldTable::default();
     let millis = i64::try_from(age).unwrap_or(i64::MAX);

@@ -1,8 +1,8 @@
 //! Copies of messages, and RabbitMQ's confirmations.
 //!
-//! Owns the rule that one publish at a time is in flight on a channel: lapin gives a message that RabbitMQ
-//! returns to whichever confirmation it handles next. It has its own connection, because an alarm blocks
-//! everything that a publisher's connection sends, including acknowledgements.
+//! Owns the rule that only one publish at a time is in flight on a channel, because lapin assigns a message
+//! that RabbitMQ returns to whichever confirmation it handles next. The publisher has its own connection,
+//! because an alarm blocks everything that a publishing connection sends, including acknowledgements.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -19,11 +19,12 @@ const CHANNELS: usize = 8;
 
 const DOING: &str = "publish a copy";
 
-/// Publishes copies, over a connection that it opens for the first one.
+/// Publishes copies, over a connection that it opens for the first copy.
 pub(crate) struct Publisher {
     connect: Connect,
     connection: AsyncMutex<Option<Connection>>,
-    /// The channels without a publish in flight. RabbitMQ closes a channel when a publish names an exchange that does not exist.
+    /// The channels without a publish in flight. RabbitMQ closes a channel when a publish names an exchange
+    /// that does not exist.
     idle: Mutex<Vec<Channel>>,
     permits: Semaphore,
 }
@@ -49,8 +50,8 @@ impl Publisher {
         let channel = self.channel().await?;
         let sent = channel.basic_publish(exchange, key, options, body, properties).await;
         let confirmation = sent.map_err(Error::at(DOING))?.await.map_err(Error::at(DOING))?;
-        // The channel is free only now, because the confirmation of a dropped publish must not be taken for
-        // another one's.
+        // The channel becomes idle only now, because the confirmation of a dropped publish must not be taken
+        // for the confirmation of another.
         self.idle().push(channel);
         match confirmation {
             Confirmation::Ack(None) => Ok(()),
@@ -78,7 +79,7 @@ impl Publisher {
         Ok(channel)
     }
 
-    /// An idle channel that is open; closed ones are removed.
+    /// An idle channel that is open. Removes closed channels.
     fn opened(&self) -> Option<Channel> {
         let mut idle = self.idle();
         idle.retain(|channel| channel.status().connected());

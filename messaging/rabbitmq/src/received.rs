@@ -13,12 +13,12 @@ use crate::Error;
 use crate::copy::{EXCHANGE, ROUTING_KEY, copied, deliveries, origin};
 use crate::link::{Link, Settings};
 
-/// A message as RabbitMQ delivered it. It dereferences to lapin's message, whose exchange and routing key are those that it was sent
-/// with, even after a retry.
+/// A message as RabbitMQ delivered it. It dereferences to lapin's message, whose exchange and routing key are
+/// the ones of the first sending, even after a retry.
 pub struct Received {
     pub(crate) message: lapin::message::Delivery,
     link: Arc<Link>,
-    /// Whether RabbitMQ has stored a copy of it, so that only the ack is missing.
+    /// Whether RabbitMQ has stored a copy of the message, so that only the ack is missing.
     copied: AtomicBool,
 }
 
@@ -31,13 +31,13 @@ impl Received {
         Self { message, link, copied: AtomicBool::default() }
     }
 
-    /// Acknowledges the message once a copy is stored.
+    /// Acknowledges the message after a copy is stored.
     async fn replaced_by(&self, publish: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
         if !self.copied.load(Ordering::Relaxed) {
             publish.await?;
             self.copied.store(true, Ordering::Relaxed);
         }
-        // A worker that dies here leaves the message twice, which an idempotent handler allows for.
+        // If the worker dies here, the message exists twice, which an idempotent handler tolerates.
         self.acknowledge().await
     }
 
@@ -62,9 +62,10 @@ impl Delivery for Received {
 
     async fn acknowledge(&self) -> Result<(), Error> {
         let doing = "acknowledge the message";
-        // RabbitMQ does not confirm this. If it is lost, the message is delivered again and its result is replayed.
+        // RabbitMQ does not confirm an ack. If the ack is lost, the message is delivered again and its result
+        // is replayed.
         let sent = self.message.ack(BasicAckOptions::default()).await.map_err(Error::at(doing))?;
-        // An earlier ack that was not waited for is sent while the channel is open.
+        // lapin returns `false` also for a second ack. If the channel is open, the first ack was sent.
         if sent || !self.message.acker.poisoned() { Ok(()) } else { Err(Error::new(doing, CLOSED)) }
     }
 
@@ -74,7 +75,8 @@ impl Delivery for Received {
 
     async fn reject(&self, letter: &DeadLetter) -> Result<(), Error> {
         let Settings { dead_letters, queue, .. } = &*self.link.settings;
-        // It is sent back to this queue, because its exchange may route it to other queues, too.
+        // The origin is this queue and not the exchange, because the exchange may route the message to other
+        // queues, too.
         let headers = letter.headers(self, queue, queue).into_iter();
         let headers = headers.map(|(name, value)| (name, AMQPValue::LongString(value.into())));
         let properties = self.properties(&headers.collect::<Vec<_>>());

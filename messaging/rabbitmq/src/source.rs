@@ -12,11 +12,12 @@ use crate::link::{Link, Settings};
 use crate::received::Received;
 use crate::taking::Taking;
 
-/// The messages of a RabbitMQ queue, over a connection of its own, and a second one from the first copy on. The source connects again
-/// when one is lost.
+/// The messages of a RabbitMQ queue. The source has its own connection, and from the first copy on a second
+/// connection. It connects again if a connection is lost.
 ///
-/// The source does not declare the queue and the queue or exchange of the dead letters: do that with lapin or an operator's
-/// tool. See the [crate](crate) for what RabbitMQ gets, the delay queues that the source declares, and RabbitMQ's limits.
+/// The source does not declare the queue and the queue or exchange of the dead letters: do that with lapin or
+/// an operator's tool. See the [crate](crate) for how messages are settled, the delay queues that the source
+/// declares, and RabbitMQ's limits.
 #[must_use = "a source does nothing until it is `run`"]
 pub struct Source {
     connect: Connect,
@@ -27,8 +28,9 @@ pub struct Source {
 }
 
 impl Source {
-    /// `uri` has lapin's form, such as `amqp://user:password@host:5672/vhost`. `dead_letters` is the queue that rejected messages
-    /// go to: see [`dead_letter_exchange`](Self::dead_letter_exchange) for an exchange.
+    /// `uri` has lapin's form, such as `amqp://user:password@host:5672/vhost`. `dead_letters` is the queue
+    /// that rejected messages go to; for an exchange, see
+    /// [`dead_letter_exchange`](Self::dead_letter_exchange).
     pub fn new(uri: impl Into<String>, queue: impl Into<String>, dead_letters: impl Into<String>) -> Self {
         let uri = uri.into();
         let connect = move || {
@@ -38,8 +40,9 @@ impl Source {
         Self::connected_by(connect, queue, dead_letters)
     }
 
-    /// As [`new`](Self::new), over connections that `connect` opens: for TLS, a heartbeat, or a connection name that operators
-    /// see. The source calls it again for the copies, and whenever a connection is lost.
+    /// As [`new`](Self::new), over connections that `connect` opens: for TLS, a heartbeat, or a connection
+    /// name that operators see. The source calls `connect` again for the copies, and whenever a connection is
+    /// lost.
     pub fn connected_by<F>(
         connect: impl Fn() -> F + Send + Sync + 'static,
         queue: impl Into<String>,
@@ -57,8 +60,8 @@ impl Source {
         }
     }
 
-    /// Rejected messages go to this exchange, with this routing key. A message that the exchange routes to no queue stays in its own
-    /// queue.
+    /// Sends rejected messages to this exchange, with this routing key. A message that the exchange routes to
+    /// no queue stays in its own queue.
     pub fn dead_letter_exchange(
         mut self,
         exchange: impl Into<String>,
@@ -69,9 +72,9 @@ impl Source {
     }
 
     /// How many unacknowledged messages RabbitMQ delivers to this worker. Unless set, as many as the consumer
-    /// holds, so that another worker can handle the others. With [`group_by`](Self::group_by) set more: a
-    /// group that is held up can fill it, and then stops the others. All of them must be acknowledged within
-    /// RabbitMQ's `consumer_timeout`.
+    /// holds, so that another worker can handle the other messages. With [`group_by`](Self::group_by), set a
+    /// higher number, because a group that is held up can fill the prefetch, and then stops the other groups.
+    /// All these messages must be acknowledged within RabbitMQ's `consumer_timeout`.
     pub fn prefetch(mut self, messages: u16) -> Self {
         self.prefetch = Some(messages.max(1));
         self
@@ -94,7 +97,7 @@ impl Broker for Source {
         let (connect, queue, dead_letters) = (connect.clone(), queue.clone(), dead_letters.clone());
         let link = Link::open(Arc::new(Settings { connect, queue, dead_letters, prefetch: 0 })).await?;
         let ended = link.redrive_letters(redrive).await;
-        // Also after a failure, so that no letter stays hidden.
+        // Closes the connection also after a failure, so that no letter stays hidden.
         link.close().await;
         ended
     }

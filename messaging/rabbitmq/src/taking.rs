@@ -12,10 +12,11 @@ use crate::Error;
 use crate::link::{Link, Settings};
 use crate::received::Received;
 
-/// How long RabbitMQ may take to open a connection and start the consumer: lapin itself has no limit for a silent server.
+/// How long RabbitMQ may take to open a connection and start the consumer. lapin itself has no limit for a
+/// silent server.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long to wait before a node that failed is asked again.
+/// The pause before connecting again to a node that failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The number of AMQP's `INTERNAL_ERROR`.
@@ -56,7 +57,7 @@ async fn open(settings: Arc<Settings>) -> Result<Open, Error> {
     Ok((link, messages))
 }
 
-/// Whether RabbitMQ says that it failed itself, as a node under load may do for a moment.
+/// Whether RabbitMQ reports an internal error, as a node under load may do for a moment.
 fn is_internal(error: &Error) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<lapin::Error>());
     matches!(source.map(lapin::Error::kind), Some(ErrorKind::ProtocolError(error)) if error.get_id() == INTERNAL_ERROR)

@@ -30,7 +30,7 @@ pub(crate) struct Delete {
     pub(crate) answer: oneshot::Sender<Result<(), Error>>,
 }
 
-/// Deletes the messages that come, until every sender is dropped.
+/// Deletes the messages that arrive, until every sender is dropped.
 pub(crate) async fn delete_all(client: Client, queue: String, coming: UnboundedReceiver<Delete>) {
     let batches = UnboundedReceiverStream::new(coming).chunks_timeout(MOST, GATHERING);
     batches.for_each_concurrent(REQUESTS, |batch| delete(&client, &queue, batch)).await;
@@ -44,7 +44,7 @@ async fn delete(client: &Client, queue: &str, batch: Vec<Delete>) {
             Ok(refusals) => refusals.iter().find(|(id, _)| *id == number).map(|(_, why)| why),
             Err(error) => Some(error),
         };
-        // The receiver may be gone: its handler was dropped.
+        // The receiver is gone if its handler was dropped.
         let _ = channel.send(refusal.map_or(Ok(()), |why| Err(Error::new(DOING, why.clone()))));
     }
 }

@@ -11,22 +11,21 @@ use crate::failed::failed;
 use crate::received::copy;
 use crate::taking::{LONGEST_BATCH, number, receive};
 
-/// How long a request waits for letters, in seconds, so that SQS asks all of its servers.
+/// How long a request waits for letters, in seconds, so that SQS queries all of its servers.
 const WAIT: i32 = 1;
 
-/// The receipts of the letters that were received, by their ids; a removed letter has none. SQS returns a
-/// letter again after the queue's visibility timeout, with another receipt, and sometimes returns a removed
-/// one.
+/// The receipts of the received letters, by their ids; `None` for a removed letter. SQS returns a letter
+/// again after the queue's visibility timeout, with another receipt, and sometimes returns a removed letter.
 #[derive(Default)]
 struct Receipts(HashMap<String, Option<String>>);
 
 impl Receipts {
-    /// Whether the letter comes for the first time.
+    /// Adds the receipt of a letter. Returns whether the letter comes for the first time.
     fn add(&mut self, letter: &Message) -> bool {
         self.0.insert(id(letter), letter.receipt_handle.clone()).is_none()
     }
 
-    /// The receipt to remove a letter with.
+    /// Takes the newest receipt of a letter, to remove the letter with.
     fn take(&mut self, letter: &Message) -> Option<String> {
         self.0.insert(id(letter), None).flatten()
     }
@@ -50,8 +49,8 @@ async fn redrive_each(
     redrive: &mut Redrive,
     receipts: &mut Receipts,
 ) -> Result<(), Error> {
-    // How many letters there were at the start, by SQS's count. The queue may have more letters; the next
-    // redrive gets those.
+    // The number of letters at the start, by SQS's approximate count. The queue may have more letters, which
+    // the next redrive gets.
     let mut unread = number(client, queue, QueueAttributeName::ApproximateNumberOfMessages).await?;
     while unread > 0 {
         let letters = receive(client.clone(), queue.to_owned(), LONGEST_BATCH, WAIT).await?;
@@ -75,7 +74,7 @@ async fn redrive_each(
 fn about(letter: &Message) -> StoredLetter {
     let header = |name: &str| letter.message_attributes.as_ref()?.get(name)?.string_value.clone();
     let mut about = StoredLetter::read(id(letter), header);
-    // A message that SQS itself has moved has the ARN of its queue instead.
+    // A message that SQS itself has moved has the ARN of its queue instead of an origin.
     let arn = || letter.attributes.as_ref()?.get(&MessageSystemAttributeName::DeadLetterQueueSourceArn);
     about.origin = about.origin.or_else(|| arn()?.rsplit(':').next().map(str::to_owned));
     about

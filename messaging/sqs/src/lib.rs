@@ -1,5 +1,6 @@
 //! Idempotent workers on Amazon SQS: a [`Source`] passes the messages of a queue to
-//! [`idem::message::Consumer`](Consumer), and settles each with SQS. AWS Lambda polls the queue itself: use `idem::lambda` there.
+//! [`idem::message::Consumer`](Consumer), and settles each message with SQS. On AWS Lambda use `idem::lambda`
+//! instead, because Lambda polls the queue itself.
 //!
 //! ```no_run
 //! use idem::{Error, MemoryStore, Operation};
@@ -28,24 +29,30 @@
 //! | still held | `ChangeMessageVisibility` to the queue's visibility timeout, each time a third of it has passed |
 //! | the dead letter cannot be sent | nothing: the message is held, and the copy is repeated after 1 s, 2 s, .. 30 s |
 //!
-//! The source asks for as many messages as the consumer has room for, at most ten, and holds no others. With a
-//! [`prefetch`](Consumer::prefetch) above the concurrency it needs fewer requests, and the waiting messages are kept too.
+//! The source requests as many messages as the consumer has room for, at most ten, and holds no others. With
+//! a [`prefetch`](Consumer::prefetch) above the concurrency, the source needs fewer requests, and it extends
+//! the waiting messages, too.
 //!
-//! On a FIFO queue the messages of a `MessageGroupId` are handled in order, unless [`Source::group_by`] says which. A message that is retried keeps its place in that order.
+//! On a FIFO queue, the messages of a `MessageGroupId` are handled in order, unless [`Source::group_by`] sets
+//! other groups. A message that is retried keeps its place in that order.
 //!
 //! # Limits of SQS
 //!
-//! - **12 hours** after its receipt SQS delivers a message again, even if its visibility was extended. Longer pauses are shortened.
+//! - **12 hours** after a message's receipt, SQS delivers it again, even if its visibility was extended. The
+//!   source shortens longer pauses.
 //! - **`maxReceiveCount`** of a redrive policy counts every receipt, including receipts by dead workers and
-//!   after a pause. Above it SQS itself moves the message to the redrive queue, without a reason. Set it well
-//!   above [`max_tries`](Consumer::max_tries) and `max_attempts`.
-//! - **10 attributes** per message: the dead letter of a message that has ten carries no reason, of one that has nine the reason only. The
-//!   order is reason, error, tries, operation, key, origin, deliveries, message, consumer.
-//! - **Redrive**: a dead letter that is left out is visible again when the redrive ends. In a FIFO queue it hides the later ones of its group: repeat the
-//!   redrive.
-//! - **Retention** is 14 days at most. A dead letter of this crate is a new message, so its retention begins anew. A message that SQS
-//!   itself moves from a standard queue keeps the time at which it was first sent.
-//! - **120,000 messages in flight** on a standard queue, 20,000 on a FIFO queue: SQS delivers no more until some are deleted.
+//!   after a pause. Above this count, SQS itself moves the message to the dead-letter queue of the policy,
+//!   without a reason. Set it well above [`max_tries`](Consumer::max_tries) and `max_attempts`.
+//! - **10 attributes** per message: the dead letter of a message that has ten carries no reason, and the dead
+//!   letter of a message that has nine carries only the reason. The order is reason, error, tries, operation,
+//!   key, origin, deliveries, message, consumer.
+//! - **Redrive**: a dead letter that is left out is visible again when the redrive ends. In a FIFO queue,
+//!   such a letter hides the later letters of its group, so repeat the redrive.
+//! - **Retention** is 14 days at most. A dead letter of this crate is a new message, so its retention begins
+//!   anew. If SQS itself moves a message from a standard queue, the message keeps the time at which it was
+//!   first sent.
+//! - **120,000 messages in flight** on a standard queue, 20,000 on a FIFO queue: SQS delivers no more until
+//!   some are deleted.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

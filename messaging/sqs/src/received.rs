@@ -21,10 +21,11 @@ use crate::failed::failed;
 /// How many attributes a message may have.
 const ATTRIBUTES: usize = 10;
 
-/// After this time from its receipt SQS delivers a message again, even if its visibility was extended.
+/// This long after a message's receipt, SQS delivers the message again, even if its visibility was extended.
 const LONGEST: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// SQS refuses a visibility that ends later than `LONGEST`, by its own clock, which began earlier.
+/// A margin, because SQS refuses a visibility that ends later than `LONGEST` by its own clock, which started
+/// earlier than ours.
 const MARGIN: Duration = Duration::from_secs(2);
 
 /// The state that all messages of a source share.
@@ -40,9 +41,9 @@ pub(crate) struct Shared {
 pub struct Received {
     pub(crate) message: Message,
     at: Instant,
-    /// Until when SQS hides the message from other workers.
+    /// The time until which SQS hides the message from other workers.
     hidden_until: Mutex<Instant>,
-    /// Whether its dead letter is stored, so that only the deletion is missing.
+    /// Whether the message's dead letter is stored, so that only the deletion is missing.
     set_aside: AtomicBool,
     shared: Arc<Shared>,
 }
@@ -69,7 +70,7 @@ impl Received {
     }
 
     /// Sends a copy with these attributes in addition to the message's own, up to SQS's limit of attributes.
-    /// Whether SQS accepts a message like this.
+    /// Returns whether SQS accepts such a message.
     async fn copy_to_dead_letters(&self, new: &[(&str, String)]) -> Result<bool, Error> {
         let doing = "send the dead letter";
         let Shared { client, dead_letters, .. } = &*self.shared;
@@ -103,7 +104,7 @@ impl Delivery for Received {
     async fn acknowledge(&self) -> Result<(), Error> {
         let (answer, answered) = oneshot::channel();
         let receipt = self.message.receipt_handle.clone().unwrap_or_default();
-        // If the receiver is gone, `answered` fails too.
+        // If the receiver is gone, `answered` fails, too.
         let _ = self.shared.deletes.send(Delete { receipt, answer });
         answered.await.map_err(Error::at("delete the message"))?
     }
@@ -113,7 +114,8 @@ impl Delivery for Received {
     }
 
     async fn reject(&self, letter: &DeadLetter) -> Result<(), Error> {
-        // A message near the queue's largest size has no room for the text, or for any attribute of ours.
+        // A message near the queue's largest size has no room for the error text, or for any attribute of
+        // ours.
         if !self.set_aside.load(Ordering::Relaxed)
             && !self.copy_to_dead_letters(&self.attributes(letter)).await?
             && !self.copy_to_dead_letters(&self.attributes(&letter.without_error())).await?
@@ -173,7 +175,8 @@ pub(crate) fn copy(
     copy.set_message_group_id(group).set_message_deduplication_id(id)
 }
 
-/// Whether SQS refuses this message, whenever it is sent: it is too large, or an attribute has a character that SQS does not allow.
+/// Whether SQS refuses this message each time it is sent, because it is too large, or because an attribute
+/// has a character that SQS does not allow.
 fn is_of_the_message<R>(error: &SdkError<SendMessageError, R>) -> bool {
     let of_the_message = ["InvalidParameterValue", "InvalidMessageContents"];
     error.code().is_some_and(|code| of_the_message.iter().any(|word| code.contains(word)))
@@ -185,7 +188,7 @@ fn visibility(after: Duration, since_receipt: Duration) -> u64 {
     (after.as_secs() + u64::from(after.subsec_nanos() > 0)).min(longest)
 }
 
-/// The text without the two characters that SQS refuses. It has no control characters.
+/// The text without the two characters that SQS refuses. The text has no control characters.
 fn allowed(text: &str) -> String {
     text.replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}")
 }

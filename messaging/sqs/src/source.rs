@@ -14,7 +14,7 @@ use crate::letters;
 use crate::received::{Received, Shared};
 use crate::taking::{Taking, number};
 
-/// How long one request waits for messages, unless set. The shutdown waits for it.
+/// How long one request waits for messages, unless set. The shutdown waits for the request.
 const WAIT: Duration = Duration::from_secs(5);
 
 /// The longest wait that SQS allows.
@@ -22,7 +22,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(20);
 
 /// The messages of an SQS queue, standard or FIFO.
 ///
-/// The source does not create the queues. See the [crate](crate) for what SQS gets, and its limits.
+/// The source does not create the queues. See the [crate](crate) for how messages are settled, and for the
+/// limits of SQS.
 #[must_use = "a source does nothing until it is `run`"]
 pub struct Source {
     client: Client,
@@ -33,11 +34,13 @@ pub struct Source {
 }
 
 impl Source {
-    /// `queue` and `dead_letters` are URLs; rejected messages go to the second, which is a FIFO queue if the first is.
+    /// `queue` and `dead_letters` are URLs. Rejected messages go to `dead_letters`, which must be a FIFO
+    /// queue if `queue` is one.
     ///
-    /// The program needs `sqs:ReceiveMessage`, `DeleteMessage`, `ChangeMessageVisibility` and `GetQueueAttributes` on the first,
-    /// and `SendMessage` on the second; for [`redrive`](Self::redrive) also the first four on the second, and `SendMessage` and `GetQueueUrl` on the queues
-    /// that messages came from.
+    /// The program needs `sqs:ReceiveMessage`, `DeleteMessage`, `ChangeMessageVisibility` and
+    /// `GetQueueAttributes` on `queue`, and `SendMessage` on `dead_letters`. For [`redrive`](Self::redrive)
+    /// it also needs the first four permissions on `dead_letters`, and `SendMessage` and `GetQueueUrl` on the
+    /// queues that messages came from.
     pub fn new(client: Client, queue: impl Into<String>, dead_letters: impl Into<String>) -> Self {
         let (queue, dead_letters) = (queue.into(), dead_letters.into());
         Self { client, queue, dead_letters, group_by: None, wait: WAIT }
@@ -66,7 +69,7 @@ impl Broker for Source {
         plan.extend_every.get_or_insert(visibility / 3);
         plan.redelivery_horizon.get_or_insert(retention);
         let (deletes, coming) = unbounded_channel();
-        // It ends when the last message is settled: the senders are dropped then.
+        // This task ends when the last message is settled, because the senders are dropped then.
         tokio::spawn(delete_all(client.clone(), queue.clone(), coming));
         let shared = Arc::new(Shared { client, queue, dead_letters, visibility, deletes });
         Ok(Taking::new(shared, wait))

@@ -14,7 +14,7 @@ use crate::Error;
 use crate::failed::failed;
 use crate::received::{Received, Shared};
 
-/// The most messages that SQS returns in an answer.
+/// The largest number of messages that SQS returns for one request.
 pub(crate) const LONGEST_BATCH: usize = 10;
 
 /// Reads messages from a queue.
@@ -23,7 +23,8 @@ pub struct Taking {
     wait: i32,
     /// Messages that were received but not read yet.
     there: VecDeque<Received>,
-    /// The request in flight. It outlives the stream, because SQS hides its messages from other workers.
+    /// The request in flight. It is kept after the stream is dropped, because SQS hides its messages from
+    /// other workers.
     request: Option<BoxFuture<'static, Result<Vec<Message>, Error>>>,
 }
 
@@ -73,7 +74,7 @@ impl Reader for Taking {
     }
 }
 
-/// Receives at most this many messages. Waits for the first one for at most this many seconds.
+/// Receives at most this many messages. Waits for the first one at most `wait` seconds.
 pub(crate) async fn receive(
     client: Client,
     queue: String,

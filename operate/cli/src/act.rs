@@ -1,7 +1,9 @@
-//! `idem resolve`, `idem forget` and `idem record`: a person's decision about one record or many, on one path.
+//! `idem resolve`, `idem forget` and `idem record`: a person's decision about one record or many, carried out
+//! by the same code.
 //!
-//! The path is: choose the records, check the decision, ask, and settle each record only if it is still as it was shown (for `record`:
-//! absent). Nothing is written before the answer.
+//! The code chooses the records, checks the decision, asks, and settles each record only if it is still as it
+//! was shown (`record` needs a key that still has no record). It writes nothing before the person has
+//! answered.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -66,10 +68,10 @@ pub(crate) struct Record {
     decider: Decider,
 }
 
-/// The chosen records, each as it is shown.
+/// The chosen records, each with what the person was shown.
 struct Chosen {
     records: Vec<(RecordKey, Shown)>,
-    /// A table of them, if they were chosen by `--all`.
+    /// A table of the records, if they were chosen by `--all`.
     rows: Option<Vec<[String; 6]>>,
 }
 
@@ -109,7 +111,7 @@ impl Choice {
             return Err(Error::usage(text));
         }
         let chosen = self.filter.chosen(access, states, scope).await?.into_iter();
-        // A lease is judged by the time when its record was read.
+        // Whether a lease has expired is decided by the time when its record was read.
         let chosen = chosen.map(|(listed, now)| (Shown::of(&listed.record, now), listed, now));
         let chosen = chosen.filter(|(shown, ..)| decision.check(*shown).is_ok());
         let (records, rows) = chosen
@@ -140,7 +142,7 @@ impl Chosen {
         Ok(())
     }
 
-    /// The effect of the decision on them.
+    /// What the decision does to the records, as text.
     fn question(&self, decision: &Decision) -> String {
         let one = self.records.first().filter(|_| self.rows.is_none());
         let subject = match one {
@@ -156,7 +158,7 @@ impl Chosen {
         format!("This deletes {subject}{state}: the next call runs the body.{warning}")
     }
 
-    /// Asks, and settles them.
+    /// Asks, and settles the records.
     async fn settle(
         &self,
         decision: &Decision,
@@ -186,7 +188,7 @@ impl Chosen {
             return Ok(End::Done);
         }
         decider.ask(&question)?;
-        // If the reader of the output goes away, the decision is still carried out.
+        // If the reader of the output goes away, the command still carries out the decision.
         let (trail, mut untouched, mut reported) = (decider.trail(), 0, Ok(()));
         for (key, shown) in &self.records {
             let outcome = match act::settle(access, &trail, key, *shown, decision).await {

@@ -1,4 +1,4 @@
-//! What every command that changes something takes: who decides and why, and whether to ask.
+//! The options of every command that changes something: who decides and why, and whether to ask.
 
 use std::io::{self, IsTerminal as _, Write as _};
 
@@ -32,7 +32,7 @@ impl Decider {
         Trail { by, reason: self.reason.clone() }
     }
 
-    /// Asks, unless `--yes` is given. Without a terminal it cannot ask, and the command changes nothing.
+    /// Asks, unless `--yes` is given. Without a terminal, nobody can answer, so the command changes nothing.
     pub(crate) fn ask(&self, what: &str) -> Answer<()> {
         if self.yes {
             return Ok(());

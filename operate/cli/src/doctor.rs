@@ -18,10 +18,10 @@ use serde_json::json;
 use super::end::{Answer, End};
 use super::output::Output;
 
-/// A clock that differs by more than this is reported: people compare logs by their times.
+/// A clock that differs by more than this is reported, because people compare logs by their times.
 const FAR: Duration = Duration::from_secs(1);
 
-/// How often each operation is timed.
+/// How many times each operation is measured.
 const ROUNDS: usize = 5;
 
 #[derive(Args)]
@@ -49,7 +49,7 @@ pub(crate) async fn run(doctor: &Doctor, access: &Access, output: &mut Output) -
     Ok(if worst >= Standing::Weak { End::Weak } else { End::Done })
 }
 
-/// Compares the store's clock with this machine's.
+/// Compares the store's clock with the clock of this machine.
 async fn clock(store: &DynStore, found: &mut Inspection) -> Result<(), StoreError> {
     if found.now.is_none() {
         return Ok(());
@@ -59,7 +59,7 @@ async fn clock(store: &DynStore, found: &mut Inspection) -> Result<(), StoreErro
     let before = here();
     let there = walk::now(store).await?;
     let after = here();
-    // The store read its clock somewhere in between.
+    // The store read its clock between `before` and `after`.
     let apart = before.since(there).max(there.since(after));
     let (standing, text) = match apart {
         Duration::ZERO => (Standing::Fine, "equal to this machine's".to_owned()),
@@ -77,7 +77,7 @@ async fn clock(store: &DynStore, found: &mut Inspection) -> Result<(), StoreErro
     Ok(())
 }
 
-/// How long each operation took, round by round.
+/// How long each operation took in each round.
 #[derive(Default)]
 struct Times(BTreeMap<&'static str, Vec<Duration>>);
 
@@ -94,16 +94,17 @@ impl Times {
     }
 }
 
-/// The median time of each operation, on a key that is removed again.
+/// The median time of each operation on a temporary key, which is removed again.
 async fn medians(store: &DynStore) -> Answer<Vec<(&'static str, Duration)>> {
     let invalid = || Error::new(Kind::Unusable, "the temporary key is invalid");
     let key = listing::name("idem.doctor", &random_hex()).ok_or_else(invalid)?;
     let mut times = Times::default();
     for number in 1..=ROUNDS {
-        // Only the last round uses `in_doubt`: a key that is interrupted under it would stay for ever.
+        // Only the last round uses `in_doubt`, because an interrupted round under `in_doubt` leaves a key
+        // that never expires.
         let on_crash = if number == ROUNDS { OnCrash::InDoubt } else { OnCrash::Rerun };
         let ended = round(store, &key, on_crash, &mut times).await;
-        // Removes the key even after a failure.
+        // Removes the key even after a failed round.
         let forgotten = times.of("forget", store.forget(&key)).await;
         ended?;
         forgotten?;

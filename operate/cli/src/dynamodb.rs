@@ -1,4 +1,4 @@
-//! Opens a DynamoDB table by its URL, with credentials and region from where the AWS tools find them.
+//! Opens a DynamoDB table by its URL. Credentials and region come from where the AWS tools find them.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use aws_smithy_http_client::tls::{self, rustls_provider::CryptoMode};
 use idem_dynamodb::DynamoDbStore;
 use serde::Deserialize;
 
-/// The region where the URL names an endpoint and no region: the endpoint decides, but the SDK needs one.
+/// The region if the URL names an endpoint but no region. The endpoint decides, but the SDK needs a region.
 const ANY_REGION: &str = "us-east-1";
 
 const FORM: &str = "expected dynamodb://TABLE[?endpoint=URL][&region=NAME][&partition_key=NAME][&sort_key=NAME:VALUE]\
                     [&time_to_live=NAME][&skew_ms=N]";
 
-/// A table, by `dynamodb://TABLE?option=value&..`.
+/// A table, given as `dynamodb://TABLE?option=value&..`.
 #[derive(Clone)]
 pub struct Table {
     name: String,

@@ -4,8 +4,8 @@ use std::io;
 
 use idem_operate_kit::Error;
 
-/// How a command that did its work ended, by its exit code. The codes of errors are the numbers of their
-/// kinds. The help and `docs/cli.md` explain them.
+/// How a command that did its work ended, with its exit code. The exit codes of errors are the numbers of
+/// their kinds. The help and `docs/cli.md` explain the codes.
 #[derive(Clone, Copy)]
 pub(crate) enum End {
     Done = 0,
@@ -16,7 +16,7 @@ pub(crate) enum End {
 
 pub(crate) type Answer<T = End> = idem_operate_kit::Result<T>;
 
-/// Standard input, or a file, cannot be read.
+/// The error for a standard input or a file that cannot be read.
 pub(crate) fn input_error(error: &io::Error) -> Error {
     Error::usage(format!("cannot read the input: {error}"))
 }

@@ -1,4 +1,4 @@
-//! Selects records by state, age and lease: for lists, and for actions on many records at once.
+//! Selects records by state, age and lease, for lists and for actions on many records at once.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -75,7 +75,7 @@ impl Filter {
         self.state.is_empty()
     }
 
-    /// Whether state, lease and age match the options, and the record has not expired.
+    /// Whether state, lease and age match the options. An expired record matches only if `expired`.
     pub(crate) fn takes(&self, record: &Record, now: Timestamp, expired: bool) -> bool {
         (self.state.is_empty() || self.state.contains(&Some(record.state)))
             && (expired || !is_over(record, now))
@@ -94,7 +94,7 @@ impl Filter {
         Ok(Walk::new(&access.store, states, scope).with_prefix(prefix))
     }
 
-    /// All live records that match, each once, with the store's time when it was read.
+    /// All live records that match, each once, with the store's time when the record was read.
     pub(crate) async fn chosen(
         &self,
         access: &Access,

@@ -1,4 +1,5 @@
-//! Opens a store by its URL. The command `idem` uses this, and so can other programs that take a store from a command line.
+//! Opens a store by its URL. The command `idem` uses this library, and so can other programs that get a
+//! store's URL from a command line.
 
 #[cfg(feature = "dynamodb")]
 mod dynamodb;

@@ -14,7 +14,7 @@ use super::end::{Answer, End};
 use super::filter::Filter;
 use super::output::Output;
 
-/// How many rows are printed as one table: column widths may differ between tables.
+/// How many rows are printed as one table. Column widths may differ between tables.
 const ROWS: usize = 200;
 
 #[derive(Args)]
@@ -48,7 +48,7 @@ fn unreadable(key: &RecordKey, with_key: bool) -> Value {
     line
 }
 
-/// The whole record as JSON. `None` if it was deleted meanwhile.
+/// The whole record as JSON; `None` if it was deleted in the meantime.
 async fn whole(
     list: &List,
     store: &impl idem_core::Store,
@@ -77,7 +77,7 @@ pub(crate) async fn run(list: &List, access: &Access, output: &mut Output) -> An
     let head = record_head(list.keys);
     let (mut rows, mut listed, mut seen, mut more) = (Vec::new(), 0, HashSet::new(), false);
     let with_unreadable = list.filter.is_of_any_state() || list.filter.names_unreadable();
-    // A store may leave out records that it cannot read when it looks for states.
+    // A store that selects by state may leave out records that it cannot read.
     let states = if with_unreadable { Vec::new() } else { list.filter.states() };
     let mut walk = list.filter.walk(access, states, scope).await?;
     'pages: while let Some(page) = walk.page().await? {
@@ -121,7 +121,7 @@ pub(crate) async fn run(list: &List, access: &Access, output: &mut Output) -> An
         output.table(head, &rows)?;
     }
     if more {
-        // To standard error, because a program reads each line of the output as a record.
+        // To standard error, because programs read each line of standard output as a record.
         let _ = writeln!(io::stderr(), "idem: there are more than {most}: give a higher `--limit`");
     }
     Ok(if listed == 0 { End::Nothing } else { End::Done })

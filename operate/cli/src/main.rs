@@ -1,6 +1,6 @@
 //! The operator's command `idem`. One file per subcommand; see `idem --help`.
 //!
-//! Owns the command line. Everything it does goes through the store's public API.
+//! Owns the command line. The command uses only the store's public API.
 
 mod act;
 mod audit;
@@ -117,7 +117,8 @@ fn main() -> ExitCode {
         Ok(end) => ExitCode::from(end as u8),
         Err(_) if output.is_enough() => ExitCode::SUCCESS,
         Err(error) => {
-            // What the command printed comes first. A failure here cannot be reported anywhere.
+            // What the command has printed must come before the error. A failure here cannot be reported
+            // anywhere.
             let _ = output.flush();
             let _ = writeln!(io::stderr(), "idem: {error}");
             ExitCode::from(error.kind() as u8)

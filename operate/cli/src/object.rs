@@ -1,4 +1,5 @@
-//! Opens a bucket by its URL, with credentials, region and endpoint from the environment, as the cloud's own tools name them.
+//! Opens a bucket by its URL. Credentials, region and endpoint come from the environment variables that the
+//! cloud's own tools use.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +22,8 @@ use object_store::{ClientOptions, ObjectStore};
 
 const FORM: &str = "expected object:s3://BUCKET/PREFIX, object:gs://BUCKET/PREFIX, object:az://CONTAINER/PREFIX or object:FOLDER";
 
-/// A bucket, by `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX` or `az://CONTAINER/PREFIX`, and `?skew_ms=N`.
+/// A bucket, given as `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX` or `az://CONTAINER/PREFIX`, with an optional
+/// `?skew_ms=N`.
 #[derive(Clone)]
 pub struct Objects {
     url: String,
@@ -53,7 +55,8 @@ impl Objects {
     }
 
     pub(crate) async fn open(&self) -> Result<BucketStore, StoreError> {
-        // The text may contain only what the URL says: a setting of the environment can be a secret.
+        // The error text may repeat only what the URL says, because a setting of the environment can be a
+        // secret.
         let failed =
             |_| StoreError::configuration("the environment's settings of the object store are not valid");
         let client =
@@ -82,7 +85,8 @@ impl Objects {
     }
 }
 
-/// A client with the machine's root certificates; `http` only where the settings allow it (`AWS_ALLOW_HTTP`).
+/// A client with the machine's root certificates. It uses `http` only if the settings allow that
+/// (`AWS_ALLOW_HTTP`).
 #[derive(Debug)]
 struct Https(HttpsConnector<TcpConnector>);
 

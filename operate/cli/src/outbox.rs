@@ -103,8 +103,8 @@ async fn list(table: &Table, limit: usize, errors: bool, output: &mut Output) ->
     Ok(End::Done)
 }
 
-/// Whether the store reports that no schema has the table. The text is different for another program's table,
-/// or for a table in another schema.
+/// Whether the store reports that no schema has the table. The store's text differs if the table belongs to
+/// another program or is in another schema.
 fn is_missing(error: &Error) -> bool {
     let text = error.to_string();
     error.kind() == Kind::Unusable
@@ -112,8 +112,8 @@ fn is_missing(error: &Error) -> bool {
         && text.contains("of idem's in this database")
 }
 
-/// The records in the outbox's database, in the table with the default name, for the trail. `None` if there is no such table: a
-/// database with an outbox may have no records.
+/// The records in the outbox's database, in the table with the default name, for the audit trail. `None` if
+/// there is no such table, because a database with an outbox need not have records.
 async fn records(place: &Place) -> Answer<Option<Access>> {
     match place.open_table(None).await {
         Ok(access) => Ok(Some(access)),
@@ -136,8 +136,8 @@ impl One {
         output: &mut Output,
     ) -> Answer {
         let id = MessageId::new(&self.id).map_err(failed)?;
-        // This comes before the question: if there are records, nothing is done without an entry in the
-        // trail.
+        // This comes before the question, because if there are records, nothing may be done without an entry
+        // in the audit trail.
         let records = records(place).await?;
         if self.decider.dry_run {
             output.line(format!("{question} Nothing was done: this is a dry run."))?;

@@ -1,4 +1,4 @@
-//! Prints: tables for people, JSON for programs.
+//! Prints tables for people and JSON for programs.
 
 use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write as _};
 
@@ -25,12 +25,12 @@ impl Output {
         self.json
     }
 
-    /// The command changes the store: from now on it is an error if its report does not arrive.
+    /// Says that the command changes the store: from now on, a report that does not arrive is an error.
     pub(crate) const fn must_arrive(&mut self) {
         self.must_arrive = true;
     }
 
-    /// Whether the command ended only because the reader, such as `head`, has read enough.
+    /// Whether the command ended only because its reader, such as `head`, has read enough.
     pub(crate) const fn is_enough(&self) -> bool {
         self.is_closed && !self.must_arrive
     }
@@ -56,13 +56,13 @@ impl Output {
         self.to.flush().map_err(|error| self.print_error(&error))
     }
 
-    /// Prints an outcome: as an object, or in words.
+    /// Prints an outcome, as a JSON object or in words.
     pub(crate) fn outcome(&mut self, object: &Value, words: String) -> Answer<()> {
         let text = if self.json { object.to_string() } else { words };
         self.line(text)
     }
 
-    /// Prints objects: one per line, or as a table of these fields.
+    /// Prints objects, one per line as JSON or as a table of these fields.
     pub(crate) fn objects<const N: usize>(&mut self, fields: [&str; N], objects: &[Value]) -> Answer<()> {
         if self.json {
             return objects.iter().try_for_each(|object| self.line(object.to_string()));
@@ -76,7 +76,7 @@ impl Output {
         self.table(fields.map(str::to_uppercase).each_ref().map(String::as_str), &rows)
     }
 
-    /// Prints columns as wide as their longest text, aligned to the left.
+    /// Prints columns that are as wide as their longest text, aligned to the left.
     pub(crate) fn table<const N: usize>(&mut self, head: [&str; N], rows: &[[String; N]]) -> Answer<()> {
         let mut widths = head.map(|name| name.chars().count());
         for row in rows {

@@ -1,7 +1,8 @@
-//! Opens the store as its service does: by its URL, with the keys that decrypt results and the secret that makes key digests.
+//! Opens the store as its service does: by its URL, with the keys that decrypt results and the secret that
+//! makes key digests.
 //!
 //! Owns where the keys and the secret come from. They are never arguments, because other users of the machine
-//! can see a command line.
+//! can see command lines.
 
 use std::path::{Path, PathBuf};
 
@@ -31,8 +32,8 @@ pub(crate) struct Place {
     /// The table, on PostgreSQL and MySQL (`idem_records`)
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) table: Option<String>,
-    /// The service's encryption keys: lines `NUMBER HEX` with 64 digits; the first key encrypts, all decrypt. Or put the
-    /// text into `IDEM_KEY_RING`
+    /// The service's encryption keys: lines `NUMBER HEX` with 64 digits; the first key encrypts, all decrypt.
+    /// Or put the text into `IDEM_KEY_RING`
     #[arg(long, global = true, env = "IDEM_KEY_RING_FILE", value_name = "FILE")]
     key_ring_file: Option<PathBuf>,
     /// The secret of the service's key digests: 64 hexadecimal digits or 32 bytes. Or put the text into
@@ -60,7 +61,7 @@ impl Place {
         self.open_table(self.table.clone()).await
     }
 
-    /// Opens the records in this table, or in the one with the default name.
+    /// Opens the records in this table, or in the table with the default name.
     pub(crate) async fn open_table(&self, table: Option<String>) -> Answer<Access> {
         let url = StoreUrl::parse(&self.url()?).map_err(Error::usage)?;
         let (ring, secret) = (self.ring()?, self.secret()?);
@@ -76,7 +77,7 @@ impl Place {
         if let Some(secret) = secret {
             access = access.with_key_secret(&secret);
         }
-        // A key that the service did not use is refused before anything else is done.
+        // If the service uses other keys, refuses before anything else is done.
         access.layers().await?;
         Ok(access)
     }
@@ -110,7 +111,7 @@ impl Place {
 }
 
 fn wrong_ring() -> Error {
-    // The text is not shown, because it is a key, or was meant to be one.
+    // The text is not shown, because it is a key or may contain one.
     Error::usage(
         "a key ring has lines `NUMBER HEX`: a number below 2^32 and 64 hexadecimal digits; the first key encrypts",
     )
@@ -121,7 +122,7 @@ pub(crate) fn content(file: &Path) -> Answer<Vec<u8>> {
     std::fs::read(file).map_err(|error| Error::usage(format!("cannot read {}: {error}", file.display())))
 }
 
-/// The same, as text.
+/// The content of a file as text.
 pub(crate) fn text(file: &Path) -> Answer<String> {
     let wrong = |_| Error::usage(format!("{} is not UTF-8", file.display()));
     String::from_utf8(content(file)?).map_err(wrong)

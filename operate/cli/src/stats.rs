@@ -1,4 +1,4 @@
-//! `idem stats`: the figures, once or again and again.
+//! `idem stats`: the figures, once or repeatedly.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -29,8 +29,8 @@ pub(crate) struct Stats {
     /// Only records of this operation
     #[arg(long)]
     scope: Option<String>,
-    /// Only operations that this catalogue does not contain, a file as `assert_catalogue` checks it: renamed, or gone. Repeat it
-    /// for each program that uses the store
+    /// Only operations that are not in this catalogue, because they were renamed or removed. The file is one
+    /// that `assert_catalogue` checks. Give this option once for each program that uses the store
     #[arg(long, value_name = "FILE", conflicts_with_all = ["scope", "watch"])]
     catalogue: Vec<PathBuf>,
     /// The output format: prometheus is for the textfile collector of Prometheus' node exporter
@@ -39,8 +39,8 @@ pub(crate) struct Stats {
     /// Print the figures and the open records again and again, until it is interrupted
     #[arg(long)]
     watch: bool,
-    /// The time between two rounds; each round reads the whole store. 2s unless given, and 60s on DynamoDB, where a round
-    /// costs the read units of the whole table
+    /// The time between two rounds; each round reads the whole store. 2s unless given, and 60s on DynamoDB,
+    /// where a round costs the read units of the whole table
     #[arg(long, value_name = "SPAN", value_parser = span, requires = "watch")]
     interval: Option<Duration>,
     /// How many rounds to run
@@ -94,7 +94,7 @@ pub(crate) async fn run(stats: &Stats, store: &DynStore, costly: bool, output: &
     let (mut rows, mut json) = (counted.rows(), counted.json());
     let is_part = !stats.catalogue.is_empty();
     if let (true, Some(json)) = (is_part, json.as_object_mut()) {
-        // Without this check, the figures of all operations would hide that the catalogues list none.
+        // With catalogues, only some operations are shown, so figures of all operations would mislead.
         json.remove("all");
         rows.pop();
     }
@@ -128,7 +128,7 @@ async fn watch(
         }
         match seen {
             Ok(look) => frame(&look, stats.keys, interval, output)?,
-            // The store may be back in the next round.
+            // The store may be reachable again in the next round.
             Err(error) if rounds != Some(0) && error.kind() == Kind::Unreachable => {
                 output.line(error.to_string())?;
             }

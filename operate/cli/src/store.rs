@@ -1,7 +1,7 @@
 //! Opens a store by its URL.
 //!
-//! Owns the forms of the URLs; knows nothing of commands. A URL may contain a password, so no error repeats it, and no type
-//! here implements `Debug`.
+//! Owns the forms of the URLs and knows nothing of commands. A URL may contain a password, so no error
+//! repeats it, and no type here implements `Debug`.
 
 use idem_core::StoreError;
 use idem_runtime::DynStore;
@@ -29,8 +29,8 @@ pub enum StoreUrl {
     #[cfg(feature = "sqlite")]
     Sqlite(std::path::PathBuf),
     /// `redis://..`, `redis-cluster://[user:password@]host:port,host:port` or
-    /// `redis-sentinel://[user:password@]SERVICE@host:port,host:port`, or `rediss..` with TLS. A server and sentinels take
-    /// `?replicas=N` to wait for N replicas.
+    /// `redis-sentinel://[user:password@]SERVICE@host:port,host:port`. With TLS, `rediss` replaces `redis`. A
+    /// URL of a server or of sentinels can end with `?replicas=N`, which waits for N replicas.
     #[cfg(feature = "redis")]
     Redis(idem_redis::RedisStoreBuilder),
     /// `postgres://..`.
@@ -42,7 +42,7 @@ pub enum StoreUrl {
     /// `dynamodb://TABLE`.
     #[cfg(feature = "dynamodb")]
     DynamoDb(crate::dynamodb::Table),
-    /// `nats-kv://[user:password@]host:port/BUCKET`: the URL of the server, and the bucket.
+    /// `nats-kv://[user:password@]host:port/BUCKET`, as the URL of the server and the bucket.
     #[cfg(feature = "nats-kv")]
     NatsKv(String, String),
     /// `object:FOLDER`.
@@ -63,7 +63,7 @@ pub struct Names {
     pub schema: Option<String>,
     /// The table, on PostgreSQL and MySQL.
     pub table: Option<String>,
-    /// Whether the table must exist: if true, nothing is created or migrated.
+    /// Whether the table must exist. If true, the store creates and migrates nothing.
     pub must_exist: bool,
 }
 
@@ -87,7 +87,7 @@ impl StoreUrl {
     ///
     /// # Errors
     ///
-    /// The error is a text that says what is wrong. It does not repeat the URL, which may contain a password.
+    /// A text that says what is wrong. It does not repeat the URL, which may contain a password.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
         if kind.starts_with("rediss") && cfg!(not(feature = "redis-tls")) {
@@ -203,7 +203,7 @@ fn object(rest: &str) -> Result<StoreUrl, String> {
     Ok(StoreUrl::Folder(rest.into()))
 }
 
-/// A URL for each of `host:port,host:port`.
+/// A URL for each node in `host:port,host:port`.
 #[cfg(any(feature = "redis-cluster", feature = "redis-sentinel"))]
 fn urls(scheme: &str, user: &str, nodes: &str) -> Vec<String> {
     let user = if user.is_empty() { String::new() } else { format!("{user}@") };

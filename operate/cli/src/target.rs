@@ -1,4 +1,4 @@
-//! The record that a command is about: by its key and operation, or by the digest in a log.
+//! The record that a command is about, given by its key and operation, or by the digest in a log.
 
 use clap::Args;
 use idem_core::{Key, RecordKey, Scope};

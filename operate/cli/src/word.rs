@@ -1,4 +1,4 @@
-//! What happened, by an operator's word: the options for it.
+//! The options with which an operator says what happened.
 
 use std::io::{self, Read as _};
 
@@ -42,7 +42,8 @@ pub(crate) struct Word {
     /// The service does not encrypt its results; needed if the operation has no result that shows it
     #[arg(long, conflicts_with_all = ["release", "encrypted"])]
     unencrypted: bool,
-    /// The service encrypts its results with the key ring; needed if the operation has no result that shows it
+    /// The service encrypts its results with the key ring; needed if the operation has no result that shows
+    /// it
     #[arg(long, conflicts_with = "release")]
     encrypted: bool,
 }
@@ -50,10 +51,12 @@ pub(crate) struct Word {
 #[derive(Args)]
 #[group(required = true, multiple = false)]
 struct Outcome {
-    /// The effect happened, and this is the value that the function returned: @FILE, or - for standard input, or its JSON
+    /// The effect happened, and this is the value that the function returned: @FILE, or - for standard input,
+    /// or its JSON
     #[arg(long, value_name = "@FILE")]
     completed: Option<String>,
-    /// It failed for good, and this is the error that the function returned, given likewise; it must have `terminal`
+    /// The call failed for good, and this is the error that the function returned, given in the same way; the
+    /// operation must have `terminal`
     #[arg(long, value_name = "@FILE")]
     failed: Option<String>,
     /// The effect happened, and this is the status of the response that the HTTP handler gave

@@ -1,5 +1,5 @@
-//! The forms that were issued to each operator: a form can be sent once, and by its operator only. The
-//! subject of a form stays in this process.
+//! The forms that were issued to each operator. A form can be sent once, and only by the operator who got it.
+//! The subject of a form stays in this process.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -8,9 +8,9 @@ use idem_core::RecordKey;
 use idem_operate_kit::act::{Decision, Shown};
 use idem_operate_kit::text::random_hex;
 
-/// The limit of open forms of all operators. A new form evicts the oldest.
+/// How many forms of all operators can be open. A new form evicts the oldest one.
 const CAPACITY: usize = 4_096;
-/// The limit of open forms of one operator: a form may hold a result of 2 MB.
+/// How many forms of one operator can be open. This limits memory, because a form may hold a result of 2 MB.
 const OF_ONE: usize = 64;
 
 /// The subject of a form.
@@ -40,7 +40,7 @@ impl Forms {
         number
     }
 
-    /// The subject of this form, if it was issued to the operator and is sent for the first time.
+    /// The subject of this form, if the form was issued to this operator and is sent for the first time.
     pub(crate) fn take(&self, operator: &str, number: &str) -> Option<Issued> {
         let mut forms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let place = forms.iter().position(|(name, issued, _)| name == operator && issued == number)?;

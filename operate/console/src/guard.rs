@@ -1,7 +1,7 @@
-//! Decides who may do what: every request passes here before any page.
+//! Decides who may do what. Every request comes here before it reaches a page.
 //!
-//! Owns the rules. Every page requires an operator, whom a login has put into the request. No other site can
-//! make a browser request a page or send a form. Every response gets the security headers, and an error
+//! Owns the rules. Every page requires an operator, whom a login has put into the request. Another site
+//! cannot make a browser load a page or send a form. Every response gets the security headers, and an error
 //! becomes a page.
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const HEADERS: [(HeaderName, &str); 5] = [
     ),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
-    // With `no-referrer` a browser would send a form with the origin `null`.
+    // With `no-referrer`, a browser would send a form with the origin `null`.
     (header::REFERRER_POLICY, "same-origin"),
     (header::CACHE_CONTROL, "no-store"),
 ];
@@ -41,14 +41,14 @@ pub(crate) fn text(headers: &HeaderMap, name: impl header::AsHeaderName) -> Opti
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// The host that the browser requested: over HTTP/2 it is part of the URI.
+/// The host that the browser requested. Over HTTP/2 the host is part of the URI.
 pub(crate) fn host(request: &Request) -> &str {
     let authority = || request.uri().authority().map(Authority::as_str);
     text(request.headers(), header::HOST).or_else(authority).unwrap_or_default()
 }
 
-/// Whether no other site made the browser send this: by `Sec-Fetch-Site`, and for a form also by `Origin`. A link on another
-/// site may lead here.
+/// Whether no other site made the browser send this. `Sec-Fetch-Site` shows it, and for a form also `Origin`.
+/// A link on another site may lead here.
 pub(crate) fn is_own(request: &Request, own: Option<&str>) -> bool {
     let (method, headers) = (request.method(), request.headers());
     let is_read = matches!(*method, Method::GET | Method::HEAD);
@@ -86,7 +86,8 @@ pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: N
     })
 }
 
-/// Links are relative to a path that ends with a slash: a console at `/idem` is at `/idem/`.
+/// The redirect to the path with a slash at its end, if the request's path has none. Links are relative to a
+/// path that ends with a slash, so a console at `/idem` must be at `/idem/`.
 fn without_slash(request: &Request) -> Option<Response> {
     let original = request.extensions().get::<axum::extract::OriginalUri>()?;
     let path = original.0.path();

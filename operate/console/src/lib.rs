@@ -1,4 +1,5 @@
-//! A console for a store of idempotent calls: a tower service for an app's own router, behind the app's own login.
+//! A console for a store of idempotent calls: a tower service for an app's own router, behind the app's own
+//! login.
 //!
 //! ```
 //! # async fn example(store: idem_runtime::MemoryStore) {
@@ -17,16 +18,17 @@
 //! # }
 //! ```
 //!
-//! Whoever your login lets through can read and settle every record, so let operators through only. Links are relative: the console
-//! works under any path. Behind a proxy that rewrites `Host`, name the address that browsers use with [`Console::origin`].
+//! Everyone whom your login accepts can read and settle every record, so accept only operators. Links are
+//! relative, so the console works under any path. If a proxy rewrites `Host`, give [`Console::origin`] the
+//! address that browsers use.
 //!
-//! [`Login`] is a login by a token, for apps without their own: `idem console` uses it.
+//! [`Login`] is a login by a token, for apps without their own login. `idem console` uses it.
 //!
 //! # What it costs
 //!
-//! Pages that list or count walk through the store. One walk runs at a time, in a task of its own, and serves all requests: a page
-//! shows the last figures and their age while the next walk runs. `/metrics` gives the same figures to Prometheus. The service
-//! must run in a tokio runtime.
+//! Pages that list or count walk through the store. Only one walk runs at a time, in a separate task, and
+//! serves all requests. While the next walk runs, a page shows the last figures and their age. `/metrics`
+//! returns the same figures for Prometheus. The service must run in a tokio runtime.
 
 mod app;
 mod forms;

@@ -1,8 +1,9 @@
-//! A login by a token, around a console: sessions, their cookie, and who may send requests at all.
+//! A login by a token, around a console: the sessions, their cookie, and which requests are refused before
+//! the login.
 //!
 //! Owns the rules of `idem console`. Every page requires a session, even on a loopback address, because other
-//! users and programs of the machine are strangers too. There, a request through a proxy is refused, because
-//! every sender would seem to be local.
+//! users and programs of the machine can connect to it too. On a loopback address, a request through a proxy
+//! is refused, because every sender would seem to be local.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,14 +38,14 @@ const LONGEST: Duration = Duration::from_secs(12 * 3_600);
 const SESSIONS: usize = 64;
 /// How long the check of a wrong token takes, to slow down guessing.
 const PAUSE: Duration = Duration::from_millis(500);
-/// What a proxy adds to a request.
+/// The headers that a proxy adds to a request.
 const FORWARDED: [&str; 6] =
     ["forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip"];
 
-/// A login by a token, for a console without a login of its own. `/metrics` also takes the token as
+/// A login by a token, for a console in an app without its own login. `/metrics` also accepts the token in
 /// `Authorization: Bearer TOKEN`.
 pub struct Login {
-    /// The digest of the token: the time of comparing digests reveals nothing about the token.
+    /// The digest of the token. The time to compare digests reveals nothing about the token.
     token: [u8; 32],
     is_local: bool,
     origin: Option<String>,
@@ -76,21 +77,23 @@ impl Login {
         random_hex()
     }
 
-    /// A login by this token.
+    /// A login with this token.
     #[must_use]
     pub fn new(token: &str) -> Self {
         let token = Sha256::digest(token.trim()).into();
         Self { token, is_local: false, origin: None, sessions: Mutex::default() }
     }
 
-    /// Answers programs of this machine only: the console listens on a loopback address, and no proxy is in front of it.
+    /// Answers only programs of this machine. Use it if the console listens on a loopback address without a
+    /// proxy in front.
     #[must_use]
     pub const fn local(mut self) -> Self {
         self.is_local = true;
         self
     }
 
-    /// The origin that browsers see, such as `https://idem.example`, behind a proxy. With `https` the cookie is `Secure`.
+    /// The origin that browsers see behind a proxy, such as `https://idem.example`. With `https`, the cookie
+    /// is `Secure`.
     #[must_use]
     pub fn origin(mut self, origin: impl Into<String>) -> Self {
         self.origin = Some(origin.into());
@@ -142,7 +145,7 @@ impl Login {
         Some(session.name.clone())
     }
 
-    /// The operator who sent the request. Prometheus has no session.
+    /// The operator who sent the request. Prometheus has no session, so `/metrics` also accepts the token.
     fn operator(&self, request: &Request) -> Option<Operator> {
         if let Some(name) = self.person(request.headers()) {
             return Some(Operator { name, signs_out: true });
@@ -151,7 +154,7 @@ impl Login {
         (request.uri().path() == "/metrics" && self.is_token(bearer)).then(|| Operator::new("metrics"))
     }
 
-    /// Why the request is refused before its sender is checked.
+    /// Why the request is refused, before it is known who sent it.
     fn refusal(&self, request: &Request) -> Option<&'static str> {
         let headers = request.headers();
         if self.is_local && !is_this_machine(host(request)) {

@@ -17,17 +17,17 @@ pub(crate) const ROWS: usize = 200;
 pub(crate) enum Query {
     /// The first page and `/metrics`.
     Overview,
-    /// The records of an operation, in a state, whose keys begin with this text.
+    /// The records of an operation (or all), in a state (or any), whose keys begin with this text.
     Some(Option<Scope>, Option<State>, Prefix),
     /// The audit trail.
     Trail,
-    /// The records with this key, or with this digest, of one operation or of all.
+    /// The records with this key or this digest, of one operation or of all operations.
     Find(Option<Scope>, String),
     /// How the results of this operation are kept.
     Form(Scope),
 }
 
-/// The result of a walk: what its query asks for.
+/// The result of a walk. Only the fields that the query asks for are set.
 #[derive(Default)]
 pub(crate) struct Findings {
     pub(crate) look: Look,
@@ -39,7 +39,7 @@ pub(crate) struct Findings {
 
 impl Query {
     pub(crate) async fn read(&self, access: &Access) -> Result<Findings> {
-        // Reads the store's marks, once.
+        // Reads the store's marks, but only the first time.
         access.layers().await?;
         let mut findings = Findings::default();
         match self {

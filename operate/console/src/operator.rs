@@ -1,6 +1,7 @@
-//! Who is signed in.
+//! The person who is signed in.
 
-/// Who is signed in: your login puts it into the extensions of the request. The audit trail shows the name.
+/// The person who is signed in. Your login puts it into the extensions of the request. The audit trail shows
+/// the name.
 #[derive(Clone, Debug)]
 pub struct Operator {
     pub(crate) name: String,

@@ -15,10 +15,10 @@ use serde::Deserialize;
 use crate::look::{Query, ROWS};
 use crate::walks::Aged;
 
-/// From this age on a page says how old its figures are.
+/// From this age on, a page says how old its figures are.
 const OLD: Duration = Duration::from_secs(5);
 
-/// Which records are shown.
+/// The filter of the records that are shown.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Filter {
@@ -32,7 +32,8 @@ impl Filter {
         self.scope.is_empty() && self.state.is_empty() && self.prefix.is_empty()
     }
 
-    /// The walk that finds them, unless the first page's own walk shows them.
+    /// The walk that finds the records. `None` without a filter, because then the first page's own walk shows
+    /// them.
     pub(crate) async fn query(&self, access: &Access) -> Result<Option<Query>> {
         if self.is_empty() {
             return Ok(None);
@@ -43,7 +44,8 @@ impl Filter {
     }
 }
 
-/// The address of a record: its operation and its digest, because the key is private.
+/// The address of a record. It has the operation and the digest instead of the key, because the key is
+/// private.
 pub(crate) fn address(scope: &str, digest: &str) -> String {
     format!("record?{}", query(&[("scope", scope), ("digest", digest)]))
 }

@@ -1,4 +1,5 @@
-//! The frame of every page: head, navigation, messages. Links are relative, so the console works under any path.
+//! The frame of every page: head, navigation, messages. Links are relative, so that the console works under
+//! any path.
 
 use std::sync::Arc;
 
@@ -50,7 +51,7 @@ impl FromRequestParts<Arc<App>> for Visit {
     type Rejection = StatusCode;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, StatusCode> {
-        // `guard` lets no request pass without an operator.
+        // `guard` answers a request without an operator, so this error does not occur.
         let operator = parts.extensions.get::<Operator>().cloned().ok_or(StatusCode::UNAUTHORIZED)?;
         Ok(Self { app: app.clone(), operator })
     }
@@ -64,7 +65,7 @@ impl Visit {
                 a href="./" { "Records" }
                 a href="audit" { "Audit trail" }
             }
-            // A POST, because a key is private and a browser keeps URLs in its history.
+            // A POST, because a key is private, and a browser keeps URLs in its history.
             form.search action="find" method="post" role="search" {
                 label for="q" { "Key or digest" }
                 input #q name="q" required autocomplete="off" spellcheck="false" maxlength="1024";
@@ -107,12 +108,12 @@ pub(crate) fn outside(status: StatusCode, title: &str, body: &Markup) -> Respons
     (status, framed(title, &html! { span.home { "idem" } }, body)).into_response()
 }
 
-/// The same with one message.
+/// A page for a person who is not signed in, with one message.
 pub(crate) fn bare(status: StatusCode, title: &str, text: &str) -> Response {
     outside(status, title, &html! { p role="status" { (text) } })
 }
 
-/// An error as the response of a handler. `guard` makes a page of it, for the operator of the request.
+/// An error as the response of a handler. `guard` turns it into a page for the operator of the request.
 pub(crate) struct Failed(Error);
 
 impl From<Error> for Failed {

@@ -1,4 +1,4 @@
-//! The page of one record, the forms to settle it, and the question before a decision is carried out.
+//! The page of one record, the forms to settle the record, and the question before a decision is carried out.
 
 use idem_core::RecordKey;
 use idem_core::protocol::{Record, StoredResult, Timestamp, Verdict};
@@ -24,8 +24,8 @@ pub(crate) struct Sent {
     pub(crate) status: String,
     headers: String,
     pub(crate) reason: String,
-    /// Whether the box about encryption is ticked; the page has it if no result of the operation shows
-    /// whether they are encrypted.
+    /// Whether the box about encryption is ticked. The page has the box if no result of the operation shows
+    /// whether the operation's results are encrypted.
     pub(crate) is_said: bool,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Whole<'k> {
     pub(crate) record: Record,
     pub(crate) now: Timestamp,
     pub(crate) form: Form,
-    /// Whether key and result are shown.
+    /// Whether the page shows the key and the result.
     pub(crate) is_open: bool,
 }
 
@@ -92,7 +92,8 @@ fn settling(visit: &Visit, issued: impl Fn() -> Issued, form: Form) -> Markup {
             input id=(id) name="reason" maxlength="1000" autocomplete="off";
         }
     };
-    // Nothing shows whether the operation is a function or a handler of the HTTP layer.
+    // If nothing shows whether the operation is a function or a handler of the HTTP layer, the page has both
+    // forms.
     let may_be_either = matches!(form, Form::Unknown | Form::AsHere);
     html! {
         @if issued().shown.is_resolvable() {
@@ -142,7 +143,7 @@ fn settling(visit: &Visit, issued: impl Fn() -> Issued, form: Form) -> Markup {
     }
 }
 
-/// The second step: what will happen to a record, and the form that does it.
+/// The second step: what the decision does to the record, and the form that carries it out.
 pub(crate) fn question(visit: &Visit, issued: Issued, decision: &Decision, sent: &Sent) -> Markup {
     let (key, shown) = (issued.key.clone(), issued.shown);
     html! {

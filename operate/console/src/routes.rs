@@ -1,4 +1,4 @@
-//! The routes of the console. `guard` has let the request pass, so it has an operator.
+//! The routes of the console. `guard` runs before them, so every request has an operator.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ type Handled = std::result::Result<Response, Failed>;
 pub(crate) fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/", get(records))
-        // A key prefix is private and must not be part of a URL.
+        // A POST, because a key prefix is private and must not be part of a URL.
         .route("/list", post(records))
         .route("/record", get(one))
         .route("/find", post(search))
@@ -83,7 +83,7 @@ async fn trail(visit: Visit) -> Handled {
     Ok(visit.page("Audit trail", &body))
 }
 
-/// How the results of the record's operation are kept. `None` while the walk that finds this out runs.
+/// How the results of the record's operation are kept; `None` while the walk that finds this out still runs.
 async fn encoding(app: &App, key: &RecordKey, of: &Record) -> Result<Option<Encoding>> {
     let walk = app.walks.get(&Query::Form(key.scope().clone())).await?;
     Ok(walk.and_then(|(walk, _)| walk.form).map(|form| evidence::with_steps(form, of)))
@@ -93,12 +93,13 @@ async fn whole<'k>(app: &App, key: &'k RecordKey, is_open: bool) -> Result<Whole
     let store = evidence::readable(&app.access.store);
     let record = store.get(key).await?.ok_or_else(absent)?;
     let now = walk::now(&app.access.store).await?;
-    // If another record cannot be read, this page still opens. The attempt to record a result reports it.
+    // A page opens even if another record of the operation cannot be read. An attempt to record a result
+    // reports that.
     let form = encoding(app, key, &record).await.ok().flatten().unwrap_or(Encoding::Unknown);
     Ok(Whole { key, record, now, form, is_open })
 }
 
-/// The record is found by its operation too, because several operations may have a record with one digest.
+/// The operation and the digest, because several operations may have a record with the same digest.
 #[derive(Deserialize)]
 struct Named {
     scope: String,
@@ -123,7 +124,8 @@ struct Question {
     q: String,
 }
 
-/// The records of this key in the operations that the last walk has seen: needs reads instead of a walk.
+/// The records with this key in the operations that the last walk has seen. This needs only reads, not a
+/// walk.
 async fn by_key(app: &App, text: &str) -> Result<Vec<RecordKey>> {
     let (Ok(key), Some((walk, _))) = (Key::new(text), app.walks.get(&Query::Overview).await?) else {
         return Ok(Vec::new());
@@ -159,7 +161,8 @@ async fn search(visit: Visit, Form(question): Form<Question>) -> Handled {
     }
 }
 
-/// A form that was issued to this operator and is sent for the first time. Any other form is refused.
+/// A form that was issued to this operator and is sent for the first time. The console refuses any other
+/// form.
 struct Answered {
     visit: Visit,
     issued: Issued,
@@ -182,7 +185,7 @@ impl FromRequest<Arc<App>> for Answered {
     }
 }
 
-/// Shows key and result. The trail records who saw them.
+/// Shows the key and the result. The audit trail records who saw them.
 async fn reveal(Answered { visit, issued, .. }: Answered) -> Handled {
     let trail = Trail { by: visit.operator.name.clone(), reason: None };
     let deed = Deed::on(&issued.key, "revealed", None);

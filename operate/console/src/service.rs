@@ -11,9 +11,9 @@ use crate::forms::Forms;
 use crate::routes;
 use crate::walks::{FRESH, FRESH_IF_COSTLY, Walks};
 
-/// The console of this store, for [`Router::nest_service`] of an app. Not for [`Router::nest`], which has no page at the path
-/// with a slash at its end, where the console is. For a service that encrypts its results or makes digests of its keys, give
-/// [`Console::of`] an [`Access`] with the keys.
+/// The console of this store, for [`Router::nest_service`] of an app. [`Router::nest`] does not work, because
+/// it has no page at the path with a slash at its end. For a service that encrypts its results or makes
+/// digests of its keys, give [`Console::of`] an [`Access`] with the keys.
 pub fn service<S: Store>(store: S) -> Router {
     Console::of(Access::new(store)).router()
 }
@@ -29,21 +29,21 @@ impl Console {
         Self(App { access, walks, forms: Forms::default(), read_only: false, origin: None })
     }
 
-    /// Shows records but does not change them. The audit trail still notes who saw a key and a result.
+    /// Shows records but does not change them. The audit trail still records who saw a key and a result.
     #[must_use]
     pub fn read_only(mut self) -> Self {
         self.0.read_only = true;
         self
     }
 
-    /// Walks at most once a minute: for stores where a walk costs money, such as DynamoDB.
+    /// Walks at most once a minute. For stores where a walk costs money, such as DynamoDB.
     #[must_use]
     pub fn costly(mut self) -> Self {
         self.0.walks = Arc::new(Walks::new(self.0.access.clone(), FRESH_IF_COSTLY));
         self
     }
 
-    /// The origin that browsers see, such as `https://idem.example`. Needed behind a proxy that rewrites `Host`.
+    /// The origin that browsers see, such as `https://idem.example`. Needed if a proxy rewrites `Host`.
     #[must_use]
     pub fn origin(mut self, origin: impl Into<String>) -> Self {
         self.0.origin = Some(origin.into());

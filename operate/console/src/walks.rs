@@ -1,7 +1,7 @@
-//! Walks through the store for all requests: one at a time, each in a task of its own.
+//! Walks through the store for all requests. Only one walk runs at a time, in a separate task.
 //!
-//! Owns when a walk begins, and what is served meanwhile. A request waits a moment for a new walk, then gets
-//! the last result with its age. If a request is dropped, the walk continues.
+//! Owns when a walk begins, and what a request gets while it runs. A request waits a moment for a new walk,
+//! and then gets the last result with its age. If a request is dropped, the walk continues.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,24 +17,24 @@ use crate::look::{Findings, Query};
 
 /// How long a result is served without a new walk.
 pub(crate) const FRESH: Duration = Duration::from_secs(2);
-/// The same, for stores where a walk costs money.
+/// How long a result is served without a new walk, for stores where a walk costs money.
 pub(crate) const FRESH_IF_COSTLY: Duration = Duration::from_secs(60);
-/// A walk starts again only after this many times its own duration, so that a large store is not walked all
-/// the time.
+/// A walk starts again only after this many times its own duration, so that the console does not read a large
+/// store all the time.
 const PAUSES: u32 = 4;
 /// How long a request waits for a walk.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How many results are kept.
 const CAPACITY: usize = 32;
-/// How many names of records are kept.
+/// How many names of records are kept. At this limit, all names are dropped.
 const NAMES: usize = 10_000;
 
-/// The end of a walk.
+/// A walk that has ended.
 struct Ended {
     begun: Instant,
     at: Instant,
     result: Result<Arc<Findings>>,
-    /// How many changes were made before it began.
+    /// How many changes this console had made before the walk began.
     changes: u64,
 }
 
@@ -56,7 +56,7 @@ impl Slot {
         })
     }
 
-    /// The running walk. A walk that panicked has closed its channel.
+    /// The running walk. A walk that panicked does not count, because its channel is closed.
     fn running(&self) -> Option<watch::Receiver<()>> {
         self.running.clone().filter(|running| running.has_changed().is_ok())
     }
@@ -72,7 +72,7 @@ pub(crate) struct Walks {
     slots: Mutex<HashMap<Query, Slot>>,
     /// How many changes this console made.
     changes: AtomicU64,
-    /// Held during a walk.
+    /// Locked while a walk runs.
     one: tokio::sync::Mutex<()>,
     /// The stored names of records that were shown, by operation and digest.
     names: Mutex<HashMap<(String, String), RecordKey>>,
@@ -97,7 +97,7 @@ impl Walks {
     /// A recent result. `None` while the first walk takes longer than a request waits.
     pub(crate) async fn get(self: &Arc<Self>, query: &Query) -> Result<Option<Aged>> {
         if let Some(mut running) = self.begin(query)? {
-            // The walk has ended when its sender is gone.
+            // The channel closes when the walk has ended.
             let _ = timeout(PATIENCE, running.changed()).await;
         }
         let slots = locked(&self.slots);
@@ -156,8 +156,8 @@ impl Walks {
         }
     }
 
-    /// The stored name of the record with this digest in this operation, without a walk if a page has shown
-    /// it.
+    /// The stored name of the record with this digest in this operation. If a page has shown the record, this
+    /// needs no walk.
     pub(crate) async fn named(self: &Arc<Self>, scope: Scope, digest: &str) -> Result<Option<RecordKey>> {
         let place = (scope.as_str().to_owned(), digest.to_owned());
         let known = || locked(&self.names).get(&place).cloned();
@@ -170,7 +170,7 @@ impl Walks {
         }
     }
 
-    /// After a change, the next requests see the new state as soon as a walk can show it.
+    /// Says that a record changed. The next requests start a new walk and see the new state when it ends.
     pub(crate) fn changed(&self) {
         self.changes.fetch_add(1, Ordering::SeqCst);
     }

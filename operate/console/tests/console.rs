@@ -1,4 +1,5 @@
-//! The console in an axum app behind the app's own login, and behind its own, over a store whose walks are counted and can be held up.
+//! The console in an axum app behind the app's own login, and behind the console's login. The store counts
+//! walks and can delay them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,7 +30,7 @@ mod records;
 const HOST: &str = "127.0.0.1:7878";
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
-/// A store that counts the pages that are read, and reads none without a permit.
+/// A store that counts the pages that are read. Each read of a page takes a permit.
 #[derive(Clone)]
 struct Watched {
     inner: MemoryStore,
@@ -88,7 +89,7 @@ impl Store for Watched {
     }
 }
 
-/// An app with a page of its own and the console at `/idem`, behind a login that believes the header `x-user`.
+/// An app with its own page and the console at `/idem`, behind a login that believes the header `x-user`.
 fn app(store: &Watched) -> Router {
     let login = async |mut request: Request, next: Next| {
         let user = request.headers().get("x-user").and_then(|user| user.to_str().ok()).map(str::to_owned);
@@ -121,7 +122,7 @@ impl Answered {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
-    /// The body of the form with this action, as the page issues it, and more fields.
+    /// The body of the form with this action: the number from the page, and more fields.
     fn form(&self, action: &str, more: &str) -> String {
         let form = self.body.split(&format!("action=\"{action}\"")).nth(1);
         let field = form.and_then(|form| form.split("name=\"form\" value=\"").nth(1));
@@ -177,7 +178,7 @@ async fn an_operator_settles_a_key_in_the_app_under_the_name_of_the_apps_login()
     for path in ["/idem/", "/idem/audit", "/idem/metrics", "/idem/nowhere"] {
         assert_eq!(ask(&app, Method::GET, path, &[], "").await.status, StatusCode::UNAUTHORIZED, "{path}");
     }
-    // Another site's page makes the browser send this, with the login.
+    // A page of another site makes the browser send this, with the cookie of the login.
     let elsewhere = [MARA[0], ("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")];
     let refused = ask(&app, Method::GET, "/idem/?state=completed", &elsewhere, "").await;
     assert_eq!((refused.status, store.pages()), (StatusCode::FORBIDDEN, 0));
@@ -204,7 +205,7 @@ async fn an_operator_settles_a_key_in_the_app_under_the_name_of_the_apps_login()
     assert!(again.status == StatusCode::FORBIDDEN && again.body.contains("sent before"), "{again:?}");
 }
 
-/// Where no record has a result yet, only the operator knows what the operation returns.
+/// If no record has a result yet, only the operator knows what the operation returns.
 #[tokio::test]
 async fn a_response_is_recorded_where_no_other_record_shows_that_the_operation_has_them() {
     let store = Watched::new(1_000);
@@ -297,7 +298,7 @@ async fn whoever_is_not_signed_in_or_comes_from_elsewhere_sees_and_changes_nothi
     ] {
         assert_eq!(ask(&app, Method::POST, "/confirm", headers, &sent).await.status, status, "{headers:?}");
     }
-    // A page of another site may link here, and may load nothing from here.
+    // A page of another site may link to the console, but may load nothing from it.
     for (site, mode, status) in [
         ("cross-site", "no-cors", StatusCode::FORBIDDEN),
         ("same-site", "no-cors", StatusCode::FORBIDDEN),
@@ -343,12 +344,12 @@ async fn a_read_only_console_changes_nothing_and_notes_who_saw_a_key_and_a_resul
     assert!(open.body.contains(SECRET) && open.body.contains("order-1"), "{open:?}");
     let trail = ask(&app, Method::GET, "/audit", &cookie, "").await;
     assert!(trail.body.contains("mara") && trail.body.contains("revealed"), "{trail:?}");
-    // The entry itself has no page.
+    // The entry of the audit trail has no page.
     let entries = List::default().with_scope(Scope::new("idem.audit").ok());
     let entry = path_of(&store.inner.list(&entries).await.unwrap().records[0].key);
     let refused = ask(&app, Method::GET, &format!("/{entry}"), &cookie, "").await;
     assert_eq!(refused.status, StatusCode::CONFLICT);
-    // The number of a form that exists, for another action.
+    // Uses the number of a form that exists but has another action.
     let page = ask(&app, Method::GET, &format!("/{}", path_of(&key)), &cookie, "").await;
     let refused = ask(&app, Method::POST, "/confirm", &cookie, &page.form("reveal", "action=forget")).await;
     assert!(refused.status == StatusCode::CONFLICT && refused.body.contains("read-only"), "{refused:?}");
@@ -455,7 +456,8 @@ async fn a_scrape_that_gives_up_ends_no_walk_and_a_later_one_gets_its_figures() 
         at.unwrap_or_else(|| panic!("{text}")).parse::<f64>().unwrap()
     };
     let begun = looked_at(&text);
-    // The walk took 11 s: the next begins a while later, is held up, and the last figures are served with their time.
+    // The walk took 11 s. The next walk begins later and is delayed, so the last figures are served with
+    // their time.
     tokio::time::advance(Duration::from_secs(100)).await;
     let Answered { status, body: text, .. } = get(&app, "/idem/metrics").await;
     assert_eq!((status, looked_at(&text)), (StatusCode::OK, begun));
@@ -487,7 +489,7 @@ async fn pages_of_many_requests_cost_one_walk_and_a_record_that_was_shown_none()
     for _ in 0..5 {
         assert_eq!(get(&app, &record).await.status, StatusCode::OK);
     }
-    // How results are kept is looked up once: in the operation, then in the others.
+    // The console looks up only once how results are kept: first in the operation, then in the others.
     assert_eq!((once, store.pages()), (3, 3));
     for _ in 0..5 {
         assert_eq!(get(&app, "/idem/?state=completed").await.status, StatusCode::OK);

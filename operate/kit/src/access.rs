@@ -1,4 +1,4 @@
-//! A store as its service uses it: with the keys that decrypt results and the secret that makes key digests.
+//! A store as its service uses it, with the keys that decrypt results and the secret that makes key digests.
 
 use idem_core::RecordKey;
 use idem_runtime::{DynStore, Store};
@@ -10,7 +10,8 @@ use crate::error::Result;
 /// A store and its service's keys.
 #[derive(Clone)]
 pub struct Access {
-    /// The store by its stored names, which may be digests. With the key ring it reads and writes results as the service does.
+    /// The store under its stored names, which may be digests. With the key ring, it reads and writes results
+    /// as the service does.
     pub store: DynStore,
     /// The same store, which also reads results that are not encrypted.
     pub(crate) lenient: DynStore,
@@ -22,7 +23,7 @@ pub struct Access {
 
 impl Access {
     /// Access to this store. If the service makes digests of its keys or encrypts its results, pass the store
-    /// without those layers, and the keys to [`with_key_ring`](Self::with_key_ring) and
+    /// without those layers, and pass the keys to [`with_key_ring`](Self::with_key_ring) and
     /// [`with_key_secret`](Self::with_key_secret).
     pub fn new<S: Store>(store: S) -> Self {
         let bare = DynStore::new(store);
@@ -36,8 +37,8 @@ impl Access {
         }
     }
 
-    /// Reads and writes results under the service's encryption keys. With `accept_plain` it also reads results from before
-    /// encryption was switched on.
+    /// Reads and writes results under the service's encryption keys. With `accept_plain`, it also reads
+    /// results that were recorded before encryption was switched on.
     #[must_use]
     pub fn with_key_ring(mut self, ring: KeyRing, accept_plain: bool) -> Self {
         let sealed = self.bare.clone().encrypted(ring.clone()).without_mark();
@@ -54,11 +55,11 @@ impl Access {
         self
     }
 
-    /// The layers around the store, by its marks.
+    /// The layers that the service has around the store, according to the store's marks.
     ///
     /// # Errors
     ///
-    /// The store fails, or its service uses other keys than these.
+    /// The store fails, or the service's keys are not the given ones.
     pub async fn layers(&self) -> Result<Layers> {
         self.layers.get_or_try_init(|| self.read_layers()).await.copied()
     }
@@ -80,17 +81,17 @@ impl Access {
         self.ring.is_some()
     }
 
-    /// Whether the secret of the key digests was given, so that records are found by their keys.
+    /// Whether the secret of the key digests was given. With the secret, records can be found by their keys.
     #[must_use]
     pub(crate) const fn knows_names(&self) -> bool {
         self.names.is_some()
     }
 
-    /// The stored name of a record: the name itself, or with a digest in place of the key.
+    /// The stored name of a record: the name itself, or the name with a digest in place of the key.
     ///
     /// # Errors
     ///
-    /// The name contains no digest.
+    /// None at present: every digest is a valid key.
     pub fn stored(&self, name: &RecordKey) -> Result<RecordKey> {
         match &self.names {
             Some(names) if !name.scope().is_reserved() => Ok(names.stored_name(name)?),
@@ -98,7 +99,7 @@ impl Access {
         }
     }
 
-    /// Whether logs, or the command, show the record with this stored name as `digest`.
+    /// Whether logs or the command show `digest` for the record with this stored name.
     #[must_use]
     pub(crate) fn has_digest(&self, stored: &RecordKey, digest: &str) -> bool {
         stored.digest().to_string() == digest

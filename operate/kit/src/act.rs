@@ -1,6 +1,7 @@
 //! Carries out a person's decision about one record, if the record is still as it was shown.
 //!
-//! Owns the path from a decision to the store, with its entry in the audit trail. The command and the console share it.
+//! Owns the path from a decision to the store, with its entry in the audit trail. The command and the console
+//! share this path.
 
 use std::time::Duration;
 
@@ -22,16 +23,17 @@ const LEASE: Duration = Duration::from_secs(30);
 /// A record as a person sees it before a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {
-    /// The record, and whether it is in flight under `on_crash = "in_doubt"` with an expired lease: the next claim puts it in doubt.
+    /// The record. The flag says that it is in flight under `on_crash = "in_doubt"` with an expired lease, so
+    /// that the next claim puts it in doubt.
     Record(Seen, bool),
-    /// The record cannot be read; it can only be forgotten.
+    /// The record cannot be read. It can only be forgotten.
     Unreadable,
-    /// There is no record: a result that is known from elsewhere can be recorded, and is kept for this time.
+    /// There is no record. A result that is known from elsewhere can be recorded, and is kept for this time.
     Absent(Duration),
 }
 
 impl Shown {
-    /// How this record is shown.
+    /// What a person sees of this record at this time.
     #[must_use]
     pub fn of(record: &Record, now: idem_core::protocol::Timestamp) -> Self {
         Self::Record(Seen::of(record), is_lapsed(record, now) && record.on_crash == OnCrash::InDoubt)
@@ -63,7 +65,7 @@ impl Shown {
         is_in_flight.then_some("Its worker may be running: it will lose its claim and its result.")
     }
 
-    /// Whether a result can be recorded for it, or its claim released.
+    /// Whether a person can record a result for the record, or release its claim.
     #[must_use]
     pub fn is_resolvable(self) -> bool {
         matches!(self, Self::Record(seen, is_lapsed) if is_lapsed || seen.state == State::InDoubt)
@@ -90,11 +92,11 @@ pub async fn look(access: &Access, key: &RecordKey) -> Result<Option<(Shown, Opt
 /// A person's decision about a record.
 #[derive(Clone)]
 pub enum Decision {
-    /// The effect happened, or failed for good, and this is its result.
+    /// The effect happened or failed for good, with this result.
     Record(Verdict, StoredResult),
     /// The effect did not happen.
     Release,
-    /// The record is deleted, in any state.
+    /// The record must be deleted, in any state.
     Forget,
 }
 
@@ -124,7 +126,7 @@ impl Decision {
         }
     }
 
-    /// Whether a result is recorded.
+    /// Whether the decision records a result.
     #[must_use]
     pub const fn records(&self) -> bool {
         matches!(self, Self::Record(..))
@@ -145,7 +147,7 @@ impl Decision {
         }
     }
 
-    /// Whether the decision would have turned the shown record into this one.
+    /// Whether the decision, carried out on the record that was shown, would have left this record.
     fn leaves(&self, seen: Seen, record: Option<&Record>) -> bool {
         let Some(record) = record else { return matches!(self, Self::Forget) };
         let is_of_seen =
@@ -169,11 +171,12 @@ impl Decision {
     }
 }
 
-/// Carries out the decision, if the record is still as it was shown, or still absent.
+/// Carries out the decision, if the record is still as it was shown, or is still absent.
 ///
 /// # Errors
 ///
-/// The record has changed, or is in a state that does not allow the decision; or the store or the trail fails.
+/// The record has changed, or is in a state that does not allow the decision; or the store or the trail
+/// fails.
 pub async fn settle(
     access: &Access,
     trail: &Trail,
@@ -194,8 +197,8 @@ pub async fn settle(
         };
         match access.store.resolve(key, &decision.resolution(seen)).await? {
             ResolveAnswer::Resolved => Ok(()),
-            // A store repeats a request whose answer was lost, and then finds the effect of the first
-            // request.
+            // A store repeats a request whose answer was lost. The repeated request then finds the effect of
+            // the first one.
             _ if decision.leaves(seen, access.store.get(key).await?.as_ref()) => Ok(()),
             ResolveAnswer::NotInDoubt(state) => Err(refused(state)),
             ResolveAnswer::Changed(state) => Err(changed(Some(state))),
@@ -209,7 +212,7 @@ pub async fn settle(
 ///
 /// # Errors
 ///
-/// The scope belongs to the trail.
+/// The scope is that of the audit trail.
 pub fn check_scope(scope: &Scope) -> Result<()> {
     match scope.as_str() {
         TRAIL => Err(Error::new(Kind::Refused, "nothing was done: the audit trail cannot be changed")),
@@ -217,7 +220,7 @@ pub fn check_scope(scope: &Scope) -> Result<()> {
     }
 }
 
-/// Deletes a record that cannot be read, if it is still unreadable. The record has no state that the store
+/// Deletes a record that cannot be read, if it is still unreadable. Such a record has no state that the store
 /// could compare.
 async fn forget_unreadable(access: &Access, key: &RecordKey) -> Result<()> {
     match look(access, key).await? {
@@ -227,8 +230,8 @@ async fn forget_unreadable(access: &Access, key: &RecordKey) -> Result<()> {
     }
 }
 
-/// If a key was shown in flight with an expired lease, and is still at the same attempt, puts it in doubt: it
-/// claims the key as a caller would.
+/// If a key was shown in flight with an expired lease, and is still at the same attempt, puts the key in
+/// doubt by claiming it as a caller would.
 async fn put_in_doubt(access: &Access, key: &RecordKey, shown: Seen) -> Result<Seen> {
     let store = &access.store;
     let record = store.get(key).await?.ok_or_else(absent)?;
@@ -237,7 +240,7 @@ async fn put_in_doubt(access: &Access, key: &RecordKey, shown: Seen) -> Result<S
     if is_same(seen) && seen.state == State::InFlight {
         let claim = Claim::new(Owner::random(), LEASE, record.ttl).with_on_crash(OnCrash::InDoubt);
         if let ClaimAnswer::Granted(grant) = store.claim(key, &claim).await? {
-            // The record was forgotten or released meanwhile. This claim has no body to run.
+            // The record was forgotten or released in the meantime. This claim has no body to run.
             store.release(key, &Release::new(claim.owner, grant.fence, ReleaseCause::Unused)).await?;
             return Err(changed(Some(State::Released)));
         }
@@ -253,7 +256,7 @@ async fn put_in_doubt(access: &Access, key: &RecordKey, shown: Seen) -> Result<S
 async fn record(access: &Access, key: &RecordKey, decision: &Decision, ttl: Duration) -> Result<()> {
     let Decision::Record(verdict, result) = decision else { return Err(absent()) };
     let store = &access.store;
-    // A claim would put a key with an expired lease in doubt.
+    // This comes first, because the claim would put a key in doubt if its lease has expired.
     check_free(access, key).await?;
     let owner = Owner::random();
     let claim = Claim::new(owner, LEASE, ttl).with_on_crash(OnCrash::InDoubt);
@@ -276,7 +279,8 @@ async fn record(access: &Access, key: &RecordKey, decision: &Decision, ttl: Dura
         Ok(_) => claimed(),
         Err(error) => error.into(),
     };
-    // Without this release, the key would become in doubt after a failure such as a result that is too large.
+    // Without this release, the key would become in doubt if the result cannot be recorded, for example
+    // because it is too large.
     store.release(key, &unused).await?;
     Err(recorded)
 }
@@ -302,7 +306,7 @@ pub fn absent() -> Error {
     Error::new(Kind::Absent, "there is no such record")
 }
 
-/// The error for a record that changed after it was shown. `None` means that it cannot be read now.
+/// The error for a record that changed after it was shown. With `None`, the record cannot be read now.
 #[must_use]
 pub fn changed(now: Option<State>) -> Error {
     let now = now.map_or("unreadable", State::as_str);

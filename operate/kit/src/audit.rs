@@ -1,7 +1,8 @@
-//! The audit trail: who settled which record, when and why. It is kept in the same store.
+//! The audit trail, which the same store keeps: who settled which record, when and why.
 //!
-//! An entry is a record of its own, in the scope [`TRAIL`]: it outlives a record that is forgotten, and every store can keep it. It is
-//! written before the action, as a step, and completed after it. The outcome of an entry that is not completed is unknown.
+//! An entry is a separate record in the scope [`TRAIL`]. So it remains when the record is forgotten, and
+//! every store can keep it. It is started before the action, with a step, and completed after the action. If
+//! an entry is not completed, its outcome is unknown.
 
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ const KEPT: Duration = Duration::from_secs(400 * 86_400);
 /// How long an action may take until its entry counts as unfinished.
 const LEASE: Duration = Duration::from_secs(60);
 
-/// Who acts, and why: for the audit trail.
+/// Who acts, and why, for the audit trail.
 #[derive(Clone)]
 pub struct Trail {
     /// The person's name.
@@ -33,7 +34,7 @@ pub struct Trail {
     pub reason: Option<String>,
 }
 
-/// An action, and the record as it was shown.
+/// An action, and the record that the person was shown.
 pub struct Deed<'d> {
     /// What is done, in one word.
     pub action: &'static str,
@@ -41,7 +42,7 @@ pub struct Deed<'d> {
     pub scope: &'d str,
     /// The record's digest.
     pub digest: String,
-    /// The record as it was shown, if it could be read.
+    /// The version of the record that was shown, if the record could be read.
     pub seen: Option<Seen>,
 }
 
@@ -70,7 +71,7 @@ impl Trail {
     ///
     /// # Errors
     ///
-    /// The entry could not be started, and nothing was done; or the action's own error.
+    /// The entry could not be started, so nothing was done; or the action's own error.
     pub async fn around<T>(
         &self,
         store: &DynStore,
@@ -92,7 +93,7 @@ impl Trail {
         let done = act.await;
         entry["outcome"] = match &done {
             Ok(_) => "done",
-            // The outcome is unknown: the entry stays uncompleted.
+            // The outcome is unknown, so the entry is not completed.
             Err(error) if error.kind() == Kind::Unreachable => return done,
             Err(_) => "nothing was done",
         }
@@ -100,7 +101,7 @@ impl Trail {
         let result = StoredResult::Value(entry.to_string().into());
         let complete = Complete::new(owner, grant.fence, Verdict::Completed, result, KEPT);
         if let (Err(error), Ok(_)) = (store.complete(&name, &complete).await, &done) {
-            // The action is done, but its entry is not completed, and so shows the outcome as unknown.
+            // The action is done, but its entry is not completed, so the trail shows the outcome as unknown.
             tracing::warn!(target: "idem", event = "trail_incomplete", error = %error, "done, but the trail does not show that");
         }
         done
@@ -113,11 +114,11 @@ fn entry_name(digest: &str) -> Result<RecordKey> {
         .ok_or_else(|| Error::new(Kind::Unusable, "the trail cannot be written; nothing was done"))
 }
 
-/// An entry that was read.
+/// An entry that was read from the store.
 pub struct Entry {
     /// When the entry was started.
     pub at: Timestamp,
-    /// The same as text: what was done to which record, by whom, why, and how it ended.
+    /// The content of the entry: what was done to which record, by whom, why, when, and how it ended.
     pub what: Value,
 }
 
@@ -129,7 +130,7 @@ impl Entry {
     }
 }
 
-/// The entries, the newest first: all, or those about the record with this digest.
+/// The entries, the newest first: all of them, or those about the record with this digest.
 ///
 /// # Errors
 ///
@@ -150,7 +151,7 @@ pub async fn entries(access: &Access, digest: Option<&str>) -> Result<Vec<Entry>
                     None => continue,
                 },
                 Ok(None) => continue,
-                // The key ring no longer has the key that encrypted it.
+                // The key ring no longer has the key that encrypted the entry.
                 Err(error) if error.kind() == StoreErrorKind::CorruptRecord => json!({ "sealed": true }),
                 Err(error) => return Err(error.into()),
             };
@@ -162,14 +163,14 @@ pub async fn entries(access: &Access, digest: Option<&str>) -> Result<Vec<Entry>
     Ok(entries)
 }
 
-/// The content of an entry. `None` if it was never started.
+/// The content of an entry; `None` if the entry was never started.
 fn what(record: &Record) -> Option<Value> {
     let (result, is_known) = match (&record.result, record.steps.first()) {
         (Some(result @ StoredResult::Value(_)), _) => (result, true),
         (_, begun) => (&begun?.result, false),
     };
     let StoredResult::Value(bytes) = result else { return None };
-    // It is encrypted, and no key ring was given: only the entry's existence is known.
+    // If the entry is encrypted and no key ring was given, only the entry's existence is known.
     let read = serde_json::from_slice(bytes).ok().filter(Value::is_object);
     let mut what = read.unwrap_or_else(|| json!({ "sealed": true }));
     if !is_known {

@@ -9,13 +9,13 @@ pub enum Kind {
     Absent = 1,
     /// The request is wrong: a name, a result or an option.
     Usage = 2,
-    /// The state of the store does not allow it.
+    /// The state of the record or of the store does not allow the action.
     Refused = 3,
     /// The store cannot be reached, or did not report the outcome.
     Unreachable = 4,
     /// The store cannot be used like this: rights, layout, keys, a record that cannot be read.
     Unusable = 5,
-    /// The person did not confirm it.
+    /// The person did not confirm the decision.
     Unconfirmed = 6,
 }
 

@@ -1,7 +1,8 @@
 //! Finds out from a store's records how its service keeps keys and results.
 //!
-//! Owns the rule that the command writes nothing that the service could not read. Which layers the service has around the store
-//! (encryption, digests of keys) shows only in the store, not in this command's options.
+//! Owns the rule that the command writes nothing that the service could not read. The layers that the service
+//! has around the store (encryption, digests of keys) show only in the store's content, not in this command's
+//! options.
 
 use idem_core::listing::ListedResult;
 use idem_core::protocol::{Record, ResultFormat, State, StoredResult};
@@ -15,16 +16,16 @@ use crate::act;
 use crate::error::{Error, Kind, Result};
 use crate::walk::Walk;
 
-/// How many other records of the operation are read.
+/// How many other records of the operation are read at most.
 const NEIGHBOURS: usize = 5;
 
 /// How results are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Unknown: no other record has a result.
+    /// Unknown, because no other record has a result.
     Unknown,
-    /// In the form in which this command reads and writes them. It is unknown whether results are JSON or
-    /// responses.
+    /// In the form in which this access reads and writes results. It is unknown whether the results are JSON
+    /// or responses.
     AsHere,
     /// As JSON.
     Json,
@@ -47,7 +48,7 @@ fn form_of(result: &StoredResult) -> Option<Form> {
 /// The store, with results decompressed.
 #[must_use]
 pub fn readable(store: &DynStore) -> impl idem_core::Store + use<> {
-    // Decompresses results of any size, and returns others as they are.
+    // Decompresses results of any size, and returns uncompressed results as they are.
     #[cfg(feature = "zstd")]
     let store = store.clone().compressed_up_to(usize::MAX);
     #[cfg(not(feature = "zstd"))]
@@ -55,7 +56,7 @@ pub fn readable(store: &DynStore) -> impl idem_core::Store + use<> {
     store
 }
 
-/// How results of the operation are kept, with what the record's own steps show.
+/// How results of the operation are kept, according to `form` and the steps of the record.
 #[must_use]
 pub fn with_steps(form: Form, record: &Record) -> Form {
     let steps: Vec<Form> = record.steps.iter().filter_map(|step| form_of(&step.result)).collect();
@@ -66,9 +67,9 @@ pub fn with_steps(form: Form, record: &Record) -> Form {
     }
 }
 
-/// How the results of this operation are kept, judged by its records. The store's mark or other operations
-/// may also show that they are encrypted. Only the operation itself can show that they are not encrypted: two
-/// services may share a store, and only one of them may encrypt.
+/// How the results of this operation are kept, according to its records. The store's mark or other operations
+/// may also show that the results are encrypted. Only the operation itself can show that they are not
+/// encrypted, because two services may share a store, and only one of them may encrypt.
 ///
 /// # Errors
 ///
@@ -76,7 +77,7 @@ pub fn with_steps(form: Form, record: &Record) -> Form {
 pub async fn of_scope(access: &Access, scope: &Scope) -> Result<Form> {
     let encrypted = access.layers().await?.encrypted;
     match neighbours(&access.store, Some(scope.clone())).await? {
-        // `Access` compared the key ring with the mark.
+        // `Access` has already compared the key ring with the mark.
         Form::Unknown if access.has_ring() => Ok(if encrypted { Form::AsHere } else { Form::Unknown }),
         Form::Unknown if encrypted => Ok(Form::Sealed),
         Form::Unknown => match neighbours(&access.store, None).await? {
@@ -111,7 +112,7 @@ async fn neighbours(store: &DynStore, scope: Option<Scope>) -> Result<Form> {
     Ok(found)
 }
 
-/// Refuses a store in which the service would not search for a record by its key.
+/// Refuses a store whose service would look for a record under a digest that this access cannot make.
 ///
 /// # Errors
 ///
@@ -127,7 +128,8 @@ pub async fn is_findable(access: &Access) -> Result<()> {
     ))
 }
 
-/// The error for a name without a record. If keys are kept as digests that this command cannot make, the error says so.
+/// The error for a name without a record. If keys are kept as digests that this access cannot make, the error
+/// says so.
 pub async fn absent(access: &Access) -> Error {
     if access.knows_names() {
         return Error::new(

@@ -1,4 +1,4 @@
-//! Counts the records of a whole store: the figures of each operation and of all.
+//! Counts the records of a whole store: the figures of each operation, and those of all operations.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,20 +20,20 @@ pub(crate) const STATES: [State; 5] =
 pub struct Figures {
     /// Live records, by state.
     pub states: [u64; STATES.len()],
-    /// In flight with an expired lease.
+    /// Records in flight with an expired lease.
     pub lapsed: u64,
-    /// Expired and not deleted yet.
+    /// Records that have expired and are not deleted yet.
     expired: u64,
     /// How long ago the oldest record in flight was first claimed.
     pub oldest_in_flight: Option<Duration>,
-    /// How long ago the first of the expired leases ended.
+    /// How long ago the lease ended that expired first.
     longest_lapse: Option<Duration>,
     /// How long ago the oldest record in doubt was first claimed.
     oldest_in_doubt: Option<Duration>,
     /// Bytes of results, as stored.
     bytes: u64,
     largest: u64,
-    /// Results whose size the store does not report.
+    /// The number of results whose size the store does not report.
     unsized_values: u64,
 }
 
@@ -120,9 +120,9 @@ impl Figures {
 /// The figures of all operations.
 #[derive(Default)]
 pub struct Counted {
-    /// Of all operations.
+    /// The figures of all operations together.
     all: Figures,
-    /// Of each operation, by name.
+    /// The figures of each operation, by its name.
     pub scopes: BTreeMap<String, Figures>,
     /// Values that this version cannot read.
     pub unreadable: u64,
@@ -157,7 +157,7 @@ impl Counted {
         Figures::default().columns("").map(|(name, _)| name)
     }
 
-    /// Its rows: each operation, then all.
+    /// The rows of the table: each operation, then all operations.
     #[must_use]
     pub fn rows(&self) -> Vec<[String; 10]> {
         let scopes = self.scopes.iter().map(|(scope, figures)| figures.columns(scope));
@@ -181,8 +181,8 @@ impl Counted {
 pub struct Look {
     /// The figures.
     pub counted: Counted,
-    /// The first of the open records, each with the store's time when it was read: records that need a person
-    /// come first, then the oldest.
+    /// The first open records, each with the store's time when the record was read. Records that need a
+    /// person come first, then the oldest.
     pub open: Vec<(Listed, Timestamp)>,
 }
 

@@ -15,8 +15,8 @@ pub fn scope(name: &str) -> Result<Scope> {
     Scope::new(name.to_owned()).map_err(|error| Error::usage(format!("invalid scope: {error}")))
 }
 
-/// The stored name of the record with this name, or of the record with this stored name, which a list shows.
-/// Two reads.
+/// The stored name of a record. `name` is its name, or the stored name that a list shows. Reads the store up
+/// to twice.
 ///
 /// # Errors
 ///
@@ -37,7 +37,8 @@ async fn has(access: &Access, stored: &RecordKey) -> Result<bool> {
     }
 }
 
-/// The stored names with this key, or with this digest. A walk, unless the operation and the key are given.
+/// The stored names of the records with this key, or with this digest. Walks through the store, unless the
+/// operation and the key are given.
 ///
 /// # Errors
 ///

@@ -1,6 +1,7 @@
-//! What a person does with the records of a store: looks at them, settles them, and finds in the audit trail who did what.
+//! What a person does with the records of a store: looks at them, settles them, and reads in the audit trail
+//! who did what.
 //!
-//! The command `idem` and the console are built on it. It knows a store by its public interface only, and
+//! The command `idem` and the console are built on this crate. It uses only a store's public API, and knows
 //! neither HTTP servers nor command lines.
 
 pub mod access;

@@ -1,6 +1,6 @@
 //! The figures in Prometheus' text exposition format, version 0.0.4.
 //!
-//! Owns the metric names. `ops/` uses them, and a test compares both with the table in `docs/cli.md`.
+//! Owns the metric names. `ops/` uses the names, and a test compares both with the table in `docs/cli.md`.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,8 @@ use idem_core::protocol::{State, Timestamp};
 
 use crate::figures::{Counted, STATES};
 
-/// The metrics with one value for each operation. The middle of a name is the field of the figures in JSON.
+/// The metrics with one value for each operation. The middle of a metric's name is the field of the figures
+/// in JSON.
 const OF_OPERATIONS: [(&str, &str); 6] = [
     ("idem_store_lapsed_records", "Records in flight whose lease has expired, by operation."),
     ("idem_store_expired_records", "Expired records that are not deleted yet, by operation."),
@@ -39,7 +40,7 @@ pub fn text(counted: &Counted) -> String {
             if field == "result_bytes" && figures["results_of_unknown_size"] != 0 {
                 continue;
             }
-            // The age is missing if no record is in this state.
+            // The age is absent if no record is in this state.
             let value = figures[field].as_f64().unwrap_or_default();
             let _ = writeln!(text, "{name}{{operation=\"{operation}\"}} {value}");
         }
@@ -53,7 +54,7 @@ pub fn text(counted: &Counted) -> String {
     text
 }
 
-/// The field with the values of a metric.
+/// The field of the figures that has the values of this metric.
 fn field(name: &str) -> &str {
     name.trim_start_matches("idem_store_").trim_end_matches("_records")
 }

@@ -9,12 +9,12 @@ use crate::act::Decision;
 use crate::error::{Error, Kind, Result};
 use crate::evidence::Form;
 
-/// Refuses a result that the service could not read. `is_said`: the user has stated whether the service
-/// encrypts.
+/// Refuses a result that the service could not read. `is_said` means that the user has stated whether the
+/// service encrypts.
 ///
 /// # Errors
 ///
-/// Why the service could not read it, and what to do.
+/// The reason why the service could not read the result, and what to do.
 pub async fn check(form: Form, is_response: bool, access: &Access, is_said: bool) -> Result<()> {
     if access.has_ring() && access.layers().await?.digested_within {
         let text = "the service makes digests of keys within the encryption, so its results are bound to keys that are not \
@@ -45,7 +45,7 @@ pub async fn check(form: Form, is_response: bool, access: &Access, is_said: bool
         }
         _ => return Ok(()),
     };
-    // With a key ring, `Sealed` does not occur, because reading decrypts the results.
+    // With a key ring, `Sealed` does not occur, because a key ring decrypts the results when they are read.
     Err(Error::new(if form == Form::Sealed { Kind::Unusable } else { Kind::Refused }, text))
 }
 
@@ -78,13 +78,13 @@ pub fn response<'h>(status: u16, headers: impl Iterator<Item = &'h str>, body: V
 pub fn json_result(verdict: Verdict, text: &str) -> Result<Decision> {
     let text = text.trim();
     if let Err(error) = serde_json::from_str::<serde_json::Value>(text) {
-        // It shows only the error's position, because the text may be private.
+        // The text shows only the error's position, because the JSON may be private.
         let (line, column) = (error.line(), error.column());
         let text = format!(
             "expected JSON (error in line {line}, column {column}); a string needs quotes, such as '\"done\"'"
         );
         return Err(Error::usage(text));
     }
-    // Byte for byte: parsing and printing a number might change it.
+    // The bytes stay unchanged, because parsing and printing a number might change it.
     Ok(Decision::Record(verdict, StoredResult::Value(text.as_bytes().to_vec().into())))
 }

@@ -24,7 +24,8 @@ pub fn json(key: &RecordKey, record: Record, now: Timestamp, with_key: bool, wit
     }
 }
 
-/// The JSON of a record with its result. A JSON result is inserted byte for byte: parsing and printing a number might change it.
+/// The JSON of a record with its result. A JSON result is inserted byte for byte, because parsing and
+/// printing a number might change it.
 fn with_result(mut shown: Value, bytes: &[u8]) -> String {
     if let Some(response) = StoredResponse::from_bytes(bytes) {
         let headers: Vec<(&str, _)> = response
@@ -51,7 +52,7 @@ fn with_result(mut shown: Value, bytes: &[u8]) -> String {
     shown.to_string().replacen(&place.to_string(), &text.trim().replace(['\n', '\r'], " "), 1)
 }
 
-/// A value as readable text, a response as status, headers and body.
+/// A value as readable text. A response is shown as status, headers and body.
 #[must_use]
 pub fn value_text(bytes: &[u8]) -> String {
     let Some(response) = StoredResponse::from_bytes(bytes) else {
@@ -64,13 +65,14 @@ pub fn value_text(bytes: &[u8]) -> String {
     text + "\n" + &safe(&String::from_utf8_lossy(&response.body))
 }
 
-/// A step, without its result, which may be private.
+/// A step without its result, because the result may be private.
 fn step_json(step: &RecordedStep) -> Value {
     let result = text::result_json(Some(ListedResult::of(&step.result)));
     serde_json::json!({ "name": step.name, "result": result })
 }
 
-/// The lines about a record: name and text. Its steps are without their results, which may be private.
+/// The lines about a record, as name and text. The steps are shown without their results, because these may
+/// be private.
 #[must_use]
 pub fn lines(
     key: &RecordKey,

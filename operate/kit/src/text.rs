@@ -1,4 +1,4 @@
-//! How a record is shown: words for people, JSON for programs.
+//! How a record is shown: in words for people, as JSON for programs.
 //!
 //! Text from a store may contain anything, so terminal control characters are escaped.
 
@@ -10,7 +10,7 @@ use idem_core::protocol::{Owner, Record, State, Timestamp, is_live};
 use jiff::{RoundMode, SpanRound, Unit};
 use serde_json::{Value, json};
 
-/// The text, with the characters escaped that control a terminal or the direction of text.
+/// The text, with characters escaped that control a terminal or the direction of text.
 #[must_use]
 pub fn safe(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut safe, c| {
@@ -60,7 +60,7 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
-/// Whether the record is in flight with an expired lease: its worker is gone, or cannot reach the store.
+/// Whether the record is in flight with an expired lease. Then its worker is gone, or cannot reach the store.
 #[must_use]
 pub fn is_lapsed(record: &Record, now: Timestamp) -> bool {
     record.state == State::InFlight && record.lease_until <= now
@@ -128,7 +128,7 @@ pub fn record_json(listed: &Listed, now: Timestamp, with_key: bool) -> Value {
     shown
 }
 
-/// A record's current situation, in a few words.
+/// A few words about what a person should know of the record now.
 #[must_use]
 pub(crate) fn remark(listed: &Listed, now: Timestamp) -> String {
     let Listed { record, result, .. } = listed;

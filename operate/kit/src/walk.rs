@@ -1,4 +1,4 @@
-//! Walks through the whole store, page by page.
+//! Walks through a whole store, page by page.
 
 use idem_core::listing::{List, MAX_LOOKED_AT, Page};
 use idem_core::protocol::{State, Timestamp};
@@ -8,7 +8,7 @@ use idem_runtime::DynStore;
 use crate::access::Access;
 use crate::error::{Error, Kind, Result};
 
-/// The scope of the audit trail: `idem audit`.
+/// The scope of the audit trail, which `idem audit` shows.
 pub const TRAIL: &str = idem_core::RESERVED_SCOPES[0];
 
 /// The beginning of the selected keys; empty for all keys.
@@ -20,7 +20,7 @@ impl Prefix {
     ///
     /// # Errors
     ///
-    /// The store keeps digests instead of keys, and they do not show how a key begins.
+    /// The store keeps digests instead of keys, and digests do not show how a key begins.
     pub async fn new(access: &Access, text: &str) -> Result<Self> {
         if !text.is_empty() && (access.knows_names() || access.layers().await?.digested) {
             let why = "this store keeps digests in place of keys, which do not show how a key begins: choose records by \
@@ -35,7 +35,8 @@ impl Prefix {
     }
 }
 
-/// A walk in progress. It leaves out idem's own records, such as the audit trail, unless their scope is given.
+/// A walk in progress. It leaves out idem's own records, such as the audit trail, unless their scope is
+/// given.
 pub struct Walk<'s> {
     store: &'s DynStore,
     next: Option<List>,
@@ -44,7 +45,8 @@ pub struct Walk<'s> {
 }
 
 impl<'s> Walk<'s> {
-    /// A walk through the records in these states (all states if empty), of this operation or of all.
+    /// A walk through the records in these states (all states if empty), of this operation or of all
+    /// operations.
     #[must_use]
     pub fn new(store: &'s DynStore, states: Vec<State>, scope: Option<Scope>) -> Self {
         let with_own = scope.as_ref().is_some_and(Scope::is_reserved);

@@ -1,4 +1,4 @@
-//! Decisions over stores that repeat requests, refuse steps or have leases that have run out.
+//! Decisions on stores that repeat requests, refuse steps, or hold leases that have expired.
 
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ use idem_runtime::{DynStore, MemoryStore};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// A store that sends each decision twice, as if the first answer were lost, refuses steps, or has a second page
-/// an hour after the first.
+/// A store that sends each decision twice, as if the first answer were lost; or refuses steps; or returns a
+/// second page an hour after the first.
 #[derive(Clone)]
 struct Faulty {
     inner: MemoryStore,
@@ -81,7 +81,7 @@ fn result() -> StoredResult {
     StoredResult::Value("7".into())
 }
 
-/// Claims a key under `in_doubt` for a second.
+/// Claims a key under `in_doubt`, with a lease of one second.
 async fn claimed(store: &Faulty, key: &RecordKey) -> Release {
     let claim = Claim::new(Owner::random(), Duration::from_secs(1), DAY).with_on_crash(OnCrash::InDoubt);
     let ClaimAnswer::Granted(grant) = store.claim(key, &claim).await.unwrap() else { panic!("not granted") };

@@ -10,9 +10,9 @@ use tokio::time::sleep;
 use super::super::handle::Outbox;
 use super::settings::Settings;
 
-/// Rings after each `NOTIFY`, and whenever the relay may have missed one.
+/// Wakes a worker by `ring` after each `NOTIFY`, and whenever the relay may have missed one.
 ///
-/// A failure here delays messages, but loses none: the workers also poll the outbox.
+/// A failure here delays messages, but loses none, because the workers also poll the outbox.
 pub(super) async fn listen(outbox: &Outbox, settings: &Settings, ring: &Notify) {
     let mut failures = 0;
     loop {

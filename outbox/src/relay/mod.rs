@@ -1,7 +1,7 @@
 //! The relay: its settings, and its concurrent parts.
 //!
-//! Any number of relays share an outbox. A relay holds a topic for the time of a lease, in a row that every
-//! relay can see. So no connection and no transaction need last as long as a publish. A `worker` serves one
+//! Any number of relays share an outbox. A relay holds a topic by a lease in a row that every relay can see.
+//! So no connection and no transaction has to last as long as a call of the publisher. A `worker` serves one
 //! topic at a time, `turn` publishes that topic's messages, `settled` finds out up to which number no new
 //! message can appear, and `listen` wakes the workers.
 
@@ -25,17 +25,17 @@ use super::error::OutboxError;
 use super::handle::Outbox;
 use super::publisher::Publisher;
 
-/// Publishes the messages of an [`Outbox`]: at least once, always under the same id, and in each topic in the order in which they
-/// were enqueued.
+/// Publishes the messages of an [`Outbox`]: at least once, always under the same id, and in each topic in the
+/// order in which they were enqueued.
 ///
 /// Run any number of relays, in any processes. They share the topics; each topic is published by one of them
-/// at a time. When a relay dies, another takes over its topics when its lease has expired, which is three
-/// times the [`publish_timeout`](Self::publish_timeout) but at least 1 second, and publishes the messages
-/// again that were not recorded as published: at most the last [`batch`](Self::batch). The first delivery of
-/// each message is in order; repeats may come after later messages.
+/// at a time. When a relay dies, another relay takes over its topics after the lease has expired. The lease
+/// is three times the [`publish_timeout`](Self::publish_timeout), but at least 1 second. The new relay
+/// publishes again the messages that were not recorded as published: at most the last [`batch`](Self::batch)
+/// of each topic. The first delivery of each message is in order; repeats may come after later messages.
 ///
-/// A relay has up to [`topics`](Self::topics) + 1 connections of its own, opened when they are needed. It retries failures of the
-/// database without a limit.
+/// A relay has up to [`topics`](Self::topics) + 1 connections of its own, opened when they are needed. It
+/// retries failures of the database without a limit.
 #[must_use]
 pub struct Relay<P> {
     outbox: Outbox,
@@ -66,16 +66,16 @@ impl<P: Publisher> Relay<P> {
         self
     }
 
-    /// How many messages are read, and recorded as published, at a time, from 1 to 1,000; 32 unless set. It
-    /// limits how many are published again after a crash. In any case, at most 4 MiB of payloads are read
-    /// after the first one.
+    /// How many messages are read, and recorded as published, at a time, from 1 to 1,000; 32 unless set. This
+    /// number limits how many messages of a topic are published again after a crash. At most 4 MiB of
+    /// payloads are read after the first message, whatever the number.
     pub const fn batch(mut self, messages: usize) -> Self {
         self.settings.batch = messages;
         self
     }
 
-    /// How often the relay looks for messages if nothing wakes it, from 1 millisecond to 1 hour; every second unless
-    /// set.
+    /// How often the relay looks for messages if nothing wakes it, from 1 millisecond to 1 hour; every second
+    /// unless set.
     pub const fn poll_interval(mut self, interval: Duration) -> Self {
         self.settings.poll_interval = interval;
         self
@@ -84,15 +84,15 @@ impl<P: Publisher> Relay<P> {
     /// How long one call of the publisher may take, from 1 millisecond to 1 hour; 10 seconds unless set. A
     /// call that takes longer is dropped, and counts as
     /// [`PublishError::unavailable`](super::PublishError::unavailable). A relay that is silent for three
-    /// times as long, but at least 1 second, loses its topics to another.
+    /// times as long, but at least 1 second, loses its topics to another relay.
     pub const fn publish_timeout(mut self, timeout: Duration) -> Self {
         self.settings.publish_timeout = timeout;
         self
     }
 
-    /// The pause of a topic after a failure: `first`, doubled each time up to `longest`, plus a random part of up to the same
-    /// length; 500 milliseconds and 1 minute unless set. Both are from 1 millisecond to 1 hour, and `longest` is at
-    /// least `first`.
+    /// The pause of a topic after a failure: `first`, doubled each time up to `longest`, plus a random part
+    /// of up to the same length; 500 milliseconds and 1 minute unless set. Both are from 1 millisecond to 1
+    /// hour, and `longest` is at least `first`.
     pub const fn backoff(mut self, first: Duration, longest: Duration) -> Self {
         (self.settings.first_pause, self.settings.longest_pause) = (first, longest);
         self
@@ -100,34 +100,38 @@ impl<P: Publisher> Relay<P> {
 
     /// How often a message may fail before it is set aside; 10 unless set. Failures of kind
     /// [unavailable](super::PublishErrorKind::Unavailable) do not count. If relays die again and again while
-    /// they publish a message (it may crash the process), these failures also count, from the second one on.
+    /// they publish a message (it may crash the process), their deaths also count as failures, from the
+    /// second death on.
     pub const fn max_attempts(mut self, attempts: u32) -> Self {
         self.settings.max_attempts = attempts;
         self
     }
 
-    /// What happens to later messages of a topic when one is set aside; they are published unless set.
+    /// What happens to later messages of a topic when a message is set aside; they are published unless set.
     pub const fn on_poison(mut self, on_poison: OnPoison) -> Self {
         self.settings.on_poison = on_poison;
         self
     }
 
-    /// How long a message is kept after it was published; [`Outbox::purge`] deletes it then. Unless set, it is deleted
-    /// at once. While it is kept, its id cannot be enqueued again.
+    /// How long a message is kept after it was published. After this time, [`Outbox::purge`] deletes it.
+    /// Unless set, a message is deleted at once. While it is kept, its id cannot be enqueued again.
     pub const fn keep_published(mut self, time: Duration) -> Self {
         self.settings.keep = time;
         self
     }
 
-    /// Runs until `shutdown` is ready. Then it finishes the messages that are being published (within the
-    /// [`publish_timeout`](Self::publish_timeout)), records them, and frees its topics for other relays at once.
+    /// Runs until `shutdown` is ready. Then the relay finishes the messages that are being published (within
+    /// the [`publish_timeout`](Self::publish_timeout)), records them, and frees its topics for other relays
+    /// at once.
     ///
-    /// It needs a tokio runtime with time and I/O enabled. If the future is dropped before its end, other relays get its topics
-    /// when the lease has expired. The publisher is called from this future: if it blocks its thread, it holds up all topics.
+    /// The relay needs a tokio runtime with time and I/O enabled. If the future is dropped before its end,
+    /// other relays get its topics after the lease has expired. The publisher is called from this future, so
+    /// a publisher that blocks its thread holds up all topics.
     ///
     /// # Errors
     ///
-    /// [`OutboxError::Configuration`], at once, if a setting is out of its range. No other error ends it.
+    /// [`OutboxError::Configuration`], at once, if a setting is out of its range. No other error ends the
+    /// relay.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), OutboxError> {
         self.settings.check().map_err(OutboxError::Configuration)?;
         let (stop, stopped) = watch::channel(false);

@@ -9,14 +9,15 @@ const LEAST_TIME: Duration = Duration::from_millis(1);
 /// A shorter lease could end while a busy machine or database holds up a relay that works.
 const LEAST_LEASE: Duration = Duration::from_secs(1);
 
-/// What happens to the later messages of a topic when one is set aside.
+/// What happens to the later messages of a topic when a message is set aside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnPoison {
-    /// They are published: the topic continues without it.
+    /// They are published: the topic continues without the message.
     #[default]
     GoOn,
-    /// They wait for a person's [`Outbox::retry`](super::Outbox::retry) or [`Outbox::discard`](super::Outbox::discard).
+    /// They wait for a person's [`Outbox::retry`](super::Outbox::retry) or
+    /// [`Outbox::discard`](super::Outbox::discard).
     Block,
 }
 

@@ -1,10 +1,10 @@
-//! Finds out which messages may be published: those before which no other message can appear.
+//! Finds out which messages may be published: those before which no other message can appear any more.
 //!
 //! A message gets its number when it is enqueued, and becomes visible when its transaction commits. So an
 //! open transaction may have a lower number than a visible message. Each transaction takes a shared lock of
-//! its topic before it takes a number. So this reads the number of the last visible message, and then the
-//! holders of the lock. When all these holders have ended, every message up to that number is either visible
-//! or will never be. Later transactions get higher numbers.
+//! its topic before it takes a number. So this module first reads the number of the last visible message, and
+//! then the holders of the lock. When all these holders have ended, every message up to that number is either
+//! visible or will never be. Later transactions get higher numbers.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -30,7 +30,7 @@ const PREPARED: &str = "-1/";
 pub(super) struct Bound {
     /// The number of the message.
     pub(super) sequence: i64,
-    /// When the server was started. A restart makes what was known before invalid.
+    /// The time when the server was started. After a restart, earlier knowledge is invalid.
     pub(super) started: i64,
 }
 
@@ -66,7 +66,7 @@ impl Waits {
         topics.insert(topic.to_owned(), known);
     }
 
-    /// Call it when all messages up to the bound of this topic are published.
+    /// Forgets what is known about this topic. For a topic whose messages up to the bound have all been read.
     pub(super) fn forget(&self, topic: &str) {
         drop(self.take(topic));
     }
@@ -77,9 +77,9 @@ impl Waits {
 pub(super) enum Settled {
     /// There are no messages.
     Nothing,
-    /// All up to this one.
+    /// All messages up to this bound.
     UpTo(Bound),
-    /// None yet: this many transactions are open. Look again after this time.
+    /// No message yet, because this number of transactions is open. Look again after this time.
     Open(usize, Duration),
 }
 
@@ -122,8 +122,8 @@ pub(super) async fn settled(
     })
 }
 
-/// The bound, if all transactions that it waited for are over. Otherwise those that are not, or `None` if it
-/// must begin again, because the server was restarted.
+/// Returns the bound if all transactions that the topic waited for have ended. Otherwise returns the wait for
+/// those that are still open, or `None` if the wait must begin again, because the server was restarted.
 fn judge(waiting: &Waiting, holders: Vec<String>, started: i64) -> Result<Bound, Option<Waiting>> {
     if waiting.bound.started != started {
         return Err(None);

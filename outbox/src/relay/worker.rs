@@ -45,7 +45,7 @@ pub(super) struct Worker<'r, P> {
     pub(super) owner: Owner,
     /// Messages that were published and are not recorded as such yet.
     pub(super) published: Vec<(i64, MessageId)>,
-    /// The last topic that a claim read; empty before the first.
+    /// The last topic that a claim read; empty if the next claim begins with the first topic.
     looked_at: String,
     ring: &'r Notify,
     failures: u32,
@@ -89,31 +89,31 @@ impl<'r, P: Publisher> Worker<'r, P> {
                 let _ = timeout(pause.max(SHORTEST_PAUSE), select(rung, changed)).await;
             }
         }
-        // After a failure here another relay publishes these messages again.
+        // If this fails, another relay publishes these messages again.
         let _ = self.note().await;
         self.link.close().await;
     }
 
-    /// Serves the next topic, or returns how long there will be none.
+    /// Serves the next topic. If there is none, returns how long to wait for one.
     async fn round(&mut self, stopped: &watch::Receiver<bool>) -> Result<Option<Duration>, StoreError> {
         self.note().await?;
         let Some(topic) = self.claim().await? else { return self.look().await.map(Some) };
-        // There may be a topic for another worker.
+        // Wakes another worker, because there may be a topic for it, too.
         self.ring.notify_one();
         Turn::new(self, topic).serve(stopped).await?;
         Ok(None)
     }
 
-    /// The next topic to serve. It reads a few topics after those of the previous claim. If all of them are
-    /// taken, it reads more and more until it has seen all, so it finds the next one fast, however many
-    /// topics are pending.
+    /// Claims the next topic to serve. First reads only a few topics, after those that the previous claim
+    /// read. If other workers have all of these, reads more and more topics until it has seen all. So it
+    /// finds a topic fast, however many topics are pending.
     async fn claim(&mut self) -> Result<Option<Topic>, StoreError> {
         let mut most = FEW_TOPICS;
         let mut from_the_first = self.looked_at.is_empty();
         loop {
             let Window { topic, last, made } = self.claim_after(most).await?;
             if topic.is_none() && made > 0 {
-                // New topics can be claimed now.
+                // The rows of the new topics exist now, so that they can be claimed.
                 continue;
             }
             self.looked_at = last.unwrap_or_default();

@@ -9,7 +9,8 @@ use idem_test_servers::Postgres;
 use outbox_support::{Bed, Broker, Running, Then, wait, wait_for_sql};
 use sqlx::{Executor as _, Row as _};
 
-/// Whether a relay has served the topic since the visible message was written, and released it without publishing that message.
+/// Whether a relay has served the topic since the visible message was written, and released it without
+/// publishing that message.
 const HELD_BACK: &str = "select count(*) from idem_outbox_topics t join idem_outbox m on m.topic = t.topic \
      where t.topic = 'orders' and t.owner is null and t.served_at > m.enqueued_at";
 
@@ -19,7 +20,7 @@ async fn what_is_settled_goes_in_as_many_batches_and_turns_as_it_takes_whatever_
 
     impl Publisher for Slow {
         async fn publish(&self, message: &Message) -> Result<(), PublishError> {
-            // Longer than a turn, in sum.
+            // All calls together take longer than a turn.
             tokio::time::sleep(Duration::from_millis(200)).await;
             self.0.publish(message).await
         }
@@ -55,7 +56,7 @@ async fn a_number_is_given_only_after_the_transaction_shows_itself() {
                 WHERE locktype = 'advisory' AND mode = 'ShareLock' AND pid = pg_backend_pid()";
     let lock: i64 = tx.fetch_one(lock).await.unwrap().get(0);
     tx.commit().await.unwrap();
-    // An exclusive lock keeps an enqueueing transaction from taking the shared one.
+    // An exclusive lock keeps an enqueueing transaction from taking the shared lock.
     let mut alone = bed.begin().await;
     sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(lock).execute(&mut *alone).await.unwrap();
     let (pool, outbox) = (bed.pool.clone(), bed.outbox.clone());

@@ -88,7 +88,7 @@ async fn a_table_of_the_same_name_in_another_schema_of_the_search_path_is_told()
     bed.sql("create schema other; alter role postgres set search_path = other, public");
     for is_told in [true, false] {
         let (events, _guard) = Events::start();
-        // The first one creates a table in its own schema, which the second one finds.
+        // The first `connect` creates a table in the schema `other`, and the second `connect` finds it.
         Outbox::connect(&bed.server.url()).await.unwrap();
         let log = events.text();
         assert_eq!(log.contains("second_table"), is_told, "{log}");

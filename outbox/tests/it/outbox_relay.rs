@@ -100,7 +100,8 @@ async fn a_message_that_fails_is_tried_in_its_place_with_growing_pauses_and_then
     assert_eq!(bed.server.sql(view), "set_aside|4|the broker did not take it|3");
     let counts = bed.outbox.counts().await.unwrap();
     assert_eq!((counts.pending, counts.set_aside, counts.blocked_topics), (0, 1, 0));
-    // `retry` gives it all its attempts again, under the same id. Only a message that was set aside can be retried.
+    // `retry` gives the message all its attempts again, under the same id. Only a message that was set aside
+    // can be retried.
     cured.store(true, Ordering::SeqCst);
     let id = MessageId::new(&id).unwrap();
     assert!(bed.outbox.retry(&id).await.unwrap());
@@ -150,7 +151,7 @@ async fn where_poison_blocks_the_topic_waits_for_a_word_and_goes_on_in_order() {
     assert_eq!((counts.pending, counts.set_aside, counts.blocked_topics), (3, 1, 1));
     let aside = bed.outbox.set_aside(9).await.unwrap();
     assert!(aside[0].blocks);
-    // After `retry` it fails first again, and blocks the topic again.
+    // After `retry`, the message comes first again, fails again, and blocks the topic again.
     assert!(bed.outbox.retry(&aside[0].id).await.unwrap());
     let refused = || broker.offered().iter().filter(|seen| seen.payload == "poison 1").count();
     wait("it is tried again", || refused() == 2).await;
@@ -188,7 +189,7 @@ async fn a_message_that_ends_each_relay_that_publishes_it_is_set_aside() {
             break broker;
         }
     };
-    // The first relay's death does not count: that may have been a deployment.
+    // The death of the first relay does not count, because it may have been a deployment.
     assert_eq!(deaths, 3);
     assert_eq!(last.payloads(), ["after"]);
     let aside = bed.outbox.set_aside(9).await.unwrap();

@@ -31,7 +31,8 @@ impl DynamoDbStoreBuilder {
         self
     }
 
-    /// For a table with a sort key, a string: its name, and its value in all items of this store.
+    /// For a table with a sort key, which must be a string: the name of the sort key, and its value in all
+    /// items of this store.
     pub fn sort_key(mut self, name: &str, value: &str) -> Self {
         self.names.sort_key = Some((name.into(), value.into()));
         self
@@ -44,15 +45,15 @@ impl DynamoDbStoreBuilder {
         self
     }
 
-    /// The prefix of every partition key; none unless set. Stores with different prefixes in one table share no
-    /// records, as long as no prefix is the beginning of another.
+    /// The prefix of every partition key; none unless set. Stores with different prefixes in one table share
+    /// no records, as long as no prefix is the beginning of another.
     pub fn key_prefix(mut self, prefix: &str) -> Self {
         self.names.key_prefix = prefix.into();
         self
     }
 
-    /// How much the clocks of the calling machines may differ; 1 s unless set. A claim can be taken over this long
-    /// after its lease, and a caller's `retry_after` is longer by this time.
+    /// How much the clocks of the calling machines may differ; 1 s unless set. Another worker can take over a
+    /// claim only this long after its lease, and a caller's `retry_after` is longer by this time.
     pub const fn clock_skew(mut self, skew: Duration) -> Self {
         self.settings.clock_skew = skew;
         self
@@ -65,8 +66,8 @@ impl DynamoDbStoreBuilder {
         self
     }
 
-    /// Builds the store without a request to DynamoDB, so that a cold start needs none; [`connect`](Self::connect)
-    /// checks the table.
+    /// Builds the store without a request to DynamoDB, so that a cold start needs none;
+    /// [`connect`](Self::connect) checks the table.
     #[must_use]
     pub fn build(self) -> DynamoDbStore {
         let Self { client, names, settings } = self;

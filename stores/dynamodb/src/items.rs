@@ -31,14 +31,14 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// The client, for every request; none if two attributes have the same name.
+    /// Returns the client for a request, or an error if two attributes have the same name.
     pub(super) fn client(&self) -> Result<&Client, StoreError> {
         self.names.check_distinct().map(|()| &self.client)
     }
 }
 
-/// The record's bytes and their revision. An item of another program has neither, and then the bytes are not
-/// a record.
+/// The record's bytes and their revision. An item of another program has neither; it gets empty bytes, which
+/// are not a record.
 fn version(item: &Item) -> Version<AttributeValue> {
     let bytes = item.get(RECORD).and_then(|value| value.as_b().ok());
     match (bytes, item.get(REVISION)) {
@@ -88,7 +88,7 @@ impl CompareAndSwap for Table {
             Some(seen) => {
                 request.condition_expression(unchanged()).expression_attribute_values(":seen", seen.clone())
             }
-            // By the key, because an item of another program has no revision.
+            // The condition is on the key, because an item of another program has no revision.
             None => request
                 .condition_expression("attribute_not_exists(#id)")
                 .expression_attribute_names("#id", &self.names.partition_key),

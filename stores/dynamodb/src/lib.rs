@@ -21,41 +21,41 @@ use items::Table;
 
 /// A store in a DynamoDB table. Feature `dynamodb`.
 ///
-/// A first call writes twice (claim, complete), and once for each step and each renewal. A replay is a read
-/// if this process saw the result, and otherwise one refused conditional write, as for a busy answer:
-/// DynamoDB charges that as a write of the whole item. All steps of a record together have the size limit of
-/// one result.
+/// A first call writes twice (claim, complete), and once more for each step and each renewal. A replay is a
+/// read if this process saw the result, and otherwise one refused conditional write. A busy answer is a
+/// refused write, too. DynamoDB charges a refused write as a write of the whole item. All steps of a record
+/// together have the size limit of one result.
 ///
-/// `list` and `purge` scan the table, which costs one read unit for each 4 KiB that they read. `purge` is never necessary:
-/// it deletes expired items that DynamoDB's own time to live has not deleted yet.
+/// `list` and `purge` scan the table, which costs one read unit for each 4 KiB that they read. `purge` is
+/// never necessary: it deletes expired items that DynamoDB's own time to live has not deleted yet.
 ///
 /// # Clock
 ///
-/// DynamoDB has no clock that a condition can use. The store uses the clocks of the calling machines for leases and
-/// expiry. They must not differ by more than the declared [`clock_skew`](DynamoDbStoreBuilder::clock_skew), which is
-/// added before a lease counts as over or a record as expired. If they differ by more, another worker may take over the
-/// claim of a live worker early. The late result of that live worker is still refused, because `complete` checks owner
-/// and fence.
+/// DynamoDB has no clock that a condition can use. The store uses the clocks of the calling machines for
+/// leases and expiry. They must not differ by more than the declared
+/// [`clock_skew`](DynamoDbStoreBuilder::clock_skew), which is added before a lease counts as over or a record
+/// counts as expired. If they differ by more, another worker may take over the claim of a live worker early.
+/// The late result of that live worker is still refused, because `complete` checks owner and fence.
 ///
 /// # Runtime
 ///
-/// The connections are driven by a separate thread, which also renews and releases, so that a body that blocks its thread
-/// keeps its lease. Claims, steps and results are requests of the caller's own task. Pass in a client whose connections
-/// nothing else uses.
+/// A separate thread drives the connections, renews and releases, so that a body that blocks its thread keeps
+/// its lease. Claims, steps and results are requests of the caller's own task. Pass in a client whose
+/// connections nothing else uses.
 #[derive(Clone)]
 pub struct DynamoDbStore(Arc<CasStore<Table>>);
 
 idem_store_kit::store_by!(DynamoDbStore, 0);
 
 impl DynamoDbStore {
-    /// A store in this table, with the partition key `id` and all other defaults. This makes no request to DynamoDB;
-    /// [`check`](Self::check) does.
+    /// A store in this table, with the partition key `id` and all other defaults. This makes no request to
+    /// DynamoDB; [`check`](Self::check) does.
     #[must_use]
     pub fn new(client: Client, table: &str) -> Self {
         Self::builder(client, table).build()
     }
 
-    /// The same, with settings.
+    /// Sets up a store in this table, with other settings.
     pub fn builder(client: Client, table: &str) -> DynamoDbStoreBuilder {
         DynamoDbStoreBuilder::new(client, table)
     }

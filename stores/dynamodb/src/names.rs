@@ -10,20 +10,20 @@ use idem_store_kit::cas::ObjectName;
 /// The attribute with the record's bytes.
 pub(super) const RECORD: &str = "idem_record";
 
-/// The attribute with their revision.
+/// The attribute with the revision of the record's bytes.
 pub(super) const REVISION: &str = "idem_revision";
 
 /// An item, in the client's type.
 pub(super) type Item = HashMap<String, AttributeValue>;
 
-/// The names of one store's table.
+/// The names of a store's table and of its attributes.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
     pub(super) table: String,
     pub(super) partition_key: String,
-    /// For a table with a sort key: its name, and its value in all records.
+    /// For a table with a sort key: the name of the sort key, and its value in all records.
     pub(super) sort_key: Option<(String, String)>,
-    /// The time-to-live attribute, by which DynamoDB deletes: seconds since the Unix epoch.
+    /// The time-to-live attribute, by which DynamoDB deletes items. It has seconds since the Unix epoch.
     pub(super) time_to_live: String,
     /// The prefix of every partition key.
     pub(super) key_prefix: String,

@@ -1,10 +1,11 @@
-//! A store over any service that keeps bytes under names and writes them on a condition, such as a key-value bucket or an
-//! object store.
+//! A store over any service that keeps bytes under names and writes them on a condition, such as a key-value
+//! bucket or an object store.
 //!
-//! A transition reads the record with its revision, decides by the protocol's own functions, and writes on the condition
-//! that the revision is still the same. A refused write, or one whose answer was lost, is decided again from a new read,
-//! or from the record that the refusal returned: the same owner gets the same answer. Such a service has no clock that a condition can use, so the callers' clocks
-//! decide, within a declared skew.
+//! A transition reads the record with its revision, decides by the protocol's own functions, and writes on
+//! the condition that the revision is still the same. A refused write, or a write whose answer was lost, is
+//! decided again from a new read, or from the record that the refusal returned, so the same owner gets the
+//! same answer. Such a service has no clock that a condition can use, so the callers' clocks decide, within a
+//! declared skew.
 
 mod format;
 mod store;
@@ -21,20 +22,21 @@ pub use self::store::CasStore;
 /// A service that keeps bytes under names.
 ///
 /// An error says whether a write may have been applied, as an error of a [`Store`](idem_core::Store) does.
-/// Each request ends within a bounded time; [`CasStore`] repeats it after a transient error.
+/// Each request ends within a bounded time; [`CasStore`] repeats the request after a transient error.
 pub trait CompareAndSwap: Send + Sync + 'static {
-    /// Distinguishes the bytes of an object from all others that the object had or will have, unless they are equal.
+    /// Distinguishes the bytes of an object from all others that the object had or will have, unless they are
+    /// equal.
     type Revision: Clone + Send + Sync + 'static;
 
-    /// The newest bytes of an object, never older ones of a replica; `None` if the object does not exist.
+    /// The newest bytes of an object, never older bytes from a replica; `None` if the object does not exist.
     fn get(
         &self,
         name: &ObjectName,
     ) -> impl Future<Output = Result<Option<Version<Self::Revision>>, StoreError>> + Send;
 
-    /// Writes the object if it still has this revision, or does not exist if `seen` is `None`.
+    /// Writes the object if it still has the revision `seen` or, if `seen` is `None`, does not exist.
     ///
-    /// The service may delete the object by itself after `keep`; with `None` it must not.
+    /// The service may delete the object by itself after `keep`; with `None` it must not delete the object.
     fn put(
         &self,
         name: &ObjectName,
@@ -51,7 +53,7 @@ pub trait CompareAndSwap: Send + Sync + 'static {
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// About `limit` objects of the scope with this encoded name, or of all scopes, after the position
-    /// `after`, in an order in which a walk returns each object that exists from its beginning to its end.
+    /// `after`, in an order in which a walk returns each object that exists during the whole walk.
     fn list(
         &self,
         scope: Option<&str>,
@@ -79,9 +81,9 @@ pub struct Version<R> {
 pub enum Put<R> {
     /// The object is written, and has this revision.
     Written(R),
-    /// The condition did not hold, and nothing is written. The newest version of the object, as a read would
-    /// return it; it saves that read. `None` does not tell whether the object exists: the service may not
-    /// have returned it.
+    /// The condition did not hold, and nothing is written. `Some` is the newest version of the object, as a
+    /// read would return it, and saves that read. `None` does not tell whether the object exists, because the
+    /// service may not have returned it.
     Refused(Option<Version<R>>),
 }
 
@@ -96,7 +98,7 @@ impl<R> From<Option<R>> for Put<R> {
 pub struct Listing<R> {
     /// The objects.
     pub versions: Vec<Version<R>>,
-    /// The position after which the next objects follow; `None` after the last one.
+    /// The position after which the next objects follow; `None` after the last object.
     pub next: Option<Vec<u8>>,
 }
 

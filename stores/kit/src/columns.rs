@@ -114,7 +114,7 @@ fn needed<T>(value: Option<T>, column: &'static str) -> Result<T> {
     value.ok_or(Unreadable(column))
 }
 
-/// The bytes of a column that has this many.
+/// The bytes of a column that must have exactly `N` bytes.
 ///
 /// # Errors
 ///
@@ -147,7 +147,7 @@ impl<'r> Columns<'r> {
     ///
     /// # Errors
     ///
-    /// The first of the functions.
+    /// The first error of the functions.
     pub fn read<E>(
         number: impl Fn(usize) -> std::result::Result<Option<u64>, E>,
         bytes: impl Fn(usize) -> std::result::Result<Option<&'r [u8]>, E>,
@@ -230,7 +230,7 @@ impl Columns<'_> {
 ///
 /// # Errors
 ///
-/// The name of the column, if there is a value in both, or an unknown word.
+/// The name of the column, if both columns have a value, or if the word is unknown.
 pub fn stored(tombstone: Option<u64>, result: Option<&[u8]>) -> Result<Option<StoredResult>> {
     match (tombstone, result) {
         (None, None) => Ok(None),

@@ -1,14 +1,14 @@
 //! Runs the operations of a store on sessions of its server; operations that wait at the same moment run
 //! together.
 //!
-//! An operation waits in a queue for a worker, a task that takes all operations that may go together and
+//! An operation waits in a queue for a worker, a task that takes all operations that may run together and
 //! waits once for the server's disk. Each calling runtime has its own queue and sessions, because a session
-//! belongs to the runtime that opened it. Work that must go on when that runtime is blocked or gone, above
+//! belongs to the runtime that opened it. Work that must continue when that runtime is blocked or gone, above
 //! all renewals, goes through the queue of the [stores' own runtime](crate::own_runtime). There, a watch
 //! looks after all queues by a clock that no test pauses: it ends attempts that take too long, and closes
 //! sessions that nobody needs.
 //!
-//! It knows nothing about SQL: a store describes its abilities as a [`Server`].
+//! This module knows nothing about SQL: a store describes its abilities as a [`Server`].
 
 mod backlog;
 mod operation;

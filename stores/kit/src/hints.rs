@@ -1,6 +1,6 @@
-//! Remembers for which keys this process has seen a result, and whether keys that it has not seen mostly have one, as when another
-//! process handled them. A claim on such a key first reads the record, which costs the server less than a claim. A
-//! wrong hint costs one read and decides nothing.
+//! Remembers for which keys this process has seen a result, and whether keys that it has not seen mostly have
+//! one, because another process handled them. A claim on such a key first reads the record, which costs the
+//! server less than a claim. A wrong hint costs one read and decides nothing.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
@@ -12,13 +12,13 @@ use idem_core::protocol::{Answer, ClaimAnswer, CompleteAnswer};
 /// How many keys are remembered.
 const PLACES: usize = 8_192;
 /// How many positions a key may have. With only one position, more than fifty of a thousand keys would take
-/// another key's.
+/// the position of another key.
 const CHOICES: usize = 4;
 
-/// The share of keys with a result that counts as all of them.
+/// The value of the share of keys with a result if all keys have one.
 const ALL: u32 = 256;
-/// One more key changes the share by the difference divided by this number: about six in a row change the
-/// decision.
+/// Each key moves the share towards all or none by the difference divided by this number, so about six equal
+/// keys in a row change the decision.
 const WEIGHT: u32 = 8;
 
 /// A fixed number of remembered keys, shared by all callers without a lock.
@@ -54,8 +54,8 @@ impl Hints {
         self.choices(mark).iter().any(|place| place.load(Ordering::Relaxed) == mark.0)
     }
 
-    /// Whether a claim on the key with this mark should read the record first: the key is remembered, or most
-    /// recent keys that were not remembered had a result.
+    /// Whether a claim on the key with this mark should read the record first, because the key is remembered
+    /// or most recent keys that were not remembered had a result.
     #[cfg(any(test, feature = "cas", feature = "sql"))]
     pub(crate) fn expects_result(&self, mark: Mark) -> bool {
         self.unseen_with_result.load(Ordering::Relaxed) > ALL / 2 || self.has(mark)
@@ -81,14 +81,14 @@ impl Hints {
         if has_result { self.put(mark) } else { self.take(mark) }
     }
 
-    /// Remembers a key, if necessary in the position of another.
+    /// Remembers a key, if necessary in the position of another key.
     pub fn put(&self, mark: Mark) {
         if self.has(mark) {
             return;
         }
         let choices = self.choices(mark);
         let free = choices.iter().find(|place| place.load(Ordering::Relaxed) == 0);
-        // The highest bits did not choose a position yet.
+        // Uses the highest bits, because they did not choose the group.
         let any = usize::try_from(mark.0 >> 32).unwrap_or(0) % CHOICES;
         free.unwrap_or(&choices[any]).store(mark.0, Ordering::Relaxed);
     }
@@ -134,7 +134,7 @@ mod tests {
         // Keys that another process handled.
         (100..110).for_each(|key| hints.claimed(mark(key), true));
         assert!(hints.expects_result(mark(1_000)));
-        // New ones again.
+        // New keys again.
         (200..210).for_each(|key| hints.claimed(mark(key), false));
         assert!(!hints.expects_result(mark(1_000)) && hints.expects_result(mark(100)));
     }
@@ -147,7 +147,7 @@ mod tests {
                 hints.mark(&RecordKey::new(Scope::new("s").unwrap(), Key::new(key.to_string()).unwrap()))
             })
             .collect();
-        // Twice, so that a key that lost its position takes that of another.
+        // Twice, so that a key that lost its position takes the position of another.
         marks.iter().chain(&marks).for_each(|mark| hints.put(*mark));
         let forgotten = marks.iter().filter(|mark| !hints.has(**mark)).count();
         assert!(forgotten < 10, "{forgotten}");

@@ -1,4 +1,4 @@
-//! Facts about connections to a server that no client library tells a store.
+//! Facts about connections to a server that no client library reports.
 
 use std::error::Error;
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::{io, iter};
 
 /// Whether this host name or address is this machine's, so that data sent there does not cross a network.
 ///
-/// It is `false` for a name that happens to lead to this machine: nothing is resolved.
+/// The result is `false` for any other name that leads to this machine, because names are not resolved.
 #[must_use]
 pub fn is_this_machine(host: &str) -> bool {
     let address = host.trim_matches(['[', ']']).parse();

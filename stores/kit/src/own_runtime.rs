@@ -1,7 +1,8 @@
 //! A runtime for the stores: one thread that drives the work that no caller may hold up.
 //!
-//! A connection is bound to the runtime in which it was made. In the caller's runtime, a body that blocks its thread
-//! would hold up the renewal of its own lease, and the connection would end with that runtime (decision 0001).
+//! A connection is bound to the runtime in which it was made. In the caller's runtime, a body that blocks its
+//! thread would hold up the renewal of its own lease, and the connection would end with that runtime
+//! (decision 0001).
 
 use std::future::{pending, poll_fn};
 use std::pin::Pin;
@@ -29,12 +30,13 @@ pub fn own_runtime() -> Result<&'static Handle, StoreError> {
     OWN.as_ref().ok_or_else(|| StoreError::unavailable("no thread can be started for it"))
 }
 
-/// Runs `work` in the caller's task, but with the timers and the connections of that runtime: what `work` spawns, such as the task
-/// of a connection, goes on when the caller's runtime is blocked or gone, and no test pauses its clock.
+/// Runs `work` in the caller's task, but with the timers and the connections of the stores' own runtime. What
+/// `work` spawns, such as the task of a connection, continues when the caller's runtime is blocked or gone,
+/// and no test pauses the clock.
 ///
 /// # Errors
 ///
-/// Those of `work`.
+/// The errors of `work`, and `Unavailable` if the process cannot start a thread.
 pub fn entered<T>(
     work: impl Future<Output = Result<T, StoreError>> + Send + Unpin,
 ) -> impl Future<Output = Result<T, StoreError>> + Send {
@@ -62,13 +64,13 @@ impl<F> Drop for Entered<F> {
     }
 }
 
-/// Starts `work` in that runtime at once. The work continues when the returned future is dropped.
+/// Starts `work` in the stores' own runtime at once. The work continues when the returned future is dropped.
 ///
 /// The returned future does not contain `work`, so callers stay small however large the work is.
 ///
 /// # Errors
 ///
-/// The errors of `work`; `OutcomeUnknown` if it panicked.
+/// The errors of `work`; `OutcomeUnknown` if it panicked; `Unavailable` if the process cannot start a thread.
 pub fn apart<T: Send + 'static>(
     work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
 ) -> impl Future<Output = Result<T, StoreError>> + Send {

@@ -1,5 +1,5 @@
-//! Purges expired records in the background, in the stores' own runtime: no test pauses its clock, and it
-//! outlives the caller's.
+//! Purges expired records in the background, in the stores' own runtime, because no test pauses the clock of
+//! that runtime, and it outlives the caller's runtime.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::own_runtime::own_runtime;
 /// How many records one purge deletes at most, so that a backlog does not keep the server busy.
 const MOST: usize = 100_000;
 
-/// By which factor the next purge comes sooner when one was not enough.
+/// By which factor the next purge comes sooner if the last purge was not enough.
 const SOONER: u32 = 20;
 
 /// Purges a store from time to time until it is dropped.
@@ -23,8 +23,8 @@ pub struct Purging(AbortHandle);
 
 impl Purging {
     /// Calls `purge` with `target` and a limit about every `every`, at random times, so that the processes of
-    /// a fleet take turns. Keeps `target` only while it purges. The event `purge_failed` reports the first
-    /// of several errors in a row, and the next purge tries again.
+    /// a fleet take turns. Holds `target` only while it purges. The event `purge_failed` reports the first of
+    /// several errors in a row, and the next purge tries again.
     #[must_use]
     pub fn start<T, F>(
         target: &Arc<T>,
@@ -85,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    /// Waits in real time: the clock of these tests is paused.
+    /// Waits in real time, because the clock of these tests is paused.
     fn until(what: &str, condition: impl Fn() -> bool) {
         let begin = Instant::now();
         while !condition() {

@@ -1,7 +1,7 @@
 //! Retries a request whose answer was lost, or for which the store was unavailable for a moment.
 //!
-//! The same owner may send each request of the protocol again. So a store that talks to a server retries until it has
-//! an answer or its time is over.
+//! The same owner may send each request of the protocol again. So a store that talks to a server retries
+//! until it has an answer or its time is over.
 
 use std::time::Duration;
 
@@ -13,12 +13,13 @@ use idem_core::StoreError;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// Calls `ask` until the answer is final or `time` is over. Success and an error that is not transient are final.
+/// Calls `ask` until the answer is final or `time` is over. Success and an error that is not transient are
+/// final.
 ///
 /// # Errors
 ///
-/// The last error. If any try may have been applied, it is [`OutcomeUnknown`](idem_core::StoreErrorKind::OutcomeUnknown),
-/// whatever later tries return.
+/// The last error. If any try may have been applied, it is
+/// [`OutcomeUnknown`](idem_core::StoreErrorKind::OutcomeUnknown), whatever later tries return.
 pub async fn retried<T, F>(time: Duration, ask: impl FnMut() -> F) -> Result<T, StoreError>
 where
     F: Future<Output = Result<T, StoreError>>,
@@ -38,8 +39,8 @@ where
     repeated(time, ask, |_, error| error.is_outcome_unknown()).await
 }
 
-/// Calls `ask` until the answer is final or `time` is over. Of two errors, it keeps the earlier one if that
-/// says more.
+/// Calls `ask` until the answer is final or `time` is over. Of two errors, it keeps the earlier one if the
+/// earlier one says more.
 async fn repeated<T, F>(
     time: Duration,
     mut ask: impl FnMut() -> F,

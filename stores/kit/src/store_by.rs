@@ -1,7 +1,7 @@
 //! Makes a type a store through a field that has the store's methods.
 
-/// Implements [`Store`](idem_core::Store) for a type by its field, which has its methods: an `Arc` of a `CasStore` or
-/// a `SharedStore`.
+/// Implements [`Store`](idem_core::Store) for a type through one of its fields, which has the store's
+/// methods: an `Arc` of a `CasStore` or a `SharedStore`.
 #[macro_export]
 macro_rules! store_by {
     ($store:ty, $field:tt) => {

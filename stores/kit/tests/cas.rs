@@ -22,7 +22,7 @@ use requests::*;
 
 mod requests;
 
-/// Objects in memory. Of every few requests one is lost if it is a write.
+/// Objects in memory. One request in every few is lost, if it is a write.
 #[derive(Clone, Default)]
 struct Map(Arc<Objects>);
 
@@ -32,7 +32,7 @@ struct Objects {
     /// The last revision.
     revisions: AtomicUsize,
     requests: AtomicUsize,
-    /// Which of the requests is lost, by their number; 0 for none.
+    /// One request in this many is lost; 0 if none is.
     every: usize,
     /// Whether a lost write is applied nevertheless.
     applies: bool,
@@ -134,7 +134,7 @@ fn store(map: &Map) -> MapStore {
     MapStore(CasStore::new(map.clone(), settings))
 }
 
-/// Two stores on objects of which every third request is lost if it is a write.
+/// Two stores on the same objects, which lose every third request if it is a write.
 async fn subject(returns: bool) -> Subject {
     let map = Map(Arc::new(Objects { every: 3, returns, ..Objects::default() }));
     Subject::new(store(&map), Profile::real_clock().short(Duration::from_millis(200))).handle(store(&map))
@@ -295,7 +295,7 @@ async fn no_record_stays(map: &Map) {
     let store = store(map);
     granted(&store, &key("a")).await;
     let name = ObjectName::of(&key("a"));
-    // The object of another key, one of a later version, and one that was cut.
+    // The object of another key, an object of a later version, and an object that was cut.
     let other = map.0.objects.lock().unwrap()[&place(&name)].0.clone();
     let later = [&[9], &other[1..]].concat();
     for (object, wrong) in [("other", other.clone()), ("later", later.into()), ("cut", other.slice(..60))] {
@@ -304,7 +304,7 @@ async fn no_record_stays(map: &Map) {
         assert_eq!(error.kind(), StoreErrorKind::CorruptRecord, "{error}");
         assert_eq!(map.0.objects.lock().unwrap()[&place(&ObjectName::of(&key(object)))].1, 77);
     }
-    // A walk names each once, by the key in its bytes.
+    // A walk names each unreadable object once, by the key in its bytes.
     let page = store.list(&List::default()).await.unwrap();
     assert_eq!((page.records.len(), page.unreadable.len()), (2, 2));
 }

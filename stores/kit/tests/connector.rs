@@ -14,7 +14,7 @@ use idem_store_kit::sql::{Connector, Encryption, Host, Opener, Session, Source, 
 
 #[derive(Clone, Default)]
 struct Servers {
-    /// The name of the one that is down.
+    /// The name of the server that is down.
     down: Arc<Mutex<&'static str>>,
     open: Arc<AtomicUsize>,
 }

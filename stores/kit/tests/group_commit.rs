@@ -1,4 +1,4 @@
-//! The group commit on a server that a test leads: what it does with sessions, runtimes and time.
+//! Tests of the group commit on a server that the test controls: how it handles sessions, runtimes and time.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 /// What the server saw.
 #[derive(Default)]
 struct Seen {
-    /// The sizes of the batches that it answered, and whether in the stores' own runtime.
+    /// The sizes of the batches that it answered, and whether they ran in the stores' own runtime.
     batches: Mutex<Vec<(usize, bool)>>,
     open: AtomicUsize,
     opened: AtomicUsize,
@@ -26,7 +26,7 @@ struct Seen {
     closed: AtomicUsize,
 }
 
-/// What it does with a batch.
+/// What the server does with a batch.
 #[derive(Clone, Copy, Default)]
 enum Manner {
     #[default]
@@ -46,7 +46,7 @@ struct Fake {
     seen: Arc<Seen>,
     manner: Manner,
     permission: Arc<Semaphore>,
-    /// Whether it is still at work on sessions that were given up.
+    /// Whether the server is still at work on sessions that were given up.
     is_at_work: Arc<AtomicBool>,
     connections: usize,
     timeout: Duration,
@@ -186,7 +186,8 @@ impl Test {
         self.seen.open.load(Ordering::SeqCst)
     }
 
-    /// The error of an operation that the server got. On a busy machine its time may be over before that.
+    /// Asks until the server gets the operation, and returns its error. On a busy machine, the time of an
+    /// operation may be over before that.
     async fn begun(&self, operation: impl Fn() -> Operation) -> StoreError {
         loop {
             let error = self.queues.ask(operation()).await.unwrap_err();
@@ -196,7 +197,8 @@ impl Test {
         }
     }
 
-    /// Asks until there is an answer: on a busy machine the time of one operation may be over too soon.
+    /// Asks until there is an answer, because on a busy machine the time of one operation may be over too
+    /// soon.
     async fn goes_on(&self) {
         self.permission.add_permits(100);
         let begin = Instant::now();
@@ -231,12 +233,12 @@ fn renewal(name: &str) -> Operation {
     Operation::new(&key(name), Op::Apply(Renew::new(Owner::random(), Default::default(), second).into()))
 }
 
-/// Looks until this is true.
+/// Waits until `holds` returns `true`.
 async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !holds() {
         assert!(begin.elapsed() < Duration::from_secs(30), "in vain: {what}");
-        // Not a timer of a runtime whose clock may be paused.
+        // Without a timer, because the clock of the runtime may be paused.
         std::thread::sleep(Duration::from_millis(1));
         tokio::task::yield_now().await;
     }
@@ -283,7 +285,7 @@ async fn while_the_server_stalls_no_more_sessions_are_open_than_allowed_and_one_
             assert!(answer.unwrap_err().is_transient());
         }
     }
-    // One of the three is left to reads.
+    // One of the three sessions is left to reads.
     let most = test.seen.most_open.load(Ordering::SeqCst);
     assert!((2..=3).contains(&most), "{most}");
     test.goes_on().await;
@@ -315,7 +317,8 @@ async fn reads_go_while_no_change_can_be_committed() {
         move |number| queues.ask(claiming(&number.to_string()))
     })));
     for _ in 0..40 {
-        // On a busy machine the time of one may be over before it begins, but not that of two in a row.
+        // On a busy machine the time of one read may be over before it begins, but not the time of two reads
+        // in a row.
         if test.queues.ask(reading("order")).await.is_err() {
             test.queues.ask(reading("order")).await.unwrap();
         }
@@ -342,7 +345,7 @@ fn a_renewal_goes_while_its_callers_runtime_is_blocked() {
         let asking = std::thread::spawn(move || {
             Builder::new_current_thread().build().unwrap().block_on(asked).unwrap();
         });
-        // Blocks this runtime until it is done.
+        // Blocks this runtime until the renewal is done.
         asking.join().unwrap();
     });
     assert_eq!(test.batches(), [(1, true)]);

@@ -19,7 +19,7 @@ use idem_store_kit::own_runtime::apart;
 use idem_store_kit::sql::{Identifier, Limits, Settings, SharedStore};
 
 const TABLE: &str = "idem_records";
-/// The space for the rest of a message that contains a result as hexadecimal digits.
+/// The space in a message beside the hexadecimal digits of a result.
 const MESSAGE: usize = 64 << 10;
 /// The longest text of one exchange.
 const MOST_BYTES: usize = 1 << 20;
@@ -37,8 +37,8 @@ impl MySqlStoreBuilder {
         Self { settings: Settings::new(source, TABLE), limits: Limits::default() }
     }
 
-    /// Creates, migrates and purges nothing: a table that is missing or has an older layout is refused. For tools that read the table of
-    /// another program.
+    /// Makes the store create, migrate and purge nothing: `connect` refuses a table that is missing or has an
+    /// older layout. For tools that read the table of another program.
     pub const fn must_exist(mut self) -> Self {
         self.settings.must_exist = true;
         self.limits.purge_every = None;
@@ -52,16 +52,16 @@ impl MySqlStoreBuilder {
         self
     }
 
-    /// How long an operation may take, with all its repetitions, from 1 millisecond to 1 hour; 5
-    /// seconds unless set.
+    /// How long an operation may take, with all its retries, from 1 millisecond to 1 hour; 5 seconds unless
+    /// set.
     pub const fn operation_timeout(mut self, timeout: Duration) -> Self {
         self.settings.operation_timeout = timeout;
         self
     }
 
-    /// How many connections each tokio runtime that calls the store opens at most, and as many for renewals,
-    /// releases and retries, from 1 to 64; 4 unless set. More connections are seldom faster: operations that
-    /// find no free connection share a transaction.
+    /// Upper limit of the connections for each tokio runtime that calls the store, from 1 to 64; 4 unless
+    /// set. For renewals, releases and retries, the store opens at most as many again. More connections are
+    /// seldom faster, because operations that find no free connection share a transaction.
     pub const fn connections(mut self, most: usize) -> Self {
         self.limits.connections = most;
         self
@@ -76,9 +76,9 @@ impl MySqlStoreBuilder {
 
     /// Completes the options before each connection is opened, for passwords and tokens that change.
     /// `refresh` gets the options of the URL or pool, and returns those to connect with. The time to connect
-    /// includes this call. With a pool it is not needed if the program calls
-    /// [`set_connect_options`](sqlx::Pool::set_connect_options): the store connects with the options that the
-    /// pool has at that time.
+    /// includes this call. With a pool, `refresh` is not needed if the program calls
+    /// [`set_connect_options`](sqlx::Pool::set_connect_options), because the store connects with the options
+    /// that the pool has at that time.
     ///
     /// ```
     /// # use idem_mysql::MySqlStore;
@@ -96,16 +96,18 @@ impl MySqlStoreBuilder {
         self
     }
 
-    /// The largest result that is stored, in bytes, up to 512 MiB; 16 MiB unless set. Half of the server's `max_allowed_packet`, less
-    /// 32 KiB, limits it too: [`max_result_bytes`](idem_core::Store::max_result_bytes) of the store returns the limit that applies.
+    /// The largest result that is stored, in bytes, up to 512 MiB; 16 MiB unless set. Half of the server's
+    /// `max_allowed_packet`, less 32 KiB, limits results, too;
+    /// [`max_result_bytes`](idem_core::Store::max_result_bytes) of the store returns the lower limit.
     pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
         self.limits.max_result_bytes = bytes;
         self
     }
 
-    /// How often the store deletes expired records in the background, about, from 1 millisecond to 1 hour; 5 minutes unless
-    /// set, and `None` to leave it to calls of [`purge`](idem_core::Store::purge). It deletes in small batches on a connection of its
-    /// own, opened for each purge, and several processes do not wait for each other. It ends with the last handle of the store.
+    /// About how often the store deletes expired records in the background, from 1 millisecond to 1 hour; 5
+    /// minutes unless set. With `None`, only calls of [`purge`](idem_core::Store::purge) delete them. Each
+    /// purge opens a separate connection and deletes in small batches; several processes do not wait for each
+    /// other. The purges stop when the last handle of the store is dropped.
     pub fn purge_every(mut self, every: impl Into<Option<Duration>>) -> Self {
         self.limits.purge_every = every.into();
         self
@@ -115,10 +117,11 @@ impl MySqlStoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`Configuration`](idem_core::StoreErrorKind::Configuration) if a setting is out of its range, a name is not an
-    /// identifier, the URL, the user or the database is wrong, a right is missing, the server is older than MySQL 8.0
-    /// or MariaDB 10.6, or a newer version of idem made the table. [`Unavailable`](idem_core::StoreErrorKind::Unavailable)
-    /// if the server cannot be reached within the operation timeout.
+    /// [`Configuration`](idem_core::StoreErrorKind::Configuration) if a setting is out of its range, a name
+    /// is not an identifier, the URL, the user or the database is wrong, a right is missing, the server is
+    /// older than MySQL 8.0 or MariaDB 10.6, or a newer version of idem made the table.
+    /// [`Unavailable`](idem_core::StoreErrorKind::Unavailable) if the server cannot be reached within the
+    /// operation timeout.
     pub async fn connect(self) -> Result<MySqlStore, StoreError> {
         let (settings, limits) = (self.settings, self.limits);
         settings.check().and_then(|()| limits.check()).map_err(StoreError::configuration)?;

@@ -1,5 +1,5 @@
-//! Operations that change records. One transaction for a whole batch locks the rows, decides by the
-//! protocol's own functions, and writes: the long way. `at_once` tries a shorter one first.
+//! Operations that change records. The long way is one transaction for a whole batch: it locks the rows,
+//! decides by the protocol's own functions, and writes. `at_once` tries a shorter way first.
 
 pub(super) mod at_once;
 mod entry;
@@ -21,7 +21,7 @@ use idem_core::{RecordKey, StoreError};
 use idem_store_kit::group_commit::{Answer, Answers, Op, Operation, Seen, Ticket};
 use idem_store_kit::sql::{HELD, Name, name};
 
-/// Answers a batch, in its order. Either all changes that it answers are committed, or none.
+/// Answers a batch, in its order. Either the changes of all answered operations are committed, or none.
 pub(super) async fn apply(
     session: &mut Session,
     setting: &Setting,
@@ -39,7 +39,7 @@ pub(super) async fn apply(
     let is_any_answered = answers.iter().any(Option::is_some);
     let mut rest = Rest::default();
     for (ticket, answer) in tickets.iter().zip(&mut answers).filter(|(_, answer)| answer.is_none()) {
-        // The answer is a large result, which was not read with the record.
+        // The operation's answer is a large result, which was not read together with the record.
         match without_writing(session, setting, &mut rest, &ticket.operation, Why::Locked).await {
             Ok(judged) => *answer = judged,
             // The committed operations have their answers. The other operations are repeated.
@@ -92,7 +92,7 @@ async fn transact(
     Ok(answers)
 }
 
-/// The recorded step at the position of the operation's step: a repeated request finds its own step there.
+/// The recorded step at the position of the operation's step. If a request is repeated, this is its own step.
 async fn step_there(
     session: &mut Session,
     setting: &Setting,
@@ -108,7 +108,7 @@ async fn step_there(
     Ok(response.rows(0).first().and_then(|row| rows::step(row, 0).ok()))
 }
 
-/// Applies one operation to the known record; `None` if the answer is a result that was not read.
+/// Applies one operation to the entry's record. `None` if the answer is a result that was not read.
 fn judge(entry: &mut Entry<'_>, op: &Op, now: Timestamp, there: Option<RecordedStep>) -> Judged {
     match op {
         Op::Forget => Some(Ok(Answer::Forgotten(entry.forget(now)))),
@@ -131,7 +131,8 @@ fn judge(entry: &mut Entry<'_>, op: &Op, now: Timestamp, there: Option<RecordedS
     }
 }
 
-/// The grant that a claim would get. It does not write `in doubt` or `exhausted`: every later claim finds them again.
+/// The grant that a claim would get. Does not write `in doubt` or `exhausted`, because every later claim
+/// finds them again.
 fn look(entry: &mut Entry<'_>, request: &Claim, now: Timestamp) -> Judged {
     if let Err(error) = entry.check() {
         return Some(Err(error));
@@ -152,12 +153,13 @@ fn look(entry: &mut Entry<'_>, request: &Claim, now: Timestamp) -> Judged {
 pub(super) enum Why {
     /// Another transaction has the record locked.
     Locked,
-    /// The server takes no writes. It may be a replica that lags behind, so only results count: they do not change.
+    /// The server takes no writes. It may be a replica that lags behind, so only results count, because they
+    /// do not change.
     ReadOnly,
 }
 
-/// Answers a claim that would write nothing, by a read without a lock. `None` if it would write, or if `rest`
-/// has read as much as it may.
+/// Answers a claim that would write nothing, by a read without a lock. `None` if the claim would write, or if
+/// `rest` has read as much as it may.
 pub(super) async fn without_writing<'t>(
     session: &mut Session,
     setting: &Setting,
@@ -173,8 +175,8 @@ pub(super) async fn without_writing<'t>(
     })
 }
 
-/// The answer to a claim that must not write, if there is one. A locked record means that a caller's transaction has the key, if
-/// callers record in their own transactions.
+/// The answer to a claim that must not write, if there is one. If callers record in their own transactions, a
+/// locked record means that a caller's transaction holds the key.
 fn unwritten(
     setting: &Setting,
     request: &Claim,

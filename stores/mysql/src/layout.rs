@@ -4,7 +4,7 @@ use idem_store_kit::sql::Identifier;
 
 use crate::text::Text as _;
 
-/// The comment by which the meta table differs from another program's.
+/// The comment that distinguishes the meta table from a table of another program.
 pub(super) const COMMENT: &str = "idem";
 
 /// The store's tables, as statements name them.
@@ -30,8 +30,8 @@ impl Names {
         }
     }
 
-    /// The statements that create the meta table, which has the version of the layout. It is created first, with version 0, so a
-    /// table of records without a meta table belongs to another program.
+    /// The statements that create the meta table, which contains the version of the layout. The meta table is
+    /// created first, with version 0, so a table of records without a meta table belongs to another program.
     pub(super) fn create_meta(&self) -> String {
         let meta = &self.meta;
         format!(
@@ -62,13 +62,14 @@ impl Names {
         )
     }
 
-    /// The statements that lead to each layout from the one before it. The first creates the tables.
+    /// For each layout, the statements that lead to it from the layout before. The statements of the first
+    /// layout create the tables.
     ///
-    /// Several processes may run them at once, and any may die halfway: the server runs DDL outside of
-    /// transactions. So they are run again, and objects that exist or are gone already are no error:
-    /// `IF NOT EXISTS` for tables; columns and indexes need nothing. Nothing here may stop claims for long:
-    /// an index needs `ALGORITHM = INPLACE, LOCK = NONE`, a column `ALGORITHM = INSTANT` and a default for
-    /// processes with the previous layout, which do not name it.
+    /// Several processes may run them at once, and any may die halfway, because the server runs DDL outside
+    /// of transactions. So each statement must be repeatable: a table needs `IF NOT EXISTS`; columns and
+    /// indexes need nothing, because it is not an error if they already exist or are gone. No statement may
+    /// stop claims for long: an index needs `ALGORITHM = INPLACE, LOCK = NONE`, a column
+    /// `ALGORITHM = INSTANT` and a default for processes with the previous layout, which do not name it.
     pub(super) fn layouts(&self) -> Vec<Vec<String>> {
         vec![self.tables()]
     }

@@ -1,8 +1,9 @@
 //! `MySqlStore`: one table of a MySQL or MariaDB database, any number of processes.
 //!
-//! Owns the public API. `builder` has the settings, `layout` the tables, `statements` the SQL. `server` says how the group commit runs a
-//! batch: `change` decides and writes, `reading` only reads. `transaction` records in a caller's transaction. `housekeeping` and
-//! `inspection` serve operators, `rows` translates records. `db` has connections, errors, names of objects and the migration.
+//! Owns the public API. `builder` has the settings, `layout` the tables, `statements` the SQL. `server` says
+//! how the group commit runs a batch: `change` decides and writes, `reading` only reads. `transaction`
+//! records in a caller's transaction. `housekeeping` and `inspection` serve operators, `rows` translates
+//! records. `db` has connections, errors, names of objects and the migration.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -31,25 +32,26 @@ use crate::db::connector;
 use idem_core::StoreError;
 use idem_store_kit::sql::SharedStore;
 
-/// Keeps records in one table of a MariaDB database, version 10.6 or later, or of a MySQL database, version 8.0 or later: untested,
-/// since nobody has run it on MySQL 8.
+/// Keeps records in one table of a MariaDB database, version 10.6 or later, or of a MySQL database, version
+/// 8.0 or later. On MySQL the store is untested.
 ///
 /// An acknowledged operation is committed, and survives what the server's own commits survive: with its usual
-/// settings (`innodb_flush_log_at_trx_commit = 1`) a crash and a power cut. The clock is the server's, in UTC; time
-/// zones do not matter, neither the server's nor a session's.
+/// settings (`innodb_flush_log_at_trx_commit = 1`) a crash and a power cut. The clock is the server's, in
+/// UTC; time zones do not matter, neither the server's nor a session's.
 ///
 /// Operations that wait at the same moment share statements; an operation that comes alone is not delayed.
-/// The store has connections of its own, at most [`connections`](MySqlStoreBuilder::connections) for each
-/// runtime that calls it, which must have tokio's network, opened when they are needed and closed when not.
-/// Renewals, releases and retries use the connections of the stores' own runtime: a caller whose runtime is
-/// blocked keeps its lease. The store replaces a broken connection, and repeats the operations that were on
-/// it, within the [`operation_timeout`](MySqlStoreBuilder::operation_timeout). It changes no session
-/// settings, so it works through a pooler that shares sessions between its clients.
+/// The store has its own connections, at most [`connections`](MySqlStoreBuilder::connections) for each
+/// runtime that calls it, opened when they are needed and closed when not. The runtime must have tokio's
+/// network enabled. Renewals, releases and retries use the connections of the stores' own runtime, so a
+/// caller whose runtime is blocked keeps its lease. The store replaces a broken connection, and repeats the
+/// operations that were on it, within the [`operation_timeout`](MySqlStoreBuilder::operation_timeout). The
+/// store changes no session settings, so it works through a pooler that shares sessions between its clients.
 ///
 /// The first process that connects creates the tables: `idem_records`, `idem_records_steps` and
-/// `idem_records_meta`. The store deletes expired records [from time to time](MySqlStoreBuilder::purge_every).
+/// `idem_records_meta`. The store deletes expired records [from time to
+/// time](MySqlStoreBuilder::purge_every).
 ///
-/// A handle is cheap to clone. When the last one is dropped, operations that have started are still
+/// A handle is cheap to clone. When the last handle is dropped, operations that have started are still
 /// completed.
 #[derive(Clone)]
 pub struct MySqlStore(Arc<SharedStore<Setting>>);
@@ -67,8 +69,8 @@ impl MySqlStore {
         Self::builder(url).connect().await
     }
 
-    /// Connects to the database of this pool, with separate connections: the pool's connections belong to the
-    /// runtime that opened them, and may all be in use.
+    /// Connects to the database of this pool, with separate connections, because the pool's connections
+    /// belong to the runtime that opened them, and may all be in use.
     ///
     /// # Errors
     ///

@@ -15,7 +15,8 @@ use idem_store_kit::columns::Unreadable;
 use idem_store_kit::group_commit::{self, Answer, Operation};
 use idem_store_kit::sql::{self, Name};
 
-/// About how many bytes of results and steps one batch reads; operations that need more are repeated in the next.
+/// About how many bytes of results and steps one batch reads. Operations that need more are repeated in the
+/// next batch.
 const READ_BYTES: usize = 1 << 20;
 /// Where the columns of a record begin in a row, after scope and key.
 const RECORD: usize = 2;
@@ -25,7 +26,7 @@ pub(super) fn name(row: &MySqlRow) -> Result<Name<'_>, Unreadable> {
     Ok((column(row, 0, "scope")?, column(row, 1, "key")?))
 }
 
-/// Reads the row of `clock`, and notes whether transactions of callers are in use.
+/// Reads the row of `clock`, and remembers whether callers use transactions.
 pub(super) fn clock(answers: &Answers, statement: usize, setting: &Setting) -> Result<Timestamp, Unreadable> {
     let row = answers.rows(statement).first();
     let count = row.map(|row| column::<Option<u64>>(row, 1, "transactions")).transpose()?.flatten();
@@ -62,18 +63,18 @@ pub(super) async fn get(
     Ok(answers)
 }
 
-/// The record in a row, without its steps, and when it was read.
+/// The record in a row, without its steps, and the time when it was read.
 fn record_and_time(row: &MySqlRow) -> Result<(Row, Timestamp), Unreadable> {
     Ok((rows::read(row, RECORD)?, rows::now(Some(row), RECORD + rows::WIDTH)?))
 }
 
-/// The row of this key among those that the statement at this index returned.
+/// The row of this key among the rows that the statement at this index returned.
 fn row<'a>((answers, place): &'a (Answers, usize), key: &RecordKey) -> Option<&'a MySqlRow> {
     answers.rows(*place).iter().find(|row| name(row).is_ok_and(|name| name == sql::name(key)))
 }
 
-/// Reads the rows of these keys, by a prepared statement if the session has it. Returns the answers, and the
-/// index of the statement.
+/// Reads the rows of these keys, by a prepared statement if the session prepares statements. Returns the
+/// answers, and the index of the statement.
 async fn look(
     session: &mut Session,
     setting: &Setting,
@@ -92,10 +93,11 @@ async fn look(
     Ok((session.run(setting.statements.look(keys), Stage::Open).await?, 1))
 }
 
-/// A record with its steps and its result, and when it was read.
+/// A record with its steps and its result, and the time when it was read.
 type Whole = Result<(Option<Record>, Timestamp), Unreadable>;
 
-/// Records that were read one by one after a batch: each only once, and only a few large ones.
+/// Records that were read one by one after a batch. Each is read only once, and only a few large records are
+/// read.
 #[derive(Default)]
 pub(super) struct Rest<'k> {
     read: HashMap<&'k RecordKey, Whole>,
@@ -103,7 +105,7 @@ pub(super) struct Rest<'k> {
 }
 
 impl<'k> Rest<'k> {
-    /// Reads one record. `None` if the batch has read as much as it may: the operation must be repeated.
+    /// Reads one record. `None` if the batch has read as much as it may; then the operation must be repeated.
     pub(super) async fn read(
         &mut self,
         session: &mut Session,
@@ -130,7 +132,7 @@ impl<'k> Rest<'k> {
 async fn whole(session: &mut Session, setting: &Setting, key: &RecordKey) -> Result<Whole, Failure> {
     let response = session.run(setting.statements.look_at_all(key), Stage::Open).await;
     if response.is_err() {
-        // Its transaction may be open, with a snapshot that grows old.
+        // The session's transaction may be open, with a snapshot that grows old.
         session.leave();
     }
     let response = response?;

@@ -6,16 +6,17 @@ use idem_store_kit::step_bytes;
 use sqlx::mysql::{MySql, MySqlRow};
 use sqlx::{Decode, Row as _};
 
-/// The columns of a record: its steps in place of its result.
+/// The columns of a record, with the number of its steps in place of its result.
 pub(super) const COLUMNS: [&str; 15] = {
     let mut names = NAMES;
     names[14] = "steps";
     names
 };
 
-/// The columns that [`read`] expects in a row, except the result: all in one column, because each column of
-/// an answer costs the server and the driver more than its value. `-` means none: in some SQL modes an empty
-/// string is NULL. After it comes the result, or nothing if it was not requested.
+/// The first column that [`read`] expects in a row. It contains all columns of the record except the result,
+/// because each column of an answer costs the server and the driver more than its value. `-` stands for no
+/// value, because an empty string is NULL in some SQL modes. The next column has the result, or NULL if the
+/// result was not requested.
 pub(super) const RECORD: &str = "CAST(CONVERT(CONCAT_WS(',', state, HEX(owner), fence, attempt, recovered, on_crash, \
      lease_until, retry_at, ttl, IFNULL(HEX(fingerprint), '-'), IFNULL(tombstone, '-'), created_at, IFNULL(completed_at, '-'), \
      IFNULL(expires_at, '-'), IFNULL(OCTET_LENGTH(result), '-'), steps) USING ascii) AS BINARY) r";
@@ -25,14 +26,15 @@ pub(super) const WIDTH: usize = 2;
 /// The server's time in microseconds at the start of the statement. The session's time zone does not matter.
 pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))";
 
-/// As [`NOW`], for half the server's time: for the instants in rows, because each row has several. Only
-/// MariaDB is known to show microseconds here.
+/// As [`NOW`], but costs the server only half the time. For the instants in rows, because each row has
+/// several. Only MariaDB is known to show microseconds here.
 pub(super) const NOW_IN_ROWS: &str = "CAST(@@timestamp * 1000000 AS UNSIGNED)";
 
 /// How far the end of time is from [`BLANK_CLOCK`].
 const END: u64 = u64::MAX - BLANK_CLOCK.as_micros();
 
-/// The clock for a decision that the server's clock completes. No server's clock shows this time.
+/// The clock for a decision that is made before the server's time is known: the statement adds the server's
+/// time. No server's clock shows this time.
 pub(super) const BLANK_CLOCK: Timestamp = Timestamp::from_micros(1 << 62);
 
 type Result<T> = std::result::Result<T, Unreadable>;
@@ -40,11 +42,11 @@ type Result<T> = std::result::Result<T, Unreadable>;
 /// A record as it was read.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
-    /// Without its steps; its result is empty if it `is_large`.
+    /// The record without its steps. Its result is empty if `is_large`.
     pub(super) record: Record,
     /// How many steps there are.
     pub(super) steps: usize,
-    /// Whether there is a result that was not read.
+    /// Whether the record has a result that was not read.
     pub(super) is_large: bool,
     /// The length of the result, in bytes.
     pub(super) result_bytes: Option<u64>,
@@ -117,7 +119,7 @@ pub(super) enum Value<'v> {
     Null,
     Number(u64),
     Bytes(&'v [u8]),
-    /// The server's time, and this many microseconds more.
+    /// The server's time plus this number of microseconds.
     Later(u64),
 }
 
@@ -131,7 +133,7 @@ impl Value<'_> {
 /// An instant of a record that was decided with [`BLANK_CLOCK`], as a sum with the server's clock.
 pub(super) const fn on_the_server<'v>(instant: Timestamp) -> Value<'v> {
     match instant.as_micros().checked_sub(BLANK_CLOCK.as_micros()) {
-        // Not relative to the clock, or beyond the end of time.
+        // The instant is not relative to the clock, or is the end of time.
         None | Some(END) => Value::instant(instant),
         Some(later) => Value::Later(later),
     }
@@ -149,7 +151,7 @@ pub(super) fn values_by<'r>(
     [
         word(number_of(record.state)),
         Value::Bytes(record.owner.as_bytes()),
-        // A new one is the time: see `protocol::claim`.
+        // A new fence is the time; see `protocol::claim`.
         instant(Timestamp::from_micros(record.fence.get())),
         Value::Number(record.attempt.into()),
         Value::Number(record.recovered.into()),
@@ -166,8 +168,8 @@ pub(super) fn values_by<'r>(
     ]
 }
 
-/// When a purge reads a new record: at the earliest end that it can have. No renewal and no usual completion
-/// moves it to an earlier time, so these write no index.
+/// When a purge reads a new record: at the record's earliest possible end. No renewal and no usual completion
+/// moves it to an earlier time, so they write no index.
 pub(super) fn purge_at(record: &Record) -> Timestamp {
     let earliest = record.created_at.after(record.ttl);
     match record.expires_at {

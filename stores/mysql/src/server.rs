@@ -101,7 +101,8 @@ impl Server for Setting {
         done
     }
 
-    /// Answers an operation that could not write, by a read without a lock if that is enough.
+    /// Answers an operation that could not write: by a read without a lock if this is enough, otherwise with
+    /// the error.
     async fn conclude(
         &self,
         session: &mut Option<Session>,

@@ -12,16 +12,16 @@ use crate::statements::Statements;
 pub(crate) struct Setting {
     pub(crate) connector: Connector,
     pub(crate) statements: Arc<Statements>,
-    /// The text that makes a statement in a caller's transaction fail where it would wait, without harm to
-    /// that transaction. Empty if the server has no such option.
+    /// The text that makes a statement in a caller's transaction fail instead of waiting for a lock, without
+    /// harm to that transaction. Empty if the server has no such option.
     pub(crate) at_once: &'static str,
-    /// The keys whose steps this process has recorded: a completion deletes the steps, which takes the long
-    /// way.
+    /// The keys whose steps this process has recorded. Their completions take the long way, because they must
+    /// delete the steps.
     pub(crate) stepped: Hints,
     /// The limit of workers, each with a connection.
     pub(crate) connections: usize,
     /// The longest text of one exchange, in bytes.
     pub(crate) most_bytes: usize,
-    /// Whether this process has seen the mark in the table that callers use transactions.
+    /// Whether this process has seen, in the meta table, that callers use transactions.
     pub(crate) has_transactions: AtomicBool,
 }

@@ -1,6 +1,7 @@
 //! The texts of the statements, for one store's names.
 //!
-//! Contains no rule of the protocol: rows are read under a lock, the protocol's own functions decide, and the result is written.
+//! Contains no rule of the protocol: one statement reads rows under a lock, the protocol's own functions
+//! decide, and other statements write the new records.
 
 mod prepared;
 #[cfg(test)]
@@ -43,7 +44,8 @@ impl Statements {
         text
     }
 
-    /// Reads the rows of these keys without locks, in a transaction of their own. The second result: that of [`read`](Self::read).
+    /// Reads the rows of these keys without locks, in a separate transaction. The second result is that of
+    /// [`read`](Self::read).
     pub(super) fn look(&self, keys: &[&RecordKey]) -> String {
         let mut text = ONE.to_owned();
         self.read(&mut text, keys.iter().copied(), "", keys.len());
@@ -52,8 +54,9 @@ impl Statements {
         text
     }
 
-    /// Adds a read of the rows of these keys, at most `count`: scope, key and record of each, and the time at
-    /// which the statement began. A record that is alive when it is read must not look expired.
+    /// Adds a read of the rows of these keys, at most `count`: scope, key and record of each, and the time
+    /// when the statement began. This time is not later than the read, so that a live record does not look
+    /// expired.
     fn read<'k>(
         &self,
         text: &mut impl Text,
@@ -61,8 +64,8 @@ impl Statements {
         condition: &str,
         count: usize,
     ) {
-        // Forces the primary key: on a small table the optimizer may scan, and so lock rows of other keys. Without a limit, the
-        // server's `sql_select_limit` could cut the rows.
+        // Forces the primary key, because on a small table the optimizer may scan and so lock rows of other
+        // keys. Has a limit, because otherwise the server's `sql_select_limit` could cut the rows.
         text.push(&format!(
             "SELECT scope, `key`, {RECORD}, IF(OCTET_LENGTH(result) <= {SMALL_RESULT}, result, NULL) v, {NOW} \
              FROM {} FORCE INDEX (PRIMARY) WHERE ",
@@ -107,7 +110,7 @@ impl Statements {
         text
     }
 
-    /// Adds what follows `INSERT`: `instant` writes the instants of a record.
+    /// Adds what follows `INSERT`. `instant` converts the instants of a record.
     fn insertion<'r>(
         &self,
         text: &mut impl Text,
@@ -128,7 +131,8 @@ impl Statements {
         }
     }
 
-    /// Replaces records whose rows this transaction has locked. One statement for all costs the server less than one for each.
+    /// Replaces records whose rows this transaction has locked. One statement for all records costs the
+    /// server less than a statement for each.
     pub(super) fn replace<'r>(&self, records: impl Iterator<Item = (&'r RecordKey, &'r Record)>) -> String {
         let mut text = self.insert(records);
         text.push_str(
@@ -140,7 +144,8 @@ impl Statements {
         text
     }
 
-    /// Reads a record as the transaction of a caller sees it. Rows: the time; then scope, key, record, if there is one.
+    /// Reads a record as the transaction of a caller sees it. Rows: the time; then scope, key and record, if
+    /// the key has one.
     pub(super) fn look_inside(&self, key: &RecordKey, at_once: &str) -> String {
         let mut text = format!(
             "SELECT {NOW}; {at_once}SELECT scope, `key`, {RECORD}, result FROM {} FORCE INDEX (PRIMARY) WHERE ",
@@ -159,8 +164,8 @@ impl Statements {
     }
 
     /// Locks the row, if it has not changed since it was read. Returns no row if it has changed, or if
-    /// another transaction holds it; with `at_once` it fails instead, which takes no lock of the gap beside
-    /// the row.
+    /// another transaction has locked it. With `at_once`, the statement fails if the row is locked; this
+    /// takes no lock of the gap beside the row.
     pub(super) fn lock_seen(&self, key: &RecordKey, seen: &Record, at_once: &str) -> String {
         let mut text =
             format!("{at_once}SELECT fence FROM {} FORCE INDEX (PRIMARY) WHERE ", self.names.records);
@@ -173,8 +178,9 @@ impl Statements {
         text
     }
 
-    /// Locks the place of a record by inserting and deleting a row: its lock lasts until the transaction ends. Fails `at_once` if
-    /// another transaction has it.
+    /// Locks the place of a record in the index by inserting and deleting a row, whose lock lasts until the
+    /// transaction ends. With `at_once`, the statement fails without waiting if another transaction has
+    /// locked the place.
     pub(super) fn lock_place(&self, key: &RecordKey, record: &Record, at_once: &str) -> String {
         let mut text = at_once.to_owned() + &self.insert([(key, record)].into_iter());
         text.push_str("; ");
@@ -190,8 +196,8 @@ impl Statements {
         )
     }
 
-    /// Writes a step. Overwrites a step at its position, which can only remain from a record that was deleted
-    /// by hand.
+    /// Writes a step. Overwrites a step at the same position, which can only be left from a record that was
+    /// deleted by hand.
     pub(super) fn append(&self, key: &RecordKey, position: usize, step: &RecordedStep) -> String {
         let mut text = format!("REPLACE INTO {} (scope, `key`, position, step) VALUES (", self.names.steps);
         text.name(name(key));
@@ -212,7 +218,8 @@ impl Statements {
     }
 }
 
-/// Adds the condition that the row is unchanged: no two records of one key agree in all these columns.
+/// Adds the condition that the row is unchanged. No two versions of a key's record agree in all these
+/// columns.
 fn is_seen(text: &mut impl Text, key: &RecordKey, seen: &Record) {
     text.is_name(name(key));
     has(text, seen, &["state", "owner", "fence", "lease_until"]);

@@ -1,6 +1,6 @@
 //! The text of statements, with their values inside or separate.
 //!
-//! Knows nothing of sessions.
+//! This module knows nothing about sessions.
 
 use std::fmt::{Arguments, Write as _};
 
@@ -11,7 +11,7 @@ use crate::rows::{NOW_IN_ROWS, Value};
 use idem_core::RecordKey;
 use idem_store_kit::sql::Name;
 
-/// How many keys are in one list. For lists of 1,000 keys, MariaDB creates temporary tables.
+/// The largest number of keys in one list. For lists of 1,000 keys, MariaDB creates temporary tables.
 const LONGEST_LIST: usize = 500;
 
 /// A text to which values are added.
@@ -50,7 +50,7 @@ pub(super) trait Text {
     }
 
     /// Adds the condition that finds the rows of these keys. Adjacent keys of one scope form one list,
-    /// because separate conditions take the server half as long again.
+    /// because separate conditions take the server 1.5 times as long.
     fn are_keys<'k>(&mut self, keys: impl Iterator<Item = &'k RecordKey>) {
         let mut list: Option<(&str, usize)> = None;
         for key in keys {
@@ -73,8 +73,8 @@ pub(super) trait Text {
     }
 }
 
-/// Values are literals, and bytes are hexadecimal digits: these mean the same in every SQL mode and character
-/// set.
+/// Values are literals, and bytes are hexadecimal digits, because these mean the same in every SQL mode and
+/// character set.
 impl Text for String {
     fn push(&mut self, text: &str) {
         self.push_str(text);
@@ -111,8 +111,8 @@ pub(super) struct Prepared {
 impl Prepared {
     fn parameter<'v>(&mut self, value: impl Encode<'v, MySql> + Type<MySql>) {
         self.text.push('?');
-        // The driver can encode all of them. If there are fewer values than placeholders in the text, it
-        // returns an error.
+        // The driver can encode all these types. If it could not, the text would have more placeholders than
+        // values, and the driver would return an error.
         let _ = self.values.add(value);
     }
 }
@@ -131,7 +131,7 @@ impl Text for Prepared {
     }
 
     fn bytes(&mut self, bytes: &[u8]) {
-        // As a parameter, an empty one is NULL in some SQL modes.
+        // As a parameter, an empty string is NULL in some SQL modes.
         if bytes.is_empty() {
             return self.text.push_str("x''");
         }

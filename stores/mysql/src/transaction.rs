@@ -1,8 +1,8 @@
 //! Records in a transaction of the caller, on its connection.
 //!
-//! A row lock claims the key: the lock of the present row, or of a row that is inserted and deleted at once, whose lock lasts until
-//! the transaction ends. A duplicate finds the lock held. A rollback leaves nothing behind. The record is written when the body
-//! has ended.
+//! A row lock claims the key. It is the lock of the present row, or of a row that is inserted and deleted at
+//! once; its lock lasts until the transaction ends. A duplicate finds the lock held. A rollback leaves
+//! nothing behind. The record is written when the body has ended.
 
 use sqlx::mysql::{MySqlConnection, MySqlTransactionManager};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, MySqlPool, MySqlTransaction};
@@ -21,17 +21,17 @@ use idem_store_kit::columns::Unreadable;
 use idem_store_kit::group_commit::{Answer, Op, Seen};
 use idem_store_kit::sql;
 
-/// How often the claim is tried again because another transaction changed the record first.
+/// How often the claim is tried if another transaction changes the record first.
 const ROUNDS: usize = 8;
 
 /// Ends the session and so the transaction, because the server has no other way to make a commit impossible.
 const SPOIL: &str = "KILL CONNECTION_ID()";
 
-/// Whether the server rolls back the whole transaction if a statement does not get a lock. It may be another
-/// server than the one that the store has examined.
+/// Reads whether the server rolls back the whole transaction if a statement does not get a lock. The caller's
+/// server may be another one than the store's.
 const ENDS_TRANSACTIONS: &str = "SELECT @@innodb_rollback_on_timeout";
 
-/// Fails outside a transaction: there a savepoint ends with its own statement.
+/// Fails outside a transaction, because there a savepoint ends with its own statement.
 const IS_OPEN: &str = "SAVEPOINT idem_is_open; RELEASE SAVEPOINT idem_is_open";
 
 fn failed(error: &sqlx::Error) -> StoreError {
@@ -49,7 +49,8 @@ impl MySqlStore {
         self.0.server()
     }
 
-    /// Takes a key that is busy, perhaps because of this transaction: it has recorded a result of the key, or has taken it for a body that failed.
+    /// Takes a key that is busy, perhaps because of this transaction: the transaction may have recorded a
+    /// result of the key, or have taken the key for a body that failed.
     async fn take_again(
         &self,
         connection: &mut MySqlConnection,
@@ -61,7 +62,7 @@ impl MySqlStore {
         let text = self.setting().statements.look_inside(key, self.setting().at_once);
         let rows = match connection.fetch_all(AssertSqlSafe(text)).await {
             Ok(rows) => rows,
-            // For servers on which reading takes a lock.
+            // On some servers, for example at `SERIALIZABLE`, reading takes a lock.
             Err(error) => return self.unless_locked(connection, error).await.map(|()| Taking::Refused(busy)),
         };
         let unreadable = |unreadable: Unreadable| unreadable.error(key);
@@ -75,7 +76,7 @@ impl MySqlStore {
                     false => Taking::Refused(busy),
                 }
             }
-            // A record from an old snapshot may have been locked by others since.
+            // The record may be from an old snapshot, and others may have locked or changed it since.
             (_, answer)
                 if let Some(old) = &old
                     && self.lock(connection, key, Some(old), old).await? =>
@@ -107,7 +108,7 @@ impl MySqlStore {
         }
     }
 
-    /// Returns an error, unless it only reports that another transaction has a lock.
+    /// Returns this error, unless it only reports that another transaction has a lock.
     async fn unless_locked(
         &self,
         connection: &mut MySqlConnection,
@@ -120,7 +121,7 @@ impl MySqlStore {
             }
         }
         if failure::may_end_transaction(&error) {
-            // The caller's earlier writes are rolled back, so it must not commit later ones.
+            // The caller's earlier writes are rolled back, so the caller must not commit later writes.
             Self::spoil(connection).await;
         }
         Err(failed(&error))
@@ -155,7 +156,7 @@ impl RecordsIn<MySqlConnection> for MySqlStore {
     ) -> Result<Taking, StoreError> {
         self.announce().await?;
         for _ in 0..ROUNDS {
-            // The grant that a claim would get, without writing it; or the claim's answer.
+            // The grant that a claim would get, without a write; or the answer that refuses the claim.
             let seen = self.0.ask(key, Op::Look(request.clone()), |answer| match answer {
                 Answer::Seen(seen) => Some(Ok(seen)),
                 Answer::Applied(protocol::Answer::Claim(answer)) => Some(Err(answer)),
@@ -170,8 +171,8 @@ impl RecordsIn<MySqlConnection> for MySqlStore {
             };
             let since = Instant::now();
             if self.lock(connection, key, seen.old.as_ref(), &seen.new).await? {
-                // A mark shows whether the transaction is still the same, so its start time need not be
-                // exact.
+                // The savepoint of `mark` shows whether the transaction is still the same, so `begun` need
+                // not be exact.
                 let begun = seen.now;
                 return Ok(sql::taken(*seen, begun, since));
             }
@@ -190,7 +191,8 @@ impl RecordsIn<MySqlConnection> for MySqlStore {
     }
 
     fn undo_first(connection: &mut MySqlConnection, mark: &mut usize) {
-        // Below the mark, a nested `begin` was dropped, and it has rolled back to the mark.
+        // If the depth is less than the mark, a nested `begin` was dropped, and the driver has already rolled
+        // back.
         while MySqlTransactionManager::get_transaction_depth(connection) >= *mark {
             MySqlTransactionManager::start_rollback(connection);
         }
@@ -212,7 +214,8 @@ impl RecordsIn<MySqlConnection> for MySqlStore {
             return Ok(CompleteAnswer::Lost);
         };
         let statements = &self.setting().statements;
-        // Fails if a statement of the body has ended the transaction: the record would be committed on its own.
+        // Fails if a statement of the body has ended the transaction, because then the record would be
+        // committed alone.
         execute(connection, IS_OPEN.to_owned()).await?;
         if let Some(old) = &taken.old
             && execute(connection, statements.delete_seen(key, old)).await? == 0
@@ -230,7 +233,8 @@ impl RecordsIn<MySqlConnection> for MySqlStore {
     }
 
     async fn spoil(connection: &mut MySqlConnection) {
-        // It ends the connection, so it returns an error. A rollback that the driver still had to send may return an error first.
+        // The statement ends the connection, so it returns an error. The error of a rollback that the driver
+        // still had to send may come first, so the statement is repeated.
         for _ in 0..3 {
             let _ = connection.execute(SPOIL).await;
         }

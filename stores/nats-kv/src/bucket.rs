@@ -1,5 +1,5 @@
-//! The requests to a bucket: a read by its leader, a write that expects a revision, a purge up to a revision, a walk in the
-//! order of revisions.
+//! The requests to a bucket: a read by its leader, a write that expects a revision, a purge up to a revision,
+//! a walk in the order of revisions.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use idem_store_kit::cas::{CompareAndSwap, Listing, ObjectName, Put, Version};
 /// The room for the subject and the headers of a message.
 const ENVELOPE: usize = 4_096;
 
-/// The longest expiry that the server is asked for, 100 years: its number cannot hold much more.
+/// Upper limit of the expiry in a request, 100 years, because the server's number cannot hold much more.
 const LONGEST_EXPIRY: Duration = Duration::from_secs(100 * 366 * 86_400);
 
 /// A bucket on a connection.
@@ -31,7 +31,7 @@ pub(crate) struct Bucket {
     store: kv::Store,
     /// The beginning of the subjects of all records.
     subjects: String,
-    /// Whether the server deletes a key when its own time is over.
+    /// Whether the bucket has an expiry for each key.
     expires: bool,
     max_bytes: usize,
 }
@@ -68,7 +68,7 @@ impl Bucket {
         format!("{}{}.{}", self.subjects, name.scope, name.key)
     }
 
-    /// Publishes if this is the last sequence of the subject (0 for none); `None` if it is not.
+    /// The last message of the subject, if it has one.
     async fn last(&self, subject: &str) -> Result<Option<StreamMessage>, StoreError> {
         match self.store.stream.get_last_raw_message_by_subject(subject).await {
             Ok(message) => Ok(Some(message)),
@@ -79,7 +79,8 @@ impl Bucket {
         }
     }
 
-    /// Publishes if this is the last sequence of the subject, 0 for none; `None` if it is not.
+    /// Publishes if `last` is the last sequence of the subject (0 if it has no message), and returns the new
+    /// sequence. `None` if another sequence is the last.
     async fn publish(
         &self,
         subject: &str,
@@ -168,7 +169,7 @@ impl CompareAndSwap for Bucket {
     }
 
     async fn delete(&self, name: &ObjectName, seen: &u64) -> Result<bool, StoreError> {
-        // Deletes the messages of the subject before this sequence; deletes nothing if a newer message
+        // Deletes the messages of the subject up to the revision `seen`. There is none if a newer message has
         // replaced it.
         let purge = self.store.stream.purge().filter(self.subject(name)).sequence(seen + 1).await;
         let purged = purge.map_err(|error| {
@@ -206,8 +207,8 @@ impl CompareAndSwap for Bucket {
         let consumer =
             self.store.stream.create_consumer(walk).await.map_err(|error| failed(&error.kind()))?;
         let name = consumer.cached_info().name.clone();
-        // Returns the messages that exist, and does not wait: the last ones may be deleted before they are
-        // read.
+        // `fetch` returns the messages that exist, and does not wait, because the last messages may be
+        // deleted before they are read.
         let batch = consumer.fetch().max_messages(limit).messages().await;
         let mut messages = batch.map_err(|error| failed(&error.kind()))?;
         let mut listing = Listing { versions: Vec::new(), next: None };
@@ -223,8 +224,8 @@ impl CompareAndSwap for Bucket {
                 listing.versions.push(Version { bytes, revision });
             }
         }
-        // Otherwise the server would delete the consumer only after minutes, and a walk makes one for each
-        // page.
+        // Otherwise the server would delete the consumer only after minutes, and a walk makes a consumer for
+        // each page.
         let _ = self.store.stream.delete_consumer(&name).await;
         Ok(listing)
     }

@@ -17,7 +17,7 @@ use idem_store_kit::{own_runtime, retry};
 use crate::NatsKvStore;
 use crate::bucket::Bucket;
 
-/// How long the server keeps the marker of an expired key, which tells watchers of the bucket.
+/// How long the server keeps the marker of an expired key, which informs watchers of the bucket.
 const MARKERS: Duration = Duration::from_secs(1);
 
 /// The settings for a new [`NatsKvStore`].
@@ -64,22 +64,22 @@ impl NatsKvStoreBuilder {
         self
     }
 
-    /// The first token of all keys, of `A-Z a-z 0-9 _ -`; none unless set. Stores with different prefixes in one bucket share
-    /// no records.
+    /// The first token of all keys, of `A-Z a-z 0-9 _ -`; none unless set. Stores with different prefixes in
+    /// one bucket share no records.
     pub fn prefix(mut self, prefix: &str) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// How much the clocks of the calling machines may differ; 1 s unless set. A claim can be taken over this long after its
-    /// lease.
+    /// How much the clocks of the calling machines may differ; 1 s unless set. Another worker can take over a
+    /// claim only this long after its lease.
     pub const fn clock_skew(mut self, skew: Duration) -> Self {
         self.settings.clock_skew = skew;
         self
     }
 
-    /// How long one operation may take, with all its requests and retries; 5 s unless set. After that time its outcome is
-    /// unknown.
+    /// How long one operation may take, with all its requests and retries; 5 s unless set. After this time,
+    /// the operation's outcome is unknown.
     pub const fn operation_timeout(mut self, timeout: Duration) -> Self {
         self.settings.operation_timeout = timeout;
         self
@@ -89,8 +89,9 @@ impl NatsKvStoreBuilder {
     ///
     /// # Errors
     ///
-    /// `Unavailable` if no server answers. `Configuration` if the server refuses the client or the bucket, if the bucket is
-    /// missing after [`must_exist`](Self::must_exist), or if it deletes records by itself.
+    /// `Unavailable` if no server answers. `Configuration` if the server refuses the client or the bucket, if
+    /// the bucket is missing and [`must_exist`](Self::must_exist) is set, or if the bucket deletes records by
+    /// itself.
     pub async fn connect(self) -> Result<NatsKvStore, StoreError> {
         let settings = self.settings;
         let bucket = own_runtime::apart(async move {

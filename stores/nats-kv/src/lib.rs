@@ -23,14 +23,16 @@ pub use builder::NatsKvStoreBuilder;
 ///
 /// # Clock
 ///
-/// JetStream has no clock that a condition can use. The store uses the clocks of the calling machines for leases and expiry.
-/// They must not differ by more than the declared [`clock_skew`](NatsKvStoreBuilder::clock_skew), which is added before a
-/// lease counts as over or a record as expired. If they differ by more, another worker may take over the claim of a live
-/// worker early. The late result of that live worker is still refused.
+/// JetStream has no clock that a condition can use. The store uses the clocks of the calling machines for
+/// leases and expiry. They must not differ by more than the declared
+/// [`clock_skew`](NatsKvStoreBuilder::clock_skew), which is added before a lease counts as over or a record
+/// counts as expired. If they differ by more, another worker may take over the claim of a live worker early.
+/// The late result of that live worker is still refused.
 ///
 /// # Runtime
 ///
-/// A separate thread drives the connection, renews and releases, so that a body that blocks its thread keeps its lease.
+/// A separate thread drives the connection, renews and releases, so that a body that blocks its thread keeps
+/// its lease.
 #[derive(Clone)]
 pub struct NatsKvStore(Arc<CasStore<Bucket>>);
 
@@ -48,7 +50,7 @@ impl NatsKvStore {
         Self::builder(url, bucket).connect().await
     }
 
-    /// The same, with settings.
+    /// Sets up how to connect to a server and a bucket.
     pub fn builder(url: &str, bucket: &str) -> NatsKvStoreBuilder {
         NatsKvStoreBuilder::new(url, bucket)
     }

@@ -27,7 +27,8 @@ pub(crate) struct Bucket {
     prefix: Path,
 }
 
-/// The store error for a failed request. The texts of a client contain names of objects, and so keys: they are left out.
+/// The store error for a failed request. The texts of the client are left out, because they contain names of
+/// objects, and so keys.
 fn failure(error: &Error) -> StoreError {
     match error {
         Error::NotImplemented { .. } | Error::NotSupported { .. } => StoreError::configuration(
@@ -53,7 +54,7 @@ impl Bucket {
         self.prefix.clone().join(&*name.scope).join(&*name.key)
     }
 
-    /// Reads an object; an empty one is the remainder of a deleted object.
+    /// Reads an object. An empty object is what remains of a deleted one.
     async fn read(&self, path: &Path) -> Result<Option<Version<UpdateVersion>>, StoreError> {
         let answer = match self.objects.get_opts(path, GetOptions::default()).await {
             Ok(answer) => answer,
@@ -89,14 +90,15 @@ impl Bucket {
         }
     }
 
-    /// Checks that the service obeys conditions: a service that ignores them would run bodies twice.
+    /// Checks that the service obeys conditions, because bodies would run twice on a service that ignores
+    /// them.
     pub(crate) async fn check(self, time: Duration) -> Result<Self, StoreError> {
         let path = self.prefix.clone().join(format!("check-{:016x}", rand::random::<u64>()));
         let write = async |text: &'static str, mode: PutMode| {
             retry::retried(time, || self.write(&path, Bytes::from_static(text.as_bytes()), mode.clone()))
                 .await
         };
-        // The first write may come from an attempt whose answer was lost.
+        // The object may already exist, if the answer of an earlier try was lost.
         write("first", PutMode::Create).await?;
         let first = retry::retried(time, || self.read(&path)).await?.map(|version| version.revision);
         let again = write("again", PutMode::Create).await?;
@@ -166,7 +168,7 @@ impl CompareAndSwap for Bucket {
         let mut metas: Vec<ObjectMeta> =
             metas.take(limit).try_collect().await.map_err(|error| failure(&error))?;
         let next = metas.last().filter(|_| metas.len() >= limit).map(|meta| meta.location.as_ref().into());
-        // An empty one is deleted.
+        // An empty object counts as deleted.
         metas.retain(|meta| meta.size > 0);
         let reads = metas.into_iter().map(|meta| async move { self.read(&meta.location).await });
         let versions: Vec<_> = futures_util::stream::iter(reads).buffered(READS).try_collect().await?;

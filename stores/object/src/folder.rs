@@ -1,5 +1,5 @@
-//! A folder as an object store: a file for each object, replaced by a rename under a lock. `object_store`'s local file system
-//! has no conditional replacement.
+//! A folder as an object store: a file for each object, replaced by a rename under a lock. `object_store`'s
+//! local file system has no conditional replacement.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind, Write as _};
@@ -19,14 +19,14 @@ use crate::MAX_OBJECT_BYTES;
 /// How many locks the files share.
 const LOCKS: u32 = 256;
 
-/// How long a write waits for the lock: another process may have stopped while it held it.
+/// How long a write waits for the lock, because another process may have stopped while it held the lock.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The subfolder that contains the locks. No scope has this name, because the encoded name of a scope has
 /// only letters, digits, `_`, `-` and `=`.
 const LOCK_FOLDER: &str = ".locks";
 
-/// A folder of objects. A revision is the whole content.
+/// A folder of objects. The revision of an object is its whole content.
 #[derive(Clone)]
 pub(crate) struct Folder(pub(crate) Arc<PathBuf>);
 
@@ -64,7 +64,7 @@ impl Folder {
         self.0.join(&name.scope).join(&name.key)
     }
 
-    /// The lock of a file, until it is dropped.
+    /// Locks a file until the returned value is dropped.
     fn lock(&self, name: &ObjectName) -> io::Result<File> {
         // FNV-1a, which all versions and processes compute alike.
         let hash = [name.scope.as_bytes(), b"/", name.key.as_bytes()].concat().into_iter();
@@ -85,7 +85,8 @@ impl Folder {
         }
     }
 
-    /// Replaces the content `seen` by `new`, `None` for no file, and returns whether it did.
+    /// If the content of the file is `seen`, replaces it by `new`. `None` means that there is no file.
+    /// Returns whether the content was `seen`.
     fn swap(&self, name: &ObjectName, seen: Option<&Bytes>, new: Option<&Bytes>) -> io::Result<bool> {
         let (path, lock) = (self.file(name), self.lock(name)?);
         if content(&path)?.as_ref() != seen {
@@ -97,7 +98,7 @@ impl Folder {
             File::open(&*self.0)?.sync_all()?;
         }
         match new {
-            // One writer at a time has the lock, so the temporary file is its own.
+            // Only the holder of the lock writes, so nobody else uses the temporary file.
             Some(bytes) => {
                 let temporary = folder.join(format!(".{}", name.key));
                 let mut file = File::create(&temporary)?;
@@ -112,7 +113,7 @@ impl Folder {
         Ok(true)
     }
 
-    /// The names of all files of a scope, or of all, as `scope/key`, in their order.
+    /// The names of all files of a scope, or of all scopes, as `scope/key`, sorted.
     fn names(&self, scope: Option<&str>) -> io::Result<Vec<String>> {
         let scopes = scope.map_or_else(|| entries(&self.0), |scope| Ok(vec![scope.to_owned()]))?;
         let mut names = Vec::new();

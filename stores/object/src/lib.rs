@@ -23,26 +23,30 @@ use folder::Folder;
 /// The largest object. Each step, renewal and result writes the whole record.
 const MAX_OBJECT_BYTES: usize = 8 * 1_024 * 1_024;
 
-/// A store in a bucket of an object store with conditional writes: S3, Google Cloud Storage, Azure. Feature `object`.
+/// A store in a bucket of an object store with conditional writes: S3, Google Cloud Storage, Azure. Feature
+/// `object`.
 ///
 /// A first call is two writes (claim, complete), and one more for each step and each renewal. A replay is a
 /// read if this process saw the result, and otherwise a refused write and a read.
 ///
 /// # Clock
 ///
-/// An object store has no clock that a condition can use. The store uses the clocks of the calling machines for leases and
-/// expiry. They must not differ by more than the declared [`clock_skew`](BucketStoreBuilder::clock_skew), which is added
-/// before a lease counts as over or a record as expired. If they differ by more, another worker may take over the claim of
-/// a live worker early. The late result of that live worker is still refused.
+/// An object store has no clock that a condition can use. The store uses the clocks of the calling machines
+/// for leases and expiry. They must not differ by more than the declared
+/// [`clock_skew`](BucketStoreBuilder::clock_skew), which is added before a lease counts as over or a record
+/// counts as expired. If they differ by more, another worker may take over the claim of a live worker early.
+/// The late result of that live worker is still refused.
 ///
 /// # Purge
 ///
-/// No object store deletes on a condition through `object_store`, so [`purge`](idem_core::Store::purge) empties the objects
-/// of expired records, and tags them `idem=expired`, for a lifecycle rule that deletes them.
+/// No object store deletes on a condition through `object_store`, so [`purge`](idem_core::Store::purge)
+/// empties the objects of expired records, and tags them `idem=expired`, for a lifecycle rule that deletes
+/// them.
 ///
 /// # Runtime
 ///
-/// A separate thread drives the connections, renews and releases, so that a body that blocks its thread keeps its lease.
+/// A separate thread drives the connections, renews and releases, so that a body that blocks its thread keeps
+/// its lease.
 #[derive(Clone)]
 pub struct BucketStore(Arc<CasStore<Bucket>>);
 
@@ -66,7 +70,7 @@ impl BucketStore {
         Self::builder(objects, prefix).connect().await
     }
 
-    /// The same, with settings.
+    /// Sets up a store of the objects whose names begin with `prefix/`.
     pub fn builder(objects: Arc<dyn ObjectStore>, prefix: &str) -> BucketStoreBuilder {
         BucketStoreBuilder { objects, prefix: prefix.into(), settings: CasSettings::default() }
     }
@@ -82,15 +86,15 @@ pub struct BucketStoreBuilder {
 }
 
 impl BucketStoreBuilder {
-    /// How much the clocks of the calling machines may differ; 1 s unless set. A claim can be taken over this long after its
-    /// lease.
+    /// How much the clocks of the calling machines may differ; 1 s unless set. Another worker can take over a
+    /// claim only this long after its lease.
     pub const fn clock_skew(mut self, skew: Duration) -> Self {
         self.settings.clock_skew = skew;
         self
     }
 
-    /// How long one operation may take, with all its requests and retries; 5 s unless set. After that time its outcome is
-    /// unknown.
+    /// How long one operation may take, with all its requests and retries; 5 s unless set. After this time,
+    /// the operation's outcome is unknown.
     pub const fn operation_timeout(mut self, timeout: Duration) -> Self {
         self.settings.operation_timeout = timeout;
         self
@@ -100,7 +104,8 @@ impl BucketStoreBuilder {
     ///
     /// # Errors
     ///
-    /// `Configuration` if it does not, or refuses this client; `Unavailable` or `OutcomeUnknown` if it does not answer.
+    /// `Configuration` if the object store ignores the conditions, or refuses this client; `Unavailable` or
+    /// `OutcomeUnknown` if it does not answer.
     pub async fn connect(self) -> Result<BucketStore, StoreError> {
         let Self { objects, prefix, settings } = self;
         let bucket = Bucket::new(objects, &prefix);

@@ -27,8 +27,8 @@ pub struct PostgresStoreBuilder {
 }
 
 impl PostgresStoreBuilder {
-    /// Creates, migrates and purges nothing: a table that is missing or has an older layout is refused. For
-    /// tools that read the table of another program.
+    /// Makes the store create, migrate and purge nothing: `connect` refuses a table that is missing or has an
+    /// older layout. For tools that read the table of another program.
     pub const fn must_exist(mut self) -> Self {
         self.settings.common.must_exist = true;
         self.limits.purge_every = None;
@@ -39,8 +39,8 @@ impl PostgresStoreBuilder {
         Self { settings: Settings::new(source, TABLE), limits: Limits::default() }
     }
 
-    /// The schema of the table, created if it is missing; unless set, the first existing schema of the
-    /// connection's `search_path`. Up to 63 letters, digits and underscores.
+    /// The schema of the table. The store creates it if it is missing. Unless set, the first existing schema
+    /// of the connection's `search_path`. Up to 63 letters, digits and underscores.
     pub fn schema(mut self, schema: impl Into<String>) -> Self {
         self.settings.schema = Some(schema.into());
         self
@@ -53,8 +53,8 @@ impl PostgresStoreBuilder {
         self
     }
 
-    /// How long an operation may take, with all its repetitions, from 1 millisecond to 1 hour; 5 seconds
-    /// unless set. It also limits each statement.
+    /// How long an operation may take, with all its retries, from 1 millisecond to 1 hour; 5 seconds unless
+    /// set. The timeout also limits each statement.
     pub const fn operation_timeout(mut self, timeout: Duration) -> Self {
         self.settings.common.operation_timeout = timeout;
         self
@@ -67,9 +67,9 @@ impl PostgresStoreBuilder {
         self
     }
 
-    /// How many connections each tokio runtime that calls the store opens at most, and as many for renewals,
-    /// releases and retries, from 1 to 64; 4 unless set. More connections are seldom faster: operations that
-    /// find no free connection share a batch.
+    /// Upper limit of the connections for each tokio runtime that calls the store, from 1 to 64; 4 unless
+    /// set. For renewals, releases and retries, the store opens at most as many again. More connections are
+    /// seldom faster, because operations that find no free connection share a batch.
     pub const fn connections(mut self, most: usize) -> Self {
         self.limits.connections = most;
         self
@@ -85,9 +85,9 @@ impl PostgresStoreBuilder {
     /// Completes the options before each connection is opened, for passwords and tokens that change.
     /// `refresh` gets the options of the URL or pool, and returns those to connect with. The time to connect
     /// includes this call. If the URL names several servers, `refresh` is called for each server that the
-    /// store tries, with that server's options. With a pool it is not needed if the program calls
-    /// [`set_connect_options`](sqlx::Pool::set_connect_options): the store connects with the options that the
-    /// pool has at that time.
+    /// store tries, with that server's options. With a pool, `refresh` is not needed if the program calls
+    /// [`set_connect_options`](sqlx::Pool::set_connect_options), because the store connects with the options
+    /// that the pool has at that time.
     ///
     /// ```
     /// # use idem_postgres::PostgresStore;
@@ -111,9 +111,10 @@ impl PostgresStoreBuilder {
         self
     }
 
-    /// How often the store deletes expired records in the background, about, from 1 millisecond to 1 hour; 5 minutes unless
-    /// set, and `None` to leave it to calls of [`purge`](idem_core::Store::purge). It deletes in small batches on a connection of its
-    /// own, opened for each purge, and several processes do not wait for each other. It ends with the last handle of the store.
+    /// About how often the store deletes expired records in the background, from 1 millisecond to 1 hour; 5
+    /// minutes unless set. With `None`, only calls of [`purge`](idem_core::Store::purge) delete them. Each
+    /// purge opens a separate connection and deletes in small batches; several processes do not wait for each
+    /// other. The purges stop when the last handle of the store is dropped.
     pub fn purge_every(mut self, every: impl Into<Option<Duration>>) -> Self {
         self.limits.purge_every = every.into();
         self

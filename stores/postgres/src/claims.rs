@@ -1,7 +1,8 @@
 //! Claims of many keys.
 //!
-//! Most claims are for new keys: one statement inserts their records. The records of the other keys decide
-//! their answers. If claims of one key would write nothing, its row answers all of them.
+//! Most claims are for new keys, and one statement inserts their records. For the other keys, the existing
+//! records decide the answers. If the claims of a key would write nothing, one read of its row answers all of
+//! them.
 
 use std::sync::atomic::Ordering;
 
@@ -43,8 +44,8 @@ pub(super) async fn claim(
     Ok(batch.end())
 }
 
-/// Grants the first claim of each key that has no record, and answers the others of that key. Returns the
-/// server's error, if it takes no writes.
+/// Grants the first claim of each key that has no record, and answers the key's other claims from the new
+/// record. Returns the server's error if the server takes no writes.
 async fn insert(
     batch: &mut Batch<'_>,
     session: &mut Session,
@@ -61,7 +62,8 @@ async fn insert(
         };
         for row in &inserted {
             match granted(row, &leads)? {
-                // A claim that the same owner sends again gets the same grant.
+                // The new record answers the claim that wrote it, too: the owner of a record gets the same
+                // grant again.
                 Some((place, record, now)) => drop(batch.judge(places[place], Some(&record), now)),
                 None => statements.with_transactions.store(true, Ordering::Relaxed),
             }
@@ -79,8 +81,8 @@ fn lead<'t>(batch: &Batch<'t>, place: usize) -> Option<(&'t RecordKey, &'t Claim
     }
 }
 
-/// The record that a row reports as inserted, by its position among these claims; nothing if the row reports
-/// that callers record in their own transactions.
+/// The record that a row reports as inserted, with the position of its claim in `leads` and the server's
+/// time. `None` if the row reports that callers record in their own transactions.
 fn granted(
     row: &PgRow,
     leads: &[(&RecordKey, &Claim)],

@@ -18,8 +18,8 @@ use idem_store_kit::sql::{HELD, name};
 /// How often an operation is tried when others change its record in the meantime.
 pub(super) const ROUNDS: usize = 8;
 
-/// How many advisory locks a statement takes at most: the server's table of locks is small, and all programs
-/// share it.
+/// How many advisory locks a statement takes at most, because the server's table of locks is small, and all
+/// programs share it.
 const LOCKS: usize = 64;
 
 /// How many keys a statement has at most, depending on whether each key needs its advisory lock.
@@ -27,11 +27,12 @@ pub(super) const fn most_keys(with_locks: bool) -> usize {
     if with_locks { LOCKS } else { usize::MAX }
 }
 
-/// The requests of one key that have no answer yet, by their positions in the batch.
+/// The requests of one key that have no answer yet, with their positions in the batch.
 pub(super) struct Group<'t> {
     pub(super) key: &'t RecordKey,
     pub(super) requests: Vec<(usize, &'t Request)>,
-    /// Whether the record was too large to be read with the others: the requests are repeated.
+    /// Whether the record was too large to be read together with others. The group's requests stay without an
+    /// answer, so the group commit repeats them.
     is_left: bool,
 }
 
@@ -64,7 +65,7 @@ impl<'t> Batch<'t> {
         (0..self.groups.len()).filter(|&place| is_open(&self.groups[place])).collect()
     }
 
-    /// The key's number among the server's advisory locks, if the key needs its lock.
+    /// The number of the key's advisory lock; `None` if the statement needs no lock.
     pub(super) fn lock(&self, key: &RecordKey, with_locks: bool) -> Option<i64> {
         with_locks.then(|| self.statements.lock_number(key))
     }
@@ -77,7 +78,8 @@ impl<'t> Batch<'t> {
         Ok(self.end())
     }
 
-    /// The answers. A request fails if others changed its record each time.
+    /// Returns the answers. A request that is still open fails, because others changed its record in each
+    /// round.
     pub(super) fn end(mut self) -> group_commit::Answers {
         for place in self.open() {
             self.answer(place, &Err(raced()));
@@ -86,9 +88,10 @@ impl<'t> Batch<'t> {
         self.answers.into_iter().map(|answer| answer.map(applied)).collect()
     }
 
-    /// Reads the records, answers the requests that would write nothing, and writes the new record of the
-    /// first other request of each key. A step is not written in this way. `read_only`: the error of a server
-    /// that accepts no writes; then only results count.
+    /// Reads the records, and answers the requests that would write nothing. Then writes, for each key, the
+    /// new record of the first request that would write, unless this request is a step. `read_only` is the
+    /// error of a server that accepts no writes: the requests of a key without a result get it as their
+    /// answer.
     pub(super) async fn replace(
         &mut self,
         session: &mut Session,
@@ -127,7 +130,7 @@ impl<'t> Batch<'t> {
                     swaps.push(Swap { key, old, new, lock: self.lock(key, with_locks) });
                     swapping.push((place, answer, now));
                 }
-                // The record could not be inserted.
+                // `claim_new` did not insert the record, so a caller's transaction holds the key.
                 None if with_locks => self.answer(place, &Ok(HELD.into())),
                 None => {}
             }
@@ -150,8 +153,8 @@ impl<'t> Batch<'t> {
         Ok(())
     }
 
-    /// Answers the requests of one key that write nothing over this record. Returns the record that the first
-    /// of the other requests would write, and its answer after the write.
+    /// Answers the requests of one key that would not change this record. Returns the record that the first
+    /// of the other requests would write, and that request's answer after the write.
     pub(super) fn judge(
         &mut self,
         place: usize,
@@ -172,7 +175,7 @@ impl<'t> Batch<'t> {
         first
     }
 
-    /// Gives this answer to the first request of a key, which was written.
+    /// Gives this answer to the first request of a key, after that request's write succeeded.
     pub(super) fn answer_first(&mut self, place: usize, answer: protocol::Answer) {
         let (index, _) = self.groups[place].requests.remove(0);
         self.answers[index] = Some(Ok(answer));
@@ -191,7 +194,7 @@ struct Swap<'k> {
     key: &'k RecordKey,
     old: Record,
     new: Record,
-    /// The key's number among the server's advisory locks, if the key needs its lock.
+    /// The number of the key's advisory lock; `None` if the statement needs no lock.
     lock: Option<i64>,
 }
 
@@ -199,16 +202,16 @@ struct Swap<'k> {
 #[derive(Clone, Copy)]
 enum Swapped {
     Written,
-    /// The record has changed since.
+    /// The record has changed since it was read.
     Changed,
-    /// A caller's transaction has the key.
+    /// A caller's transaction holds the key.
     Held,
 }
 
 /// The record in a row, and the time when it was read.
 type Found = Result<(Option<Record>, Timestamp), Unreadable>;
 
-/// The position in the batch of the key of a row.
+/// The position of the row's key in the arrays of the statement.
 pub(super) fn number_of(row: &PgRow, index: usize) -> Result<usize, Unreadable> {
     let number = rows::unsigned(row, index, "n")?;
     usize::try_from(number).ok().and_then(|number| number.checked_sub(1)).ok_or(Unreadable("n"))
@@ -218,18 +221,18 @@ pub(super) fn now_of(row: &PgRow, index: usize) -> Result<Timestamp, Unreadable>
     rows::unsigned(row, index, "now").map(Timestamp::from_micros)
 }
 
-/// The keys as two arrays.
+/// The scopes and the keys as two arrays.
 pub(super) fn names<'k>(keys: impl Iterator<Item = &'k RecordKey>) -> (Vec<&'k [u8]>, Vec<&'k [u8]>) {
     keys.map(name).unzip()
 }
 
-/// A column of parameters: the value `of` each row.
+/// A column of parameters, with the value `of(row)` for each row.
 pub(super) fn each<'r, R, T>(rows: &'r [R], of: impl Fn(&'r R) -> T) -> Vec<T> {
     rows.iter().map(of).collect()
 }
 
-/// Reads the records of as many of these keys as one statement may: the first record, and the small ones of
-/// the others.
+/// Reads the records of these keys: the first record whatever its size, and the others if they are small.
+/// `None` for each key whose record is left out.
 async fn read(
     session: &mut Session,
     statements: &Statements,
@@ -262,7 +265,8 @@ async fn read(
     Ok(found)
 }
 
-/// Writes each new record if the old one is unchanged. The keys are always in their order, so that two batches cannot deadlock.
+/// Writes each new record if the old one is unchanged. The keys are sorted, so that two batches cannot
+/// deadlock.
 async fn swap(
     session: &mut Session,
     statements: &Statements,

@@ -17,7 +17,7 @@ use idem_core::protocol::{self, CompleteAnswer, Fence, Owner, RecordStepAnswer, 
 use idem_store_kit::group_commit::{Answers, Ticket};
 use idem_store_kit::step_bytes;
 
-/// A request, its key, and the index of its group.
+/// The index of a request's group, the key, and the request.
 type Asked<'t, R> = (usize, &'t RecordKey, &'t R);
 
 /// The requests without an answer, at most one for each key.
@@ -29,7 +29,7 @@ fn open<'t, R>(batch: &Batch<'t>, request: impl Fn(&'t Request) -> Option<&'t R>
     batch.open().into_iter().filter_map(first).collect()
 }
 
-/// A statement with the first of its parameters: scope, key, owner and fence.
+/// A statement with its first parameters: scope, key, owner and fence.
 fn of_held<R>(text: &Arc<str>, asked: &[Asked<'_, R>], claim: impl Fn(&R) -> (&Owner, Fence)) -> Statement {
     let (scopes, keys) = names(asked.iter().map(|(_, key, _)| *key));
     statement(text)
@@ -71,8 +71,8 @@ pub(super) async fn renew(
     batch.settle(session).await
 }
 
-/// Answers steps. No key occurs twice. If a step was not the next one, the present row decides; if it has
-/// become the next one in the meantime, the statement is repeated.
+/// Answers steps. No key occurs twice. If a step was not the next one of its record, the present row decides;
+/// if the step has become the next one in the meantime, the statement is repeated.
 pub(super) async fn record_step(
     session: &mut Session,
     statements: &Statements,

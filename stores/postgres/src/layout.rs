@@ -32,8 +32,8 @@ impl Named for Names {
     }
 }
 
-/// Expired records are found by an instant that renewals and completions do not change. So these updates
-/// write no index (heap-only updates), in the free space of each page.
+/// A purge finds expired records by `purge_at`. Renewals do not change this column, and completions seldom
+/// do. So these updates are heap-only: they write no index, and use the free space of their page.
 fn first(names: &Names) -> Version {
     let Names { records, meta, readable, purge_index, .. } = names;
     let text = |column: &str| {

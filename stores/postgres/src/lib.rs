@@ -4,8 +4,8 @@
 //! The group commit of the stores' kit holds operations that wait, and `server` says how a batch runs:
 //! `claims`, `held_claims` (renewals, steps, results) and `compare_and_swap` (releases, resolutions, reads).
 //! `transaction` records in a caller's transaction through a `driver`, `housekeeping` and `inspection` serve
-//! operators, `rows` translates records. `db` holds what crates with tables of their own beside the records
-//! share with the store: connections, errors, names of objects and migrations.
+//! operators, `rows` translates records. `db` holds the parts that the store shares with crates that have
+//! their own tables beside the records: connections, errors, names of objects and migrations.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -40,10 +40,10 @@ use idem_store_kit::sql::SharedStore;
 /// settings (`fsync` and `synchronous_commit` on) a crash and a power cut. The clock is the server's.
 ///
 /// Operations that wait at the same moment share one statement and one commit; an operation that comes alone
-/// is not delayed, and one that comes while many others run waits for them, at most 20 milliseconds. The
+/// is not delayed. An operation that comes while many others run waits for them, at most 20 milliseconds. The
 /// store has its own connections, at most [`connections`](PostgresStoreBuilder::connections) for each runtime
 /// that calls it, opened when they are needed and closed when not. Renewals, releases and retries use the
-/// connections of the stores' own runtime: a caller whose runtime is blocked keeps its lease. The store
+/// connections of the stores' own runtime, so a caller whose runtime is blocked keeps its lease. The store
 /// replaces a broken connection, and repeats the operations that were on it, within the
 /// [`operation_timeout`](PostgresStoreBuilder::operation_timeout).
 ///
@@ -51,7 +51,7 @@ use idem_store_kit::sql::SharedStore;
 /// a view of it for people, `idem_records_readable`. The store deletes expired records
 /// [from time to time](PostgresStoreBuilder::purge_every).
 ///
-/// A handle is cheap to clone. When the last one is dropped, operations that have started are still
+/// A handle is cheap to clone. When the last handle is dropped, operations that have started are still
 /// completed.
 #[derive(Clone)]
 pub struct PostgresStore(Arc<SharedStore<Setting>>);
@@ -69,8 +69,8 @@ impl PostgresStore {
         Self::builder(url).connect().await
     }
 
-    /// Connects to the database of this pool, with separate connections: the pool's connections belong to the
-    /// runtime that opened them, and may all be in use.
+    /// Connects to the database of this pool, with separate connections, because the pool's connections
+    /// belong to the runtime that opened them, and may all be in use.
     ///
     /// # Errors
     ///
@@ -83,8 +83,8 @@ impl PostgresStore {
     /// [`sqlx::postgres::PgConnectOptions`]'s.
     ///
     /// The URL may name several servers, one primary and its replicas, and `target_session_attrs` says which
-    /// one the store needs: `read-write`, `primary`, or `any` (if missing). The store uses the first server
-    /// that meets this condition, and moves to another when the roles change:
+    /// server the store needs: `read-write`, `primary`, or `any` (the default). The store uses the first
+    /// server that meets this condition, and moves to another when the roles change:
     ///
     /// ```
     /// # use idem_postgres::PostgresStore;

@@ -11,8 +11,8 @@ use sqlx::{Decode, Row as _, Type};
 
 use crate::driver::Row;
 
-/// The longest lease or lifetime in a row, in microseconds: some 73,000 years. A time plus two of these still
-/// fits into the server's largest integer.
+/// The longest lease or lifetime in a row, in microseconds: some 73,000 years. A time plus two such durations
+/// still fits into the server's largest integer.
 const LONGEST: u64 = 1 << 61;
 
 type Result<T> = std::result::Result<T, Unreadable>;
@@ -65,8 +65,8 @@ pub(super) fn result_columns(result: Option<&StoredResult>) -> (Option<i16>, Opt
     (tombstone.map(word), bytes)
 }
 
-/// The nearest integer that the server can hold. Its largest integer represents all later times, from some
-/// 292,000 years on.
+/// The nearest integer that the server can hold. The server's largest integer represents all later times,
+/// from some 292,000 years on.
 pub(super) fn integer(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -80,7 +80,7 @@ pub(super) fn micros(duration: Duration) -> i64 {
     integer(columns::micros(duration).min(LONGEST))
 }
 
-/// The number of a word.
+/// The number that stands for a word, such as a state, in a row.
 pub(super) fn word(word: impl Word) -> i16 {
     i16::from(number_of(word))
 }

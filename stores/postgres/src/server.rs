@@ -37,7 +37,7 @@ const fn changes(most: usize, keys: Keys, goes_first: bool) -> Kind {
     Kind { class: Class::Changes, most, keys, goes_first }
 }
 
-/// One row answers all claims of one key.
+/// A batch may have several claims of one key, because one row answers all of them.
 const CLAIMS: usize = 0;
 const RENEWALS: usize = 1;
 const RECORDINGS: usize = 2;
@@ -132,21 +132,21 @@ impl Server for Setting {
             _ => forget(session, statements, tickets).await,
         };
         if done.is_err() && tickets.len() > 1 {
-            // An earlier statement may have done some of them.
+            // An earlier statement of the batch may have applied some of the operations.
             for ticket in tickets {
                 ticket.may_be_done.store(true, Ordering::Relaxed);
             }
         }
         match done {
-            // The next session goes to another server, if there is one, so that the other sessions need not
-            // find this out one by one.
+            // The session is not used again. The next one is opened to another server, if the URL has
+            // several.
             Err(Failure::ReadOnly(error)) => Err(Failure::Broken(error)),
             done => done,
         }
     }
 }
 
-/// Deletes the record of the only operation.
+/// Deletes the record of the batch's only operation.
 async fn forget(
     session: &mut Session,
     statements: &Statements,

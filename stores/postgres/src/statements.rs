@@ -1,8 +1,8 @@
-//! The statements, each one atomic step of the server.
+//! The SQL statements. The server runs each of them atomically.
 //!
-//! SQL restates only what most calls need: the grant of a new key, a renewal, a step, a completion. The
-//! protocol's own functions decide everything else on the row that a statement read, and `swap` writes the
-//! result if the row has not changed.
+//! SQL restates only the rules that most calls need: the grant of a new key, a renewal, a step, a completion.
+//! The protocol's own functions decide everything else on the row that a statement read, and `swap` writes
+//! the new record if the row has not changed.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,14 +12,14 @@ use super::rows::COLUMNS;
 use crate::db::NOW;
 use idem_core::{RecordKey, framed_digest};
 
-/// When the transaction began: constant within a transaction, and different in every other one of the
-/// session.
+/// The time when the transaction began. It is constant within a transaction, and different in every other
+/// transaction of the session.
 const BEGUN: &str = "(extract(epoch FROM transaction_timestamp()) * 1000000)::bigint";
 
 /// The number of the parameter with the transaction's start, after scope, key and columns.
 const BEGUN_GIVEN: usize = COLUMNS.len() + 3;
 
-/// When a purge reads a record that a caller's transaction wrote: at its end, the last but one of its
+/// The `purge_at` of a record that a caller's transaction writes: its `expires_at`, the last but one of its
 /// columns.
 const ENDS: &str = "coalesce($16::bigint, 0)";
 
@@ -65,7 +65,7 @@ impl Statements {
             forget: forget(names).into(),
             purge: purge(names).into(),
             take: take(names).into(),
-            // Only if it is not set, because an update is a commit.
+            // Writes only if the value is not set yet, because each update costs a commit.
             set_transactions: format!(
                 "UPDATE {} SET value = 1 WHERE name = 'transactions' AND value = 0",
                 names.meta
@@ -102,9 +102,10 @@ fn columns(before: &str) -> String {
 /// waited for another row before.
 ///
 /// If any process has ever recorded in a caller's transaction, there is also a row without values, and a key
-/// needs its lock. The lock is shared, so that only a transaction's lock excludes it, and held until the
-/// commit, so that no transaction can take the key in between. It makes a duplicate wait without an error;
-/// without it the transaction's insert would fail.
+/// needs its lock. The lock is shared, so that only the lock of a caller's transaction excludes it. It is
+/// held until the commit, so that no caller's transaction can take the key before. Without this lock, a claim
+/// could be granted while a caller's transaction holds the key, and the insert of that transaction would
+/// fail.
 fn claim_new(names: &Names) -> String {
     let (records, meta, all) = (&names.records, &names.meta, columns(""));
     format!(
@@ -178,8 +179,8 @@ fn record_step(names: &Names) -> String {
 }
 
 /// $1 scope, $2 key. Rows: number, now, and the record with its steps, if there is one. A large record is
-/// returned for the first key only: `read` in `compare_and_swap` requests the others again. A window function
-/// over the bytes would return more at once, but doubles the server's work for a small batch.
+/// returned for the first key only; the group commit repeats the operations on the others. A window function
+/// over the bytes would return more records at once, but doubles the server's work for a small batch.
 fn read(names: &Names) -> String {
     let (records, of_record) = (&names.records, columns("r."));
     format!(
@@ -202,12 +203,12 @@ fn read_one(names: &Names) -> String {
 }
 
 /// $1 scope, $2 key, $3..$7 of the row that was read: state, owner, fence, `lease_until`, `expires_at`, which
-/// together differ between any two rows of one key; then the new columns, and the key's number among the
-/// server's advisory locks, if it needs its lock as in `claim_new`. Rows: the number of each written record,
-/// with true; the number of each whose lock was not free, with false.
+/// together differ between any two versions of a key's row; then the new columns, and the number of the key's
+/// advisory lock if it is needed as in `claim_new`. Rows: the number of each written record, with true; the
+/// number of each record whose lock was not free, with false.
 ///
-/// A record that is written in this way never gets a new step. A result deletes the steps, but attempts that
-/// ran out do not; a record that begins anew has none.
+/// This statement adds no step. It deletes the steps if the record begins anew, or if it gets a result other
+/// than the tombstone `exhausted`.
 fn swap(names: &Names) -> String {
     let records = &names.records;
     let kinds = COLUMNS.map(|column| match column {
@@ -250,9 +251,9 @@ fn forget(names: &Names) -> String {
 /// $1 the limit. Returns how many records were read, and how many of them were deleted. Rows that another
 /// transaction holds are left for later.
 ///
-/// `purge_at` is never later than the end of a record, and earlier if the record was renewed or its body took
-/// time: a record that is due but not expired is due again at its end, and a record without an end after its
-/// `ttl`, or an hour.
+/// `purge_at` is never later than a record's `expires_at`, and earlier if the record was renewed or its body
+/// took time. A record that is due but not expired becomes due again at its `expires_at`, or, if it has none,
+/// after its `ttl`, but not before an hour.
 fn purge(names: &Names) -> String {
     let records = &names.records;
     format!(
@@ -267,8 +268,9 @@ fn purge(names: &Names) -> String {
     )
 }
 
-/// $1 scope, $2 key, $3 the key's number among the server's advisory locks. Returns now, when the transaction
-/// began, whether this transaction may take the key (null if it could not in any case), and the row.
+/// $1 scope, $2 key, $3 the key's number among the server's advisory locks. Returns now, the time when the
+/// transaction began, whether the transaction got the lock (null if it did not try, because the record
+/// refuses every new claim), and the row.
 fn take(names: &Names) -> String {
     let (records, of_record) = (&names.records, columns("r."));
     format!(
@@ -282,8 +284,9 @@ fn take(names: &Names) -> String {
     )
 }
 
-/// $1 scope, $2 key, from $3 the columns, and when the transaction began. Returns a row, if the record was
-/// written in the same transaction. `otherwise`: what happens if there is a row.
+/// $1 scope, $2 key, from $3 the columns, then the time when the transaction began. Returns a row if the
+/// record was written, and writes only in the transaction that began at this time. `otherwise` says what
+/// happens if the key has a row.
 fn insert(names: &Names, otherwise: &str) -> String {
     let (records, all) = (&names.records, columns(""));
     let parameters: Vec<String> = (1..=COLUMNS.len() + 2).map(|number| format!("${number}")).collect();
@@ -294,8 +297,9 @@ fn insert(names: &Names, otherwise: &str) -> String {
     )
 }
 
-/// The part of `insert` for an existing row: replaces the row that was read, by the parameters after
-/// `BEGUN_GIVEN`. If that row was purged or forgotten since, the record is inserted.
+/// The part of `insert` for a key with a row. Replaces the row if it is still as it was read; the parameters
+/// after `BEGUN_GIVEN` say how it was. If the row has been purged or forgotten since, `insert` inserts the
+/// record.
 fn replaced() -> String {
     let set = COLUMNS.map(|column| format!("{column} = excluded.{column}")).join(", ");
     let [state, owner, fence, until, ends] = [1, 2, 3, 4, 5].map(|index| BEGUN_GIVEN + index);
@@ -306,8 +310,9 @@ fn replaced() -> String {
     )
 }
 
-/// $1 scope and $2 key after which the page begins, $3 how many rows. Row: now, scope, key, length of the result, the
-/// record's columns; or now alone. The server reads the length of a result, not the result.
+/// $1 scope and $2 key after which the page begins, $3 how many rows. Row: now, scope, key, length of the
+/// result, the record's columns; or only now, if the page is empty. The server reads the length of a result,
+/// not the result.
 fn list(names: &Names, which: &str) -> String {
     let columns = COLUMNS.map(|column| match column {
         "result" => "CASE WHEN result IS NOT NULL THEN ''::bytea END AS result",

@@ -1,7 +1,8 @@
 //! Records in a transaction of the caller, on its connection.
 //!
-//! An advisory lock of the transaction claims the key: a duplicate finds it held at once. The record is written when the body has
-//! ended. Nobody can see the claim before that, so no record is written for it.
+//! An advisory lock of the transaction claims the key, and a duplicate finds the lock held at once. The
+//! record is written when the body has ended. No record is written for the claim, because nobody else could
+//! see it before the commit.
 
 use tokio::time::Instant;
 
@@ -91,7 +92,8 @@ fn parameters<'a>(key: &'a RecordKey, record: &'a Record, begun: Timestamp) -> V
     ]
 }
 
-/// The parameters that distinguish the version of the record that was read from later ones.
+/// The parameters that identify the version of the record that was read. Each later version differs in at
+/// least one of them.
 fn read_before(old: &Record) -> [Parameter<'_>; 5] {
     [
         Parameter::SmallInt(Some(rows::word(old.state))),
@@ -135,7 +137,8 @@ impl<C: DriverTransaction> RecordsIn<C> for PostgresStore {
                     if has_lock {
                         return Ok(taken(Seen { old: record, new, grant, now }, begun, since));
                     }
-                    // The row may have been read before the previous holder of the lock committed, so it is read again.
+                    // The row may have been read before the previous holder of the lock committed, so it is
+                    // read again.
                     has_lock = true;
                 }
                 // `in doubt` and `exhausted` need not be written here: every later claim finds them again.
@@ -184,9 +187,11 @@ impl<C: DriverTransaction> RecordsIn<C> for PostgresStore {
     }
 
     async fn spoil(tx: &mut C) {
-        // This must fail. If it cannot be sent, the connection is lost, and the transaction with it.
+        // The server must refuse this statement, which aborts the transaction. If it cannot be sent, the
+        // connection is lost, and the transaction with it.
         let _ = tx.execute(SPOIL).await;
-        // If no transaction is open any more, no later statement may be committed by itself.
+        // If no transaction is open any more, this ends the session, because the caller's later statements
+        // would each commit by themselves.
         let _ = tx.execute(END_SESSION).await;
     }
 }

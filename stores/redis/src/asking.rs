@@ -35,7 +35,7 @@ impl RedisStore {
                 None => None,
             };
             let left = self.0.operation_timeout.saturating_sub(begin.elapsed());
-            // Boxed, because it is rare and would otherwise enlarge the future of every call.
+            // Boxed, because this path is rare and would otherwise enlarge the future of every call.
             let answer = Box::pin(self.ask_apart(request, left)).await;
             match (answer, error) {
                 // The first try may have been applied, whatever the later tries return.

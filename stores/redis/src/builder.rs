@@ -17,7 +17,8 @@ use idem_store_kit::hints::Hints;
 use idem_store_kit::limits;
 use idem_store_kit::own_runtime::apart;
 
-/// Upper limit of `max_result_bytes`: a Redis string has at most 512 MiB, and a record is larger than its result.
+/// Upper limit of `max_result_bytes`: a Redis string has at most 512 MiB, and a record is larger than its
+/// result.
 const LARGEST_MAX_RESULT_BYTES: usize = 512 * 1024 * 1024 - 1024;
 /// The default prefix of all keys.
 const PREFIX: &str = "idem:";
@@ -77,8 +78,8 @@ impl RedisStore {
         RedisStoreBuilder::new(Target::Cluster(nodes))
     }
 
-    /// Sets up how to connect to the master that the sentinels at these URLs know as `service`. User, password,
-    /// database and TLS of the first URL also apply to the master.
+    /// Sets up how to connect to the master that the sentinels at these URLs know as `service`. User,
+    /// password, database and TLS of the first URL also apply to the master.
     #[cfg(feature = "sentinel")]
     pub fn sentinel<U: AsRef<str>>(
         service: impl Into<String>,
@@ -108,7 +109,7 @@ impl RedisStoreBuilder {
     }
 
     /// How long the store retries an operation before it fails, from 10 milliseconds to 1 hour; 5 seconds
-    /// unless set. One try may take a third of this time, and so may connecting.
+    /// unless set. One try may take a third of this time, and connecting may take a third, too.
     pub const fn operation_timeout(mut self, timeout: Duration) -> Self {
         self.operation_timeout = timeout;
         self
@@ -120,12 +121,13 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Lets a claim count as granted, and a result as recorded or replayed, only if `count` replicas have acknowledged
-    /// it within `timeout` (`WAIT`), which is in whole milliseconds. If fewer have, the error is
-    /// [`OutcomeUnknown`](idem_core::StoreErrorKind::OutcomeUnknown), and the same owner may send the request again.
+    /// Lets a claim count as granted, and a result as recorded or replayed, only if `count` replicas have
+    /// acknowledged it within `timeout` (`WAIT`), which is in whole milliseconds. If fewer replicas have, the
+    /// error is [`OutcomeUnknown`](idem_core::StoreErrorKind::OutcomeUnknown), and the same owner may send
+    /// the request again.
     ///
     /// Operations that wait for replicas are sent in batches, on a separate connection; renewals and releases
-    /// do not wait. A failover may promote a replica that has not acknowledged: this setting makes losses
+    /// do not wait. A failover may promote a replica that has not acknowledged, so this setting makes losses
     /// rarer, but does not exclude them.
     pub const fn wait_replicas(mut self, count: u32, timeout: Duration) -> Self {
         self.replicas = Some(Replicas { count, timeout });
@@ -136,10 +138,10 @@ impl RedisStoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`Configuration`](idem_core::StoreErrorKind::Configuration) if a setting is out of its range, the URL is not
-    /// valid, the user is refused, or the server is a replica or older than Redis 7.0.
-    /// [`Unavailable`](idem_core::StoreErrorKind::Unavailable) if the server cannot be reached within the operation
-    /// timeout.
+    /// [`Configuration`](idem_core::StoreErrorKind::Configuration) if a setting is out of its range, the URL
+    /// is not valid, the user is refused, or the server is a replica or older than Redis 7.0.
+    /// [`Unavailable`](idem_core::StoreErrorKind::Unavailable) if the server cannot be reached within the
+    /// operation timeout.
     pub async fn connect(self) -> Result<RedisStore, StoreError> {
         self.check().map_err(StoreError::configuration)?;
         let prefix = Prefix::new(&self.prefix)?;

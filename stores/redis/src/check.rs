@@ -1,4 +1,4 @@
-//! Checks of the server when a store connects: whether it keeps what it acknowledges.
+//! Checks of the server when a store connects: whether the server keeps the data that it acknowledges.
 //!
 //! A check that the server does not allow (a managed service, an ACL) is reported; it is not an error.
 
@@ -29,7 +29,7 @@ const LOG: &str = "appendonly";
 pub(super) async fn look(connection: &Connection, time: Duration) -> Result<Inspection, StoreError> {
     let ping = Request::plain(cmd("PING"));
     let masters = retried_with_cause(time, || async {
-        // If the client is connected to a cluster, one master may be down while the others serve.
+        // A cluster gets no `PING`, because one of its masters may be down while the others serve.
         if !connection.is_cluster() {
             connection.ask(&ping).await?;
         }
@@ -74,7 +74,7 @@ pub(super) fn report(inspection: &Inspection) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The answer; `None` if this user may not get it.
+/// The answer; `None` if this user has no right to get it.
 fn allowed(answer: Option<Result<Value, StoreError>>) -> Result<Option<InfoDict>, StoreError> {
     match answer.transpose() {
         Ok(answer) => answer.map(understood).transpose(),

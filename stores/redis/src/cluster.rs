@@ -32,7 +32,7 @@ pub(super) async fn connect(
     .await
 }
 
-/// Sends all of them on one connection, in this order, with nothing in between.
+/// Sends all commands on one connection, in this order, with no other command in between.
 pub(super) async fn send_all(
     cluster: &ClusterConnection,
     commands: &Pipeline,

@@ -1,14 +1,15 @@
 //! Connections to the server, and when to replace one.
 //!
-//! It knows nothing about records. Everything here runs in the stores' own runtime, so that a caller whose thread is
-//! blocked or whose runtime ended holds up no other caller. The faster connections are in `runtime_connections`.
+//! This module knows nothing about records. Everything here runs in the stores' own runtime, so that a caller
+//! whose thread is blocked or whose runtime ended holds up no other caller. The faster connections are in
+//! `runtime_connections`.
 //!
-//! The client's own `ConnectionManager` is not used. It keeps a connection that no longer answers, or whose server was
-//! a master and became a replica, and it retries by itself in addition to `retried`.
+//! The client's own `ConnectionManager` is not used. It keeps a connection that no longer answers, or whose
+//! server was a master and became a replica, and it retries by itself in addition to `retried`.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-// Not the runtime's, which a test may have paused.
+// The system's clock. A test may have paused the runtime's clock.
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
@@ -26,11 +27,12 @@ use idem_store_kit::own_runtime::apart;
 /// How many requests the connection queues before callers wait for space.
 const QUEUE: usize = 1_024;
 
-/// How old a connection may become before it is replaced: the server's name, or the sentinels, may lead to
-/// another server by then.
+/// How old a connection may become before it is replaced, because the server's name, or the sentinels, may
+/// lead to another server by then.
 const GREATEST_AGE: Duration = Duration::from_secs(30 * 60);
 
-/// How long a connection to a master that lacks replicas is used before a new one may lead to another master.
+/// How old a connection must be before a `NOREPLICAS` error makes the store open a new connection, which may
+/// lead to another master.
 const LEAST_AGE: Duration = Duration::from_secs(1);
 
 /// Where connections come from.
@@ -50,7 +52,7 @@ pub(super) enum Connection {
     Cluster(redis::cluster_async::ClusterConnection),
 }
 
-/// A master of a cluster. Without a cluster, it always means the single server.
+/// A master of a cluster. Without a cluster, each value means the single server.
 #[derive(Clone, Copy)]
 #[cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "there is one server only"))]
 pub(super) enum Node<'a> {
@@ -58,7 +60,7 @@ pub(super) enum Node<'a> {
     OfSlot(u16),
 }
 
-/// An open connection and since when it is open, or the attempt to open one. All callers share this
+/// An open connection and the time when it was opened, or the attempt to open one. All callers share this
 /// connection or attempt.
 type Attempt = Shared<BoxFuture<'static, Result<(Instant, MultiplexedConnection), StoreError>>>;
 
@@ -101,7 +103,7 @@ impl Reconnecting {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection, or the running attempt, or a new one.
+    /// The connection, or the running attempt, or a new attempt.
     fn attempt(&self) -> Attempt {
         let mut current = self.current();
         if let Some(attempt) = &*current {
@@ -119,8 +121,8 @@ impl Reconnecting {
         current.insert(apart(connecting).boxed().shared()).clone()
     }
 
-    /// Sends the commands on the connection, and takes it out of use if an error says that it no longer works. An
-    /// error of the server is part of the answer.
+    /// Sends the commands on the connection, and takes the connection out of use if an error says that it no
+    /// longer works. An error of the server is returned as an answer.
     async fn send(&self, commands: &Pipeline) -> Result<Vec<Value>, StoreError> {
         let attempt = self.attempt();
         let (opened, mut connection) = attempt.clone().await?;
@@ -139,7 +141,8 @@ impl Reconnecting {
     }
 }
 
-/// Whether an error means that the connection is broken or silent, or that its server is not the master any more.
+/// Whether an error means that the connection is broken or silent, or that its server is not the master any
+/// more.
 pub(super) fn is_of_no_use(error: &RedisError) -> bool {
     matches!(
         error.kind(),
@@ -147,8 +150,8 @@ pub(super) fn is_of_no_use(error: &RedisError) -> bool {
     ) || error.is_unrecoverable_error()
 }
 
-/// Whether an error may mean that the sentinels, or the server's name, lead to another master: a master that
-/// has lost all its replicas may notice late that one of them was promoted.
+/// Whether an error may mean that the sentinels, or the server's name, lead to another master by now: a
+/// master that has lost all its replicas may notice late that one of those was promoted.
 pub(super) fn may_be_demoted(error: &RedisError, opened: Instant) -> bool {
     error.code() == Some("NOREPLICAS") && opened.elapsed() >= LEAST_AGE
 }
@@ -197,8 +200,8 @@ impl Connection {
     }
 
     /// Sends all requests once and then `WAIT`, which waits at most `time` for `replicas` replicas, and
-    /// returns how many replicas have the requests. All go on one connection, which answers nothing else
-    /// meanwhile.
+    /// returns how many replicas have the requests. All commands go on one connection, which answers nothing
+    /// else meanwhile.
     pub(super) async fn ask_replicated(
         &self,
         requests: &[Request],
@@ -231,7 +234,7 @@ impl Connection {
         self.own().is_none()
     }
 
-    /// The connection to one server; none for a cluster.
+    /// The connection to one server; `None` for a cluster.
     pub(super) const fn own(&self) -> Option<&Arc<Reconnecting>> {
         match self {
             Self::Own(own) => Some(own),
@@ -240,8 +243,8 @@ impl Connection {
         }
     }
 
-    /// The store error for an error of the client. The connection to a cluster retries by itself, so the last answer says
-    /// nothing about earlier tries.
+    /// The store error for an error of the client. The connection to a cluster retries by itself, so the last
+    /// answer says nothing about earlier tries.
     fn failed(&self, error: RedisError) -> StoreError {
         let error = failure::asking(error);
         if self.is_cluster() && error.is_transient() && !error.is_outcome_unknown() {

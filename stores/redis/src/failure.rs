@@ -1,8 +1,8 @@
 //! What a client's error means for the operation: applied, not applied, or unknown.
 //!
-//! A server that answers with an error has not applied the script. A script writes only with its last command, or its
-//! first write is a command that the server refuses when its memory is full. The server's text is not passed on,
-//! because some texts repeat the arguments.
+//! A server that answers with an error has not applied the script, because a script writes only with its last
+//! command, or its first write is a command that the server refuses when its memory is full. The server's
+//! text is not passed on, because some texts repeat the arguments.
 
 use redis::{ErrorKind, FromRedisValue, RedisError, Value, from_redis_value};
 
@@ -46,7 +46,7 @@ pub(super) fn asking(error: RedisError) -> StoreError {
     }
 }
 
-/// The URL is not repeated, because it may contain a password.
+/// The error for a URL. Does not repeat the URL, which may contain a password.
 pub(super) fn wrong_url(error: RedisError) -> StoreError {
     StoreError::configuration(
         "the URL of the Redis server cannot be used; write `redis://[user:password@]host[:port][/db]`, or \
@@ -60,7 +60,7 @@ pub(super) fn misunderstood() -> StoreError {
     StoreError::outcome_unknown("the answer of the Redis server was not understood")
 }
 
-/// An answer in the form that it should have.
+/// Converts an answer to the expected type.
 pub(super) fn understood<T: FromRedisValue>(answer: Value) -> Result<T, StoreError> {
     from_redis_value(answer).map_err(|_| misunderstood())
 }
@@ -94,7 +94,7 @@ fn answered(error: &RedisError) -> StoreError {
         "WRONGTYPE" => StoreError::corrupt_record(
             "the key holds a value of another type, so of another program: give the store a prefix of its own",
         ),
-        // Temporary: until a script, loading, a failover or a migration ends.
+        // Temporary errors: they last until a script, loading, a failover or a migration ends.
         "BUSY" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK" | "NOSCRIPT"
         | "UNBLOCKED" => StoreError::unavailable(format!("the Redis server cannot do it now ({code})")),
         _ => StoreError::configuration(format!(

@@ -1,11 +1,12 @@
 //! The positions of the fields in a record, and the meaning of each byte. Each number is defined only here.
 //!
-//! `layout` uses them to read and write, the scripts get them by name ([`names`]), and a test compares the table in
-//! `docs/stores/redis.md` with them. Numbers in a record are big-endian; instants and durations are in microseconds.
+//! `layout` uses them to read and write, the scripts get them by name ([`names`]), and a test compares them
+//! with the table in `docs/stores/redis.md`. Numbers in a record are big-endian; instants and durations are
+//! in microseconds.
 
 use std::ops::Range;
 
-/// Constants, and a list of them with their names.
+/// Defines constants, and a list of them with their names.
 macro_rules! named {
     ($all:ident: $type:ty; $($(#[$doc:meta])* $name:ident = $value:expr;)*) => {
         $($(#[$doc])* pub(super) const $name: $type = $value;)*
@@ -18,7 +19,7 @@ named! {
 
     VERSION = 0..1;
     STATE = 1..2;
-    /// Which kind of result there is.
+    /// The kind of the result.
     KIND = 2..3;
     FLAGS = 3..4;
     OWNER = 4..20;
@@ -32,8 +33,8 @@ named! {
     COMPLETED_AT = 64..72;
     /// 0 for never.
     EXPIRES_AT = 72..80;
-    /// Present if [`FLAG_FINGERPRINT`] is set. The rest of the record is the value; in a record without a value it is the
-    /// steps, each after its length in 4 bytes.
+    /// Present if [`FLAG_FINGERPRINT`] is set. The bytes after it are the value, or, in a record without a
+    /// value, the steps, each after its length in 4 bytes.
     FINGERPRINT = 80..112;
 }
 
@@ -42,7 +43,8 @@ pub(super) const HEADER: usize = EXPIRES_AT.end;
 /// The longest string a server takes by default.
 pub(super) const LARGEST: usize = 512 << 20;
 
-/// How many bytes of a record a script reads if it needs only the header. A shorter record is then complete.
+/// How many bytes of a record a script reads if it needs only the header. If it gets fewer, it has the whole
+/// record.
 const WINDOW: usize = 4_096;
 /// The year 5138 in milliseconds: a temporary expiry for a record that has none.
 const FAR_AWAY: usize = 99_999_999_999_999;
@@ -65,13 +67,13 @@ named! {
     KIND_EXHAUSTED = 4;
 
     FLAG_RECOVERED = 1;
-    /// Claimed under `in_doubt`.
+    /// The key was claimed under the policy `in_doubt`.
     FLAG_IN_DOUBT = 2;
     FLAG_FINGERPRINT = 4;
 }
 
-/// The names of these numbers in the scripts. For a field, its first and last byte as Lua counts (`OWNER_FROM`,
-/// `OWNER_TO`); for a byte, its number and its string (`IN_FLIGHT`, `AS_IN_FLIGHT`).
+/// The names of these numbers in the scripts. For a field, its first and last byte as Lua counts
+/// (`OWNER_FROM`, `OWNER_TO`); for a byte, its number and its string (`IN_FLIGHT`, `AS_IN_FLIGHT`).
 pub(super) fn names() -> Vec<(String, String)> {
     let fields = FIELDS.iter().flat_map(|(name, range)| {
         [(format!("{name}_FROM"), range.start + 1), (format!("{name}_TO"), range.end)]

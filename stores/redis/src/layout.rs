@@ -1,6 +1,7 @@
 //! The packed record: one record in one string.
 //!
-//! Owns encoding and decoding; `fields` has the positions of the fields. It knows neither connections nor rules.
+//! Owns encoding and decoding; `fields` has the positions of the fields. This module knows neither
+//! connections nor rules.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -34,8 +35,8 @@ pub(super) fn decode(bytes: Vec<u8>) -> Result<Record, StoreError> {
 /// The largest number of bytes before the value of a record.
 pub(super) const LONGEST_HEAD: usize = FINGERPRINT.end;
 
-/// Decodes the first [`LONGEST_HEAD`] bytes of a record of `length` bytes. Returns the record with an empty value, and
-/// the length of its value.
+/// Decodes the first [`LONGEST_HEAD`] bytes of a record of `length` bytes. Returns the record with an empty
+/// value, and the length of its value.
 pub(super) fn decode_head(mut bytes: Vec<u8>, length: u64) -> Result<(Record, u64), StoreError> {
     let has_fingerprint = bytes.get(FLAGS.start).is_some_and(|flags| flags & FLAG_FINGERPRINT != 0);
     let head = if has_fingerprint { FINGERPRINT.end } else { HEADER };
@@ -145,8 +146,8 @@ pub(super) fn state(byte: u8) -> Option<State> {
     STATES.iter().find(|known| known.0 == byte).map(|known| known.1)
 }
 
-/// State, fence and attempt as stored in a record, one after the other. No record has the byte 0 of an unknown state, so the
-/// script finds that the record has changed.
+/// State, fence and attempt as stored in a record, one after the other. An unknown state becomes the byte 0,
+/// which no record has, so the script finds that the record has changed.
 pub(super) fn seen(seen: Seen) -> Vec<u8> {
     let state = STATES.iter().find(|known| known.1 == seen.state).map_or(0, |known| known.0);
     [&[state][..], &seen.fence.get().to_be_bytes(), &seen.attempt.to_be_bytes()].concat()
@@ -174,8 +175,8 @@ pub(super) fn holder(owner: &Owner, fence: Fence) -> Vec<u8> {
     [&owner.as_bytes()[..], &fence.get().to_be_bytes()].concat()
 }
 
-/// A duration in the form that the scripts expect: whole microseconds, rounded up. At most 73,000 years, so that a sum
-/// of three fits in 64 bits.
+/// A duration in the form that the scripts expect: whole microseconds, rounded up. At most 73,000 years, so
+/// that a sum of three fits in 64 bits.
 pub(super) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX).min(1 << 61)
 }

@@ -55,18 +55,19 @@ use idem_store_kit::retry::retried;
 
 /// Keeps records on a Redis or Valkey server, with one packed string for each record.
 ///
-/// Each operation is one script with one key, so one round trip, and uses the server's clock. The expiry of a key on
-/// the server is the end of the record's retention, never of its lease: a record exists until its `expires_at`, to the
-/// millisecond. A key in doubt, or in flight under the in-doubt policy, has no expiry.
+/// Each operation is one script with one key, so one round trip, and uses the server's clock. The expiry of a
+/// key on the server is the end of the record's retention, never of its lease: a record exists until its
+/// `expires_at`, to the millisecond. A key in doubt, or in flight under the in-doubt policy, has no expiry.
 ///
-/// An acknowledged operation survives what the server's data survives: a restart only with `appendonly`, and the loss
-/// of the master only with [`wait_replicas`](RedisStoreBuilder::wait_replicas). `docs/stores/redis.md` in the
-/// repository says how to run such a server. Connecting checks the server, and reports problems as events with the
-/// target `idem`.
+/// An acknowledged operation survives what the server's data survives: a restart only with `appendonly`, and
+/// the loss of the master only with [`wait_replicas`](RedisStoreBuilder::wait_replicas).
+/// `docs/stores/redis.md` in the repository says how to run such a server. Connecting checks the server, and
+/// reports problems as events with the target `idem`.
 ///
-/// The store has one connection for each runtime that calls it, up to 256, and one in a separate thread for renewals
-/// and retries. So callers in several runtimes may share a store, and a body that blocks its thread keeps its claim.
-/// The store retries operations until there is an answer or the operation timeout is over.
+/// The store has one connection for each runtime that calls it, up to 256, and one connection in a separate
+/// thread for renewals and retries. So callers in several runtimes may share a store, and a body that blocks
+/// its thread keeps its claim. The store retries operations until there is an answer or the operation timeout
+/// is over.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), idem_core::StoreError> {
@@ -90,8 +91,8 @@ struct Inner {
 }
 
 impl RedisStore {
-    /// Connects to the server at `url`, `redis://[user:password@]host[:port][/db]`, with the default settings of a
-    /// [`builder`](Self::builder).
+    /// Connects to the server at `url`, `redis://[user:password@]host[:port][/db]`, with the default settings
+    /// of a [`builder`](Self::builder).
     ///
     /// # Errors
     ///
@@ -100,8 +101,8 @@ impl RedisStore {
         Self::builder(url).connect().await
     }
 
-    /// The answer to a claim on a key that has a result, with a read instead of a script. `None` if the key has no
-    /// result.
+    /// The answer to a claim on a key that has a result, with a read instead of a script. `None` if the key
+    /// has no result.
     async fn replay(&self, name: &[u8], request: &Claim) -> Result<Option<ClaimAnswer>, StoreError> {
         let record = requests::record(self.ask(Request::get(name)).await?)?;
         Ok(record.and_then(|record| protocol::recorded_answer(&record, request)))
@@ -126,8 +127,8 @@ impl Store for RedisStore {
                 return Ok(answer.into());
             }
             let call = requests::call(&name, &request, replication.is_some())?;
-            // Boxed, except for the path of every claim and result, because the future of every call contains
-            // this one.
+            // Boxed, except on the usual path of claims and results, because the future of every call
+            // contains this future.
             let answer = match (&request, replication) {
                 (protocol::Request::Renew(_) | protocol::Request::Release(_), _) => {
                     Box::pin(self.ask_apart(call, time)).await?
@@ -144,8 +145,8 @@ impl Store for RedisStore {
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
         let name = self.0.prefix.name(key);
         let mut meant = None;
-        // Deletes only the version that was read: a repeated request, here or by the client of a cluster,
-        // must not delete the record of a claim in between.
+        // Deletes only the version that was read. Otherwise a repeated request, from here or from the client
+        // of a cluster, could delete the record of a claim in between.
         loop {
             let read = self.ask_apart(Request::get(&name), self.0.operation_timeout).await;
             let record = match read.and_then(requests::record) {
@@ -171,8 +172,8 @@ impl Store for RedisStore {
         }
     }
 
-    /// With [`wait_replicas`](RedisStoreBuilder::wait_replicas), it returns a result only when the replicas
-    /// have it, as a replay does.
+    /// With [`wait_replicas`](RedisStoreBuilder::wait_replicas), `get` returns a result only when the
+    /// replicas have it, as a replay does.
     async fn get(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
         let name = self.0.prefix.name(key);
         let record = requests::record(self.ask(Request::get(&name)).await?)?;

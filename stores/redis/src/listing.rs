@@ -1,8 +1,8 @@
-//! Walking through the keys with the store's prefix: `SCAN` on one master after another. Of each record, only the first
-//! bytes and the length are read.
+//! Walking through the keys with the store's prefix: `SCAN` on one master after another. Of each record, only
+//! the first bytes and the length are read.
 //!
-//! If slots of a cluster move to another master during a walk, or a replica is promoted, the walk may miss the moved
-//! keys, because the `SCAN` of a server only knows its own keys.
+//! If slots of a cluster move to another master during a walk, or a replica is promoted, the walk may miss
+//! the moved keys, because the `SCAN` of a server only knows its own keys.
 
 use std::collections::BTreeMap;
 
@@ -85,7 +85,7 @@ fn place(after: Option<&Cursor>) -> Option<(u16, Vec<u8>)> {
     Some((u16::from_be_bytes(*slot), position.to_vec()))
 }
 
-/// The first bytes and the length of this key; none if it does not exist any more.
+/// The first bytes and the length of the value of this key; empty if the key does not exist any more.
 async fn look(connection: &Connection, name: &[u8]) -> Result<(Vec<u8>, u64), StoreError> {
     let (mut head, mut length) = (cmd("GETRANGE"), cmd("STRLEN"));
     head.arg(name).arg(0).arg(layout::LONGEST_HEAD - 1);

@@ -1,5 +1,5 @@
-//! The name of a record's key on the server: prefix, scope and key, encoded so that two records never have the same
-//! name.
+//! The name of a record's key on the server: prefix, scope and key, encoded so that two records never have
+//! the same name.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use idem_core::{RecordKey, Scope};
 /// The longest prefix, in bytes.
 const LONGEST: usize = 128;
 
-/// The characters that are encoded in a scope, besides all that are not ASCII.
+/// The characters that are encoded in a scope, besides all characters that are not ASCII.
 const IN_SCOPE: &AsciiSet = &CONTROLS.add(b'%').add(b'|').add(b'{').add(b'}');
 
 /// The prefix of every key of a store.
@@ -30,8 +30,8 @@ impl Prefix {
         Ok(Self(Arc::from(prefix)))
     }
 
-    /// `PREFIX{SCOPE|KEY}`, with the characters [`IN_SCOPE`] of the scope written as `%25` and so on. The first `{` ends
-    /// the prefix, and the first `|` after it ends the scope, whatever the key contains.
+    /// `PREFIX{SCOPE|KEY}`, with the characters [`IN_SCOPE`] of the scope written as `%25` and so on. The
+    /// first `{` ends the prefix, and the first `|` after it ends the scope, whatever the key contains.
     pub(super) fn name(&self, key: &RecordKey) -> Vec<u8> {
         let scope = utf8_percent_encode(key.scope().as_str(), IN_SCOPE);
         format!("{}{{{scope}|{}}}", self.0, key.key().as_str()).into_bytes()
@@ -47,7 +47,7 @@ impl Prefix {
         (self.name(&key) == name).then_some(key)
     }
 
-    /// The pattern for all names, or for those in a scope. It may also match other names.
+    /// The pattern for all names, or for the names in a scope. The pattern may also match other names.
     pub(super) fn pattern(&self, scope: Option<&Scope>) -> String {
         let scope = scope.map(|scope| utf8_percent_encode(scope.as_str(), IN_SCOPE).to_string() + "|");
         let mut pattern = String::new();

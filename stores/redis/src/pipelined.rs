@@ -1,9 +1,10 @@
 //! A connection on which the requests that are ready at the same moment go to the server together.
 //!
 //! A request costs this process and the server less if it shares its system calls, its message to the
-//! connection's task, and its way back with others. No request is delayed for this: it is sent at once if few
-//! others are unanswered. Otherwise it is sent when the tasks that are ready have run, in one pipeline with
-//! their requests. The server executes the requests of a pipeline one by one, each with its own answer.
+//! connection's task, and its way back with others. No request is delayed for this. It is sent at once if few
+//! others are unanswered. Otherwise it is sent as soon as the tasks that are ready now have run, in one
+//! pipeline with the requests of these tasks. The server executes the requests of a pipeline one by one, each
+//! with its own answer.
 
 #[cfg(test)]
 mod tests;
@@ -27,11 +28,11 @@ const FEW: usize = 4;
 /// The largest number of requests in a pipeline.
 const MOST: usize = 64;
 
-/// The answers to one pipeline should have at most this many bytes, because the first one arrives with the
-/// last one, and the connection seems silent until then.
+/// The answers to one pipeline should have at most this many bytes, because the first answer arrives together
+/// with the last one, and the connection seems silent until then.
 const MOST_BYTES: usize = 1 << 20;
 
-/// The size of an answer until some have been seen.
+/// The assumed size of an answer, until the first answers arrive.
 const UNSEEN: usize = MOST_BYTES / 8;
 
 /// A request with more bytes is always sent by itself, because a pipeline copies its requests.
@@ -93,7 +94,7 @@ impl Pipelined {
         drop(waiting);
     }
 
-    /// How many requests were sent and how many answered. The difference includes dropped requests.
+    /// How many requests were sent, and how many were answered. The difference includes dropped requests.
     pub(super) fn counts(&self) -> (u64, u64) {
         (self.sent.load(Ordering::Relaxed), self.answered.load(Ordering::Relaxed))
     }
@@ -156,7 +157,7 @@ impl Pipelined {
         mut answer: RedisFuture<'c, T>,
     ) -> impl Future<Output = RedisResult<T>> + Send {
         async move {
-            // From here on, this is notified of a broken connection, even before it is polled.
+            // From here on, `broken` is notified of a broken connection, even before it is polled.
             let mut broken = pin!(self.broken.notified());
             future::poll_fn(|context| match Pin::new(&mut answer).poll(context) {
                 Poll::Pending if self.is_broken.load(Ordering::SeqCst) => Poll::Ready(Err(timed_out())),
@@ -191,7 +192,7 @@ impl Pipelined {
         }
     }
 
-    /// The waiting requests, in the order of their arrival.
+    /// The waiting requests in lots, in the order of their arrival.
     fn lots(self: &Arc<Self>) -> Vec<Lot> {
         let (waiting, most) = self.queue().take();
         // Requests whose caller went away are left out, because nobody would use a grant.
@@ -300,7 +301,8 @@ impl Queue {
         (waiting, (MOST_BYTES / self.largest.max(1)).clamp(1, MOST))
     }
 
-    /// Remembers the size of the largest answer. An answer is forgotten slowly, because others of its size may follow.
+    /// Remembers the size of the largest recent answer. A large size is forgotten slowly, because more
+    /// answers of this size may follow.
     fn saw(&mut self, largest: usize) {
         self.largest = largest.max(self.largest - self.largest / 8);
     }

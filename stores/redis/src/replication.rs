@@ -1,8 +1,8 @@
 //! Waiting for replicas: operations are sent in batches, each with one `WAIT` after it.
 //!
-//! `WAIT` blocks its connection, for its whole timeout if a replica is gone. So it has a separate connection,
-//! and the operations that arrive meanwhile form the next batch. If each operation had its own `WAIT`, it
-//! would wait for all earlier operations.
+//! `WAIT` blocks its connection, for its whole timeout if a replica is gone. So replication uses a separate
+//! connection, and the operations that arrive meanwhile form the next batch. If each operation had its own
+//! `WAIT`, it would wait for all earlier operations.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const MOST: usize = 64;
 /// Approximate upper limit of the bytes in one batch.
 const MOST_BYTES: usize = 4 << 20;
 
-/// How many replicas must have a claim and a result, and how long to wait for them.
+/// How many replicas must have a claim or a result, and how long to wait for them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Replicas {
     pub(super) count: u32,
@@ -48,8 +48,8 @@ impl Replication {
         Ok(Self { connection, replicas, waiting })
     }
 
-    /// Sends a request, and retries until there is an answer or the time is over. Succeeds only if enough replicas have the data
-    /// behind the answer.
+    /// Sends a request, and retries until there is an answer or the time is over. Succeeds only if enough
+    /// replicas have the data behind the answer.
     pub(super) async fn ask(
         self: &Arc<Self>,
         key: Vec<u8>,
@@ -58,7 +58,8 @@ impl Replication {
     ) -> Result<Value, StoreError> {
         let Replicas { count, timeout } = self.replicas;
         let (replication, mut next) = (self.clone(), Some(request.clone()));
-        // For a server that does not know the script, the answer says that the request may be sent again.
+        // If the server does not know the script, its answer counts as a transient error, so the request is
+        // sent again, with the script's text.
         let asking = apart(async move {
             let ask =
                 || replication.ask_once(&key, next.take().unwrap_or_else(|| request.clone().with_body()));
@@ -74,12 +75,13 @@ impl Replication {
 
     async fn ask_once(&self, key: &[u8], request: Request) -> Replicated {
         if self.connection.is_cluster() {
-            // In a cluster, each key has its node and each node its replicas, so operations are sent one by one.
+            // In a cluster, each key belongs to one node, and each node has its own replicas, so operations
+            // are sent one by one.
             let mut answers = send(&self.connection, &[request], Node::OfKey(key), self.replicas).await;
             return answers.pop().unwrap_or_else(|| Err(unanswered()));
         }
         let (answer, answered) = oneshot::channel();
-        // If the task that serves it is gone, `answer` is dropped, which ends the wait.
+        // If the task that serves the request is gone, `answer` is dropped, which ends the wait.
         let _ = self.waiting.send((request, answer));
         answered.await.unwrap_or_else(|_| Err(unanswered()))
     }

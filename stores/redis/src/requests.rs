@@ -1,6 +1,6 @@
 //! The requests of the protocol as calls of scripts, and the answers of the scripts.
 //!
-//! It knows nothing of connections.
+//! This module knows nothing about connections.
 
 use std::num::NonZeroU32;
 
@@ -16,9 +16,9 @@ use idem_core::protocol::{
     ReleaseCause, RenewAnswer, Request, Resolution, ResolveAnswer, Timestamp,
 };
 
-/// The call of the script for a request about the record with this name. A script that is replicated writes even if it
-/// changes nothing: `WAIT` counts from the last write of its connection, so the answer to a repeated request on another
-/// connection needs a write.
+/// The call of the script for a request about the record with this name. With `is_replicated`, the script
+/// writes even if it changes nothing. The reason is that `WAIT` counts from the last write of its connection,
+/// so a repeated request on another connection needs a write.
 pub(super) fn call(
     name: &[u8],
     request: &Request,
@@ -144,7 +144,8 @@ pub(super) fn number(answer: &Value) -> Result<i64, StoreError> {
 fn claimed(answer: Value, request: &Claim) -> Result<ClaimAnswer, StoreError> {
     let (record, now) = match answer {
         Value::Int(now) => (None, now),
-        // A live record that is completed, failed or in doubt: the answer does not depend on the time.
+        // The record is live, and is completed, failed or in doubt, so the answer does not depend on the
+        // time.
         Value::BulkString(record) => (Some(layout::decode(record)?), 0),
         Value::Array(parts) => match <[Value; 2]>::try_from(parts) {
             Ok([Value::BulkString(record), Value::Int(now)]) => (Some(layout::decode(record)?), now),

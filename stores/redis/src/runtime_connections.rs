@@ -3,7 +3,8 @@
 //! A switch to the stores' own runtime and back costs as much time as the server. So claims and results use a
 //! connection that the caller's runtime drives, if there is one. Everything else, and retries, use the
 //! stores' own connection (see `connection`). This code uses no timer of the caller's runtime, because a test
-//! may have paused them: a watchdog in the stores' runtime breaks a connection that does not answer.
+//! may have paused its time. Instead, a watchdog in the stores' runtime breaks a connection that does not
+//! answer.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -21,11 +22,13 @@ use super::pipelined::Pipelined;
 use super::scripts::Request;
 use idem_store_kit::own_runtime::{entered, own_runtime};
 
-/// How many runtimes can have a connection; others use the stores' own. A new connection does not evict
-/// another one; otherwise, with one runtime too many, each operation would open a new connection.
+/// How many runtimes can have a connection. Any further runtimes use the stores' own connection. A new
+/// connection does not evict another one, because with one runtime too many, each operation would then open a
+/// new connection.
 const MOST: usize = 256;
 
-/// How long a connection may be idle before it is closed. This also closes the connections of runtimes that ended.
+/// How long a connection may be idle before it is closed. This also closes the connections of runtimes that
+/// ended.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// How many times the watchdog checks within the time that an answer may take.
@@ -89,7 +92,8 @@ impl RuntimeConnections {
         }
     }
 
-    /// Sends a request once on the connection of the current runtime. Returns `None` if that runtime has no connection yet.
+    /// Sends a request once on the connection of the current runtime. Returns `None` if that runtime has no
+    /// connection yet.
     pub(super) fn ask(
         self: &Arc<Self>,
         own: &Arc<Reconnecting>,
@@ -112,7 +116,7 @@ impl RuntimeConnections {
     }
 }
 
-/// When dropped, it lets a later operation try to open a connection if this attempt failed.
+/// When this value is dropped, a later operation may try to open a connection, if this attempt failed.
 struct Opening {
     connections: Weak<RuntimeConnections>,
     id: Id,

@@ -51,7 +51,8 @@ fn with_numbers(script: &str) -> String {
 }
 
 impl Stored {
-    /// A request that calls the script for one key with these arguments, the largest of which has about `room` bytes.
+    /// A request that calls the script for one key with these arguments, the largest of which has about
+    /// `room` bytes.
     pub(super) fn call(&'static self, key: &[u8], room: usize, arguments: impl ToRedisArgs) -> Request {
         let mut call = Cmd::with_capacity(8, key.len() + room + 224);
         call.arg("EVALSHA").arg(self.script.get_hash()).arg(1).arg(key).arg(arguments);
@@ -63,7 +64,7 @@ impl Stored {
 #[derive(Clone)]
 pub(super) struct Request {
     pub(super) command: Arc<Cmd>,
-    /// The script that it calls, if any.
+    /// The script that the request calls, if any.
     script: Option<&'static Stored>,
 }
 
@@ -79,8 +80,8 @@ impl Request {
         Self::plain(get)
     }
 
-    /// The same call with the text of the script, for a server that does not know it. After that, this server
-    /// knows the script, but other servers do not.
+    /// The same call with the text of the script, for a server that does not know the script. After this
+    /// call, this server knows it, but other servers do not.
     pub(super) fn with_body(self) -> Self {
         let Some(script) = self.script else { return self };
         let mut call = cmd("EVAL");
@@ -93,7 +94,7 @@ impl Request {
         Self::plain(call)
     }
 
-    /// The approximate number of its bytes.
+    /// The approximate size of the request, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let bytes = |argument: Arg<&[u8]>| if let Arg::Simple(bytes) = argument { bytes.len() } else { 0 };
         self.command.args_iter().map(bytes).sum()

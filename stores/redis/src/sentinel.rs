@@ -14,7 +14,8 @@ pub(super) struct Sentinels {
 }
 
 impl Sentinels {
-    /// The sentinels at these URLs. User, password, database and TLS of the first URL also apply to the master.
+    /// The sentinels at these URLs. User, password, database and TLS of the first URL also apply to the
+    /// master.
     pub(super) fn new(service: String, urls: &[String]) -> Result<Self, StoreError> {
         let nodes: Vec<ConnectionInfo> = urls
             .iter()
@@ -35,8 +36,9 @@ impl Sentinels {
         Ok(sentinels)
     }
 
-    /// A client for one connection. Each connection needs its own client, because connecting borrows the client
-    /// mutably: a runtime whose threads are blocked would block it for all others.
+    /// A client for one connection. Each connection needs its own client, because connecting borrows the
+    /// client mutably, so a runtime whose threads are blocked would block a shared client for all other
+    /// runtimes.
     pub(super) fn client(&self) -> RedisResult<SentinelClient> {
         let (nodes, service) = (self.nodes.clone(), self.service.clone());
         SentinelClient::build(nodes, service, Some(self.master.clone()), SentinelServerType::Master)

@@ -14,11 +14,11 @@ use idem_core::RecordKey;
 use idem_core::protocol::{self, Fence, Record, Request, State, Transition};
 use idem_store_kit::step_bytes;
 
-/// When a purge reads a new record: at the earliest end that it can have.
+/// When a purge first reads a new record: at the earliest time at which the record can expire.
 const PURGE_AT: &str = "min(?12 + ?9, 9223372036854775807)";
 /// The records that a purge must read at the time ?1, at most ?2.
 const DUE: &str = "SELECT rowid FROM idem_records WHERE purge_at <= ?1 ORDER BY purge_at LIMIT ?2";
-/// In microseconds.
+/// An hour in microseconds.
 const HOUR: u64 = 3_600_000_000;
 
 /// The limit of the records in memory: some megabytes. Claims beyond it are read from the file.
@@ -37,10 +37,11 @@ pub(super) struct Session<'c> {
     data_version: Statement<'c>,
     /// The state of the file that this transaction found, as a count of the writes of other connections.
     version: i64,
-    /// The same for the last transaction, if it was committed.
+    /// The same count for the last transaction, if that transaction was committed.
     committed: Option<i64>,
     /// The records of claims that this connection granted, as it wrote them, without steps, so that the next
-    /// request about one need not read it. They are valid as long as no other connection writes to the file.
+    /// request about such a record need not read it. They are valid as long as no other connection writes to
+    /// the file.
     held: HashMap<RecordKey, StoredRecord>,
 }
 
@@ -101,7 +102,8 @@ impl<'c> Session<'c> {
         self.connection.is_autocommit() || self.connection.execute_batch("ROLLBACK").is_ok()
     }
 
-    /// Executes one operation. The outer error is SQLite's, and then the transaction may be half done.
+    /// Executes one operation. If SQLite fails, the outer result is its error, and the transaction may be
+    /// half done.
     pub(super) fn apply(&mut self, op: &Op) -> rusqlite::Result<Outcome> {
         Ok(match op {
             Op::Apply(key, request) => for_key(self.transition(key, request), key)?.map(Answer::Applied),
@@ -114,7 +116,8 @@ impl<'c> Session<'c> {
         let stored = match (self.held.get(key), request) {
             (Some(held), _) => Some(held.clone()),
             (_, Request::Claim(_)) => {
-                // Most claims that come here are of a key without a record, so they read nothing first.
+                // Most claims that get here are for keys without a record, so a claim tries to insert one
+                // before it reads.
                 let Transition { write, answer, .. } =
                     protocol::apply(None, Fence::default(), request, now());
                 if let Some(record) = &write
@@ -140,9 +143,9 @@ impl<'c> Session<'c> {
         Ok(answer)
     }
 
-    /// Writes a record in place of the one that was found for its key, or as a new one. Returns whether it
-    /// did: a key that already has a record gets no new one. A transition adds one step or removes all; the
-    /// triggers of the layout delete the removed steps.
+    /// Writes a record in place of the record that was found for its key, or as a new record. Returns whether
+    /// the record was written; a key that already has a record gets no new one. A transition adds one step or
+    /// removes all; the triggers of the layout delete the removed steps.
     fn put(
         &mut self,
         key: &RecordKey,
@@ -190,8 +193,8 @@ impl<'c> Session<'c> {
     }
 
     /// Reads at most `limit` records that are due, and deletes those that have expired. A record is due
-    /// before it expires if it was renewed or its body took time: then it is due again at its end, and a
-    /// record without an end after its `ttl`, or an hour.
+    /// before it expires if it was renewed or its body took time. Such a record is due again when it expires.
+    /// A record that never expires is due again after its `ttl`, and after an hour at the earliest.
     pub(super) fn purge(&mut self, limit: usize) -> rusqlite::Result<Purged> {
         let most = i64::try_from(limit).unwrap_or(i64::MAX);
         let now = rows::instant(now());

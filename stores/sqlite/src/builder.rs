@@ -63,7 +63,7 @@ impl SqliteStoreBuilder {
 
     /// Opens the file, and creates it if it is missing; its folder must exist.
     ///
-    /// It blocks its thread: for some file operations, and up to the busy timeout if another program holds a
+    /// This blocks the thread for some file operations, and up to the busy timeout if another program holds a
     /// lock.
     ///
     /// # Errors
@@ -100,7 +100,8 @@ impl SqliteStoreBuilder {
             StoreError::unavailable("the system has no thread left for the store").with_source(error)
         })?;
         if !self.must_exist {
-            // The program may end before a purge is due. Nobody waits for the answer.
+            // Purges at once, because the program may end before the first regular purge. Nobody waits for
+            // the answer.
             drop(queue.submit(Op::Purge(PURGE_BATCH)));
         }
         let purge = |queue: Arc<Queue>, limit| async move { queue.purge(limit).await };

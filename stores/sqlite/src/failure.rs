@@ -17,7 +17,7 @@ pub(super) fn code(error: &Error) -> Option<ErrorCode> {
 /// What can no longer be used after an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// One row or statement: others in the same transaction may succeed.
+    /// One row or statement. The other operations of the same transaction may succeed.
     Operation,
     Transaction,
     /// The connection should be opened again.

@@ -48,7 +48,7 @@ impl Identity {
     }
 }
 
-/// The path of the write-ahead log: beside the file, which may be where symbolic links lead.
+/// The path of the write-ahead log. The log is beside the real file, to which symbolic links may lead.
 pub(super) fn log_path(path: &Path) -> PathBuf {
     let mut file = path.to_owned();
     for _ in 0..MOST_LINKS {
@@ -101,7 +101,7 @@ struct Opened {
     log: Option<Identity>,
     /// When a read last saw that the path leads to this file.
     seen: Option<Instant>,
-    /// Idle connections to it, for reads.
+    /// Idle connections to the file, for reads.
     idle: Vec<Connection>,
 }
 

@@ -1,9 +1,9 @@
 //! `SqliteStore`: a store in one file, for several processes of one host.
 //!
-//! Owns the public API, and the clock. A claim is first read here, on a connection of `file`. If it must
-//! write, it waits in the `queue` until the `writer` commits it, in one `batch` with all waiting operations.
-//! `rows` finds records and converts them. `builder` sets a store up, `schema` opens a file, `file` knows
-//! whether it is still there, and `failure` says what errors mean.
+//! Owns the public API, and the clock. A claim first reads its record here, on a connection of `file`. If it
+//! must write, it waits in the `queue` until the `writer` commits it, in one `batch` with all waiting
+//! operations. `rows` finds records and converts them. `builder` sets a store up, `schema` opens a file,
+//! `file` knows whether the file is still there, and `failure` says what errors mean.
 
 mod batch;
 mod builder;
@@ -46,17 +46,17 @@ use rusqlite::Connection;
 /// systems do not keep SQLite's locks.
 ///
 /// The store deletes expired records when it opens the file and about every 5 seconds, and reuses their
-/// space. Nothing needs to call `purge`. Do not use the file for anything else: a file with tables of another
-/// program is refused. You can read it with the `sqlite3` tool, even while it is in use (tables
+/// space. Nothing needs to call `purge`. Do not use the file for anything else, because a file with tables of
+/// another program is refused. You can read it with the `sqlite3` tool, even while it is in use (tables
 /// `idem_records` and `idem_steps`). To copy it, use that tool's `.backup`; to move it, end its processes
 /// first. A process that uses the store must not open the file as a regular file too: on Unix, closing a
-/// regular file would end SQLite's locks. Never delete the `-wal` file beside it: it has the newest
-/// operations.
+/// regular file would end SQLite's locks. Never delete the `-wal` file beside it, because that file has the
+/// newest operations.
 ///
 /// If the file is removed or replaced while it is in use, operations fail until it is back, or until another
 /// database of idem is in its place without the log of the previous file. The store creates nothing
-/// meanwhile. A process that opens a file cannot know to which file the log beside it belongs: to restore a
-/// backup, end all processes and move `-wal` and `-shm` away first.
+/// meanwhile. A process that opens a file cannot know to which file the log beside it belongs. So before you
+/// restore a backup, end all processes and move `-wal` and `-shm` away.
 ///
 /// A handle is cheap to clone. Dropping the last handle finishes the waiting operations. That blocks for a
 /// flush to disk, or at most for the busy timeout if another program holds a lock.
@@ -81,7 +81,7 @@ struct Inner {
     max_result_bytes: usize,
     waiters: Waiters,
     purging: Option<Purging>,
-    /// The writer's. `None` only during the drop.
+    /// The writer's thread. `None` only during the drop.
     thread: Option<JoinHandle<()>>,
 }
 
@@ -90,7 +90,7 @@ impl SqliteStore {
     ///
     /// # Errors
     ///
-    /// As [`SqliteStoreBuilder::open`]. It also blocks in the same way.
+    /// As [`SqliteStoreBuilder::open`]. This method also blocks in the same way.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         Self::builder(path).open()
     }

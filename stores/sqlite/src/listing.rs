@@ -8,7 +8,7 @@ use super::now;
 use super::rows::{self, COLUMNS, RowError};
 use idem_core::listing::{self, Cursor, List, Listed, Page};
 
-/// One page. A row that is not a valid record does not prevent the listing of the others.
+/// One page. A row that is not a valid record does not prevent the listing of the other rows.
 pub(super) fn page(connection: &Connection, request: &List) -> rusqlite::Result<Page> {
     let after = request.after.as_ref().and_then(Cursor::key);
     let (which, mut parameters) = match &request.scope {

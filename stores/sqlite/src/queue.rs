@@ -1,7 +1,8 @@
 //! The queue of operations for the writer, and their answers.
 //!
-//! Owns the promise that every operation is answered in time, whatever the disk does: if it waits too long,
-//! the writer fails it, or its caller gives up if the writer is stuck. It knows nothing about SQLite.
+//! Owns the promise that every operation is answered in time, whatever the disk does. If an operation waits
+//! too long, the writer fails it; if the writer is stuck, the caller gives up. This module knows nothing
+//! about SQLite.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -69,8 +70,8 @@ pub(super) struct Ticket {
 }
 
 impl Ticket {
-    /// Whether it is left out, because it is a claim whose answer nobody waits for: nobody would use the
-    /// grant, and the key would stay claimed until the lease is over.
+    /// Whether to leave the operation out, because it is a claim whose answer nobody awaits. Nobody would use
+    /// the grant, and the key would stay claimed until the lease is over.
     fn is_pointless(&self) -> bool {
         matches!(self.op, Op::Apply(_, Request::Claim(_))) && self.reply.is_closed()
     }
@@ -144,7 +145,7 @@ impl Queue {
         }))
     }
 
-    /// Deletes at most `limit` expired records. Returns how many.
+    /// Deletes at most `limit` expired records. Returns how many it deleted.
     pub(super) async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
         let mut purged = 0;
         while purged < limit {
@@ -174,8 +175,8 @@ impl Queue {
         (number, answer)
     }
 
-    /// Fails if the writer is stuck: then either the operation will not be executed any more, or nobody knows
-    /// whether it was.
+    /// Fails if the writer is stuck. In that case either the operation leaves the queue and is never
+    /// executed, or nobody knows whether it was executed.
     fn give_up(&self, number: u64, at: Instant) -> Result<(), StoreError> {
         const STUCK: &str = "the disk did not finish what came before in time; look into the system's log, or ask for less at once";
         let mut state = self.lock();
@@ -239,8 +240,8 @@ impl Queue {
         batch
     }
 
-    /// Answers operations; if they are a batch, this is its end. Returns how many other operations are
-    /// waiting then.
+    /// Answers operations; if they are a batch, the batch ends. Returns how many other operations are
+    /// waiting.
     pub(super) fn finish(&self, answers: impl IntoIterator<Item = (Ticket, Outcome)>) -> usize {
         let waiting = {
             let mut state = self.lock();
@@ -264,7 +265,7 @@ impl Queue {
         }
     }
 
-    /// As [`put_back`](Self::put_back), but fails this operation.
+    /// As [`put_back`](Self::put_back), but fails the operation `culprit`.
     pub(super) fn retry_without(&self, mut batch: Vec<Ticket>, culprit: usize, error: StoreError) {
         let culprit = batch.remove(culprit);
         self.put_back(batch);

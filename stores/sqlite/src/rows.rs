@@ -20,7 +20,7 @@ pub(super) const COLUMNS: &str = "state, owner, fence, attempt, recovered, on_cr
 /// The number of these columns.
 const NUMBER_OF_COLUMNS: usize = 16;
 
-/// A record with more steps than this is read with all its steps, and they are counted.
+/// A record with more steps than this is read with all its steps, and the steps are counted.
 const MOST_BLANKS: usize = 65_536;
 
 /// Finds a record and its rowid by scope and key.
@@ -53,8 +53,8 @@ pub(super) struct StoredRecord {
 #[derive(Clone, Copy)]
 pub(super) enum Steps {
     All,
-    /// The step at this position, or none. The others are blank: steps may be large, and all other operations
-    /// on the file would wait while the writer reads them.
+    /// The step at this position, or none. The other steps are blank, because steps may be large, and all
+    /// other operations on the file would wait while the writer reads them.
     Only(Option<u32>),
 }
 
@@ -81,7 +81,7 @@ impl From<Unreadable> for RowError {
 
 pub(super) type Result<T> = std::result::Result<T, RowError>;
 
-/// The value, or the error for the record of this key; fails if SQLite does.
+/// The value, or the error for the record of this key; fails if SQLite failed.
 pub(super) fn for_key<T>(
     value: Result<T>,
     key: &RecordKey,
@@ -204,7 +204,8 @@ fn read_step(row: &Row<'_>) -> Result<RecordedStep> {
     Ok(step.and_then(step_bytes::decode).ok_or(Unreadable("steps"))?)
 }
 
-/// Runs a statement whose parameters are [`COLUMNS`] and these others, and returns whether it wrote the row.
+/// Runs a statement whose parameters are [`COLUMNS`] and these other values, and returns whether it wrote the
+/// row.
 pub(super) fn write(
     statement: &mut Statement<'_>,
     record: &Record,

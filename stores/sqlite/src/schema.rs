@@ -1,4 +1,4 @@
-//! Opening a database file: to which program it belongs, its layout, and the migration to a newer one.
+//! Opening a database file: to which program it belongs, its layout, and the migration to a newer layout.
 //!
 //! A file of another program stays unchanged, byte for byte: nothing is written before the owner of the file
 //! is known.
@@ -19,11 +19,11 @@ use idem_core::StoreError;
 /// "idem" in ASCII, in the header field that identifies the program to which a SQLite file belongs.
 const APPLICATION_ID: i64 = 0x6964_656d;
 
-/// The steps that make the layout, beginning with an empty file; `user_version` counts those that a file has.
-/// A change of the layout is one more step, which also adapts the existing records.
+/// The steps that make the layout, beginning with an empty file; `user_version` counts the steps that a file
+/// has. A change of the layout is one more step, which also adapts the existing records.
 ///
-/// Each step is a transaction. SQLite cannot build an index while another connection writes: all writers wait
-/// for a step with an index (a second for a million records) or fail after their busy timeout, and replays
+/// Each step is a transaction. SQLite cannot build an index while another connection writes, so all writers
+/// wait for a step with an index (a second for a million records) or fail after their busy timeout. Replays
 /// continue.
 pub(super) const LAYOUT: &[&str] = &["
     CREATE TABLE idem_records (
@@ -80,11 +80,11 @@ const LOG_BYTES: i64 = 16 * 1024 * 1024;
 /// The purpose of opening a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// For use: it is created if it is missing, and gets the steps of the layout that it lacks.
+    /// For use: the file is created if it is missing, and gets the steps of the layout that it lacks.
     Use,
-    /// For a running store that opens it again: it must exist.
+    /// For a running store that opens the file again: the file must exist.
     UseAgain,
-    /// For a tool that examines it: it must exist, with the whole layout.
+    /// For a tool that examines the file: the file must exist, with the whole layout.
     Examine,
 }
 
@@ -100,7 +100,7 @@ pub(super) struct Opening {
 /// Why an attempt to open did not succeed.
 enum Refusal {
     Sqlite(rusqlite::Error),
-    /// The file at the path changed meanwhile: try again.
+    /// The file at the path changed meanwhile, so try again.
     Moved,
     Final(StoreError),
 }
@@ -127,7 +127,7 @@ pub(super) fn open(path: &Path, opening: Opening) -> Result<(Connection, Identit
         };
         let late = Instant::now() >= opening.until;
         match refusal {
-            // The switch to the write-ahead log does not call the busy handler.
+            // Tried again, because the switch to the write-ahead log does not call the busy handler.
             Refusal::Sqlite(error) if failure::is_busy(&error) && !late => {}
             Refusal::Moved if !late => {}
             Refusal::Sqlite(error) => return Err(refused(path, opening, error)),
@@ -140,7 +140,7 @@ pub(super) fn open(path: &Path, opening: Opening) -> Result<(Connection, Identit
 
 fn refused(path: &Path, opening: Opening, error: rusqlite::Error) -> StoreError {
     match failure::code(&error) {
-        // A file that was in use before is damaged. The owner of any other file is unknown.
+        // If the store has used the file before, the file is damaged. The owner of any other file is unknown.
         Some(ErrorCode::NotADatabase | ErrorCode::Unknown) if opening.purpose != Purpose::UseAgain => {
             foreign(path, "it is no SQLite database, or its header is damaged").with_source(error)
         }
@@ -182,7 +182,7 @@ fn look(path: &Path) -> Result<Option<(Identity, u64)>, StoreError> {
 }
 
 fn attempt(path: &Path, opening: Opening) -> Result<(Connection, Identity), Refusal> {
-    // The log is looked at first: a log that has content belongs to a file that has some, too.
+    // The log is looked at before the file. If the log has content at that moment, its file has content too.
     let has_log = has_log(path);
     let before = look(path)?;
     let length = before.map_or(0, |(_, length)| length);
@@ -202,7 +202,8 @@ fn attempt(path: &Path, opening: Opening) -> Result<(Connection, Identity), Refu
     let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     match opening.purpose {
         _ if length > 0 => {}
-        // An emptied file had records that nobody may forget by running on.
+        // An emptied file had records. The store must not begin a new file in its place, because that would
+        // forget them.
         Purpose::UseAgain => return Err(failure::gone(path).into()),
         _ if before.is_some() => {}
         Purpose::Use => flags |= OpenFlags::SQLITE_OPEN_CREATE,
@@ -270,7 +271,8 @@ fn prepare(connection: &Connection, path: &Path, opening: Opening) -> Result<(),
         .into());
     }
     connection.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES, |_| Ok(()))?;
-    // The first read creates the log, which can then be distinguished from the log of another file.
+    // This first read creates the write-ahead log. From then on the log has an identity, so the log of
+    // another file is recognized.
     Ok(connection.query_row("PRAGMA data_version", (), |_| Ok(()))?)
 }
 

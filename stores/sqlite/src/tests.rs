@@ -1,5 +1,5 @@
-//! Tests of states that cannot be caused from outside: a full disk, a stuck disk, what the writer holds, a next
-//! layout.
+//! Tests of states that cannot be caused from outside: a full disk, a stuck disk, what the writer remembers,
+//! and a newer layout.
 
 mod batch;
 mod layouts;
@@ -28,7 +28,7 @@ fn opening(layout: &'static [&'static str]) -> Opening {
     Opening { purpose: Purpose::Use, layout, until: Instant::now() + Duration::from_secs(60) }
 }
 
-/// A new file. Its folder is there as long as the first value.
+/// A new file. Its folder exists as long as the first value.
 fn open() -> (TempDir, DatabaseFile, rusqlite::Connection) {
     let folder = folder();
     let path = folder.path().join("idem.db");

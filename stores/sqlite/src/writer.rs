@@ -39,7 +39,7 @@ impl Writer {
         }
     }
 
-    /// Opens the file at the path when there is work; `None` if there will be none.
+    /// Opens the file at the path when there is work; `None` if no work will come.
     fn reopened(&self) -> Option<Connection> {
         loop {
             match self.reopen(self.queue.wait(Pace::default())?) {
@@ -56,7 +56,7 @@ impl Writer {
         }
         let opening = Opening { purpose: self.purpose, layout: schema::LAYOUT, until };
         let (connection, identity) = schema::open(path, opening).map_err(|error| match error.kind() {
-            // While the store runs, an operator may repair the file.
+            // A retry may help, because an operator may repair the file while the store runs.
             StoreErrorKind::Configuration => StoreError::unavailable(error.to_string()).with_source(error),
             _ => error,
         })?;
@@ -80,14 +80,14 @@ impl Writer {
         }
     }
 
-    /// Looks whether the path still leads to the file of this connection. If it does not, returns whether the
-    /// connection can be used again.
+    /// `None` if the path still leads to the file of this connection. Otherwise, whether the connection can
+    /// be used again.
     fn moved(&self) -> Option<bool> {
         match self.file.now() {
             Some(identity) if identity == self.file.opened() => None,
             Some(_) => Some(false),
             None => {
-                // The same file may come back, so it stays open.
+                // The same file may come back, so the connection stays open.
                 self.queue.fail_all(&failure::gone(self.file.path()));
                 Some(true)
             }
@@ -103,7 +103,7 @@ impl Writer {
             return self.not_begun(session, error);
         }
         let batch = self.queue.take();
-        // The file may have gone while the transaction waited to begin.
+        // Checked again, because the file may have gone while the transaction waited to begin.
         if self.file.now() != Some(self.file.opened()) {
             self.queue.put_back(batch);
             return self.moved() != Some(false) && session.roll_back();
@@ -136,7 +136,8 @@ impl Writer {
 
     /// Handles a transaction that could not begin. Returns whether the connection can be used again.
     fn not_begun(&self, session: &Session<'_>, error: rusqlite::Error) -> bool {
-        // An emptied file is no damage, and a lock of a file that was replaced does not matter.
+        // Checked first, because an emptied file is not damage, and a lock of a file that was replaced does
+        // not matter.
         if let Some(is_usable) = self.moved() {
             return is_usable && session.connection.is_autocommit();
         }
@@ -168,7 +169,7 @@ impl Writer {
             failure::outcome_unknown(self.file.path(), error)
         };
         match culprit {
-            // The other operations are retried without it.
+            // The other operations are retried without this one.
             Some(culprit) if reach == Reach::Operation || matches!(batch[culprit].op, Op::Purge(_)) => {
                 self.queue.retry_without(batch, culprit, error);
             }

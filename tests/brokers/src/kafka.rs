@@ -21,8 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 static SENT: AtomicU64 = AtomicU64::new(0);
 
-/// The settings of a group, which loses the partitions of a worker that is silent for six seconds, and a producer without batches:
-/// the broker returns the start of the last batch as the end of a partition.
+/// The settings of a group, which takes the partitions from a worker that is silent for six seconds, and a producer. The test broker
+/// returns the start of the last batch as the end of a partition, so this producer puts one message in each batch.
 pub fn clients(servers: &str, group: &str) -> KafkaResult<(ClientConfig, FutureProducer)> {
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", servers);

@@ -1,4 +1,4 @@
-//! Handlers that crash or are ended, and responses that fail.
+//! Handlers that crash or are interrupted, and responses that fail.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn a_handler_that_crashes_runs_again_and_knows_it_or_is_in_doubt_by_the_po
         for (how, status) in [
             ("panics", Some(500)),
             ("times out", Some(500)),
-            // As an inner layer answers that ends its handler.
+            // The answer of an inner layer that interrupts its handler.
             ("answers 408", Some(408)),
             ("breaks off", None),
         ] {
@@ -53,7 +53,7 @@ async fn a_handler_that_crashes_runs_again_and_knows_it_or_is_in_doubt_by_the_po
                     assert_eq!(detail.contains("Send the same request"), expected == 200, "{how}: {detail}");
                 }
             } else {
-                // It breaks off at the client too.
+                // The response also breaks off for the client.
                 let mut broken = Vec::new();
                 let _ = first.read_to_end(&mut broken).await;
                 assert!(!broken.ends_with(b"0\r\n\r\n"), "{}", String::from_utf8_lossy(&broken));

@@ -1,4 +1,4 @@
-//! Stores that are down, records that cannot be replayed, handlers that lose their claim, functions that
+//! Stores that are down, records that cannot be replayed, handlers that lose their claim, and functions that
 //! panic.
 
 use std::time::{Duration, Instant};
@@ -68,7 +68,7 @@ async fn a_handler_that_lost_its_claim_gives_its_client_the_recorded_response() 
     let layer = || IdempotencyLayer::builder(store.clone()).shared_by_all_clients();
     let slow = Slow::start(|_| layer()).await;
     let mut late = slow.begin("k").await;
-    // As if the lease had run out while the process was stopped.
+    // The same effect as a lease that expired while the process was stopped.
     store.forget(&record_key()).await.unwrap();
     let successor = pay(|_| layer(), || async { "recorded" }).await;
     let recorded = successor.ask(Request::post("/pay", "k")).await;

@@ -1,4 +1,4 @@
-//! Handlers that outlive their client; duplicates that wait for them.
+//! Handlers that continue without their client, and duplicates that wait for them.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What makes two requests the same: the header, tenants and scopes.
+//! What decides whether two requests have the same key: the header, tenants and scopes.
 
 use idem::MemoryStore;
 use idem::http::{Guard, IdempotencyLayer};

@@ -1,5 +1,6 @@
-//! Tests that every framework must pass, over real sockets. The handlers are those of an axum router; `crate::framework` puts
-//! the framework and the layer in front of it. Here are the servers that the tests share.
+//! Tests that every framework must pass, over real sockets. The handlers are those of an axum router;
+//! `crate::framework` puts the framework and the layer in front of the router. This file has the servers that
+//! the tests share.
 
 mod crashes;
 mod draft;
@@ -53,7 +54,8 @@ where
     serve(router, options(builder()).build().unwrap()).await
 }
 
-/// A server whose handler counts its runs and answers with the status in `x-status` and headers of every kind.
+/// A server whose handler counts its runs and answers with the status in `x-status` and headers of every
+/// kind.
 pub(crate) async fn api<St: Store>(layer: IdempotencyLayer<St>) -> (Server, Runs) {
     let runs = Runs::default();
     let handler = |State(runs): State<Runs>, request: HeaderMap| async move {
@@ -91,7 +93,7 @@ pub(crate) async fn echo() -> (Server, Runs) {
     (pay(|builder| builder, echo).await, runs)
 }
 
-/// The work of a handler, which begins, waits and ends when the test says so.
+/// The work of a handler, which waits until the test lets it end.
 #[derive(Clone)]
 pub(crate) struct Gate {
     pub(crate) runs: Runs,
@@ -105,7 +107,7 @@ impl Gate {
         Self { runs: Runs::default(), begun: none(), may_end: none() }
     }
 
-    /// Works, and returns the number of the run.
+    /// Waits until the test lets the work end, and returns the number of the run.
     pub(crate) async fn work(&self) -> usize {
         let number = self.runs.run();
         self.begun.add_permits(1);
@@ -118,7 +120,7 @@ impl Gate {
     }
 }
 
-/// A server with such a handler.
+/// A server whose handler works behind a [`Gate`].
 pub(crate) struct Slow {
     pub(crate) server: Server,
     pub(crate) gate: Gate,
@@ -135,7 +137,7 @@ impl Slow {
         Self { server: pay(options, handler).await, gate }
     }
 
-    /// Sends a request whose handler then runs.
+    /// Sends a request, and returns when its handler runs.
     pub(crate) async fn begin(&self, key: &str) -> tokio::net::TcpStream {
         let client = Request::post("/pay", key).send(self.server.address).await;
         self.gate.has_begun().await;
@@ -143,7 +145,8 @@ impl Slow {
     }
 }
 
-/// Whether the request runs, and then is replayed with the same status, headers and body.
+/// Whether a repeated request is a replay. Both responses must have the same status, and a replay the same
+/// body.
 pub(crate) async fn is_kept(server: &Server, request: Request) -> bool {
     let (first, again) = (server.ask(request.clone()).await, server.ask(request).await);
     assert!(!first.is_replay() && first.status == again.status, "{first:?} {again:?}");
@@ -151,7 +154,7 @@ pub(crate) async fn is_kept(server: &Server, request: Request) -> bool {
     again.is_replay()
 }
 
-/// The answer when no other request has the key any more.
+/// The answer when no other request with the key is in flight any more.
 pub(crate) async fn when_free(server: &Server) -> Answer {
     loop {
         let answer = server.ask(Request::post("/pay", "k")).await;

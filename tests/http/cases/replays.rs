@@ -1,4 +1,4 @@
-//! Which responses are kept, and what a replay has of them.
+//! Which responses are kept, and what a replay contains.
 
 use axum::http::{HeaderName, StatusCode};
 use axum::response::IntoResponse;
@@ -70,7 +70,7 @@ async fn a_corrected_request_is_had_under_the_same_key_where_the_record_is_forgo
             let number = count.run();
             let status = match &*body {
                 "right" => StatusCode::OK,
-                // Another attempt, whose fingerprint is in the record.
+                // The first attempt fails, so its fingerprint stays in the record.
                 "wrong" if number == 1 => StatusCode::SERVICE_UNAVAILABLE,
                 _ => StatusCode::UNPROCESSABLE_ENTITY,
             };

@@ -31,7 +31,7 @@ async fn the_handler_gets_exactly_the_bytes_that_the_client_sent_however_they_ar
 async fn a_request_that_is_refused_takes_no_key_and_a_client_that_reads_only_when_it_has_sent_all_is_told_why()
  {
     let (server, runs) = echo().await;
-    // The second is more than fits in the buffers of a connection.
+    // `large` is more than the buffers of a connection can hold.
     let [larger, large] = [LIMIT + 1, 12 << 20].map(|size| vec![b'x'; size]);
     for (request, status, problem) in [
         (Request::post("/pay", "k").body(&larger), 413, "request-too-large"),
@@ -54,7 +54,7 @@ async fn a_request_that_is_refused_takes_no_key_and_a_client_that_reads_only_whe
 #[tokio::test]
 async fn a_client_that_was_told_to_send_its_body_can_send_all_of_it_and_is_told_why_it_was_refused() {
     let (server, runs) = echo().await;
-    // Its length is not known in advance, so the server notices only while reading that it is too large.
+    // The body is chunked, so the server notices only while reading that it is too large.
     let request = Request::post("/pay", "k").header("Expect", "100-continue");
     let bytes = request.body(vec![b'x'; 12 << 20]).chunks(1 << 16).bytes();
     let head = bytes.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
@@ -95,7 +95,8 @@ async fn a_body_without_end_is_refused_at_the_limit() {
 async fn nothing_is_claimed_before_the_request_is_whole() {
     let (server, runs) = echo().await;
     let whole = Request::post("/pay", "k").body("abcdef").bytes();
-    // Three clients stop in the middle of the body: one waits, one goes away, one sends what is no chunk.
+    // Three clients stop in the middle of the body: one waits, one closes its connection, and one sends an
+    // invalid chunk.
     let mut waiting = TcpStream::connect(server.address).await.unwrap();
     waiting.write_all(&whole[..whole.len() - 3]).await.unwrap();
     let mut gone = TcpStream::connect(server.address).await.unwrap();
@@ -103,7 +104,7 @@ async fn nothing_is_claimed_before_the_request_is_whole() {
     drop(gone);
     let mut malformed = chunked(&server).await;
     malformed.write_all(b"3\r\nabc\r\nzz\r\n").await.unwrap();
-    // The framework may answer it or close its connection.
+    // The framework may answer the request or close the connection.
     let _ = malformed.read_to_end(&mut Vec::new()).await;
     let first = server.ask(Request::post("/pay", "k").body("abcdef")).await;
     assert_eq!((first.status, first.is_replay()), (200, false));

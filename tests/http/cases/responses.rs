@@ -1,4 +1,4 @@
-//! Bodies of responses: which are kept, streams, lengths.
+//! Bodies of responses: which bodies are kept, streams, and lengths.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -70,7 +70,7 @@ async fn the_first_bytes_of_a_stream_reach_the_client_before_the_last_are_made()
     let mut stream = Request::post("/pay", "k").send(server.address).await;
     send.send(Bytes::from_static(b"data: first\n\n")).await.unwrap();
     let mut seen = read_until(&mut stream, "data: first").await;
-    // The call is recorded by now, although the stream has not ended.
+    // The call is already recorded, although the stream has not ended.
     assert_eq!(server.ask(Request::post("/pay", "k")).await.problem(), "response-not-stored");
     send.send(Bytes::from_static(b"data: last\n\n")).await.unwrap();
     drop(send);
@@ -83,7 +83,7 @@ async fn a_response_of_another_length_than_it_says_breaks_off_and_is_not_kept() 
     for (first, come) in [(&["begin "][..], false), (&[], false), (&["begin ", "end", " and more"], true)] {
         let runs = Runs::default();
         let count = runs.clone();
-        // Every response announces nine bytes, and those after the first have them.
+        // Every response declares nine bytes. All responses after the first have nine.
         let handler = move || async move {
             let pieces: &[&str] = if count.run() == 1 { first } else { &["begin ", "end"] };
             let pieces = pieces.iter().map(|piece| Ok::<_, Infallible>(Bytes::from_static(piece.as_bytes())));

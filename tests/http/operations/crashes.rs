@@ -1,4 +1,4 @@
-//! Operations whose process is gone: its store answers nothing any more.
+//! Operations whose process is gone: the store does not accept its requests any more.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use idem_test_servers::web::Request;
 
 use super::{Api, is_the_same, of, place, request, settings, until_over};
 
-/// Long enough for a process that stands still for a moment.
+/// Longer than a process may pause during the test.
 const LEASE: Duration = Duration::from_secs(3);
 
 async fn process<St: Store>(store: St, on_crash: OnCrash) -> Api {
@@ -23,7 +23,7 @@ async fn an_operation_of_a_killed_process_runs_until_its_lease_is_over_and_then_
         let first = process(store.clone(), on_crash).await;
         let second = process(shared, on_crash).await;
         let name = first.begin("").await;
-        // The lease is renewed while the operation runs, and another process sees that.
+        // The first process renews the lease while the operation runs, and the second process sees that.
         let begin = Instant::now();
         while begin.elapsed() < LEASE + LEASE / 4 {
             for request in [of("a", Request::new("GET", &name)), request("k", "")] {
@@ -44,7 +44,7 @@ async fn an_operation_of_a_killed_process_runs_until_its_lease_is_over_and_then_
             continue;
         }
         assert_eq!((interrupted.status, interrupted.problem()), (500, "handler-failed".into()));
-        // A look starts nothing.
+        // A `GET` of the location does not run the operation again.
         assert_eq!(second.look(&name).await.problem(), "handler-failed");
         assert_eq!(second.begin("").await, name);
         let end = second.end(&name).await;

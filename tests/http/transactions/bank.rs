@@ -1,4 +1,4 @@
-//! A server that books payments in its request's transaction.
+//! A server that writes payments in the transaction of the request.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,19 +18,19 @@ use tokio::sync::Notify;
 use crate::databases::{Database, TransactionOf};
 use crate::support::Runs;
 
-/// More than any response of the cases.
+/// The largest result that the store records. The cases that do not test it stay below.
 pub(crate) const LIMIT: usize = 64 * 1024;
 
 /// What the next run of the handler does after it has written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
     Refuses(StatusCode),
-    /// Answers as a method of gRPC that failed, with a status that is kept.
+    /// Answers like a gRPC method that failed, with a status that is kept.
     FailsInGrpc,
     Panics,
     BreaksOff,
     Hangs,
-    /// Waits until the case lets it go on.
+    /// Waits until the case lets the handler continue.
     Waits,
     AnswersAtLength(usize),
     Streams,
@@ -56,7 +56,7 @@ impl App {
     }
 }
 
-/// A database, a pool of the server on it, and the server.
+/// A database, the server's pool of connections to it, and the server.
 pub(crate) struct Bank<D: Database> {
     pub(crate) database: DatabaseServer<D>,
     pub(crate) pool: D::Pool,
@@ -75,7 +75,7 @@ impl<D: Database> Bank<D> {
         Self::with(4, |builder| builder.wait(Duration::ZERO)).await
     }
 
-    /// With a pool of so many connections, and these settings.
+    /// A bank with a pool of this many connections, and these settings.
     pub(crate) async fn with(connections: u32, settings: fn(Settings<D>) -> Settings<D>) -> Self {
         let database = DatabaseServer::<D>::shared();
         let url = database.url();

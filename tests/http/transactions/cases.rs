@@ -12,7 +12,7 @@ use tokio::io::AsyncReadExt as _;
 use crate::bank::{App, Bank, LIMIT, Then, request, serve};
 use crate::databases::{Database, TransactionOf};
 
-/// Polls until this holds, for at most thirty seconds.
+/// Polls until the condition holds, for at most thirty seconds.
 async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !condition() {
@@ -29,7 +29,7 @@ pub(crate) async fn twenty_duplicates_at_once_have_one_effect_one_record_and_one
     have_one_effect(&Bank::<D>::with(4, |builder| builder).await).await;
 }
 
-/// Sends the twenty duplicates.
+/// Sends twenty duplicates at once, and checks that they have one effect.
 pub(crate) async fn have_one_effect<D: Database>(bank: &Bank<D>) {
     let answers = join_all((0..20).map(|_| bank.server.ask(request("k")))).await;
     assert_eq!(answers.iter().filter(|answer| !answer.is_replay()).count(), 1);
@@ -45,7 +45,7 @@ pub(crate) async fn duplicates_that_wait_use_no_connection_of_a_pool_of_two<D: D
     let duplicates: Vec<_> =
         (0..20).map(|_| tokio::spawn(request("k").ask_at(bank.server.address))).collect();
     tokio::time::sleep(Duration::from_millis(300)).await;
-    // The first request has one connection, and nobody waits with the other.
+    // The first request uses one connection, and no duplicate uses the other.
     eventually("one connection is free", || D::in_use(&bank.pool) == 1).await;
     assert_is_receipt(&bank.server.ask(request("another")).await, false);
     bank.app.goes_on.notify_one();
@@ -59,14 +59,14 @@ pub(crate) async fn duplicates_that_wait_use_no_connection_of_a_pool_of_two<D: D
 pub(crate) async fn a_handler_that_fails_or_cannot_be_recorded_leaves_nothing_and_the_same_request_runs_at_once<
     D: Database,
 >() {
-    // A panic releases the key a moment after its answer.
+    // After a panic, the key is released a moment after the answer.
     let bank = Bank::<D>::with(4, |builder| builder).await;
     for (number, (then, status, words)) in [
         (Then::Refuses(StatusCode::SERVICE_UNAVAILABLE), 503, "refused"),
         (Then::Refuses(StatusCode::TOO_MANY_REQUESTS), 429, "refused"),
         (Then::Panics, 500, "failed unexpectedly"),
         (Then::MakesAStep, 500, ""),
-        // The layer's limit, the store's limit, and a stream.
+        // The next three exceed the layer's limit, exceed the store's limit, and stream.
         (Then::AnswersAtLength(2 << 20), 500, "too large to record"),
         (Then::AnswersAtLength(LIMIT), 500, "too large to record"),
         (Then::Streams, 500, "too large to record"),
@@ -171,7 +171,7 @@ pub(crate) async fn a_transaction_that_a_handler_leaves_behind_is_not_committed<
     bank.then(Then::LeavesItBehind);
     assert_eq!(bank.server.ask(request("k")).await.problem(), "store-unavailable");
     assert_eq!(bank.committed(), (0, 0));
-    // Its connection has the key until it is gone.
+    // The key stays claimed until the connection of the transaction is gone.
     assert_eq!(bank.server.ask(request("k")).await.problem(), "in-flight");
     drop(bank.app.left_behind.lock().unwrap().take());
     eventually("its connection is back", || D::in_use(&bank.pool) == 0).await;

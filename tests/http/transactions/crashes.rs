@@ -1,6 +1,7 @@
-//! Processes that are killed before, at and after the commit.
+//! Processes that are killed before, during and after the commit.
 //!
-//! A case starts this binary again with only the test `child`, which is a server if an environment variable says so.
+//! A case starts this binary again with only the test `child`. That test is a server if an environment
+//! variable says so.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -39,7 +40,7 @@ async fn be_a_server<D: Database>(then: Option<Then>) {
     }
 }
 
-/// A server in a process of its own, which is killed when it is dropped.
+/// A server in a separate process, which is killed when this is dropped.
 struct Process {
     child: TestChild,
     address: SocketAddr,
@@ -58,7 +59,8 @@ impl Process {
     }
 }
 
-/// The answer once the server has seen that the connection with the key is gone: no lease must run out before.
+/// The answer after the database server has noticed that the connection with the key is gone. No lease must
+/// expire first.
 async fn answer_when_free(address: SocketAddr) -> Answer {
     let begin = Instant::now();
     loop {
@@ -93,7 +95,7 @@ pub(crate) async fn a_process_killed_at_its_commit_leaves_one_effect<D: Database
     let bank = Bank::on(database, &url, 2, |builder| builder).await;
     let mut first = Process::start(&bank.database, "answers");
     let second = Process::start(&bank.database, "answers");
-    // What a process writes once is written before the commits wait.
+    // Each process makes the writes that it makes only once before the commits are held.
     for (process, key) in [(&first, "first"), (&second, "second")] {
         assert_eq!(request(key).ask(process.address).await.status, 201);
     }
@@ -105,7 +107,7 @@ pub(crate) async fn a_process_killed_at_its_commit_leaves_one_effect<D: Database
         until("a commit waits", || bank.database.sql(D::COMMITS_THAT_WAIT) == "1");
     });
     drop(first);
-    // The server still has the commit of a process that is gone.
+    // The database server still executes the commit of the process that is gone.
     let refused = request("k").ask(second.address).await;
     assert_eq!(refused.problem(), "in-flight");
     drop(held);

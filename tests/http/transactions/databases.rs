@@ -1,4 +1,4 @@
-//! The two databases, as the cases use them.
+//! The two databases, with the operations that the cases need.
 
 use std::future::Future;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(crate) trait Database: Engine + Sized + Send + Sync {
     fn run(tx: &mut TransactionOf<Self>, statement: String) -> impl Future<Output = bool> + Send;
     /// Makes the commits on the server wait until the returned value is dropped.
     fn hold_commits(server: &DatabaseServer<Self>) -> impl Future<Output = Box<dyn Send>> + Send;
-    /// A query for how many commits wait.
+    /// A query for the number of commits that wait.
     const COMMITS_THAT_WAIT: &str;
 }
 

@@ -1,4 +1,5 @@
-//! HTTP requests in one transaction, on PostgreSQL and MariaDB: what they wrote and the record of their response are one commit.
+//! HTTP requests in a transaction, on PostgreSQL and MariaDB. One commit contains what a request wrote and
+//! the record of its response.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 

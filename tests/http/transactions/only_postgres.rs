@@ -1,4 +1,4 @@
-//! PostgreSQL's poolers, its errors at a commit, the transactions of SeaORM, and a pool of the user's own.
+//! Poolers of PostgreSQL, its errors at a commit, the transactions of SeaORM, and a pool type of the user.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -27,7 +27,7 @@ async fn through_a_pooler_in_transaction_mode_twenty_duplicates_have_one_effect(
     let pooler = PgBouncer::start(&database, "default_pool_size=3");
     let bank = Bank::<Pg>::on(database, &pooler.url(), 4, |builder| builder).await;
     have_one_effect(&bank).await;
-    // Of this database: other tests use the server too.
+    // Only the locks of this database, because other tests use the same server.
     let locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' \
          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
     assert_eq!(tokio::task::block_in_place(|| bank.database.sql(locks)), "0");
@@ -65,7 +65,7 @@ async fn a_handler_writes_in_a_transaction_of_sea_orm() {
     assert_eq!(tokio::task::block_in_place(|| database.sql(counts)), "2");
 }
 
-/// A pool whose second transaction has begun when the test says so.
+/// A pool whose second `begin` returns only when the test says so.
 #[derive(Clone)]
 struct LatePool(PgPool, Arc<Late>);
 
@@ -105,7 +105,7 @@ impl TransactionPool<PostgresStore> for LatePool {
     }
 }
 
-/// sqlx would give the connection back to its pool with the transaction open.
+/// If sqlx's `begin` were dropped, sqlx would return the connection to its pool with the transaction open.
 #[tokio::test]
 async fn a_begin_goes_on_when_its_client_goes_away() {
     let database = Postgres::shared();
@@ -116,11 +116,11 @@ async fn a_begin_goes_on_when_its_client_goes_away() {
     let app = Router::new().route("/pay", post(refuse)).layer(layer.build().unwrap());
     let request = HttpRequest::post("/pay").header("idempotency-key", "k").body(Body::empty()).unwrap();
     let call = tokio::spawn(app.oneshot(request));
-    // The second transaction of a request that is refused is that of its record.
+    // The second transaction of a refused request is the one that records its response.
     late.waits.notified().await;
     call.abort();
     assert!(call.await.unwrap_err().is_cancelled());
-    // The handler's task, which is ended too.
+    // Lets the handler's task end, which is aborted too.
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }

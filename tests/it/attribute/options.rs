@@ -111,7 +111,7 @@ async fn a_call_without_a_value_is_refused_by_reject_and_runs_plainly_every_time
         assert_eq!(ran(rejecting(&app, 1, Some("a/b")).await), (3, "1/a%2Fb".into()));
         assert_eq!(ran(running(&app, 1, Some("a")).await), (4, "1/a".into()));
     }
-    // An empty value is not a missing one: it is there, but it cannot be a key.
+    // An empty value is not a missing value: it is present, but it cannot be a key.
     for empty in [rejecting(&app, 1, Some("")).await, running(&app, 1, Some("")).await] {
         assert_eq!(empty.unwrap_err().kind(), "missing_key");
     }
@@ -169,7 +169,7 @@ async fn paced(app: &App, id: u8) -> Run {
 #[tokio::test(start_paused = true)]
 async fn a_key_whose_body_failed_is_due_when_the_attribute_says() {
     let app = App::default();
-    // The second time is longer.
+    // The second delay is longer.
     for (kind, pause) in [("body", 0), ("not_due", 1), ("body", 1), ("not_due", 1)] {
         assert_eq!(paced(&app, 1).await.unwrap_err().kind(), kind);
         advance(SECOND * pause).await;

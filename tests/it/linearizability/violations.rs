@@ -1,4 +1,4 @@
-//! A store that is not linearizable, which must be found out.
+//! A store that is not linearizable; the check must find that.
 
 use idem::protocol::{Answer, Record, Request};
 use idem::{MemoryStore, RecordKey, Store, StoreError};

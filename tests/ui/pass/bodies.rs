@@ -29,7 +29,7 @@ async fn parse(store: &MemoryStore, input: &str) -> Result<u64, Error> {
 #[idempotent(key = "{id}", store = store)]
 async fn on_one_line(store: &MemoryStore, id: u64) -> Result<u64, Error> { Ok(id) }
 
-/// Its name and those of its arguments are keywords.
+/// The name of the function and the names of its arguments are keywords.
 #[idempotent(key = "{type}", store = r#ref)]
 async fn r#loop(r#ref: &MemoryStore, r#type: u64) -> Result<u64, Error> {
     if r#type == 0 { Ok(0) } else { Box::pin(r#loop(r#ref, r#type - 1)).await }

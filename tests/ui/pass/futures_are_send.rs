@@ -1,4 +1,4 @@
-//! The future of a guarded function is `Send` where its body is, and nothing asks for it.
+//! The future of a guarded function is `Send` if its body is, and the macro does not require it.
 use std::rc::Rc;
 
 use idem::{MemoryStore, idempotent};

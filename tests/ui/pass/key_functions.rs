@@ -16,7 +16,7 @@ where
     Ok(N)
 }
 
-/// `optional_key` has its visibility.
+/// `optional_key` has the visibility of this function.
 #[idempotent(key = "{id}", missing_key = "run", key_fn = optional_key, store = store)]
 pub(super) async fn optional(store: &MemoryStore, id: Option<&str>, (_, _): (u8, u8)) -> Result<u8, Error> {
     Ok(1)

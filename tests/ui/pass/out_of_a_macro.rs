@@ -1,4 +1,5 @@
-//! Functions that `macro_rules!` makes, of fragments of every kind; one changes the variable of its transaction.
+//! Functions that `macro_rules!` makes, of fragments of every kind; one changes the variable of its
+//! transaction.
 use idem::{Error, MemoryStore, PostgresStore, idempotent};
 
 macro_rules! operation {
@@ -18,7 +19,7 @@ operation! {
     fn refund(id: String) -> Result<usize, Error> { Ok(id.len()) }, (id, 1), "2h"
 }
 
-/// The key names an argument of the macro and one of its call.
+/// The key names an argument of the macro and an argument of its call.
 macro_rules! by_both {
     ($name:ident($argument:ident)) => {
         #[idempotent(key = "{own}/{x}", store = store)]

@@ -1,4 +1,4 @@
-//! Converts bodies: actix-web's bodies must stay on their thread, and idem's need not.
+//! Converts bodies. actix-web's bodies must stay on their thread; idem's bodies need not.
 //!
 //! Owns how bytes are passed on. Knows nothing about heads.
 
@@ -14,8 +14,8 @@ use http_body_util::{BodyDataStream, StreamBody};
 use idem_http::{Body, BoxError};
 use tokio::sync::mpsc;
 
-/// Makes a body that may leave this thread from a stream that may not: a task on this thread reads the stream, one
-/// piece ahead.
+/// Makes a body that may move to another thread from a stream that may not. A task on this thread reads the
+/// stream, one piece ahead.
 pub(crate) fn sendable<S, E>(stream: S) -> Body
 where
     S: Stream<Item = Result<Bytes, E>> + 'static,
@@ -27,7 +27,7 @@ where
         loop {
             let piece = match select(pin!(pieces.closed()), stream.next()).await {
                 Either::Right((Some(piece), _)) => piece,
-                // The stream ended, or nobody needs the rest.
+                // The stream ended, or no reader is left.
                 _ => return,
             };
             let piece = piece.map(Frame::data).map_err(|error| BoxError::from(error.to_string()));
@@ -55,7 +55,7 @@ pub(crate) fn of_response<B: MessageBody + 'static>(body: B) -> Body {
     }
 }
 
-/// One of idem's bodies on its way to the client. `said` is the `Content-Length` of the response, if it has
+/// Converts one of idem's bodies for the client. `said` is the `Content-Length` of the response, if it has
 /// one. Trailers are dropped, because actix-web does not send them.
 pub(crate) fn outgoing(body: Body, said: Option<u64>) -> BoxBody {
     let length = said.or_else(|| body.size_hint().exact());

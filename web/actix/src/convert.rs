@@ -1,4 +1,4 @@
-//! Converts heads: actix-web uses another version of the crate `http`.
+//! Converts heads, because actix-web uses another version of the crate `http`.
 //!
 //! Owns which parts of a request and a response are converted.
 
@@ -16,7 +16,7 @@ use idem_runtime::Outcome;
 
 use crate::body::{self, of_response};
 
-/// The head of a request. Fails for a head that only actix-web accepts, which does not occur on a server.
+/// The head of a request. Fails for a head that only actix-web accepts; a server does not receive such heads.
 pub(crate) fn head(request: &ServiceRequest) -> Result<Parts, actix_web::Error> {
     let of_http = || -> Result<Parts, http::Error> {
         let (mut parts, ()) = Request::new(()).into_parts();
@@ -43,7 +43,7 @@ fn headers<'a>(fields: impl Iterator<Item = (&'a str, &'a [u8])>) -> Result<Head
     Ok(headers)
 }
 
-/// A handler's response in idem's types, and its head, which has the handler's error and extensions.
+/// A handler's response in idem's types, and the original head, which has the handler's error and extensions.
 pub(crate) fn response_of<B: MessageBody + 'static>(
     response: HttpResponse<B>,
 ) -> Result<(HttpResponse<()>, Response<Body>), actix_web::Error> {
@@ -61,13 +61,13 @@ pub(crate) fn response_of<B: MessageBody + 'static>(
         response.extensions_mut().insert(recording);
     }
     if let BodySize::Sized(length @ 1..) = body.size() {
-        // actix-web would add it when it sends the response.
+        // actix-web would add the length when it sends the response.
         response.headers_mut().entry(CONTENT_LENGTH).or_insert(length.into());
     }
     Ok((head, response.map(|()| of_response(body))))
 }
 
-/// The response to the client if its handler answered with this head: middleware outside sees the handler's
+/// The response to the client if its handler answered with this head. Middleware outside sees the handler's
 /// error and extensions, unless the response is a problem or comes from another attempt.
 pub(crate) fn answered(head: HttpResponse<()>, response: Response<Body>) -> HttpResponse {
     let is_replayed = response.extensions().get().is_some_and(Outcome::is_replayed);
@@ -84,7 +84,7 @@ pub(crate) fn outgoing(response: Response<Body>) -> HttpResponse {
 
 fn with_head(mut head: HttpResponse<()>, response: Response<Body>) -> HttpResponse {
     let (mut parts, body) = response.into_parts();
-    // In such a response, the length belongs to a body that is not sent, so it stays a header.
+    // With these statuses, the length is that of a body that is not sent, so it stays a header.
     let bodiless = matches!(parts.status, http::StatusCode::NO_CONTENT | http::StatusCode::NOT_MODIFIED);
     let length = if bodiless { None } else { parts.headers.remove(CONTENT_LENGTH) };
     let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
@@ -101,7 +101,7 @@ fn with_head(mut head: HttpResponse<()>, response: Response<Body>) -> HttpRespon
     head.set_body(if bodiless { BoxBody::new(actix_body::None::new()) } else { body::outgoing(body, length) })
 }
 
-/// The response if the handler did not give the request back.
+/// The error for a request that its handler did not return, because the handler ended early.
 pub(crate) fn failed(response: Response<Body>) -> actix_web::Error {
     let cause = "the handler of a request with an idempotency key ended early";
     InternalError::from_response(cause, outgoing(response)).into()

@@ -1,5 +1,5 @@
-//! The `Idempotency-Key` header for actix-web, as in `idem::http` for tower: a repeated request under the same key gets
-//! the first response, and its handler does not run again.
+//! The `Idempotency-Key` header for actix-web, with the rules of `idem::http`: a repeated request under the
+//! same key gets the first response, and its handler does not run again.
 //!
 //! [`Idempotency`] is a middleware. It has the settings of an
 //! [`IdempotencyLayer`](idem_http::IdempotencyLayer).
@@ -29,15 +29,15 @@
 //!
 //! Differences from tower, because of actix-web:
 //!
-//! - If a handler panics or takes too long, the answer is 500 `handler-failed` in an [`actix_web::Error`], which
-//!   middleware outside sees as `Err`.
-//! - An `Err` of middleware *inside* this one passes through and releases the key. A handler's `Err` is a response, and
-//!   its status decides whether it is recorded.
+//! - If a handler panics or takes too long, the answer is 500 `handler-failed` in an [`actix_web::Error`],
+//!   which middleware outside gets as an `Err`.
+//! - An `Err` of middleware *inside* this one goes through unchanged and releases the key. A handler's `Err`
+//!   is a response, and its status decides whether it is recorded.
 //! - There are no trailers.
 //! - If the body of a request is malformed, actix-web closes its connection. The request claims no key.
 //! - A client that sends `Expect: 100-continue` gets `100 Continue` before this middleware sees its request.
-//! - A handler runs on the worker of its request. A server that stops ends its workers, and with them the handlers
-//!   whose clients have gone away: drain first. [`Idempotency`] shows how.
+//! - A handler runs on the worker of its request. A server that stops ends its workers, and with them the
+//!   handlers whose clients have gone away. So drain before the server stops: [`Idempotency`] shows how.
 
 /// The first program of the README is compiled.
 #[cfg(doctest)]

@@ -21,10 +21,11 @@ use crate::convert::{answered, failed, head, outgoing, response_of};
 
 /// Guards an application, a scope or a resource of actix-web with the `Idempotency-Key` header.
 ///
-/// Put it into `wrap`. Middleware that is added *later* is outside: authentication belongs there.
+/// Pass it to `wrap`. Middleware that is added *later* is outside of this one: add authentication later.
 ///
-/// A handler runs in a separate task on its worker, and continues when its client has gone away. A server that stops
-/// ends its workers. So first stop accepting connections, then wait for the handlers, and then stop the server.
+/// A handler runs in a separate task on its worker, and continues when its client has gone away. A server
+/// that stops ends its workers. So first stop accepting connections, then wait for the handlers, and then
+/// stop the server.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -83,8 +84,8 @@ impl<St> Idempotency<St> {
         Self { layer, extensions: Vec::new() }
     }
 
-    /// Lets the layer see this extension of a request, which middleware outside has set. For
-    /// [`Builder::tenant`](idem_http::Builder::tenant) and
+    /// Copies this extension of a request, which middleware outside has set, to the request that the layer
+    /// sees. For [`Builder::tenant`](idem_http::Builder::tenant) and
     /// [`RequestFingerprint::route`](idem_http::RequestFingerprint::route).
     #[must_use]
     pub fn with_extension<T: Clone + Send + Sync + 'static>(mut self) -> Self {
@@ -174,7 +175,8 @@ where
     let (parts, body) = whole.into_parts();
     request.set_payload(payload_of(body).await);
     request.extensions_mut().insert(Given(parts.extensions));
-    // Nothing else may hold the request while actix-web's router uses it, so it comes back with the response.
+    // actix-web's router needs the only reference to the request, so the handler returns the request with its
+    // response.
     let came_back = Rc::new(Cell::new(None));
     let keep = came_back.clone();
     let handler = async move {

@@ -5,8 +5,8 @@ use std::fmt;
 use http::HeaderValue;
 use sha2::{Digest as _, Sha256};
 
-/// The key of a logical request. Put it into the request's extensions: `request.extensions_mut().insert(key)`, or
-/// reqwest-middleware's `with_extension(key)`.
+/// The key of a logical request. Put it into the request's extensions:
+/// `request.extensions_mut().insert(key)`, or reqwest-middleware's `with_extension(key)`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key(Kind);
 
@@ -17,17 +17,19 @@ enum Kind {
 }
 
 impl Key {
-    /// A key with exactly this text. It must be visible ASCII and spaces, or the request fails before it is sent.
+    /// A key with exactly this text. It must be visible ASCII and spaces, or the request fails before it is
+    /// sent.
     #[must_use]
     pub fn new(key: impl Into<String>) -> Self {
         Self(Kind::Value(key.into()))
     }
 
-    /// A key derived from what identifies the request: the same key for the same parts, in every process and for ever.
-    /// It has 32 hexadecimal characters (128 bits of a SHA-256), which do not reveal the parts.
+    /// A key derived from what identifies the request. The same parts give the same key, in every process and
+    /// every version. The key has 32 hexadecimal characters (128 bits of a SHA-256), which do not reveal the
+    /// parts.
     ///
-    /// Include everything that makes it *this* request and nothing that changes between tries:
-    /// `["order", order_id, "charge"]`, not the time.
+    /// Include everything that distinguishes this request from others, and nothing that changes between
+    /// tries: `["order", order_id, "charge"]`, not the time.
     #[must_use]
     pub fn derived<P: AsRef<str>>(parts: impl IntoIterator<Item = P>) -> Self {
         let mut hash = Sha256::new();
@@ -43,8 +45,8 @@ impl Key {
 
     /// The key of this request among those of one idempotent body: `context().downstream_key(name)`, whatever
     /// method, host and path the request has. So a body that runs again after a failure sends the same key,
-    /// even if it now reaches another host of the provider. Name every request that moves money. Outside a
-    /// body, and without the feature `idem`, the key is random.
+    /// even if it now reaches another host of the provider. Name every request that moves money. Outside an
+    /// idempotent body, or without the feature `idem`, the key is random.
     #[must_use]
     pub fn named(name: impl Into<String>) -> Self {
         Self(Kind::Named(name.into()))
@@ -64,7 +66,8 @@ impl Key {
 
 /// The value of the header: a string of RFC 8941.
 pub(crate) fn header(key: &str) -> Result<HeaderValue, http::Error> {
-    // A header may have more characters than such a string. A line break fails.
+    // An RFC 8941 string allows fewer characters than a header value. Any other character becomes a line
+    // break, and `from_str` refuses that.
     let escaped = key.replace('\\', r"\\").replace('"', r#"\""#);
     let escaped = escaped.replace(|c: char| !matches!(c, ' '..='~'), "\n");
     let mut value = HeaderValue::from_str(&format!("\"{escaped}\""))?;
@@ -92,7 +95,7 @@ fn hex(bits: u128) -> String {
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not shown, because anyone with the key can read the response.
+        // The key is not shown, because anyone with the key can read the response.
         f.write_str("Key(..)")
     }
 }
@@ -108,7 +111,7 @@ mod tests {
     #[test]
     fn a_derived_key_never_changes_and_tells_lists_of_parts_apart() {
         let key = of(&Key::derived(["order", "42", "charge"]));
-        // Fixed here, because a new version must derive the same key, or a restart pays twice.
+        // The expected text must not change: after an update, a client that derives another key pays twice.
         assert_eq!(key, "1ffb61250146028a68eee815d398668e");
         assert_ne!(key, of(&Key::derived(["order", "42c", "harge"])));
         assert_ne!(key, of(&Key::derived(["order42charge"])));

@@ -1,6 +1,6 @@
-//! The client's half of the `Idempotency-Key` header: one key for each logical request, kept over its retries, and the
-//! server's answers interpreted. For servers with `idem::http`, and for all others that accept the header: Stripe,
-//! PayPal, Adyen, Square.
+//! The client's half of the `Idempotency-Key` header. Each logical request gets one key, which all its
+//! retries send, and the client interprets the server's answers. For servers with `idem::http`, and for all
+//! others that accept the header: Stripe, PayPal, Adyen, Square.
 //!
 //! ```no_run
 //! # #[cfg(feature = "reqwest")]
@@ -32,12 +32,13 @@
 //! | none, and is sent inside an idempotent body | `context().downstream_key(..)` of its method, host and path: the same at every attempt of the body that sends it to the same place |
 //! | none of these | a new random one, kept over retries, and lost when the process ends |
 //!
-//! Only `POST` and `PATCH` requests, and those with a [`Key`], get a key and are repeated; all others pass unchanged.
+//! Only `POST` and `PATCH` requests, and requests with a [`Key`], get a key and are repeated. The client
+//! sends all other requests once, unchanged.
 //!
-//! Inside an idempotent body, name each request with [`Key::named`]. Without a name, two requests of the same method to
-//! the same path have the same key: the server answers the second one with the first one's response, or refuses it with
-//! 422 if it differs. And a body that runs again and reaches another host, or another version of the path, sends another
-//! key, so the provider does the work again.
+//! Inside an idempotent body, name each request with [`Key::named`]. Without a name, two requests of the same
+//! method to the same path have the same key, so the server answers the second one with the first one's
+//! response, or refuses it with 422 if it differs. And a body that runs again and reaches another host, or
+//! another version of the path, sends another key, so the provider does the work again.
 //!
 //! # What an answer means
 //!
@@ -51,21 +52,23 @@
 //! | 409 without `Retry-After` (in doubt, response not stored; under [`Policy::stripe`] in flight, so it is sent again), 422 (key reused), and every other | returns the answer: [`Problem`] reads its body |
 //!
 //! Pauses grow from 100 ms to 10 s, and jitter adds up to the same time again. A pause is never shorter than
-//! `Retry-After`, to which jitter adds up to a quarter. When [`Policy::patience`] or [`Policy::attempts`] is used up, the last answer or error is returned.
-//! Then it is not known what happened to the request, and it may only be sent again *under the same key*: keep the key
-//! with [`Key::derived`] or [`Key::new`].
+//! `Retry-After`, to which jitter adds up to a quarter. When [`Policy::patience`] or [`Policy::attempts`] is
+//! used up, the client returns the last answer or error. If that is an error, or an answer that asks for a
+//! retry, the request may have been processed. Send it again only *under the same key*: keep the key with
+//! [`Key::derived`] or [`Key::new`].
 //!
-//! The middleware for reqwest reads an answer completely before it returns it, up to [`Policy::max_answer_bytes`]. The
-//! tower layer cannot do that: if a body breaks off there, the program must send the request again, under the same
-//! [`Key`].
+//! The middleware for reqwest reads an answer completely before it returns it, up to
+//! [`Policy::max_answer_bytes`]. The tower layer cannot do that. If a body breaks off there, the program must
+//! send the request again, under the same [`Key`].
 //!
 //! A request whose body cannot be cloned (a stream) is sent once, with its key.
 //!
-//! reqwest sends the key along with every redirect it follows. Use [`redirects`], so that it goes to no other host.
+//! reqwest sends the key along with every redirect that it follows. Use [`redirects`], so that the key goes
+//! to no other host.
 //!
 //! # Cancellation
 //!
-//! Dropping the call sends nothing more; a request that was sent may have been processed.
+//! If the call is dropped, nothing more is sent. A request that was already sent may have been processed.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use http::header::{DATE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, StatusCode};
 
-/// The headers that mark an answer as one that was recorded: of `idem::http`, and of Stripe.
+/// The headers that mark a recorded answer: that of `idem::http`, and that of Stripe.
 const REPLAYED: [HeaderName; 2] =
     [HeaderName::from_static("idempotency-replayed"), HeaderName::from_static("idempotent-replayed")];
 
@@ -15,8 +15,8 @@ const SHOULD_RETRY: HeaderName = HeaderName::from_static("stripe-should-retry");
 
 /// How the key is sent, and how often and how long a request is sent again.
 ///
-/// With the defaults, retries outlast a restart of the server, and a request that another process left in flight under
-/// the default lease of 30 s.
+/// With the defaults, retries last longer than a restart of the server. They also last longer than the
+/// default lease (30 s) of a request that a dead process left in flight.
 #[derive(Clone, Debug)]
 pub struct Policy {
     pub(crate) header: HeaderName,
@@ -58,46 +58,49 @@ impl Policy {
         Self { conflict_is_in_flight: true, ..Self::default() }
     }
 
-    /// The header for the key; `Idempotency-Key` unless set (PayPal: `PayPal-Request-Id`).
+    /// The header for the key; `Idempotency-Key` unless set (PayPal uses `PayPal-Request-Id`).
     #[must_use]
     pub fn header(mut self, name: HeaderName) -> Self {
         self.header = name;
         self
     }
 
-    /// Upper limit of how many times a request is sent; 20 unless set, at least 1.
+    /// How many times a request is sent at most; 20 unless set. At least 1.
     #[must_use]
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.attempts = attempts.max(1);
         self
     }
 
-    /// How long after its first attempt a request may be sent again; 120 s unless set. A pause that would end later
-    /// does not begin, even if a `Retry-After` asks for it.
+    /// How long after its first attempt a request may be sent again; 120 s unless set. If the next pause
+    /// would end later, the client does not wait but returns the last answer or error, even if a
+    /// `Retry-After` asks for that pause.
     #[must_use]
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// How long one attempt may take until its answer has arrived; 30 s unless set. A longer one counts as a
-    /// broken connection.
+    /// How long one attempt may take until its answer has arrived; 30 s unless set. A longer attempt counts
+    /// as a broken connection.
     #[must_use]
     pub const fn attempt_timeout(mut self, timeout: Duration) -> Self {
         self.attempt_timeout = timeout;
         self
     }
 
-    /// The largest answer that the middleware for reqwest reads into memory, in bytes; 8 MiB unless set. It reads every
-    /// answer whole, except for `text/event-stream`, so that a request is sent again if the body of its answer breaks off.
-    /// A larger answer is returned unread if the server says its length, and is an error otherwise.
+    /// The largest answer that the middleware for reqwest reads into memory, in bytes; 8 MiB unless set. It
+    /// reads every answer whole, except for `text/event-stream`, so that it can send a request again if the
+    /// body of the answer breaks off. A larger answer is returned unread if the server declares its
+    /// length; otherwise it is an error.
     #[must_use]
     pub const fn max_answer_bytes(mut self, bytes: usize) -> Self {
         self.max_answer_bytes = bytes;
         self
     }
 
-    /// Sets the function that says whether an error of the inner client is a reason to send the request again.
+    /// Sets the function that decides whether an error of the inner client is a reason to send the request
+    /// again.
     ///
     /// Unless set: with reqwest, an error while connecting, sending or reading is a reason, and an error of
     /// other middleware, of the URL, of redirects or of a certificate is not. In the tower layer every error
@@ -108,15 +111,17 @@ impl Policy {
         self
     }
 
-    /// The first pause and the limit up to which pauses double; 100 ms and 10 s unless set. Jitter then adds
-    /// up to the same time again. If the server asks for a longer time, jitter adds up to a quarter of it.
+    /// The first pause, and the limit up to which pauses double; 100 ms and 10 s unless set. Jitter adds up
+    /// to the same time again. If the server asks for a longer pause, jitter adds up to a quarter of that
+    /// pause.
     #[must_use]
     pub const fn pauses(mut self, first: Duration, longest: Duration) -> Self {
         self.pauses = (first, longest);
         self
     }
 
-    /// Whether this error is a reason to send the request again. `default` decides if the policy does not.
+    /// Whether this error is a reason to send the request again. `default` is the answer if the policy has no
+    /// function.
     pub(crate) fn is_broken(&self, error: &(dyn Error + 'static), default: bool) -> bool {
         self.retry_error.map_or(default, |is_broken| is_broken(error))
     }
@@ -132,9 +137,10 @@ pub(crate) enum Verdict {
 }
 
 impl Policy {
-    /// What this answer means. `now` is for a `Retry-After` with a date, in an answer without a `Date`.
+    /// What this answer means. If the answer has a `Retry-After` with a date but no `Date`, the date counts
+    /// from `now`.
     pub(crate) fn verdict(&self, status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Verdict {
-        // By the server's clock, to which the `Retry-After` refers.
+        // `Retry-After` refers to the server's clock, which `Date` shows.
         let date = headers.get(DATE).and_then(|value| httpdate::parse_http_date(value.to_str().ok()?).ok());
         let now = date.unwrap_or(now);
         let not_before = headers.get(RETRY_AFTER).and_then(|value| retry_after(value.to_str().ok()?, now));
@@ -147,7 +153,7 @@ impl Policy {
             return Verdict::Final;
         }
         match status.as_u16() {
-            // In flight. Without a `Retry-After`, it is another kind of conflict, or one that does not end by
+            // In flight. Without a `Retry-After`, the conflict is of another kind, or does not end by
             // waiting.
             409 if not_before.is_some() || self.conflict_is_in_flight => Verdict::Again(not_before),
             408 | 425 | 429 | 500 | 502 | 503 | 504 => Verdict::Again(not_before),
@@ -190,7 +196,7 @@ mod tests {
         for status in [200, 201, 302, 400, 401, 402, 404, 409, 413, 422, 501, 505] {
             assert_eq!(of(status, None, None), Verdict::Final, "{status}");
         }
-        // Waiting does not help against a mistake, whatever the server says.
+        // Waiting does not help if the request is wrong, whatever the server says.
         assert_eq!(of(422, Some("1"), None), Verdict::Final);
     }
 

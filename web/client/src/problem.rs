@@ -4,8 +4,8 @@ use serde::Deserialize;
 use serde::de::IntoDeserializer as _;
 use serde::de::value::{Error, StrDeserializer};
 
-/// Why a request was refused, from the end of the problem's `type`. The names are those of `idem::http`; the problems
-/// of other servers are recognized if they use the same names.
+/// Why a request was refused, from the end of the problem's `type`. The names are those of `idem::http`.
+/// Problems of other servers are recognized if they use the same names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -16,18 +16,19 @@ pub enum Problem {
     KeyMalformed,
     /// 409: the request is being processed. It was sent again until the policy's limits.
     InFlight,
-    /// 422: the key was used for another request. This is a mistake of the program: sending the request again gives the
-    /// same answer.
+    /// 422: the key was used for another request. This is a mistake of the program: sending the request again
+    /// gives the same answer.
     KeyReused,
     /// 409: the request was processed, and its response is not kept.
     ResponseNotStored,
-    /// 409: the request may have been processed; an operator of the server must find out.
+    /// 409: the request may have been processed. An operator of the server must find out.
     InDoubt,
     /// 503: the server cannot check keys now. The request was sent again until the policy's limits.
     StoreUnavailable,
     /// 503: the server is busy. The request was sent again until the policy's limits.
     TooManyRunning,
-    /// 500: the server began to process the request and failed. The request was sent again until the policy's limits.
+    /// 500: the server began to process the request and failed. The request was sent again until the policy's
+    /// limits.
     HandlerFailed,
 }
 

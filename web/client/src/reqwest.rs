@@ -13,10 +13,12 @@ use tokio::time::{sleep, timeout};
 use crate::Policy;
 use crate::retry::{Retrying, covers, is_refused_by_tls, missing_header};
 
-/// Sends each `POST`, each `PATCH` and each request with a [`Key`](crate::Key) with a key, and repeats it until there is a
-/// final answer. For `reqwest_middleware::ClientBuilder::with`. See the [crate](crate).
+/// Adds a key to each `POST`, each `PATCH` and each request with a [`Key`](crate::Key), and repeats the
+/// request until there is a final answer. For `reqwest_middleware::ClientBuilder::with`. See the
+/// [crate](crate).
 ///
-/// Put it outside of middleware that must see every attempt, such as tracing and signatures. It replaces reqwest-retry.
+/// Add it before middleware that must see every attempt, such as tracing and signatures. It replaces
+/// reqwest-retry.
 #[derive(Clone, Debug, Default)]
 pub struct IdempotencyMiddleware {
     policy: Policy,
@@ -74,8 +76,8 @@ fn timed_out(patience: Duration) -> Error {
     Error::middleware(io::Error::new(io::ErrorKind::TimedOut, text))
 }
 
-/// Whether the connection broke. Any other error would occur again: an error of the URL, of a redirect, of
-/// other middleware.
+/// Whether the connection broke. Any other error would occur again, such as an error of the URL, of a
+/// redirect or of other middleware.
 fn is_broken(error: &Error) -> bool {
     match error {
         Error::Reqwest(error) if error.is_connect() => !is_refused_by_tls(error),
@@ -86,8 +88,8 @@ fn is_broken(error: &Error) -> bool {
     }
 }
 
-/// The response with its body read, unless it may never end, or the server says that it is larger than the limit. Fails
-/// if the body breaks off, or turns out to be larger.
+/// The response with its body read. The body is not read if it may never end, or if the server declares a
+/// length above `limit`. Fails if the body breaks off, or is larger than `limit` without a declared length.
 async fn whole(mut response: Response, limit: usize) -> Result<Response> {
     let kind = response.headers().get(CONTENT_TYPE);
     let is_stream = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
@@ -111,11 +113,12 @@ async fn whole(mut response: Response, limit: usize) -> Result<Response> {
     Ok(Response::from(whole))
 }
 
-/// The redirects that a client with keys follows, for `reqwest::ClientBuilder::redirect`: those within one origin.
+/// The redirects that a client with keys follows: those within one origin. For
+/// `reqwest::ClientBuilder::redirect`.
 ///
 /// reqwest sends the headers of a request, including the key, along with each redirect. Whoever has the key
-/// of a request can read its response. So a redirect to another scheme, host or port is not followed, and is
-/// returned as the answer.
+/// of a request can read its response. So the client does not follow a redirect to another scheme, host or
+/// port, but returns it as the answer.
 ///
 /// ```
 /// let client = reqwest::Client::builder().redirect(idem_client::redirects()).build()?;

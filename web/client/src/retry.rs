@@ -16,8 +16,8 @@ pub(crate) fn covers(method: &Method, extensions: &Extensions) -> bool {
     matches!(*method, Method::POST | Method::PATCH) || extensions.get::<Key>().is_some()
 }
 
-/// The key header to add to a request; `None` if it already has one. `authority` and `path` are those of its
-/// URL.
+/// The key header to add to a request; `None` if the request already has one. `authority` and `path` are
+/// parts of the request's URL.
 pub(crate) fn missing_header(
     policy: &Policy,
     method: &Method,
@@ -82,14 +82,14 @@ impl<'a> Retrying<'a> {
         pause
     }
 
-    /// The pause after an attempt; `None` if it was the last. `so_far` is the time since the first attempt
-    /// began, `not_before` the pause that the server asks for.
+    /// The pause after an attempt; `None` if it was the last one. `so_far` is the time since the first
+    /// attempt began, `not_before` the pause that the server asks for.
     fn pause(&mut self, so_far: Duration, not_before: Option<Duration>) -> Option<Duration> {
         self.attempts += 1;
         let patience_left = self.policy.patience.saturating_sub(so_far);
         let own = self.pauses.next().unwrap_or(self.policy.pauses.1);
         let pause = match not_before {
-            // With jitter, so that the clients that a server turned away do not all come back in one second.
+            // Jitter, so that the clients that a server turned away do not all come back in the same second.
             Some(time) if time <= patience_left => {
                 own.max(time.saturating_add(time.mul_f64(rand::random::<f64>() / 4.0)).min(patience_left))
             }
@@ -100,8 +100,8 @@ impl<'a> Retrying<'a> {
     }
 }
 
-/// Whether the TLS library refused what the other side sent, such as a certificate. The next attempt would
-/// fail in the same way.
+/// Whether the TLS library refused what the server sent, such as a certificate. The next attempt would fail
+/// in the same way.
 pub(crate) fn is_refused_by_tls(error: &(dyn Error + 'static)) -> bool {
     iter::successors(Some(error), |&error| error.source()).any(|error| {
         error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::InvalidData)

@@ -63,11 +63,11 @@ impl<S> Layer<S> for IdempotencyClientLayer {
     }
 }
 
-/// A client that sends each `POST`, each `PATCH` and each request with a [`Key`](crate::Key) with a key, and repeats it
-/// until there is a final answer. See the [crate](crate).
+/// A client that adds a key to each `POST`, each `PATCH` and each request with a [`Key`](crate::Key), and
+/// repeats the request until there is a final answer. See the [crate](crate).
 ///
 /// Every error of the inner client counts as a broken connection, unless it comes from a certificate or
-/// [`Policy::retry_error`] says otherwise.
+/// [`Policy::retry_error`] decides otherwise.
 #[derive(Clone, Debug)]
 pub struct IdempotencyClient<S> {
     inner: S,
@@ -92,7 +92,7 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let clone = self.inner.clone();
-        // Takes the service that is ready, and not its clone.
+        // Calls the service that is ready, and keeps its clone.
         let inner = std::mem::replace(&mut self.inner, clone);
         Box::pin(send(inner, self.policy.clone(), request))
     }
@@ -119,7 +119,7 @@ where
         parts.headers.insert(name, value);
     }
     let mut retrying = Retrying::new(&policy);
-    // The caller has waited until the service is ready for the first attempt.
+    // The caller has already waited until the service is ready, so the first attempt need not.
     let mut is_ready = true;
     loop {
         let request = Request::from_parts(parts.clone(), body.clone());

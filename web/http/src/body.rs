@@ -56,14 +56,14 @@ impl Body {
         }
     }
 
-    /// The same, but with an unknown length. An empty body gets a frame without data, so that its length does
-    /// not look known.
+    /// A body in memory whose length does not look known. An empty body gets a frame without data, because
+    /// otherwise its length would look known.
     pub(super) fn of_unsaid_length(data: Bytes, trailers: Option<HeaderMap>) -> Self {
         let frames = [Frame::data(data)].into_iter().chain(trailers.map(Frame::trailers));
         Self::new(StreamBody::new(stream::iter(frames.map(Ok::<_, BoxError>))))
     }
 
-    /// The part of a body that was read, and the part that follows.
+    /// A body again: the part that was read, and the part that follows.
     fn partly_read(data: BytesMut, next: Piece, rest: Self) -> Self {
         let data = (!data.is_empty()).then(|| Ok(Frame::data(data.freeze())));
         let read = stream::iter(data.into_iter().chain([next]));
@@ -102,17 +102,17 @@ impl http_body::Body for Body {
 
 /// The result of gathering a body.
 pub(super) enum Gathered {
-    /// It ended within the limit.
+    /// The body ended within the limit.
     Whole(Bytes, Option<HeaderMap>),
     /// The body is larger than the limit. The returned body is complete.
     TooLarge(Body),
-    /// The body ended with an error, which is the last frame of `read`. `limited` says whether it exceeds the limit of
-    /// another layer.
+    /// The body ended with an error, which is the last frame of `read`. `limited` says whether the body
+    /// exceeded the limit of another layer.
     Broken { read: Body, limited: bool },
 }
 
-/// Reads `body` to its end, or to the first frame that exceeds `limit` bytes. If its declared length is
-/// larger, the body is not read.
+/// Reads `body` to its end, or to the first frame that exceeds `limit` bytes. A body whose declared length is
+/// larger than `limit` is not read.
 pub(super) async fn gather(mut body: Body, limit: usize) -> Gathered {
     if body.size_hint().lower() > limit as u64 {
         return Gathered::TooLarge(body);
@@ -150,7 +150,8 @@ fn is_limit(error: &(dyn Error + 'static)) -> bool {
 
 /// Reads and discards the rest of a refused request's body, in the background.
 ///
-/// Without this, a client that reads the response only after it has sent everything would find its connection reset.
+/// Without this, a client that reads the response only after it has sent everything would find its connection
+/// reset.
 pub(super) fn discard(mut body: Body) {
     let (false, Ok(runtime)) = (body.is_end_stream(), Handle::try_current()) else { return };
     let discarding = async move {

@@ -23,7 +23,7 @@ use idem_runtime::{Error, Operation};
 /// The default scope of the records.
 const SCOPE: &str = "http";
 
-/// The default limit of handlers that run at a time.
+/// The default limit of handlers that run at the same time.
 const MAX_RUNNING: usize = 1024;
 
 /// How long a duplicate waits for the response by default. Most handlers have ended by then, so that a client
@@ -46,7 +46,7 @@ pub struct Builder<St> {
     fail_open: bool,
     /// Whether `tenant` or `shared_by_all_clients` was called.
     is_tenancy_set: bool,
-    /// Why the documentation cannot be used.
+    /// The text of the configuration error for an invalid documentation URI.
     fault: Option<&'static str>,
 }
 
@@ -87,7 +87,8 @@ impl<St: Store> Builder<St> {
         self
     }
 
-    /// The scope of all records of this layer: `http` unless set. Set one if two APIs share a store.
+    /// The scope of all records of this layer: `http` unless set. If two APIs share a store, give each its
+    /// own scope.
     pub fn scope(mut self, name: impl Into<Cow<'static, str>>) -> Self {
         let scope = name.into();
         self.config.scope = scope.clone();
@@ -95,8 +96,8 @@ impl<St: Store> Builder<St> {
     }
 
     /// Sets the function that decides by a request's head whether the request is guarded, and whether it
-    /// needs a key. Unless set, a POST or PATCH is guarded and needs a key, and every other request passes
-    /// through unchanged.
+    /// needs a key. Unless set, a POST or PATCH is guarded and needs a key, and every other request goes to
+    /// its handler unchanged.
     ///
     /// ```
     /// use http::Method;
@@ -115,20 +116,20 @@ impl<St: Store> Builder<St> {
     /// # Ok::<(), idem::Error>(())
     /// ```
     ///
-    /// If the function panics, its request is answered with 500 `misconfigured`, and nothing is processed.
+    /// If the function panics, the layer answers the request with 500 `misconfigured` and runs no handler.
     pub fn guard(mut self, guard: impl Fn(&request::Parts) -> Guard + Send + Sync + 'static) -> Self {
         self.config.guard = Arc::new(guard);
         self
     }
 
-    /// Sets the function that returns the tenant of a request. The same key of two tenants names two records. A request
-    /// is refused if the function returns `None` or an empty text.
+    /// Sets the function that returns the tenant of a request. The same key from two tenants identifies two
+    /// records. If the function returns `None` or an empty text, the layer refuses the request.
     ///
     /// Take the tenant from authenticated data, such as an extension of the request that an authentication
     /// layer outside this one has set. Never take it from unauthenticated data: a client that can name
     /// another tenant can read that tenant's responses.
     ///
-    /// If the function panics, its request is answered with 500 `misconfigured`, and nothing is processed.
+    /// If the function panics, the layer answers the request with 500 `misconfigured` and runs no handler.
     pub fn tenant(
         mut self,
         tenant: impl Fn(&request::Parts) -> Option<String> + Send + Sync + 'static,
@@ -138,9 +139,9 @@ impl<St: Store> Builder<St> {
         self
     }
 
-    /// Lets all clients share one set of keys: a client that knows another client's key and request gets its response,
-    /// and the first client that uses a key owns it. For an API with one client, or whose responses all clients may
-    /// see.
+    /// Lets all clients share one set of keys. A client that sends another client's key and request gets that
+    /// client's response, and the first request with a key decides which request the key is for. Use this for
+    /// an API with one client, or whose responses all clients may see.
     pub fn shared_by_all_clients(mut self) -> Self {
         self.config.tenant = None;
         self.is_tenancy_set = true;
@@ -153,26 +154,26 @@ impl<St: Store> Builder<St> {
         self
     }
 
-    /// How long a response is kept, from when it was recorded; 24 hours unless set. At most 100 years.
+    /// How long a response is kept after it was recorded; 24 hours unless set. At most 100 years.
     pub fn ttl(self, ttl: Duration) -> Self {
         self.operation(|operation| operation.ttl(ttl))
     }
 
-    /// How long the key of a process that died stays claimed; 30 seconds unless set. The lease is renewed while the
-    /// handler runs.
+    /// How long a key stays claimed after its process died; 30 seconds unless set. The layer renews the lease
+    /// while the handler runs.
     pub fn lease(self, lease: Duration) -> Self {
         self.operation(|operation| operation.lease(lease))
     }
 
-    /// How long a request whose key is in flight waits for the response; 5 seconds unless set. After that,
-    /// the answer is 409 `in-flight`; with zero, at once.
+    /// How long a request whose key is in flight waits for the response; 5 seconds unless set. After that
+    /// time the layer answers 409 `in-flight`. With zero, it answers at once.
     pub fn wait(self, wait: Duration) -> Self {
         self.operation(|operation| operation.wait(wait))
     }
 
     /// What happens after a handler that began and did not answer: its process died, it panicked or took too
-    /// long, a layer inside this one ended it (408, 504), its service failed, or its response broke off.
-    /// [`OnCrash::Rerun`] unless set: the next request with the key runs the handler again, with
+    /// long, a layer inside this one ended it (408, 504), its service failed, or its response broke off. With
+    /// [`OnCrash::Rerun`], the default, the next request with the key runs the handler again, with
     /// [`recovered`](idem_runtime::Context::recovered). With [`OnCrash::InDoubt`], nothing runs again before
     /// an operator decides, and every 5xx counts as a crash, unless [`recording`](Self::recording) or the
     /// handler's own [`Recording`] says otherwise.
@@ -181,15 +182,15 @@ impl<St: Store> Builder<St> {
         self.operation(|operation| operation.on_crash(on_crash))
     }
 
-    /// How many handlers may run at a time, including those whose clients have gone away; 1,024 unless set. A further
-    /// request is answered with 503 `too-many-running`, and its key is released.
+    /// How many handlers may run at the same time, including those whose clients have gone away; 1,024 unless
+    /// set. The layer answers every further request with 503 `too-many-running` and releases its key.
     pub const fn max_running(mut self, handlers: usize) -> Self {
         self.max_running = handlers;
         self
     }
 
-    /// How long a handler may run, including reading its response; 10 minutes unless set, `None` for no limit. After
-    /// that time the handler is dropped and the request is answered with 500 `handler-failed`: see
+    /// How long a handler may run, including the time to read its response; 10 minutes unless set, `None` for
+    /// no limit. After that time the layer drops the handler and answers 500 `handler-failed`: see
     /// [`on_crash`](Self::on_crash).
     pub fn handler_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.handler_timeout = timeout.into();
@@ -208,16 +209,16 @@ impl<St: Store> Builder<St> {
         self.operation(|operation| operation.store_timeout(timeout))
     }
 
-    /// Deletes the record after a response with this status, with its fingerprint: see [`Recording::Forget`]. So with
-    /// 422, a client can correct its request and send it under the same key.
+    /// Deletes the record and its fingerprint after a response with this status: see [`Recording::Forget`].
+    /// With 422, for example, a client can correct its request and send it under the same key.
     pub fn forget_status(mut self, status: StatusCode) -> Self {
         self.config.forgotten.insert(status);
         self
     }
 
     /// Sets the function that decides by a response's head what to do with the response. A handler's own
-    /// [`Recording`] takes precedence. With `None`, and unless set, the status decides: all responses are
-    /// kept except 401, 403, 407, 408, 425, 429, 5xx and failures of gRPC (`grpc-status`).
+    /// [`Recording`] takes precedence. If the function returns `None`, or is not set, the status decides: all
+    /// responses are kept except 401, 403, 407, 408, 425, 429, 5xx and failures of gRPC (`grpc-status`).
     ///
     /// ```
     /// use http::StatusCode;
@@ -236,7 +237,8 @@ impl<St: Store> Builder<St> {
     /// # Ok::<(), idem::Error>(())
     /// ```
     ///
-    /// If the function panics, its request is answered with 500 `handler-failed`: see [`on_crash`](Self::on_crash).
+    /// If the function panics, the layer answers the request with 500 `handler-failed`: see
+    /// [`on_crash`](Self::on_crash).
     pub fn recording(
         mut self,
         recording: impl Fn(&response::Parts) -> Option<Recording> + Send + Sync + 'static,
@@ -245,10 +247,10 @@ impl<St: Store> Builder<St> {
         self
     }
 
-    /// Does not keep these headers of a response, in addition to those that are never kept.
+    /// Does not keep these headers of a response, in addition to those that the layer never keeps.
     ///
-    /// Never kept are hop-by-hop headers and headers that `Connection` names; `Set-Cookie` and
-    /// `Authentication-Info`; and headers about one moment or one request: `Date`, `Age`, `Server-Timing`,
+    /// The layer never keeps hop-by-hop headers, headers that `Connection` names, `Set-Cookie`,
+    /// `Authentication-Info`, and headers about one moment or one request: `Date`, `Age`, `Server-Timing`,
     /// `RateLimit*`, `X-RateLimit*`, `X-Rate-Limit*`, `Request-Id`, `X-Request-Id`, `X-Correlation-Id`,
     /// `X-Amzn-RequestId`, `X-Amzn-Trace-Id`, `Traceparent` and `Traceresponse`.
     pub fn deny_headers(mut self, names: impl IntoIterator<Item = HeaderName>) -> Self {
@@ -256,41 +258,42 @@ impl<St: Store> Builder<St> {
         self
     }
 
-    /// The largest body of a request, in bytes; 2 MiB unless set. The body is held in memory. A larger body
-    /// is refused with 413.
+    /// The largest body of a request, in bytes; 2 MiB unless set. The layer holds the body in memory. It
+    /// refuses a larger body with 413.
     pub const fn max_request_bytes(mut self, bytes: usize) -> Self {
         self.config.max_request_bytes = bytes;
         self
     }
 
     /// The largest body of a response that is kept, in bytes; 1 MiB unless set. A larger body goes to the
-    /// client and is not kept: a retry gets the problem `response-not-stored`.
+    /// client and is not kept, so a retry gets the problem `response-not-stored`.
     pub const fn max_response_bytes(mut self, bytes: usize) -> Self {
         self.config.max_response_bytes = bytes;
         self
     }
 
-    /// Lets each handler answer 202 and continue: see [`LongOperation`](super::LongOperation), which it gets
-    /// as an extractor. The place of an operation is this path or URI, a slash and a name; serve it with
-    /// [`operations`](super::IdempotencyLayer::operations).
+    /// Lets each handler answer 202 and continue: see [`LongOperation`](super::LongOperation), which the
+    /// handler gets as an extractor. The location of an operation is this path or URI, a slash and the
+    /// operation's name. Serve it with [`operations`](super::IdempotencyLayer::operations).
     ///
-    /// The record of each request of this layer then has another key: the tenant, `@` and the first 32 digits
-    /// of that name. `wait` does not apply. Neither [`fail_open`](Self::fail_open) nor a transaction can be
-    /// combined with it.
+    /// Then the record of each request of this layer has another key: the tenant, `@` and the first 32 digits
+    /// of the operation's name. `wait` does not apply. Neither [`fail_open`](Self::fail_open) nor a
+    /// transaction can be combined with long operations.
     pub fn long_operations(mut self, path: impl Into<String>) -> Self {
         self.config.operations = Some(path.into());
         self
     }
 
     /// Sets the function that keeps the response of a long operation elsewhere if it streams or is too large
-    /// to record. The function gets the whole response, and returns the one that is recorded, such as a 303
-    /// with the `Location` of an object in an object store. If it returns a 5xx itself, the operation runs
-    /// again. Unless set, the record only shows that there was a response: the operation's place answers 409
-    /// `response-not-stored`.
+    /// to record. The function gets the whole response, and returns the response to record, such as a 303
+    /// with the `Location` of an object in an object store. If the function returns a 5xx, the operation runs
+    /// again. Unless set, the record only shows that there was a response, and the operation's location
+    /// answers 409 `response-not-stored`.
     ///
-    /// The function runs as part of the handler: within `handler_timeout`, with the
-    /// [`context`](idem_runtime::context) of its call, and once more in a run after a crash. So give the
-    /// object the same name each time, such as a [`downstream_key`](idem_runtime::Context::downstream_key).
+    /// The function runs as part of the handler: within `handler_timeout` and with the
+    /// [`context`](idem_runtime::context) of its call. After a crash, it runs again with the handler. So give
+    /// the object the same name each time, such as a
+    /// [`downstream_key`](idem_runtime::Context::downstream_key).
     pub fn large_results<F, W, R>(mut self, keep: F) -> Self
     where
         F: Fn(response::Parts, Body) -> W + Send + Sync + 'static,
@@ -302,9 +305,10 @@ impl<St: Store> Builder<St> {
         self
     }
 
-    /// The URI of the API's documentation of the header: how to use it, how long keys are kept and what the problems
-    /// mean. Every problem links to it, and has its section as `type`: the URI, `#` unless the URI ends with `#` or `/`,
-    /// and the problem's [name](super::Problem::name). The IETF draft and the documentation of this module unless set.
+    /// The URI of the API's documentation of the header: how to use it, how long keys are kept and what the
+    /// problems mean. Every problem links to this URI. The problem's `type` is the URI of its section there:
+    /// this URI, `#` unless the URI ends with `#` or `/`, and the problem's [name](super::Problem::name).
+    /// Unless set, the link leads to the IETF draft and the `type` to the documentation of this module.
     pub fn documentation(mut self, uri: impl AsRef<str>) -> Self {
         let documentation = Documentation::at(uri.as_ref());
         self.fault = documentation.is_none().then_some("the documentation must be a URI");

@@ -48,19 +48,19 @@ const _: () = assert!(LONGEST_TENANT + 1 + key::LONGEST <= MAX_KEY_BYTES);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Recording {
-    /// Keep it, whatever its status is.
+    /// Keep the response, whatever its status is.
     Keep,
-    /// Treat it as if the handler had not answered, because it does not say what happened to the request: see
-    /// [`Builder::on_crash`](super::Builder::on_crash).
+    /// Treat the request as if the handler had not answered, because the response does not say what happened.
+    /// See [`Builder::on_crash`](super::Builder::on_crash).
     Crash,
-    /// Do not keep it: the key is free again, and the next request with it runs the handler. It must be the
-    /// same request.
+    /// Do not keep the response. The key is free again: the next request with the key runs the handler, and
+    /// must be the same request.
     Release,
-    /// Do not keep it, and delete the record with its fingerprint: nothing was done, and the next request with the key may
-    /// be another one, such as a corrected one.
+    /// Do not keep the response, and delete the record with its fingerprint. Nothing was done, so the next
+    /// request with the key may be another one, such as a corrected one.
     Forget,
-    /// Do not read it into memory, because it is a stream. A retry gets the problem `response-not-stored`: the request
-    /// was processed, and its response is not kept.
+    /// Do not read the response into memory, because it is a stream. A retry gets the problem
+    /// `response-not-stored`: the request was processed, and its response is not kept.
     PassThrough,
 }
 
@@ -85,9 +85,9 @@ pub(super) struct Config<St> {
     pub(super) documentation: Documentation,
     /// One permit for each handler that may run.
     pub(super) places: Arc<Semaphore>,
-    /// For handlers in a transaction.
+    /// Gives its transaction to each handler, if handlers run in transactions.
     pub(super) transaction: Option<Attach>,
-    /// For handlers that may answer 202 and continue: the path of their operations.
+    /// The path of the long operations, if handlers may answer 202 and continue.
     pub(super) operations: Option<String>,
     pub(super) large_result: Option<LargeResult>,
 }
@@ -108,9 +108,10 @@ impl<St> Config<St> {
         if recording == Recording::Keep && streams(response) { Recording::PassThrough } else { recording }
     }
 
-    /// The default for a status. A final response is kept. It is not final if the client must authenticate
-    /// (401, 403, 407) or retry (425, 429), or if the server failed (5xx). After a timeout (408, 504) the
-    /// handler was interrupted; under `in_doubt`, any failure of the server may have interrupted it.
+    /// The default for a status. A final response is kept. A response is not final if the client must
+    /// authenticate (401, 403, 407) or retry (425, 429), or if the server failed (5xx). A 408 or 504 says
+    /// that a timeout interrupted the handler. Under `in_doubt`, any failure of the server may have
+    /// interrupted it.
     fn recording_by_status(&self, response: &response::Parts) -> Recording {
         match response.status.as_u16() {
             _ if self.forgotten.contains(&response.status) => Recording::Forget,
@@ -123,7 +124,7 @@ impl<St> Config<St> {
         }
     }
 
-    /// The answer to a request that is refused.
+    /// The problem response to a refused request.
     pub(super) fn refuse(&self, refusal: &ProblemDetails) -> Response<Body> {
         report::refused(&self.scope, refusal.problem());
         self.documentation.response(refusal).map(Body::from)
@@ -135,8 +136,8 @@ impl<St> Config<St> {
         Key::new(format!("{}/{key}", encoded(tenant)))
     }
 
-    /// The key of the record of a long operation: its place must identify the record, and must not show the
-    /// client's key.
+    /// The key of the record of a long operation. The operation's location must identify the record, and must
+    /// not show the client's key.
     pub(super) fn operation_key(&self, tenant: Option<&str>, digest: &str) -> Result<Key, KeyError> {
         // The encoded tenant has no `@`, so no other key's record has this name.
         Key::new(format!("{}@{digest}", encoded(tenant)))
@@ -154,7 +155,8 @@ fn encoded(tenant: Option<&str>) -> Cow<'_, str> {
     }
 }
 
-/// Whether these headers or trailers say that a gRPC call failed. Its HTTP status is 200 in any case.
+/// Whether these headers or trailers say that a gRPC call failed. The HTTP status of a failed call is 200,
+/// too.
 pub(super) fn is_grpc_failure(headers: &HeaderMap) -> bool {
     headers.get("grpc-status").is_some_and(|status| status.as_bytes() != b"0")
 }

@@ -7,8 +7,8 @@ use idem_runtime::problem::{Documentation, Problem, ProblemDetails};
 
 use crate::body::Body;
 
-/// The response to a request whose handler got this error: its [`Problem`] with the status, and with `Retry-After` if
-/// the same request may succeed later.
+/// The response to a request whose handler got this error: the error's [`Problem`] with its status, and with
+/// `Retry-After` if the same request may succeed later.
 ///
 /// | error | status | problem |
 /// |---|---|---|
@@ -41,7 +41,7 @@ use crate::body::Body;
 #[must_use]
 pub fn error_response(error: &Error) -> Response<Body> {
     let mut response = Documentation::default().response(&ProblemDetails::of(error)).map(Body::from);
-    // The link leads to the draft of the header, and outside the layer the key need not come from that header.
+    // The link leads to the draft of the header. Outside the layer, the key may come from elsewhere.
     response.headers_mut().remove(LINK);
     response
 }
@@ -49,7 +49,7 @@ pub fn error_response(error: &Error) -> Response<Body> {
 /// The refusal that the layer's client gets for an error of the layer's own call.
 pub(crate) fn refusal(error: &Error) -> ProblemDetails {
     match error {
-        // The layer makes the key, so the client's is not at fault.
+        // The layer builds the record's key, so the client's key is not at fault.
         Error::MissingKey { .. } | Error::InvalidKey { .. } => misconfigured(),
         error => ProblemDetails::of(error),
     }

@@ -1,7 +1,7 @@
 //! One guarded request, from its key to the start of its handler.
 //!
 //! Owns the order of the work: the key, its tenant, the whole request, the fingerprint, the engine's claim.
-//! The engine owns the protocol, and `handling` the work after the claim.
+//! The engine owns the protocol, and `handling` owns the work after the claim.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -32,7 +32,8 @@ use idem_runtime::{Error, Operation};
 pub enum Begun<St: Store> {
     /// Send this response to the client and do not run the handler: the recorded response, or a problem.
     Answered(Response<Body>),
-    /// Run the handler with [`Run::spawn`] or [`Run::spawn_local`]. The body of the request is whole in memory.
+    /// Run the handler with [`Run::spawn`] or [`Run::spawn_local`]. The body of the request is whole in
+    /// memory.
     Run(Run<St>, Request<Body>),
 }
 
@@ -65,7 +66,8 @@ impl<St: Store> Config<St> {
     }
 }
 
-/// Calls a function of the program. A panic in it fails this request, but not the connection.
+/// Calls a function of the user's program. A panic in the function fails this request, but not the
+/// connection.
 fn unless_panic<T>(function: impl FnOnce() -> T) -> Result<T, ProblemDetails> {
     catch_unwind(AssertUnwindSafe(function)).map_err(|_| misconfigured())
 }
@@ -116,7 +118,7 @@ async fn claim<St: Store>(
     }
 }
 
-/// A request that may be claimed.
+/// A request that passed all checks and whose key can be claimed.
 struct Prepared {
     operation: Operation,
     key: Key,
@@ -130,7 +132,8 @@ async fn prepare<St: Store>(config: &Config<St>, request: Request<Body>) -> Resu
     let (key, tenant) = match check(config, &parts) {
         Ok(checked) => checked,
         Err(refusal) => {
-            // A client that sent `Expect` sends its body only after the server has begun to read it.
+            // A client that sent `Expect` sends its body only after the server has begun to read, so there is
+            // nothing to discard.
             if !parts.headers.contains_key(EXPECT) {
                 discard(body);
             }
@@ -145,7 +148,7 @@ async fn prepare<St: Store>(config: &Config<St>, request: Request<Body>) -> Resu
         Some(path) => {
             let name = name_of_key(tenant.as_deref(), &key);
             let long_operation = LongOperation::at(path, &name_of_request(&name, fingerprint));
-            // A client that has the place of an operation need not wait for its end.
+            // A client that knows the location of an operation need not wait for the operation's end.
             (operation.wait(Duration::ZERO), config.operation_key(tenant.as_deref(), &name), long_operation)
         }
     };
@@ -154,7 +157,7 @@ async fn prepare<St: Store>(config: &Config<St>, request: Request<Body>) -> Resu
     Ok(Prepared { operation, key, request, long_operation })
 }
 
-/// The key and the tenant of a request that may be read.
+/// The key and the tenant of a request, if its body may be read.
 fn check<St: Store>(config: &Config<St>, head: &Parts) -> Result<(String, Option<String>), ProblemDetails> {
     let key = config.key(head)?;
     if config.places.available_permits() == 0 {

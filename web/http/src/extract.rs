@@ -7,16 +7,16 @@ use super::long_operation::LongOperation;
 use super::transaction::Tx;
 use idem_runtime::{Context, Error, context};
 
-/// The call that an axum handler runs in: its key, its attempt, whether an earlier run crashed, and keys for the next service.
-/// [`context`](idem_runtime::context) gives the same.
+/// The call that an axum handler runs in: its key, its attempt, whether an earlier run crashed, and keys for
+/// the next service. [`context`](idem_runtime::context) returns the same.
 ///
-/// `Option<Idempotent>` is for a handler that also takes requests without a key. A replay reaches no handler,
-/// so no handler needs to ask whether its call is one.
+/// `Option<Idempotent>` is for a handler that also takes requests without a key. A replay does not reach a
+/// handler, so a handler need not check for replays.
 ///
 /// # Errors
 ///
-/// A request outside an [`IdempotencyLayer`](super::IdempotencyLayer), or without a key where keys are
-/// optional, is answered 500 `misconfigured`, unless the extractor is an `Option`.
+/// If a request is outside an [`IdempotencyLayer`](super::IdempotencyLayer), or has no key where keys are
+/// optional, the answer is 500 `misconfigured`. `Option<Idempotent>` is `None` instead.
 ///
 /// ```
 /// use axum::extract::FromRequestParts;

@@ -1,7 +1,7 @@
 //! The fingerprint of a request, which must not change under one key.
 //!
-//! Owns which parts count and how they are framed. The framing ensures that bytes moved from one part to the next
-//! change the fingerprint.
+//! Owns which parts count and how they are framed. Because of the framing, the fingerprint changes if bytes
+//! move from one part to the next.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,11 +25,11 @@ type Route = Arc<dyn Fn(&Parts) -> String + Send + Sync>;
 /// Which parts of a request must be the same under one key: method, path, query, content type and
 /// body, unless parts are left out.
 ///
-/// The path is the concrete path of the request's URI. With the feature `axum`, it is the path that the client sent,
-/// even if a `Router::nest` has removed a prefix. For a JSON body (`application/json`, `+json`), the order of members and
-/// white space do not matter. This applies if the JSON is unambiguous (no two members of one name, no lone surrogate),
-/// all its numbers are integers of 64 bits, and it has at most 50,000 values. For a `multipart/*` body, its parts count,
-/// and not its boundary. For any other body, its bytes count.
+/// The path is the concrete path of the request's URI. With the feature `axum`, it is the path that the
+/// client sent, even if a `Router::nest` has removed a prefix. For a JSON body (`application/json`, `+json`),
+/// the order of members and white space do not matter if the JSON is unambiguous (no two members of one name,
+/// no lone surrogate), all its numbers are integers of 64 bits, and it has at most 50,000 values. For a
+/// `multipart/*` body, the parts count, but not the boundary. For any other body, the bytes count.
 ///
 /// ```
 /// use idem::http::RequestFingerprint;
@@ -54,14 +54,14 @@ impl RequestFingerprint {
         Self::default()
     }
 
-    /// No part counts: for keys that identify one request by themselves, such as the id of a webhook's
+    /// No part counts. For keys that identify one request by themselves, such as the id of a webhook's
     /// delivery.
     #[must_use]
     pub fn none() -> Self {
         Self { is_empty: true, ..Self::new() }
     }
 
-    /// Sets the text that counts instead of the path: for a router that removes a prefix before the layer
+    /// Sets the text that counts instead of the path. Use it if a router removes a prefix before the layer
     /// sees the path, or if several paths name the same resource. For axum's `nest`, enable the feature
     /// `axum` instead.
     #[must_use]
@@ -84,8 +84,8 @@ impl RequestFingerprint {
         self
     }
 
-    /// Adds this header with all its values. For a header that changes what the request means, such as a
-    /// version of the API or `If-Match`. `Host` is the authority of the URI if the request has one, as over
+    /// Adds this header with all its values. Use it for a header that changes what the request means, such as
+    /// a version of the API or `If-Match`. `Host` is the authority of the URI if the request has one, as with
     /// HTTP/2.
     #[must_use]
     pub fn with_header(mut self, name: HeaderName) -> Self {
@@ -94,8 +94,9 @@ impl RequestFingerprint {
     }
 
     /// Leaves this member of a JSON body out. `pointer` is a JSON pointer (RFC 6901), such as
-    /// `/client/sent_at`; it may lead through arrays (`/items/0/seen`) and must end at a member. Then a JSON
-    /// body may have numbers that are not integers, and two numbers are equal if they are the same double.
+    /// `/client/sent_at`; it may lead through arrays (`/items/0/seen`) and must end at a member. With this
+    /// option, a JSON body may have numbers that are not integers, and two numbers are equal if they are the
+    /// same double.
     #[must_use]
     pub fn without_member(mut self, pointer: impl Into<String>) -> Self {
         self.left_out.push(pointer.into());
@@ -177,13 +178,13 @@ fn sent_uri(parts: &Parts) -> &Uri {
     parts.extensions.get::<axum::extract::OriginalUri>().map_or(&parts.uri, |original| &original.0)
 }
 
-/// The URI of the request. Without the feature `axum`, a removed prefix is not known.
+/// The URI of the request. Without the feature `axum`, the layer does not see a prefix that was removed.
 #[cfg(not(feature = "axum"))]
 const fn sent_uri(parts: &Parts) -> &Uri {
     &parts.uri
 }
 
-/// The host and port of an authority, as a header `Host` has them.
+/// The host and port of an authority, in the form of a `Host` header.
 fn host(authority: &Authority) -> String {
     let text = authority.as_str();
     text.rsplit_once('@').map_or(text, |(_, host)| host).to_ascii_lowercase()

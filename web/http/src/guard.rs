@@ -9,11 +9,11 @@ use http::request::Parts;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Guard {
-    /// It passes through unchanged, with or without a key.
+    /// The request goes to its handler unchanged, with or without a key.
     Unguarded,
-    /// It is guarded if it has a key, and passes through unchanged otherwise.
+    /// The request is guarded if it has a key. Otherwise it goes to its handler unchanged.
     Optional,
-    /// It is guarded, and is refused without a key. `"abc"` and `abc` are the same key.
+    /// The request is guarded, and is refused if it has no key. `"abc"` and `abc` are the same key.
     Required,
     /// As [`Required`](Self::Required), but the key must be in double quotes, as the draft requires.
     Quoted,

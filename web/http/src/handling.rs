@@ -27,11 +27,11 @@ use idem_runtime::problem::{Problem, ProblemDetails};
 use idem_runtime::{Attempt, Error, Interrupted, Outcome, Replayed};
 
 /// A request whose key is claimed and whose handler must run: see
-/// [`IdempotencyLayer::begin`](super::IdempotencyLayer::begin). If it is dropped instead of run, it releases
-/// the key as if the request had never come.
+/// [`IdempotencyLayer::begin`](super::IdempotencyLayer::begin). A `Run` that is dropped before it was run
+/// releases the key as if the request had never come.
 ///
-/// The handler runs in a separate task, within the span of the request. A server drops the future of
-/// [`spawn`](Self::spawn) when the client has gone away; the task continues.
+/// The handler runs in a separate task, within the span of the request. When the client has gone away, a
+/// server drops the future of [`spawn`](Self::spawn), but the task continues.
 #[must_use = "the handler runs by `spawn` or `spawn_local`; dropping this gives the key back"]
 pub struct Run<St: Store> {
     // The fields are dropped in their order: the key is released before the permit.
@@ -56,8 +56,8 @@ impl<St: Store> Run<St> {
         Self { attempt, place, config, method, operation, span: Span::current() }
     }
 
-    /// Runs the handler, records its response, and returns what the client gets: the response, or a problem if the
-    /// handler panicked or took too long.
+    /// Runs the handler, records its response, and returns what the client gets: the response, or a problem
+    /// if the handler panicked or took too long.
     ///
     /// # Errors
     ///
@@ -123,7 +123,7 @@ impl<St: Store> Run<St> {
         let Self { attempt, place, config, method, operation, .. } = self;
         let attempt = ScopeGuard::into_inner(attempt);
         let served = async {
-            // The permit is free when the handler has ended, before its response is recorded.
+            // The permit becomes free when the handler has ended, before its response is recorded.
             let _place = place;
             let response = handler.await?.map(Body::new);
             Ok(match operation.and_then(|operation| operation.work(response.status())) {
@@ -152,7 +152,7 @@ impl<St: Store> fmt::Debug for Run<St> {
     }
 }
 
-/// The client of a request, until it has its answer.
+/// The channel to the client of a request; `None` after the answer was sent.
 struct Client<E>(Option<oneshot::Sender<Result<Response<Body>, E>>>);
 
 impl<E> Client<E> {
@@ -161,7 +161,7 @@ impl<E> Client<E> {
         if let Ok(response) = &answer {
             report::answered(&Span::current(), response.status());
         }
-        // It may have gone away.
+        // The client may have gone away.
         let _ = client.send(answer);
     }
 }
@@ -173,8 +173,8 @@ async fn answered<St, E>(
     task: AbortHandle,
     answer: oneshot::Receiver<Result<Response<Body>, E>>,
 ) -> Result<Response<Body>, E> {
-    // A handler in a transaction ends when its client goes away: all its writes are undone, and no connection
-    // waits for nobody.
+    // A handler in a transaction ends when its client goes away. Then its writes are rolled back, and it does
+    // not occupy a connection for a client that is gone.
     let _end = config.transaction.is_some().then(|| guard(task, |task| task.abort()));
     match answer.await {
         Ok(answer) => answer,
@@ -193,7 +193,8 @@ impl<St: Store> Config<St> {
         let is_in_transaction = self.transaction.is_some();
         let recorded = match record {
             Record::Whole(bytes, is_failure) => {
-                // Recorded as a terminal error in a transaction: its writes are undone.
+                // In a transaction, a failure is recorded like a terminal error, so that the handler's writes
+                // are rolled back.
                 let is_undone = is_in_transaction && is_failure;
                 let verdict = if is_undone { Verdict::Failed } else { Verdict::Completed };
                 attempt.record(verdict, StoredResult::Value(bytes)).await.map(Some)
@@ -231,7 +232,7 @@ impl<St: Store> Config<St> {
         }
     }
 
-    /// The response to the client if its handler took too long or lost its key.
+    /// The client's response if its handler took too long or lost its key.
     fn instead(&self, interrupted: Interrupted<St>) -> Response<Body> {
         match interrupted {
             Interrupted::Replay(replay) => self.replayed(&replay),

@@ -7,19 +7,21 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// How many values a body may have, including nested ones. Each value takes many times the memory of its text.
+/// How many values a body may have, including nested ones. Each value takes many times the memory of its
+/// text.
 const MOST_VALUES: usize = 50_000;
 
-/// With its feature `arbitrary_precision` in the user's build, `serde_json` represents a number as an object with this
-/// member. Such a number cannot be distinguished from a real object of that form.
+/// If the user's build enables serde_json's feature `arbitrary_precision`, `serde_json` represents a number
+/// as an object with this member. Such a number cannot be distinguished from a real object of that form.
 const NUMBER: &str = "$serde_json::private::Number";
 
-/// The JSON of `body` with sorted members and without white space, and without the members at the pointers `left_out`. `None` if it is
-/// not JSON, or could be read in two ways (members of one name, a lone surrogate), or has more than [`MOST_VALUES`], or
-/// has a number that is not an integer of 64 bits.
+/// The JSON of `body` with sorted members, without white space, and without the members at the pointers
+/// `left_out`. `None` if `body` is not JSON, could be read in two ways (members of one name, a lone
+/// surrogate), has more than [`MOST_VALUES`] values, or has a number that is not an integer of 64 bits.
 ///
-/// Such a number is read as a double, and two different numbers may be one double. This happens only with
-/// members left out, because otherwise nothing could be left out of a body with a fraction.
+/// If members are left out, numbers that are not such integers are allowed, because otherwise nothing could
+/// be left out of a body with a fraction. They are read as doubles, so two different numbers may become the
+/// same double.
 pub(super) fn canonical(body: &[u8], left_out: &[String]) -> Option<Vec<u8>> {
     let mut traits = Traits { values_left: MOST_VALUES, has_doubles: false };
     let mut json = serde_json::Deserializer::from_slice(body);
@@ -40,11 +42,11 @@ pub(super) fn canonical(body: &[u8], left_out: &[String]) -> Option<Vec<u8>> {
     serde_json::to_vec(&value).ok()
 }
 
-/// The facts about a document while it is read.
+/// Facts about a document, collected while it is read.
 struct Traits {
     /// How many more values are allowed.
     values_left: usize,
-    /// Whether it has a number that is not an integer of 64 bits.
+    /// Whether the document has a number that is not an integer of 64 bits.
     has_doubles: bool,
 }
 
@@ -188,7 +190,7 @@ mod tests {
         assert!(canonical_text(r#"{"a":{"$serde_json::private::number":"1.5"}}"#).is_some());
     }
 
-    /// Documents of the kinds of values that can be written in two ways.
+    /// Documents of the kinds of values that JSON can write in two ways.
     fn documents() -> impl Strategy<Value = Value> {
         let name = "[a-c\u{e9}\u{20ac}\u{1f600}\u{fb33}\"\\\\/\u{0}-\u{20}]{0,4}";
         let leaf = prop_oneof![

@@ -29,10 +29,11 @@ const BARE: MalformedKey = MalformedKey(
     "without double quotes it cannot hold a space, a double quote, a comma, a semicolon or a backslash",
 );
 
-/// The key in the header `Idempotency-Key` of a request, without its quotes and escapes; `None` if there is no such header.
+/// The key in the header `Idempotency-Key` of a request, without its quotes and escapes; `None` if there is
+/// no such header.
 ///
-/// For a handler that calls an idempotent function under the client's key, without a layer. `"abc"` and `abc` are the
-/// same key.
+/// For a handler that calls an idempotent function under the client's key, without a layer. `"abc"` and `abc`
+/// are the same key.
 ///
 /// ```
 /// use http::HeaderMap;

@@ -22,8 +22,9 @@ use idem_runtime::Error;
 /// Guards a service by the `Idempotency-Key` header, as draft-ietf-httpapi-idempotency-key-header-07
 /// defines it: a repeated request under the same key gets the first response, and is not processed again.
 ///
-/// Cheap to clone; clones share everything. A handler that is not in a transaction continues without its client, so a server
-/// that has closed its connections waits in [`idem::drain`](idem_runtime::drain) for its handlers and their records.
+/// Cheap to clone; clones share everything. A handler that is not in a transaction continues when its client
+/// has gone away. So a server that has closed its connections must wait in
+/// [`idem::drain`](idem_runtime::drain) for its handlers and their records.
 ///
 /// Use it like any tower layer, for example with axum's `Router::layer`:
 ///
@@ -76,9 +77,10 @@ impl<St: Store> IdempotencyLayer<St> {
         Builder::new(store)
     }
 
-    /// The options of a layer that runs each handler in a transaction of `pool`, a pool of the store's database: the
-    /// claim, what the handler writes through [`Tx`](super::Tx), and the record of its response are one commit. The
-    /// client gets a response only after the commit. The page `docs/http.md` has an example.
+    /// The options of a layer that runs each handler in a transaction of `pool`, a pool of the store's
+    /// database. One commit contains the claim, what the handler writes through [`Tx`](super::Tx), and the
+    /// record of its response. The client gets a response only after the commit. The page `docs/http.md` has
+    /// an example.
     ///
     /// | the handler's end | becomes |
     /// |---|---|
@@ -88,9 +90,10 @@ impl<St: Store> IdempotencyLayer<St> {
     /// | a panic, a broken body, `handler_timeout`, a client that goes away, a killed process | the same |
     /// | a response that streams or is too large | a rollback, and 500 `handler-failed` |
     ///
-    /// A duplicate waits without a connection of the pool; in another process than the first request it takes
-    /// one to read the key's record. The handler has no steps. Neither [`fail_open`](Builder::fail_open) nor
-    /// [`OnCrash::InDoubt`](idem_runtime::OnCrash::InDoubt) can be combined with it.
+    /// A duplicate waits without a connection of the pool. In another process than the first request, it
+    /// takes a connection to read the key's record. The handler has no steps. Neither
+    /// [`fail_open`](Builder::fail_open) nor [`OnCrash::InDoubt`](idem_runtime::OnCrash::InDoubt) can be
+    /// combined with a transaction.
     pub fn in_transaction<P>(store: St, pool: P) -> Builder<Transactional<St, P>>
     where
         P: TransactionPool<St>,
@@ -110,8 +113,8 @@ impl<St: Store> Builder<St> {
     ///
     /// # Errors
     ///
-    /// [`Error::Configuration`] or [`Error::InvalidKey`] if an option has a value that cannot work, or two options
-    /// contradict each other.
+    /// [`Error::Configuration`] or [`Error::InvalidKey`] if an option has a value that cannot work, or if two
+    /// options contradict each other.
     pub fn build(self) -> Result<IdempotencyLayer<St>, Error> {
         Ok(IdempotencyLayer { config: self.configuration()? })
     }
@@ -126,10 +129,13 @@ impl<St: Clone> IdempotencyLayer<St> {
     }
 }
 
-/// For authors of middleware for web frameworks without tower: pass in the head and the body of a request, get a
-/// decision, run the handler, and its response is recorded. The [service](super::Idempotency) makes the same calls.
+/// For authors of middleware for web frameworks without tower: call [`guards`](Self::guards) with the head of
+/// a request and [`begin`](Self::begin) with the whole request, and run the handler if `begin` returns a
+/// [`Run`](super::Run). The layer records the response. The [service](super::Idempotency) makes the same
+/// calls.
 impl<St: Store> IdempotencyLayer<St> {
-    /// Whether a request with this head is guarded. Any other request goes to its handler as if there were no layer.
+    /// Whether a request with this head is guarded. Send any other request to its handler as if there were no
+    /// layer.
     #[must_use]
     pub fn guards(&self, head: &Parts) -> bool {
         match self.config.guard_of(head) {
@@ -138,17 +144,18 @@ impl<St: Store> IdempotencyLayer<St> {
                 report::outcome(&self.config.scope, "unguarded");
                 false
             }
-            // If it panics, the request is answered when it is read.
+            // If the function panics, `begin` answers the request.
             _ => true,
         }
     }
 
-    /// Reads a guarded request whole, claims its key, and returns what to do: send a response, or run the handler. Call
-    /// [`guards`](Self::guards) first: `begin` guards every request, whatever its method.
+    /// Reads a guarded request whole, claims its key, and returns what to do: send a response, or run the
+    /// handler. Call [`guards`](Self::guards) first, because `begin` guards every request, whatever its
+    /// method.
     ///
-    /// The tenant, the fingerprint and the key are read from the request's `http::request::Parts`: add the
-    /// extensions that [`Builder::tenant`](super::Builder::tenant) needs. Dropping the future leaves nothing
-    /// behind.
+    /// The layer reads the tenant, the fingerprint and the key from the request's `http::request::Parts`, so
+    /// add the extensions that [`Builder::tenant`](super::Builder::tenant) needs. If the future is dropped,
+    /// nothing stays claimed.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

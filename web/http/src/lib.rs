@@ -1,12 +1,14 @@
-//! The `Idempotency-Key` header of draft-ietf-httpapi-idempotency-key-header-07 as a tower layer, on any store.
+//! The `Idempotency-Key` header of draft-ietf-httpapi-idempotency-key-header-07 as a tower layer, on any
+//! store.
 //!
-//! [`IdempotencyLayer`] guards axum routers and every other tower service. The page `docs/http.md` in
-//! the repository says what clients see.
+//! [`IdempotencyLayer`] guards axum routers and every other tower service. The page `docs/http.md` in the
+//! repository describes what clients see.
 //!
 //! # Problems
 //!
-//! The layer's own responses are `application/problem+json` (RFC 9457) and are never recorded. The `type` of a problem
-//! ends with its [name](Problem::name), and leads here unless [set](Builder::documentation):
+//! The layer's own responses are `application/problem+json` (RFC 9457) and are never recorded. The `type` of
+//! a problem ends with its [name](Problem::name). The `type` leads to this page unless
+//! [`documentation`](Builder::documentation) is set:
 //!
 //! ## key-missing
 //!
@@ -14,11 +16,11 @@
 //!
 //! ## key-malformed
 //!
-//! Status 400. The header is there and has no valid key. The `detail` says why.
+//! Status 400. The request has the header, but no valid key in it. The `detail` says why.
 //!
 //! ## tenant-missing
 //!
-//! Status 400. The request does not say whose key it is.
+//! Status 400. The request does not say which tenant it belongs to.
 //!
 //! ## request-incomplete
 //!
@@ -30,9 +32,9 @@
 //!
 //! ## in-flight
 //!
-//! Status 409. A request with this key is being processed. Send the same request again after `Retry-After` seconds: at
-//! most 2, because the other request may be answered at any time. If its process died, the key is free when its lease is
-//! over.
+//! Status 409. A request with this key is being processed. Send the same request again after `Retry-After`
+//! seconds. The header says at most 2 seconds, because the other request may be answered at any time. If its
+//! process died, the key becomes free when its lease expires.
 //!
 //! ## key-reused
 //!
@@ -40,47 +42,50 @@
 //!
 //! ## response-not-stored
 //!
-//! Status 409. The request was processed, and its response was a stream or too large to keep. It is not
-//! processed again.
+//! Status 409. The request was processed, but its response was a stream or too large to keep. The request is
+//! not processed again.
 //!
 //! ## in-doubt
 //!
-//! Status 409. The processing of the request began and never finished, or its record cannot be read. It does not begin
-//! again before an operator has found out what it did. The `detail` says which.
+//! Status 409. The processing of the request began and never finished, or its record cannot be read. The
+//! request is not processed again before an operator has found out what the first run did. The `detail` says
+//! which of the two happened.
 //!
 //! ## operation-unknown
 //!
-//! Status 404. The client has no [long operation](LongOperation) of this name: it was never accepted, it is another
-//! tenant's, or its record has expired.
+//! Status 404. The client has no [long operation](LongOperation) of this name: it was never accepted, it is
+//! another tenant's, or its record has expired.
 //!
 //! ## store-unavailable
 //!
-//! Status 503, with `Retry-After`. The store of the keys did not answer. Nothing was processed, unless the `detail` says that
-//! the response was not committed.
+//! Status 503, with `Retry-After`. The store of the keys did not answer. Nothing was processed, unless the
+//! `detail` says that the response was not committed.
 //!
 //! ## too-many-running
 //!
-//! Status 503, with `Retry-After`. The server already processes as many requests as it accepts. Nothing was processed.
+//! Status 503, with `Retry-After`. The server already processes as many requests as it accepts. Nothing was
+//! processed.
 //!
 //! ## handler-failed
 //!
-//! Status 500. The handler panicked, took too long, was ended with its server, or has a response that cannot be recorded with
-//! its transaction; a [long operation](LongOperation) ended without a response that is kept. The key is free again, at the latest
-//! when the lease is over, and the same request can be sent again. With [`OnCrash::InDoubt`](Builder::on_crash), the
-//! key is in doubt instead. The `detail` says which.
+//! Status 500. The handler panicked, took too long, ended with its server, or returned a response that cannot
+//! be recorded in its transaction; or a [long operation](LongOperation) ended without a response that is
+//! kept. The key becomes free again, at the latest when the lease expires, and the same request can be sent
+//! again. With [`OnCrash::InDoubt`](Builder::on_crash), the key is in doubt instead. The `detail` says which.
 //!
 //! ## misconfigured
 //!
-//! Status 500. The layer cannot work as it is set up, or one of its functions panicked. Nothing was processed.
+//! Status 500. The layer's settings cannot work, or one of the functions in them panicked. Nothing was
+//! processed.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Code that panics or prints is for tests, examples and benches.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 // The modules: `layer`, `service` and `builder` are the public API. They call `exchange`, which calls
-// `handling`, which serves a response by `serving`. They use `key`, `fingerprint`, `json`, `body` and
-// `recording`, which do not know their callers. `errors` maps an error to a problem, even for handlers that
-// make idempotent calls themselves. The problems are in `idem-runtime`.
+// `handling`, which calls `serving` for the response. They use `key`, `fingerprint`, `json`, `body` and
+// `recording`, which do not know their callers. `errors` maps an error to a problem, also for handlers that
+// make idempotent calls themselves. `idem-runtime` defines the problems.
 
 mod body;
 mod builder;

@@ -1,7 +1,8 @@
 //! Long operations: a handler answers 202, and the rest of its work continues without the client.
 //!
-//! Owns the name and the place of an operation, and what its handler gets. `operation_status` owns the
-//! answers at the place. For the engine it is one call, whose lease lasts until its end.
+//! Owns the name and the location of an operation, and what its handler gets. `operation_status` owns the
+//! answers at the location. For the engine, an operation is one call, whose lease lasts until the operation
+//! ends.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,14 +19,14 @@ use idem_core::protocol::Fingerprint;
 use idem_core::{framed_digest, hex};
 use idem_runtime::Error;
 
-/// How many digits of a name are in its record's key, and how many only its request determines.
+/// How many digits of a name are also in its record's key, and how many follow from the request alone.
 pub(super) const OF_KEY: usize = 32;
 const OF_REQUEST: usize = 16;
 
-/// Keeps a response that is too large to record, and returns the one that is recorded.
+/// Keeps a response elsewhere that is too large to record, and returns the response to record.
 pub(super) type LargeResult = Arc<dyn Fn(Parts, Body) -> Work + Send + Sync>;
 
-/// The rest of a handler's work.
+/// The work of a handler after its 202.
 pub(super) type Work = BoxFuture<'static, Response<Body>>;
 
 /// The first part of an operation's name, by which its record is found.
@@ -35,22 +36,22 @@ pub(super) fn name_of_key(tenant: Option<&str>, key: &str) -> String {
     name
 }
 
-/// The whole name. With the second part, someone who guesses a key cannot read the response to a request that
-/// they do not know.
+/// The whole name. Because of the second part, someone who guesses a key cannot read the response to a
+/// request that they do not know.
 pub(super) fn name_of_request(name_of_key: &str, fingerprint: Fingerprint) -> String {
     let of_request = hex(&framed_digest(&["idem http request", name_of_key, &hex(fingerprint.as_bytes())]));
     format!("{name_of_key}{}", &of_request[..OF_REQUEST])
 }
 
-/// Whether operations can have places below this path.
+/// Whether operations can have locations below this path.
 pub(super) fn is_path(path: &str) -> bool {
     let is_rooted = path.starts_with('/') || path.contains("://");
     is_rooted && !path.contains(['?', '#']) && format!("{path}/").parse::<Uri>().is_ok()
 }
 
 /// The long operation that a request may become: its handler answers 202 with a `Location`, and the work
-/// continues, whether or not the client is still connected. An extractor of axum; elsewhere see
-/// [`LongOperation::of`]. A layer has them with
+/// continues, whether or not the client is still connected. With axum it is an extractor; elsewhere see
+/// [`LongOperation::of`]. A layer allows long operations with
 /// [`Builder::long_operations`](super::Builder::long_operations).
 ///
 /// ```
@@ -86,7 +87,7 @@ pub(super) fn is_path(path: &str) -> bool {
 /// # }
 /// ```
 ///
-/// | the operation | its place answers | the same request again is answered |
+/// | the operation | its location answers | the same request again is answered |
 /// |---|---|---|
 /// | runs | 202 `{"state":"in_flight"}` with `Location` and `Retry-After` | the same 202; the handler does not run |
 /// | has a response that is kept | that response, with `Idempotency-Replayed: true` | the same |
@@ -95,18 +96,19 @@ pub(super) fn is_path(path: &str) -> bool {
 /// | the same, under [`OnCrash::InDoubt`](idem_runtime::OnCrash::InDoubt) | 409 `in-doubt` | the same |
 /// | is another tenant's, was never accepted, or its record has expired | 404 `operation-unknown` | - |
 ///
-/// There is one record, the request's own, and no second one that could contradict it. RFC 9110 calls a 202
-/// "noncommittal", so the draft's "the result of the previously completed operation" is the response at the
-/// end. A duplicate gets the 202 even before the handler has answered, and later finds the handler's response
-/// at the place.
+/// An operation has one record, that of its request, so no second record can contradict it. RFC 9110 calls a
+/// 202 "noncommittal". Therefore the draft's "result of the previously completed operation" is the response
+/// at the end. A duplicate gets the 202 even before the handler has answered, and later finds the handler's
+/// response at the location.
 ///
-/// The place has 48 hexadecimal digits, of which 32 are a digest of tenant and key, and 16 one of the
-/// request. Someone who knows only a key finds nothing. The place needs the tenant, so it belongs behind the
-/// same authentication.
+/// The location ends with 48 hexadecimal digits: 32 are a digest of tenant and key, and 16 are a digest of
+/// the request. So someone who knows only a key cannot find the location. The service at the location needs
+/// the tenant, so put it behind the same authentication.
 ///
 /// The work is a part of the handler: [`context`](idem_runtime::context) and steps work in it, `max_running`
-/// and `handler_timeout` (10 minutes unless set) count it, the lease is renewed to its end, and
-/// [`drain`](idem_runtime::drain) waits for it. Its response passes no layer inside the idempotency layer.
+/// and `handler_timeout` (10 minutes unless set) include it, the layer renews the lease until it ends, and
+/// [`drain`](idem_runtime::drain) waits for it. Its response does not go through the layers inside the
+/// idempotency layer.
 ///
 /// # Errors
 ///
@@ -123,7 +125,7 @@ pub struct LongOperation {
 }
 
 impl LongOperation {
-    /// The operation with this name. `None` does not happen: the path was checked.
+    /// The operation with this name. `None` cannot happen, because `is_path` accepted the path.
     pub(super) fn at(path: &str, name: &str) -> Option<Self> {
         let location = HeaderValue::try_from(format!("{}/{name}", path.trim_end_matches('/'))).ok()?;
         Some(Self { location, work: Arc::default() })
@@ -139,14 +141,15 @@ impl LongOperation {
         extensions.get().cloned().ok_or_else(|| Error::configuration("idem::http", detail))
     }
 
-    /// The path at which the client finds its state and its response.
+    /// The path or URI at which the client finds the operation's state and its response.
     #[must_use]
     pub const fn location(&self) -> &HeaderValue {
         &self.location
     }
 
-    /// The 202 to return from the handler. When the handler has returned it, `work` begins, and the response
-    /// of `work` is recorded like a handler's. If the handler returns another status, `work` is dropped.
+    /// The 202 to return from the handler. `work` begins when the handler has returned this response. The
+    /// layer records the response of `work` like a handler's. If the handler returns another status, `work`
+    /// is dropped.
     #[must_use = "the work begins when the handler returns this response"]
     pub fn accept<F, R>(self, work: F) -> Response<Body>
     where
@@ -158,13 +161,14 @@ impl LongOperation {
         self.in_flight(Duration::ZERO)
     }
 
-    /// The work that follows the handler's response with this status.
+    /// The work to do after the handler has answered with this status.
     pub(super) fn work(&self, status: StatusCode) -> Option<Work> {
         self.lock().take().filter(|_| status == StatusCode::ACCEPTED)
     }
 
-    /// The response while the operation runs; it began this long ago. A client that polls after each
-    /// `Retry-After` notices the end with a delay of at most a tenth.
+    /// The response while the operation runs. `age` is the time since the operation began. A client that
+    /// polls after each `Retry-After` notices the end with a delay of at most one second or a tenth of that
+    /// time, whichever is longer.
     pub(super) fn in_flight(&self, age: Duration) -> Response<Body> {
         let mut response = Response::new(Body::from(Bytes::from_static(br#"{"state":"in_flight"}"#)));
         *response.status_mut() = StatusCode::ACCEPTED;
@@ -200,8 +204,8 @@ where
 mod tests {
     use super::*;
 
-    /// The expected digits come from Python's `hashlib`. Clients keep names, and records have the first part
-    /// of a name as the key.
+    /// The expected digits come from Python's `hashlib`. They must not change, because clients keep names,
+    /// and records have the first part of a name in their keys.
     #[test]
     fn a_name_has_the_digits_of_tenant_and_key_and_those_of_the_request() {
         let name = name_of_key(Some("acme"), "8e03978e");

@@ -1,12 +1,12 @@
 //! The parts of a `multipart/*` body, independent of its boundary.
 //!
-//! Owns where the parts begin and end. A client makes a new boundary for each try, so the boundary is not part of the
-//! fingerprint.
+//! Owns where the parts begin and end. A client makes a new boundary for each try, so the boundary is not
+//! part of the fingerprint.
 
 /// The longest boundary (RFC 2046, section 5.1.1).
 const LONGEST: usize = 70;
 
-/// The boundary in a content type, if that is `multipart/*`.
+/// The boundary in a content type, if the content type is `multipart/*`.
 pub(super) fn boundary(content_type: &str) -> Option<&str> {
     let (essence, parameters) = content_type.split_once(';')?;
     let kind = essence.trim().split_once('/')?.0;
@@ -20,8 +20,9 @@ pub(super) fn boundary(content_type: &str) -> Option<&str> {
     (1..=LONGEST).contains(&value.len()).then_some(value)
 }
 
-/// The pieces between the boundary lines: the text before the first line, each part, and the text after the last line.
-/// A piece includes the line break that belongs to the next boundary, because clients may use `\r\n` or `\n`.
+/// The pieces between the boundary lines: the text before the first line, each part, and the text after the
+/// last line. A piece includes the line break that belongs to the next boundary, because clients may use
+/// `\r\n` or `\n`.
 pub(super) fn pieces<'b>(body: &'b [u8], boundary: &str) -> Vec<&'b [u8]> {
     let mut pieces = Vec::new();
     let (mut begin, mut line) = (0, 0);

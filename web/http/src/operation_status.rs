@@ -1,4 +1,4 @@
-//! The answers at the place of a long operation. It reads the record, and never claims it.
+//! The answers at the location of a long operation. This service reads the record and never claims it.
 
 use std::convert::Infallible;
 use std::task::{Context, Poll};
@@ -22,10 +22,10 @@ use idem_core::protocol::{OnCrash, Record, State, StoredResult, Tombstone};
 use idem_core::{RecordKey, Store, StoreError, StoreErrorKind};
 use idem_runtime::problem::{Problem, ProblemDetails};
 
-/// Why a place has no response, as its client learns it.
+/// Why a location has no response: the problem and the detail that the client gets.
 type Refusal = (Problem, &'static str);
 
-// An operation of another tenant gets the same answer, so that the answer reveals nothing.
+// The client gets the same answer for an operation of another tenant, so the answer reveals nothing.
 const UNKNOWN: Refusal = (
     Problem::OperationUnknown,
     "You have no such operation: it was never accepted, or its record has expired.",
@@ -49,19 +49,20 @@ const UNREADABLE: Refusal = (
     "The state of the operation cannot be read now. Look again after the time in `Retry-After`.",
 );
 
-/// Answers a `GET` or `HEAD` of the place of a [`LongOperation`](super::LongOperation); that page lists the
-/// answers. Made by [`IdempotencyLayer::operations`](super::IdempotencyLayer::operations). It reads and
-/// changes nothing.
+/// Answers a `GET` or `HEAD` of the location of a [`LongOperation`](super::LongOperation), whose page lists
+/// the answers. Made by [`IdempotencyLayer::operations`](super::IdempotencyLayer::operations). It only reads
+/// and changes nothing.
 ///
-/// The name of the operation is the last segment of the path. The tenant is that of the layer, so the layer
-/// that sets it must be outside this service, too.
+/// The name of the operation is the last segment of the path. The layer's tenant function returns the tenant,
+/// so the layer that sets the tenant must also be outside this service.
 #[derive(Clone, Debug)]
 pub struct OperationStatus<St> {
     pub(super) layer: IdempotencyLayer<St>,
 }
 
 impl<St: Clone> IdempotencyLayer<St> {
-    /// The service that answers a `GET` or `HEAD` of the place of a [long operation](super::LongOperation).
+    /// The service that answers a `GET` or `HEAD` of the location of a
+    /// [long operation](super::LongOperation).
     #[must_use]
     pub fn operations(&self) -> OperationStatus<St> {
         OperationStatus { layer: self.clone() }
@@ -83,7 +84,7 @@ impl<St: Store, B> Service<Request<B>> for OperationStatus<St> {
             let answer = config.status(&head).await;
             Ok(answer.unwrap_or_else(|state| match state.problem() {
                 Problem::StoreUnavailable | Problem::Misconfigured => config.refuse(&state),
-                // The event of a state was reported when the operation reached it.
+                // The operation reported its state with an event when it reached that state.
                 _ => config.documentation.response(&state).map(Body::from),
             }))
         })
@@ -114,7 +115,7 @@ impl<St: Store> Config<St> {
     async fn look(&self, path: &str, name: &str, key: &RecordKey) -> Result<Response<Body>, Refusal> {
         let mut record = self.read(key, name).await?;
         if record.state == State::InFlight {
-            // The time by the clock of the store, which alone judges a lease.
+            // The clock of the store, because only this clock decides whether a lease is over.
             let page = self.store.list(&List::default().with_limit(1)).await;
             let now = page.map_err(|error| unreadable(&error))?.now;
             if record.lease_until <= now {
@@ -139,12 +140,12 @@ impl<St: Store> Config<St> {
     }
 }
 
-/// The answer at the place of an operation that does not run any more: its response, or why there is none.
+/// The answer at the location of an operation that no longer runs: its response, or why there is none.
 fn end(record: Record) -> Result<Response<Body>, Refusal> {
     match (record.state, record.result) {
         (State::Completed | State::Failed, Some(StoredResult::Value(bytes))) => {
             let mut response = recording::replay(&bytes).ok_or(IN_DOUBT)?;
-            // Earlier states had another answer.
+            // The answer changed when the operation ended, so a cache must not keep it.
             response.headers_mut().entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
             Ok(response)
         }
@@ -154,7 +155,7 @@ fn end(record: Record) -> Result<Response<Body>, Refusal> {
         (State::Completed | State::Failed, _) => Err(NOT_STORED),
         (State::InFlight, _) if record.on_crash == OnCrash::Rerun => Err(FAILED),
         (State::Released, _) => Err(FAILED),
-        // An unknown state of a later version also counts as in doubt.
+        // A state that this version does not know counts as in doubt.
         _ => Err(IN_DOUBT),
     }
 }

@@ -18,13 +18,15 @@ const VERSION: u8 = 1;
 /// The header that marks a replay.
 pub(super) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
-/// Headers that are never kept, because they are for one connection (RFC 9110, section 7.6.1), for one point in time,
-/// for one request or for one client only. [`is_never_kept`] has the fields without a constant in the crate `http`.
+/// Headers that are never kept, because they apply to one connection (RFC 9110, section 7.6.1), to one point
+/// in time, to one request or to one client only. [`is_never_kept`] adds the headers that have no constant in
+/// the crate `http`.
 ///
 /// Challenges (`WWW-Authenticate`) are kept, because a 401 needs one (RFC 9110, section 15.5.2).
 const NEVER: [HeaderName; 7] = [AGE, CONNECTION, TE, TRANSFER_ENCODING, UPGRADE, DATE, SET_COOKIE];
 
-/// The beginnings of headers about how many requests the client has left at this moment.
+/// The beginnings of the names of headers that say how many requests the client may still send at this
+/// moment.
 const RATE_LIMITS: [&str; 3] = ["ratelimit", "x-ratelimit", "x-rate-limit"];
 
 fn is_never_kept(name: &HeaderName) -> bool {
@@ -37,7 +39,8 @@ fn is_never_kept(name: &HeaderName) -> bool {
                 | "authentication-info"
                 | "proxy-authentication-info"
                 | "server-timing"
-                // Otherwise a support ticket about a replay would name another request.
+                // Otherwise a support ticket about a replay would name the first request instead of the
+                // repeated one.
                 | "request-id"
                 | "x-request-id"
                 | "x-correlation-id"
@@ -59,7 +62,7 @@ fn named_by_connection(headers: &HeaderMap) -> HashSet<HeaderName> {
         .collect()
 }
 
-/// The bytes of a response. It keeps neither the `denied` headers nor those that are never kept.
+/// The bytes of a response, without the `denied` headers and the headers that are never kept.
 pub(super) fn encode(
     denied: &HashSet<HeaderName>,
     status: StatusCode,
@@ -78,15 +81,15 @@ pub(super) fn encode(
             put(&mut out, name.as_str().as_bytes());
             put(&mut out, value.as_bytes());
         }
-        // No name is empty.
+        // An empty name ends the headers, because no header's name is empty.
         put(&mut out, b"");
     }
-    // The body has a length too, so that a truncated record is not read as a shorter response.
+    // The length of the body shows whether a record was truncated.
     put(&mut out, body);
     out.freeze()
 }
 
-/// The response in these bytes, marked as a replay; `None` if they are not one.
+/// The response in these bytes, marked as a replay; `None` if the bytes are not a recorded response.
 pub(super) fn replay(bytes: &[u8]) -> Option<Response<Body>> {
     let StoredResponse { status, mut headers, body, trailers } = StoredResponse::from_bytes(bytes)?;
     headers.insert(REPLAYED, HeaderValue::from_static("true"));
@@ -97,7 +100,8 @@ pub(super) fn replay(bytes: &[u8]) -> Option<Response<Body>> {
     Some(response)
 }
 
-/// A response as the store keeps it. For tools that show a response, or that record one for an operator.
+/// A response as the store keeps it. For tools that show a response, or that record a response for an
+/// operator.
 ///
 /// ```
 /// use http::StatusCode;
@@ -136,7 +140,7 @@ impl StoredResponse {
         encode(&HashSet::new(), self.status, &self.headers, &self.body, Some(&self.trailers))
     }
 
-    /// The response in the bytes that a layer recorded; `None` if they are not one.
+    /// The response in the bytes that a layer recorded; `None` if the bytes are not a recorded response.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let input = &mut bytes.strip_prefix(&[VERSION])?;
@@ -156,8 +160,8 @@ impl fmt::Debug for StoredResponse {
     }
 }
 
-/// Writes a part after its length, which never comes near 4 GiB, because servers limit what they receive and
-/// send.
+/// Writes the length of a part, and the part. The length never comes near 4 GiB, because servers limit what
+/// they receive and send.
 fn put(out: &mut BytesMut, part: &[u8]) {
     out.put_u32(u32::try_from(part.len()).unwrap_or(u32::MAX));
     out.put_slice(part);

@@ -7,8 +7,8 @@ use tracing::Span;
 
 use idem_runtime::problem::Problem;
 
-/// The span of one guarded request, by OpenTelemetry's conventions for HTTP. It is not the server's span: the
-/// framework owns that one, and it has the path.
+/// The span of one guarded request, with the names of OpenTelemetry's conventions for HTTP. The server's span
+/// is another one: the framework owns it, and it has the path.
 pub(super) fn span(operation: &str, method: &Method) -> Span {
     // An unregistered method may be any text.
     let known = [
@@ -36,12 +36,12 @@ pub(super) fn answered(span: &Span, status: StatusCode) {
     span.record("http.response.status_code", status.as_u16());
 }
 
-/// Counts a request by its outcome, which is the name of a problem or
+/// Counts a request by its outcome, which is the name of a problem or one of these:
 ///
 /// - `handled`: the handler ran, and its response is kept;
-/// - `released`: the handler ran, and its response is not kept: the key is free again, or in doubt;
-/// - `replayed`: the recorded response was returned;
-/// - `accepted`: the request was answered 202, and another request has begun its long operation;
+/// - `released`: the handler ran, and its response is not kept, so the key is free again or in doubt;
+/// - `replayed`: the client got the recorded response;
+/// - `accepted`: the client got a 202, and another request has begun the long operation;
 /// - `unguarded`: the handler ran without a key;
 /// - `failed`: the inner service failed.
 pub(super) fn outcome(operation: &str, outcome: &'static str) {

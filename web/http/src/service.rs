@@ -1,4 +1,4 @@
-//! The service: which requests are guarded.
+//! The service: it lets unguarded requests through and passes guarded ones to `exchange`.
 
 use std::mem::replace;
 use std::task::{Context, Poll};
@@ -14,11 +14,11 @@ use super::exchange::{Begun, begin};
 use super::layer::IdempotencyLayer;
 use idem_core::Store;
 
-/// A service that is guarded by an [`IdempotencyLayer`]. A server drops the future of a request when the client has gone
-/// away; a handler that was started under a key still continues.
+/// A service that is guarded by an [`IdempotencyLayer`]. A server drops the future of a request when the
+/// client has gone away, but a handler that was started under a key continues.
 ///
-/// A response that is recorded or replayed has an [`Outcome`](idem_runtime::Outcome) as an extension, for services outside this
-/// one: of a replay, which attempt made it and when.
+/// A response that is recorded or replayed has an [`Outcome`](idem_runtime::Outcome) as an extension, for
+/// services outside this one. The `Outcome` of a replay says which attempt made the response, and when.
 #[derive(Clone, Debug)]
 pub struct Idempotency<S, St> {
     pub(super) inner: S,
@@ -60,7 +60,7 @@ where
             let response = self.inner.call(request);
             return Box::pin(async move { Ok(response.await?.map(Body::new)) });
         }
-        // Takes the service that is ready, and leaves a clone in its place, which need not be ready.
+        // Calls the service that is ready, and keeps its clone, which need not be ready.
         let clone = self.inner.clone();
         let (mut inner, layer) = (replace(&mut self.inner, clone), self.layer.clone());
         Box::pin(async move {

@@ -1,8 +1,8 @@
-//! Handlers whose writes, and the record of their response, are one commit.
+//! Handlers whose writes are committed together with the record of their response.
 //!
 //! Owns a store for the layer that keeps each claim in a transaction of the caller's pool: a claim begins the
-//! transaction, a result commits it, a release rolls it back. So the engine needs no rule for this. Knows no
-//! database: the store's crate connects the pools of its drivers.
+//! transaction, a result commits it, and a release rolls it back. So the engine needs no rule for
+//! transactions. Knows no database: the store's crate connects the pools of its drivers.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,11 +21,11 @@ use idem_core::transaction::{RecordsIn, Taken, Taking, TransactionPool};
 use idem_core::{RecordKey, Scope, Store, StoreError, Waiters};
 use idem_runtime::{Context, Error};
 
-/// Gives the transaction of a call to the request of its handler.
+/// Puts the transaction of a call into the request of its handler.
 pub(super) type Attach = Arc<dyn Fn(&Context, &mut Extensions) + Send + Sync>;
 
-/// The transaction of a request, for its handler: what it writes is committed with its response, or not at all. An
-/// extractor of axum; elsewhere see [`Tx::of`].
+/// The transaction of a request, for its handler. What the handler writes in it is committed with the
+/// response, or not at all. With axum it is an extractor; elsewhere see [`Tx::of`].
 ///
 /// `T` is the transaction's type: `sqlx::PgTransaction<'static>`, `sqlx::MySqlTransaction<'static>`, or the
 /// [`Transaction`](TransactionPool::Transaction) of another pool. See
@@ -34,11 +34,12 @@ pub(super) type Attach = Arc<dyn Fn(&Context, &mut Extensions) + Send + Sync>;
 /// # Errors
 ///
 /// A request without a transaction of this type is answered 500 `misconfigured`, and so is a request whose
-/// handler has taken it before.
+/// handler has already taken the transaction.
 pub struct Tx<T>(OwnedMappedMutexGuard<Option<T>, T>);
 
-/// Where a transaction is. It is locked while its handler has it, and `None` when the call has ended. If the
-/// handler still has it then, it is rolled back when the handler drops it.
+/// Holds the transaction of a call. The slot is locked while the handler has the transaction, and `None` when
+/// the call has ended. If the handler still has the transaction then, it is rolled back when the handler
+/// drops it.
 type Slot<T> = Arc<tokio::sync::Mutex<Option<T>>>;
 
 /// Takes a transaction out of its slot, unless its handler has it.
@@ -85,8 +86,8 @@ impl<T> fmt::Debug for Tx<T> {
     }
 }
 
-/// The store of a layer that is [in a transaction](super::IdempotencyLayer::in_transaction): the store `St` within
-/// transactions of the pool `P`.
+/// The store of a layer that is [in a transaction](super::IdempotencyLayer::in_transaction): the store `St`
+/// within transactions of the pool `P`.
 pub struct Transactional<St, P: TransactionPool<St>> {
     store: St,
     pool: P,
@@ -123,12 +124,12 @@ where
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a transaction for a key that is free, and takes the key in it. A duplicate in this process, and a replay,
-    /// use no connection of the pool.
+    /// Begins a transaction for a key that is free, and claims the key in the transaction. A duplicate in
+    /// this process, and a replay, use no connection of the pool.
     async fn begin(&self, key: &RecordKey, claim: Claim) -> Result<ClaimAnswer, StoreError> {
         if let Some(call) = self.running().get(key) {
-            // The same answer as for a record in flight. Its lease is not over as long as its transaction is
-            // open.
+            // The same answer as for a record in flight. The lease of the record does not end before its
+            // transaction does.
             let (record, now) = (Some(&call.taken.new), call.taken.at);
             return Ok(protocol::claim(record, Fence::default(), &claim, now).answer);
         }
@@ -147,7 +148,7 @@ where
         }
     }
 
-    /// A transaction that has the key, or the answer to the claim.
+    /// A transaction that has claimed the key, or the answer to the claim if the key is not free.
     async fn taken(
         &self,
         key: &RecordKey,
@@ -155,8 +156,8 @@ where
     ) -> Result<Result<(P::Transaction, Taken), ClaimAnswer>, StoreError> {
         self.store.announce().await?;
         let pool = self.pool.clone();
-        // It is not dropped with this call, because sqlx then gives a connection back to its pool with the
-        // transaction open.
+        // In a separate task, so that it is not dropped with this call. If sqlx's `begin` is dropped, sqlx
+        // may return a connection to its pool with the transaction open.
         let begun = tokio::spawn(async move { pool.begin().await }).await;
         let mut transaction = begun.map_err(|_| StoreError::unavailable("no transaction was begun"))??;
         match self.store.take(P::connection(&mut transaction), key, claim).await? {
@@ -168,8 +169,8 @@ where
         }
     }
 
-    /// Takes the call of this owner, when it ends. Its key is busy in this process until the guard is
-    /// dropped.
+    /// Takes the transaction of this owner's call, when the call ends. The key stays busy in this process
+    /// until the guard is dropped.
     fn ending(
         &self,
         key: &RecordKey,
@@ -178,7 +179,7 @@ where
         let call = self.running().get(key).filter(|call| call.claim.owner == owner).cloned()?;
         Some(guard(call, move |call| {
             let mut running = self.running();
-            // After a rollback, another call may have the key.
+            // After a rollback, another call may already have the key.
             if running.get(key).is_some_and(|other| Arc::ptr_eq(other, &call)) {
                 running.remove(key);
             }
@@ -191,10 +192,10 @@ where
         let Some(ending) = self.ending(key, owner) else { return self.look(key, owner).await };
         match self.commit(key, &ending, request).await {
             Ok(answer) => Ok(answer),
-            // The answer to a commit may be lost.
+            // The commit may have succeeded although its answer was lost.
             Err(error) => match self.look(key, owner).await {
                 Ok(CompleteAnswer::Done) => Ok(CompleteAnswer::Done),
-                // For the engine this is not an outage, which it would retry: the transaction is gone.
+                // The engine must not retry this as an outage, because the transaction is gone.
                 _ => Err(StoreError::configuration(format!(
                     "the commit failed, or its answer was lost: {error}"
                 ))),
@@ -213,9 +214,9 @@ where
         let mut transaction = take(&call.slot).ok_or_else(held)?;
         let again;
         let mut taken = &call.taken;
-        // A record that expires at once counts as forgotten.
+        // A record that expires at once is treated like a forgotten one: nothing of the call is recorded.
         if request.verdict == Verdict::Failed || request.ttl.is_zero() {
-            // The handler's writes are undone, and its response is recorded, or the fact that there is none.
+            // Undoes the handler's writes. A second transaction records the response, or that there is none.
             P::roll_back(transaction).await;
             (transaction, again) = match self.taken(key, &call.claim).await? {
                 Ok(taken) => taken,

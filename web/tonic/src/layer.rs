@@ -1,5 +1,5 @@
-//! The layer and its service: they pass a call to the HTTP layer, get the decision, and decide by the method's code
-//! what to record.
+//! The layer and its service. They pass a call to the HTTP layer, get its decision, and decide by the code of
+//! the method's answer what to record.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -25,12 +25,12 @@ use crate::status;
 /// The beginning of the content types of gRPC-Web.
 const GRPC_WEB: &[u8] = b"application/grpc-web";
 
-/// Guards unary calls with the metadata `idempotency-key`: see the [crate](crate).
+/// Guards unary calls that have the metadata `idempotency-key`: see the [crate](crate).
 ///
 /// Cheap to clone; clones share everything.
 ///
-/// A method runs in a separate task, and continues when its client has gone away. At a shutdown,
-/// [`idem::drain`](idem_runtime::drain) waits for it.
+/// A method runs in a separate task, and continues when its client has gone away. At a shutdown, wait for it
+/// with [`idem::drain`](idem_runtime::drain).
 #[derive(Clone, Debug)]
 pub struct GrpcIdempotencyLayer<St> {
     layer: IdempotencyLayer<St>,
@@ -38,8 +38,8 @@ pub struct GrpcIdempotencyLayer<St> {
 }
 
 impl<St> GrpcIdempotencyLayer<St> {
-    /// Guards with the settings of this layer. Its settings for HTTP statuses have no effect, because every call has
-    /// the status 200.
+    /// Guards with the settings of `layer`. Settings that depend on HTTP statuses have no effect, because
+    /// every call has the status 200.
     #[must_use]
     pub const fn new(layer: IdempotencyLayer<St>) -> Self {
         Self { layer, recording: |_| None }
@@ -47,10 +47,10 @@ impl<St> GrpcIdempotencyLayer<St> {
 
     /// Sets the function that decides by an answer's code what to do with the answer.
     ///
-    /// With `None`, and unless set, the answers `OK`, `INVALID_ARGUMENT`, `NOT_FOUND`, `ALREADY_EXISTS`,
-    /// `FAILED_PRECONDITION` and `OUT_OF_RANGE` are kept. `UNKNOWN`, `INTERNAL`, `DATA_LOSS`, `CANCELLED` and
-    /// `DEADLINE_EXCEEDED` count as crashes of the method: see
-    /// [`Builder::on_crash`](idem_http::Builder::on_crash). All others release the key.
+    /// If the function returns `None`, or is not set, the answers `OK`, `INVALID_ARGUMENT`, `NOT_FOUND`,
+    /// `ALREADY_EXISTS`, `FAILED_PRECONDITION` and `OUT_OF_RANGE` are kept. `UNKNOWN`, `INTERNAL`,
+    /// `DATA_LOSS`, `CANCELLED` and `DEADLINE_EXCEEDED` count as crashes of the method: see
+    /// [`Builder::on_crash`](idem_http::Builder::on_crash). All other codes release the key.
     ///
     /// ```
     /// use idem::MemoryStore;
@@ -118,15 +118,15 @@ where
                 "this one is in the format of gRPC-Web; put its layer outside the one for keys. Nothing was processed",
             ))));
         }
-        // Takes the service that is ready, and leaves a clone in its place, which need not be ready.
+        // Calls the service that is ready, and keeps its clone, which need not be ready.
         let clone = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, clone);
         Box::pin(guarded(self.settings.clone(), inner, request))
     }
 }
 
-/// Whether a layer inside this one translates this call from gRPC-Web. Its messages do not have the format of
-/// gRPC.
+/// Whether this call is in the format of gRPC-Web, which a layer inside this one would translate. Its
+/// messages do not have the format of gRPC.
 fn is_grpc_web(head: &Parts) -> bool {
     let kind = head.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     kind.get(..GRPC_WEB.len()).is_some_and(|start| start.eq_ignore_ascii_case(GRPC_WEB))
@@ -165,8 +165,8 @@ where
     })
 }
 
-/// The method's answer, with what to record for it. A message is already whole in memory before tonic sends it, so reading
-/// it needs no limit.
+/// The method's answer, with the decision what to record. tonic has a message whole in memory before it sends
+/// it, so reading the message needs no limit.
 async fn recordable<St>(
     settings: &GrpcIdempotencyLayer<St>,
     response: Response<tonic::body::Body>,

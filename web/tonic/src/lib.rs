@@ -1,5 +1,5 @@
-//! Idempotency keys for gRPC with tonic: a repeated unary call under the same key gets the first answer, with its message,
-//! status and trailers, and its method does not run again.
+//! Idempotency keys for gRPC with tonic: a repeated unary call under the same key gets the first answer, with
+//! its message, status and trailers, and its method does not run again.
 //!
 //! The key is the metadata `idempotency-key`. Put a [`GrpcIdempotencyLayer`] around a whole server or around
 //! one service. It has the settings of an [`IdempotencyLayer`](idem_http::IdempotencyLayer).
@@ -40,20 +40,22 @@
 //!
 //! # Streams
 //!
-//! A key is for unary calls. A call with a key that sends more than one message, or does not end within 10 seconds of
-//! its first, is refused before anything runs. A call whose answer has more than one message has already run: its
-//! client gets `UNIMPLEMENTED`, and so does every later call with its key.
+//! A key is for unary calls. If a call with a key sends more than one message, or does not end within 10
+//! seconds after its first message, it is refused before its method runs. A call whose answer has more than
+//! one message has already run: its client gets `UNIMPLEMENTED`, and so does every later call with the same
+//! key.
 //!
 //! # gRPC-Web
 //!
-//! Put `GrpcWebLayer` outside this layer: `Server::builder().layer(GrpcWebLayer::new()).layer(idempotency)`. A call with
-//! a key that comes in the format of gRPC-Web is refused before anything runs.
+//! Put `GrpcWebLayer` outside this layer: `Server::builder().layer(GrpcWebLayer::new()).layer(idempotency)`.
+//! A call with a key that arrives in the format of gRPC-Web is refused before its method runs.
 //!
 //! # The same call
 //!
-//! Messages are compared by their bytes. Clients that send the same message again send the same bytes, except for maps,
-//! whose order Protocol Buffers do not define, and if a client changes its compression. In these cases leave the body
-//! out, with [`RequestFingerprint::without_body`](idem_http::RequestFingerprint::without_body).
+//! Messages are compared by their bytes. A client that sends the same message again sends the same bytes,
+//! with two exceptions: a message with maps, whose order Protocol Buffers do not define, and a client that
+//! changes its compression. In these cases leave the body out of the fingerprint, with
+//! [`RequestFingerprint::without_body`](idem_http::RequestFingerprint::without_body).
 
 /// The first program of the README is compiled.
 #[cfg(doctest)]

@@ -1,5 +1,5 @@
-//! The messages in a body. Each has a byte that says whether it is compressed, its length in four bytes, and its
-//! content.
+//! The messages in a body. Each has a byte that says whether it is compressed, its length in four bytes, and
+//! its content.
 //!
 //! Owns the framing of messages. Knows nothing about their content.
 

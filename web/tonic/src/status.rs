@@ -1,4 +1,4 @@
-//! Codes: the codes of the layer's own answers, and which answers of a method are kept.
+//! The gRPC codes: which code the layer's own answers have, and which codes of a method are kept.
 
 use http::header::{HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, Response};
@@ -39,7 +39,7 @@ pub(crate) const fn recording(code: Code) -> Recording {
 /// The code of an answer, from the trailers, or from the headers if there are only headers.
 pub(crate) fn code(headers: &HeaderMap, trailers: Option<&HeaderMap>) -> Code {
     let status = trailers.and_then(Status::from_header_map).or_else(|| Status::from_header_map(headers));
-    // Clients treat an answer without a status in the same way.
+    // A client also treats an answer without a status as `UNKNOWN`.
     status.map_or(Code::Unknown, |status| status.code())
 }
 

@@ -1,5 +1,5 @@
-//! Idempotent calls for every tower service whose response serializes: a worker's jobs, a function of AWS Lambda, a client
-//! of another service. For HTTP there is `idem-http`, which keeps whole responses.
+//! Idempotent calls for every tower service whose response can be serialized: a worker's jobs, a function of
+//! AWS Lambda, a client of another service. For HTTP use `idem-http`, which keeps whole responses.
 //!
 //! [`IdempotentLayer`] has an [`Operation`], which is the policy, a store, and a function that returns the
 //! key of a request. The first request under a key is processed and its response is recorded; every other
@@ -31,8 +31,8 @@
 //! # }
 //! ```
 //!
-//! An error of the service releases the key, unless the operation keeps it: give it
-//! [`terminal`](Operation::terminal), [`record_if`](Operation::record_if) or
+//! An error of the service releases the key, unless the operation records it: see
+//! [`terminal`](Operation::terminal), [`record_if`](Operation::record_if) and
 //! [`retry_after_error`](Operation::retry_after_error). [`observe`](idem_runtime::observe) around the call
 //! tells whether a response was replayed.
 
@@ -54,8 +54,8 @@ use tower_service::Service;
 
 /// Makes each request of a service an idempotent call. See the [page of the crate](crate).
 ///
-/// `K` is the function that returns the key of a request: any [`KeyPart`]. An empty key is refused with
-/// [`idem::Error::MissingKey`](idem_runtime::Error::MissingKey).
+/// `K` is the function that returns the key of a request. The key is any [`KeyPart`]. An empty key is refused
+/// with [`idem::Error::MissingKey`](idem_runtime::Error::MissingKey).
 #[derive(Clone)]
 pub struct IdempotentLayer<St, K, R = ()> {
     operation: Operation<R>,
@@ -94,8 +94,8 @@ pub struct Idempotent<S, St, K, R = ()> {
     layer: IdempotentLayer<St, K, R>,
 }
 
-/// For an operation with these rules. There are two impls, and not one for all rules, because a bound cannot
-/// require that the future of every operation's `recover` is `Send`.
+/// Implements the service for operations with these rules. One impl for all rules is impossible, because a
+/// bound cannot require that the future of every operation's `recover` is `Send`.
 macro_rules! service {
     ($rules:ty) => {
         impl<S, St, K, P, Request> Service<Request> for Idempotent<S, St, K, $rules>
@@ -117,7 +117,7 @@ macro_rules! service {
             }
 
             fn call(&mut self, request: Request) -> Self::Future {
-                // Takes the service that is ready, and leaves a clone in its place, which need not be ready.
+                // Calls the service that is ready, and keeps its clone, which need not be ready.
                 let clone = self.inner.clone();
                 let mut inner = replace(&mut self.inner, clone);
                 let key = (self.layer.key)(&request);

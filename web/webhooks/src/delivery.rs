@@ -1,6 +1,7 @@
 //! The delivery that a handler gets.
 
-/// The delivery of a webhook whose signature is valid: an extension of its request, and with the feature `axum` an extractor.
+/// The delivery of a webhook whose signature is valid. It is an extension of its request, and an extractor
+/// with the feature `axum`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Delivery {
     sender: &'static str,
@@ -12,13 +13,13 @@ impl Delivery {
         Self { sender, id }
     }
 
-    /// The name of its sender's scheme: `stripe`, `github`, `slack` or `standard`.
+    /// The name of the sender's scheme: `stripe`, `github`, `slack` or `standard`.
     #[must_use]
     pub const fn sender(&self) -> &'static str {
         self.sender
     }
 
-    /// The id, the same in each repetition; `None` for a request of Slack without an event.
+    /// The id, which is the same in each repetition; `None` for a request of Slack without an event.
     #[must_use]
     pub fn id(&self) -> Option<&str> {
         self.id.as_deref()

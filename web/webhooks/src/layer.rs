@@ -1,4 +1,4 @@
-//! The layer: the signature, then the key, then the layer of `idem-http`.
+//! The layer: it checks the signature, reads the key, and calls the layer of `idem-http`.
 
 use std::future::Future;
 use std::mem::replace;
@@ -23,7 +23,8 @@ use crate::{Delivery, Refused, Sender};
 /// The header in which the id goes to the inner layer.
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// How long answers are kept: longer than a sender, or a person who presses "resend", repeats a delivery.
+/// How long answers are kept. No sender, and no person who presses "resend", repeats a delivery after that
+/// time.
 const TTL: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The longest id, in bytes.
@@ -39,16 +40,17 @@ pub struct WebhookLayer<St> {
 }
 
 impl<St: Store> WebhookLayer<St> {
-    /// A layer for this sender. The records have the scope `webhooks.` and the name of the scheme.
+    /// A layer for this sender. The records have the scope `webhooks.`, followed by the name of the scheme.
     ///
     /// # Errors
     ///
-    /// No other setting is changed: see [`with`](Self::with).
+    /// None at present: only settings that [`with`](Self::with) changes can be invalid.
     pub fn new(sender: Sender, store: St) -> Result<Self, Error> {
         Self::with(sender, store, |settings| settings)
     }
 
-    /// As [`new`](Self::new), with other settings of the inner [`IdempotencyLayer`], such as its scope or its lease.
+    /// As [`new`](Self::new), with other settings of the inner [`IdempotencyLayer`], such as its scope or its
+    /// lease.
     ///
     /// ```
     /// use std::time::Duration;
@@ -71,8 +73,8 @@ impl<St: Store> WebhookLayer<St> {
         store: St,
         settings: impl FnOnce(Builder<St>) -> Builder<St>,
     ) -> Result<Self, Error> {
-        // An id identifies one delivery, whose repetitions may differ in parts outside the event, such as the
-        // path.
+        // The id alone identifies a delivery. Its repetitions may differ in parts outside the event, such as
+        // the path.
         let builder = IdempotencyLayer::builder(store)
             .shared_by_all_clients()
             .scope(format!("webhooks.{}", sender.scheme.name()))
@@ -84,7 +86,7 @@ impl<St: Store> WebhookLayer<St> {
             })
             .recording(|head| match head.status {
                 status if status.is_success() || status.is_server_error() => None,
-                // The sender sends it again, and the handler may work by then.
+                // The sender repeats the delivery, and the handler may succeed then.
                 _ => Some(Recording::Release),
             });
         Ok(Self { sender: Arc::new(sender), idempotency: settings(builder).build()? })
@@ -124,7 +126,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // Takes the service that is ready, and leaves a clone in its place, which need not be ready.
+        // Calls the service that is ready, and keeps its clone, which need not be ready.
         let clone = self.inner.clone();
         let (mut inner, sender) = (replace(&mut self.inner, clone), self.sender.clone());
         let max_bytes = self.max_bytes;
@@ -132,8 +134,8 @@ where
             match verified(&sender, request, max_bytes).await {
                 Ok(request) => {
                     let response = inner.call(request).await?;
-                    // The delivery was handled, with a 2xx that was too large to keep or a stream. The sender
-                    // only needs its status.
+                    // The handler answered with a 2xx that is a stream or too large to keep. The sender only
+                    // needs the status.
                     let is_handled = response.extensions().get() == Some(&Problem::ResponseNotStored);
                     Ok(if is_handled { Response::new(Body::from(Bytes::new())) } else { response })
                 }

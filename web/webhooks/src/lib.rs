@@ -1,8 +1,8 @@
-//! Webhooks that are handled once, however often their sender sends them.
+//! Webhooks that are handled once, however often the sender repeats them.
 //!
 //! [`WebhookLayer`] is a tower layer. It checks the sender's signature over the raw body before anything
-//! parses it, takes the id of the delivery as the idempotency key, and answers so that the sender repeats
-//! only deliveries that should be repeated. The handler gets the id as a [`Delivery`].
+//! parses the body, uses the id of the delivery as the idempotency key, and answers so that the sender
+//! repeats only deliveries that need it. The handler gets the id as a [`Delivery`].
 //!
 //! ```
 //! use axum::Router;
@@ -39,8 +39,8 @@
 //!
 //! # Limits
 //!
-//! The layer puts the id into the header `Idempotency-Key`, in place of one that the sender may have sent. A
-//! layer of `idem-http` inside this one would claim the id a second time: leave it out.
+//! The layer puts the id into the header `Idempotency-Key`, and replaces a value that the sender may have
+//! sent. A layer of `idem-http` inside this one would claim the id a second time, so leave it out.
 //!
 //! GitHub signs the body, but neither a time nor the id of the delivery: anyone who has seen a delivery can
 //! send it again under another id. Stripe, Slack and Standard Webhooks sign both.

@@ -15,8 +15,8 @@ const TOLERANCE: Duration = Duration::from_secs(5 * 60);
 
 /// Who sends the deliveries: the scheme of its signatures, and its secrets.
 ///
-/// Several secrets are for the time in which the sender changes from one to the next: a signature with any of
-/// them is valid.
+/// Give several secrets while the sender changes from one secret to the next. A signature with any of them is
+/// valid.
 pub struct Sender {
     pub(crate) scheme: Scheme,
     secrets: Vec<Zeroizing<Vec<u8>>>,
@@ -24,8 +24,9 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// A sender that follows Standard Webhooks, such as Svix, Resend, Clerk and `OpenAI`: headers `webhook-id`,
-    /// `webhook-timestamp` and `webhook-signature`, or `svix-*`. Its secrets begin with `whsec_`.
+    /// A sender that follows Standard Webhooks, such as Svix, Resend, Clerk and `OpenAI`: headers
+    /// `webhook-id`, `webhook-timestamp` and `webhook-signature`, or `svix-*`. Its secrets begin with
+    /// `whsec_`.
     ///
     /// # Errors
     ///
@@ -38,7 +39,7 @@ impl Sender {
         Self::new(Scheme::Standard, decoded.collect::<Result<_, _>>()?)
     }
 
-    /// Stripe: header `Stripe-Signature`. The id is that of the event in the body, `evt_..`.
+    /// Stripe: header `Stripe-Signature`. The id is the event's `id` in the body, `evt_..`.
     ///
     /// # Errors
     ///
@@ -74,21 +75,22 @@ impl Sender {
     }
 
     /// The largest difference between a signature's time and now, in both directions; 5 minutes unless set.
-    /// After that time, a recorded delivery is refused.
+    /// The layer refuses a delivery that someone recorded and sends again after that time.
     #[must_use]
     pub const fn tolerance(mut self, tolerance: Duration) -> Self {
         self.tolerance = tolerance;
         self
     }
 
-    /// Checks a delivery by its headers and its raw body, and returns its id; `None` if it has none.
+    /// Checks a delivery by its headers and its raw body, and returns its id; `None` if a request of Slack
+    /// has no event.
     ///
     /// # Errors
     ///
     /// [`Refused`] if the signature is not valid, or its time differs too much from now.
     pub fn verify(&self, headers: &HeaderMap, body: &[u8]) -> Result<Option<String>, Refused> {
-        // The store's time is not used, because the age of a signature must be checked before the first
-        // request to the store.
+        // This uses the local clock and not the store's, because the age of a signature must be checked
+        // before the first request to the store.
         self.verify_at(headers, body, SystemTime::now())
     }
 
@@ -101,7 +103,7 @@ impl Sender {
         let claims = Claims::read(self.scheme, headers).ok_or(Refused::Unsigned)?;
         let signed = claims.signed(body);
         let is_valid = |signature: &Vec<u8>| {
-            // Every secret is tried, so that the duration does not show which one is right.
+            // Tries every secret, so that the duration does not show which one is right.
             self.secrets.iter().filter(|secret| matches(secret, &signed, signature)).count() > 0
         };
         if !claims.signatures.iter().any(is_valid) {
@@ -138,13 +140,13 @@ pub enum Refused {
     /// A header of the signature is missing or malformed.
     #[error("the delivery has no signature of this sender")]
     Unsigned,
-    /// No secret gives this signature.
+    /// No secret yields this signature.
     #[error("the signature does not fit the delivery and the secrets")]
     WrongSignature,
     /// The signature's time differs too much from now.
     #[error("the signature is too old, or a clock is wrong")]
     TooOld,
-    /// It is signed but has no id.
+    /// The delivery is signed but has no id.
     #[error("the delivery has no id")]
     NoId,
 }
@@ -153,10 +155,10 @@ pub enum Refused {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SecretError {
-    /// The list is empty, or a secret is.
+    /// The list is empty, or one secret is empty.
     #[error("a sender needs at least one secret, and none may be empty")]
     Missing,
-    /// A secret of Standard Webhooks is `whsec_` and base64.
+    /// A secret, without its prefix `whsec_`, is not base64.
     #[error("expected a secret such as \"whsec_BASE64\"")]
     NotBase64,
 }

@@ -11,7 +11,7 @@ use http::HeaderMap;
 use serde::Deserialize;
 use sha2::Sha256;
 
-/// The sender whose scheme it is.
+/// The senders' schemes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scheme {
     Standard,
@@ -31,7 +31,7 @@ impl Scheme {
     }
 }
 
-/// More signatures than a sender sends while it changes its secrets.
+/// An upper limit, above what a sender sends while it changes its secrets.
 const MOST_SIGNATURES: usize = 16;
 
 /// The signature headers of a delivery. They can be trusted only if a signature is valid.
@@ -88,7 +88,7 @@ impl<'h> Claims<'h> {
         }
     }
 
-    /// The difference between the signature's time and now; `None` if it has none.
+    /// The difference between the signature's time and now; `None` if the scheme signs no time.
     pub(crate) fn age(&self, now: SystemTime) -> Option<Duration> {
         let seconds = Duration::from_secs(self.seconds?.parse().ok()?);
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -106,13 +106,14 @@ impl<'h> Claims<'h> {
     }
 }
 
-/// What names an event in a body of Stripe. Not a JSON value: that fails where another member has half of an emoji.
+/// The member that identifies an event in a body of Stripe. A `Value` would fail if another member has half
+/// of a surrogate pair.
 #[derive(Deserialize)]
 struct StripeEvent {
     id: String,
 }
 
-/// What names an event in a body of Slack.
+/// The member that identifies an event in a body of Slack.
 #[derive(Deserialize)]
 struct SlackEvent {
     event_id: String,

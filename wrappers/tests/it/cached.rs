@@ -25,7 +25,7 @@ fn claims(store: &Watched) -> u64 {
     store.asked(OperationKind::Claim)
 }
 
-/// A claim's answer, and whether the store was asked.
+/// A claim's answer, and whether the claim went to the store.
 async fn asked(watched: &Watched, store: &impl Store, request: &Claim) -> (ClaimAnswer, bool) {
     let before = claims(watched);
     let answer = store.claim(&key("a"), request).await.unwrap();
@@ -164,7 +164,7 @@ async fn kept(watched: &Watched, store: &impl Store, keys: &[RecordKey]) -> usiz
     answers.iter().filter(|answer| matches!(answer, Ok(ClaimAnswer::Replay(_)))).count()
 }
 
-/// How many results of so many, each of `bytes`, are kept.
+/// How many of `count` results, each of `bytes` bytes, the cache keeps.
 async fn kept_of(caching: Caching, count: usize, bytes: usize) -> usize {
     let (inner, store) = watched(caching);
     let keys: Vec<_> = (0..count).map(|number| key(&number.to_string())).collect();
@@ -183,7 +183,7 @@ async fn no_more_entries_and_no_more_bytes_are_kept_than_allowed() {
     }
     let some = kept_of(Caching::entries(1_000).max_bytes(110_000), 50, 10_000).await;
     assert!((5..=10).contains(&some), "{some}");
-    // However many cores there are.
+    // This must hold for any number of cores.
     assert_eq!(kept_of(Caching::entries(1_000).max_bytes(11_000), 1, 10_000).await, 1);
     assert_eq!(kept_of(Caching::entries(0), 9, 1).await, 0);
     assert_eq!(kept_of(Caching::entries(10).max_bytes(0), 9, 1).await, 0);

@@ -13,15 +13,16 @@ use sealed_support::{claim, granted, key, recorded, replayed, ring, step, stored
 
 const SECRET: &[u8] = b"{\"card\":\"4111 1111 1111 1111\"}";
 
-/// The error of bytes that were changed, or moved here.
+/// The error text for bytes that were changed, or moved from another record.
 const MOVED: &str = "is not what was encrypted here with key 1";
 
-/// A walk returns sizes as stored, including the envelope.
+/// All checks but one: a walk returns sizes as stored, including the envelope.
 fn sized_as_stored(check: &&Check) -> bool {
     check.name() != "a_listed_result_is_told_by_its_size_alone"
 }
 
-/// As in two processes: wrappers that share nothing, over one store. Its limit is that of encrypted results.
+/// Two wrappers over one store share nothing, as in two processes. The store's limit applies to the encrypted
+/// results.
 #[test]
 fn the_conformance_kit_holds_with_a_limit() -> Result<(), Violation> {
     for check in conformance::all().iter().filter(sized_as_stored) {
@@ -39,7 +40,7 @@ fn why(error: &StoreError) -> String {
     error.to_string()
 }
 
-/// Asks for the result in every way, and returns why it is not available.
+/// Requests the result by `claim` and by `get`, and returns why it is not available.
 async fn refused(store: &impl Store, key: &RecordKey) -> String {
     let by_claim = why(&store.claim(key, &claim()).await.unwrap_err());
     assert_eq!(why(&store.get(key).await.unwrap_err()), by_claim);
@@ -87,7 +88,7 @@ async fn each_changed_or_missing_byte_is_found_and_nothing_runs_again() {
                 ("flipped", 4..8) => "not in the ring",
                 ("flipped", _) => MOVED,
                 (_, 4..36) => "cut off",
-                // So long that it has all parts of an envelope.
+                // The bytes are enough for all parts of an envelope.
                 _ => MOVED,
             };
             assert!(error.contains(expected), "{what} at {at}: {error}");
@@ -132,7 +133,7 @@ async fn a_record_from_before_is_refused_unless_plain_ones_are_accepted() {
     assert!(refused(&store, &key("a")).await.contains("is not encrypted"));
     let store = store.accept_plain();
     assert_eq!(replayed(&store, &key("a")).await.1, value(SECRET));
-    // A version of the envelope that is not known is none.
+    // An envelope of an unknown version does not count as a plain result.
     let later = [0xab, b'i', b'd', 2, 7, 7, 7, 7];
     recorded(&inner, &key("later"), Verdict::Completed, &later).await;
     for store in [store.clone(), inner.clone().encrypted(ring())] {

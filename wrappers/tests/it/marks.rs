@@ -1,4 +1,4 @@
-//! What a wrapped store says of how it is wrapped, and who is refused.
+//! Tests of marks: what they say about the layers of a store, and which processes are refused.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ async fn another_key_ring_and_another_secret_are_refused_before_anything_is_clai
     let inner = MemoryStore::new();
     recorded(&inner.clone().encrypted(ring()).digest_keys(&SECRET), &key("a"), Verdict::Completed, b"1")
         .await;
-    // Another key under the number, and a number of no key in this store.
+    // Another key under the same number, and a number that no key of this store has.
     for other in [KeyRing::new(1, &[9; 32]), KeyRing::new(2, &[9; 32])] {
         assert!(is_refused(&inner.clone().encrypted(other).digest_keys(&SECRET), &key("b")).await);
     }
@@ -104,10 +104,10 @@ async fn a_call_is_refused_until_the_marks_were_compared() {
     let (name, request) = (key("a"), claim());
     let calls = futures_util::future::join_all((0..50).map(|_| other.claim(&name, &request))).await;
     assert!(calls.iter().all(|ended| ended.as_ref().is_err_and(|error| !error.is_outcome_unknown())));
-    // Of many calls one looks.
+    // Of many calls, only one compares the marks.
     assert!(begin.elapsed() <= Duration::from_millis(2_100), "{:?}", begin.elapsed());
     assert_eq!(faulty.asked(OperationKind::Get), before + 1);
-    // A look that is dropped with its call is made again by the next call, at once.
+    // If a comparison is dropped with its call, the next call repeats it at once.
     tokio::time::advance(Duration::from_secs(1)).await;
     let dropped = tokio::time::timeout(Duration::from_secs(1), other.claim(&name, &request)).await;
     assert!(dropped.is_err());

@@ -9,8 +9,9 @@ use syn::{FnArg, GenericParam, PatType, Receiver, ReceiverKind, ReturnType, Sign
 use super::super::function::{Function, Unnameable, conditions};
 use crate::diagnostics::Faults;
 
-/// Whether it is a test, which has no arguments that tell one call from another. This fault is reported
-/// alone, because what an attribute such as `#[tokio::test]` above has made of it is not the user's code.
+/// Whether the function is a test, which has no arguments that tell one call from another. This fault is
+/// reported alone, because an attribute such as `#[tokio::test]` above may already have replaced the user's
+/// code.
 pub(super) fn is_test(function: &Function, faults: &mut Faults) -> bool {
     let of_test = function.attributes.iter().find(|attribute| {
         attribute.path().segments.last().is_some_and(|last| {
@@ -83,9 +84,9 @@ fn returns<'f>(function: &'f Function, faults: &mut Faults) -> Option<&'f Type> 
     Some(returns)
 }
 
-/// Without a `scope`, the function's path must be enough to name the operation. Type names must not be part of that
-/// name, because another compiler, store wrapper or library version may print them differently. Reports one fault,
-/// however many types there are.
+/// Without a `scope`, the function's path must be enough to name the operation. Type names must not be part
+/// of that name, because another compiler, store wrapper or library version may print them differently.
+/// Reports one fault, however many types there are.
 pub(super) fn require_default_scope(signature: &Signature, faults: &mut Faults) {
     let name = signature.ident.unraw().to_string();
     let missing = |what: String| {
@@ -120,7 +121,7 @@ pub(super) fn require_owned(signature: &Signature, faults: &mut Faults) {
             FnArg::Receiver(receiver) if matches!(receiver.kind, ReceiverKind::Reference(..)) => {
                 borrows.0 = true;
             }
-            // rustc reports a borrow where the argument exists.
+            // The argument has a `cfg`, so it may not exist. If it does, rustc reports the borrow.
             FnArg::Typed(argument) if conditions(&argument.attrs).next().is_some() => {}
             FnArg::Typed(PatType { ty, .. })
             | FnArg::Receiver(Receiver { kind: ReceiverKind::Typed(_, ty), .. }) => {
@@ -154,8 +155,7 @@ impl<'ast> Visit<'ast> for Borrows {
         self.0 |= lifetime.ident != "static";
     }
 
-    // Lifetimes in these types do not borrow from the caller; if one does, beside those of a `for`, rustc
-    // reports it.
+    // Lifetimes in these types usually do not borrow from the caller. If one does, rustc reports it.
     fn visit_trait_bound(&mut self, bound: &'ast syn::TraitBound) {
         if bound.lifetimes.is_none() {
             visit::visit_trait_bound(self, bound);

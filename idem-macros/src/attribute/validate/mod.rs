@@ -1,7 +1,7 @@
-//! The rules of the attribute, and making the model if they are kept.
+//! Checks the rules of the attribute, and makes the model.
 //!
-//! Owns which options can be combined; `item` has the rules about the function. Every fault is reported, and none hides
-//! another.
+//! Owns which options can be combined; `item` has the rules about the function. Every fault is reported, and
+//! none hides another.
 
 mod item;
 mod recover;
@@ -19,7 +19,7 @@ use super::options::Options;
 use crate::diagnostics::Faults;
 use crate::key;
 
-/// The model; `None` if a fault makes that impossible.
+/// The model; `None` if a fault makes a model impossible.
 pub(crate) fn validate<'f>(
     function: &'f Function,
     mut options: Options,
@@ -87,7 +87,8 @@ fn contradictions(options: &Options, faults: &mut Faults) {
     }
 }
 
-/// An argument is a value, although its name is spelled like a function's.
+/// Corrects the kind of a `retry_after` that names an argument. An argument is a value, although its name is
+/// spelled like a function's.
 fn pace(options: &mut Options, arguments: &Arguments) {
     if let Some(Pace::By(Expr::Path(path))) = &options.retry_after
         && path.path.get_ident().is_some_and(|name| arguments.find(&name.unraw().to_string()).is_some())

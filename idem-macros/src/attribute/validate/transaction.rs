@@ -1,4 +1,4 @@
-//! Rules about `transaction`: which argument can carry one, and which options contradict it.
+//! Rules about `transaction`: which argument can carry a transaction, and which options contradict it.
 
 use syn::ext::IdentExt as _;
 use syn::spanned::Spanned as _;

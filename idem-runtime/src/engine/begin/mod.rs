@@ -1,9 +1,11 @@
-//! The public API for calls whose body is not one future: [`Operation::begin`], and the [`Attempt`] that is ended by hand.
+//! The public API for calls whose body is not one future: [`Operation::begin`], and the [`Attempt`] that the
+//! caller ends explicitly.
 //!
-//! Owns how the two halves of a call are used apart from each other. What happens in them is in `claim` and `attempt`.
+//! Owns how the two halves of a call are used apart from each other. `claim` and `attempt` own what happens
+//! in each half.
 //!
-//! The lease of such an attempt is renewed by a task of the runtime in which `begin` was called, and by the renewal
-//! thread if that runtime is blocked or has ended.
+//! The lease of such an attempt is renewed by a task of the runtime in which `begin` was called, and by the
+//! renewal thread if that runtime is blocked or has ended.
 
 mod replayed;
 
@@ -43,10 +45,12 @@ pub enum Begun<S: Store> {
 }
 
 impl<R> Operation<R> {
-    /// Begins a call whose work is not one async body: claims the key, and waits for it if the operation has a
-    /// [`wait`](Self::wait). For frameworks, for callbacks, and for work that one function starts and another ends.
+    /// Begins a call whose work is not one async body: claims the key, and waits for it if the operation has
+    /// a [`wait`](Self::wait). For frameworks, for callbacks, and for work that one function starts and
+    /// another ends.
     ///
-    /// [`run`](Self::run) does all of this for a body that is one future, and is the better choice for it.
+    /// [`run`](Self::run) does all of this for a body that is one future, and is the better choice for such a
+    /// body.
     ///
     /// | `begin` returns | then |
     /// |---|---|
@@ -98,7 +102,7 @@ impl<R> Operation<R> {
     {
         let (mut operation, store, key) = (self.without_rules(), store.clone(), rendered(&key));
         if operation.policy.recovers {
-            // The work looks at `Context::recovered` itself.
+            // Here, no `recover` function runs: the work itself looks at `Context::recovered`.
             operation.policy.to_mut().recovers = false;
         }
         async move {
@@ -112,14 +116,16 @@ impl<R> Operation<R> {
     }
 }
 
-/// One attempt at the work of a call that [`Operation::begin`] began. Its lease is renewed while it lives.
+/// One attempt at the work of a call that [`Operation::begin`] began. The engine renews its lease until the
+/// attempt ends or is dropped.
 ///
-/// End it with [`complete`](Self::complete), [`complete_error`](Self::complete_error), [`record`](Self::record),
-/// [`fail`](Self::fail), [`abandon`](Self::abandon) or [`give_back`](Self::give_back). Dropping it counts as a crash of
-/// the work: the next attempt is [`recovered`](Context::recovered), or the key is in doubt under
+/// End it with [`complete`](Self::complete), [`complete_error`](Self::complete_error),
+/// [`record`](Self::record), [`fail`](Self::fail), [`abandon`](Self::abandon) or
+/// [`give_back`](Self::give_back). Dropping it counts as a crash of the work: the next attempt is
+/// [`recovered`](Context::recovered), or the key is in doubt under
 /// [`OnCrash::InDoubt`](crate::OnCrash::InDoubt).
 ///
-/// [`drain`](crate::drain) waits for it as for a detached body.
+/// [`drain`](crate::drain) waits for an attempt as for a detached body.
 #[must_use = "dropping an attempt counts as a crash of its work"]
 pub struct Attempt<S: Store> {
     call: Arc<Call<S>>,
@@ -128,7 +134,7 @@ pub struct Attempt<S: Store> {
     context: Context,
     /// Lets the renewal thread renew the lease.
     _watch: Option<Watch>,
-    // Dropped last, so that the release counts before the attempt is over.
+    // Dropped last, so that `drain` already counts the release when it stops counting the attempt.
     _pending: Pending,
 }
 
@@ -149,15 +155,16 @@ impl<S: Store> Attempt<S> {
         Self { call, claim: None, context, _watch: None, _pending: pending }
     }
 
-    /// What the work can learn about its call: its attempt, its fence, whether it recovers from a crash, keys for other
-    /// services, and when its claim is lost.
+    /// What the work can learn about its call: its attempt, its fence, whether it recovers from a crash, keys
+    /// for other services, and when its claim is lost.
     pub const fn context(&self) -> &Context {
         &self.context
     }
 
-    /// Runs a part of the work that is a future, as [`Operation::run`] runs a body: [`context`](crate::context) and
-    /// [`step`](crate::step) work in it, and it is dropped when the claim is lost or the operation's
-    /// [`timeout`](Operation::timeout) is over. Each call of `run` has the whole timeout.
+    /// Runs a part of the work that is a future, as [`Operation::run`] runs a body:
+    /// [`context`](crate::context) and [`step`](crate::step) work in it, and the future is dropped when the
+    /// claim is lost or the operation's [`timeout`](Operation::timeout) is over. Each call of `run` has the
+    /// whole timeout.
     ///
     /// # Errors
     ///
@@ -169,7 +176,7 @@ impl<S: Store> Attempt<S> {
     ///
     /// # Cancellation
     ///
-    /// Dropping the future drops the attempt: a crash.
+    /// Dropping the future drops the attempt, which counts as a crash.
     pub async fn run<F: Future>(self, work: F) -> Result<(F::Output, Self), Interrupted<S>> {
         let ended = {
             let lost = pin!(async {
@@ -200,16 +207,16 @@ impl<S: Store> Attempt<S> {
                 Ok(replay) => Interrupted::Replay(Replayed::new(call, replay)),
                 Err(error) => Interrupted::Refused(error),
             },
-            // Does not happen: what is not held is not lost.
+            // Does not happen, because without a claim there is nothing to lose.
             (None, None) => Interrupted::Refused(Error::LeaseLost { call: call.id(), loss: Loss::Unknown }),
         })
     }
 
-    /// The work is done, with this value: records it, so that duplicates get it.
+    /// The work is done: records this value, so that duplicates get it.
     ///
-    /// The value counts although the store fails: recording goes on in the background then, and the outcome is
-    /// [`Outcome::Unrecorded`]. A value that cannot be encoded, or is too large, is not an error either: duplicates get
-    /// [`Error::ResultNotStored`].
+    /// The value counts even if the store fails. Then recording continues in the background, and the outcome
+    /// is [`Outcome::Unrecorded`]. A value that cannot be encoded, or is too large, is not an error either:
+    /// duplicates get [`Error::ResultNotStored`].
     ///
     /// # Errors
     ///
@@ -217,7 +224,8 @@ impl<S: Store> Attempt<S> {
     ///
     /// # Cancellation
     ///
-    /// Dropping the future changes nothing, also before its first poll: the value is recorded in the background.
+    /// Dropping the future, even before its first poll, changes nothing: the value is recorded in the
+    /// background.
     pub fn complete<T: Serialize>(
         self,
         value: &T,
@@ -239,8 +247,8 @@ impl<S: Store> Attempt<S> {
         self.end(Verdict::Failed, &stored)
     }
 
-    /// As [`complete`](Self::complete), with a result that the caller has encoded. Its first byte must be that of a
-    /// [`ResultFormat`](crate::protocol::ResultFormat).
+    /// As [`complete`](Self::complete), with a result that the caller has encoded. Its first bytes must
+    /// identify a [`ResultFormat`](crate::protocol::ResultFormat).
     ///
     /// # Errors
     ///
@@ -253,7 +261,8 @@ impl<S: Store> Attempt<S> {
         self.end(verdict, &Stored { result, fault: None })
     }
 
-    /// Not an `async fn`, and neither are its callers: the result counts also if their future is dropped before its first poll.
+    /// Not an `async fn`, and neither are its callers, so that the result counts even if the future is
+    /// dropped before its first poll.
     fn end(
         mut self,
         verdict: Verdict,
@@ -261,7 +270,8 @@ impl<S: Store> Attempt<S> {
     ) -> impl Future<Output = Result<Outcome, Interrupted<S>>> + use<S> {
         if let Some(claim) = &mut self.claim {
             claim.finished(verdict, stored.result.clone(), self.call.policy.ttl);
-            // The work is over: nothing that it carried starts a step while the result is recorded.
+            // The work is over, so nothing that has its context may start a step while the result is
+            // recorded.
             claim.claimed.lease.end();
             if let Some(fault) = &stored.fault {
                 claim.claimed.report(&Event::NOT_STORED.because(fault));
@@ -279,14 +289,16 @@ impl<S: Store> Attempt<S> {
         }
     }
 
-    /// The work failed and has no result: releases the key for the next attempt. It is due after `retry_after`, or as
-    /// the operation's [`retry_after`](Operation::retry_after) says if that is `None`. Returns how long that is.
+    /// The work failed and has no result: releases the key for the next attempt. The next attempt is due
+    /// after `retry_after`; if that is `None`, after the delay that the operation's
+    /// [`retry_after`](Operation::retry_after) sets. Returns the delay.
     ///
-    /// If the store fails, the release goes on in the background.
+    /// If the store fails, the release continues in the background.
     ///
     /// # Cancellation
     ///
-    /// Dropping the future changes nothing, also before its first poll: the key is released in the background.
+    /// Dropping the future, even before its first poll, changes nothing: the key is released in the
+    /// background.
     pub fn fail(mut self, retry_after: Option<Duration>) -> impl Future<Output = Duration> + use<S> {
         let mut delay = Duration::ZERO;
         if let Some(claim) = &mut self.claim {
@@ -294,7 +306,7 @@ impl<S: Store> Attempt<S> {
             claim.not_recorded(Some(delay), false);
         }
         async move {
-            // The whole attempt: `drain` waits for it.
+            // Moves the whole attempt into the future, because `drain` waits for it.
             let mut attempt = self;
             if let Some(claim) = &mut attempt.claim {
                 claim.release().await;
@@ -303,8 +315,8 @@ impl<S: Store> Attempt<S> {
         }
     }
 
-    /// The work was not done, and may be asked for again in another form, such as a corrected request: deletes the record
-    /// with its fingerprint and its count of attempts.
+    /// The work was not done, and the caller may ask for it again in another form, such as a corrected
+    /// request. Deletes the record with its fingerprint and its count of attempts.
     ///
     /// # Errors
     ///
@@ -317,8 +329,8 @@ impl<S: Store> Attempt<S> {
         async move { recorded.await.map(drop) }
     }
 
-    /// The work began and did not end, as if this were dropped. Returns once the key is released, or will be in the
-    /// background.
+    /// The work began and did not end. This counts as a crash, as dropping the attempt does. Returns when the
+    /// key is released, or when the release continues in the background.
     pub async fn abandon(self) {
         if let Some(mut claim) = self.claim {
             claim.release().await;

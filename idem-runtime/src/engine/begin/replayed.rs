@@ -1,5 +1,5 @@
-//! The recorded result that [`Operation::begin`](crate::Operation::begin) returns instead of an attempt, or that a lost attempt
-//! ends with.
+//! The recorded result that [`Operation::begin`](crate::Operation::begin) returns instead of an attempt, or
+//! that a lost attempt ends with.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,8 +28,8 @@ impl<S: Store> Replayed<S> {
     ///
     /// # Errors
     ///
-    /// [`Error::Undecodable`] if it does not decode into `T` or is an error, [`Error::ResultNotStored`] if it could not
-    /// be stored.
+    /// [`Error::Undecodable`] if the result is an error or does not decode into `T`,
+    /// [`Error::ResultNotStored`] if it could not be stored.
     pub fn value<T: DeserializeOwned>(&self) -> Result<T, Error> {
         self.call.replayed(&self.replay, |verdict, bytes| match verdict {
             Verdict::Completed => from_bytes(bytes),
@@ -49,8 +49,8 @@ impl<S: Store> Replayed<S> {
         })
     }
 
-    /// The result in a format of the caller's own. `decode` gets its bytes, or returns why they do not decode; that
-    /// reason is in the error and the event, so it must not contain the result.
+    /// The result in a format of the caller's own. `decode` gets its bytes, or returns why they do not
+    /// decode; that reason is in the error and the event, so it must not contain the result.
     ///
     /// # Errors
     ///
@@ -62,7 +62,7 @@ impl<S: Store> Replayed<S> {
         self.call.replayed(&self.replay, |verdict, bytes| decode(verdict, bytes).map_err(Arc::from))
     }
 
-    /// Which attempt made the result, when it was recorded, and when it ends.
+    /// Which attempt made the result, when it was recorded, and when it expires.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         Outcome::replayed(&self.replay)
@@ -79,12 +79,12 @@ impl<S: Store> fmt::Debug for Replayed<S> {
 pub enum Interrupted<S: Store> {
     /// Another attempt took over the key, and this is its result: return it.
     Replay(Replayed<S>),
-    /// The claim is lost, or the time of the work is over.
+    /// The claim is lost, or the work took longer than its timeout.
     Refused(Error),
 }
 
-/// For callers that do not look at the other attempt's result: it is [`Error::LeaseLost`], so that they call again and
-/// get it.
+/// For callers that do not look at the other attempt's result: they get [`Error::LeaseLost`], and get that
+/// result when they call again.
 impl<S: Store> From<Interrupted<S>> for Error {
     fn from(interrupted: Interrupted<S>) -> Self {
         match interrupted {

@@ -38,7 +38,7 @@ struct Frame {
 #[derive(Clone)]
 pub struct Context {
     source: Source,
-    /// Whether it was asked for inside a step or a `recover` function, where no step may begin.
+    /// Whether the context was requested inside a step or a `recover` function, where no step may begin.
     pub(crate) within_step: bool,
 }
 
@@ -84,7 +84,8 @@ pub fn context() -> Option<Context> {
     CURRENT.try_with(call).ok().flatten()
 }
 
-/// Runs a body without any guard. The body and its steps see no call, also if it runs inside the body of another call.
+/// Runs a body without any guard. The body and its steps see no call, even if the body runs inside the body
+/// of another call.
 pub(crate) async fn unguarded_frame<F: Future>(body: F) -> F::Output {
     CURRENT.scope(Frame { call: surroundings().call, is_unguarded: true }, body).await
 }
@@ -154,7 +155,7 @@ impl Context {
     pub(crate) fn holds(&self, key: &RecordKey, store: StoreIdentity) -> bool {
         let mut call = Some(self);
         while let Some(context) = call {
-            // Once a call is over, nobody waits for itself.
+            // A call that is over no longer holds its key, so a call inside it does not wait for itself.
             let holds = |claim: &Arc<dyn AnyClaim>| {
                 !claim.held().lease.is_over() && claim.call().key == *key && claim.store() == Some(store)
             };
@@ -170,8 +171,8 @@ impl Context {
         Frame { call: Some(self), is_unguarded: false }
     }
 
-    /// Runs `poll` with this call as the call of the task. An observer of an outer call does not see the calls that
-    /// `poll` makes.
+    /// Runs `poll` with this call as the call of the task. An observer of an outer call does not see the
+    /// calls that `poll` makes.
     pub(crate) fn enter<T>(&self, poll: impl FnOnce() -> T) -> T {
         OBSERVER.sync_scope(None, || CURRENT.sync_scope(self.clone().frame(), poll))
     }
@@ -181,11 +182,11 @@ impl Context {
         CURRENT.scope(Self { within_step: true, ..self.clone() }.frame(), inside).await
     }
 
-    /// Carries the call into another task: inside `future`, [`context`] returns this context, and steps are recorded
-    /// under this call.
+    /// Carries the call into another task: inside `future`, [`context`] returns this context, and steps are
+    /// recorded under this call.
     ///
-    /// Use it for tasks that the body spawns and awaits. A task that outlives the body has no lease: its steps fail
-    /// with [`Error::LeaseLost`](crate::Error::LeaseLost) once the call has ended.
+    /// Use it for tasks that the body spawns and awaits. A task that outlives the body has no lease: its
+    /// steps fail with [`Error::LeaseLost`](crate::Error::LeaseLost) once the call has ended.
     ///
     /// Dropping the future drops `future`.
     ///
@@ -213,7 +214,8 @@ impl Context {
     /// # }
     /// ```
     pub async fn scope<F: Future>(&self, future: F) -> F::Output {
-        // A step that is running stays one, also where the context is from before it.
+        // Inside a running step of this call no other step may begin, even if the context is from before that
+        // step.
         let is_within = |current: Self| {
             let claims = current.claim().zip(self.claim());
             current.within_step && claims.is_some_and(|(current, own)| Arc::ptr_eq(current, own))
@@ -222,13 +224,13 @@ impl Context {
         CURRENT.scope(Self { within_step, ..self.clone() }.frame(), future).await
     }
 
-    /// Resolves when the call no longer holds its key: the claim was lost, or the call has ended, by its result, an
-    /// error, a timeout or a dropped caller. Use it for work that the body starts outside itself and that must stop
-    /// then.
+    /// Resolves when the call no longer holds its key: the claim was lost, or the call has ended, by its
+    /// result, an error, a timeout or a dropped caller. Use it for work that the body starts outside itself
+    /// and that must stop then.
     ///
-    /// The body itself does not need it, because it is dropped when the claim is lost. If a renewal fails, the lease is
-    /// not lost until the store says so. In a call that runs unprotected or in a transaction, the future never
-    /// resolves.
+    /// The body itself does not need this method, because the body is dropped when the claim is lost. If a
+    /// renewal fails, the lease is not lost until the store says so. In a call that runs unprotected or in a
+    /// transaction, the future never resolves.
     ///
     /// ```
     /// # use idem_runtime as idem;
@@ -282,16 +284,16 @@ impl Context {
         self.grant().map_or(1, |grant| grant.attempt)
     }
 
-    /// The fence of this attempt, for a downstream service that can refuse a lower one. `None` if the call runs
-    /// unprotected, because the store was down and the operation fails open.
+    /// The fence of this attempt, for a downstream service that can refuse a lower one. `None` if the call
+    /// runs unprotected, because the store was down and the operation fails open.
     #[must_use]
     pub fn fence(&self) -> Option<Fence> {
         self.grant().map(|grant| grant.fence)
     }
 
-    /// Whether the previous run began and did not end, so that its effect may have happened already: its worker died or
-    /// lost its lease, its caller went away, it panicked, or it took longer than its timeout. `false` if the previous
-    /// run returned an error.
+    /// Whether the previous run began and did not end, so that its effect may have happened already: its
+    /// worker died or lost its lease, its caller went away, it panicked, or it took longer than its timeout.
+    /// `false` if the previous run returned an error.
     #[must_use]
     pub fn recovered(&self) -> bool {
         self.grant().is_some_and(|grant| grant.recovered)
@@ -303,8 +305,9 @@ impl Context {
         self.grant().is_some()
     }
 
-    /// A key for the next service. It is the same for every attempt of this call, differs for every other key,
-    /// operation or `name`, and does not reveal the key. 32 hexadecimal characters (128 bits of a SHA-256).
+    /// A key for the next service. It is the same for every attempt of this call, differs for every other
+    /// key, operation or `name`, and does not reveal the key. 32 hexadecimal characters (128 bits of a
+    /// SHA-256).
     #[must_use]
     pub fn downstream_key(&self, name: &str) -> String {
         let digest = framed_digest(&["idem downstream key", self.operation(), self.key().as_str(), name]);
@@ -318,12 +321,14 @@ impl fmt::Debug for Context {
     }
 }
 
-/// Runs `calls` with leases that end at `deadline` at the latest. For a process that ends at that time, such as a
-/// function with a time limit: a caller after the deadline does not wait for the lease of a worker that has ended.
+/// Runs `calls` with leases that end at `deadline` at the latest. For a process that ends at that time, such
+/// as a function with a time limit: a caller after the deadline does not wait for the lease of a worker that
+/// has ended.
 ///
-/// With no time left, a call is refused with [`Error::NoTimeLeft`](crate::Error::NoTimeLeft), and nothing starts. A call that
-/// has started is not stopped at the deadline. From then on other callers may take over their claims, and a body or a step starts
-/// only if the store's answer shows that the claim is still held at that moment, which it is for a millisecond.
+/// With no time left, a call is refused with [`Error::NoTimeLeft`](crate::Error::NoTimeLeft), and nothing
+/// starts. A call that has started is not stopped at the deadline. From then on, other callers may take over
+/// the claims of such calls. A renewal after the deadline extends a claim by only a millisecond, so a body or
+/// a step starts only if the store's answer arrives within that time.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -350,8 +355,8 @@ pub async fn with_deadline<F: Future>(deadline: Instant, calls: F) -> F::Output 
 pub struct Observed<T> {
     /// The return value of the call.
     pub value: T,
-    /// How the call got it; `None` if it was refused (in flight, mismatch, ...) or made no idempotent call. If it made
-    /// several, the outcome of the last one.
+    /// How the call got its value; `None` if the call was refused (in flight, mismatch, ...) or made no
+    /// idempotent call. If it made several idempotent calls, the outcome of the last one.
     pub outcome: Option<Outcome>,
 }
 
@@ -366,7 +371,8 @@ impl CallObserver for Mutex<Option<Outcome>> {
 
 /// Makes a call and returns whether its body ran or its result was replayed.
 ///
-/// It does not report idempotent calls inside the body of the observed call. Dropping the future drops the call.
+/// This function does not report idempotent calls inside the body of the observed call. Dropping the future
+/// drops the call.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -390,25 +396,27 @@ pub async fn observe<F: Future>(call: F) -> Observed<F::Output> {
     Observed { value, outcome }
 }
 
-/// Makes calls with an observer of them: `observer` gets every [`CallEvent`] of the calls that `calls` makes in this task. It
-/// does not get those of calls inside the body of an observed call. Observers around this one get the same events.
+/// Makes calls with an observer of them: `observer` gets every [`CallEvent`] of the calls that `calls` makes
+/// in this task. It does not get the events of calls inside the body of an observed call. Observers around
+/// this one get the same events.
 ///
-/// The observer outlives the future: a caller that drops it still learns what the call left in the background.
+/// The observer outlives the future, so a caller that drops the future still learns what the call left in the
+/// background.
 pub fn observed_by<F: Future>(observer: Arc<dyn CallObserver>, calls: F) -> impl Future<Output = F::Output> {
     OBSERVER.scope(within_current(observer), calls)
 }
 
-/// A future for another task, whose calls have the observers and the deadline of this task. For code that runs calls in a task
-/// of their own: the observers of a task, and its [`with_deadline`](crate::with_deadline), do not follow into a task that
-/// it spawns.
+/// A future for another task, whose calls have the observers and the deadline of this task. For code that
+/// runs calls in a separate task, because a spawned task does not inherit the observers and the
+/// [`with_deadline`](crate::with_deadline) of the task that spawns it.
 ///
-/// The running call itself is carried by [`Context::scope`](crate::Context::scope).
+/// [`Context::scope`](crate::Context::scope) carries the running call itself.
 pub fn in_another_task<F: Future>(calls: F) -> impl Future<Output = F::Output> {
     let Surroundings { deadline, observer, .. } = surroundings();
     DEADLINE.scope(deadline, OBSERVER.scope(observer, calls))
 }
 
-/// An observer within the current one, if there is one.
+/// This observer, inside the current observer if there is one.
 fn within_current(observer: Arc<dyn CallObserver>) -> Option<Arc<Observation>> {
     let outer = OBSERVER.try_with(Clone::clone).ok().flatten();
     Some(Arc::new(Observation { outer, observer }))

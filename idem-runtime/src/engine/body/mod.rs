@@ -1,8 +1,8 @@
 //! The third phase: the body runs under its claim.
 //!
 //! Owns how a body is polled beside the renewal of its lease, and every way in which it ends. [`context`] is
-//! what it can learn about its call, [`steps`] are its recovery points. Bodies without a claim run here, too:
-//! the store was down and the operation fails open, or the call has no key.
+//! what a body can learn about its call, [`steps`] are its recovery points. Bodies without a claim also run
+//! here, if the store was down and the operation fails open, or if the call has no key.
 //!
 //! The functions of this file are compiled for each body. Keep them short.
 
@@ -46,7 +46,8 @@ where
     async move {
         attempt.start();
         let result = {
-            // From here on the body is dropped before the attempt, so no other call gets the key while this body exists.
+            // From here on the body is dropped before the attempt, so no other call gets the key while this
+            // body exists.
             let mut body = Body(body);
             let ended = {
                 let context = Context::of(attempt.claimed.clone());
@@ -120,16 +121,18 @@ pub(super) fn drive<B: Future>(
     mut body: Pin<&mut Option<B>>,
 ) -> impl Future<Output = Ended<B::Output>> {
     async move {
-        // No limit if the end is too far away to have a time: nobody has checked the policy of a call without a key.
+        // There is no limit if the end is too far away for an `Instant`. This can happen, because nobody has
+        // checked the policy of a call without a key.
         let end = timeout.and_then(|after| Some((after, Instant::now().checked_add(after)?)));
         let limit = async {
             let Some((after, end)) = end else { return pending().await };
-            // There is no timer until this is polled first.
+            // There is no timer until this future is first polled.
             Box::pin(sleep_until(end)).await;
             after
         };
-        // Also for a body that is always ready and so uses up its task's budget: tokio's timers are pending
-        // then, as tokio's own `timeout` knows, and it would lose its lease.
+        // `unconstrained`, because a body that is always ready uses up its task's budget. Without a budget,
+        // tokio's timers would stay pending, and the body would lose its lease. Tokio's own `timeout` handles
+        // this too.
         let (mut limit, mut lost) = (pin!(unconstrained(limit)), pin!(unconstrained(lost)));
         poll_fn(|cx| {
             let _entered = span.enter();
@@ -152,7 +155,8 @@ pub(super) fn drive<B: Future>(
     }
 }
 
-/// Runs a body without any guard, until its timeout is over, and reports that to the observer of the call.
+/// Runs a body without any guard, until its timeout is over, and reports to the observer that the body ran
+/// unprotected.
 pub(super) async fn unguarded<B: Future>(
     timeout: Option<Duration>,
     observer: Option<&Observation>,
@@ -203,7 +207,7 @@ where
     })
 }
 
-/// Polls a body that has no claim, and drops it when it has ended. `Err` if the time was over first.
+/// Polls a body that has no claim, and drops it when it has ended. `Err` if the timeout was over first.
 async fn until_timeout<B: Future>(
     context: Option<&Context>,
     span: &Span,

@@ -1,5 +1,5 @@
-//! One granted claim, as everything that acts on it shares it: the attempt, the renewals of its lease, its steps, the context
-//! of its body, and its work in the background.
+//! One granted claim, shared by everything that acts on it: the attempt, the renewals of its lease, its
+//! steps, the context of its body, and its work in the background.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -63,7 +63,8 @@ pub(crate) trait AnyClaim: Send + Sync + 'static {
 }
 
 impl<S: Store> Claimed<S> {
-    /// Until when the steps are read and recorded: while the lease is held, and at least for the store timeout.
+    /// How long requests to read and record steps are retried: while the lease is held, and at least for the
+    /// store timeout.
     fn retries_until(&self) -> Instant {
         self.lease.held_until().max(Instant::now() + self.call.policy.store_timeout)
     }
@@ -163,7 +164,7 @@ pub(crate) async fn confirm(claim: &Arc<dyn AnyClaim>) -> Result<(), StoreError>
 }
 
 /// Renews the claim before its body or a step starts, because its answer was late or its lease may be over.
-/// The claim may be lost then.
+/// Afterwards the claim may be lost.
 pub(super) async fn renew_before_start(claim: &Arc<dyn AnyClaim>, until: Instant) -> Result<(), StoreError> {
     let lease = &claim.held().lease;
     let mut pauses = backoff().build();
@@ -176,7 +177,7 @@ pub(super) async fn renew_before_start(claim: &Arc<dyn AnyClaim>, until: Instant
         }
         sleep(pause).await;
     }
-    // After a deadline a lease may be over when its answer comes.
+    // After a deadline, leases are so short that one may be over when its answer comes.
     if !lease.is_lost() && lease.held_until() <= Instant::now() {
         return Err(StoreError::outcome_unknown("the lease was over before the body or a step could start"));
     }

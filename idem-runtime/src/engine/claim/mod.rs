@@ -1,9 +1,10 @@
 //! The second phase: how a call gets the right to run its body, or a result or an error instead.
 //!
 //! Owns the claim with its retries, what its answer means for the call, what a call does while another one is
-//! in flight, and the rule that a claim whose answer nobody awaits any more, or never came, is released: no
-//! body began, and after the lease the next call would take it for a crash. [`waiters`] reads a key for all
-//! who wait for it, and [`claimed`] is what a granted claim consists of.
+//! in flight, and the rule that a claim is released if its answer never came or nobody awaits the answer any
+//! more. In that case no body began, but after the lease the next call would take the claim for a crash.
+//! [`waiters`] reads a key for all calls that wait for it, and [`claimed`] is what a granted claim consists
+//! of.
 
 pub(super) mod claimed;
 pub(super) mod waiters;
@@ -80,12 +81,13 @@ pub(crate) async fn enter<S: Store>(call: &Arc<Call<S>>) -> Result<Entry<S>, Err
     call.in_span(entering).await
 }
 
-/// Whether an error means that the store is down. An unreadable record means that the call was made before, so its body
-/// must not run.
+/// Whether an error means that the store is down. An unreadable record means that the call may have been made
+/// before, so its body must not run.
 fn may_fail_open(error: &StoreError) -> bool {
     match error.kind() {
         StoreErrorKind::Unavailable | StoreErrorKind::OutcomeUnknown | StoreErrorKind::Configuration => true,
-        // Any other kind, also one of a later version: a body that may have run before does not run unprotected.
+        // With any other kind, even one of a later version, the body may have run before, so it does not run
+        // unprotected.
         _ => false,
     }
 }
@@ -121,19 +123,20 @@ impl<S: Store> Call<S> {
     }
 }
 
-/// Claims the key for a new owner. If the answer is lost, the same owner sends the claim again, within the store timeout.
+/// Claims the key for a new owner. If the answer is lost, the same owner sends the claim again, within the
+/// store timeout.
 async fn claim<S: Store>(call: &Arc<Call<S>>) -> Result<Claiming<S>, StoreError> {
     let (owner, sent) = (Owner::random(), call.send_time());
     let patience = call.policy.store_timeout;
     let until = sent.runtime + patience;
     loop {
         let mut open = UnansweredClaim { call, owner, answering: None };
-        // Written to its place, because `Box::pin` would make the future elsewhere and move it.
+        // Written directly into the box, because `Box::pin` would make the future elsewhere and move it.
         let place = Box::new_uninit();
         let answering = Box::into_pin(Box::write(place, claim_as(call.clone(), owner, sent)));
         let answering = open.answering.insert(answering);
-        // After the timeout the claim is not dropped. It continues in the background, to release what the store may still
-        // grant.
+        // After the timeout the claim is not dropped. It continues in the background, to release what the
+        // store may still grant.
         let answer = within(until, answering).await.map_err(|_| unanswered("the claim", patience))?;
         open.answering = None;
         let attempt = match answer {
@@ -146,14 +149,15 @@ async fn claim<S: Store>(call: &Arc<Call<S>>) -> Result<Claiming<S>, StoreError>
                 return Err(error);
             }
         };
-        // Only the caller confirms a late grant. In the background the attempt is dropped, which gives it back.
+        // Only the caller confirms a late grant. In the background the attempt is dropped, which gives it
+        // back.
         let claim: Arc<dyn AnyClaim> = attempt.claimed.clone();
         let confirmed = Box::pin(within(until, renew_before_start(&claim, until))).await;
         confirmed.map_err(|_| unanswered("the claim", patience))??;
         if !claim.held().lease.is_lost() {
             return Ok(Ok(attempt));
         }
-        // Another call has the claim by now. The next answer says for how long.
+        // Another call has the claim by now. The answer to the next claim says for how long.
     }
 }
 
@@ -179,8 +183,8 @@ async fn claim_as<S: Store>(call: Arc<Call<S>>, owner: Owner, sent: Sent) -> Res
         report::store_answered::<S>(&call.key, "claim", begin, answer.is_ok());
         match answer {
             Ok(ClaimAnswer::Granted(grant)) => return Ok(Ok(Attempt::new(&call, owner, grant, sent))),
-            // The doubt may be about this claim: granted, its answer lost, its lease over. Then no body
-            // began, and it is given back.
+            // The record in doubt may be this claim itself: the store granted it, the answer was lost, and
+            // the lease expired. No body ran in that case, so the engine gives the claim back.
             Ok(ClaimAnswer::InDoubt) if let Some(retries) = retries.take() => {
                 return Err(NoAnswer { error: retries.first_error, may_be_granted: true });
             }
@@ -211,8 +215,8 @@ struct Retries {
     pauses: ExponentialBackoff,
 }
 
-/// A claim whose answer is awaited. If the caller goes away first, a background task awaits the answer and releases the
-/// grant.
+/// A claim whose answer is awaited. If the caller goes away first, a background task awaits the answer and
+/// releases the grant.
 struct UnansweredClaim<'c, S: Store> {
     call: &'c Arc<Call<S>>,
     owner: Owner,
@@ -228,8 +232,8 @@ impl<S: Store> Drop for UnansweredClaim<'_, S> {
     }
 }
 
-/// Finds out what was granted to a call that went away, and releases it, also after an outage of the store.
-/// `answering` is `None` if the last answer left open whether the claim was granted.
+/// Finds out what was granted to a call that went away, and releases that grant, even after an outage of the
+/// store. `answering` is `None` if the last answer left open whether the claim was granted.
 async fn give_back<S: Store>(call: Arc<Call<S>>, owner: Owner, answering: Option<Answering<S>>) {
     if let Some(answering) = answering {
         let answer = timeout(call.policy.store_timeout, answering).await;
@@ -240,7 +244,8 @@ async fn give_back<S: Store>(call: Arc<Call<S>>, owner: Owner, answering: Option
     }
     let mut patience = Patience::new(&call);
     let mut fence = None;
-    // Reads the record and does not claim again, because a claim that was never granted must not be granted here.
+    // Reads the record and does not claim again, because a claim that was never granted must not be granted
+    // here.
     while let Err(error) = release_grant(&call, owner, &mut fence).await {
         if !patience.wait_after(&error).await {
             return call.report(&Event::RELEASE_FAILED.by(&error), 0);
@@ -248,8 +253,9 @@ async fn give_back<S: Store>(call: Arc<Call<S>>, owner: Owner, answering: Option
     }
 }
 
-/// Releases the key if this owner holds it under `fence`, the fence that was read first. A later read may show a higher one: then
-/// an earlier release was applied and its answer lost, and what the record says now is not about this claim.
+/// Releases the key if this owner holds it under `fence`, the fence that was read first. If a later read
+/// shows a higher fence, an earlier release was applied and only its answer was lost. Then the record is no
+/// longer about this claim.
 async fn release_grant<S: Store>(
     call: &Call<S>,
     owner: Owner,
@@ -286,7 +292,8 @@ async fn wait<S: Store>(call: &Arc<Call<S>>, refusal: Refusal) -> Result<Claimin
     call.report(&Event::WAITED.waited(begin.elapsed()), 0);
     match waited {
         Ok(claiming) => claiming,
-        // If the poll has not read the key just now, this call asks once more, so that its error is up to date.
+        // If the poll has not read the key recently, this call claims once more, so that its error is up to
+        // date.
         Err(_) => match waiter.poll.refusal(patience) {
             Some(answer) => Ok(Err(answer)),
             None => claim(call).await.map_err(|error| call.store_failed(error)),
@@ -294,7 +301,7 @@ async fn wait<S: Store>(call: &Arc<Call<S>>, refusal: Refusal) -> Result<Claimin
     }
 }
 
-/// Returns when there is a result, or the answer to a claim that is not worth waiting again.
+/// Returns when there is a result, or when the answer to a claim shows that waiting does not help.
 async fn until_claimed<S: Store>(
     call: &Arc<Call<S>>,
     Waiter { poll, result }: &mut Waiter,
@@ -320,7 +327,8 @@ async fn until_claimed<S: Store>(
                 poll.changed.notify_one();
                 return Ok(claiming);
             }
-            // The key is known to be in flight elsewhere, so the body must not run unprotected; waiting may help.
+            // The key is known to be in flight elsewhere, so the body must not run unprotected; waiting may
+            // help.
             Err(error) if error.is_transient() && Instant::now() < deadline => {}
             Err(error) => return Err(call.store_failed(error)),
         }

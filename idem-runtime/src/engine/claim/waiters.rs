@@ -1,7 +1,8 @@
 //! Lets the callers of one process that wait for the same key share one poll of the store.
 //!
-//! Owns who waits for which key, and the task that reads the key's record for all who wait in one runtime. A waiter gets a
-//! result from the task; when the key may be free, the task wakes one waiter, which claims the key under its own policy.
+//! Owns who waits for which key, and the task that reads the key's record for all waiters in one runtime. A
+//! waiter gets a result from the task; when the key may be free, the task wakes one waiter, which claims the
+//! key under its own policy.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -23,8 +24,8 @@ use idem_core::{RecordKey, Store};
 /// How old the last reading may be before a waiter whose time is over asks the store itself.
 const STALE: Duration = Duration::from_secs(1);
 
-/// The polls of all keys of one store that callers of this process wait for. The clones of a store share it, in the field
-/// that the store has for it.
+/// The polls of all keys of one store that callers of this process wait for. The clones of a store share this
+/// value, in the field that the store has for it.
 #[derive(Clone, Default)]
 pub(crate) struct Waiters(Arc<Polls>);
 
@@ -37,8 +38,8 @@ struct Polls {
 
 type PollsOfKeys = HashMap<RecordKey, Vec<Arc<Poll>>>;
 
-/// Identifies a store in this process. All clones of a store have the same identity. It is valid as long as one of them
-/// exists.
+/// Identifies a store in this process. All clones of a store have the same identity. The identity is valid as
+/// long as one of the clones exists.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StoreIdentity(*const ());
 
@@ -57,7 +58,7 @@ pub(super) struct Poll {
     result: watch::Sender<Option<Arc<Record>>>,
     /// Wakes one waiter, which claims the key.
     pub(super) claimable: Notify,
-    /// Wakes the task: something happened to the key in this process.
+    /// Wakes the task when something happened to the key in this process.
     pub(super) changed: Notify,
     refusal: Mutex<Refusal>,
 }
@@ -68,7 +69,7 @@ pub(super) struct Refusal {
     /// Until then the key is in flight (`in_flight`) or not due, unless the lease is renewed.
     until: Instant,
     in_flight: bool,
-    /// When the store last said so.
+    /// When the store last confirmed this refusal.
     confirmed: Instant,
     /// When the reading that is under way began, if that was after this refusal.
     reading_since: Option<Instant>,
@@ -93,8 +94,8 @@ impl Poll {
         self.refusal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The last refusal as an answer, if it is up to date: the store confirmed it just now, or is being asked for at most
-    /// `patience`.
+    /// The last refusal as an answer, if it is up to date: the store confirmed it just now, or a reading has
+    /// been under way for at most `patience`.
     pub(super) fn refusal(&self, patience: Duration) -> Option<ClaimAnswer> {
         let refusal = *self.last_refusal();
         let is_fresh = refusal.confirmed.elapsed() <= STALE
@@ -108,7 +109,7 @@ impl Poll {
         (is_fresh && !retry_after.is_zero()).then_some(answer)
     }
 
-    /// Whether the record still says what the last refusal said. `fence` is that of the reading before.
+    /// Whether the record still says what the last refusal said. `fence` is the fence of the reading before.
     fn confirms(&self, record: &Record, fence: &mut Option<Fence>) -> bool {
         let is_same = fence.replace(record.fence).is_none_or(|before| before == record.fence);
         let mut refusal = self.last_refusal();
@@ -139,8 +140,8 @@ impl Waiters {
         self.0.of_keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Joins the callers that wait for this key, whose claim was refused, and starts their poll if there is none. The store
-    /// may take `patience` for a reading.
+    /// Joins the callers that wait for this key, whose claim was refused, and starts their poll if there is
+    /// none. The store may take `patience` for a reading.
     pub(super) fn join<S: Store>(
         store: &S,
         key: &RecordKey,
@@ -148,7 +149,7 @@ impl Waiters {
         patience: Duration,
         refusal: Refusal,
     ) -> Waiter {
-        // For a store without a field for them, each caller gets a new value.
+        // If the store has no field for its waiters, each caller gets a new value.
         let waiters = store.waiters().shared(Self::default).cloned().unwrap_or_default();
         let mut all = waiters.polls();
         let polls = all.entry(key.clone()).or_default();
@@ -162,7 +163,8 @@ impl Waiters {
                 changed: Notify::new(),
                 refusal: Mutex::new(refusal),
             });
-            // Counted before the task reads the key, so that a call that records a result after that wakes it.
+            // Counted before the task reads the key, so that a call that records a result after that reading
+            // wakes the task.
             waiters.0.count.fetch_add(1, Ordering::SeqCst);
             polls.push(poll.clone());
             poll
@@ -171,7 +173,8 @@ impl Waiters {
         let waiter = Waiter { result: poll.result.subscribe(), poll: poll.clone() };
         drop(all);
         if is_new {
-            // Not under the lock, because a runtime that was shut down drops the task here.
+            // Not under the lock, because a runtime that was shut down drops the task here, and the drop
+            // takes the lock.
             let task = PollTask { store: store.clone(), patience, key: key.clone(), waiters, poll };
             runtime.spawn(task.run());
         }
@@ -209,7 +212,8 @@ impl<S: Store> PollTask<S> {
                 Ok(Some(record)) if record.result.is_some() => {
                     let polls = self.waiters.polls();
                     if self.poll.last_refusal().reading_since.is_none() {
-                        // A claim was refused after this reading began, so the result may be forgotten by now.
+                        // A claim was refused after this reading began, so the result may be forgotten by
+                        // now.
                         continue;
                     }
                     // Later callers get a new poll, because the result may be of an older generation by then.
@@ -218,7 +222,7 @@ impl<S: Store> PollTask<S> {
                     return;
                 }
                 Ok(Some(record)) if self.poll.confirms(&record, &mut fence) => {}
-                // No waiter could find out more.
+                // A waiter that asked the store itself could not find out more.
                 Err(error) if error.is_transient() => {}
                 _ => self.poll.claimable.notify_one(),
             }
@@ -250,7 +254,7 @@ impl<S> PollTask<S> {
 }
 
 impl<S> Drop for PollTask<S> {
-    /// Also if its runtime drops the task.
+    /// Removes the poll, even if the runtime drops the task.
     fn drop(&mut self) {
         self.remove_from(self.waiters.polls());
     }

@@ -1,9 +1,9 @@
 //! The first phase: everything before the first request to the store.
 //!
-//! Owns the [`Site`] of an annotated function, and one [`Call`]: all that is known about it before the first
-//! request, which is its key, policy, runtime and observer. It asks no store. [`operation`] and [`policy`]
-//! are the settings of an operation and their checks, and [`scope`] makes the scope of a function whose
-//! attribute sets none.
+//! Owns the [`Site`] of an annotated function, and one [`Call`]: all that is known about the call before the
+//! first request, which is its key, policy, runtime and observer. It asks no store. [`operation`] and
+//! [`policy`] are the settings of an operation and their checks, and [`scope`] makes the scope of a function
+//! whose attribute sets none.
 
 pub(super) mod operation;
 pub(super) mod policy;
@@ -80,8 +80,8 @@ impl fmt::Display for Site {
 }
 
 impl Operation {
-    /// The operation of an annotated function. `receiver` is the compiler's name of the type of its `self`, and `inside` a
-    /// value whose type is defined in the function.
+    /// The operation of an annotated function. `receiver` is the compiler's name of the type of its `self`,
+    /// and `inside` a value whose type is defined in the function.
     #[doc(hidden)]
     pub fn at<T>(site: &'static Site, receiver: Option<&'static str>, inside: &T) -> Self {
         let name = receiver.unwrap_or_default();
@@ -162,7 +162,8 @@ impl<R> Operation<R> {
         }
     }
 
-    /// The name of the record with this key, and the fingerprint, unless one of them or the policy cannot be used.
+    /// The name of the record with this key, and the fingerprint, unless one of them or the policy cannot be
+    /// used.
     pub(crate) fn record_of(&self, key: RenderedKey) -> Result<(RecordKey, Option<Fingerprint>), Error> {
         let scope = self.scope.as_ref().map_err(|error| (**error).clone())?;
         let refuse = |detail: &str| Error::configuration(scope.as_str(), detail);
@@ -177,8 +178,8 @@ impl<R> Operation<R> {
 }
 
 impl<S: Store> Call<S> {
-    /// Makes all checks that come before the first request to the store. Made in the caller's task, also for a detached
-    /// body.
+    /// Makes all checks that come before the first request to the store. This runs in the caller's task, even
+    /// for a detached body.
     pub(crate) fn new(operation: Operation, store: S, key: RenderedKey) -> Result<Arc<Self>, Box<Error>> {
         let Surroundings { call: enclosing, deadline, observer, process } = surroundings();
         let refuse = |error: Error| {
@@ -221,7 +222,7 @@ impl<S: Store> Call<S> {
         Ok(Arc::new(Self { store, details }))
     }
 
-    /// Whether this call is made in a body that holds the same key. It would wait for itself.
+    /// Whether this call is made in a body that holds the same key. Such a call would wait for itself.
     pub(crate) fn is_reentrant(&self) -> bool {
         let enclosing = self.enclosing.as_ref().zip(StoreIdentity::of(&self.store));
         enclosing.is_some_and(|(call, store)| call.holds(&self.key, store))
@@ -240,7 +241,7 @@ impl Details {
         self.lease.min(remaining).max(SHORTEST_LEASE)
     }
 
-    /// When a request that is sent now is sent, and the lease that it asks for.
+    /// The time of a request that is sent now, and the lease that the request asks for.
     pub(crate) fn send_time(&self) -> Sent {
         Sent { runtime: Instant::now(), machine: (self.process.clock)(), lease: self.lease_from_now() }
     }
@@ -255,8 +256,8 @@ impl Details {
             .with_recovers(policy.recovers)
     }
 
-    /// Polls in the span of the call, because a layer of the store may keep which one it is. The span is lent, not cloned:
-    /// every call in flight has room for this future.
+    /// Polls `future` in the span of the call, because a layer of the store may keep the current span. The
+    /// span is borrowed, not cloned, because every call in flight has room for this future.
     pub(crate) async fn in_span<F: Future>(&self, mut future: Pin<&mut F>) -> F::Output {
         poll_fn(|cx| self.span.in_scope(|| future.as_mut().poll(cx))).await
     }

@@ -18,13 +18,13 @@ pub use rules::{RulesFor, WithRecover};
 
 /// The policy of an operation, and the way to call it without the attribute.
 ///
-/// Cheap to clone and to make; a program usually makes it where it makes the call. The setters take any value;
-/// [`run`](Self::run) returns [`Error::Configuration`] if a value cannot work.
+/// Cheap to clone and to make; a program usually makes it where it makes the call. The setters take any
+/// value; [`run`](Self::run) returns [`Error::Configuration`] if a value cannot work.
 ///
 /// `R` is its rules about results: `()` for results of any type that serializes, which are all kept;
-/// [`ResultRules`](crate::ResultRules) with [`terminal`](Operation::terminal), [`record_if`](Operation::record_if) or
-/// [`retry_after_error`](Operation::retry_after_error); and [`WithRecover`](crate::WithRecover) with
-/// [`recover`](Self::recover). Set those in this order.
+/// [`ResultRules`](crate::ResultRules) with [`terminal`](Operation::terminal),
+/// [`record_if`](Operation::record_if) or [`retry_after_error`](Operation::retry_after_error); and
+/// [`WithRecover`](crate::WithRecover) with [`recover`](Self::recover). Set those in this order.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -47,7 +47,7 @@ pub use rules::{RulesFor, WithRecover};
 #[derive(Clone, Debug)]
 #[must_use = "an operation does nothing until it is `run`"]
 pub struct Operation<R = ()> {
-    /// Or why there is none.
+    /// The scope, or why there is none.
     pub(super) scope: Result<Scope, Box<Error>>,
     pub(super) fingerprint: Option<Result<Fingerprint, FingerprintError>>,
     pub(crate) policy: SharedPolicy,
@@ -55,8 +55,8 @@ pub struct Operation<R = ()> {
 }
 
 impl Operation {
-    /// An operation with this scope: the stable name that separates its keys from those of other operations. Operations
-    /// with the same scope share keys and results.
+    /// An operation with this scope: the stable name that separates its keys from those of other operations.
+    /// Operations with the same scope share keys and results.
     pub fn new(scope: impl Into<Cow<'static, str>>) -> Self {
         let scope = checked(Scope::new(scope)).map_err(Box::new);
         Self { scope, fingerprint: None, policy: SharedPolicy::without_settings(), rules: () }
@@ -91,58 +91,60 @@ impl<R> Operation<R> {
         self
     }
 
-    /// How long a silent owner keeps its claim; 30 seconds unless set. The engine renews the lease while the body runs.
-    /// At least a millisecond, at most 100 years.
+    /// How long a silent owner keeps its claim; 30 seconds unless set. The engine renews the lease while the
+    /// body runs. At least a millisecond, at most 100 years.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.policy.to_mut().lease = lease;
         self
     }
 
-    /// Waits at most this long for the result of the call in flight. With zero, the default, the call is refused at
-    /// once.
+    /// Waits at most this long for the result of the call in flight. With zero, the default, the call is
+    /// refused at once.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.policy.to_mut().wait = wait;
         self
     }
 
-    /// What happens after a body that began and did not end (its lease ran out, its caller went away, it panicked or
-    /// timed out); [`OnCrash::Rerun`] unless set.
+    /// What happens after a body that began and did not end (its lease ran out, its caller went away, it
+    /// panicked or timed out); [`OnCrash::Rerun`] unless set.
     pub fn on_crash(mut self, on_crash: OnCrash) -> Self {
         self.policy.to_mut().on_crash = on_crash;
         self
     }
 
-    /// How many times the body may be started for one key before [`Error::Exhausted`]; no limit unless set. At least 1.
+    /// How many times the body may be started for one key before [`Error::Exhausted`]; no limit unless set.
+    /// At least 1.
     pub fn max_attempts(mut self, attempts: u32) -> Self {
         self.policy.to_mut().max_attempts = Some(attempts);
         self
     }
 
-    /// Runs the body unprotected when the store is down, instead of refusing the call. It cannot be combined with
-    /// [`OnCrash::InDoubt`].
+    /// Runs the body unprotected when the store is down, instead of refusing the call. It cannot be combined
+    /// with [`OnCrash::InDoubt`].
     pub fn fail_open(mut self) -> Self {
         self.policy.to_mut().fail_open = true;
         self
     }
 
-    /// How long one attempt may take, `recover` included; no limit unless set. More than zero, at most 100 years.
+    /// How long one attempt may take, `recover` included; no limit unless set. More than zero, at most 100
+    /// years.
     ///
-    /// After that time the body is dropped, and the caller gets [`Error::TimedOut`](crate::Error::TimedOut). It is not
-    /// known what the body did, so this counts as a crash: the next run is `recovered`, or the key is in doubt under
-    /// [`OnCrash::InDoubt`](crate::OnCrash::InDoubt).
+    /// After that time the body is dropped, and the caller gets [`Error::TimedOut`](crate::Error::TimedOut).
+    /// It is not known what the body did, so this counts as a crash: the next run is `recovered`, or the key
+    /// is in doubt under [`OnCrash::InDoubt`](crate::OnCrash::InDoubt).
     ///
-    /// A body can only be dropped where it awaits. If it blocks its thread, it continues until the next await; if it
-    /// returns before that, its result counts. Tasks that it spawned continue.
+    /// A body can only be dropped where it awaits. If it blocks its thread, it continues until the next
+    /// await; if it returns before that, its result counts. Tasks that it spawned continue.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.policy.to_mut().timeout = Some(timeout);
         self
     }
 
-    /// When a key whose body failed is due again; at once unless set. Before that, a call gets
+    /// When a key whose body failed is due again; at once unless set. Before the key is due, a call gets
     /// [`Error::NotDue`](crate::Error::NotDue), or waits if the operation has a [`wait`](Self::wait).
     ///
-    /// It applies to errors that the body returns. After a crash, a dropped caller, a panic or a timeout, the key is
-    /// due at once or when the lease is over.
+    /// This setting applies to errors that the body returns. After a crash, a dropped caller, a panic or a
+    /// timeout, the key is due at once or when the lease is over.
     ///
     /// ```
     /// # use idem_runtime as idem;
@@ -182,26 +184,27 @@ impl<R> Operation<R> {
         self
     }
 
-    /// Sets the value that must not change under one key. The SHA-256 of its canonical JSON (RFC 8785) is recorded, and
-    /// a call with another one gets [`Error::Mismatch`].
+    /// Sets the value that must not change under one key. The SHA-256 of its canonical JSON (RFC 8785) is
+    /// recorded, and a call with another value gets [`Error::Mismatch`].
     pub fn fingerprint<T: Serialize + ?Sized>(self, value: &T) -> Self {
         self.with_fingerprint(fingerprint(value))
     }
 
-    /// As [`fingerprint`](Self::fingerprint), for a fingerprint that the caller made: of bytes, such as those of a request.
+    /// As [`fingerprint`](Self::fingerprint), for a fingerprint that the caller made: of bytes, such as those
+    /// of a request.
     pub fn computed_fingerprint(self, fingerprint: Fingerprint) -> Self {
         self.with_fingerprint(Ok(fingerprint))
     }
 
-    /// As [`fingerprint`](Self::fingerprint), for one that may have failed.
+    /// As [`fingerprint`](Self::fingerprint), for a fingerprint whose computation may have failed.
     #[doc(hidden)]
     pub fn with_fingerprint(mut self, fingerprint: Result<Fingerprint, FingerprintError>) -> Self {
         self.fingerprint = Some(fingerprint);
         self
     }
 
-    /// The name of the record that a call with this key would have; the call is not made. For tests, `forget` and
-    /// support tools. The same as `key_fn` in the attribute.
+    /// The name of the record that a call with this key would have; the call is not made. For tests, `forget`
+    /// and support tools. The same as `key_fn` in the attribute.
     ///
     /// # Errors
     ///
@@ -223,9 +226,9 @@ impl<R> Operation<R> {
         self.record_of(rendered(&key)).map(|(key, _)| key)
     }
 
-    /// Calls `recover` before the body if the previous run began and did not end: its worker died, its caller went
-    /// away, it panicked or timed out, or the key is in doubt. `recover` is also called if no attempts are left; then
-    /// no body runs.
+    /// Calls `recover` before the body if the previous run began and did not end: its worker died, its caller
+    /// went away, it panicked or timed out, or the key is in doubt. `recover` is also called if no attempts
+    /// are left; then no body runs.
     ///
     /// | `recover` returns | then |
     /// |---|---|
@@ -233,13 +236,14 @@ impl<R> Operation<R> {
     /// | `None` | nothing happened that counts; the body runs |
     /// | an error | the key is in doubt, and the caller gets the error |
     ///
-    /// `recover` runs under the claim of the new attempt, and the engine renews its lease. It may read the recorded
-    /// steps but not make new ones. It is not called after an error that the body returned, or after an operator's
-    /// release. If it panics or is dropped, the next call calls it again (under [`OnCrash::InDoubt`]: the key is in
-    /// doubt). An error of `recover` is not recorded.
+    /// `recover` runs under the claim of the new attempt, and the engine renews its lease. It may read the
+    /// recorded steps but not make new ones. It is not called after an error that the body returned, or after
+    /// an operator's release. If `recover` panics or is dropped, the next call runs it again, or the key is
+    /// in doubt under [`OnCrash::InDoubt`]. An error of `recover` is not recorded.
     ///
-    /// With [`OnCrash::InDoubt`], a call of an operation with `recover` gets a key in doubt and settles the doubt:
-    /// `None` means that the body may run. Without it, a key that `recover` left in doubt waits for an operator.
+    /// With [`OnCrash::InDoubt`], a call of an operation with `recover` gets a key in doubt and settles the
+    /// doubt: `None` means that the body may run. Without [`OnCrash::InDoubt`], a key that `recover` left in
+    /// doubt waits for an operator.
     ///
     /// [`OnCrash::InDoubt`]: crate::OnCrash::InDoubt
     ///
@@ -282,7 +286,7 @@ impl<R> Operation<R> {
     }
 }
 
-/// The scope of an operation, unless it may not have this one.
+/// The scope, if it is valid and not a reserved one.
 pub(super) fn checked(scope: Result<Scope, KeyError>) -> Result<Scope, Error> {
     let scope = scope.map_err(|error| Error::key("(no scope)", error))?;
     if scope.is_reserved() { Err(Error::key(scope.as_str(), KeyError::ReservedScope)) } else { Ok(scope) }

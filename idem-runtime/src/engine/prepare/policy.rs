@@ -1,9 +1,9 @@
 //! The policy of an operation: the settings that do not depend on the types of its results, their check, and
 //! when the next attempt is due.
 //!
-//! The policy of an annotated function is a constant of its [`Site`](super::Site) as far as its values are
-//! literals, so it is checked at compile time. A value that is computed makes a policy of one call, which is
-//! checked with the call.
+//! The values of an annotated function's policy that are literals are a constant of its
+//! [`Site`](super::Site), so they are checked at compile time. A value that is computed makes a policy for
+//! one call, which is checked with the call.
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -81,13 +81,14 @@ impl Policy {
     }
 }
 
-/// The policy of an annotated function, or of an operation without one, with the values that were set at run time.
+/// The policy of an annotated function, or of an operation without one, with the values that were set at run
+/// time.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedPolicy {
     pub(super) site: &'static Policy,
     /// What is wrong with the policy of the site.
     pub(super) fault: Option<&'static str>,
-    /// With the values that were set at run time, if there are any.
+    /// The policy with the values that were set at run time; `None` if none were set.
     pub(super) own: Option<Arc<Policy>>,
 }
 
@@ -98,7 +99,7 @@ impl SharedPolicy {
         Self { site: &WITHOUT_SETTINGS, fault: None, own: None }
     }
 
-    /// The policy, to be changed.
+    /// The policy, for a setter to change.
     pub(crate) fn to_mut(&mut self) -> &mut Policy {
         Arc::make_mut(self.own.get_or_insert_with(|| Arc::new(self.site.clone())))
     }
@@ -117,7 +118,7 @@ impl Deref for SharedPolicy {
 /// | made from | due after |
 /// |---|---|
 /// | a `Duration` | that time, after every attempt |
-/// | a range of two, `shortest..longest` | the shortest time after the first attempt, twice as long after each further one, up to the longest; the upper half of each at random |
+/// | a range of two, `shortest..longest` | the shortest time after the first attempt, twice as long after each further attempt, up to the longest; the upper half of each time is random |
 ///
 /// ```
 /// # use idem_runtime as idem;

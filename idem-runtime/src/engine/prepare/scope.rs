@@ -1,8 +1,8 @@
 //! The default scope of an annotated function: how it is made, which functions have none, and the rule that
-//! no two functions have the same.
+//! no two functions have the same scope.
 //!
-//! Records are stored under the scope, so it must not depend on how the compiler prints types. The compiler's names are
-//! only read to find out whether a function belongs to a type, and to which.
+//! Records are stored under the scope, so it must not depend on how the compiler prints types. The compiler's
+//! names are only read to find out whether a function belongs to a type, and to which type.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -71,8 +71,8 @@ const GENERIC: &str =
 const NO_RECEIVER: &str =
     "is a function of a type or trait without `self`, so nothing but its `scope` tells the types apart";
 
-/// The path of a function and its default scope, if it has one, for listing functions without calling them. `inside` is
-/// the compiler's name of a type in its body.
+/// The path of a function and its default scope, if it has one, for listing functions without calling them.
+/// `inside` is the compiler's name of a type in its body.
 #[cfg(feature = "catalogue")]
 pub(crate) fn scope_of(
     module: &str,
@@ -113,7 +113,8 @@ fn owner(inside: &str) -> Option<String> {
     Some(owner.to_owned())
 }
 
-/// Whether the item that contains a function is a type, a trait or an impl, and not a module or another function.
+/// Whether the item that contains a function is a type, a trait or an impl, and not a module or another
+/// function.
 fn is_type(owner: &str, module: &str) -> bool {
     let last = owner.rsplit("::").next().unwrap_or(owner);
     owner != module && (last.ends_with('>') || last.starts_with(char::is_uppercase))

@@ -1,8 +1,8 @@
 //! One attempt, from its grant to its end. It ends recorded, released, abandoned or lost.
 //!
-//! Owns the rule that no claim is left behind: however the caller ends, dropping the attempt starts the work that ends
-//! the claim. Also the request that records a result while its caller waits, and the tombstone of a result that is too
-//! large for the store.
+//! Owns the rule that no claim is left behind: however the caller ends, dropping the attempt starts the work
+//! that ends the claim. It also owns the request that records a result while its caller waits, and the
+//! tombstone of a result that is too large for the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub(crate) struct Attempt<S: Store> {
     phase: Phase,
 }
 
-/// What must still happen, also if the attempt is dropped.
+/// What must still happen, even if the attempt is dropped.
 enum Phase {
     /// Release the claim for this cause, without a result. The key is due after this time.
     Releasing(ReleaseCause, Duration),
@@ -47,7 +47,7 @@ enum Phase {
 
 /// What became of a result.
 pub(crate) enum Recorded {
-    /// The caller gets its own result: it is recorded, or no other result is.
+    /// The caller gets its own result: either this result is recorded, or no other result is.
     Kept(Outcome),
     /// The recorded result is that of another attempt.
     Superseded(Replay),
@@ -62,7 +62,8 @@ impl<S: Store> Attempt<S> {
             owner,
             grant,
             lease: Lease::new(call.lease, call.policy.lease, sent),
-            // A first attempt finds no steps of earlier runs. One that takes over from another run is at least the second.
+            // A first attempt finds no steps of earlier runs. An attempt that takes over from another run is
+            // at least the second.
             log: Log::new(grant.attempt == 1, call.policy.recovers && grant.recovered),
         };
         Self {
@@ -95,7 +96,7 @@ impl<S: Store> Attempt<S> {
         self.phase = Phase::Releasing(ReleaseCause::Unused, Duration::ZERO);
     }
 
-    /// Whether the body's result is recorded; the attempt has it then.
+    /// Whether the body's result is to be recorded. If so, the attempt now holds it.
     pub(crate) fn is_finished<R, T, E>(&mut self, codec: &Codec<R, T, E>, result: &R) -> bool {
         let log = &self.claimed.log;
         // The cause of the release is decided already, by `recover` or by reading the steps before it, and
@@ -104,7 +105,8 @@ impl<S: Store> Attempt<S> {
             return false;
         }
         let Some((verdict, stored)) = codec.encode(self.call(), result) else {
-            // `record_if` refuses what `recover` found: the next call must ask `recover` again, and no body has run.
+            // `record_if` refuses the value that `recover` returned. No body has run, so the next call must
+            // run `recover` again.
             if codec.is_value(result) && log.is_recovered() {
                 log.decide(ReleaseCause::Unused);
             }
@@ -115,14 +117,14 @@ impl<S: Store> Attempt<S> {
         true
     }
 
-    /// How long the key is not due after this attempt, unless its error says so.
+    /// How long the key is not due after this attempt, unless the attempt's error determines that.
     pub(crate) fn delay_by_policy(&self) -> Duration {
         let retry_after = self.call().policy.retry_after;
         retry_after.map(|pace| pace.delay(self.claimed.grant.attempt)).unwrap_or_default()
     }
 
-    /// The body is done with a result that is not recorded, a value or an error. From now on the claim is released also if the
-    /// call is dropped.
+    /// The body is done with a result that is not recorded, a value or an error. From now on the claim is
+    /// released even if the call is dropped.
     pub(crate) fn not_recorded(&mut self, retry_after: Option<Duration>, is_value: bool) {
         let attempt = self.claimed.grant.attempt;
         let retry_after = retry_after.unwrap_or_else(|| self.delay_by_policy());
@@ -166,7 +168,7 @@ impl<S: Store> Attempt<S> {
         let Phase::Releasing(cause, retry_after) = self.phase else { return };
         // Work outside the body learns of the end now, without waiting for the store.
         self.claimed.lease.end();
-        // Recording the steps before it may take the rest of the lease.
+        // Limited, because the steps are recorded before the release, which may take the rest of the lease.
         let patience = self.call().policy.store_timeout;
         let released = answered("the release", patience, self.claimed.release(cause, retry_after, false));
         if let Err(error) = released.await {
@@ -177,8 +179,8 @@ impl<S: Store> Attempt<S> {
         self.phase = Phase::Over;
     }
 
-    /// The body is done with this result, which [`record`](Self::record) records. From now on it is recorded also if the call is
-    /// dropped, or an observer panics.
+    /// The body is done with this result, which [`record`](Self::record) records. From now on it is recorded
+    /// even if the call is dropped or an observer panics.
     pub(crate) fn finished(&mut self, verdict: Verdict, result: StoredResult, ttl: Duration) {
         let (owner, fence) = (self.claimed.owner, self.claimed.grant.fence);
         self.phase = Phase::Recording(Complete::new(owner, fence, verdict, result, ttl));
@@ -190,7 +192,8 @@ impl<S: Store> Attempt<S> {
         }
     }
 
-    /// The work was not done, and its record is deleted with its fingerprint: as a result that ends when it is recorded.
+    /// The work was not done. Its record is deleted with its fingerprint, by recording a result that expires
+    /// at once.
     pub(crate) fn forgotten(&mut self) {
         let result = StoredResult::Tombstone(Tombstone::TooLarge);
         self.finished(Verdict::Completed, result, Duration::ZERO);
@@ -216,7 +219,8 @@ impl<S: Store> Attempt<S> {
                 Recorded::Kept(self.executed(not_stored))
             }
             Ok(_) => {
-                // In this phase until the record is read, so that a dropped caller loses no result either.
+                // The phase ends only after the record is read, so that a dropped caller does not lose the
+                // result either.
                 let superseded = Box::pin(self.superseded()).await;
                 if let Phase::Recording(request) = std::mem::replace(&mut self.phase, Phase::Over) {
                     self.claimed.report_unrecorded(&request, None);
@@ -227,7 +231,8 @@ impl<S: Store> Attempt<S> {
         }
     }
 
-    /// What the caller gets instead of its result, which cannot be recorded: another call has the claim, or the record is gone.
+    /// What the caller gets instead of its result, which cannot be recorded because another call has the
+    /// claim or the record is gone.
     async fn superseded(&self) -> Recorded {
         match self.claimed.look().await {
             Ok(Some(record)) => match self.replay(&record) {
@@ -240,7 +245,7 @@ impl<S: Store> Attempt<S> {
                 None if record.state == State::InFlight && record.fence != self.claimed.grant.fence => {
                     Recorded::Lost(self.lost(Loss::TakenOver))
                 }
-                // Released or in doubt: there is no other result.
+                // The record is released or in doubt, so there is no other result.
                 None => self.unrecorded(),
             },
             Ok(None) => self.unrecorded(),
@@ -248,7 +253,8 @@ impl<S: Store> Attempt<S> {
         }
     }
 
-    /// The result of another attempt of this call. A record that was deleted and made again may be of a call with other arguments.
+    /// The result of another attempt of this call. A record that was deleted and made again may be of a call
+    /// with other arguments.
     fn replay(&self, record: &Record) -> Option<Replay> {
         let is_other =
             matches!((record.fingerprint, self.call().fingerprint), (Some(old), Some(own)) if old != own);
@@ -307,7 +313,7 @@ impl<S: Store> Claimed<S> {
             let ask = || async move {
                 #[cfg(feature = "metrics")]
                 let begin = Instant::now();
-                // Boxed, so that the future of a call has no room for it while its body runs.
+                // Boxed, so that the future of a call keeps no room for the request while its body runs.
                 let request = Box::pin(call.store.apply(&call.key, request_now.clone().into()));
                 let answer = request.await.and_then(CompleteAnswer::try_from);
                 #[cfg(feature = "metrics")]
@@ -330,7 +336,7 @@ impl<S: Store> Claimed<S> {
     }
 }
 
-/// Why a duplicate does not get this result; `None` if it does.
+/// Why a duplicate does not get this result; `None` if a duplicate gets it.
 pub(crate) fn not_stored(result: &StoredResult) -> Option<NotStored> {
     match result {
         StoredResult::Value(_) => None,

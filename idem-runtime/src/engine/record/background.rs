@@ -1,5 +1,5 @@
-//! Work that continues after its caller has gone away or has its value, [`drain`], which waits for it, and
-//! the hook for results that are given up.
+//! Work that continues after its caller has gone away or has got its value, [`drain`], which waits for such
+//! work, and the hook for results that are given up.
 //!
 //! Owns the counts of such work in this process, and the limits of its time and of the memory that it takes.
 
@@ -48,7 +48,7 @@ pub(crate) enum Work {
 /// The work that a process has in the background: how much there is, and how much more may wait for its
 /// store.
 pub(crate) struct Background {
-    /// Of each kind of [`Work`].
+    /// How much there is of each kind of [`Work`].
     counts: [AtomicUsize; 3],
     late_results: Arc<Semaphore>,
     late_bytes: Arc<Semaphore>,
@@ -81,8 +81,8 @@ impl Background {
     }
 }
 
-/// One piece of work that [`drain`] waits for. The work counts as over when this is dropped, also if its runtime drops
-/// it.
+/// One piece of work that [`drain`] waits for. The work counts as over when this value is dropped, even if
+/// the runtime drops it.
 pub(crate) struct Pending {
     process: Process,
     work: Work,
@@ -133,8 +133,8 @@ impl Drop for LateRoom {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Drained {
-    /// Detached bodies that are still running, and attempts of [`Operation::begin`](crate::Operation::begin) that have not
-    /// ended.
+    /// Detached bodies that are still running, and attempts of [`Operation::begin`](crate::Operation::begin)
+    /// that have not ended.
     pub bodies: usize,
     /// Results that are not recorded yet. Other calls can take over their keys after the leases have ended.
     pub results: usize,
@@ -143,21 +143,22 @@ pub struct Drained {
 }
 
 impl Drained {
-    /// Whether nothing is left.
+    /// Whether no work is left.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
         self.bodies == 0 && self.results == 0 && self.releases == 0
     }
 }
 
-/// Waits at most `patience` until the calls of this process have no work left in the background, and returns what is
-/// left then.
+/// Waits at most `patience` until the calls of this process have no work left in the background, and returns
+/// how much work is left then.
 ///
-/// Background work is: detached bodies, attempts of [`Operation::begin`](crate::Operation::begin), recording of results whose caller went away or has its value already, and
-/// release of claims that the caller did not wait for. Call `drain` at the end of a program, after the last call and
-/// before its runtime is dropped: a runtime that is dropped earlier drops this work.
+/// Background work is: detached bodies, attempts of [`Operation::begin`](crate::Operation::begin), recording
+/// of results whose caller went away or has its value already, and release of claims that the caller did not
+/// wait for. Call `drain` at the end of a program, after the last call and before its runtime is dropped: a
+/// runtime that is dropped earlier drops this work.
 ///
-/// It does not wait for calls that are still awaited, and does not prevent new calls.
+/// `drain` does not wait for calls that their callers still await, and does not prevent new calls.
 ///
 /// # Cancellation
 ///
@@ -199,8 +200,8 @@ pub async fn drain(patience: Duration) -> Drained {
 
 /// Finishes `work` without a caller.
 ///
-/// The work is polled once at once, so that a store that only queues the request has it before the caller's runtime can
-/// end. The rest of the work becomes a task.
+/// The work is polled once immediately, so that a store that only queues the request has it before the
+/// caller's runtime can end. The rest of the work becomes a task.
 pub(crate) fn finish(
     process: &Process,
     runtime: &Handle,
@@ -215,8 +216,8 @@ pub(crate) fn finish(
     if !std::thread::panicking() {
         let _entered = runtime.enter();
         let mut cx = Context::from_waker(Waker::noop());
-        // A timer panics if the runtime was shut down. By then the store has the request. A result that is dropped here
-        // is reported.
+        // If the runtime was shut down, a timer panics here. By then the store has the request, and a result
+        // that is dropped here is reported.
         match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(&mut cx))) {
             Ok(Poll::Pending) => {}
             Ok(Poll::Ready(())) | Err(_) => return None,
@@ -225,7 +226,8 @@ pub(crate) fn finish(
     Some(runtime.spawn(work))
 }
 
-/// A result that is not recorded and will not be: the argument of the hook of [`LateRecording::on_unrecorded`].
+/// A result that is not recorded and will not be: the argument of the hook of
+/// [`LateRecording::on_unrecorded`].
 ///
 /// `Debug` shows only the length of the result.
 #[derive(Clone, Debug)]
@@ -233,13 +235,13 @@ pub(crate) fn finish(
 pub struct Unrecorded {
     /// Which call: the scope of the operation, and the digest of its key.
     pub call: CallId,
-    /// Which attempt made it.
+    /// Which attempt made the result.
     pub attempt: u32,
-    /// Whether it is a value or a terminal error.
+    /// Whether the result is a value or a terminal error.
     pub verdict: Verdict,
     /// The result as it would be in the store: JSON, or a response of the HTTP layer. Private data.
     pub result: StoredResult,
-    /// How long the store would keep it.
+    /// How long the store would have kept the result.
     pub ttl: Duration,
     /// The last error of the store; `None` if the key was taken over, released or deleted meanwhile.
     pub error: Option<StoreError>,
@@ -247,12 +249,13 @@ pub struct Unrecorded {
 
 type Hook = Arc<dyn Fn(&Unrecorded) + Send + Sync>;
 
-/// Settings of this process for results that the store did not record in time: the engine retries in the background.
+/// Settings of this process for results that the store did not record in time: the engine retries in the
+/// background.
 ///
-/// A caller gets the value of a body that succeeded, whatever the store does. But as long as the result is not
-/// recorded, another caller can run the body after the lease. So the engine keeps the result in memory and retries,
-/// with pauses that grow to a few seconds, for an hour: at most 1,000 results of 64 MiB together. See "When the store
-/// fails after the work" in `docs/attribute.md`.
+/// A caller gets the value of a body that succeeded, whatever the store does. But as long as the result is
+/// not recorded, another caller can run the body after the lease. So the engine keeps the result in memory
+/// and retries, with pauses that grow to a few seconds, for an hour: at most 1,000 results of 64 MiB
+/// together. See "When the store fails after the work" in `docs/attribute.md`.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -278,17 +281,19 @@ impl LateRecording {
         Self { hook: None }
     }
 
-    /// Calls `hook` with each result that is given up: because of those limits, because of a store error that a retry
-    /// does not help, because another call has the key, or because the runtime was shut down.
+    /// Calls `hook` with each result that is given up: because a limit of [`LateRecording`] is reached,
+    /// because of a store error that a retry does not help, because another call has the key, or because the
+    /// runtime was shut down.
     ///
-    /// The hook runs in a task of the runtime, or while the runtime drops its tasks. It must not block for long, so
-    /// send the result to a queue or a thread. A panic of the hook is caught. The event `unrecorded` is emitted first.
+    /// The hook runs in a task of the runtime, or while the runtime drops its tasks. It must not block for
+    /// long, so send the result to a queue or a thread. A panic of the hook is caught. The event `unrecorded`
+    /// is emitted first.
     pub fn on_unrecorded(mut self, hook: impl Fn(&Unrecorded) + Send + Sync + 'static) -> Self {
         self.hook = Some(Arc::new(hook));
         self
     }
 
-    /// Makes these the settings of this process, also for results that are already waiting.
+    /// Makes these the settings of this process, even for results that are already waiting.
     pub fn install(self) {
         let process = surroundings().process;
         *process.late_recording.write().unwrap_or_else(PoisonError::into_inner) = self;

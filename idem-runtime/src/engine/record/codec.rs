@@ -1,12 +1,12 @@
 //! The codec of an operation: which of its results are recorded, as which bytes, how recorded bytes come
 //! back, and which types may be results.
 //!
-//! It consists of function pointers, which its constructors take from the types of the results. So only the constructors
-//! need bounds on those types, and the code that uses a codec is not generic over a trait.
+//! A codec consists of function pointers, which its constructors take from the types of the results. So only
+//! the constructors need bounds on those types, and the code that uses a codec is not generic over a trait.
 //!
 //! The bytes are JSON, and their first byte identifies the format ([`ResultFormat`]). The user's `Serialize`
 //! and `Deserialize` run here. A panic of them is caught, because the body has had its effect by then. No
-//! reason in this file ever holds a value.
+//! text about a fault in this file ever holds a value.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::engine::report::{CallEnd, CallEvent, Event, Outcome};
 use crate::error::Error;
 use idem_core::protocol::{Replay, ResultFormat, StoredResult, Tombstone, Verdict};
 
-/// How the results `R` of a function are recorded, which are a `Result<T, E>`: made by [`codec`] and, for an
+/// How the results `R` of a function, each a `Result<T, E>`, are recorded: made by [`codec`] and, for an
 /// [`Operation`](crate::Operation), by [`terminal`](crate::Operation::terminal),
 /// [`record_if`](crate::Operation::record_if) and [`retry_after_error`](crate::Operation::retry_after_error).
 pub struct Codec<R, T, E> {
@@ -76,7 +76,7 @@ pub fn codec<R: Recordable>() -> Codec<R, R::Value, R::Error> {
 }
 
 impl<T: Serialize + DeserializeOwned, E: From<Error>> From<()> for ResultRules<T, E> {
-    /// Those of an operation without rules.
+    /// The default rules, of an operation that sets none.
     fn from((): ()) -> Self {
         codec()
     }
@@ -96,22 +96,22 @@ impl<R, T, E> Codec<R, T, E> {
         Self { keeps: Some(keeps), ..self }
     }
 
-    /// The same codec, with a function that returns how long the key is not due after an error, given the number of the
-    /// attempt.
+    /// The same codec, with a function that returns how long the key is not due after an error, given the
+    /// number of the attempt.
     pub fn retry_after(self, retry_after: fn(&E, u32) -> Duration) -> Self {
         Self { retry_after: Some(retry_after), ..self }
     }
 
-    /// The argument for `recover`, if it is due.
+    /// The argument for `recover`, if `recover` is due.
     ///
     /// # Errors
     ///
-    /// What the function returns because the steps of earlier runs cannot be read.
+    /// What the function returns if the steps of earlier runs cannot be read.
     pub async fn begin_recovery(&self) -> Result<Option<Recovery>, R> {
         recovery::begin().await.map_err(|error| self.refusal(error))
     }
 
-    /// What the function returns without running its body, if anything, after this call of `recover`.
+    /// What the function returns after this call of `recover`; `None` if the body runs.
     pub async fn recover(&self, call: impl Future<Output = Result<Option<T>, E>>) -> Option<R> {
         if let Some(result) = recovery::answer(call).await {
             return Some((self.from_result)(result));
@@ -137,9 +137,9 @@ impl<R, T, E> Codec<R, T, E> {
         if let Some(fault) = &stored.fault {
             call.report(&Event::NOT_STORED.because(fault), attempt);
         }
-        // Decoding doubles the work, so it is checked in debug builds only.
+        // Decoding doubles the work, so the result is decoded only in debug builds.
         if let (true, StoredResult::Value(bytes)) = (cfg!(debug_assertions), &stored.result) {
-            // The copy is dropped in there too, because that may panic.
+            // The decoded copy is dropped inside `catch_unwind` too, because dropping it may panic.
             let fault = || match (verdict, self.terminal) {
                 (Verdict::Failed, Some((.., decode))) => decode(bytes).err(),
                 _ => (self.decode)(bytes).err(),
@@ -169,7 +169,8 @@ impl<R, T, E> Codec<R, T, E> {
         (self.as_result)(result).is_ok()
     }
 
-    /// How long a key that is released after this attempt is not due; `None` to use the operation's own setting.
+    /// How long a key that is released after this attempt is not due; `None` to use the operation's own
+    /// setting.
     pub(crate) fn retry_delay(&self, result: &R, attempt: u32) -> Option<Duration> {
         match ((self.as_result)(result), self.retry_after) {
             (Err(error), Some(retry_after)) => Some(retry_after(error, attempt)),
@@ -228,13 +229,13 @@ pub trait Recordable {
     type Value: Serialize + DeserializeOwned;
     /// The error type, into which idem's own error is converted.
     type Error: From<Error>;
-    /// It as a `Result`.
+    /// This value as a `Result`.
     ///
     /// # Errors
     ///
     /// The error of the body.
     fn as_result(&self) -> Result<&Self::Value, &Self::Error>;
-    /// Makes it from a `Result`.
+    /// Makes the value from a `Result`.
     fn from_result(result: Result<Self::Value, Self::Error>) -> Self;
 }
 
@@ -251,7 +252,7 @@ impl<T: RecordableValue, E: OwnError> Recordable for Result<T, E> {
     }
 }
 
-/// A value that can be recorded, with a message for each that cannot.
+/// A value that can be recorded. The trait has its own error message.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be recorded",
     label = "the value `{Self}` must be `serde::Serialize` and `serde::Deserialize`",
@@ -264,7 +265,7 @@ pub trait RecordableValue: Serialize + DeserializeOwned {}
 #[diagnostic::do_not_recommend]
 impl<T: Serialize + DeserializeOwned> RecordableValue for T {}
 
-/// A function's own error, into which idem's error is converted, with a message for each that is none.
+/// A function's own error, into which idem's error is converted. The trait has its own error message.
 #[diagnostic::on_unimplemented(
     message = "the error `{Self}` cannot be made from `idem::Error`",
     label = "the error `{Self}` must be `From<idem::Error>`",
@@ -276,7 +277,7 @@ pub trait OwnError: From<Error> {}
 #[diagnostic::do_not_recommend]
 impl<E: From<Error>> OwnError for E {}
 
-/// The longest short result, in bytes.
+/// The largest result that is stored inline, in bytes.
 const SHORT: usize = 128;
 
 /// A value as it is recorded. If the value could not be recorded, a tombstone and the reason in words.
@@ -288,7 +289,8 @@ pub(crate) struct Stored {
 
 /// A writer with a limit, so that the encoding of a result far above the limit stops early.
 struct Limited {
-    // A short result is stored inline, beside the reference count of `Bytes::from_owner`, so both take one allocation.
+    // A short result is stored inline, beside the reference count of `Bytes::from_owner`, so both take one
+    // allocation.
     bytes: SmallVec<[u8; SHORT]>,
     most: usize,
     exceeded: bool,
@@ -317,7 +319,7 @@ pub(crate) fn to_stored<T: Serialize>(value: &T, max_bytes: usize) -> Stored {
     let mut limited = Limited { bytes: SmallVec::new(), most: max_bytes, exceeded: false };
     let written = catch_unwind(AssertUnwindSafe(|| serde_json::to_writer(&mut limited, value)));
     let (tombstone, fault) = match written {
-        // Also if a user's `Serialize` ignored the error and continued.
+        // This also covers a user's `Serialize` that ignored the error and continued.
         _ if limited.exceeded => {
             (Tombstone::TooLarge, format!("it takes more than {max_bytes} bytes").into())
         }
@@ -331,7 +333,7 @@ pub(crate) fn to_stored<T: Serialize>(value: &T, max_bytes: usize) -> Stored {
 }
 
 pub(crate) fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Arc<str>> {
-    // An empty value has no format, and the decoder decides.
+    // An empty value has no format, so it goes to the decoder, which refuses it.
     if let Some(written) = ResultFormat::of(bytes).filter(|written| *written != ResultFormat::Json) {
         return Err(format!("expected {}, found {written}", ResultFormat::Json).into());
     }
@@ -341,7 +343,8 @@ pub(crate) fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Arc<str
     }
 }
 
-/// How error texts of serde and of derived code begin. What follows, and any other text, may contain a value.
+/// The beginnings of known error texts of serde and of derived code. The rest of such a text, and any other
+/// text, may contain a value.
 const ENCODING_FAULTS: [&str; 6] = [
     "key must be a string",
     "float key must be finite",
@@ -354,7 +357,7 @@ const ENCODING_FAULTS: [&str; 6] = [
 fn encoding_fault(error: &serde_json::Error) -> &'static str {
     let text = error.to_string();
     let known = ENCODING_FAULTS.iter().find(|known| text.starts_with(**known));
-    // Without the rest of the text, which may be a user's own.
+    // The rest of the text is left out, because it may come from the user's code.
     known.map_or("its `Serialize` returned an error", |known| known)
 }
 
@@ -377,7 +380,8 @@ fn decoding_fault(error: &serde_json::Error) -> String {
 const FOUND: [&str; 5] =
     ["invalid type: ", "invalid value: ", "invalid length ", "unknown variant `", "unknown field `"];
 
-/// The words of serde's `Unexpected`, and of `serde_json`, for the kind of a value. Any other word may be a value.
+/// The words of serde's `Unexpected`, and of `serde_json`, for the kind of a value. Any other word may be a
+/// value.
 const KINDS: [&str; 17] = [
     "boolean",
     "integer",
@@ -415,7 +419,7 @@ fn without_value(message: &str) -> String {
         // The text names the kind of the value first, then the value in quotes.
         let kind = value.split(['`', '"', ',']).next().unwrap_or_default().trim();
         if !KINDS.contains(&kind) {
-            // Not serde's own text, such as that of `serde_repr`.
+            // The text is not serde's own but, for example, that of `serde_repr`.
             return reason;
         }
         reason = format!("{fault}: {kind}");

@@ -1,7 +1,8 @@
-//! Recording a result after its caller has the value or has gone away, as long as no other call has taken over.
+//! Recording a result after its caller has the value or has gone away, as long as no other call has taken
+//! over.
 //!
-//! Owns how long that continues. A completion also counts after its lease, so the body need not run again after an outage
-//! that is longer than a lease.
+//! Owns how long that continues. A completion counts even after its lease, so the body does not run again
+//! after an outage that is longer than a lease.
 
 use std::sync::Arc;
 
@@ -20,7 +21,8 @@ use idem_core::protocol::{Complete, CompleteAnswer, StoredResult};
 impl<S: Store> Claimed<S> {
     /// Records a result whose caller has gone away.
     pub(crate) fn complete_behind(self: Arc<Self>, request: Complete) -> impl Future<Output = ()> + Send {
-        // Made here, so that the result is reported also if its runtime was shut down before the first poll.
+        // `late` is made outside the future, so that the result is reported even if its runtime was shut down
+        // before the first poll.
         let mut late = Late { claimed: self, waiting: Some(request), _room: None };
         async move {
             let claimed = late.claimed.clone();
@@ -40,8 +42,8 @@ impl<S: Store> Claimed<S> {
         }
     }
 
-    /// Continues to record a result after `error`, if a retry may help and the limits allow it. Gives the result up
-    /// otherwise.
+    /// Continues to record a result after `error`, if a retry may help and the limits allow it. Gives the
+    /// result up otherwise.
     pub(crate) fn record_late(self: &Arc<Self>, request: Complete, error: &StoreError) {
         let bytes = match &request.result {
             StoredResult::Value(bytes) => bytes.len(),
@@ -75,7 +77,7 @@ struct Late<S: Store> {
     claimed: Arc<Claimed<S>>,
     /// `None` once it is recorded or given up.
     waiting: Option<Complete>,
-    /// `None` as long as it is as if the caller still waited.
+    /// `None` during the first try, which is made as if the caller still waited.
     _room: Option<LateRoom>,
 }
 
@@ -86,7 +88,8 @@ impl<S: Store> Late<S> {
         let mut pauses = late_backoff().build();
         loop {
             sleep(pauses.next().unwrap_or(LONGEST_PAUSE)).await;
-            // The request stays in `waiting` during the attempt, so that `drop` reports it if the runtime is shut down.
+            // The request stays in `waiting` during the try, so that `drop` reports it if the runtime is shut
+            // down.
             let Some(request) = &mut self.waiting else { return };
             let answer = claimed.complete(request, Instant::now).await;
             let is_over = begin.elapsed() >= LONGEST;

@@ -1,6 +1,7 @@
 //! Releasing a claim without a result.
 //!
-//! Owns what is done before a release (steps that have ended are recorded), and how long a release is retried.
+//! Owns what is done before a release (steps that have ended are recorded), and how long a release is
+//! retried.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +24,7 @@ use idem_core::defaults::LONGEST;
 use idem_core::protocol::{Release, ReleaseAnswer, ReleaseCause};
 
 impl<S: Store> Claimed<S> {
-    /// Releases the claim once. `again` if this is a retry.
+    /// Releases the claim once. `again` is `true` if this is a retry.
     pub(crate) async fn release(
         &self,
         mut cause: ReleaseCause,
@@ -47,9 +48,9 @@ impl<S: Store> Claimed<S> {
         Ok(())
     }
 
-    /// Records the steps that have ended, so that they do not run again. If that fails, the store does not know all that the
-    /// body did, so a failed body counts as abandoned. `again` if a failure to record them counts for nothing, because it was
-    /// long ago.
+    /// Records the steps that have ended, so that they do not run again. If that fails, the store does not
+    /// know all that the body did, so a failed body counts as abandoned. If `again`, an earlier failure to
+    /// record the steps does not count, because it was long ago.
     async fn with_its_steps(&self, cause: ReleaseCause, again: bool) -> ReleaseCause {
         let recorded = match self.log.is_flushed() {
             Ok(true) => true,
@@ -59,8 +60,8 @@ impl<S: Store> Claimed<S> {
         if cause == ReleaseCause::Failed && !recorded { ReleaseCause::Abandoned } else { cause }
     }
 
-    /// Releases the claim, and retries: until the lease has ended by itself, if that says the same, and otherwise for as long
-    /// as results are retried.
+    /// Releases the claim, and retries. If the end of the lease has the same effect as the release, the
+    /// retries end with the lease. Otherwise they continue for as long as results are retried.
     async fn release_to_the_end(self: Arc<Self>, cause: ReleaseCause, retry_after: Duration) {
         let mut pauses = backoff().build();
         let mut patience = Patience::new(&self.call);
@@ -84,8 +85,8 @@ impl<S: Store> Claimed<S> {
     }
 }
 
-/// How long the engine retries a release whose caller has gone on. A release also counts after its lease, so an outage that
-/// is longer than a lease makes no doubt and no `recovered()` of its own.
+/// How long the engine retries a release whose caller has gone on. A release counts even after its lease, so
+/// an outage that is longer than a lease does not by itself cause a doubt or a `recovered()`.
 pub(crate) struct Patience {
     begin: Instant,
     pauses: ExponentialBackoff,
@@ -99,7 +100,7 @@ impl Patience {
         Self { begin: Instant::now(), pauses: late_backoff().build(), process, room: None }
     }
 
-    /// Waits until the next try after this error. Returns whether there is one.
+    /// Waits until the next try after this error. Returns whether there is a next try.
     pub(crate) async fn wait_after(&mut self, error: &StoreError) -> bool {
         if self.room.is_none() {
             self.room = self.process.background.room_for_release();

@@ -46,7 +46,8 @@ async fn partitions_go_one_by_one_with_the_cooperative_assignor() {
     second_worker_comes("cooperative-sticky", Duration::from_secs(1), 100).await;
 }
 
-/// Drops a worker whose handlers never end, this time after a second worker was started.
+/// Drops a worker whose handlers never end, when the time `after` has passed since the start of a second
+/// worker.
 async fn dropped(orders: &Orders, after: Duration) {
     let shop = Shop::default();
     for order in 100..120 {
@@ -77,7 +78,7 @@ const ASSIGNORS: [(&str, &str); 2] = [("eager", "range,roundrobin"), ("cooperati
 #[tokio::test]
 async fn a_worker_that_is_dropped_while_another_joins_leaves_its_messages_to_it() {
     for (name, assignors) in ASSIGNORS {
-        // From the moment when the second worker asks to join to the time when it has joined.
+        // Some points in time between the second worker's request to join and its membership.
         for after in [0, 300, 9_000] {
             let (_kafka, orders) = Orders::mocked(name, false, assignors, 4);
             dropped(&orders, Duration::from_millis(after)).await;

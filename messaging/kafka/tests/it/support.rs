@@ -26,14 +26,14 @@ impl Orders {
         Self::with(servers, name, false).await
     }
 
-    /// With or without a retry topic.
+    /// Creates the topics, with or without a retry topic.
     pub(crate) async fn with(servers: &str, name: &'static str, retries: bool) -> Self {
         let orders = Self::on(servers, name, retries, "range,roundrobin");
         kafka::create(&orders.config, name, PARTITIONS).await.unwrap();
         orders
     }
 
-    /// On librdkafka's mock broker, which lives as long as the first value.
+    /// The topics on librdkafka's mock broker, which lives as long as the first value.
     pub(crate) fn mocked(
         name: &'static str,
         retries: bool,
@@ -48,7 +48,7 @@ impl Orders {
         (cluster, orders)
     }
 
-    /// On topics that exist.
+    /// For topics that exist already.
     pub(crate) fn on(servers: &str, name: &'static str, retries: bool, assignors: &str) -> Self {
         let (mut config, producer) = kafka::clients(servers, &format!("{name}-shippers")).unwrap();
         config.set("partition.assignment.strategy", assignors);

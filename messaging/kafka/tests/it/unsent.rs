@@ -13,14 +13,14 @@ use rdkafka::util::Timeout;
 
 use crate::support::{Orders, delivered};
 
-/// A producer that sends no record with more bytes.
+/// A producer that sends no record with more than `most_bytes`.
 fn producer(orders: &Orders, most_bytes: &str) -> FutureProducer {
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", orders.config.get("bootstrap.servers").unwrap());
     config.set("message.max.bytes", most_bytes).create().unwrap()
 }
 
-/// Sends a message of this many bytes, and runs a worker until it is settled, after one delivery.
+/// Sends a message of this many bytes, and runs a worker until the message is settled, after one delivery.
 async fn settled(
     producer: &FutureProducer,
     bytes: usize,
@@ -70,7 +70,7 @@ async fn a_letter_that_is_left_out_before_one_that_goes_back_is_listed_again() {
     let b = Redrive::matching(|letter| letter.operation.as_deref() == Some("b"));
     let done = orders.redrive(b).await;
     assert_eq!((done.sent, done.kept), (1, 2), "{done:?}");
-    // The first is below the committed offset now: its copy is at the end of the topic.
+    // The letter `a` is before the committed offset now, so its copy is at the end of the topic.
     let left: Vec<_> = orders.letters().await.into_iter().map(|letter| letter.operation.unwrap()).collect();
     assert_eq!(left, ["c", "a"]);
     assert_eq!(orders.redrive(Redrive::all()).await.sent, 2);

@@ -18,28 +18,30 @@ use idem_runtime::with_deadline;
 
 /// A record of a batch.
 pub trait BatchRecord {
-    /// Whether the event source delivers no later record before one is done, as a shard of a stream does.
+    /// Whether the event source delivers no later record before an earlier one is done, as a shard of a
+    /// stream does.
     const BLOCKS_ITS_SOURCE: bool = false;
 
-    /// Its identifier in the event source: the message id or the sequence number.
+    /// The record's identifier in the event source: the message id or the sequence number.
     fn identifier(&self) -> Option<&str>;
 
-    /// The group of the record. Records of one group are processed one after another, in their order in the batch.
-    /// `None` for a record without an order.
+    /// The group of the record. Records of one group are processed one after another, in their order in the
+    /// batch. `None` for a record without an order.
     fn group(&self) -> Option<String>;
 
-    /// How many times the event source has delivered the record, including this time, if the source says so. The
-    /// default is `None`.
+    /// How many times the event source has delivered the record, including this time, if the source says so.
+    /// The default is `None`.
     fn deliveries(&self) -> Option<u32> {
         None
     }
 }
 
-/// The response to Lambda: the records that it must deliver again, in the order of the batch. All other records are settled. A record
-/// without an identifier has an empty one; Lambda then delivers the whole batch again.
+/// The response to Lambda: the records that it must deliver again, in the order of the batch. All other
+/// records are done. A record without an identifier gets an empty one; Lambda then delivers the whole batch
+/// again.
 ///
-/// The event source mapping must have `ReportBatchItemFailures` among its function response types, or Lambda treats any
-/// response as success. It is the same for queues and streams.
+/// The event source mapping must have `ReportBatchItemFailures` among its function response types; otherwise
+/// Lambda treats any response as success. This applies to queues and to streams.
 pub use aws_lambda_events::event::sqs::SqsBatchResponse as BatchResponse;
 
 /// The function for rejected records: see [`Disposition::Reject`].
@@ -48,20 +50,21 @@ type Rejected<'b, R> = Box<dyn Fn(R, Reason) -> BoxFuture<'b, OnReject> + Send +
 /// What happens to a rejected record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnReject {
-    /// It is reported as failed. After enough deliveries, the queue's own redrive policy moves it to its dead-letter
-    /// queue.
+    /// The record is reported as failed. After enough deliveries, the queue's own redrive policy moves it to
+    /// the dead-letter queue.
     Redrive,
-    /// It is acknowledged.
+    /// The record is acknowledged.
     Acknowledge,
 }
 
 /// No record is started later than this long before the deadline.
 const STOP_TAKING: Duration = Duration::from_secs(2);
 
-/// This long before the deadline, handlers that are still running are dropped, which leaves time for the response.
+/// This long before the deadline, handlers that are still running are dropped, which leaves time for the
+/// response.
 const CUT_OFF: Duration = Duration::from_millis(500);
 
-/// Longer than a function may run: only the deadline ends a batch.
+/// Longer than a function may run, so only the deadline ends a batch.
 const UNLIMITED: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How a batch is processed.
@@ -80,14 +83,16 @@ impl<R, E> Default for Batch<'_, R, E> {
 }
 
 impl<'b, R: BatchRecord + Clone, E> Batch<'b, R, E> {
-    /// Ten groups at a time, no deadline, and rejected records are left to the queue's redrive policy.
+    /// Processes ten groups at a time, has no deadline, and leaves rejected records to the queue's redrive
+    /// policy.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// When Lambda ends the function: `context.deadline()` of `lambda_runtime`. No lease reaches beyond it, so the
-    /// function that gets the record next does not wait for one that has ended. No record is started later than 2 s before it; 500 ms
-    /// before it, handlers that are still running are dropped and their keys released.
+    /// When Lambda ends the function: `context.deadline()` of `lambda_runtime`. No lease reaches beyond the
+    /// deadline, so the function that gets a record next does not wait for a function that has ended. No
+    /// record is started later than 2 s before the deadline. 500 ms before the deadline, handlers that are
+    /// still running are dropped and their keys released.
     pub fn deadline(mut self, deadline: SystemTime) -> Self {
         // The deadline is on the clock of this machine, and only the time left counts.
         let time_left = deadline.duration_since(SystemTime::now()).unwrap_or_default();
@@ -103,8 +108,8 @@ impl<'b, R: BatchRecord + Clone, E> Batch<'b, R, E> {
 
     /// Lets the error of a handler decide how its record is settled: see
     /// [`Consumer::dispose`](crate::Consumer::dispose). With it, for example, an unreadable record can be
-    /// rejected instead of delivered again. If the handler made no idempotent call, the attempt is how many
-    /// times the event source has delivered the record, if the source reports it.
+    /// rejected instead of delivered again. If the handler made no idempotent call, `attempt` is the number
+    /// of times that the event source has delivered the record, if the source reports this number.
     pub fn dispose(
         mut self,
         choose: impl Fn(&E, u32, Disposition) -> Disposition + Send + Sync + 'static,
@@ -113,18 +118,18 @@ impl<'b, R: BatchRecord + Clone, E> Batch<'b, R, E> {
         self
     }
 
-    /// Sets a function for rejected records, such as those whose call failed for good. It can send the record to
-    /// another place and then acknowledge it. Unless set, a rejected record is reported as failed and left to the
-    /// queue's redrive policy.
+    /// Sets a function for rejected records, such as those whose call failed for good. The function can send
+    /// the record to another place and then acknowledge it. Unless set, a rejected record is reported as
+    /// failed and left to the queue's redrive policy.
     ///
-    /// On a FIFO queue, send a rejected record to another place, because its group waits until it is gone. Later
-    /// messages of the group are delivered with it, so their delivery counts rise too, and they would follow it to the
-    /// dead-letter queue.
+    /// On a FIFO queue, send a rejected record to another place, because its group waits until it is gone.
+    /// Later messages of the group are delivered with it, so their delivery counts rise, too, and they would
+    /// follow the record to the dead-letter queue.
     ///
-    /// On a stream (Kinesis, DynamoDB), set this function, because a stream has no redrive policy. A rejected record
-    /// that is reported as failed stops its shard until the record expires, after a day or more, unless the event
-    /// source mapping has a `MaximumRetryAttempts` and a destination for failures. Without this function, each such
-    /// record emits the error event `record_stops_shard`.
+    /// On a stream (Kinesis, DynamoDB), set this function, because a stream has no redrive policy. A rejected
+    /// record that is reported as failed stops its shard until the record expires, after a day or more,
+    /// unless the event source mapping has a `MaximumRetryAttempts` and a destination for failures. Without
+    /// this function, each such record emits the error event `record_stops_shard`.
     pub fn on_reject<F>(mut self, rejected: impl Fn(R, Reason) -> F + Send + Sync + 'b) -> Self
     where
         F: Future<Output = OnReject> + Send + 'b,
@@ -135,20 +140,20 @@ impl<'b, R: BatchRecord + Clone, E> Batch<'b, R, E> {
 
     /// Makes a call for each record, and returns which records Lambda must deliver again.
     ///
-    /// A replay counts as success. A record whose call is in flight elsewhere is delivered again; a duplicate in the
-    /// same batch waits for the first. Records of one group are processed in order, up to the first that must be
-    /// delivered again: that record and the later ones of its group are reported. A handler that panics fails only its
-    /// own record.
+    /// A replay counts as success. A record whose call is in flight elsewhere is delivered again; a duplicate
+    /// in the same batch waits for the first record. Records of one group are processed in order, up to the
+    /// first record that must be delivered again. That record and the later records of its group are
+    /// reported. A handler that panics fails only its own record.
     ///
-    /// If the store fails and a [`deadline`](Self::deadline) is set, records are retried with growing pauses until
-    /// 2 s before the deadline. Without a deadline they are reported at once.
+    /// If the store fails and a [`deadline`](Self::deadline) is set, records are retried with growing pauses
+    /// until 2 s before the deadline. Without a deadline, the records are reported at once.
     ///
-    /// Lambda freezes a function that has answered. So if a deadline is set, `process` waits until at most
-    /// 500 ms before the deadline for results to be recorded and claims to be released, as
-    /// [`drain`](idem_runtime::drain) does. Work that is left after that is in the event `not_drained`.
+    /// Lambda freezes a function that has returned its response. So if a deadline is set, `process` waits
+    /// until at most 500 ms before the deadline for results to be recorded and claims to be released, as
+    /// [`drain`](idem_runtime::drain) does. The event `not_drained` reports work that is left after that.
     ///
-    /// All handlers run in the caller's task: nothing needs to be `Send`, and a handler that blocks holds up the
-    /// others.
+    /// All handlers run in the caller's task: nothing needs to be `Send`, and a handler that blocks holds up
+    /// the others.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -202,15 +207,15 @@ impl<'b, R: BatchRecord + Clone, E> Batch<'b, R, E> {
             stream::poll_fn(move |cx| messages.poll_recv(cx).map(|next| next.map(Ok::<_, Infallible>)));
         let working = consumer
             .run_until(shutdown, messages, |message| within(deadline, handler(message.record.clone())));
-        // On the heap, because it contains the caller's handlers.
+        // On the heap, because this future contains the caller's handlers.
         let working = Box::pin(working);
         match deadline {
             None => drop(working.await),
             Some(deadline) => {
                 let cut_off = deadline.checked_sub(CUT_OFF).unwrap_or(deadline);
                 let _ = timeout_at(cut_off, working).await;
-                // Lambda freezes work that continues after the response. Without a deadline it is not known how much time is
-                // left.
+                // Waits for work in the background, because Lambda freezes it after the response. Without a
+                // deadline, nobody knows how long to wait.
                 let time_left = cut_off.saturating_duration_since(Instant::now());
                 report::drained(idem_runtime::drain(time_left).await);
             }
@@ -238,7 +243,8 @@ async fn within<F: Future>(deadline: Option<Instant>, call: F) -> F::Output {
     }
 }
 
-/// The records by group, each with its position in the batch. The groups are in the order of their first records.
+/// The records by group, each with its position in the batch. The groups have the order of their first
+/// records.
 fn grouped<R: BatchRecord>(records: Vec<R>) -> Vec<VecDeque<(usize, R)>> {
     let mut groups: Vec<VecDeque<(usize, R)>> = Vec::new();
     let mut known = HashMap::new();
@@ -259,13 +265,13 @@ fn grouped<R: BatchRecord>(records: Vec<R>) -> Vec<VecDeque<(usize, R)>> {
 struct Message<'p, 'b, R> {
     place: usize,
     record: R,
-    /// The later records of its group.
+    /// The later records of the record's group.
     later: Mutex<VecDeque<(usize, R)>>,
     taken: UnboundedSender<Self>,
     shared: &'p Shared<'p, 'b, R>,
 }
 
-/// What the messages of a batch share.
+/// The state that the messages of a batch share.
 struct Shared<'p, 'b, R> {
     /// The positions of the records that are done.
     done: Mutex<Vec<usize>>,
@@ -278,7 +284,7 @@ impl<'p, 'b, R> Message<'p, 'b, R> {
     fn take(mut group: VecDeque<(usize, R)>, taken: &UnboundedSender<Self>, shared: &'p Shared<'p, 'b, R>) {
         let Some((place, record)) = group.pop_front() else { return };
         let message = Self { place, record, later: Mutex::new(group), taken: taken.clone(), shared };
-        // The batch may be ending: then the record is delivered again.
+        // This fails if the batch is ending; then the record is delivered again.
         let _ = taken.send(message);
     }
 }
@@ -293,7 +299,7 @@ impl<R: BatchRecord + Clone> Delivery for Message<'_, '_, R> {
         Ok(())
     }
 
-    /// Lambda delivers the unfinished records again.
+    /// Does nothing, because Lambda delivers the unfinished records again.
     async fn retry(&self, _: Duration) -> Result<(), Infallible> {
         Ok(())
     }

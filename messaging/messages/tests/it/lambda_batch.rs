@@ -1,4 +1,4 @@
-//! Batches as Lambda gives them, of queues and of streams, and the exact response to each.
+//! Batches of queues and streams, as Lambda delivers them, and the exact response to each batch.
 
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 use crate::events::Events;
 use crate::message_support::{Failure, SCOPE, Shop, key};
 
-/// A message with an id and a text: the order, and what becomes of it.
+/// A message with an id and a text. The text has the order, and how its call ends.
 fn message((id, body): &(&str, &str)) -> SqsMessage {
     let mut message = SqsMessage::default();
     (message.message_id, message.body) = (Some((*id).to_owned()), Some((*body).to_owned()));
@@ -29,7 +29,7 @@ fn standard(messages: &[(&str, &str)]) -> Vec<SqsMessage> {
     messages.iter().map(message).collect()
 }
 
-/// A FIFO queue's, whose group is the first character of the text.
+/// A FIFO queue's messages, whose group is the first character of the text.
 fn fifo(messages: &[(&str, &str)]) -> Vec<SqsMessage> {
     let mut records = standard(messages);
     for record in &mut records {
@@ -40,7 +40,7 @@ fn fifo(messages: &[(&str, &str)]) -> Vec<SqsMessage> {
     records
 }
 
-/// The identifiers reported, by way of the JSON that Lambda reads.
+/// The reported identifiers, read from the JSON that Lambda reads.
 fn failures(response: &BatchResponse) -> Vec<String> {
     let json = serde_json::to_value(response).unwrap();
     let failures = json["batchItemFailures"].as_array().unwrap();
@@ -96,13 +96,13 @@ async fn a_fifo_group_stops_at_its_first_failure_and_the_others_go_on() {
         ("a4", "a4 ok"),
     ]);
     assert_eq!(process(&shop, records).await, ["b1", "b2", "a3", "b3", "a4"]);
-    // In turn within a group, the groups side by side.
+    // One after another within a group, and the groups side by side.
     assert_eq!(shop.ran(), ["a1", "b1", "c1", "a2", "a3"]);
-    // Without an identifier, the whole batch comes again.
+    // If a failed record has no identifier, Lambda delivers the whole batch again.
     let mut records = standard(&[("m1", "1 ok"), ("m2", "6 transient"), ("m3", "4 final")]);
     records[1].message_id = None;
     assert_eq!(process(&shop, records).await, ["", "m3"]);
-    // A tenant of a fair queue is not an order.
+    // The messages of a tenant of a fair queue have no order.
     let mut records = fifo(&[("m1", "t1 transient"), ("m2", "t2 ok")]);
     records.iter_mut().for_each(|record| drop(record.attributes.remove("SequenceNumber")));
     assert_eq!(process(&shop, records).await, ["m1"]);
@@ -119,7 +119,7 @@ async fn no_record_is_begun_and_none_is_left_running_when_the_deadline_is_near()
     assert_eq!(shop.ran(), ["1", "2", "3", "4", "5"]);
     let taken = begin.elapsed();
     assert!(taken > Duration::from_millis(4_300) && taken <= Duration::from_millis(4_450), "{taken:?}");
-    // What was cut off may run again at once.
+    // A record that was cut off may run again at once.
     assert_eq!(process(&shop, standard(&[("m4", "4 ok")])).await, [""; 0]);
 }
 
@@ -189,7 +189,7 @@ async fn a_detached_record_that_is_cut_off_is_waited_for_until_the_deadline() {
             sleep(Duration::from_secs(5)).await;
             Ok::<_, Failure>(5)
         };
-        // Its handler gives up earlier than its body.
+        // The handler ends before the body does.
         let call = operation.run_detached(&shop.store, "1".to_owned(), body);
         tokio::time::timeout(Duration::from_secs(1), call).await.unwrap_or(Err(Failure::Transient))
     };
@@ -236,6 +236,6 @@ async fn changes_of_an_item_are_in_order_and_a_rejected_one_that_stops_its_shard
     let batch = Batch::new().dispose(|_: &Failure, _, _| Disposition::reject(Reason::Terminal));
     let response = batch.process(changes_of_one_item(), |_| async { Err::<(), _>(Failure::Final) });
     assert_eq!(failures(&response.await).len(), 50);
-    // Only one: the others, whose keys are the same, wait for the first.
+    // There is only one event, because the other records, which have the same key, wait for the first.
     assert_eq!(events.only("record_stops_shard")[0], "ERROR");
 }

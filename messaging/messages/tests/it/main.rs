@@ -1,4 +1,4 @@
-//! Tests of idem-messages, through the crate that users have.
+//! Tests of idem-messages, through the crate that users depend on.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 

@@ -1,4 +1,4 @@
-//! How a message is settled after the call for it. A unit test of `idem-messages` has each refusal.
+//! How a message is settled after its call. A unit test of `idem-messages` covers each refused call.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn retry(after: Disposition) -> Duration {
     }
 }
 
-/// A worker that claims the key and is never heard of again.
+/// Claims the key as a worker that then crashes.
 async fn crashed(store: &impl Store, on_crash: OnCrash) {
     let key = KeyBuilder::new().part("a").finish().unwrap();
     let key = RecordKey::new(Scope::new("test.message").unwrap(), key);
@@ -60,7 +60,8 @@ async fn a_call_whose_step_was_refused_is_rejected_and_one_whose_step_was_not_re
     retry(settle(operation().run(&store, "a", || failing(1))).await.disposition);
     let refused = settle(operation().run(&store, "a", || failing(2))).await;
     assert_eq!(refused.disposition, Disposition::reject(Reason::Step));
-    // A body that goes on after it, and fails otherwise, is not refused for it.
+    // If a body goes on after a refused step, and later fails for another reason, the message is not
+    // rejected.
     let going_on = settle(operation().run(&store, "a", async || {
         let _ = step(2).run(async || Ok::<u8, Failure>(1)).await;
         failing(1).await

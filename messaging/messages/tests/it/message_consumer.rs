@@ -1,4 +1,4 @@
-//! The messages of a stream, and what the broker is told of each.
+//! The messages of a stream, and how each is settled with the broker.
 
 use std::cell::Cell;
 use std::future::ready;
@@ -27,7 +27,8 @@ async fn a_broker_is_told_once_of_each_message_what_became_of_it() {
     assert_eq!((summary.retried, summary.panicked, summary.rejected), (2, 1, 1));
     assert_eq!((summary.given_back, summary.broker_errors, summary.stream_errors), (0, 0, 0));
 
-    // Delivered again: what is recorded is not run again, and the panic cost nobody an attempt but itself.
+    // The messages are delivered again. Calls with a recorded result do not run again, and the panic affected
+    // only its own message.
     assert_eq!(shop.ran(), ["1", "2", "3", "4", "5"]);
     let summary = shop.consume(Consumer::new(), &["1 ok", "2 ok", "3 final", "4 ok", "5 ok"]).await;
     assert_eq!((summary.acknowledged, summary.replayed, summary.rejected), (4, 2, 1));
@@ -58,7 +59,7 @@ async fn no_more_handlers_run_and_no_more_messages_are_taken_than_set() {
     });
     assert_eq!(summary.await.acknowledged, 40);
     assert_eq!((most_running.get(), most.get()), (2, 7));
-    // Two of three groups at a time: twenty rounds of a second.
+    // Two of three groups run at a time, so forty messages take twenty rounds of a second.
     assert_eq!(shop.broker.told().last().unwrap().0, 20);
 }
 
@@ -75,7 +76,7 @@ async fn messages_of_a_group_are_done_one_after_another_and_wait_behind_one_that
         (1, "ack x"),
         (1, "reject c1 terminal"),
         (2, "ack c2"),
-        // Begun at 1, failed at 2, tried again a second later.
+        // The body of `a2` begins at 1 s, fails at 2 s, and runs again from 3 s to 4 s.
         (4, "ack a2"),
         (5, "ack a3"),
     ];
@@ -83,7 +84,7 @@ async fn messages_of_a_group_are_done_one_after_another_and_wait_behind_one_that
     assert_eq!((summary.taken, summary.acknowledged, summary.retried), (7, 6, 1));
     let a: Vec<String> = shop.ran().into_iter().filter(|order| order.starts_with('a')).collect();
     assert_eq!(a, ["a1", "a2", "a2", "a3"]);
-    // What waits to be retried takes no handler's place.
+    // A message that waits for its retry does not take the place of a handler.
     let shop = Shop::new();
     shop.consume(Consumer::new().concurrency(1).prefetch(3), &["a twice a", "b ok", "c ok"]).await;
     assert_eq!(shop.broker.told(), told(&[(2, "ack b"), (3, "ack c"), (4, "ack a")]));
@@ -91,11 +92,11 @@ async fn messages_of_a_group_are_done_one_after_another_and_wait_behind_one_that
 
 #[tokio::test(start_paused = true)]
 async fn a_duplicate_waits_for_its_own_consumer_in_whatever_order_the_store_answers() {
-    // The claim of the first is answered after the refusal of the second.
+    // The grant for the first message arrives after the refusal for the second.
     let late_grant = |store: &FaultStore<MemoryStore>| {
         store.next(OperationKind::Claim, Fault::DelayAfter(Duration::from_secs(3)));
     };
-    // The refusal of the second is answered after the first has ended.
+    // The refusal for the second message arrives after the first has ended.
     let late_refusal = |store: &FaultStore<MemoryStore>| {
         store.next(OperationKind::Claim, None);
         store.next(OperationKind::Claim, Fault::DelayAfter(Duration::from_secs(5)));
@@ -114,7 +115,7 @@ async fn a_duplicate_waits_for_its_own_consumer_in_whatever_order_the_store_answ
 async fn an_error_of_the_stream_ends_nothing_and_is_not_asked_for_in_haste() {
     let shop = Shop::new();
     let (begin, asked) = (Instant::now(), Cell::new(0_u64));
-    // Down for a minute, and then there again.
+    // The stream returns only errors for a minute, and then the message.
     let mut one = Some(shop.broker.message("1 ok"));
     let messages = stream::poll_fn(|_| {
         asked.set(asked.get() + 1);
@@ -174,9 +175,9 @@ async fn an_error_is_not_asked_where_only_idem_knows_what_is_known() {
     let shop = Shop::new();
     shop.store.always(OperationKind::Claim, Fault::FailBefore);
     let consumer = Consumer::new().dispose(|_: &Failure, _, _| Disposition::Acknowledge);
-    // It is held until the store answers, and at the shutdown given back.
+    // The message is held until the store answers, and is given back at the shutdown.
     shop.consume_until(60, consumer.clone(), &["1 ok"]).await;
-    // No idempotent call: the handler's own word is all there is.
+    // Without an idempotent call, only the handler's error can decide.
     let messages = stream::iter(shop.broker.messages(&["2 ok"]));
     consumer.run(messages, |_| ready(Err::<(), _>(Failure::Transient))).await;
     assert_eq!(shop.broker.heard(), ["back 1", "ack 2"]);
@@ -189,7 +190,7 @@ async fn an_operation_that_forgets_before_the_broker_does_is_reported_once() {
     let shop = Shop::of(Operation::new(SCOPE).ttl(ttl));
     let run = async |horizon: Duration| {
         let messages = stream::iter(shop.broker.messages(&["1 ok", "2 ok"]));
-        // Observed inside, too.
+        // The handler has its own observer inside the consumer's.
         let observed = async |shipping| idem::observe(shipping).await.value;
         let consumer = Consumer::new().redelivery_horizon(horizon);
         consumer.run(messages, |m| observed(shop.ship(m))).await.forgetful

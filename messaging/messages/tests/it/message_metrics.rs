@@ -1,4 +1,4 @@
-//! What a consumer counts.
+//! The metrics of a consumer.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ async fn each_message_is_counted_by_what_became_of_it_and_why() {
         ("disposition=retry reason=panicked queue=orders", 1.0),
     ];
     let mut counted = values(&snapshots, "idem_messages_total");
-    // An alert sees the first of each kind, because its counter began at 0.
+    // An alert notices the first event of each kind, because each counter starts at 0.
     for labels in ["disposition=hold reason=store", "disposition=reject reason=panicked"] {
         assert_eq!(counted.get(&format!("{labels} queue=orders")), Some(&0.0), "{labels}");
     }
@@ -53,7 +53,7 @@ async fn a_gauge_says_how_many_groups_wait_behind_a_message() {
     let held_up = || values(&snapshots, "idem_message_groups_held_up").into_values().collect::<Vec<_>>();
     let consumer = shop.consume(Consumer::new(), &["a1 twice a", "b1 twice b", "c ok"]);
     let look = async {
-        // Both failed once, and are tried again a second later.
+        // Both first messages have failed once, and are tried again a second later.
         tokio::time::sleep(std::time::Duration::from_millis(1_500)).await;
         held_up()
     };

@@ -1,4 +1,4 @@
-//! What a consumer does when its store is down, and with what can never go well.
+//! What a consumer does while its store is down, and with messages that can never succeed.
 
 use std::cell::Cell;
 use std::future::ready;
@@ -106,13 +106,13 @@ async fn a_message_whose_handler_panics_is_a_dead_letter_after_its_tries_in_an_o
     assert_eq!(shop.broker.heard(), ["reject 1 panicked", "ack 2"]);
     assert_eq!((summary.panicked, summary.rejected), (10, 1));
     assert!(events.names().contains(&"message_panicked".to_owned()));
-    // In no order, the broker counts.
+    // For a message in no order, the broker counts the tries.
     for deliveries in [2, 3] {
         shop.broker.deliveries.set(Some(deliveries));
         let messages = stream::iter(shop.broker.messages(&["1 poison"]));
         Consumer::new().max_tries(3).run(messages, &careful).await;
     }
-    // A panic inside a call has its attempts.
+    // For a panic inside an idempotent call, the attempt of the call counts as the try.
     shop.broker.deliveries.set(None);
     for _ in 0..3 {
         shop.consume(Consumer::new().max_tries(3), &["3 panic"]).await;
@@ -163,7 +163,7 @@ async fn a_dead_letter_that_is_refused_is_repeated_with_growing_pauses_and_the_m
     assert_eq!((letter.reason, letter.tries, operation), (Reason::Terminal, 1, Some(SCOPE)));
     assert_eq!(letter.key, Some(key("1").digest().to_string()));
 
-    // At the shutdown it is given back.
+    // At the shutdown, a message whose rejection still fails is given back.
     shop.broker.fail("reject 3 terminal", Failing::Error);
     shop.consume_until(2, Consumer::new(), &["3 final"]).await;
     assert_eq!(shop.broker.heard().last().map(String::as_str), Some("back 3"));

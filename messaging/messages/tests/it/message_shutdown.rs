@@ -17,7 +17,8 @@ async fn a_shutdown_begins_nothing_finishes_what_runs_and_gives_back_the_rest_in
     let shop = Shop::new();
     let texts = ["a1 5 a", "b1 4 b", "a2 ok a", "b2 ok b", "a3 ok a", "c ok", "never taken"];
     let summary = shop.consume_until(2, Consumer::new().concurrency(2).prefetch(6), &texts).await;
-    // Who waits behind one that runs is given back only after it: nobody may overtake it elsewhere.
+    // A message that waits behind a running one is given back only after that one ends. Otherwise another
+    // consumer could overtake the running message.
     let expected =
         [(2, "back c"), (4, "ack b1"), (4, "back b2"), (5, "ack a1"), (5, "back a2"), (5, "back a3")];
     assert_eq!(shop.broker.told(), told(&expected));
@@ -30,7 +31,7 @@ async fn a_handler_that_outlasts_the_grace_is_dropped_and_given_back_with_its_ke
     let shop = Shop::new();
     shop.store.always(OperationKind::Release, Fault::DelayBefore(seconds(3)));
     let messages = shop.broker.endless(&["1 100 a", "2 ok a", "3 11"]);
-    // Also where somebody observes the call in between.
+    // The handler has its own observer, which must change nothing.
     let observed = async |shipping| idem::observe(shipping).await.value;
     let consumer = Consumer::new().grace(seconds(10));
     let summary = consumer.run_until(sleep(seconds(2)), messages, |m| observed(shop.ship(m))).await;
@@ -51,7 +52,7 @@ async fn a_store_that_takes_no_release_keeps_no_message_from_being_given_back() 
 #[tokio::test(start_paused = true)]
 async fn a_message_that_waits_to_be_retried_in_its_order_is_given_back_at_once() {
     let shop = Shop::new();
-    // Failed at 1, 3 and 6 s; next at 10 s.
+    // The first message fails at 1, 3 and 6 s, and its next retry would begin at 10 s.
     let summary = shop.consume_until(8, Consumer::new(), &["1 transient a", "2 ok a"]).await;
     assert_eq!(shop.broker.told(), told(&[(8, "back 1"), (8, "back 2")]));
     assert_eq!((summary.retried, summary.given_back), (3, 2));
@@ -77,8 +78,8 @@ async fn a_consumer_that_is_shut_down_drains_and_says_what_is_left() {
     assert_eq!((summary.acknowledged, summary.left.results, summary.left.is_complete()), (1, 1, false));
     assert_eq!(events.only("not_drained")[0], "WARN");
 
-    // A consumer whose store is back in time leaves nothing. The engine tries to record a result again
-    // within four seconds, and the consumer waits ten.
+    // If the store recovers soon enough, no work is left behind. The engine retries recording a result within
+    // four seconds, and the consumer waits ten.
     let back = async {
         sleep(seconds(3)).await;
         shop.store.always(OperationKind::Complete, None);

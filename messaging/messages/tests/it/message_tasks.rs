@@ -1,4 +1,4 @@
-//! Handlers in tasks of their own: `message::in_tasks`.
+//! Handlers in separate tasks: `message::in_tasks`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ use crate::message_support::{Broker, Failure, Message, SCOPE};
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// Blocks its thread until this is so, or for a long time.
+/// Blocks its thread until the condition holds, or for a long time.
 fn block_until(condition: impl Fn() -> bool) {
     let begin = Instant::now();
     while !condition() && begin.elapsed() < LONG {
@@ -74,7 +74,7 @@ async fn a_handler_in_its_task_is_settled_as_it_ended() {
 async fn a_handler_that_is_dropped_has_ended_before_its_message_is_given_back() {
     let store = MemoryStore::new();
     let broker = Broker::new(&store);
-    // The body has its thread when the grace is over, and yields it only some time later.
+    // The body blocks its thread when the grace ends, and yields the thread only later.
     let (begun, yields) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(false)));
     let handler = |m: &Message| {
         let (store, order) = (store.clone(), m.order.clone());

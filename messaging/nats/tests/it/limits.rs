@@ -48,7 +48,7 @@ async fn the_streams_age_is_the_horizon_that_a_ttl_is_held_against() {
     let shop = Shop::default();
     orders.send("1").await;
     let summary = work_off(&orders, Shop::settings(), shop.ships(Duration::ZERO)).await;
-    // The stream keeps messages for seven days, the operation its results for one.
+    // The stream keeps messages for seven days, and the operation keeps its results for one day.
     assert_eq!(summary.forgetful.keys().collect::<Vec<_>>(), ["orders.ship"]);
 }
 
@@ -62,7 +62,7 @@ async fn a_shutdown_forgets_no_message_that_is_at_its_last_delivery() {
     }
     let (first, ships) = (Arc::new(Semaphore::new(0)), shop.clone());
     let waits = first.clone();
-    // One handler of ten ends, and its place is free for another message; the others hang.
+    // One handler of ten ends, so that its place is free for another message. The other handlers hang.
     let hangs = shop.notes(move |order| {
         let (first, shop) = (waits.clone(), ships.clone());
         async move {

@@ -24,7 +24,7 @@ impl Orders {
         Self::with(url, name, pull::Config::default()).await
     }
 
-    /// With these settings of the consumer.
+    /// Creates the streams and a consumer with these settings.
     pub(crate) async fn with(url: &str, name: &'static str, settings: pull::Config) -> Self {
         let settings = pull::Config { ack_wait: ACK_WAIT, ..settings };
         let (jetstream, consumer) = nats::open(url, name, settings).await.unwrap();

@@ -1,4 +1,4 @@
-//! Cases of RabbitMQ alone. A node is slow to start, so all of them share one.
+//! Cases for RabbitMQ only. A node is slow to start, so all cases share one.
 
 use std::future::{pending, ready};
 use std::sync::Mutex;
@@ -17,7 +17,8 @@ use tokio::sync::Notify;
 
 use crate::support::{Node, Orders, refusal};
 
-/// How long the dead letters are away: longer than the delivery limit takes at one delivery a second.
+/// How long the dead letters have no queue: longer than it takes to use up the delivery limit with one
+/// delivery a second.
 const AWAY: Duration = Duration::from_secs(6);
 
 #[tokio::test]
@@ -47,7 +48,7 @@ async fn what_rabbitmq_refuses_or_counts_costs_no_message_and_a_copy_keeps_where
     an_alarm_holds_up_copies_and_no_acknowledgement(&node).await;
 }
 
-/// RabbitMQ blocks a connection at its first publish, which it may still take.
+/// During an alarm, RabbitMQ blocks a connection at its first publish, but may still take this publish.
 async fn an_alarm_holds_up_copies_and_no_acknowledgement(node: &Node) {
     let (orders, progress) = (Orders::open(node, "alarm").await, Progress::new());
     for order in ["0", "1", "2", "good"] {
@@ -58,7 +59,8 @@ async fn an_alarm_holds_up_copies_and_no_acknowledgement(node: &Node) {
         let (order, progress) = (String::from_utf8(order.data.clone()).unwrap(), &progress);
         let before = order.parse().unwrap_or(u64::MAX);
         async move {
-            // One copy after another, until one is held up.
+            // The handlers end one after another, so that one copy after another is published, until a copy
+            // is held up.
             until("it is its turn", async || {
                 let now = progress.summary();
                 now.taken == 4 && (now.rejected >= before || now.broker_errors > 0)
@@ -79,7 +81,8 @@ async fn an_alarm_holds_up_copies_and_no_acknowledgement(node: &Node) {
     };
     let summary = until_over(|end| orders.source().run_until(end, settings, handler), over).await.unwrap();
     assert_eq!((summary.taken, summary.rejected), (4, 3), "{summary:?}");
-    // The copy that was under way is stored when the alarm ends, and again by its repetition.
+    // The copy in flight is stored when the alarm ends, and its repetition stores it again, so there may be
+    // more than three letters.
     assert!(orders.letters().await.len() >= 3);
 }
 
@@ -231,7 +234,7 @@ async fn unread_messages_go_back_while_a_handler_still_runs(rabbit: &Node) {
     assert_eq!((summary.taken, summary.acknowledged, summary.broker_errors), (1, 1, 0), "{summary:?}");
 }
 
-/// RabbitMQ drops what was given back more often than the queue's `x-delivery-limit` says.
+/// RabbitMQ drops a message that was given back more often than the queue's `x-delivery-limit` allows.
 async fn letters_of_a_quorum_queue_outlive_any_number_of_looks(rabbit: &Node) {
     let (orders, dead) = (Orders::open(rabbit, "looks").await, "looks-quorum");
     let mut arguments = FieldTable::default();

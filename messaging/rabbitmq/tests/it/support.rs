@@ -14,7 +14,8 @@ use lapin::options::{BasicGetOptions, BasicPublishOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection};
 
-/// A node that several threads use: RabbitMQ's command-line tool takes a second, and the worker must run meanwhile.
+/// A node that several threads can use, because RabbitMQ's command-line tool takes a second, and the worker
+/// must run meanwhile.
 #[derive(Clone)]
 pub(crate) struct Node(Arc<Mutex<RabbitMq>>);
 
@@ -27,7 +28,7 @@ impl Node {
         self.0.lock().unwrap().url()
     }
 
-    /// The URL of a new user who may declare only what this pattern matches.
+    /// The URL of a new user who may declare only names that match this pattern.
     pub(crate) fn user(&self, name: &str, may_declare: &str) -> String {
         self.0.lock().unwrap().user(name, may_declare)
     }
@@ -52,8 +53,8 @@ impl Node {
         self.blocking(restart).await;
     }
 
-    /// How many messages are in a queue and its delay queues, including those that a worker holds. Counted twice, because a message may
-    /// be on its way from one queue to another.
+    /// How many messages are in a queue and its delay queues, including messages that a worker holds. Counts
+    /// twice, because a message may be on its way from one queue to another.
     pub(crate) async fn left(&self, name: &'static str) -> u64 {
         self.blocking(move |node| node.messages(name).max(node.messages(name))).await
     }
@@ -71,7 +72,7 @@ impl Orders {
         Self::with(node, name, FieldTable::default()).await
     }
 
-    /// A queue with these arguments.
+    /// Declares a queue with these arguments.
     pub(crate) async fn with(node: &Node, name: &'static str, arguments: FieldTable) -> Self {
         let (connection, channel) = connect(&node.url()).await.unwrap();
         declare(&channel, name, arguments).await.unwrap();
@@ -104,7 +105,7 @@ fn texts(properties: &BasicProperties) -> BTreeMap<String, String> {
     texts.collect()
 }
 
-/// Why this source does not start.
+/// The error text of a source that does not start.
 pub(crate) async fn refusal(source: Source) -> String {
     let run = source.run(Settings::new(), |_: &Received| ready(Ok::<_, Failed>(())));
     let refused = tokio::time::timeout(Duration::from_secs(20), run).await.expect("it is refused");

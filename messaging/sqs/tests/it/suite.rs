@@ -38,7 +38,7 @@ async fn a_group_is_handled_in_order_over_a_retry_and_a_rejection() {
     let handler = |order: &Received| {
         let order = order.body().unwrap().to_owned();
         let becomes = match order.as_str() {
-            // Longer than the visibility timeout, which is extended meanwhile.
+            // This pause is longer than the visibility timeout, which is extended meanwhile.
             "a1" if std::mem::replace(&mut *tries.lock().unwrap(), 1) == 0 => {
                 Err(Failed::Becomes(Disposition::retry(Duration::from_secs(7))))
             }

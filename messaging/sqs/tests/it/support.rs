@@ -11,7 +11,7 @@ use idem_sqs::{Received, Source, Summary};
 /// How long a message stays hidden from others while a worker has it, in seconds.
 const VISIBILITY: &str = "5";
 
-/// The same of a dead letter, which a redrive may leave hidden.
+/// The visibility timeout of a dead letter, which a redrive may leave hidden.
 const VISIBILITY_OF_LETTERS: &str = "2";
 
 #[derive(Clone)]
@@ -24,7 +24,7 @@ pub(crate) struct Orders {
 impl Orders {
     /// `kind` is the end of the names: nothing, or `.fifo`.
     pub(crate) async fn open(url: &str, name: &str, kind: &str) -> Self {
-        // SQS allows 80 characters.
+        // SQS allows names of 80 characters.
         let name: String = name.chars().take(60).collect();
         let visibility = [VISIBILITY, VISIBILITY_OF_LETTERS];
         let (client, queue, dead) = open(url, &name, kind, visibility).await.unwrap();

@@ -1,4 +1,5 @@
-//! `idem console`: the console of `idem-console` on a socket, behind the token that the command prints or reads.
+//! `idem console`: the console of `idem-console` on a socket. A client signs in with the token that the
+//! command prints or reads.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -64,7 +65,7 @@ async fn a_console_shows_nothing_without_the_token_that_it_prints_or_reads() {
     assert!(console.ask("GET", "/", "", "").0.contains("location: login"));
     assert!(console.ask("GET", "/login", "X-Forwarded-For: 203.0.113.7\r\n", "").0.contains(" 403 "));
 
-    // Other machines can reach this address: the token is one that was given.
+    // Other machines can reach this address, so the command needs a token file.
     shop.idem.run(&["console", "--listen", "0.0.0.0:0"]).ended(2);
     let file = shop.folder().join("token");
     std::fs::write(&file, "hunter2").unwrap();

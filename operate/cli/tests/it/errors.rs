@@ -1,4 +1,4 @@
-//! Error texts and exit codes where there is no store to work on, or no command.
+//! Error texts and exit codes if there is no store to work on, or no command.
 
 use idem::protocol::State;
 
@@ -37,7 +37,7 @@ fn a_file_may_hold_the_stores_url() {
     };
     assert_eq!(list(&file).status.code(), Some(1));
     assert_eq!(list(&shop.folder().join("none")).status.code(), Some(2));
-    // Both at once are refused.
+    // `--store` and `--store-file` together are refused.
     shop.idem.run(&["list", "--store-file", file.to_str().unwrap()]).ended(2);
 }
 
@@ -53,7 +53,7 @@ async fn a_wrong_command_line_is_wrong_usage_and_nothing_is_done() {
         &["list", "--state", "odd"],
         &["list", "--older", "10"],
         &["show", "a", "--scope", " "],
-        // Not every record is forgotten by a word too few.
+        // A missing option must not make the command forget every record.
         &["forget", "--all", "--yes"],
         &["forget", "--all", "--expired", "--yes"],
         &["forget", "a", "--state", "completed", "--yes"],

@@ -1,4 +1,4 @@
-//! Runs the command.
+//! Runs the command `idem`.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -36,7 +36,7 @@ impl Ended {
         }
     }
 
-    /// The JSON values that it printed, one per line.
+    /// The JSON values that the command printed, one per line.
     pub(crate) fn json(&self) -> Vec<Value> {
         self.out
             .lines()
@@ -44,7 +44,7 @@ impl Ended {
             .collect()
     }
 
-    /// The one JSON value it printed.
+    /// The only JSON value that the command printed.
     pub(crate) fn one(&self) -> Value {
         let mut all = self.json();
         assert_eq!(all.len(), 1, "{self:?}");
@@ -75,12 +75,12 @@ impl Idem {
         command
     }
 
-    /// Runs it without a terminal.
+    /// Runs the command without a terminal.
     pub(crate) fn run(&self, arguments: &[&str]) -> Ended {
         Ended::of(&self.command(arguments).output().unwrap())
     }
 
-    /// Runs it with this text on its standard input.
+    /// Runs the command with this text on its standard input.
     pub(crate) fn run_with(&self, arguments: &[&str], input: &str) -> Ended {
         use std::io::Write as _;
         let mut child = self.command(arguments).stdin(Stdio::piped()).spawn().unwrap();
@@ -89,7 +89,8 @@ impl Idem {
         Ended::of(&child.wait_with_output().unwrap())
     }
 
-    /// Runs it on a terminal on which a person types this line; `before` happens between the question and the answer.
+    /// Runs the command on a terminal on which a person types this line. `before` happens between the
+    /// question and the answer.
     pub(crate) async fn run_on_terminal(
         &self,
         arguments: &[&str],
@@ -111,7 +112,7 @@ impl Idem {
             out.push(byte[0]);
         }
         before.await;
-        // A command that asks nothing has ended already.
+        // A command that does not ask has ended already.
         let _ = writeln!(stdin, "{typed}");
         // Standard input stays open until the command has ended: closing it would close the terminal.
         stdout.read_to_end(&mut out).unwrap();
@@ -151,7 +152,7 @@ impl Shop {
         self.folder.path()
     }
 
-    /// Makes the record of a key one that cannot be read.
+    /// Makes the record of this key unreadable.
     pub(crate) fn eat(&self, key: &str) {
         let file = rusqlite::Connection::open(self.folder().join("idem.db")).unwrap();
         let sql = "UPDATE idem_records SET state = 'eaten' WHERE key = ?1";
@@ -169,7 +170,7 @@ pub(crate) fn digests(keys: &[&RecordKey]) -> Vec<String> {
     digests
 }
 
-/// Claims a key for so short a time that the lease, or the record, expires at once.
+/// Claims a key for so short a time that its lease or its record expires at once.
 pub(crate) async fn lapse<S: Store>(store: &S, key: &RecordKey, on_crash: OnCrash, ttl: Duration) {
     let lease = Duration::from_millis(1);
     store.claim(key, &claim().with_lease(lease).with_ttl(ttl).with_on_crash(on_crash)).await.unwrap();

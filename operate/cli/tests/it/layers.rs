@@ -1,5 +1,5 @@
-//! A service with layers around its store: the command reads and writes as it does, writes nothing that it could not read, and says
-//! nothing false about a store whose keys it does not have.
+//! A service with layers around its store. The command reads and writes as the service does, writes nothing
+//! that the service could not read, and says nothing false about a store whose keys it does not have.
 
 use idem::protocol::{ClaimAnswer, RecordStep, RecordedStep, Release, ReleaseCause, State, StoredResult};
 use idem::{KeyRing, OnCrash, Operation, Store, StoreExt as _};
@@ -14,7 +14,7 @@ fn hex(bytes: &[u8; 32]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Brings `order-1` into doubt, with this value of its step `reserve`.
+/// Puts `order-1` in doubt, with this value of its step `reserve`.
 async fn in_doubt_with_a_step<S: Store>(store: &S, value: &str) {
     let (name, request) = (key("order-1"), claim());
     let ClaimAnswer::Granted(grant) = store.claim(&name, &request).await.unwrap() else { panic!() };
@@ -38,7 +38,7 @@ async fn a_key_of_a_service_with_all_layers_and_steps_is_found_shown_and_settled
     operation.run(&store, "order-0", paid).await.unwrap();
     in_doubt_with_a_step(&store, &format!("\"{SECRET}\"")).await;
 
-    // By the digest of a log line, and by the key.
+    // Finds the record by the digest of a log line.
     let digest = key("order-1").digest().to_string();
     let shown = idem.run(&["--json", "show", "--digest", &digest, "--result"]).ended(0);
     let (state, step) = (&shown.one()["state"], &shown.one()["steps"][0]);
@@ -66,7 +66,7 @@ async fn a_key_ring_that_cannot_be_read_or_that_the_service_does_not_use_writes_
     for text in ["", "1", "x y", "1 00ff", &format!("1 {}\n1 {}", hex(&KEY), hex(&KEY))] {
         idem(text).run(&words).ended(2);
     }
-    // An encrypted result is not recorded where the operation's results are not encrypted.
+    // An encrypted result is not recorded if the operation's other results are not encrypted.
     let refused = idem(&ring(1, KEY)).run(&words).ended(5);
     assert!(refused.err.contains("not encrypted"), "{refused:?}");
     assert_eq!(state_of(&shop.store, &key("order-2")).await, Some(State::InDoubt));
@@ -125,7 +125,7 @@ async fn a_store_says_how_it_is_wrapped() {
     assert_eq!(plain.run(&["--json", "stats"]).ended(0).one()["all"]["completed"], 0);
     plain.run(&["purge"]).ended(0);
     assert!(plain.run(&["doctor", "--read-only"]).out.contains("encrypted, and keys are digests"));
-    // With the service's keys it works.
+    // With the service's keys, the command works.
     let right = with(&ring(1, KEY), SECRET_OF_KEYS);
     right.run(&["resolve", "order-1", "--scope", SCOPE, "--completed", "\"by hand\"", "--yes"]).ended(0);
     assert_eq!(called(&store, "order-1").await.unwrap(), json!("by hand"));
@@ -157,7 +157,7 @@ async fn the_first_key_of_an_encrypted_store_is_not_completed_in_the_clear() {
     let shop = Shop::new();
     let sealed = shop.store.clone().encrypted(KeyRing::new(1, &[7; 32]));
     bring(&shop.store, &key("order-1"), State::InDoubt).await;
-    // That another service of the store does not encrypt shows nothing about this one.
+    // Another service of the store does not encrypt, but that shows nothing about this service.
     bring(&shop.store, &key_of("another", "order-2"), State::Completed).await;
     for word in [&["--completed", "\"x\""], &["--failed", "\"x\""], &["--http", "201"]] {
         let refused = shop.idem.run(&["resolve", "order-1", "--yes", word[0], word[1]]).ended(3);
@@ -170,7 +170,7 @@ async fn the_first_key_of_an_encrypted_store_is_not_completed_in_the_clear() {
     shop.idem.run(&["resolve", "order-1", "--yes", "--release", "--unencrypted"]).ended(2);
     shop.idem.run(&["resolve", "order-1", "--yes", "--release"]).ended(0);
     assert_eq!(called(&sealed, "order-1").await.unwrap(), json!("the body ran"));
-    // Now the operation has a result, which is encrypted: `--unencrypted` does not override that.
+    // Now the operation has an encrypted result, and `--unencrypted` does not override that.
     bring(&shop.store, &key("order-3"), State::InDoubt).await;
     shop.idem.run(&["resolve", "order-3", "--yes", "--completed", "1", "--unencrypted"]).ended(5);
 }
@@ -199,10 +199,11 @@ async fn a_store_that_keeps_digests_of_keys_is_not_said_to_have_no_record() {
         let refused = shop.idem.run(words).ended(5);
         assert!(refused.err.contains("digests"), "{words:?} {refused:?}");
     }
-    // By its stored name, a digest, the record is found.
+    // The command finds the record by its stored name, which is a digest.
     let listed = shop.idem.run(&["--json", "list", "--keys"]).one();
     shop.idem.run(&["show", listed["key"].as_str().unwrap(), "--scope", SCOPE]).ended(0);
-    // Without digests there is no such record: in the whole store, or in the operation where the store has no marks.
+    // The keys of the operation `plain` are not digests, so `b` is absent, even if another operation has
+    // digests and the store has no marks.
     for has_other in [false, true] {
         let shop = Shop::new();
         if has_other {
@@ -211,7 +212,7 @@ async fn a_store_that_keeps_digests_of_keys_is_not_said_to_have_no_record() {
         bring(&shop.store, &key_of("plain", "a"), State::Completed).await;
         shop.idem.run(&["show", "b", "--scope", "plain"]).ended(1);
         if has_other {
-            // Another secret would explain that too.
+            // The error mentions the secret, because a wrong secret would have the same effect.
             let wrong = Idem::new(&*shop.idem.store).with_environment("IDEM_KEY_SECRET", &hex(&[1; 32]));
             let refused = wrong.run(&["show", "order-1", "--scope", SCOPE]).ended(1);
             assert!(refused.err.contains("secret"), "{refused:?}");

@@ -1,4 +1,4 @@
-//! `list`, `show`, `stats`, `purge`: what they find, and their exit codes where they find nothing.
+//! `list`, `show`, `stats` and `purge`: what they find, and their exit codes if they find nothing.
 
 use std::time::Duration;
 
@@ -98,7 +98,7 @@ async fn what_is_past_its_time_is_purged_and_nothing_else() {
     let shop = Shop::new();
     bring(&shop.store, &key("kept"), State::Completed).await;
     assert_eq!(shop.idem.run(&["--json", "purge"]).ended(0).one()["deleted"], 0);
-    // The store also purges by itself, but later.
+    // The store also purges expired records by itself, but later.
     lapse(&shop.store, &key("over"), OnCrash::Rerun, Duration::from_millis(1)).await;
     shop.idem.run(&["purge", "--limit", "5"]).ended(0);
     shop.idem.run(&["list", "--expired", "--state", "in-flight"]).ended(1);

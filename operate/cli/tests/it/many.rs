@@ -42,7 +42,7 @@ async fn keys_whose_lease_ran_out_under_in_doubt_are_resolved_with_those_in_doub
     lapse(&shop.store, &key("gone"), OnCrash::InDoubt, DAY).await;
     lapse(&shop.store, &key("rerun"), OnCrash::Rerun, DAY).await;
     let words = ["resolve", "--all", "--scope", SCOPE, "--completed", "\"by hand\"", "--unencrypted"];
-    // By filter: only those whose workers are gone.
+    // The filter takes only records whose workers are gone.
     let lapsed = [&words[..], &["--lapsed", "--yes"]].concat();
     assert!(shop.idem.run(&lapsed).ended(0).out.contains("1 settled"));
     assert_eq!(state_of(&shop.store, &key("gone")).await, Some(State::Completed));
@@ -87,7 +87,7 @@ async fn what_belongs_to_one_customer_is_found_by_the_beginning_of_its_keys() {
     shop.idem.run(&["forget", "customer/7/a", "--key-prefix", "customer/7/", "--yes"]).ended(2);
     shop.idem.run(&["forget", "--all", "--key-prefix", "customer/7/", "--yes"]).ended(0);
     assert_eq!(shop.idem.digests(&[]), digests(&[&key("customer/70/a")]));
-    // Digests do not show how a key begins.
+    // A digest does not show how its key begins.
     let secret = "09".repeat(32);
     let digested = shop.store.clone().digest_keys(&[9; 32]);
     bring(&digested, &key("customer/9/a"), State::Completed).await;
@@ -104,7 +104,7 @@ async fn what_belongs_to_one_customer_is_found_by_the_beginning_of_its_keys() {
 async fn a_result_that_is_known_from_elsewhere_is_recorded_and_replayed() {
     let shop = Shop::new();
     let words = ["record", "order-1", "--scope", SCOPE, "--completed", "\"r-17\"", "--yes"];
-    // Nothing shows whether the service encrypts.
+    // Nothing shows whether the service encrypts its results.
     shop.idem.run(&words).ended(3);
     let words = [&words[..], &["--unencrypted", "--ttl", "7d"]].concat();
     shop.idem.run(&words).ended(0);
@@ -143,7 +143,7 @@ async fn a_result_is_recorded_after_a_try_that_was_too_large() {
 #[tokio::test]
 async fn a_closed_pipe_leaves_no_decision_undone() {
     let shop = Shop::new();
-    // Their report does not fit into the buffer of the command.
+    // The report about these records does not fit into the buffer of the command.
     for number in 0..200 {
         bring(&shop.store, &key(&format!("key {number}")), State::InDoubt).await;
     }
@@ -153,7 +153,7 @@ async fn a_closed_pipe_leaves_no_decision_undone() {
     let ended = resolve.stdout(closed).spawn().unwrap().wait_with_output().unwrap();
     assert_ne!(ended.status.code(), Some(0), "its report is not whole");
     shop.idem.run(&["list", "--state", "in-doubt"]).ended(1);
-    // A command that changes nothing has ended well, whether its output fits into the buffer or not.
+    // A command that changes nothing ends without an error, whether its output fits into the buffer or not.
     for words in
         [&["stats"][..], &["list", "--full"], &["forget", "--all", "--state", "released", "--dry-run"]]
     {
@@ -177,7 +177,7 @@ async fn the_trail_says_what_was_refused_and_is_in_no_list_of_records() {
     shop.idem.run(&["audit", "--digest", &digest]).ended(0);
     shop.idem.run(&["audit", "--digest", "0000000000000000"]).ended(1);
     shop.idem.run(&["list"]).ended(1);
-    // What is forgotten counts as expired until it is purged, which the store may have done by now.
+    // A forgotten record counts as expired until it is purged, and the store may have purged it by now.
     shop.store.purge(10).await.unwrap();
     shop.idem.run(&["stats"]).ended(1);
     assert_eq!(shop.idem.run(&["--json", "list", "--scope", "idem.audit"]).ended(0).json().len(), 1);

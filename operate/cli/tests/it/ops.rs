@@ -1,4 +1,5 @@
-//! The alert rules and the dashboard in `ops/` use metrics and labels that exist, and each alert has a section in the runbook.
+//! The alert rules and the dashboard in `ops/` use metrics and labels that exist, and the runbook has a
+//! section for each alert.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -49,11 +50,13 @@ fn every_metric_label_and_value_that_a_rule_or_a_panel_names_exists() {
     assert!(rules.len() >= 18 && panels.len() >= 14, "{} {}", rules.len(), panels.len());
     for (place, expression) in rules.iter().chain(&panels) {
         let is_other = |c: char| !c.is_ascii_alphanumeric() && c != '_';
-        // The text that a label and its comparison end, and the value that is compared, in turn.
+        // The quotes alternate: an even piece ends with a label and its comparison, an odd piece is the
+        // compared value.
         let code = || expression.split('"').step_by(2);
         let values = expression.split('"').skip(1).step_by(2).flat_map(|values| values.split('|'));
         let names = code().flat_map(|code| code.split(is_other)).filter(|word| word.starts_with("idem_"));
-        // The row of a metric names its labels. Prometheus splits a histogram into several series.
+        // The row of a metric in the pages names its labels. Prometheus splits a histogram into several
+        // series.
         let row = |name: &str| {
             let begin = format!("| `{}`", name.trim_end_matches("_sum").trim_end_matches("_count"));
             let row = pages.lines().find(|line| line.starts_with(&begin));
@@ -136,7 +139,7 @@ fn the_commands_in_manifests_are_ones_that_this_command_takes() {
                 continue;
             }
             let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
-            // An unknown option is refused before the help is printed.
+            // clap refuses an unknown option before it prints the help.
             words.push("--help");
             idem.run(&words).ended(0);
             commands += 1;

@@ -28,7 +28,7 @@ async fn messages_that_were_set_aside_are_settled_and_stand_in_the_trail() {
     assert_eq!(listed.json()[0]["id"], "m-1");
     assert!(idem.run(&["outbox", "list", "--errors"]).ended(0).out.contains(SECRET));
     idem.run(&["outbox", "retry", "m-1"]).ended(6);
-    // A database with an outbox may have no records: then there is no audit trail.
+    // A database with an outbox may have no records, and then it has no audit trail.
     idem.run(&["outbox", "retry", "m-1", "--yes"]).ended(0);
     PostgresStore::connect(&server.url()).await.unwrap();
     idem.run(&["outbox", "discard", "m-2", "--yes", "--reason", "ticket 7"]).ended(0);

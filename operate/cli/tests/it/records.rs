@@ -7,7 +7,7 @@ use idem_core::protocol::{
 };
 use idem_core::{Key, RecordKey, Scope, Store};
 
-/// Part of keys and results in these tests. It must show only where that is asked for.
+/// Part of keys and results in these tests. It must appear only if an option asks for it.
 pub(crate) const SECRET: &str = "hush";
 pub(crate) const DAY: Duration = Duration::from_secs(86_400);
 

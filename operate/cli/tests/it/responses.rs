@@ -1,4 +1,4 @@
-//! Keys of the HTTP layer: every later request gets the response that a person recorded.
+//! Keys of the HTTP layer. Every later request gets the response that a person recorded.
 
 use std::convert::Infallible;
 
@@ -29,7 +29,7 @@ async fn asked(shop: &Shop, key: &str) -> (u16, Option<String>, Bytes, bool) {
 #[tokio::test]
 async fn a_request_in_doubt_is_completed_with_its_response() {
     let shop = Shop::new();
-    // In doubt, without the fingerprint of a request.
+    // The record is in doubt and has no fingerprint of a request.
     bring(&shop.store, &key("/k"), State::InDoubt).await;
     let body = shop.folder().join("receipt.json");
     std::fs::write(&body, "{\"receipt\":7}").unwrap();

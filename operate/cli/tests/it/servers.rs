@@ -9,7 +9,8 @@ use idem_test_servers::{Aws, MariaDb, Postgres, Redis, bucket};
 use crate::dynamodb_support;
 use crate::idem_command::*;
 
-/// The checks that every store shares. `doctor` is the exit code that `idem doctor` should have there, and a text that it should print.
+/// The checks that every store shares. `doctor` is the exit code that `idem doctor` should have, and a text
+/// that it should print.
 async fn story(idem: &Idem, store: &DynStore, doctor: (i32, &str)) {
     let [doubtful, done] = ["order-1", "order-2"].map(key);
     bring(store, &doubtful, State::InDoubt).await;
@@ -99,7 +100,7 @@ async fn an_operator_settles_what_is_on_dynamodb() {
         .with_environment("AWS_ACCESS_KEY_ID", "test")
         .with_environment("AWS_SECRET_ACCESS_KEY", SECRET);
     story(&idem, &DynStore::new(store), (0, "time to live")).await;
-    // On DynamoDB each round costs money, so the interval is long.
+    // On DynamoDB each round costs money, so the default interval is long.
     let watched = idem.run(&["stats", "--watch", "--times", "1"]).ended(0);
     assert!(watched.out.contains("every 60s"), "{watched:?}");
     let other = Idem::new(format!("dynamodb://others?endpoint={}", aws.url()))

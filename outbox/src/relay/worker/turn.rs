@@ -1,4 +1,4 @@
-//! One turn of a topic: publishes its messages in order, records that, and releases the topic.
+//! One turn of a topic: publishes its messages in order, records them as published, and releases the topic.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -34,9 +34,9 @@ pub(super) struct Topic {
     pub(super) name: Arc<str>,
     /// The end of the lease, by this process's clock.
     pub(super) until: Instant,
-    /// How many times in a row it failed.
+    /// How many times in a row the topic failed.
     pub(super) failures: u32,
-    /// Whether it was taken over from a relay that died.
+    /// Whether the topic was taken over from a relay that died.
     pub(super) taken_over: bool,
 }
 
@@ -49,7 +49,7 @@ struct Due {
 
 /// How a batch ended.
 enum Batch {
-    /// All were published or set aside.
+    /// All messages were published or set aside.
     Done,
     /// The topic must pause.
     Failed,
@@ -60,8 +60,8 @@ enum Batch {
 pub(super) struct Turn<'w, 'r, P> {
     worker: &'w mut Worker<'r, P>,
     topic: Topic,
-    /// For how many messages the attempt is recorded before publishing, because one of them may have crashed
-    /// the previous relay.
+    /// For how many more messages the attempt is recorded before the publisher is called, because one of them
+    /// may have crashed the previous relay.
     careful: usize,
 }
 
@@ -106,7 +106,8 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
         self.release(Duration::ZERO).await
     }
 
-    /// Renews the lease if it is too short for one more publish. Returns whether this worker still has the topic.
+    /// Renews the lease if it is too short for one more call of the publisher. Returns whether this worker
+    /// still has the topic.
     async fn holds(&mut self) -> Result<bool, StoreError> {
         let settings = &self.worker.relay.settings;
         if self.topic.until.saturating_duration_since(Instant::now()) > settings.publish_timeout {
@@ -126,7 +127,7 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
         Ok(!rows.is_empty() && left > settings.publish_timeout)
     }
 
-    /// The next batch of messages up to this one; none if the server was started again.
+    /// The next batch of messages up to this bound; empty if the server was restarted.
     async fn fetch(&self, bound: Bound) -> Result<Vec<Due>, StoreError> {
         let (worker, name) = (&self.worker, &self.topic.name);
         let batch = i64::try_from(worker.relay.settings.batch).unwrap_or(i64::MAX);
@@ -180,7 +181,7 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
                 self.worker.published.push((message.sequence, message.id.clone()));
                 self.topic.failures = 0;
                 if careful {
-                    // This comes before the next message, which may crash this relay too.
+                    // Records the message before the next one, which may crash this relay, too.
                     self.worker.note().await?;
                 }
                 continue;
@@ -254,7 +255,7 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
         attempts: i32,
         error: Option<String>,
     ) -> Result<bool, StoreError> {
-        // It records the earlier messages first, so that this message is the only one without a recorded
+        // Records the earlier messages first, so that this message is the only one without a recorded
         // outcome.
         self.worker.note().await?;
         let blocks = self.worker.relay.settings.on_poison == OnPoison::Block;

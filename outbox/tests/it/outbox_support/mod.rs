@@ -34,7 +34,7 @@ impl Bed {
         self.pool.begin().await.unwrap()
     }
 
-    /// Enqueues a message in a transaction of its own, and returns its id.
+    /// Enqueues a message in a new transaction, and returns the message's id.
     pub(crate) async fn send(&self, topic: &str, payload: &str) -> String {
         let mut tx = self.begin().await;
         let id = self.outbox.enqueue(&mut tx, topic, payload).await.unwrap();
@@ -54,7 +54,8 @@ impl Bed {
         let _ = self.server.sql(statement);
     }
 
-    /// A relay with short pauses. A busy machine stops no process for as long as a lease or a publish may last.
+    /// A relay with short pauses. A busy machine stops no process for as long as a lease or a publish may
+    /// last.
     pub(crate) fn relay(&self, publisher: impl Into<Broker>) -> Relay<Broker> {
         Relay::new(self.outbox.clone(), publisher.into())
             .publish_timeout(Duration::from_secs(30))
@@ -85,13 +86,13 @@ impl Running {
         Self { stop, task: tokio::spawn(async { run.await.unwrap() }) }
     }
 
-    /// Stops it, and waits for its end.
+    /// Stops the relay, and waits for its end.
     pub(crate) async fn stop(self) {
         drop(self.stop);
         self.task.await.unwrap();
     }
 
-    /// Drops it in the middle of its work.
+    /// Drops the relay in the middle of its work.
     pub(crate) async fn kill(self) {
         self.task.abort();
         assert!(self.task.await.unwrap_err().is_cancelled());
@@ -105,9 +106,9 @@ pub(crate) enum Then {
     Fail,
     Poison,
     Panic,
-    /// Take it, and never return.
+    /// Takes the message, and never returns.
     Hang,
-    /// Take it once it is notified.
+    /// Takes the message, and returns after a notification.
     Wait(Arc<Notify>),
 }
 
@@ -151,7 +152,7 @@ impl Broker {
         self.0.taken.lock().unwrap().clone()
     }
 
-    /// The payloads it took, in order.
+    /// The payloads of the taken messages, in order.
     pub(crate) fn payloads(&self) -> Vec<String> {
         self.taken().into_iter().map(|seen| seen.payload).collect()
     }
@@ -199,7 +200,7 @@ pub(crate) async fn wait(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// The same, where the condition is a query, which blocks.
+/// As [`wait`], for the result of a query.
 pub(crate) async fn wait_for_sql(server: &Postgres, statement: &str, expected: &str) {
     wait(&format!("{statement} is {expected}"), || server.sql(statement) == expected).await;
 }

@@ -1,4 +1,4 @@
-//! Tests of idem-dynamodb: the kit, and tables.
+//! Tests of idem-dynamodb: the conformance kit, and tables.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 

@@ -40,7 +40,7 @@ async fn dynamodb_may_delete_a_record_only_after_it_is_over_and_never_one_that_m
     let ttl = Duration::from_secs(100_000);
     granted_as(&store, &key("a"), &claim_request().with_ttl(ttl)).await;
     let expires_at = store.get(&key("a")).await.unwrap().unwrap().expires_at.unwrap();
-    // It has the skew already.
+    // `delete_at` includes the clock skew.
     assert!(delete_at("a").await.unwrap() >= expires_at.after(Duration::from_secs(60)).as_micros());
 
     granted_as(&store, &key("b"), &claim_request().with_on_crash(OnCrash::InDoubt)).await;
@@ -176,7 +176,7 @@ async fn a_record_in_flight_costs_one_unit_and_one_with_a_result_a_unit_for_each
         let touch = touch.return_consumed_capacity(ReturnConsumedCapacity::Total).send().await.unwrap();
         touch.consumed_capacity().unwrap().capacity_units().unwrap()
     };
-    // With the other attributes of a record, 600 bytes are less than a unit and 1 KiB is more.
+    // With the other attributes of a record, a result of 600 bytes needs one unit, and a result of 1 KiB two.
     for (bytes, item) in [(600, 1.0), (1_024, 2.0), (10_240, 11.0)] {
         let name = format!("{bytes:0>36}");
         let (owner, grant) = granted(&store, &key(&name)).await;
@@ -202,7 +202,7 @@ async fn a_result_of_the_largest_size_is_recorded_under_the_longest_names() {
     replayed(&store, &key).await;
 }
 
-/// The caller's runtime has neither sockets nor timers here, and drops a request in its middle.
+/// The caller's runtime has neither sockets nor timers here, and a request is dropped halfway.
 #[test]
 fn a_request_needs_nothing_of_the_callers_runtime() {
     let aws = Aws::start();
@@ -217,7 +217,7 @@ fn a_request_needs_nothing_of_the_callers_runtime() {
         let (owner, grant) = granted(&store, &key("c")).await;
         let renewed = store.renew(&key("c"), &renewal(owner, grant.fence)).await.unwrap();
         assert_eq!(renewed, RenewAnswer::Held);
-        // What operators ask runs in their task, too.
+        // The operations for operators run in the caller's task, too.
         assert!(!store.list(&List::default()).await.unwrap().records.is_empty());
         assert_eq!(store.purge(100).await.unwrap(), 0);
         assert!(store.forget(&key("c")).await.unwrap());

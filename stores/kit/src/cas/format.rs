@@ -4,11 +4,11 @@
 //! |---|---|
 //! | 0 | version, 1 |
 //! | then | scope; key |
-//! | then | 13 numbers of 8 bytes, of which the last three are 0 for none, and else one more |
+//! | then | 13 numbers of 8 bytes; in the last three, 0 means none, and any other number is one more than the value |
 //! | then | owner, fingerprint, result; the steps |
 //!
-//! Numbers are big-endian. A text or bytes follow their length plus one, in 4 bytes; 0 means none. Scope and
-//! key come first in every version.
+//! Numbers are big-endian. Before a text or bytes comes their length plus one, in 4 bytes; 0 means none.
+//! Scope and key come first in every version.
 
 use bytes::{Buf as _, BufMut as _, Bytes};
 use sha2::{Digest as _, Sha256};
@@ -25,7 +25,8 @@ const VERSION: u8 = 1;
 /// How many numbers a record has.
 const NUMBERS: usize = 13;
 
-/// Upper limit of the bytes of a record that are neither its result nor steps: the scope has at most 512, the key 1,024.
+/// Upper limit of the bytes of a record that are neither its result nor steps: the scope has at most 512, the
+/// key 1,024.
 pub(super) const MAX_HEAD_BYTES: usize = 2_048;
 
 /// The longest encoded scope or key in a name: a file name has at most 255 bytes.
@@ -48,15 +49,15 @@ impl ObjectName {
     }
 }
 
-/// Text in characters that every service takes in a name. Two different texts have different names, even in a
-/// folder that treats `a` and `A` as one name.
+/// The text in characters that every service accepts in a name. Two different texts have different names,
+/// even in a folder that treats `a` and `A` as one name.
 pub(super) fn part(text: &str) -> String {
     let encoded = |byte| match byte {
         b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' => char::from(byte).to_string(),
         _ => format!("={byte:02X}"),
     };
     let part: String = text.bytes().map(encoded).collect();
-    // No encoded byte begins with an `s`.
+    // No encoded byte is `=s`, so no other text has this name.
     let digest = || Bytes::copy_from_slice(&Sha256::digest(text));
     if part.len() <= LONGEST_PART { part } else { format!("=s{:X}", digest()) }
 }

@@ -18,14 +18,14 @@ use crate::hints::Hints;
 use crate::{own_runtime, retry, step_bytes};
 
 /// The minimum time for which a forgotten record stays, and for which the service keeps an object, expired or
-/// not. Its fence must stay, because the next fence must exceed it, even if the next writer's clock is
-/// behind.
+/// not. The fence of the record must stay, because the next fence must exceed it, even if the next writer's
+/// clock is behind.
 const MEMORY_OF_FENCES: Duration = Duration::from_secs(3_600);
 
 /// How many claims of this process are remembered with their revisions.
 const MAX_HELD: usize = 4_096;
 
-/// The largest record that is remembered with them.
+/// The largest record that is remembered with a claim.
 const MAX_HELD_BYTES: usize = 16 * 1_024;
 
 /// How many objects a purge reads at a time.
@@ -33,11 +33,11 @@ const PURGED_AT_ONCE: usize = 500;
 
 /// Records over a [`CompareAndSwap`]: [`store_by!`](crate::store_by) makes a store from it.
 ///
-/// Requests run in the caller's task, renewals and releases in the [stores' own thread](crate::own_runtime), each with that
-/// thread's timers and connections.
+/// Requests run in the caller's task, renewals and releases in the [stores' own thread](crate::own_runtime),
+/// each with that thread's timers and connections.
 ///
 /// The lease and the expiry of a record include the clock skew of its writer, because that clock may be
-/// behind the others: what is over by any clock is then over by the writer's clock too.
+/// behind the others. Then a lease or an expiry that is over by any clock is over by the writer's clock too.
 pub struct CasStore<C: CompareAndSwap> {
     /// The service.
     pub service: C,
@@ -71,7 +71,7 @@ impl<C: CompareAndSwap> CasStore<C> {
         }
     }
 
-    /// Replaces a record by an expired one that keeps its fence. Returns whether it was live.
+    /// Replaces a record by an expired record that keeps the fence. Returns whether the old record was live.
     pub async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
         // After a lost answer the object may have a newer record, which must stay.
         let first = OnceLock::new();
@@ -81,7 +81,8 @@ impl<C: CompareAndSwap> CasStore<C> {
             let meant = record.filter(|record| record.created_at == created_at && !is_forgotten(record));
             let write = meant.and_then(|record| {
                 let forget = Resolution::ForgetSeen(Seen::of(record));
-                // At the epoch every record was live, so an expired one is emptied too.
+                // The decision is made as of the epoch, when every record was live, so that an expired record
+                // is emptied too.
                 protocol::resolve(Some(record), &forget, Timestamp::default()).write
             });
             Ok(Transition::new(write, was_live))
@@ -105,7 +106,7 @@ impl<C: CompareAndSwap> CasStore<C> {
                 let Ok((key, record)) = format::decode(&bytes) else { continue };
                 let name = ObjectName::of(&key);
                 if self.is_over(&record) && self.retried(|| self.service.delete(&name, &revision)).await? {
-                    // A forgotten one was deleted before.
+                    // A forgotten record was already deleted by `forget`, so it does not count.
                     deleted += usize::from(!is_forgotten(&record));
                 }
             }
@@ -169,8 +170,8 @@ impl<C: CompareAndSwap> CasStore<C> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes requests to the service until they succeed or the time is over: in the caller's task, with the timers and
-    /// connections of the stores' own thread.
+    /// Makes requests to the service until they succeed or the time is over. They run in the caller's task,
+    /// with the timers and connections of the stores' own thread.
     async fn retried<T: Send, F>(&self, requests: impl FnMut() -> F + Send) -> Result<T, StoreError>
     where
         F: Future<Output = Result<T, StoreError>> + Send,
@@ -202,7 +203,8 @@ impl<C: CompareAndSwap> CasStore<C> {
         Ok(answer)
     }
 
-    /// Applies a transition until its write is accepted or the time is over. `guess` is what is probably there.
+    /// Applies a transition until its write is accepted or the time is over. `guess` is what the object
+    /// probably holds.
     async fn change<A: Send>(
         &self,
         key: &RecordKey,
@@ -225,7 +227,7 @@ impl<C: CompareAndSwap> CasStore<C> {
                             Put::Written(_) => return Ok(answer),
                             Put::Refused(Some(version)) => Some(Some(read(key, version)?)),
                             Put::Refused(None) if is_guess => None,
-                            // Again after a pause.
+                            // `retried` tries again after a pause.
                             Put::Refused(None) => {
                                 return Err(StoreError::unavailable("others keep changing this record"));
                             }
@@ -241,7 +243,7 @@ impl<C: CompareAndSwap> CasStore<C> {
         self.retried(attempt).await
     }
 
-    /// Writes a record in place of the one that was `seen`.
+    /// Writes a record in place of the record `seen`.
     async fn put(
         &self,
         key: &RecordKey,
@@ -293,8 +295,8 @@ fn read<R>(key: &RecordKey, Version { bytes, revision }: Version<R>) -> Result<V
     if owner == *key { Ok((record, revision)) } else { Err(Unreadable("key").error(key)) }
 }
 
-/// Whether this is the remainder of a record after [`Resolution::ForgetSeen`], which completes it at the
-/// beginning of time.
+/// Whether this is the remainder of a record after [`Resolution::ForgetSeen`], which sets its completion to
+/// the first microsecond of the epoch.
 fn is_forgotten(record: &Record) -> bool {
     record.completed_at == Some(Timestamp::from_micros(1))
 }

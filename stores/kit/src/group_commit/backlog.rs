@@ -1,4 +1,4 @@
-//! The operations of one queue that wait or run, and the rules for which of them may go.
+//! The operations of one queue that wait or run, and the rules for which of them may start.
 //!
 //! Knows nothing of sessions and runtimes.
 
@@ -11,16 +11,17 @@ use tokio::sync::Notify;
 
 use super::operation::{Operation, Waiting};
 
-/// If fewer operations of a class are running than this, another batch may go at once, unless recent batches
-/// were larger.
+/// If fewer operations of a class are running than this, another batch may start at once, unless recent
+/// batches were larger.
 const FEW: usize = 8;
-/// How many batches of renewals, and of reads, may run at a time when there are many: two of reads, so that
-/// this process works while the server does.
+/// How many batches of renewals, and of reads, may run at a time when there are many operations: two of
+/// reads, so that this process works while the server works.
 const RENEWALS_ABREAST: usize = 1;
 const READS_ABREAST: usize = 2;
-/// This many operations of one kind fill a batch, which then does not wait for another.
+/// This many operations of one kind fill a batch, which then does not wait for another batch.
 const MANY: usize = 256;
-/// A batch that has run for longer than this does not hold up others, because one of its rows may be locked.
+/// A batch that has run for longer than this does not hold up other batches, because one of its rows may be
+/// locked.
 const PATIENCE: Duration = Duration::from_millis(20);
 
 /// The classes of operations, by what they wait for.
@@ -34,15 +35,15 @@ pub enum Class {
     Reads,
 }
 
-/// Which operations of one key may go at the same time.
+/// Which operations of one key may run at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keys {
     /// All.
     Any,
     /// One operation of a key in each batch.
     OneEach,
-    /// All operations of a key in one batch, and none while another batch has the key: it would meet a locked
-    /// row.
+    /// All operations of a key in one batch, and none while another batch has the key, because they would
+    /// meet a locked row.
     OneBatch,
 }
 
@@ -53,11 +54,11 @@ pub struct Kind {
     pub class: Class,
     /// The largest batch, in operations.
     pub most: usize,
-    /// Which operations of one key may go at the same time.
+    /// Which operations of one key may run at the same time.
     pub keys: Keys,
-    /// Whether they go before older operations of other kinds, but not twice in a row: callers that get their
-    /// answers then send their next requests in time for the next batch. Otherwise callers would form two
-    /// groups that wait for the disk in turns.
+    /// Whether operations of this kind start before older operations of other kinds, but not twice in a row.
+    /// Then callers that get their answers send their next requests in time for the next batch. Otherwise
+    /// callers would form two groups that wait for the disk in turns.
     pub goes_first: bool,
 }
 
@@ -92,7 +93,7 @@ pub(super) struct Backlog {
     taken: HashSet<RecordKey>,
     /// The approximate size of recent batches of each class.
     usual: [usize; 3],
-    /// The kind that went last.
+    /// The kind of the batch that started last.
     last: usize,
     next_number: u64,
 }
@@ -155,7 +156,7 @@ impl Backlog {
         self.flights.iter().filter(|flight| flight.class != Class::Reads).count()
     }
 
-    /// The kind of the oldest operation that may go now, among the kinds whose index is not in `without`.
+    /// The kind of the oldest operation that may start now, among the kinds whose index is not in `without`.
     fn next_kind(&self, now: Instant, only_reads: bool, without: u32) -> Option<usize> {
         let oldest = |place: usize| {
             let (kind, tickets) = (&self.rules.kinds[place], &self.waiting[place]);
@@ -185,12 +186,12 @@ impl Backlog {
         false
     }
 
-    /// Whether a running batch already has the only operation of this key that may run.
+    /// Whether a running batch has the key of this operation, so that the operation must wait.
     fn is_taken(&self, place: usize, operation: &Operation) -> bool {
         self.rules.kinds[place].keys == Keys::OneBatch && self.taken.contains(&operation.key)
     }
 
-    /// Takes the oldest operation that may go, and all operations of its kind that may go with it.
+    /// Takes the oldest operation that may start, and all operations of its kind that may start with it.
     pub(super) fn take(&mut self, now: Instant, only_reads: bool) -> Option<Batch> {
         let mut without = 0;
         loop {
@@ -248,7 +249,7 @@ impl Backlog {
         tickets
     }
 
-    /// Begins another attempt of a batch. It notifies the returned value when the attempt takes too long.
+    /// Begins another attempt of a batch. The returned value is notified when the attempt takes too long.
     pub(super) fn begin_attempt(&mut self, number: u64, now: Instant) -> Arc<Notify> {
         let late = Arc::<Notify>::default();
         if let Some(flight) = self.flights.iter_mut().find(|flight| flight.number == number) {
@@ -258,7 +259,7 @@ impl Backlog {
         late
     }
 
-    /// Notifies the attempts that began before `since`.
+    /// Notifies the attempts that began at `since` or earlier.
     pub(super) fn end_attempts(&self, since: Instant) {
         for flight in self.flights.iter().filter(|flight| flight.attempt <= since) {
             flight.late.notify_one();
@@ -277,7 +278,8 @@ impl Backlog {
     pub(super) fn take_expired(&mut self, now: Instant) -> Vec<Waiting> {
         let mut expired = Vec::new();
         for waiting in &mut self.waiting {
-            // They are in the order of their deadlines, except for the few that are repeated.
+            // The operations are in the order of their deadlines, except for the few that are repeated, so
+            // all are checked.
             if waiting.iter().any(|ticket| ticket.deadline <= now) {
                 let (over, left) = waiting.drain(..).partition(|ticket| ticket.deadline <= now);
                 *waiting = left;

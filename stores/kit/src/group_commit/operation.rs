@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 pub enum Op {
     /// Applies a request of the protocol.
     Apply(Request),
-    /// As a claim, but it writes nothing: for a transaction of a caller.
+    /// As a claim, but without a write: for a transaction of a caller.
     Look(Claim),
     /// Deletes the record.
     Forget,
@@ -63,14 +63,15 @@ impl Operation {
         Self { key: key.clone(), op }
     }
 
-    /// Whether only its caller, in its own runtime, waits for it. Others depend on a renewal or a release,
-    /// too.
+    /// Whether only the caller, in its own runtime, depends on this operation. Other callers also depend on a
+    /// renewal or a release.
     pub(super) const fn is_only_for_its_caller(&self) -> bool {
         use Request::{Claim, Complete, RecordStep};
         matches!(self.op, Op::Get | Op::Apply(Claim(_) | RecordStep(_) | Complete(_)))
     }
 
-    /// Whether it must not be repeated: a second `forget` might delete the record of a claim in between.
+    /// Whether this operation must not be repeated after this error, because a second `forget` might delete a
+    /// record that was claimed in between.
     pub(super) fn must_not_be_repeated(&self, error: &StoreError) -> bool {
         matches!(self.op, Op::Forget) && error.is_outcome_unknown()
     }
@@ -88,9 +89,10 @@ impl Operation {
 pub struct Ticket {
     /// The operation.
     pub operation: Arc<Operation>,
-    /// Whether an attempt left it without an answer.
+    /// Whether an earlier attempt left it without an answer.
     pub is_repeated: bool,
-    /// Whether a statement for several operations was interrupted after it had done some, perhaps this one.
+    /// Whether a statement for several operations was interrupted after it had done some of them, perhaps
+    /// this one.
     pub may_be_done: Arc<AtomicBool>,
 }
 
@@ -106,7 +108,7 @@ impl Ticket {
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) ticket: Ticket,
-    /// The latest time at which it may begin. By a clock that no test pauses.
+    /// The latest time at which it may begin, by a clock that no test pauses.
     pub(super) deadline: Instant,
     pub(super) number: u64,
     reply: oneshot::Sender<Result<Answer, StoreError>>,
@@ -126,7 +128,7 @@ impl Waiting {
         &self.ticket.operation
     }
 
-    /// The same, after an attempt without an answer for it.
+    /// The same operation, to be repeated after an attempt without an answer for it.
     pub(super) fn repeated(mut self) -> Self {
         self.ticket.is_repeated = true;
         self
@@ -153,7 +155,7 @@ impl Waiting {
     }
 }
 
-/// The answers to a batch, in its order. `None` if an operation has no answer yet: it is repeated.
+/// The answers to a batch, in its order. `None` if an operation has no answer yet and must be repeated.
 pub type Answers = Vec<Option<Result<Answer, StoreError>>>;
 
 /// The error for a missing answer.

@@ -24,7 +24,7 @@ const RUNTIMES: usize = 64;
 
 type Reply = Result<Answer, StoreError>;
 
-/// The queues of one store. When it is dropped, operations that have started are still completed.
+/// The queues of one store. When this value is dropped, operations that have started are still completed.
 pub struct Queues<S: Server>(Arc<Shared<S>>);
 
 pub(super) struct Shared<S: Server> {
@@ -39,9 +39,9 @@ pub(super) struct Queue<S: Server> {
     pub(super) server: Arc<S>,
     state: Mutex<State<S>>,
     wake: Arc<Wake>,
-    /// The queue of the stores' own runtime; none in that queue itself.
+    /// The queue of the stores' own runtime; `None` in that queue itself.
     own: Option<Arc<Self>>,
-    /// A worker panicked here, so the runtime seems to have no network.
+    /// A worker panicked in this runtime, so the runtime seems to have no network.
     is_unfit: AtomicBool,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct State<S: Server> {
     looking: usize,
     /// Attempts that took too long; the server may still work on them.
     lingering: Vec<Arc<Lingering>>,
-    /// Whether a task queries the server about them.
+    /// Whether a task is asking the server about the lingering attempts.
     is_asking: bool,
     closed: bool,
 }
@@ -80,7 +80,8 @@ impl<S: Server> Queues<S> {
     ///
     /// The errors of the server; `Unavailable` or `OutcomeUnknown` if the time is over.
     pub fn ask(&self, operation: Operation) -> impl Future<Output = Reply> + Send + use<S> {
-        // Outside of the future, because the future of each call contains it.
+        // The operation is allocated outside of the future, because otherwise the future of each call would
+        // contain it.
         let (shared, operation, begin) = (self.0.clone(), Arc::new(operation), Instant::now());
         async move {
             match answered(shared.ask_once(&operation, false)?).await {
@@ -95,7 +96,8 @@ impl<S: Server> Queues<S> {
     }
 }
 
-/// Repeats an operation within the time left. The pauses run in the stores' own runtime, which no caller can block.
+/// Repeats an operation within the time left. The pauses run in the stores' own runtime, which no caller can
+/// block.
 fn ask_again<S: Server>(
     shared: Arc<Shared<S>>,
     operation: Arc<Operation>,
@@ -121,7 +123,7 @@ fn ask_again<S: Server>(
     })
 }
 
-/// Waits for the answer to an operation in the queue; the operation continues when this is dropped.
+/// Waits for the answer to an operation in the queue; the operation continues when this future is dropped.
 async fn answered(reply: oneshot::Receiver<Reply>) -> Reply {
     reply.await.unwrap_or_else(|_| Err(StoreError::outcome_unknown("the work on it was broken off")))
 }
@@ -131,7 +133,7 @@ impl<S: Server> Shared<S> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts an operation into a queue. `apart`: into that of the stores' own runtime.
+    /// Puts an operation into a queue. With `apart`, into the queue of the stores' own runtime.
     fn ask_once(
         self: &Arc<Self>,
         operation: &Arc<Operation>,
@@ -237,8 +239,8 @@ impl<S: Server> Queue<S> {
         own.call(state, Instant::now());
     }
 
-    /// Whether changes use all sessions but one, which is kept for reads: reads may be possible while nothing
-    /// can be committed.
+    /// Whether changes use all sessions but one, which is kept for reads, because reads may be possible while
+    /// nothing can be committed.
     fn lets_only_read(&self, state: &State<S>) -> bool {
         let changes = state.backlog.changes_under_way() + state.lingering.len();
         changes > 0 && changes + 1 >= self.server.connections()
@@ -282,7 +284,7 @@ impl<S: Server> Queue<S> {
         if hold.session.is_none() {
             hold.session = state.idle.pop().map(|(session, _)| session);
         }
-        // A worker for the remaining operations.
+        // Starts a worker for the remaining operations.
         self.call(state, now);
         Some(batch)
     }
@@ -295,7 +297,7 @@ impl<S: Server> Queue<S> {
         hold.is_looking = true;
     }
 
-    /// Begins another attempt of a batch. It notifies the returned value when the attempt takes too long.
+    /// Begins another attempt of a batch. The returned value is notified when the attempt takes too long.
     pub(super) fn begin_attempt(&self, number: u64) -> Arc<Notify> {
         self.lock().backlog.begin_attempt(number, Instant::now())
     }
@@ -322,7 +324,7 @@ impl<S: Server> Queue<S> {
 pub(super) struct Lingering {
     /// The server's name for its session.
     name: String,
-    /// Ends it.
+    /// Ends the attempt.
     end: Notify,
 }
 
@@ -349,8 +351,8 @@ impl<S: Server> Queue<S> {
         });
     }
 
-    /// Queries the server from time to time whether it still works on attempts that took too long. The
-    /// connection may be lost, and the server may have forgotten the attempts or be another one.
+    /// Asks the server from time to time whether it still works on attempts that took too long. Their
+    /// connections may be lost, and a server that restarted, or another server, does not know them.
     pub(super) fn ask_about_lingering(self: &Arc<Self>, state: &mut State<S>) {
         if state.is_asking || state.lingering.is_empty() {
             return;
@@ -386,7 +388,7 @@ pub(super) struct Hold<S: Server> {
     pub(super) number: u64,
     is_looking: bool,
     lingering: Option<Arc<Lingering>>,
-    /// Its work ended normally. Otherwise it panicked, or its runtime ended.
+    /// Whether its work ended normally. Otherwise the work panicked, or its runtime ended.
     pub(super) is_done: bool,
 }
 
@@ -412,7 +414,7 @@ impl<S: Server> Drop for Hold<S> {
         }
         let session = self.session.take();
         if !self.is_done {
-            // The runtime may be gone, and with it the callers, who would send their requests again.
+            // The runtime may be gone, and with it the callers that would send their requests again.
             let orphans = state.backlog.take_all();
             drop(state);
             drop(session);

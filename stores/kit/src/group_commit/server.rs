@@ -1,4 +1,4 @@
-//! What a store tells about its server.
+//! What a store provides about its server.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use super::operation::{Answer, Answers, Operation, Ticket};
 /// Why an attempt failed.
 #[derive(Clone, Debug)]
 pub enum Failure {
-    /// Another transaction was first, or has a row locked: nothing was applied, and another attempt may
+    /// Another transaction was first, or has a row locked. Nothing was applied, and another attempt may
     /// succeed at once.
     Raced(StoreError),
-    /// The server refused it: nothing was applied, and the session can be used again.
+    /// The server refused the operation. Nothing was applied, and the session can be used again.
     Refused(StoreError),
     /// The server takes no writes: nothing was applied.
     ReadOnly(StoreError),
@@ -48,11 +48,11 @@ pub trait Server: Send + Sync + 'static {
     /// A connection. It lives in the runtime in which it was opened.
     type Session: Send + 'static;
 
-    /// The kinds of operations, each with the rules for when its operations go.
+    /// The kinds of operations, each with the rules for when its operations start.
     const KINDS: &'static [Kind];
 
-    /// How many batches of changes may run at a time when there are many: one, if the next batch should
-    /// collect all other operations while that one waits for the disk.
+    /// How many batches of changes may run at a time when there are many operations: one, if the next batch
+    /// should collect all other operations while the running batch waits for the disk.
     const CHANGES_ABREAST: usize = 1;
 
     /// Whether operations without an answer from a batch in a caller's runtime continue in the stores' own
@@ -108,7 +108,7 @@ pub trait Server: Send + Sync + 'static {
         std::future::ready(Ok(Vec::new()))
     }
 
-    /// Runs the operations of one batch once. `is_own`: in the stores' own runtime.
+    /// Runs the operations of one batch once. `is_own` is `true` in the stores' own runtime.
     ///
     /// An operation without an answer is repeated.
     fn attempt(
@@ -119,7 +119,7 @@ pub trait Server: Send + Sync + 'static {
         is_own: bool,
     ) -> impl Future<Output = Result<Answers, Failure>> + Send;
 
-    /// The answer to an operation that failed alone. It need not use the session.
+    /// The answer to an operation that failed alone. This method need not use the session.
     fn conclude(
         &self,
         session: &mut Option<Self::Session>,

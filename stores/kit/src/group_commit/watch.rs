@@ -20,12 +20,12 @@ const IDLE: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub(super) struct Wake {
     notify: Notify,
-    /// Whether it looks only occasionally.
+    /// Whether the watch looks only occasionally.
     dozes: AtomicBool,
 }
 
 impl Wake {
-    /// Lets it look soon.
+    /// Lets the watch look soon.
     pub(super) fn wake(&self) {
         if self.dozes.load(Ordering::SeqCst) && self.dozes.swap(false, Ordering::SeqCst) {
             self.notify.notify_one();
@@ -38,7 +38,7 @@ impl Wake {
 pub(super) async fn watch<S: Server>(shared: Weak<Shared<S>>, wake: Arc<Wake>) {
     let (mut queues, mut time) = (Vec::new(), Duration::ZERO);
     loop {
-        // This comes before it looks, so that later events wake it.
+        // Set before the look, so that later events wake the watch.
         wake.dozes.store(true, Ordering::SeqCst);
         let is_closed = match shared.upgrade() {
             Some(shared) => {
@@ -55,7 +55,7 @@ pub(super) async fn watch<S: Server>(shared: Weak<Shared<S>>, wake: Arc<Wake>) {
             let _ = timeout((time / 8).min(IDLE / 2).max(OFTEN), wake.notify.notified()).await;
         }
         wake.dozes.store(false, Ordering::SeqCst);
-        // A worker that was just started looks first.
+        // The pause lets a worker that was just started look first.
         sleep(OFTEN).await;
     }
 }

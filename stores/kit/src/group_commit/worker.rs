@@ -36,7 +36,8 @@ pub(super) async fn work<S: Server>(mut hold: Hold<S>) {
 }
 
 impl<S: Server> Hold<S> {
-    /// Runs a batch at once. If the server refuses it, runs each operation alone, so that an error hits only its own operation.
+    /// Runs a batch in one attempt. If the server refuses it, runs each operation alone, so that an error
+    /// hits only its own operation.
     async fn run(&mut self, kind: usize, tickets: Vec<Waiting>) {
         let is_moved = S::REPEATS_APART && !self.queue.is_own();
         let (mut round, mut parts) = (1, VecDeque::from([tickets]));
@@ -71,8 +72,8 @@ impl<S: Server> Hold<S> {
         let server = &self.queue.server;
         let late = self.queue.begin_attempt(self.number);
         let mut late = pin!(late.notified());
-        // Other sessions may have left the server of this session in the meantime: a replica may lack what
-        // this process has written.
+        // In the meantime, other sessions may have left the server of this session. If that server is now a
+        // replica, it may lack what this process has written.
         let open = match self.session.take() {
             Some(open) => server.kept(open).await,
             None => None,
@@ -114,7 +115,7 @@ impl<S: Server> Hold<S> {
     }
 
     /// Runs this future on a session, within the time limit of an attempt. A future that takes longer
-    /// continues if the session has a `name`: its server would be at work on it anyway.
+    /// continues if the session has a `name`, because then the server would continue its work anyway.
     async fn in_time<T: Send + 'static>(
         &mut self,
         name: Option<String>,

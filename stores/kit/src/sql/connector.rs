@@ -44,7 +44,7 @@ pub trait Session: Send + 'static {
     /// Whether it can be used again.
     fn usage(&self) -> &Use;
 
-    /// Closes the connection. Ignores errors: the server may be gone.
+    /// Closes the connection. Ignores errors, because the server may be gone.
     fn close(self, time: Duration) -> impl Future<Output = ()> + Send + 'static;
 }
 
@@ -53,7 +53,7 @@ pub trait Session: Send + 'static {
 pub struct Use {
     host: Host,
     opened: Instant,
-    /// False while a statement runs: a dropped future leaves the connection in an undefined state.
+    /// False while a statement runs, because a dropped future leaves the connection in an undefined state.
     is_usable: bool,
 }
 
@@ -86,7 +86,8 @@ impl Use {
         self.is_usable = was_usable && is_usable;
     }
 
-    /// The session is not used again: a new one may lead to a server that takes writes.
+    /// Makes sure that the session is not used again, because a new session may lead to a server that takes
+    /// writes.
     pub const fn leave(&mut self) {
         self.is_usable = false;
     }
@@ -95,7 +96,7 @@ impl Use {
 /// Opens connections.
 #[derive(Clone)]
 pub struct Connector<O: Opener> {
-    /// How.
+    /// How to open a connection.
     pub opener: O,
     source: Source<O::Options>,
     timeout: Duration,
@@ -103,7 +104,8 @@ pub struct Connector<O: Opener> {
 }
 
 impl<O: Opener> Connector<O> {
-    /// Opens connections to these servers. An operation takes at most `timeout`; a session older than `max_age` is replaced.
+    /// Opens connections to these servers. An operation takes at most `timeout`; a session older than
+    /// `max_age` is replaced.
     pub const fn new(opener: O, source: Source<O::Options>, timeout: Duration, max_age: Duration) -> Self {
         Self { opener, source, timeout, max_age }
     }
@@ -150,7 +152,7 @@ impl<O: Opener> Connector<O> {
         self.opener.open(options, host).await
     }
 
-    /// The error if no server is usable: that of the only server, or a list.
+    /// The error if no server is usable: the error of the only server, or a list of all errors.
     fn nowhere(&self, refusals: Vec<(Host, StoreError)>) -> StoreError {
         let refusals = match <[_; 1]>::try_from(refusals) {
             Ok([(_, error)]) => return error,
@@ -167,8 +169,8 @@ impl<O: Opener> Connector<O> {
         if is_transient { StoreError::unavailable(error) } else { StoreError::configuration(error) }
     }
 
-    /// This session, if it can be used again, is not too old, and is on the server that new connections go
-    /// to: a host name may lead to another server later.
+    /// This session, if it can be used again, is not too old, and is on the server that new connections try
+    /// first. A session gets too old, because a host name may lead to another server later.
     pub async fn kept(&self, session: O::Session) -> Option<O::Session> {
         let Use { host, opened, is_usable } = session.usage();
         if *is_usable && opened.elapsed() < self.max_age && host.is_first() {
@@ -180,8 +182,8 @@ impl<O: Opener> Connector<O> {
         None
     }
 
-    /// Runs `work` on a separate connection, so that no operation waits, and repeats it if that may help.
-    /// `work` returns the session, which is then closed.
+    /// Runs `work` on a separate connection, so that no operation waits for it, and repeats the work if that
+    /// may help. `work` returns the session, which is then closed.
     ///
     /// # Errors
     ///
@@ -207,8 +209,8 @@ impl<O: Opener> Connector<O> {
     ///
     /// # Errors
     ///
-    /// The errors of the connection and of the first batch. An error of a later batch ends the purge: the
-    /// next purge reports the error if it persists.
+    /// The errors of the connection and of the first batch. An error of a later batch only ends the purge;
+    /// the next purge reports that error if it persists.
     pub async fn purge<F>(
         &self,
         limit: usize,
@@ -241,11 +243,11 @@ impl<O: Opener> Connector<O> {
         Ok(purged)
     }
 
-    /// The options for a connection to the server that other connections are on.
+    /// The options for a connection to the server that new connections try first.
     ///
     /// # Errors
     ///
-    /// The error of the function that completes them.
+    /// The error of the function that completes the options.
     pub async fn options(&self) -> Result<O::Options, StoreError> {
         self.source.options(&self.source.first()).await
     }

@@ -11,7 +11,7 @@ pub enum Encryption {
     Local,
     /// The connection must be encrypted.
     Required,
-    /// Others on the network may be able to read it. The text says why, and what to set.
+    /// Others on the network may be able to read the data. The text says why, and what to set.
     Open(&'static str),
 }
 
@@ -26,8 +26,8 @@ impl Encryption {
         }
     }
 
-    /// Warns, once per process and product, about connections to another machine that may not be encrypted: passwords and results go over
-    /// the network.
+    /// Warns, once per process and product, about connections to another machine that may not be encrypted,
+    /// because passwords and results go over the network.
     pub fn report(self, product: &'static str) {
         static REPORTED: Mutex<Vec<&str>> = Mutex::new(Vec::new());
         let mut reported = REPORTED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -45,7 +45,7 @@ impl Encryption {
         }
     }
 
-    /// Adds the same to an inspection, for all servers of a store.
+    /// Adds the same warning to an inspection, for all servers of a store.
     pub(super) fn find(servers: &[Self], inspection: &mut Inspection) {
         let open = servers.iter().find_map(|server| match server {
             Self::Open(why) => Some(why),

@@ -42,7 +42,8 @@ impl Refusal {
         .into()
     }
 
-    /// A certificate belongs to one server.
+    /// For a connection that could not be encrypted. Another server may be usable, because each server has
+    /// its own certificate.
     fn of_encryption(error: &impl Display) -> Self {
         let error = format!("no encrypted connection can be made: {error}");
         Self { error: StoreError::configuration(error), is_of_this_server: true }

@@ -45,12 +45,13 @@ impl Host {
         self.hosts.first.load(Ordering::Relaxed) == self.index
     }
 
-    /// The next connections try this server first.
+    /// Makes the next connections try this server first.
     pub(super) fn prefer(&self) {
         self.hosts.first.store(self.index, Ordering::Relaxed);
     }
 
-    /// The next connections try the server after this one first, unless another has been preferred since.
+    /// Makes the next connections try the server after this one first, unless another server has been
+    /// preferred since then.
     pub fn leave(&self) {
         let next = (self.index + 1) % self.hosts.count;
         let _ = self.hosts.first.compare_exchange(self.index, next, Ordering::Relaxed, Ordering::Relaxed);

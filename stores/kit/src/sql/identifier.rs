@@ -6,7 +6,7 @@ use idem_core::StoreError;
 /// The longest table name: servers take some 63 characters, and the names of other objects have a suffix.
 const LONGEST_TABLE: usize = 40;
 
-/// A name that may be part of a statement, in quotes.
+/// The name of a table, schema or database. Statements contain it in quotes (see [`quoted`](Self::quoted)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identifier(String);
 
@@ -36,7 +36,7 @@ impl Identifier {
         Ok(Self(name.to_owned()))
     }
 
-    /// A name of any kind that the server has.
+    /// Any name that exists on the server.
     pub fn existing(name: impl Into<String>) -> Self {
         Self(name.into())
     }

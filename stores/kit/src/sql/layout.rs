@@ -1,4 +1,4 @@
-//! The errors of tables that a store must not use.
+//! The errors for tables that a store must not use.
 
 use std::fmt::Display;
 

@@ -6,8 +6,9 @@ use idem_core::protocol::{Record, Timestamp};
 use super::Name;
 use crate::columns::Unreadable;
 
-/// The page that these rows make. `name` reads scope and key of a row, or nothing if the page has no row;
-/// `record` reads its record, with an empty value as its result, and the length of the result.
+/// The page with these rows. `name` reads the scope and the key of a row; it returns `None` if the page has
+/// no record. `record` reads the record of a row, with an empty value in place of its result, and the length
+/// of that result.
 ///
 /// # Errors
 ///

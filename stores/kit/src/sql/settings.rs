@@ -14,16 +14,16 @@ const MOST_CONNECTIONS: usize = 64;
 const LARGEST_MAX_RESULT_BYTES: usize = 512 * 1024 * 1024;
 const LEAST_TIME: Duration = Duration::from_millis(1);
 
-/// How to connect to which tables. `S` is the store's type for its servers.
+/// The tables of a store, and how to connect to them. `S` is the store's type for its servers.
 #[derive(Clone, Debug)]
 pub struct Settings<S> {
     /// The servers, or why there are none.
     pub source: Result<S, StoreError>,
-    /// The main table, whose name is the prefix of all.
+    /// The main table, whose name is the prefix of all tables' names.
     pub table: String,
     /// How long an operation may take, with all its repetitions.
     pub operation_timeout: Duration,
-    /// When a connection is replaced.
+    /// The age at which a connection is replaced.
     pub max_connection_age: Duration,
     /// Whether the tables must exist: if true, they are neither created nor migrated.
     pub must_exist: bool,
@@ -58,7 +58,7 @@ pub struct Limits {
     pub connections: usize,
     /// The largest result, in bytes.
     pub max_result_bytes: usize,
-    /// How often it purges; `None` if it does not.
+    /// How often the store purges; `None` if it does not purge.
     pub purge_every: Option<Duration>,
 }
 
@@ -73,7 +73,7 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// What is wrong, if one is out of its range.
+    /// What is wrong, if a setting is out of its range.
     pub fn check(&self) -> Result<(), String> {
         check_number("connections", self.connections, MOST_CONNECTIONS)?;
         check_number("max_result_bytes", self.max_result_bytes, LARGEST_MAX_RESULT_BYTES)?;

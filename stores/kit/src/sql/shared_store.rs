@@ -22,7 +22,7 @@ pub trait Housekeeping: Server<Session: Session> {
     /// How it opens connections.
     type Opener: Opener<Session = Self::Session>;
 
-    /// How many records a batch of a purge reads: few, so that it is short.
+    /// How many records a batch of a purge reads: few, so that the batch is short.
     const PURGE_BATCH: usize;
 
     /// What opens connections.
@@ -73,7 +73,8 @@ pub struct SharedStore<S: Housekeeping> {
 }
 
 impl<S: Housekeeping> SharedStore<S> {
-    /// A store on this server. Purges it about every `purge_every`, at random times, until the last handle is dropped.
+    /// A store on this server. Purges the store about every `purge_every`, at random times, until the last
+    /// handle is dropped.
     pub fn new(
         server: S,
         max_result_bytes: usize,
@@ -93,7 +94,7 @@ impl<S: Housekeeping> SharedStore<S> {
         self.queues.server()
     }
 
-    /// The parts that lead to the server, for work that outlives a call.
+    /// The queues, for work that outlives a call.
     fn queues(&self) -> Arc<Queues<S>> {
         self.queues.clone()
     }
@@ -150,7 +151,7 @@ impl<S: Housekeeping> SharedStore<S> {
         let record = match self.get(key).await {
             Ok(record) => record,
             Err(error) if begin.elapsed() > self.server().timeout() / 2 => return Err(error),
-            // The claim needs no reading.
+            // The read only saves work, so the claim is made without it.
             Err(_) => return Ok(None),
         };
         Ok(record.and_then(|record| protocol::recorded_answer(&record, request)).map(Into::into))
@@ -236,7 +237,7 @@ impl<S: Housekeeping> SharedStore<S> {
     }
 }
 
-/// Deletes at most `limit` expired records. Returns how many.
+/// Deletes at most `limit` expired records. Returns how many it deleted.
 async fn purged<S: Housekeeping>(server: &S, limit: usize) -> Result<usize, StoreError> {
     let batch = |mut session, most| async move { (server.purge(&mut session, most).await, session) };
     server.connector().purge(limit, S::PURGE_BATCH, batch).await

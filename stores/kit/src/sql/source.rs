@@ -1,5 +1,5 @@
-//! The addresses of the servers and the credentials, read when a connection is opened: passwords and tokens
-//! change.
+//! The addresses of the servers and the credentials, read each time a connection is opened, because passwords
+//! and tokens change.
 
 use std::fmt;
 use std::future::ready;
@@ -15,7 +15,7 @@ type Refresh<O> = Arc<dyn Fn(O) -> BoxFuture<'static, Result<O, StoreError>> + S
 /// The addresses of the servers, and the credentials.
 #[derive(Clone)]
 pub struct Source<O> {
-    /// The options for the server of this number, before they are completed.
+    /// The options for the server with this number, before they are completed.
     base: Arc<dyn Fn(usize) -> O + Send + Sync>,
     refresh: Refresh<O>,
     hosts: Arc<Hosts>,
@@ -33,7 +33,7 @@ impl<O: Clone + Send + Sync + 'static> Source<O> {
         Self { base: Arc::new(base), refresh, hosts: Hosts::new(count) }
     }
 
-    /// These servers.
+    /// A source of these servers.
     #[must_use]
     pub fn fixed(options: Vec<O>) -> Self {
         Self::new(options.len(), move |server| options[server].clone())
@@ -76,7 +76,7 @@ impl<O: Clone + Send + Sync + 'static> Source<O> {
         self.hosts.first()
     }
 
-    /// The options for the server of this number, before they are completed.
+    /// The options for the server with this number, before they are completed.
     pub(super) fn base(&self, server: usize) -> O {
         (self.base)(server)
     }

@@ -11,15 +11,15 @@ use tokio::time::Instant;
 
 use crate::group_commit::Seen;
 
-/// The answer to a duplicate while a caller's transaction has the key. It is unknown when that transaction
+/// The answer to a duplicate while a caller's transaction has the key. Nobody knows when that transaction
 /// ends.
 pub const HELD: ClaimAnswer = ClaimAnswer::Busy { retry_after: Duration::from_secs(1) };
 
-/// The transaction has taken the key; the transaction began at the instant `begun`, if that matters. `since`:
-/// when the key was taken, by tokio's clock.
+/// The outcome for a transaction that has taken the key. `begun` is when the transaction began, if that
+/// matters, and `since` is when it took the key, by tokio's clock.
 #[must_use]
 pub fn taken(Seen { old, new, grant, now }: Seen, begun: Timestamp, since: Instant) -> Taking {
-    // The claim does not expire, however long the transaction takes: nobody else sees it.
+    // The claim does not expire, however long the transaction takes, because nobody else sees the claim.
     let new = new.with_expires_at(None);
     Taking::Taken(Box::new(Taken { grant, old, new, begun, at: now, since }))
 }
@@ -42,8 +42,8 @@ pub fn recorded(
 /// The connection of a driver of sqlx.
 type Connection<M> = <<M as TransactionManager>::Database as Database>::Connection;
 
-/// Fails unless the savepoint of this depth is the innermost: a nested `begin` of sqlx 0.9 that fails or is dropped rolls back a level that
-/// it did not begin, or two.
+/// Fails unless the savepoint of this depth is the innermost one. It may be gone, because a nested `begin` of
+/// sqlx 0.9 that fails or is dropped rolls back a level that it did not begin, or two levels.
 ///
 /// # Errors
 ///
@@ -55,7 +55,8 @@ pub async fn innermost<M: TransactionManager>(
     if M::get_transaction_depth(connection) == savepoint {
         return Ok(());
     }
-    // If the driver counted no transaction, a commit of the caller would succeed.
+    // Makes the driver count the caller's transaction again, because otherwise a commit of the caller would
+    // succeed.
     while M::get_transaction_depth(connection) + 1 < savepoint && M::begin(connection, None).await.is_ok() {}
     Err(displaced())
 }
@@ -64,8 +65,8 @@ pub async fn innermost<M: TransactionManager>(
 ///
 /// # Errors
 ///
-/// The error of the driver. The savepoint has ended with its transaction, so the driver does not count it any
-/// more.
+/// The error of the driver. In that case the savepoint has ended with its transaction, and the driver no
+/// longer counts it.
 pub async fn roll_back<M: TransactionManager>(
     connection: &mut Connection<M>,
 ) -> Result<(), sqlx_core::Error> {

@@ -17,11 +17,12 @@ use idem_test_servers::{DatabaseServer, Engine, until};
 use serde::{Deserialize, Serialize};
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
-/// The operation timeout of stores that wait for its end.
+/// The operation timeout of stores in tests that wait until an operation times out.
 pub(crate) const TIME: Duration = Duration::from_secs(2);
-/// Less than the default timeout, and as long as a busy machine may stop a thread on top of that one.
+/// An operation with the timeout [`TIME`] takes less than this, even if a busy machine stops its thread for a
+/// while. This is not more than the default timeout.
 pub(crate) const BOUND: Duration = Duration::from_secs(5);
-/// How long the tests wait for what must come to pass.
+/// How long the tests wait for something that must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) type Held = (Owner, Grant);
@@ -68,7 +69,8 @@ pub(crate) fn new_table() -> String {
     format!("records_{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A store with a short timeout: on a busy machine its first connection may take longer.
+/// Connects a store with a short timeout. Tries again, because on a busy machine the first connection may
+/// take longer than the timeout.
 pub(crate) async fn connected<S>(connect: impl AsyncFn() -> Result<S, StoreError>) -> S {
     for _ in 0..20 {
         match connect().await {
@@ -212,8 +214,8 @@ pub(crate) async fn no_grant_is_given_twice<T>(
     assert_eq!((granted.len(), count), (60, 60));
 }
 
-/// The server of a store with the operation timeout [`TIME`] stops, which `server` does, and goes on after an
-/// operation's time is over.
+/// Stops the server of a store with the operation timeout [`TIME`], and lets it continue after an operation
+/// has timed out. `server(false)` stops the server, and `server(true)` lets it continue.
 pub(crate) async fn a_hanging_server_leaves_the_outcome_unknown(
     store: &impl Store,
     mut server: impl FnMut(bool),
@@ -236,8 +238,9 @@ pub(crate) async fn a_hanging_server_leaves_the_outcome_unknown(
 }
 
 /// Checks that neither a renewal nor a result moves the instant at which a purge looks at its record, unless
-/// the record ends before, and that a purge which looks too early looks again at the end. `sql` runs a
-/// statement, `table` is the store's and empty, and `longest` is the longest ttl that the server adds.
+/// the record expires before that, and that a purge which looks too early looks again when the record
+/// expires. `sql` runs a statement, `table` is the store's and empty, and `longest` is the longest ttl that
+/// the server adds.
 pub(crate) async fn a_purge_looks_once(
     store: &impl Store,
     sql: impl Fn(&str) -> String,
@@ -251,11 +254,11 @@ pub(crate) async fn a_purge_looks_once(
     let (owner, held) = grant(store, "order").await;
     let first = at("purge_at", 0);
     assert_eq!(first, at("created_at", 0) + 3_600_000_000);
-    // Neither writes the index.
+    // Neither of these requests writes the index.
     store.renew(&key("order"), &Renew::new(owner, held.fence, 2 * HOUR)).await.unwrap();
     complete(store, "order", (owner, held)).await;
     assert_eq!(at("purge_at", 0), first);
-    // A result that is kept for a shorter time does, in a batch as alone.
+    // A result that is kept for a shorter time does write the index, in a batch as well as alone.
     let names: Vec<_> = (0..20).map(|number| format!("short {number}")).collect();
     join_all(names.iter().map(|name| async move {
         let mut done = completion(grant(store, name).await, "done");
@@ -264,7 +267,7 @@ pub(crate) async fn a_purge_looks_once(
     }))
     .await;
     assert_eq!(count("purge_at = expires_at"), "20");
-    // Too early for all of them; the last has no end.
+    // The purge comes too early for all of them; the last record never expires.
     let endless = claim(Owner::random()).with_on_crash(OnCrash::InDoubt);
     store.claim(&key("endless"), &endless).await.unwrap();
     let ttl = format!("case when expires_at is null then {longest} else ttl end");
@@ -278,8 +281,8 @@ pub(crate) async fn a_purge_looks_once(
     assert_eq!((count("purge_at = 1"), count("on_crash = 1")), ("0".to_owned(), "1".to_owned()));
 }
 
-/// Checks that the row of the key `order 4711`, whose `store` remembers nothing of it, is an error that shows
-/// the key's digest alone.
+/// Checks that the row of the key `order 4711` is an error that shows only the key's digest. The `store` must
+/// remember nothing of that key.
 pub(crate) async fn is_no_record(store: &impl Store, change: &str) {
     for error in [store.get(&key("order 4711")).await.map(drop), claimed(store, "order 4711").await.map(drop)]
     {

@@ -2,7 +2,7 @@
 //! first.
 //!
 //! Restates no rule: the protocol's own functions decide with a blank clock, and each instant that they write
-//! is sent as a sum with the server's time. Operations that this cannot answer go the long way.
+//! is sent as a sum with the server's time. Operations that cannot be answered in this way go the long way.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -23,13 +23,14 @@ use idem_core::protocol::{
 use idem_store_kit::group_commit::{Answer, Op, Operation, Ticket};
 use idem_store_kit::sql::{Name, name};
 
-/// Operations that go together must be a whole batch, or at least this many and at least this share of it:
-/// each such part is one exchange and one commit, while the long way takes two exchanges for a whole batch.
+/// Operations that share a statement must be the whole batch, or at least `FEWEST` and at least the share 1 /
+/// `PARTS` of the batch. The reason is that each such statement costs an exchange and a commit, while the
+/// long way takes two exchanges for a whole batch.
 const FEWEST: usize = 6;
 const PARTS: usize = 4;
 
-/// Where some of a lot are not done, the others are looked for again. A result that is kept for less than this might have
-/// expired by then, so its completion would be answered as lost.
+/// If some completions of a lot were not written, all of the lot are repeated. A result with a shorter
+/// lifetime than this might have expired by then, and its completion would be answered as lost.
 const SHORTEST: Duration = Duration::from_secs(60);
 
 /// Claims of different keys, in the order of their keys, as all transactions lock them.
@@ -38,8 +39,8 @@ type Claims<'t> = BTreeMap<Name<'t>, (usize, &'t RecordKey, &'t Claim)>;
 /// Completions in one statement, and the position of each in the batch.
 type Completions<'t> = (Vec<usize>, Vec<Completion<'t>>);
 
-/// Answers as much of a batch as it can, in its order, by exchanges that each leave no lock behind. All its
-/// changes are committed.
+/// Answers as many operations of a batch as it can, in the order of the batch. None of its exchanges leaves a
+/// lock behind. The changes of all answered operations are committed.
 pub(crate) async fn run(
     session: &mut Session,
     setting: &Setting,
@@ -75,7 +76,7 @@ pub(crate) async fn run(
         let done = written(session, setting.statements.complete(lot)).await?;
         let done = done.map_or(0, |done| done.written(0));
         for place in places.iter().filter(|_| done > 0) {
-            // Some of the operations may stay without an answer.
+            // If not all were written, the operations stay without an answer, and each may have been written.
             if done == places.len() as u64 {
                 answers[*place] = Some(Ok(Answer::Applied(CompleteAnswer::Done.into())));
             } else {
@@ -86,7 +87,7 @@ pub(crate) async fn run(
     Ok(answers)
 }
 
-/// Runs a statement. `None` if another transaction has one of the rows locked, or if the long way must find
+/// Runs a statement. `None` if another transaction has locked one of the rows, or if the long way must find
 /// out the state of a row.
 async fn written(session: &mut Session, statement: Prepared) -> Result<Option<Answers>, Failure> {
     match session.run_prepared(statement, Stage::Committing).await {
@@ -111,7 +112,7 @@ async fn grant(
         let name = reading::name(row)?;
         let fence = column::<u64>(row, 2, "fence")?;
         if column::<u64>(row, 3, "in_transaction")? != 0 {
-            // Another client of a pooler has left the session in this state: nothing is committed.
+            // Another client of a pooler has left the session in a transaction, so nothing is committed.
             session.roll_back().await;
             return Ok(());
         }
@@ -124,14 +125,14 @@ async fn grant(
     Ok(())
 }
 
-/// The completion, if one statement can do it together with others.
+/// The completion, if one statement can write it together with others.
 fn completion<'t>(setting: &Setting, key: &'t RecordKey, request: &Complete) -> Option<Completion<'t>> {
     if request.ttl < SHORTEST || setting.stepped.has(setting.stepped.mark(key)) {
         return None;
     }
     let before = Record::new(State::InFlight, request.owner, request.fence);
     let after = protocol::complete(Some(&before), request, BLANK_CLOCK).write?;
-    // An empty result is not a parameter: see `Prepared`.
+    // An empty result cannot be a parameter; see `Prepared`.
     let has_text = matches!(&after.result, Some(StoredResult::Value(value)) if !value.is_empty());
     has_text.then_some(Completion { key, before, after })
 }
@@ -163,8 +164,8 @@ mod tests {
         Ticket::new(Arc::new(Operation::new(&key_of(&name.to_string()), op)))
     }
 
-    /// Another client of a pooler may have left the session in a transaction, and would roll back operations
-    /// that were answered as done.
+    /// Another client of a pooler may have left the session in a transaction, and its later rollback would
+    /// undo operations that were answered as done.
     #[tokio::test]
     async fn in_a_session_whose_transaction_is_open_nothing_is_granted() {
         let server = MariaDb::shared();
@@ -209,10 +210,10 @@ mod tests {
             (0..8).map(|name| ticket(name, Op::Apply(complete(name).into()))).collect()
         };
         for (lost, ttl, are_done, may_be_done, completed) in [
-            // Results that are gone when the others of their lot are looked for again are not in a lot.
+            // Completions whose results might expire before their lot is repeated do not go into a lot.
             (Some(3), Duration::ZERO, false, false, "0"),
             (Some(3), HOUR, false, true, "7"),
-            // Now one claim is in flight.
+            // Now only one claim is in flight.
             (None, HOUR, false, true, "8"),
             (None, HOUR, true, false, "8"),
         ] {

@@ -20,14 +20,15 @@ pub(super) struct Entry<'k> {
     pub(super) key: &'k RecordKey,
     /// Whether the server has a row, or why that row cannot be read.
     row: Option<Result<(), Unreadable>>,
-    /// The record after the changes so far, with blanks in place of the server's steps, which nothing reads.
+    /// The record after the changes so far. It has blanks in place of the steps on the server, which nothing
+    /// reads.
     pub(super) record: Option<Record>,
     /// Whether the result of the record was not read.
     pub(super) is_large: bool,
     has_changed: bool,
-    /// How many steps the server has.
+    /// How many steps of the record are on the server.
     steps: usize,
-    /// How many of these still belong to the record: all, or none.
+    /// How many of the steps on the server still belong to the record: all or none.
     pub(super) kept: usize,
 }
 
@@ -82,7 +83,7 @@ impl<'k> Entry<'k> {
         Ok(())
     }
 
-    /// Sets the record that a transition wrote: it adds one step, or removes all.
+    /// Sets the record that a transition wrote. A transition can add one step or remove all steps.
     pub(super) fn write(&mut self, new: Record) {
         if new.steps.is_empty() {
             self.kept = 0;
@@ -99,15 +100,16 @@ impl<'k> Entry<'k> {
         record.map_or(is_unreadable, |record| protocol::is_live(&record, now))
     }
 
-    /// The record that the batch writes over the server's row; or where there is no row, if `is_new`.
+    /// The record that the batch writes: as a new row if `is_new`, otherwise over the server's row.
     fn written(&self, is_new: bool) -> Option<(&'k RecordKey, &Record)> {
         let is_so = self.has_changed && self.row.is_none() == is_new;
         Some(self.key).filter(|_| is_so).zip(self.record.as_ref())
     }
 }
 
-/// The statements that write the changes of these entries. New rows are inserted `at_once`: a transaction may
-/// have locked the gap that one of them belongs to, and would hold up all others.
+/// The statements that write the changes of these entries. The insert of new rows begins with `at_once`,
+/// because a transaction may have locked the gap that one of the rows belongs to, and would hold up all
+/// others.
 pub(super) fn writes<'e, 'k: 'e>(
     statements: &Statements,
     at_once: &str,

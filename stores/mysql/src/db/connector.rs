@@ -1,8 +1,8 @@
 //! How connections are opened.
 //!
-//! Neither this crate nor the driver changes a session setting. Statements contain all they need, so a pooler
-//! may give the session to another client after each transaction. Prepared statements belong to the
-//! connection, even through a proxy.
+//! Neither this crate nor the driver changes a session setting. Statements contain all settings that they
+//! need, so a pooler may give the session to another client after each transaction. Prepared statements
+//! belong to the connection, even through a proxy.
 
 use std::str::FromStr as _;
 
@@ -33,7 +33,7 @@ pub(crate) fn of_url(url: &str) -> Result<Source, StoreError> {
     Ok(Source::fixed(vec![options]))
 }
 
-/// The options of the pool at the time of each connection.
+/// The server of a pool. Each connection is opened with the options that the pool has at that time.
 pub(crate) fn of_pool(pool: &MySqlPool) -> Source {
     let pool = pool.clone();
     Source::current(move || pool.connect_options().as_ref().clone())

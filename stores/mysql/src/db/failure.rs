@@ -1,7 +1,7 @@
 //! Translates errors of the server and the driver, with advice for a person.
 //!
-//! Passes a message of the server on only if it cannot contain a value: many messages repeat a part of the statement, and
-//! so a key.
+//! Passes a message of the server on only if it cannot contain a value. Many messages repeat a part of the
+//! statement, which may be a key.
 
 use sqlx::Error;
 use sqlx::mysql::MySqlDatabaseError;
@@ -19,8 +19,8 @@ mod number {
     pub(super) const DEADLOCK: u16 = 1213;
     /// MariaDB: the row has changed since the transaction's snapshot.
     pub(super) const RECORD_CHANGED: u16 = 1020;
-    /// Another transaction was first, or has a row locked. 3572: `NOWAIT` on MySQL, where MariaDB returns `LOCK_WAIT_TIMEOUT`. 3101: group
-    /// replication, whose other member was first.
+    /// Another transaction was first, or has locked a row. 3572: `NOWAIT` on MySQL, where MariaDB returns
+    /// `LOCK_WAIT_TIMEOUT`. 3101: another member of a replication group was first.
     pub(super) const RACED: [u16; 6] =
         [DUPLICATE_ENTRY, LOCK_WAIT_TIMEOUT, DEADLOCK, RECORD_CHANGED, 3101, 3572];
     pub(super) const PACKET_TOO_LARGE: u16 = 1153;
@@ -29,13 +29,14 @@ mod number {
     pub(super) const READ_ONLY: [u16; 3] = [1290, 1792, 1836];
     /// A commit that failed halfway, and errors that end a session or statement at any moment.
     pub(super) const UNKNOWN_AT_COMMIT: [u16; 5] = [1053, 1180, 1317, 1927, 3168];
-    /// Errors of a proxy, which may have lost its connection to the server: those of the client library, and `ProxySQL`'s own.
+    /// Errors of a proxy, which may have lost its connection to the server: the numbers of the client
+    /// library, and of `ProxySQL`.
     pub(super) const PROXY: [std::ops::RangeInclusive<u16>; 2] = [2_000..=2_999, 9_000..=9_999];
     /// A transaction is open that this store did not begin: another client has used the session.
     pub(super) const TRANSACTION_OPEN: u16 = 1568;
-    /// Errors that end the session, or that the server returns for all statements while it serves nobody: a
-    /// Galera node that left its group (1047), offline mode (3032). A new connection may lead to another
-    /// server.
+    /// Errors that end the session, or that the server returns for all statements while it serves nobody, for
+    /// example as a Galera node that left its group (1047) or in offline mode (3032). A new connection may
+    /// lead to another server.
     pub(super) const SESSION_OVER: [u16; 7] = [1047, 1053, 1152, 1184, 1927, 3032, 4031];
     /// Errors whose messages contain no values of the store.
     pub(super) const HARMLESS: [u16; 40] = [
@@ -48,9 +49,9 @@ mod number {
 /// Whether an exchange commits its transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// It does not.
+    /// The exchange does not commit.
     Open,
-    /// It does.
+    /// The exchange commits.
     Committing,
 }
 
@@ -67,12 +68,12 @@ pub(crate) fn is_duplicate(error: &Error) -> bool {
     has_number(error, &[number::DUPLICATE_ENTRY])
 }
 
-/// Whether a column or index to add already exists, or one to drop is already gone.
+/// Whether a column or index to add already exists, or a column or index to drop is already gone.
 pub(crate) fn is_altered(error: &Error) -> bool {
     has_number(error, &number::ALTERED)
 }
 
-/// Whether another transaction has the row locked.
+/// Whether another transaction has locked the row.
 pub(crate) fn is_lock_wait(error: &Error) -> bool {
     has_number(error, &[number::LOCK_WAIT_TIMEOUT])
 }
@@ -134,7 +135,7 @@ fn message_of(error: &MySqlDatabaseError) -> String {
     }
 }
 
-/// How to fix an error that lasts until somebody does.
+/// How to fix an error that lasts until somebody fixes it.
 const fn advice(code: u16) -> Option<&'static str> {
     Some(match code {
         number::PACKET_TOO_LARGE => "raise the server's `max_allowed_packet`",
@@ -157,7 +158,7 @@ fn refused(error: &MySqlDatabaseError) -> StoreError {
     }
 }
 
-/// The error of a record that another transaction has locked.
+/// The error for a record that another transaction has locked.
 pub(crate) fn locked() -> StoreError {
     StoreError::unavailable("another transaction has the record locked; try again")
 }

@@ -1,4 +1,4 @@
-//! Connections, errors, names and the layout's migration. Knows nothing of records.
+//! Connections, errors, names and the layout's migration. This module knows nothing about records.
 
 pub(crate) mod connector;
 pub(crate) mod failure;

@@ -1,7 +1,7 @@
-//! Finds the layout, creates it or brings it to the newest, and refuses tables of another program.
+//! Finds the layout, creates it or migrates it to the newest version, and refuses tables of another program.
 //!
-//! The server runs DDL outside of transactions, so each statement may be repeated: any number of processes may start at
-//! once, and any may die halfway.
+//! The server runs DDL outside of transactions, so each statement must be repeatable: any number of processes
+//! may start at once, and any of them may die halfway.
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -20,10 +20,10 @@ use idem_store_kit::sql::{Session as _, foreign, too_new};
 /// The smallest `max_allowed_packet` that carries a record and its name.
 const SMALLEST_PACKET: usize = 256 << 10;
 
-/// The pause before a migration continues if a transaction used a table.
+/// The pause before a migration is tried again after a transaction used a table.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Checks that this store can use the server, and brings the tables to the last of these layouts. With
+/// Checks that this store can use the server, and migrates the tables to the last of these layouts. With
 /// `must_exist`, it is an error if the tables do not have this layout.
 ///
 /// A statement that changes a table has no time limit, and other processes continue meanwhile. Everything
@@ -74,13 +74,13 @@ async fn find(
             )));
         }
         None => refuse_foreign(session, names).await?,
-        // Version 0: another process may be creating the first layout.
+        // With version 0, another process may be creating the first layout.
         Some(Ordering::Equal | Ordering::Less) => {}
     }
     Ok((session.server().clone(), version))
 }
 
-/// Brings the tables from this version of the layout to the newest.
+/// Migrates the tables from this version of the layout to the newest.
 async fn migrate(
     connector: &Connector,
     session: &mut Session,
@@ -90,7 +90,7 @@ async fn migrate(
 ) -> Result<(), StoreError> {
     let time = connector.timeout();
     let late = |_| Err(Failure::late(time).error());
-    // If statements do not commit by themselves, only the next DDL would commit.
+    // The explicit commit is for sessions without autocommit, where otherwise only the next DDL would commit.
     let meta = run(session, format!("{}; {COMMIT}", names.create_meta()));
     timeout(time, meta).await.unwrap_or_else(late)?;
     for (layout, number) in layouts.iter().zip(1..).skip(version) {
@@ -150,13 +150,14 @@ async fn version(session: &mut Session, names: &Names) -> Result<Option<usize>, 
     }
 }
 
-/// Refuses a table of records without a meta table: idem creates the meta table first, so another program made it.
+/// Refuses a table of records without a meta table. idem creates the meta table first, so another program
+/// made such a table.
 async fn refuse_foreign(session: &mut Session, names: &Names) -> Result<(), StoreError> {
     match session.run(format!("SELECT 1 FROM {} LIMIT 1", names.records), Stage::Open).await {
         Err(Failure::Absent(_)) => return Ok(()),
         response => response.map_err(Failure::error)?,
     };
-    // Another process may have created both in between.
+    // Another process may have created both tables in between.
     match version(session, names).await? {
         Some(_) => Ok(()),
         None => Err(foreign(&names.records)),
@@ -229,7 +230,7 @@ mod tests {
         let migrating = tokio::time::timeout(Duration::from_secs(20), prepared(&server, &next, false));
         let error = migrating.await.expect("it gives up").unwrap_err();
         assert!(error.is_transient(), "{error}");
-        // It does not block other statements, either.
+        // The migration does not block other statements, either.
         let read = server.sql(&format!("select count(*) from {records}; {}", names.version()));
         assert_eq!(read, "0\n1");
         other.roll_back().await;

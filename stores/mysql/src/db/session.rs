@@ -1,7 +1,7 @@
 //! One connection to the server, and the statements on it.
 //!
-//! Statements are text with all their values in them, several in one exchange. On MariaDB, if one statement
-//! can do all that a call needs, that statement stays prepared.
+//! Statements are text that contains all values, and one exchange has several of them. On MariaDB, a
+//! statement that does all that an operation needs stays prepared.
 
 use std::time::Duration;
 
@@ -16,30 +16,31 @@ use super::failure::{self, Failure, Stage};
 use crate::text::Prepared;
 use idem_core::StoreError;
 
-/// Begins a transaction whose locking reads lock the rows that they find and no gaps, whatever the server's defaults are. The
-/// isolation level applies to this transaction only.
+/// Begins a transaction whose locking reads lock the rows that they find and no gaps, whatever the server's
+/// defaults are. The isolation level applies to this transaction only.
 pub(crate) const BEGIN: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION; ";
-/// Begins a transaction whose statements all read one snapshot, taken by the first that reads a table.
+/// Begins a transaction whose statements all read one snapshot. The first statement that reads a table takes
+/// it.
 pub(crate) const BEGIN_READING: &str =
     "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION READ ONLY; ";
 /// For a statement that is a transaction of its own, whatever the server's default isolation level is. Fails
 /// if a transaction is open.
 pub(crate) const ONE: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; ";
-/// For a statement that must fail at once if another transaction has locked a row that it needs, or the
-/// table.
+/// For a statement that must fail at once if another transaction has locked a row that the statement needs,
+/// or the table.
 pub(crate) const AT_ONCE: &str = "SET STATEMENT innodb_lock_wait_timeout = 0, lock_wait_timeout = 0 FOR ";
-/// For a statement that changes a table, on MariaDB and on MySQL; on MySQL it sets the session, which is
+/// For a statement that changes a table, on MariaDB and on MySQL. On MySQL it sets the session, which is
 /// closed afterwards.
 const ALTERS: (&str, &str) =
     ("SET STATEMENT lock_wait_timeout = 1 FOR ", "SET SESSION lock_wait_timeout = 1; ");
-/// The condition that the statement is a transaction of its own (false if statements do not commit by
-/// themselves), and that a replica gets the changed rows and not the statement's text, in which this
-/// condition would fail. A proxy may have sent the statement to another session than the one that was
-/// checked.
+/// The condition that the statement is a transaction of its own, which is false without autocommit, and that
+/// a replica gets the changed rows, not the statement's text: on the replica, this condition would fail. Each
+/// statement checks this again, because a proxy may send it to another session than the one that was checked.
 pub(crate) const IS_ONE: &str = " AND @@in_transaction = 0 AND @@binlog_format <> 'STATEMENT'";
-/// Commits. Overrides the server's `completion_type`, which could begin another transaction or close the connection.
+/// Commits. Overrides the server's `completion_type`, which could begin another transaction or close the
+/// connection.
 pub(crate) const COMMIT: &str = "COMMIT AND NO CHAIN NO RELEASE";
-/// Reads which server it is, and the defaults of a session.
+/// Reads the server's version, and the defaults of a session.
 const ABOUT: &str = "SELECT @@autocommit, VERSION(), @@max_allowed_packet, @@innodb_rollback_on_timeout; \
      SHOW VARIABLES WHERE Variable_name IN ('tx_isolation', 'transaction_isolation', 'binlog_format')";
 /// The isolation level at which a statement reads uncommitted data, and the format of the binary log under
@@ -71,14 +72,14 @@ impl Answers {
 pub(crate) struct Server {
     pub(crate) version: String,
     pub(crate) is_mariadb: bool,
-    /// The largest message that it accepts, in bytes.
+    /// The largest message that the server accepts, in bytes.
     pub(crate) max_packet: usize,
     /// Whether a statement can fail instead of waiting for locks, without a rollback of the whole
     /// transaction.
     pub(crate) fails_at_once: bool,
 }
 
-/// An open connection. It lives in the runtime that opened it.
+/// An open connection. It belongs to the runtime that opened it.
 pub(crate) struct Session {
     connection: MySqlConnection,
     usage: Use,
@@ -111,8 +112,8 @@ impl Session {
         &self.server
     }
 
-    /// The text that makes the following statement fail where it would wait. Empty on MySQL, which has no
-    /// such option.
+    /// The text that makes the following statement fail instead of waiting for a lock. Empty on MySQL, which
+    /// has no such option.
     pub(crate) const fn at_once(&self) -> &'static str {
         if self.server.is_mariadb { AT_ONCE } else { "" }
     }
@@ -134,9 +135,9 @@ impl Session {
         answers
     }
 
-    /// Runs a statement that changes a table. If a column or index already exists, or is already gone, that
-    /// is not an error: another process was first, or died afterwards. It waits a moment only for
-    /// transactions that use the table: all statements of all processes queue behind it.
+    /// Runs a statement that changes a table. It is not an error if a column or index already exists or is
+    /// already gone, because another process may have run the statement before. The statement waits only a
+    /// moment for transactions that use the table, because all statements of all processes queue behind it.
     pub(crate) async fn alter(&mut self, text: &str) -> Result<(), Failure> {
         let set = if self.server.is_mariadb { ALTERS.0 } else { ALTERS.1 };
         match self.connection.execute(AssertSqlSafe(format!("{set}{text}"))).await {
@@ -145,8 +146,9 @@ impl Session {
         }
     }
 
-    /// Whether claims, completions and reads are prepared statements. After the server has refused one, none
-    /// are: it may prepare no statements, or a proxy may have led it to another server.
+    /// Whether claims, completions and reads are prepared statements. After the server has refused a prepared
+    /// statement, the session uses none any more: the server may prepare no statements, or a proxy may have
+    /// sent the statement to another server.
     pub(crate) const fn prepares(&self) -> bool {
         self.prepares
     }
@@ -170,7 +172,7 @@ impl Session {
         }
     }
 
-    /// Marks the connection for closing: a new one may lead to a server that takes writes.
+    /// Marks the connection for closing, because a new one may lead to a server that takes writes.
     pub(crate) const fn leave(&mut self) {
         self.usage.leave();
     }

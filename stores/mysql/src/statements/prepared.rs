@@ -1,6 +1,7 @@
-//! The statements that stay prepared, on MariaDB: each reads or writes many records, or one.
+//! The statements that stay prepared, on MariaDB: each reads or writes one or many records.
 //!
-//! The server keeps a text prepared for each number of rows, so numbers are rounded up, and the last row is repeated.
+//! The server keeps a statement prepared for each number of rows. To have few of them, the number of rows is
+//! rounded up to a power of two, and the last row is repeated.
 
 use std::iter::repeat_n;
 
@@ -13,7 +14,7 @@ use idem_core::protocol::Record;
 use idem_store_kit::sql::name;
 
 /// The completion of one record. Both records were decided with [`BLANK_CLOCK`](crate::rows::BLANK_CLOCK);
-/// `before` has only the fields in the request.
+/// `before` has only the fields that the request names.
 pub(crate) struct Completion<'t> {
     pub(crate) key: &'t RecordKey,
     pub(crate) before: Record,
@@ -28,7 +29,7 @@ impl Completion<'_> {
         changed.filter(|(_, (old, new))| old != new).map(|(column, (_, new))| (column, new))
     }
 
-    /// Whether one statement can do both.
+    /// Whether one statement can write both completions.
     pub(crate) fn goes_with(&self, other: &Self) -> bool {
         self.key.scope() == other.key.scope() && self.changes().eq(other.changes())
     }
@@ -43,10 +44,10 @@ fn filled<T>(rows: &[T]) -> impl Iterator<Item = (usize, &T)> + Clone {
 impl Statements {
     /// Inserts the records that do not exist yet, as a transaction of its own. All were decided with
     /// [`BLANK_CLOCK`](crate::rows::BLANK_CLOCK). Returns scope, key and fence of each inserted record, and
-    /// whether a transaction was open: then it must be rolled back.
+    /// whether a transaction was open; then the caller must roll back.
     ///
-    /// `IGNORE` makes a warning of a duplicate, and also of values that do not fit, but no key or number is
-    /// too long here.
+    /// `IGNORE` turns the error of a duplicate into a warning. It would also hide values that do not fit, but
+    /// here no key or number is too long.
     pub(crate) fn insert_new(&self, rows: &[(&RecordKey, Record)]) -> Prepared {
         let mut text = Prepared::default();
         text.push(&format!("{AT_ONCE}INSERT IGNORE"));
@@ -56,8 +57,9 @@ impl Statements {
         text
     }
 
-    /// Completes the records that are in flight with their owner and fence, live and without steps, as a
-    /// transaction of its own. All [go together](Completion::goes_with), and have results that are not empty.
+    /// Completes the records that are still in flight with the same owner and fence, live and without steps,
+    /// as a transaction of its own. All completions of a lot [go together](Completion::goes_with), and their
+    /// results are not empty.
     pub(crate) fn complete(&self, lot: &[Completion<'_>]) -> Prepared {
         let mut text = Prepared::default();
         let Some(first) = lot.first() else { return text };
@@ -79,7 +81,7 @@ impl Statements {
             text.push(" WHEN ");
             text.bytes(name(key).1);
             text.push(" THEN ");
-            // If a key is repeated, its first row counts.
+            // If a key is repeated, its first `WHEN` counts.
             let is_repeated = place >= lot.len();
             text.value(&if is_repeated { Value::Bytes(b"-") } else { result_of(after) });
         }
@@ -102,8 +104,8 @@ impl Statements {
         text
     }
 
-    /// Reads the rows of these keys of one scope, as [`look`](Self::look) does. No row if the session is in a transaction, which may have an
-    /// older snapshot.
+    /// Reads the rows of these keys of one scope, as [`look`](Self::look) does. Returns no row if the session
+    /// is in a transaction, whose snapshot may be older.
     pub(crate) fn look_prepared(&self, keys: &[&RecordKey]) -> Prepared {
         let (mut text, count) = (Prepared::default(), keys.len().next_power_of_two());
         self.read(&mut text, filled(keys).map(|(_, key)| *key), " AND @@in_transaction = 0", count);
@@ -217,7 +219,7 @@ mod tests {
         rows[4].1.state = State::Released;
         inserted(&mut session, &statements, &rows).await.unwrap();
         session.run("UPDATE records SET steps = 1 WHERE `key` = '5'".to_owned(), Stage::Open).await.unwrap();
-        // The second one has the owner and fence of the first.
+        // The second completion has the owner and fence of the first record.
         let mut lot: Vec<_> = rows.iter().map(|(key, record)| completion(key, record, "done")).collect();
         lot[1] = completion(&rows[1].0, &rows[0].1, "of another");
         lot[2] = completion(&rows[2].0, &rows[2].1, "its own");
@@ -229,8 +231,8 @@ mod tests {
         assert_eq!(server.sql(ends), "1|60000000");
     }
 
-    /// Another client of a pooler may have left the session in this state: it would roll back operations that
-    /// were answered as done, or a replica would not get them.
+    /// Another client of a pooler may have left the session in one of these states. Then its later rollback
+    /// would undo operations that were answered as done, or a replica would not get them.
     #[tokio::test]
     async fn nothing_is_completed_or_read_in_a_session_that_is_not_as_it_was() {
         let server = MariaDb::shared();

@@ -23,7 +23,7 @@ impl Statements {
         )
     }
 
-    /// Lets a purge read a record again when it ends, or after its `ttl` if it has no end.
+    /// Lets a purge read a record again at its `expires_at`, or after its `ttl` if it has none.
     pub(crate) fn put_off(&self, name: Name<'_>) -> String {
         let mut text = format!(
             "UPDATE {} SET purge_at = IFNULL(expires_at, {NOW} + LEAST(GREATEST(ttl, {SOONEST}), {LATEST})) WHERE ",
@@ -33,7 +33,8 @@ impl Statements {
         text
     }
 
-    /// Reads a page of records. Results: the time; then scope, key and record of each, with the length of its result only.
+    /// Reads a page of records. Results: the time; then scope, key and record of each, with the length of its
+    /// result but not the result.
     pub(crate) fn list(&self, scope: Option<&str>, after: (&str, &str), limit: usize) -> String {
         let mut text = format!(
             "{BEGIN_READING}SELECT {NOW}; SELECT scope, `key`, {RECORD}, NULL \

@@ -1,4 +1,5 @@
-//! `transaction = tx` on MariaDB: bodies that return, fail, panic, are dropped, and end the transaction themselves.
+//! `transaction = tx` on MariaDB: bodies that return, fail, panic, are dropped, and end the transaction
+//! themselves.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
@@ -53,7 +54,7 @@ impl Bank {
         self.server.sql(&format!("select count(*) from effects where id = '{id}'"))
     }
 
-    /// A call in a transaction of its own, which is committed whatever the call returns.
+    /// A call in a new transaction, which is committed whatever the call returns.
     async fn called(&self, id: &str, then: Then) -> (Result<String, Failure>, Result<(), sqlx::Error>) {
         let mut tx = self.pool.begin().await.unwrap();
         let given = pay(self, &mut tx, id, then).await;
@@ -111,12 +112,12 @@ async fn a_second_call_in_one_transaction_gets_the_result_of_the_first() {
             assert_eq!(pay(&bank, &mut tx, &id, Then::Return).await.unwrap(), format!("paid {id}"));
             // The body does not run again.
             assert_eq!(pay(&bank, &mut tx, &id, Then::Panic).await.unwrap(), format!("paid {id}"));
-            // After a body that failed the key is free, in the same transaction.
+            // After a body that failed, the key is free in the same transaction.
             let again = format!("{id} again");
             let failed = pay(&bank, &mut tx, &again, Then::Fail).await;
             assert!(matches!(failed, Err(Failure::Transient)), "{failed:?}");
             assert_eq!(pay(&bank, &mut tx, &again, Then::Return).await.unwrap(), format!("paid {again}"));
-            // To all others it is busy.
+            // For all other transactions the key is busy.
             let (busy, _) = bank.called(&id, Then::Panic).await;
             assert!(matches!(busy, Err(Failure::Idem(idem::Error::InFlight { .. }))), "{busy:?}");
         }
@@ -130,7 +131,7 @@ async fn a_second_call_in_one_transaction_gets_the_result_of_the_first() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_another_transaction_takes_first_is_in_flight_at_once() {
-    // On this server, a lock that is not free costs the whole transaction.
+    // This server rolls back the whole transaction if a lock is not free.
     let settings = ["--innodb-rollback-on-timeout=ON", "--innodb-flush-log-at-trx-commit=2"];
     let bank = Bank::on(MariaDb::with(&settings)).await;
     let mut first = bank.pool.begin().await.unwrap();
@@ -151,7 +152,7 @@ async fn a_body_that_fails_panics_or_is_dropped_leaves_no_effect_though_the_call
         [("fails", Then::Fail), ("panics", Then::Panic), ("waits", Then::Wait), ("final", Then::FailForGood)]
     {
         let mut tx = bank.pool.begin().await.unwrap();
-        // Longer than all that comes before the body waits, on a busy machine too.
+        // Longer than everything before the body's wait takes, also on a busy machine.
         let time = Duration::from_secs(3);
         let called =
             tokio::time::timeout(time, AssertUnwindSafe(pay(&bank, &mut tx, id, then)).catch_unwind());
@@ -177,7 +178,7 @@ async fn a_body_that_ends_the_transaction_is_an_error_and_what_follows_cannot_be
         "ROLLBACK",
         "CREATE TABLE IF NOT EXISTS made (x int)",
         "COMMIT; BEGIN",
-        // As in a body that goes on after a deadlock.
+        // The same happens in a body that continues after a deadlock.
         "ROLLBACK; INSERT INTO effects VALUES ('again')",
     ]
     .into_iter()
@@ -189,7 +190,7 @@ async fn a_body_that_ends_the_transaction_is_an_error_and_what_follows_cannot_be
         assert!(committed.is_err(), "{statement}");
         assert_eq!(bank.server.sql("select count(*) from idem_records"), "0", "{statement}");
     }
-    // The server commits what follows the end of a transaction by itself.
+    // After the end of a transaction, the server commits each statement by itself.
     assert_eq!([bank.effects("1"), bank.effects("4"), bank.effects("again")], ["0", "0", "1"]);
 }
 

@@ -1,5 +1,5 @@
-//! `MySqlStore` against the conformance kit: two stores on one table, as in two processes, of which one prepares
-//! statements and the other does not. The first of the two does most.
+//! `MySqlStore` against the conformance kit: two stores on one table, as in two processes. One of them
+//! prepares statements, the other does not. The first store gets most of the requests.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ idem_testing::conformance_suite!({
     move || first(0, Arc::clone(&server), 1)
 });
 
-/// What has claims, completions and reads in it, which alone are ever prepared.
+/// The themes with claims, completions and reads, because only these are ever prepared.
 const THEMES: [&str; 6] = ["transitions", "histories", "races", "duels", "keys", "results"];
 
-/// In the suite, too, every second request of a trace is the other store's.
+/// In the suite, too, every second request of a trace goes to the other store.
 #[test]
 fn without_prepared_statements() {
     let server = Arc::new(MariaDb::shared());

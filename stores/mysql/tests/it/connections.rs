@@ -22,7 +22,7 @@ async fn nothing_is_set_in_a_session_and_few_statements_stay_prepared() {
     let _ = server.sql("flush general logs");
     let log = std::fs::read(server.sql("select concat(@@datadir, '/statements')")).unwrap();
     let log = String::from_utf8_lossy(&log);
-    // A `SET STATEMENT` is for one statement.
+    // A `SET STATEMENT` applies to one statement only.
     let known = ["UPDATE ", "SET TRANSACTION", "SET STATEMENT "];
     let sets: Vec<&str> = log
         .lines()

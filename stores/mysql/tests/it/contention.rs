@@ -39,10 +39,10 @@ async fn what_a_transaction_has_locked_is_read_and_its_change_is_refused_and_del
             let done = store.complete(&names[1], &results[1]).await;
             (done, begin.elapsed())
         };
-        // Both share a batch.
+        // Both completions share a batch.
         let (locked, (free, took)) = tokio::join!(store.complete(&names[0], &results[0]), freed);
         let error = locked.unwrap_err();
-        // The timeout may have interrupted the last try.
+        // The timeout may have interrupted the last try, so the kind of the error is not fixed.
         assert!(error.is_transient(), "{error}");
         assert_eq!(free.unwrap(), CompleteAnswer::Done);
         assert!(took < time, "it waited for the other: {took:?}");
@@ -51,7 +51,7 @@ async fn what_a_transaction_has_locked_is_read_and_its_change_is_refused_and_del
     }
 }
 
-/// No other test is sure to find a batch whose transaction has another isolation level.
+/// Only this test is sure to notice if a batch runs at another isolation level.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_callers_of_many_keys_in_any_order_all_get_through() {
     let server = MariaDb::shared();
@@ -59,7 +59,8 @@ async fn many_callers_of_many_keys_in_any_order_all_get_through() {
     many_callers_get_through(async || builder.clone().connect().await).await;
 }
 
-/// At `REPEATABLE READ`, the lock of a transaction may become one of the gap before its key, where others insert new ones.
+/// At `REPEATABLE READ`, the lock of a transaction may also cover the gap before its key, where others insert
+/// new keys.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_key_in_a_gap_that_a_transaction_has_locked_holds_up_no_other() {
     let server = MariaDb::start();
@@ -71,7 +72,7 @@ async fn a_new_key_in_a_gap_that_a_transaction_has_locked_holds_up_no_other() {
         }
         let pool = MySqlPool::connect(&server.url()).await.unwrap();
         let mut other = pool.begin().await.unwrap();
-        // So that what is locked counts as taken by a transaction.
+        // After this, the store treats a locked key as taken by a transaction.
         store.take(&mut other, &key("taken"), &claim(Owner::random())).await.unwrap();
         let lock = format!("SELECT * FROM {table} WHERE scope = 'orders' AND `key` = 'x5' FOR UPDATE");
         other.execute(sqlx::AssertSqlSafe(lock)).await.unwrap();

@@ -1,4 +1,5 @@
-//! TLS to a server with a certificate of its own, by rustls or, with the feature `native-tls`, by the system's library.
+//! TLS to a server with its own certificate, by rustls or, with the feature `native-tls`, by the system's
+//! library.
 
 use idem_mysql::MySqlStore;
 use idem_runtime::StoreErrorKind;
@@ -6,7 +7,7 @@ use idem_test_servers::MariaDb;
 
 use crate::support::grant;
 
-/// What the library that is in use says of a certificate that it refuses.
+/// The error text of the TLS library in use for a certificate that it refuses.
 const REFUSED: &str =
     if cfg!(feature = "native-tls") { "certificate verify failed" } else { "invalid peer certificate" };
 

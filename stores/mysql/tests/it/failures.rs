@@ -49,7 +49,7 @@ async fn a_table_locked_for_longer_than_an_operation_may_take_changes_nothing() 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_is_no_record_is_reported_by_its_digest_and_never_run_over() {
     let server = MariaDb::shared();
-    // A new store each time, because another may remember something about the record.
+    // A new store each time, because a used store may remember something about the record.
     let open = || MySqlStore::builder(&server.url()).table("spoilt").connect();
     record(&open().await.unwrap(), "order 4711", "kept").await;
     run(&server, "create table kept as select * from spoilt");
@@ -80,7 +80,7 @@ async fn the_error_of_a_row_that_the_server_refuses_shows_nothing_of_it() {
     run(&server, "alter table checked add check (octet_length(result) < 100)");
     let bad = completion(grant(&store, "bad").await, vec![b'x'; 200]);
     let error = store.complete(&key("bad"), &bad).await.unwrap_err();
-    // The server's message shows the row.
+    // The server's message contains the row.
     assert!(error.to_string().contains("4025") && !format!("{error:?}").contains("bad"), "{error:?}");
 }
 

@@ -1,4 +1,5 @@
-//! Tests of idem-mysql: the kit, settings of servers and sessions, failures, layouts, housekeeping.
+//! Tests of idem-mysql: the conformance kit, settings of servers and sessions, failures, layouts,
+//! housekeeping.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 

@@ -35,7 +35,7 @@ async fn a_purge_looks_once_at_what_lives_longer_than_its_claim_said() {
     }
 }
 
-/// Claims, and records three steps of so many bytes.
+/// Claims the key, and records three steps of `bytes` bytes each.
 async fn stepped(store: &MySqlStore, name: &str, bytes: usize) -> Vec<RecordedStep> {
     let (owner, held) = grant(store, name).await;
     let result = || StoredResult::Value(vec![7; bytes].into());

@@ -1,4 +1,4 @@
-//! Settings of the server and of sessions: those that must not matter, and those that limit the store.
+//! Settings of the server and of sessions: some must not matter, others limit the store.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ fn no_sql_mode_and_no_collation_confuses_two_keys() {
         "TRADITIONAL,NO_UNSIGNED_SUBTRACTION,HIGH_NOT_PRECEDENCE,IGNORE_SPACE,PAD_CHAR_TO_FULL_LENGTH",
         "MSSQL",
     ] {
-        // For the sessions that begin from now on.
+        // This applies to sessions that begin from now on.
         run(&server, &format!("set global sql_mode = '{mode}'"));
         keeps_its_records(&server);
     }

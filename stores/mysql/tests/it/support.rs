@@ -13,9 +13,9 @@ pub(crate) use crate::sql_servers::*;
 /// Large enough for the kit's results, small enough for a test of the limit.
 const MAX_RESULT_BYTES: usize = 1 << 20;
 
-/// The URL of a user whose sessions prepare nothing, as on MySQL: all that it writes goes the long way.
+/// The URL of a user whose sessions prepare nothing, as on MySQL, so all its writes go the long way.
 pub(crate) fn long_way(server: &MariaDb) -> String {
-    // Tests that share the server say the same.
+    // Other tests that share the server run the same statements.
     let user = format!(
         "create user if not exists unprepared; grant all on {}.* to unprepared; \
          set global init_connect = 'SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED'",
@@ -25,12 +25,12 @@ pub(crate) fn long_way(server: &MariaDb) -> String {
     server.url().replace("root@", "unprepared@")
 }
 
-/// The URLs by which sessions prepare statements, and by which they do not.
+/// Two URLs: sessions of the first prepare statements, sessions of the second do not.
 pub(crate) fn both_ways(server: &MariaDb) -> [String; 2] {
     [server.url(), long_way(server)]
 }
 
-/// Other tests load the machine at the same time.
+/// A profile with time to spare, because other tests load the machine at the same time.
 pub(crate) const fn profile() -> Profile {
     Profile::real_clock().short(Duration::from_millis(200))
 }

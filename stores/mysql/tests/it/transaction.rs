@@ -52,13 +52,13 @@ async fn others_find_the_key_of_a_transaction_busy_at_once_and_those_beside_it_f
         let mut second = another.begin().await.unwrap();
         let (_, taking) = take(&other, &mut second, name).await;
         assert!(matches!(taking, Taking::Refused(ClaimAnswer::Busy { .. })), "{name}: {taking:?}");
-        // Neighbours in the index, which a lock on a gap would hold up.
+        // Neighbours of the key in the index, which a lock on a gap would hold up.
         for neighbour in ["a", "neu", "new ", "newer", "expire", "expiree", "z"] {
             let free = format!("{neighbour}/{name}");
             taken(take(&other, &mut second, &free).await.1);
             grant(&other, &format!("{free}/claimed")).await;
         }
-        // Less than an operation that waits for a lock takes.
+        // Less than the operation timeout, which an operation that waits for a lock would use up.
         assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
         second.rollback().await.unwrap();
         tx.rollback().await.unwrap();
@@ -135,7 +135,8 @@ async fn of_transactions_that_want_a_released_key_at_once_none_waits_for_the_one
     for round in 0..20 {
         let name = format!("order {round}");
         released(&store, &name).await;
-        // They look at the record in one batch, and then each wants its lock. All transactions stay open meanwhile.
+        // All callers look at the record in one batch, and then each requests its lock. All transactions stay
+        // open meanwhile.
         let takes = connections.iter_mut().map(|connection| {
             let (store, name) = (&store, &name);
             async move {
@@ -162,7 +163,8 @@ async fn a_record_that_others_claimed_and_released_since_is_not_written_over() {
     let mut tx = connection.begin().await.unwrap();
     let (owner, taking) = take(&store, &mut tx, "order").await;
     let taken = taken(taking);
-    // The body gives the lock away and begins anew, and the record is released again when it ends.
+    // The body gives up the lock and begins a new transaction. When the body ends, the record has been
+    // claimed and released again.
     tx.execute("ROLLBACK").await.unwrap();
     tx.execute("START TRANSACTION").await.unwrap();
     released(&other, "order").await;

@@ -30,13 +30,13 @@ async fn impatient(nats: &Nats, timeout: Duration) -> NatsKvStore {
     panic!("the server accepts no connection");
 }
 
-/// The bucket, through a client of its own.
+/// The bucket, through a separate client.
 async fn bucket(nats: &Nats) -> kv::Store {
     let client = async_nats::connect(nats.url()).await.unwrap();
     jetstream::new(client).get_key_value("records").await.unwrap()
 }
 
-/// For how long the server keeps the message of a key, as its header says.
+/// How long the server keeps the message of a key, in seconds, according to the message's header.
 async fn expiry(bucket: &kv::Store, key: &str) -> Option<u64> {
     let subject = format!("$KV.records.test.{key}");
     let message = bucket.stream.get_last_raw_message_by_subject(&subject).await.unwrap();
@@ -90,7 +90,7 @@ async fn the_server_deletes_what_is_expired_and_never_what_may_be_in_doubt() {
     store.complete(&key("long"), &done).await.unwrap();
     assert!((7_200..7_210).contains(&expiry(&bucket, "long").await.unwrap()));
     granted_as(&store, &key("short"), &claim_request().with_lease(SECOND).with_ttl(SECOND)).await;
-    // Its fence is remembered for an hour.
+    // The record is over after two seconds, but its fence is kept for an hour.
     assert!((3_599..3_610).contains(&expiry(&bucket, "short").await.unwrap()));
     granted_as(&store, &key("doubt"), &doubt).await;
     assert_eq!(expiry(&bucket, "doubt").await, None);

@@ -1,4 +1,4 @@
-//! Tests of idem-nats-kv: the kit, and what the store promises beyond the protocol.
+//! Tests of idem-nats-kv: the conformance kit, and what the store promises beyond the protocol.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 

@@ -12,7 +12,7 @@ mod in_a_folder {
     async fn subject() -> Subject {
         let folder = tempfile::tempdir().unwrap();
         let open = || FolderStore::open(folder.path()).unwrap();
-        // Every write waits for the disk.
+        // Every write waits for the disk, so the leases are longer and fewer cases run.
         Subject::new(open(), Profile::real_clock().short(Duration::from_millis(150)).sample(5))
             .handle(open())
             .keep(folder)
@@ -30,10 +30,11 @@ mod on_s3 {
 
     use super::*;
 
-    /// Two stores on a bucket of their own.
+    /// Two stores on a new bucket.
     async fn subject(aws: Arc<Aws>, buckets: Arc<AtomicUsize>) -> Subject {
         let objects = bucket(&aws, &format!("bucket-{}", buckets.fetch_add(1, Ordering::Relaxed)));
-        // Both stores are on one machine, with one clock. The emulator takes seconds for hundreds of objects on a busy machine.
+        // Both stores are on one machine, with one clock. The emulator takes seconds for hundreds of objects
+        // on a busy machine.
         let open = async || {
             let builder = BucketStore::builder(objects.clone(), "records").clock_skew(Duration::ZERO);
             builder.operation_timeout(Duration::from_secs(120)).connect().await.unwrap()

@@ -1,4 +1,5 @@
-//! Tests of what the stores promise beyond the protocol: conditions that are kept, what a purge leaves, failures.
+//! Tests of what the stores promise beyond the protocol: conditions that are kept, what a purge leaves,
+//! failures.
 
 use std::fs;
 use std::sync::Arc;

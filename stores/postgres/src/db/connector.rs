@@ -1,9 +1,10 @@
 //! How connections are opened and set up.
 //!
-//! Settings are part of the startup message, so they cannot reach another client of a pooler. If a pooler
-//! does not pass them on, it shares its sessions, and then each transaction sets its own settings, and no
-//! statement has a name. Each connection must show a mark in its settings: through an undetected pooler, the
-//! name of a statement may belong to another statement.
+//! A session's settings are part of the startup message, so they cannot reach another client of a pooler. A
+//! pooler that does not pass them on shares its sessions between clients. Behind such a pooler, each
+//! transaction sets its own settings, and no statement has a name. To detect such a pooler, the store looks
+//! for a mark in the settings of each connection: if a pooler were not detected, the name of a statement
+//! could belong to another client's statement.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,13 +32,14 @@ pub struct Opener {
     target: Target,
     /// The settings of each session.
     settings: Arc<[(&'static str, String)]>,
-    /// The start of each transaction in a session that a pooler shares.
+    /// The statements that begin each transaction in a session that a pooler shares.
     begin: Arc<str>,
     /// Whether a pooler does not pass the settings to the server.
     shared: Arc<AtomicBool>,
 }
 
-/// A setting with another value in each session: a session with its own value has the other settings, too.
+/// A setting with a different value in each session. A session that shows its own value has the other
+/// settings, too.
 const MARK: &str = "idem.session";
 
 /// A name of the session that no other session of its server had or will have.
@@ -144,8 +146,8 @@ impl Opener {
     ) -> Result<Session, Refusal> {
         let (is_right, otherwise) = self.target.check();
         let query = format!("SELECT pg_catalog.current_setting('{MARK}', true), {is_right}, {NAME}");
-        // The statement has no parameters, so it takes one exchange and stays in no session that a pooler
-        // shares.
+        // The statement has no parameters, so it takes one exchange and leaves nothing in a session that a
+        // pooler shares.
         let row = connection.fetch_one(AssertSqlSafe(query)).await;
         let found = row.and_then(|row| {
             Ok((row.try_get::<Option<String>, _>(0)?, row.try_get::<bool, _>(1)?, row.try_get(2)?))
@@ -169,7 +171,7 @@ impl Opener {
         self.shared.load(Ordering::Relaxed)
     }
 
-    /// From now on every transaction sets its own settings.
+    /// Makes every transaction set its own settings from now on.
     pub(super) fn share(&self) {
         if !self.shared.swap(true, Ordering::Relaxed) {
             tracing::info!(

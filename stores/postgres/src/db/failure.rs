@@ -1,6 +1,6 @@
 //! Translates errors of the server and the driver, with advice for a person.
 //!
-//! Passes on only an error's code and message: its detail may contain a row, and so a key.
+//! Passes on only an error's code and message, because the detail of an error may contain a row with its key.
 
 use sqlx::Error;
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
@@ -49,7 +49,8 @@ fn of_error(error: &PgDatabaseError) -> Failure {
     let refused = refused(code, message);
     match (class, code) {
         (_, READ_ONLY) => Failure::ReadOnly(refused),
-        // Another client has used the session: its statements are gone, or a transaction is open that this store did not begin.
+        // Another client has used the session: the store's statements are gone, or a transaction is open that
+        // this store did not begin.
         ("25" | "26", _) | (_, DUPLICATE_STATEMENT | CANNOT_CONNECT_NOW) => Failure::Broken(refused),
         _ => Failure::Refused(refused),
     }

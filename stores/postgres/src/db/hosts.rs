@@ -1,7 +1,7 @@
 //! The servers of a URL, and what they must accept.
 //!
-//! The driver takes one server and knows no `target_session_attrs`. So a URL with several servers is split into one URL for
-//! each, by libpq's rules, before the driver reads it. This module opens no connection.
+//! The driver takes one server and knows no `target_session_attrs`. So a URL with several servers is split
+//! into one URL for each, by libpq's rules, before the driver reads it. This module opens no connection.
 
 use idem_core::StoreError;
 
@@ -15,7 +15,7 @@ pub(super) enum Target {
 }
 
 impl Target {
-    /// The value is not repeated in errors: a URL with a mistake may have a password anywhere.
+    /// Errors do not repeat the value, because a URL with a mistake may have a password anywhere.
     fn parse(value: &str) -> Result<Self, StoreError> {
         match value {
             "any" => Ok(Self::Any),
@@ -31,7 +31,8 @@ impl Target {
         }
     }
 
-    /// The expression that tests whether a session is on the right server, and what the server is otherwise.
+    /// The SQL expression that tests whether a session is on the right server, and the error text if it is
+    /// not.
     pub(super) const fn check(self) -> (&'static str, &'static str) {
         match self {
             Self::Any => ("true", ""),
@@ -47,9 +48,10 @@ impl Target {
     }
 }
 
-/// Splits a URL into one for each of its servers, and reads what they must accept.
+/// Splits a URL into one URL for each of its servers, and reads its `target_session_attrs`.
 ///
-/// Several servers are a list with commas after the user, or in the parameters `host`, `hostaddr` and `port`.
+/// Several servers are written as a list with commas, after the user or in the parameters `host`, `hostaddr`
+/// and `port`.
 pub(super) fn split(url: &str) -> Result<(Vec<String>, Target), StoreError> {
     let (scheme, rest) = url.split_once("://").unwrap_or_default();
     let (authority, rest) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));

@@ -1,7 +1,7 @@
 //! Connections, names and layouts of tables, for the store and for crates that keep their own tables beside
 //! the records, as `idem-outbox` does.
 //!
-//! It knows nothing about records and messages.
+//! This module knows nothing about records and messages.
 
 pub mod connector;
 pub(crate) mod failure;

@@ -1,8 +1,8 @@
 //! Creates and migrates a layout, and refuses tables of another program.
 //!
-//! Safe when many processes start at once: one migrates under a lock, and the others find the work done. If
-//! one is killed halfway, the next begins with the version that is missing. No index is built under a lock
-//! that stops claims. Does not know what a layout contains.
+//! Many processes may start at once: one migrates under a lock, and the others find the work done. If a
+//! process is killed halfway, the next process continues with the version that is missing. No index is built
+//! under a lock that stops claims. This module does not know what a layout contains.
 
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ use idem_store_kit::sql::{Identifier, Session as _, foreign, too_new};
 /// The advisory lock of migrations, for all names of tables: "idem" in ASCII, twice.
 const LOCK: i64 = 0x6964_656d_6964_656d;
 
-/// How long a migration waits for a table before it tries again, in milliseconds: all statements of all
-/// processes queue behind a statement that waits for an exclusive lock.
+/// How long a migration waits for a table before it tries again, in milliseconds. Short, because all
+/// statements of all processes queue behind a statement that waits for an exclusive lock.
 const LOCK_TIMEOUT: u32 = 100;
 
 /// The row of the meta table with the present version.
@@ -38,7 +38,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub struct Tables {
     /// The schema of the tables.
     pub schema: Identifier,
-    /// The main table, whose name is the prefix of all.
+    /// The main table. Its name is the prefix of the other names.
     pub table: Identifier,
 }
 
@@ -53,10 +53,11 @@ impl Tables {
 /// The statements and indexes of a version of a layout.
 #[derive(Debug)]
 pub struct Version {
-    /// Run once, in one transaction, and take only a moment, whatever the size of a table. A process of the
-    /// previous version continues meanwhile. The statements of the first version create the meta table.
+    /// They run once, in one transaction, and must take only a moment, whatever the size of a table.
+    /// Processes of the previous version continue to work meanwhile. The statements of the first version
+    /// create the meta table.
     pub statements: String,
-    /// Built afterwards, while running processes continue.
+    /// Built after the statements, while other processes continue to work.
     pub indexes: Vec<Index>,
 }
 
@@ -99,7 +100,8 @@ impl Layout {
         self.tables.named("_meta")
     }
 
-    /// The statement that records how far the layout is: at which version, or at which version's statements.
+    /// The statement that sets a row of the meta table: the present version, or the version whose statements
+    /// have run.
     fn set(&self, name: &str, number: usize) -> String {
         format!(
             "INSERT INTO {} (name, value) VALUES ('{name}', {number}) \
@@ -113,24 +115,24 @@ impl Layout {
 struct Found {
     /// The schema to use: the given one, or the one in which the connection creates tables.
     schema: Option<String>,
-    /// The schema of the meta table, and the version in it.
+    /// The schema in which the meta table was found, and the version in that table.
     meta: Option<(String, Option<String>)>,
 }
 
 /// How far a layout is.
 enum State {
     Ready,
-    /// Not ready yet; this or another process is making it.
+    /// Not ready yet: this process or another one still works on it.
     Continues,
     /// The indexes of the version with this number are missing, and the session has the lock of migrations.
     LacksIndexes(usize),
 }
 
-/// Creates the layout if it is missing, migrates an older one, and refuses a newer one. With `must_exist` it also refuses a missing
-/// or an older one.
+/// Creates the layout if it is missing, migrates an older one, and refuses a newer one. With `must_exist` it
+/// also refuses a missing or an older one.
 ///
-/// An index has no time limit, and other processes wait for it. Everything else ends within the connector's
-/// timeout.
+/// The building of an index has no time limit, and other processes wait for it. Everything else ends within
+/// the connector's timeout.
 pub(super) async fn prepare<N: Named>(
     connector: &Connector,
     schema: Option<&Identifier>,
@@ -154,7 +156,7 @@ pub(super) async fn prepare<N: Named>(
     }
 }
 
-/// Does one part of the work. Returns the session if it has the lock.
+/// Does the next part of the work. Returns the session if it holds the lock of migrations.
 async fn advance<N: Named>(
     connector: &Connector,
     schema: Option<&Identifier>,
@@ -172,7 +174,7 @@ async fn advance<N: Named>(
         let tables = Tables { schema, table: table.clone() };
         let versions = N::of(&tables).versions();
         let layout = Layout { tables, versions };
-        // First without a lock, so that a user without the right to create tables can use existing ones.
+        // This look takes no lock, so that a user without the right to create tables can use existing ones.
         let state = match (found.version(&layout)?, must_exist) {
             (Some(version), _) if version == layout.version() => State::Ready,
             (Some(newer), _) if newer > layout.version() => {
@@ -188,7 +190,7 @@ async fn advance<N: Named>(
     };
     let advanced = advanced.await;
     if advanced.as_ref().is_err_and(StoreError::is_transient) {
-        // For example, if a standby should have created the tables.
+        // For example, the server is a standby, which cannot create the tables.
         session.leave();
     }
     match advanced {
@@ -200,8 +202,9 @@ async fn advance<N: Named>(
     }
 }
 
-/// Looks for the layout in one exchange, to keep a cold start over a slow network short. Without a given schema it looks for the
-/// table by its bare name, which may be found in another schema of the search path.
+/// Looks for the layout in one exchange, to keep a cold start over a slow network short. Without a given
+/// schema, looks for the meta table by its bare name, so it may find one in another schema of the search
+/// path.
 async fn find(
     connection: &mut PgConnection,
     schema: Option<&Identifier>,
@@ -232,7 +235,7 @@ async fn find(
             }
             Ok(Some(Either::Left(_))) => {}
             Ok(None) => return Ok(found),
-            // No such table, no such schema.
+            // There is no such table, or no such schema.
             Err(error) if !first && failure::has_code(&error, &["42P01", "3F000"]) => return Ok(found),
             Err(error) => return Err(failed(&error)),
         }
@@ -273,7 +276,8 @@ impl Found {
         })
     }
 
-    /// Warns of a second table: two roles with different search paths would each use their own, and duplicates would run.
+    /// Warns of a second table, because two roles with different search paths would each use their own table,
+    /// and duplicates would run.
     fn warn_of_another(&self, older: Option<i64>, layout: &Layout) {
         if let (None, Some(schema)) = (older, self.elsewhere()) {
             tracing::warn!(
@@ -307,7 +311,7 @@ async fn version(connection: &mut PgConnection, layout: &Layout) -> Result<Optio
     number(connection, layout, VERSION).await?.ok_or_else(|| foreign(&layout.meta())).map(Some)
 }
 
-/// A row of the meta table.
+/// The number in a row of the meta table.
 async fn number(
     connection: &mut PgConnection,
     layout: &Layout,
@@ -317,7 +321,7 @@ async fn number(
     value(connection, sqlx::query(AssertSqlSafe(text))).await
 }
 
-/// The first value that a statement returns, which has no name on the server.
+/// The first value that a statement returns. The statement gets no name on the server.
 async fn value<T>(connection: &mut PgConnection, statement: Statement) -> Result<Option<T>, StoreError>
 where
     T: for<'r> Decode<'r, Postgres> + Type<Postgres>,
@@ -326,8 +330,8 @@ where
     Ok(rows.first().and_then(|row| row.try_get(0).ok()))
 }
 
-/// Creates the layout, or runs the statements of the next version. Uses no named statements, because a pooler may give the session to
-/// another client.
+/// Creates the layout, or runs the statements of the next version. Uses no named statements, because a pooler
+/// may give the session to another client.
 async fn migrate(connection: &mut PgConnection, layout: &Layout) -> Result<State, StoreError> {
     if !lock(connection).await? {
         return Ok(State::Continues);
@@ -345,7 +349,7 @@ async fn migrate(connection: &mut PgConnection, layout: &Layout) -> Result<State
         return Ok(State::Ready);
     };
     let done = usize::try_from(older).unwrap_or(usize::MAX);
-    // Another process was faster, so it does not matter what it made.
+    // Another process was faster. The next look judges the version that it made.
     let Some(next) = layout.versions.get(done) else { return Ok(State::Continues) };
     let begun = number(connection, layout, STATEMENTS).await?;
     if begun.is_some_and(|begun| begun > older) {
@@ -360,8 +364,8 @@ async fn migrate(connection: &mut PgConnection, layout: &Layout) -> Result<State
 
 /// Begins a transaction that holds the lock of migrations. Returns whether the session has the lock.
 ///
-/// Does not wait for the lock: an index that another process builds is ready only after all earlier
-/// statements have ended, including a statement that waits for the lock.
+/// Does not wait for the lock, because that would be a deadlock: an index that another process builds is
+/// ready only after all earlier statements have ended, including a statement that waits for the lock.
 async fn lock(connection: &mut PgConnection) -> Result<bool, StoreError> {
     let begin = format!(
         "BEGIN; SET LOCAL lock_timeout = {LOCK_TIMEOUT}; SET LOCAL idle_in_transaction_session_timeout = 0; \
@@ -428,7 +432,8 @@ async fn build(connection: &mut PgConnection, layout: &Layout, index: &Index) ->
     execute(connection, format!("CREATE INDEX CONCURRENTLY {name} ON {table} ({columns})")).await
 }
 
-/// Creates the schema if it is missing. `IF NOT EXISTS` would need the right to create one even where it exists.
+/// Creates the schema if it is missing. `IF NOT EXISTS` would need the right to create schemas even if the
+/// schema exists.
 async fn create_schema(connection: &mut PgConnection, schema: &Identifier) -> Result<(), StoreError> {
     let is_there = sqlx::query("SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)");
     match value(connection, is_there.bind(schema.as_str().to_owned())).await? {

@@ -32,14 +32,15 @@ where
     row.try_get(index).map_err(|error| failure::of_statement(&error).error())
 }
 
-/// An open connection. It lives in the runtime that opened it.
+/// An open connection. It belongs to the runtime that opened it.
 pub struct Session {
     connection: PgConnection,
     usage: Use,
-    /// The server's name for it; none for a session of a pooler, which has its own sessions and limits them
+    /// The session's name on the server. `None` behind a pooler, which has its own sessions and limits them
     /// itself.
     name: Option<String>,
-    /// The start of each transaction, if a pooler shares the server's sessions between its clients.
+    /// The statements that begin each transaction, if a pooler shares the server's sessions between its
+    /// clients.
     shared: Option<Arc<str>>,
 }
 
@@ -72,8 +73,8 @@ impl Session {
         answer
     }
 
-    /// The same, but nothing stays in the session: settings end with the transaction, and so does the
-    /// statement, which has no name.
+    /// As [`fetch_all`](Self::fetch_all), but leaves nothing in the session: the settings end with the
+    /// transaction, and the statement has no name.
     async fn fetch_shared(&mut self, begin: &Arc<str>, statement: Statement) -> sqlx::Result<Vec<PgRow>> {
         self.connection.execute(AssertSqlSafe(begin.clone())).await?;
         let answer = self.connection.fetch_all(statement.persistent(false)).await;
@@ -83,12 +84,12 @@ impl Session {
         ended.map(|_| rows)
     }
 
-    /// The server's name for it, unless it is a pooler's session.
+    /// The session's name on the server; `None` behind a pooler.
     pub const fn name(&self) -> Option<&String> {
         self.name.as_ref()
     }
 
-    /// The next connections try another server first, if the URL has several.
+    /// Makes the next connections try another server first, if the URL has several.
     pub(super) fn leave(&self) {
         self.usage.host().leave();
     }

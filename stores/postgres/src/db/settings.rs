@@ -9,7 +9,7 @@ use idem_core::StoreError;
 use idem_store_kit::limits::check_time;
 use idem_store_kit::sql::{self, Identifier};
 
-/// How long to wait for a lock unless set.
+/// The default of `lock_timeout`.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 /// The longest name that PostgreSQL takes.
 const LONGEST_NAME: usize = 63;
@@ -27,9 +27,9 @@ pub struct Settings {
 
 /// A database in which the layout exists.
 pub struct Prepared<N> {
-    /// Opens connections to it.
+    /// Opens connections to the database.
     pub connector: Connector,
-    /// The names of its objects.
+    /// The names of the layout's objects.
     pub names: N,
     /// Server, database and table, for `Debug`.
     pub place: String,
@@ -45,7 +45,7 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// What is wrong, if one is out of its range.
+    /// A text that says what is wrong, if a timeout is out of its range.
     pub fn check(&self) -> Result<(), String> {
         self.common.check()?;
         check_time("lock_timeout", self.lock_timeout, Duration::from_millis(1))

@@ -25,7 +25,8 @@ impl Source {
     ///
     /// `Configuration` if the URL is not valid.
     pub fn of_url(url: &str) -> Result<Self, StoreError> {
-        // The driver accepts any scheme. The text in its place may be a password, so it is not repeated.
+        // The driver accepts any scheme. The text in the scheme's place may be a password, so the error does
+        // not repeat it.
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
             return Err(StoreError::configuration("the URL of the database must begin with `postgres://`"));
         }
@@ -35,7 +36,7 @@ impl Source {
         Ok(Self { servers: sql::Source::fixed(options), target })
     }
 
-    /// The options that the pool has at that time.
+    /// The server of a pool. Each connection is opened with the options that the pool has at that time.
     pub fn of_pool(pool: &PgPool) -> Self {
         let pool = pool.clone();
         let servers = sql::Source::current(move || pool.connect_options().as_ref().clone());

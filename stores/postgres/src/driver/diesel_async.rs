@@ -80,8 +80,8 @@ impl DriverTransaction for AsyncPgConnection {
         self.batch_execute(statement).await.map_err(|error| failed(&error))
     }
 
-    // The driver's own method is not used, because it counts the savepoint before a future that may be
-    // dropped.
+    // The driver's own method is not used, because it counts the savepoint before it awaits a future that may
+    // be dropped.
     async fn set_savepoint(&mut self) -> Result<SavepointName, StoreError> {
         let savepoint = SavepointName::unique();
         DriverTransaction::execute(self, &savepoint.set()).await?;

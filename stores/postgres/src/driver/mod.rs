@@ -1,4 +1,5 @@
-//! The drivers in whose transactions the store and the outbox write. One trait connects a driver, in about a page of code.
+//! The drivers in whose transactions the store and the outbox write. One trait connects a driver, in about a
+//! page of code.
 //!
 //! `transaction = tx` and `Outbox::enqueue` of `idem-outbox` take a `&mut` of anything that implements
 //! [`DriverTransaction`], or that dereferences mutably to it (an object of a pool, a wrapper of your own):
@@ -12,8 +13,8 @@
 //!
 //! # Another driver
 //!
-//! Implement [`DriverTransaction`] for its transaction: `execute` and `query` send statements, [`SavepointName`] makes
-//! names for savepoints. [`refused`] and [`lost`] translate its errors.
+//! Implement [`DriverTransaction`] for the driver's transaction: `execute` and `query` send statements,
+//! [`SavepointName`] makes names for savepoints. [`refused`] and [`lost`] translate the driver's errors.
 
 #[cfg(feature = "diesel-async")]
 mod diesel_async;
@@ -30,12 +31,13 @@ use idem_core::StoreError;
 
 use crate::db::failure;
 
-/// The server refuses it if the transaction is aborted.
+/// Ends the session. The server refuses this statement in an aborted transaction.
 pub(crate) const END_SESSION: &str = "SELECT pg_terminate_backend(pg_backend_pid())";
 
 /// The open transaction of a driver, in which the store records and the outbox enqueues.
 ///
-/// All futures may be dropped at any await. The driver must stay usable: its next statement runs after those that were sent.
+/// The caller may drop any of these futures at any await. The driver must stay usable afterwards: it must run
+/// its next statement after all statements that it has already sent.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` carries no transaction that `PostgresStore` knows",
     label = "expected a transaction of sqlx, tokio-postgres, diesel-async or SeaORM",
@@ -84,7 +86,8 @@ pub trait DriverTransaction: Send {
         savepoint: &mut Self::Savepoint,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// As [`roll_back_to`](Self::roll_back_to), without waiting: no statement of this connection may run before it.
+    /// As [`roll_back_to`](Self::roll_back_to), without waiting: the rollback must run before the next
+    /// statement of this connection.
     fn roll_back_first(&mut self, savepoint: &mut Self::Savepoint);
 
     /// Removes the savepoint, and keeps the writes since then.
@@ -112,13 +115,13 @@ pub struct Query<'a> {
     pub text: &'a str,
     /// Its parameters.
     pub parameters: &'a [Parameter<'a>],
-    /// Whether another client may get the session after the transaction: then the statement must have no name
-    /// on the server.
+    /// Whether another client may get the session after the transaction. If so, the statement must have no
+    /// name on the server.
     pub is_pooled: bool,
 }
 
 impl<'a> Query<'a> {
-    /// A statement with its parameters. `is_pooled`: whether a pooler may share the session: see
+    /// A statement with its parameters. `is_pooled` says whether a pooler may share the session; see
     /// [`Opener::is_shared`](crate::db::connector::Opener::is_shared).
     #[must_use]
     pub const fn new(text: &'a str, parameters: &'a [Parameter<'a>], is_pooled: bool) -> Self {
@@ -132,7 +135,8 @@ impl fmt::Debug for Query<'_> {
     }
 }
 
-/// A parameter of a [`Query`]; `None` is null. It has no `Debug`, because it may be a key or a result.
+/// A parameter of a [`Query`]; `None` is null. It has no `Debug`, because a parameter may be a key or a
+/// result.
 #[derive(Clone, Copy)]
 pub enum Parameter<'a> {
     /// A `boolean`.
@@ -159,19 +163,19 @@ impl SavepointName {
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The statement that sets it.
+    /// The statement that sets the savepoint.
     #[must_use]
     pub fn set(&self) -> String {
         format!("SAVEPOINT idem_{}", self.0)
     }
 
-    /// The statement that rolls back to it. It may run twice: the savepoint stays.
+    /// The statement that rolls back to the savepoint. It may run twice, because the savepoint stays.
     #[must_use]
     pub fn roll_back(&self) -> String {
         format!("ROLLBACK TO SAVEPOINT idem_{}", self.0)
     }
 
-    /// The statement that removes it.
+    /// The statement that removes the savepoint.
     #[must_use]
     pub fn release(&self) -> String {
         format!("RELEASE SAVEPOINT idem_{}", self.0)
@@ -179,7 +183,7 @@ impl SavepointName {
 }
 
 /// The error of a statement that the server refused, with its SQLSTATE if the driver returns it. `message`
-/// must contain no value of a row: the server's message has none, but its detail does.
+/// must contain no value of a row, so pass the server's message, but not its detail.
 #[must_use]
 pub fn refused(code: Option<&str>, message: &str) -> StoreError {
     match code {
@@ -188,8 +192,8 @@ pub fn refused(code: Option<&str>, message: &str) -> StoreError {
     }
 }
 
-/// Leaves the transaction on the server, so that the server accepts [`END_SESSION`], and returns the reason:
-/// the driver counts other savepoints than the caller.
+/// Ends the transaction on the server, so that the server will accept [`END_SESSION`]. Returns the error: the
+/// driver counts other savepoints than the caller.
 async fn displaced(tx: &mut impl DriverTransaction) -> Result<(), StoreError> {
     // The driver may return the error of an earlier statement first.
     for _ in 0..3 {

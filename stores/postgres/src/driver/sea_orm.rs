@@ -35,9 +35,9 @@ fn value(parameter: &Parameter<'_>) -> Value {
     }
 }
 
-/// A nested transaction, and a savepoint in it. If the first is dropped, the connection rolls back to its
-/// beginning before the next statement. If a nested `begin` of the body fails or is dropped, it rolls back
-/// more than it began; then the second one is gone.
+/// A nested transaction, and a savepoint in it. If the nested transaction is dropped, the connection rolls
+/// back to its beginning before the next statement. If a nested `begin` of the body fails or is dropped,
+/// SeaORM rolls back more than this `begin` began; the missing savepoint shows that.
 type Savepoint = Option<(DatabaseTransaction, SavepointName)>;
 
 macro_rules! transaction {

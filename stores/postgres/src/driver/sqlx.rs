@@ -17,8 +17,9 @@ use idem_store_kit::sql;
 
 /// A future whose destructor does not run if it is dropped before its end.
 ///
-/// If a nested `begin` of sqlx 0.9 is dropped, sqlx rolls back one level too many: the caller's whole transaction, after which its
-/// statements commit one by one. Without the destructor, only an unused savepoint remains. A few hundred bytes leak.
+/// If a nested `begin` of sqlx 0.9 is dropped, sqlx rolls back one level too many: the caller's whole
+/// transaction. After that, each statement of the caller commits by itself. Without the destructor, only an
+/// unused savepoint remains. A few hundred bytes leak.
 struct WithoutDestructor<F>(Option<Pin<Box<F>>>);
 
 impl<F: Future> Future for WithoutDestructor<F> {
@@ -101,7 +102,7 @@ impl DriverTransaction for PgConnection {
         while PgTransactionManager::get_transaction_depth(self) > 0 {
             PgTransactionManager::start_rollback(self);
         }
-        // This is the only statement that the driver queues without waiting.
+        // The statement of a `begin` is the only one that the driver queues without waiting.
         let end = PgTransactionManager::begin(self, Some(AssertSqlSafe(END_SESSION).into_sql_str()));
         let _ = WithoutDestructor(Some(Box::pin(end))).now_or_never();
     }

@@ -1,4 +1,4 @@
-//! The migration to a layout that this version does not have, so that it works when there is one.
+//! The migration to the next layout. It does not exist yet, so the tests make one up.
 
 use std::time::{Duration, Instant};
 
@@ -30,10 +30,10 @@ impl Named for Next {
     }
 }
 
-/// A process of the next version starts.
+/// Migrates as a process of the next version does when it starts.
 async fn migrate(url: &str) -> Result<(), StoreError> {
     let mut settings = Settings::new(Source::of_url(url), "fleet");
-    // Less than an index takes here.
+    // Shorter than the building of an index takes in these tests.
     settings.common.operation_timeout = Duration::from_secs(4);
     settings.prepare::<Next>().await.map(drop)
 }
@@ -56,13 +56,13 @@ async fn claim(store: &PostgresStore, name: &str) -> ClaimAnswer {
 const BUILDS: &str =
     "select count(*) from pg_stat_activity where query like 'CREATE INDEX%' and state = 'active'";
 const VERSION: &str = "select value from fleet_meta where name = 'schema_version'";
-/// Whether the index is whole.
+/// Whether the index is valid.
 const INDEX: &str = "select coalesce((select indisvalid::text from pg_index where indexrelid = to_regclass('fleet_tenant')), 'none')";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_that_migrate_at_once_build_one_index_and_keep_the_records() {
     let server = Postgres::start();
-    // They make the table at once, too.
+    // The stores also create the table at the same time.
     let builder = PostgresStore::builder(&server.url()).table("fleet");
     let connecting = (0..10).map(|_| builder.clone().operation_timeout(Duration::from_secs(20)).connect());
     let stores = futures_util::future::try_join_all(connecting).await.unwrap();
@@ -75,7 +75,8 @@ async fn processes_that_migrate_at_once_build_one_index_and_keep_the_records() {
     assert_eq!((server.sql(VERSION).as_str(), server.sql(INDEX).as_str()), ("2", "true"));
     assert!(matches!(claim(store, "before").await, ClaimAnswer::Busy { .. }));
     assert!(matches!(claim(store, "after").await, ClaimAnswer::Granted(_)), "the version before goes on");
-    // It does not start any more, as it does not know what the next one needs.
+    // A process of the earlier version no longer starts, because it does not know what the next version
+    // needs.
     let error = PostgresStore::builder(&server.url()).table("fleet").connect().await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Configuration);
     assert!(error.to_string().contains("newer idem"), "{error}");
@@ -95,7 +96,7 @@ async fn an_index_that_was_broken_off_is_built_by_the_next_process_and_claims_go
         server.sql("select pg_terminate_backend(pid) from pg_stat_activity where query like 'CREATE INDEX%'");
     assert!(killed.await.unwrap().unwrap_err().is_transient());
     assert_eq!((server.sql(VERSION).as_str(), server.sql(INDEX).as_str()), ("1", "false"));
-    // The next waits for longer than an operation may take.
+    // The next process waits for longer than an operation may take.
     let next = migrating(&server);
     let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
     until("the next waits", || server.sql(waiting) == "1");

@@ -1,5 +1,5 @@
-//! `PostgresStore` against the conformance kit: two stores on one table, as in two processes; and the same through a
-//! pooler.
+//! `PostgresStore` against the conformance kit: two stores on one table, as in two processes; and the same
+//! through a pooler.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ idem_testing::conformance_suite!({
     }
 });
 
-/// What depends on the sessions of a pooler.
+/// The themes that depend on the sessions of a pooler.
 const THEMES: [&str; 4] = ["transitions", "histories", "races", "duels"];
 
 #[test]

@@ -11,7 +11,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
 use crate::support::*;
 
-/// Changes the setting of the database's new sessions by which they take no writes, even if it is on.
+/// Changes whether new sessions of the database are read-only. Works even if they are.
 fn read_only(server: &Postgres, change: &str) {
     let alter = format!("alter database {} {change}", server.database());
     let _ = server.sql(&format!("set transaction read write; {alter}"));
@@ -32,7 +32,7 @@ async fn a_server_that_takes_no_writes_replays_results_and_is_left_as_soon_as_an
         assert_eq!(replayed(&store, "done").await, Some(b"kept".to_vec()));
     }
     for name in ["in flight", "absent"] {
-        // The operation timeout may interrupt the last try, whose outcome is unknown then.
+        // The operation timeout may end during the last try. Then the outcome of this try is unknown.
         let mut errors = Vec::new();
         while !errors.iter().any(|error: &StoreError| error.to_string().contains("25006")) {
             assert!(errors.len() < 10, "{errors:?}");
@@ -41,7 +41,7 @@ async fn a_server_that_takes_no_writes_replays_results_and_is_left_as_soon_as_an
         assert_eq!(errors.last().unwrap().kind(), StoreErrorKind::Unavailable);
     }
     read_only(&server, "reset default_transaction_read_only");
-    // On a session from before, the claim would fail until its time is over.
+    // On a session from before, which is read-only, the claim would fail until the operation timeout.
     grant(&store, "absent").await;
 }
 

@@ -25,7 +25,7 @@ async fn a_record_locked_by_another_transaction_is_unavailable_and_delays_no_oth
     let mut connection = PgConnection::connect(&server.url()).await.unwrap();
     let mut other = connection.begin().await.unwrap();
     other.execute("SELECT FROM locked WHERE key = 'locked'::bytea FOR UPDATE").await.unwrap();
-    // Both share a batch, and one is refused: the error hits only its own operation.
+    // Both completions share a batch. The server refuses one of them, and only this one fails.
     let names = [key("locked"), key("free")];
     let results = [completion(locked, "1"), completion(free, "2")];
     let (locked, free) =
@@ -34,7 +34,7 @@ async fn a_record_locked_by_another_transaction_is_unavailable_and_delays_no_oth
     let mut error = locked.unwrap_err();
     let mut tries = 1;
     while error.is_outcome_unknown() && tries < 6 {
-        // The time ended in the middle of a try. Most tries end before.
+        // The operation timeout ended during a try, which is rare, so the test tries again.
         error = store.complete(&names[0], &results[0]).await.unwrap_err();
         tries += 1;
     }
@@ -52,7 +52,7 @@ async fn the_error_of_a_row_that_the_server_refuses_shows_nothing_of_it() {
     let bad = completion(grant(&store, "bad").await, vec![b'x'; 200]);
     let error = store.complete(&key("bad"), &bad).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
-    // The server's detail shows the row and its key.
+    // The detail of the server's error contains the row and its key.
     assert!(error.to_string().contains("23514") && !format!("{error:?}").contains("bad"), "{error:?}");
 }
 
@@ -66,7 +66,8 @@ async fn a_table_locked_for_longer_than_a_statement_may_take_changes_nothing() {
     other.execute("LOCK TABLE slow IN ACCESS EXCLUSIVE MODE").await.unwrap();
     let error = claimed(&store, "order").await.unwrap_err();
     assert!(error.is_transient(), "{error}");
-    // The time of the statement began when a session was open, so it may end after the operation's.
+    // The timeout of the statement began later than that of the operation, when a session was open, so it may
+    // end later.
     until("the server has given up", || server.sql(WAITING) == "0");
     other.rollback().await.unwrap();
     assert_eq!(server.sql("select count(*) from slow"), "0");
@@ -113,7 +114,7 @@ async fn a_record_that_changes_between_the_look_and_the_write_is_looked_at_again
         assert_eq!(released.await.unwrap(), ReleaseAnswer::Lost, "{change}");
         assert_eq!(server.sql("select count(*) from looked_at where state = 3"), "0", "{change}");
     }
-    // A lease that is renewed before another takes over.
+    // A lease that has run out, and is renewed before another owner takes over.
     run(&server, "delete from looked_at");
     grant(&store, "lapsed").await;
     run(&server, "update looked_at set lease_until = 1");

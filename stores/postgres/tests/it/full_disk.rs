@@ -21,7 +21,7 @@ async fn a_full_disk_is_an_error_that_loses_nothing_and_passes_when_there_is_roo
         let completion = completion(grant(&store, &name).await, value.clone());
         let mut answer = store.complete(&key(&name), &completion).await;
         while answer.as_ref().is_err_and(|error| error.is_outcome_unknown()) {
-            // The time may end in the middle of a try. Most tries end before.
+            // The operation timeout may end during a try, which is rare, so the test tries again.
             answer = store.complete(&key(&name), &completion).await;
         }
         match answer {
@@ -36,7 +36,7 @@ async fn a_full_disk_is_an_error_that_loses_nothing_and_passes_when_there_is_roo
         assert!(kept.len() < 100, "the disk is never full");
     };
     assert!(kept.len() > 5, "{}", kept.len());
-    // Acknowledged results are recorded, and a refused one left the claim with its owner.
+    // Acknowledged results are recorded, and the refused result left the claim with its owner.
     for (number, value) in kept.iter().enumerate() {
         assert!(replayed(&store, &format!("order {number}")).await.as_ref() == Some(value), "{number}");
     }

@@ -19,7 +19,7 @@ fn url(addresses: &[String], parameters: &str) -> String {
     format!("postgres://postgres@{}/postgres?{parameters}", addresses.join(","))
 }
 
-/// Returns once every session of the server is about to see it.
+/// Sets whether the server is read-only, and returns when new sessions see the setting.
 fn read_only(server: &Postgres, only: bool) {
     server.read_only(only);
     let expected = if only { "on" } else { "off" };
@@ -38,7 +38,7 @@ async fn a_store_moves_to_the_server_of_its_url_that_takes_writes_whenever_the_r
         let mut servers = [Postgres::start(), Postgres::start()];
         let addresses: Vec<_> = servers.iter().map(address).collect();
         read_only(&servers[0], true);
-        // It makes the tables where it can write.
+        // The store creates its tables on the server that takes writes.
         let store = PostgresStore::connect(&url(&addresses, target)).await.unwrap();
         for (round, primary) in [1, 0, 1].into_iter().enumerate() {
             read_only(&servers[1 - primary], true);
@@ -48,7 +48,7 @@ async fn a_store_moves_to_the_server_of_its_url_that_takes_writes_whenever_the_r
             record(&store, &name, "done").await;
             assert!(has(&servers[primary], &name), "{target}: {name}");
         }
-        // One that is gone is passed over, too.
+        // The store also skips a server that is gone.
         read_only(&servers[0], false);
         servers[1].server().kill();
         grant(&store, "last").await;

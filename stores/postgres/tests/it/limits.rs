@@ -1,4 +1,4 @@
-//! The store's use of the server and of the network: locks and bytes; keys that transactions of callers have.
+//! The store's use of the server and of the network: locks, bytes, and keys that callers' transactions hold.
 
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ use crate::support::*;
 /// Longer than many operations at once take on a busy machine.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Makes a table `seen` of the advisory locks that each insertion of the store holds just before its commit.
+/// Makes a table `seen`, which gets the number of advisory locks that each insertion of the store holds just
+/// before its commit.
 fn count_locks(server: &Postgres, table: &str) {
     let _ = server.sql(
         "create table seen (locks bigint); \
@@ -30,7 +31,7 @@ fn count_locks(server: &Postgres, table: &str) {
     ));
 }
 
-/// Takes the key of a new owner in a transaction.
+/// Takes the key in a transaction, for a new owner.
 async fn take(store: &PostgresStore, connection: &mut PgConnection, name: &str) -> (Owner, Taking) {
     let owner = Owner::random();
     (owner, store.take(connection, &key(name), &claim(owner)).await.unwrap())
@@ -42,14 +43,14 @@ async fn a_claim_finds_the_key_of_a_transaction_and_takes_few_locks_at_a_time() 
     let table = new_table();
     let open = || PostgresStore::builder(&server.url()).table(&table).connect();
     let (store, other) = (open().await.unwrap(), open().await.unwrap());
-    // One of the keys has a record that others may claim, too.
+    // One of the keys has a record, which any owner may claim.
     released(&store, "released").await;
     let mut connection = PgConnection::connect(&server.url()).await.unwrap();
     let mut tx = connection.begin().await.unwrap();
     for name in ["taken", "released"] {
         let (_, taking) = take(&store, &mut tx, name).await;
         assert!(matches!(taking, Taking::Taken(_)), "{taking:?}");
-        // A process that knows of no transaction yet.
+        // A new store does not know yet that callers use transactions.
         let answer = claimed(&open().await.unwrap(), name).await.unwrap();
         assert!(matches!(answer, ClaimAnswer::Busy { .. }), "{answer:?}");
     }
@@ -103,7 +104,7 @@ async fn a_transaction_holds_what_it_takes_over_and_no_key_that_it_is_refused() 
 #[tokio::test]
 async fn the_fence_of_a_claim_behind_one_that_waited_is_of_the_moment_at_which_it_was_granted() {
     let server = Postgres::shared();
-    // So that the first claim waits for as long as the test takes.
+    // With these timeouts the first claim waits for as long as the test takes.
     let builder = PostgresStore::builder(&server.url()).table("slow").operation_timeout(MINUTE);
     let open = || builder.clone().lock_timeout(MINUTE).connect();
     let maker = open().await.unwrap();
@@ -111,7 +112,7 @@ async fn the_fence_of_a_claim_behind_one_that_waited_is_of_the_moment_at_which_i
         claimed(&maker, name).await.unwrap();
     }
     let _ = server.sql("create table kept as select * from slow where key = 'first'; delete from slow");
-    // Once with the statement for keys that the process knows, and once with that for others.
+    // Once with a store that has claimed these keys before, and once with a new store.
     for store in [maker, open().await.unwrap()] {
         let mut other = PgConnection::connect(&server.url()).await.unwrap();
         let mut uncommitted = other.begin().await.unwrap();
@@ -157,7 +158,7 @@ async fn large_results_are_read_a_few_at_a_time_and_hold_up_no_other_call_for_lo
             join_all((0..40).map(|number| async move { claimed(round, &format!("large {number}")).await }))
                 .await;
         assert!(answers.iter().all(|answer| matches!(answer, Ok(ClaimAnswer::Replay(_)))), "{answers:?}");
-        // Each result is larger than a statement may carry, so each comes alone.
+        // Each result is too large to be read together with others, so each needs its own exchange.
         let exchanges = meter.now().0 - before;
         assert!(exchanges >= 40, "80 MiB in {exchanges} exchanges");
     }

@@ -16,7 +16,8 @@ use crate::support::{PATIENCE, record, replayed};
 /// How many sessions the pooler has on the server.
 const SESSIONS: usize = 3;
 
-/// Reads everything that another client can find in a session: settings, named statements, locks, channels and tables.
+/// Reads everything that another client can find in a session: settings, named statements, locks, channels
+/// and tables.
 const TRACES: &str = "SELECT name || '=' || setting FROM pg_settings WHERE name NOT IN ('application_name') \
     UNION ALL SELECT 'statement ' || name FROM pg_prepared_statements \
     UNION ALL SELECT 'lock ' || objid FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() \
@@ -35,7 +36,8 @@ async fn texts(client: &mut PgConnection, statement: &'static str) -> Vec<String
     rows.iter().map(|row| row.get(0)).collect()
 }
 
-/// What other clients find in all sessions of the pooler. They hold all sessions at the same time.
+/// The traces that other clients find in all sessions of the pooler. The clients hold all sessions at the
+/// same time.
 async fn others_find(url: &str) -> Vec<Vec<String>> {
     let mut clients = Vec::new();
     for _ in 0..SESSIONS {
@@ -67,7 +69,7 @@ fn pooler(server: &Postgres, more: &str) -> PgBouncer {
     PgBouncer::start(server, &format!("default_pool_size={SESSIONS}\n{more}"))
 }
 
-/// Runs `work` with a URL of a pooler, and checks that it left nothing to other clients.
+/// Runs `work` with a URL of a pooler, and checks that `work` left nothing to other clients.
 pub(crate) fn left_alone(work: impl FnOnce(&str)) {
     let server = Postgres::shared();
     let pooler = pooler(&server, "");
@@ -88,7 +90,7 @@ impl Publisher for Broker {
     }
 }
 
-/// `conformance` has the store behind a pooler that refuses the options.
+/// The case of a pooler that refuses the options is in `conformance`.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pooler_that_drops_the_startup_options_is_found_out_by_store_and_outbox() {
     let server = Postgres::shared();

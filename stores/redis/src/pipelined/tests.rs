@@ -27,7 +27,7 @@ fn request(words: &[&str]) -> Request {
     Request::plain(command)
 }
 
-/// The futures of these requests, each polled once, so that all are asked.
+/// The futures of these requests, each polled once, so that each request is sent or waits to be sent.
 fn asked<'a>(
     pipelined: &'a Arc<Pipelined>,
     requests: &'a [Request],
@@ -40,7 +40,7 @@ fn asked<'a>(
     asked.collect()
 }
 
-/// How many wait to be sent, and how many were sent and have no answer.
+/// How many requests wait to be sent, and how many were sent and have no answer.
 fn counts(pipelined: &Pipelined) -> (usize, usize) {
     let queue = pipelined.queue();
     (queue.waiting.len(), queue.unanswered)
@@ -62,7 +62,7 @@ async fn when_the_connection_is_given_up_all_that_is_under_way_fails() {
     for answer in join_all(asked).await {
         assert!(answer.unwrap_err().is_io_error());
     }
-    // The task that sent them notices by itself.
+    // The task that sent the requests notices this by itself.
     tokio::task::yield_now().await;
     nothing_is_left(&pipelined);
 }
@@ -80,7 +80,7 @@ async fn a_task_that_holds_up_its_thread_holds_up_no_requests_of_others() {
             let mut answers = Box::pin(join_all(requests.iter().map(|request| pipelined.ask(request))));
             assert!(answers.as_mut().now_or_never().is_none());
             begun.send(()).unwrap();
-            // Its thread now neither sends nor yields.
+            // The task's thread now neither sends nor yields.
             ends.recv().unwrap();
             answers.await.into_iter().all(|answer| answer.is_ok())
         }

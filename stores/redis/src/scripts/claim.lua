@@ -1,8 +1,9 @@
--- KEYS[1] the record. ARGV: the first 20 bytes of a first grant (version, state, no result, flags, owner), lease and
--- ttl in microseconds, and, up to the last that is not as usual: fingerprint or '', '1' from one that recovers,
--- most attempts (0 no limit), '1' to have what is answered replicated though nothing changes.
--- Gives the time of a first grant; the old record, where it needs no clock; or {old record, time}, from
--- which the client tells what this did.
+-- KEYS[1]: the record. ARGV: the first 20 bytes of a first grant (version, state, no result, flags, owner),
+-- lease, ttl (both in microseconds). Then, up to the last one that differs from its default: fingerprint or
+-- '', '1' if the claim has a `recover`, the most attempts (0 for no limit), '1' to replicate the answer even
+-- if nothing changes.
+-- Returns the time of a first grant; or the old record, if the answer does not depend on the time; or {old
+-- record, time}. From these the client computes the answer, by the protocol's own function.
 local key, head = KEYS[1], ARGV[1]
 local old, policy, recovers = redis.call('GET', key), string.byte(head, FLAGS_FROM) % FLAG_FINGERPRINT, ARGV[5] == '1'
 local settles = recovers and policy == FLAG_IN_DOUBT
@@ -20,9 +21,9 @@ local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local lease, ttl, asked = now + ARGV[2], ARGV[3] + 0, ARGV[4] or ''
 
--- The usual case first, with nothing it does not need: a number that is not made text here the server writes with
--- seventeen digits, which takes it a third as long as the SET. Redis drops a key in the millisecond after `PXAT`,
--- and at once if that is not ahead.
+-- The usual case comes first, and does only what it needs. It formats the number as text, because otherwise
+-- the server writes it with seventeen digits, which takes a third as long as the SET. Redis drops a key in
+-- the millisecond after `PXAT`, or at once if that time is not in the future.
 local ahead = now / 1000 + 1
 if not old and policy == 0 then
   local expires = lease + ttl
@@ -71,7 +72,7 @@ end
 if state ~= RELEASED and now < lease_until then return {old, now} end
 local most = tonumber(ARGV[6] or 0)
 local over = most > 0 and attempt >= most
--- Whether the last run began and did not end.
+-- Whether the last run of the body began and did not end.
 local open = state ~= RELEASED or flags % FLAG_IN_DOUBT == FLAG_RECOVERED
 if state == RELEASED and now < retry_at and (open or not over) then return {old, now} end
 if open and (policy == FLAG_IN_DOUBT or flags % FLAG_FINGERPRINT >= FLAG_IN_DOUBT) and not settles then

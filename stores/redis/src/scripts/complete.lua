@@ -1,6 +1,6 @@
--- KEYS[1] the record. ARGV: owner and fence, the first 3 bytes of the new record (version, state, kind of result), ttl
--- in microseconds, result, and '1' to have what is answered replicated though nothing changes.
--- Gives 1 done, 0 lost, -1 no record of ours.
+-- KEYS[1]: the record. ARGV: owner and fence, the first 3 bytes of the new record (version, state, kind of
+-- result), ttl in microseconds, result, '1' to replicate the answer even if nothing changes.
+-- Returns 1: done; 0: lost; -1: the value is not a record of this version.
 local key = KEYS[1]
 local old = redis.call('GET', key)
 if not old then return 0 end
@@ -25,7 +25,7 @@ if expires <= now then
 end
 local at, ahead = (expires - 1) / 1000, now / 1000 + 1
 if at < ahead then at = ahead end
--- A number made text here: see the claim.
+-- `claim.lua` says why the number is formatted as text.
 redis.call('SET', key, struct.pack('>c3Bc24c28I8I8I8', ARGV[2], flags, holder, attempt, ttl, now, expires)
   .. (flags % (2 * FLAG_FINGERPRINT) >= FLAG_FINGERPRINT and string.sub(old, BEHIND_HEADER, FINGERPRINT_TO) or '') .. ARGV[4], 'PXAT', string.format('%d', at))
 return 1

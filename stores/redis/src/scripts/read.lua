@@ -1,4 +1,4 @@
--- KEYS[1] the record. Gives it, and has it replicated.
+-- KEYS[1]: the record. Returns the record, and replicates it.
 local key = KEYS[1]
 local old = redis.call('GET', key)
 if old then

@@ -1,8 +1,9 @@
--- KEYS[1] the record. ARGV: owner and fence, position, the step, its length in front, '1' to have what is
--- answered replicated though nothing changes.
--- Gives 1 recorded, 0 lost, -1 no record of ours, -2 too large beside what is there.
+-- KEYS[1]: the record. ARGV: owner and fence, position, the step after its length, '1' to replicate the
+-- answer even if nothing changes.
+-- Returns 1: recorded; 0: lost; -1: the value is not a record of this version; -2: the record has no room for
+-- the step.
 local key = KEYS[1]
--- Steps may be large: beyond the first bytes only their lengths are read.
+-- Steps may be large, so after the first bytes only the lengths of steps are read.
 local old = redis.call('GETRANGE', key, '0', 'LAST_OF_WINDOW')
 if old == '' then return 0 end
 local version, state = string.byte(old, VERSION_FROM, STATE_TO)

@@ -1,8 +1,8 @@
--- KEYS[1] the record. ARGV: owner and fence, cause (F failed, A abandoned, D doubtful, U unused, N unused,
--- and an earlier run did nothing), pause in microseconds.
--- Gives 1 released, 2 in doubt, 0 lost, -1 no record of ours.
+-- KEYS[1]: the record. ARGV: owner and fence, cause (F: failed, A: abandoned, D: doubtful, U: unused, N:
+-- unused, and an earlier run did nothing), pause in microseconds.
+-- Returns 1: released; 2: in doubt; 0: lost; -1: the value is not a record of this version.
 local key = KEYS[1]
--- Steps may be large: what is behind the first bytes is neither read nor written.
+-- Steps may be large, so the bytes of a large record after the first ones are neither read nor written.
 local old = redis.call('GETRANGE', key, '0', 'LAST_OF_WINDOW')
 if old == '' then return 0 end
 local version, state = string.byte(old, VERSION_FROM, STATE_TO)
@@ -19,12 +19,12 @@ if state ~= IN_FLIGHT and state ~= IN_DOUBT then return 0 end
 local flags = string.byte(old, FLAGS_FROM)
 local recovered, in_doubt = flags % FLAG_IN_DOUBT == FLAG_RECOVERED, flags % FLAG_FINGERPRINT >= FLAG_IN_DOUBT
 local pause = tonumber(ARGV[3])
--- Fence, attempt and lease are made anew; what follows the header stays: the fingerprint and the steps.
+-- Fence, attempt and lease are packed again. The bytes after the header stay: the fingerprint and the steps.
 local is_large, rest = #old == WINDOW, string.sub(old, BEHIND_HEADER)
 local function put(header, expires)
   local at = string.format('%d', math.max(math.ceil(expires / 1000), math.floor(now / 1000) + 2) - 1)
   if is_large then
-    -- In this order: a server without memory refuses the first and then has changed nothing.
+    -- The order matters: a server without memory refuses the first command, and then nothing has changed.
     redis.call('SETRANGE', key, 0, header)
     if expires == 0 then redis.call('PERSIST', key) else redis.call('PEXPIREAT', key, at) end
   elseif expires == 0 then
@@ -37,7 +37,8 @@ if cause == 'N' then cause, recovered = 'U', false end
 local started = cause ~= 'U' and not (cause == 'D' and recovered and state == IN_FLIGHT)
 if not started then
   attempt = math.max(attempt - 1, 0)
-  -- A run of another owner: who gives it back holds it no longer.
+  -- The attempt that remains is of another owner. The fence rises, so that the owner that gives the key back
+  -- no longer holds it.
   if recovered then fence = fence + 1 end
 end
 local first, doubtful = string.sub(old, VERSION_FROM, VERSION_TO), in_doubt or state == IN_DOUBT
@@ -55,7 +56,8 @@ if cause == 'U' then
     flags, is_large, rest = flags - FLAG_FINGERPRINT, false, redis.call('GETRANGE', key, FINGERPRINT_TO, -1)
   end
 end
--- Due at once is due by any clock, also one that is set back meanwhile.
+-- Without a pause the time is 0, so that the record is due by any clock, also by one that is set back
+-- meanwhile.
 local retry_at = pause == 0 and 0 or now + pause
 local expires = math.max(now, retry_at) + ttl
 if expires <= now then

@@ -1,7 +1,7 @@
--- KEYS[1] the record. ARGV: owner and fence, lease in microseconds. Gives 1 held, 2 held in doubt, 0 lost,
--- -1 no record of ours.
+-- KEYS[1]: the record. ARGV: owner and fence, lease in microseconds.
+-- Returns 1: held; 2: held in doubt; 0: lost; -1: the value is not a record of this version.
 local key = KEYS[1]
--- Steps may be large: what is behind the first bytes is neither read nor written.
+-- Steps may be large, so the bytes of a large record after the first ones are neither read nor written.
 local old = redis.call('GETRANGE', key, '0', 'LAST_OF_WINDOW')
 if old == '' then return 0 end
 local version, state = string.byte(old, VERSION_FROM, STATE_TO)
@@ -18,9 +18,9 @@ local at = string.format('%d', math.max(math.ceil(expires / 1000), math.floor(no
 if expires ~= 0 and expires <= now then
   redis.call('DEL', key)
 elseif #old == WINDOW then
-  -- In this order: a server without memory refuses the first and then has changed nothing.
+  -- The order matters: a server without memory refuses the first command, and then nothing has changed.
   redis.call('SETRANGE', key, LEASE_UNTIL_FROM - 1, fields)
-  -- What has no end has none before, too.
+  -- A record that gets no expiry here had none before, either.
   if expires ~= 0 then redis.call('PEXPIREAT', key, at) end
 else
   local new = string.sub(old, VERSION_FROM, ATTEMPT_TO) .. fields .. string.sub(old, BEHIND_HEADER)

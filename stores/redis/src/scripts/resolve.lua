@@ -1,6 +1,7 @@
--- KEYS[1] the record. ARGV: new state and kind of result, result; or '' and '' to release it, or 'forget' and ''; then
--- state, fence and attempt as the operator saw them, or ''.
--- Gives 1 resolved, 0 absent, the state where it is not in doubt, minus the state where it has changed, -1 no record of ours.
+-- KEYS[1]: the record. ARGV: new state and kind of result, and the result; or '' and '' to release the key;
+-- or 'forget' and ''. Then state, fence and attempt as the operator saw them, or ''.
+-- Returns 1: resolved; 0: absent; the state, if it is not in doubt; minus the state, if the record has
+-- changed; -1: the value is not a record of this version.
 local old = redis.call('GET', KEYS[1])
 if not old then return 0 end
 local version, state = string.byte(old, VERSION_FROM, STATE_TO)
@@ -20,7 +21,7 @@ if expires <= now then
   redis.call('DEL', KEYS[1])
   return 1
 end
--- The owner goes too: the worker in doubt must not take this for its own.
+-- Removes the owner, too, because the worker in doubt must not take this record for its own.
 local owner, new = string.rep('\0', 16), nil
 if ARGV[1] == '' then
   local flags = string.byte(old, FLAGS_FROM)

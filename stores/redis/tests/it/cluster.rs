@@ -1,4 +1,4 @@
-//! Tests of `RedisStore` on a cluster of three masters: the kit, and slots that move under load.
+//! Tests of `RedisStore` on a cluster of three masters: the conformance kit, and slots that move under load.
 
 use crate::support;
 
@@ -19,7 +19,7 @@ async fn connect(cluster: &RedisCluster) -> RedisStore {
     builder.operation_timeout(PATIENCE).connect().await.unwrap()
 }
 
-/// What may depend on where a key is.
+/// The themes that may depend on the node of a key.
 const THEMES: [&str; 7] = ["transitions", "histories", "races", "duels", "listing", "purge", "dropped"];
 
 #[test]
@@ -102,12 +102,12 @@ async fn a_shard_that_is_down_holds_up_no_other_and_no_process_that_starts() {
     for number in 0..30 {
         let name_of = number.to_string();
         complete(&store, &key(&name_of), b"r").await;
-        // A key of another node is an error on this one.
+        // A key of another node is an error on this node.
         if first.exists::<_, bool>(name(&name_of)).unwrap_or(false) {
             here.push(name_of);
         }
     }
-    // The node is silent and not gone, because a client whose connection is refused forgets the node.
+    // The node is stopped, not killed, because a client forgets a node that refuses its connection.
     cluster.node(2).signal("-STOP");
     let () = cmd("SCRIPT").arg("FLUSH").query(&mut first).unwrap();
     for number in &here {

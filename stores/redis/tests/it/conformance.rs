@@ -1,5 +1,5 @@
-//! `RedisStore` against the conformance kit: two stores on one server, as in two processes. There is one server for
-//! each theme, and each check has its own scope.
+//! `RedisStore` against the conformance kit: two stores on one server, as in two processes. There is one
+//! server for each theme, and each check has its own scope.
 
 use std::sync::Arc;
 

@@ -18,7 +18,7 @@ fn builder(servers: &RedisSentinel) -> RedisStoreBuilder {
 async fn what_a_replica_acknowledged_survives_a_failover_and_calls_go_on() {
     let mut servers = RedisSentinel::with(&[]);
     let store = builder(&servers).wait_replicas(1, Duration::from_secs(5)).connect().await.unwrap();
-    // Does not wait for replicas, because none is left after a failover.
+    // This store does not wait for replicas, because none is left after a failover.
     let after = builder(&servers).connect().await.unwrap();
     complete(&store, &key("done"), b"r").await;
     complete(&after, &key("the fast way is open"), b"r").await;
@@ -33,12 +33,13 @@ async fn what_a_replica_acknowledged_survives_a_failover_and_calls_go_on() {
     assert!(fresh.fence > grant.fence);
 }
 
-/// A master that has lost its replicas and the sentinels refuses writes, and does not hear that a replica was promoted.
+/// A master that has lost its replicas and the sentinels refuses writes, and does not learn that a replica
+/// was promoted.
 #[tokio::test]
 async fn a_master_that_refuses_writes_without_replicas_is_left_for_the_one_that_the_sentinels_name() {
     let mut servers = RedisSentinel::with(&[]);
     let store = builder(&servers).connect().await.unwrap();
-    // Also on the connection of this runtime.
+    // The claims also open the connection of this runtime.
     for number in 0..50 {
         granted(&store, &key(&format!("before {number}"))).await;
         tokio::time::sleep(Duration::from_millis(1)).await;

@@ -1,4 +1,4 @@
-//! Tests of idem-redis: the kit, records, servers, clusters and failovers.
+//! Tests of idem-redis: the conformance kit, records, servers, clusters and failovers.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 

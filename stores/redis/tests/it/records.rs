@@ -174,7 +174,7 @@ async fn a_renewal_and_a_release_write_the_head_of_a_record_and_not_its_steps() 
         let released = store.get(&key).await.unwrap().unwrap();
         assert_ne!(released.state, State::InFlight);
         assert_eq!(released.steps, steps);
-        // When the server deletes it; negative for never.
+        // The time when the server deletes the record; negative for never.
         let expiry: i64 = cmd("PEXPIRETIME").arg(name(&number.to_string())).query(&mut server).unwrap();
         assert_eq!(expiry < 0, released.expires_at.is_none());
     }

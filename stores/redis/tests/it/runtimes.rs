@@ -73,7 +73,7 @@ fn a_blocked_runtime_holds_up_no_other() {
         }
         let held = store.renew(&key("held"), &renewal(owner, grant.fence)).await.unwrap();
         assert_eq!(held, RenewAnswer::Held);
-        // One try to send a request takes longer, a third of the operation timeout.
+        // A request that is held up takes longer: a third of the operation timeout for its first try.
         assert!(begin.elapsed() < PATIENCE / 4, "{:?}", begin.elapsed());
     });
     end.send(()).unwrap();

@@ -1,4 +1,4 @@
-//! What the writer holds of the file, and when it purges: its transactions, one after another.
+//! What the writer remembers of the file, and when it purges: its transactions, one after another.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn what_was_not_committed_is_forgotten() {
     let (_folder, _, connection) = open();
     let mut session = Session::prepare(&connection).unwrap();
     let (owner, fence) = granted(&mut session, "a", &claim_request());
-    // As SQLite does it by itself when a commit fails.
+    // SQLite does this by itself when a commit fails.
     connection.execute_batch("ROLLBACK").unwrap();
     session.begin(Duration::ZERO).unwrap();
     let answer = apply(&mut session, "a", Renew::new(owner, fence, claim_request().lease));
@@ -47,7 +47,7 @@ fn a_record_that_lives_longer_than_its_claim_said_is_deleted_when_it_ends() {
     session.commit().unwrap();
     granted(&mut session, "in doubt", &claim_request().with_on_crash(OnCrash::InDoubt));
     let set = |columns: &str| connection.execute(&format!("UPDATE idem_records SET {columns}"), ()).unwrap();
-    // As if the time that the claims said were over.
+    // Makes both records due, as if the time that their claims set were over.
     set("purge_at = 1");
     assert!(matches!(session.purge(10), Ok(Purged { count: 0, all: true })));
     let later = "SELECT count(*) FROM idem_records WHERE purge_at > ?1";

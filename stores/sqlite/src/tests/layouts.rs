@@ -42,7 +42,7 @@ async fn processes_that_migrate_at_once_take_each_step_once_and_keep_the_records
     let (connection, identity) = schema::open(&path, opening(NEXT)).unwrap();
     let store = SqliteStore::builder(&path).start(DatabaseFile::new(path.clone(), identity), connection);
     assert_eq!(replayed(&store.unwrap(), &key("done")).await, b"x");
-    // This version leaves alone what it does not know.
+    // This version refuses a layout that it does not know.
     let error = SqliteStore::open(&path).unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Configuration);
     assert!(error.to_string().contains("newer idem"), "{error}");

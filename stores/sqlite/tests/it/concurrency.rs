@@ -35,7 +35,7 @@ async fn operations_that_wait_together_are_committed_together() {
         let keys: Vec<_> = (0..count).map(|i| key(&format!("{count}/{i}"))).collect();
         let locked = lock(&path);
         let before = commits(&path);
-        // The lock is released when all of them have been sent.
+        // The lock is released when all claims have been sent.
         let (owners, ()) = join(join_all(keys.iter().map(|key| granted(&store, key))), async {
             locked.execute_batch("ROLLBACK").unwrap();
         })

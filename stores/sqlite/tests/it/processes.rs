@@ -56,12 +56,12 @@ fn child() {
     }
 }
 
-/// SQLite gives its lock to any of those that wait: one of many processes on a busy machine may wait long.
+/// SQLite gives its lock to any of the waiting processes, so on a busy machine one of many may wait long.
 fn patient(path: &Path) -> SqliteStore {
     SqliteStore::builder(path).busy_timeout(Duration::from_secs(60)).open().unwrap()
 }
 
-/// Waits for a line, then claims and completes 50 keys, all the same in every process.
+/// Waits for a line, then claims and completes 50 keys, which are the same in every process.
 async fn race(path: &Path) {
     say("ready");
     std::io::stdin().read_line(&mut String::new()).unwrap();
@@ -146,7 +146,7 @@ async fn what_was_acknowledged_survives_kill_9() {
         let mut children: Vec<_> = (0..3).map(|_| start("fill", &path)).collect();
         let words: Vec<_> = children.iter_mut().map(words).collect();
         for (child, mut words) in children.iter_mut().zip(words) {
-            // It is killed after it has completed some keys, at any point of its work.
+            // The child is killed after it has completed some keys, at any point of its work.
             acknowledged.extend(words.by_ref().take(50));
             child.kill().unwrap();
             child.wait().unwrap();

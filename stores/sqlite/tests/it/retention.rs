@@ -1,4 +1,5 @@
-//! Tests of when expired records leave the file, and steps, which lie beside their records.
+//! Tests of when expired records leave the file, and when their steps do, which are stored beside the
+//! records.
 
 use crate::support;
 
@@ -28,7 +29,7 @@ async fn a_purge_takes_as_many_transactions_as_its_limit_needs() {
              FROM idem_records, n WHERE key = 'live'",
         )
         .unwrap();
-    // One that purges nothing by itself.
+    // A store that purges nothing by itself.
     let store = SqliteStore::builder(&path).must_exist().open().unwrap();
     assert_eq!(store.purge(1_400).await.unwrap(), 1_400);
     assert_eq!(count(&path, "true"), 101);

@@ -1,5 +1,6 @@
 //! Tests of a file that cannot be used: there is a typed error in time, nothing is created or destroyed, and
-//! afterwards everything is still there. Here are statements that fail in a sound file, and the helpers.
+//! afterwards everything is still there. This file has the tests of statements that fail in a sound file, and
+//! the helpers.
 
 mod damaged;
 mod foreign;
@@ -22,15 +23,15 @@ use tempfile::TempDir;
 use support::*;
 
 const PATIENCE: Duration = Duration::from_secs(2);
-/// An operation fails at most this long after its timeout. A busy machine may stop a thread for as long, and
-/// with the default timeout it would fail later.
+/// An operation fails at most this long after its timeout. This allows for a busy machine that stops a
+/// thread, but with the default timeout an operation would fail later.
 const BOUND: Duration = Duration::from_secs(3);
 
 fn impatient(path: &Path) -> SqliteStore {
     SqliteStore::builder(path).busy_timeout(PATIENCE).open().unwrap()
 }
 
-/// Such a store on a new file. Its folder is there as long as the first value.
+/// An impatient store on a new file. Its folder exists as long as the first value.
 fn impatient_on_a_new_file() -> (TempDir, PathBuf, SqliteStore) {
     let folder = folder();
     let path = folder.path().join("idem.db");

@@ -13,13 +13,13 @@ use tower::{BoxError, Layer as _, ServiceExt as _, service_fn};
 enum Does {
     Breaks,
     Hangs,
-    /// With this status, and perhaps a header.
+    /// Answers with this status, and perhaps this header.
     Answers(u16, Option<(&'static str, &'static str)>),
     Refuses(std::io::ErrorKind),
 }
 
-/// Sends a request to a service that does these in turn, and then always the last one. Also returns the keys that the
-/// service saw.
+/// Sends a request to a service that does these one after the other, and then repeats the last one. Also
+/// returns the keys that the service saw.
 async fn sent(
     policy: Policy,
     does: &[Does],

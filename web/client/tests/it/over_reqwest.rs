@@ -9,7 +9,7 @@ use reqwest_middleware::{ClientBuilder, Error, Middleware, Next, Result};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket};
 
-/// Counts attempts, and fails as it is told to.
+/// Counts attempts, and fails if `fails` is set.
 #[derive(Clone, Default)]
 struct Inside {
     attempts: Arc<AtomicUsize>,
@@ -78,7 +78,7 @@ async fn only_an_error_that_may_go_better_is_a_reason_to_send_again() {
     let (answer, attempts) = post(quick(), false, "ftp://127.0.0.1/").await;
     assert!(answer.is_err());
     assert_eq!(attempts, 1);
-    // A port that is taken, and on which nobody listens.
+    // A port that is taken, but on which nobody listens.
     let taken = TcpSocket::new_v4().unwrap();
     taken.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let closed = taken.local_addr().unwrap();
@@ -105,7 +105,7 @@ async fn an_answer_that_is_larger_than_the_limit_is_not_read_into_memory() {
     let policy = || quick().max_answer_bytes(4);
     let (fits, _) = server("HTTP/1.1 200 x\r\ncontent-length: 4\r\n\r\nabcd".into()).await;
     assert_eq!(post(policy(), false, &fits).await.0.unwrap().bytes().await.unwrap(), "abcd");
-    // Of a known length it comes as a stream, so the program decides how to read it.
+    // An answer of a known length comes as a stream, so the program decides how to read it.
     let (large, _) = server("HTTP/1.1 200 x\r\ncontent-length: 5\r\n\r\nabcde".into()).await;
     assert_eq!(post(policy(), false, &large).await.0.unwrap().bytes().await.unwrap(), "abcde");
     let (endless, _) = server("HTTP/1.1 200 x\r\nconnection: close\r\n\r\nabcde".into()).await;

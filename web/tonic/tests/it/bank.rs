@@ -43,7 +43,8 @@ impl Bank {
         self.runs.load(Ordering::SeqCst)
     }
 
-    /// Pays an amount, or does what the text says: `slow`, `panic`, or `code` and the number of a code.
+    /// Pays an amount, or does what the text says. The texts are `slow`, `panic`, and `code` with the number
+    /// of a code.
     async fn pay(self, request: Request<String>) -> Result<Response<String>, Status> {
         let run = self.runs.fetch_add(1, Ordering::SeqCst) + 1;
         let wish = request.into_inner();

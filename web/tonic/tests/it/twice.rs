@@ -1,4 +1,4 @@
-//! `idem_testing::twice` around a gRPC service, whose client is in the same process.
+//! `idem_testing::twice` around a gRPC service whose client is in the same process.
 
 use std::future::ready;
 use std::panic::AssertUnwindSafe;
@@ -12,7 +12,7 @@ use tower_layer::Layer as _;
 use crate::bank::{Bank, pay};
 use crate::{answering, builder, grpc, of, payment};
 
-/// The service under `twice`, whose runs are its effects.
+/// The service under `twice`. Its runs count as its effects.
 fn watched<S>(service: S, bank: &Bank) -> Twice<S, Grpc> {
     let bank = bank.clone();
     twice(service).effects(move || ready(bank.runs() as u64)).grpc()
@@ -27,7 +27,7 @@ async fn a_guarded_method_passes_and_its_client_sees_one_answer_with_its_message
     assert!(answer.metadata().contains_key("x-bank"));
     let refused = pay(&service, payment("k-2", answering(Code::NotFound))).await.unwrap_err();
     assert_eq!((refused.code(), refused.message()), (Code::NotFound, "run 2"));
-    // An answer that asks the client to try again is none.
+    // An answer that asks the client to try again is not recorded.
     let layer = grpc(builder()).recording(|_| Some(Recording::Keep));
     let service = watched(layer.layer(bank.clone()), &bank);
     assert_eq!(

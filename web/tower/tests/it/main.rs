@@ -20,7 +20,7 @@ enum Refusal {
     Final,
 }
 
-/// A job: its key, and what becomes of it.
+/// A job: its key, and how its work ends.
 type Job = (&'static str, Result<(), Refusal>);
 
 #[derive(Clone, Default)]
@@ -31,7 +31,7 @@ impl Work {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// A worker that has one job at a time.
+    /// A service that handles one job at a time.
     fn behind<St: Store>(
         &self,
         store: St,

@@ -29,7 +29,7 @@ impl Hook {
         Self::padded(sender, 0)
     }
 
-    /// Its answers have at least this many bytes, and deliveries may have twice as many.
+    /// A handler whose answers have at least this many bytes. Deliveries may have twice as many.
     fn padded(sender: Sender, length: usize) -> Self {
         let layer = WebhookLayer::with(sender, MemoryStore::new(), |settings| match length {
             0 => settings,
@@ -73,7 +73,7 @@ async fn a_repeated_delivery_gets_the_first_answer_and_is_handled_once() {
     let hook = of_stripe();
     let first = hook.send(stripe(SECRET, now(), EVENT)).await;
     assert_eq!(first, (200, "stripe evt_1 1".to_owned()));
-    // Each repetition is signed anew, and may come to another path.
+    // Each repetition has a new signature, and may go to another path.
     let mut again = stripe(SECRET, now() - 3, EVENT);
     *again.uri_mut() = "/other?retry=2".parse().unwrap();
     assert_eq!(hook.send(again).await, first);
@@ -121,7 +121,7 @@ async fn what_the_sender_did_not_sign_reaches_no_handler() {
     assert_eq!(hook.send(changed).await.0, 401);
     assert_eq!(hook.send(stripe(SECRET, now() - 301, EVENT)).await.0, 401);
     assert_eq!(hook.send(stripe(SECRET, now() + 310, EVENT)).await.0, 401);
-    // A time that no clock can have.
+    // The time `u64::MAX`, which no clock shows.
     for secret in ["another secret", SECRET] {
         assert_eq!(hook.send(stripe(secret, u64::MAX, EVENT)).await.0, 401);
     }
@@ -182,7 +182,7 @@ fn no_secret_is_shown_and_none_may_be_missing() {
 #[tokio::test]
 async fn a_delivery_whose_answer_is_too_large_to_keep_is_handled_once_and_answered_with_2xx_again() {
     let hook = Hook::padded(Sender::stripe([SECRET]).unwrap(), 2 << 20);
-    // Larger than a delivery may be by default.
+    // Larger than the default limit of a delivery.
     let event = format!("{EVENT}{}", " ".repeat(3 << 20));
     for length in [2 << 20, 0] {
         let (status, text) = hook.send(stripe(SECRET, now(), &event)).await;

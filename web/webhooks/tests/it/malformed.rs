@@ -1,4 +1,4 @@
-//! Deliveries that nobody signed, and headers that nobody writes.
+//! Deliveries that nobody signed, and headers that no sender writes.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use idem_webhooks::Sender;
@@ -19,7 +19,7 @@ const HEADERS: [&str; 9] = [
     "x-slack-request-timestamp",
 ];
 
-/// Texts that look like what a header should have.
+/// Texts that resemble the value of a signature header.
 fn text() -> impl Strategy<Value = Vec<u8>> {
     let near = "(v1,|v1=|v0=|t=|sha256=|,| |=|\\.|[0-9a-f]{1,64}|[A-Za-z0-9+/]{43}=|18446744073709551616)";
     prop_oneof![vec(near, 0..6).prop_map(|parts| parts.concat().into_bytes()), vec(any::<u8>(), 0..40),]

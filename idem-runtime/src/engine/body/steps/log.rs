@@ -1,8 +1,8 @@
 //! The steps of one attempt: which are recorded, which wait to be recorded, and which this run has used.
 //!
-//! Owns the order in which steps are recorded. A request to the store is a job that is kept here, and every step that
-//! waits for it polls it. So if a body drops a step, or does not poll it while it awaits another, the other steps still
-//! continue.
+//! Owns the order in which steps are recorded. A request to the store is a job that is kept here, and every
+//! step that waits for it polls it. So if a body drops a step, or does not poll it while it awaits another,
+//! the other steps still continue.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -146,7 +146,8 @@ impl Log {
         self.begun()?.refused.clone()
     }
 
-    /// Whether all steps that have ended are recorded. `Err` if they are not and the last request to the store failed.
+    /// Whether all steps that have ended are recorded. `Err` if they are not and the last request to the
+    /// store failed.
     pub(crate) fn is_flushed(&self) -> Result<bool, ()> {
         let Some(state) = self.begun() else { return Ok(true) };
         match (state.waiting.is_empty(), state.failed) {
@@ -166,13 +167,13 @@ impl Log {
         self.begun().is_some_and(|state| state.recovered)
     }
 
-    /// How many steps will be recorded when all that have ended are.
+    /// How many steps will be recorded when all steps that have ended are recorded.
     fn end(&self) -> usize {
         let state = self.state();
         state.recorded + state.waiting.len()
     }
 
-    /// The next request to the store on the way to `end` recorded steps; `None` if there is none.
+    /// The next request to the store on the way to `end` recorded steps; `None` if no request is needed.
     fn job(&self, claim: &dyn AnyClaim, end: usize) -> Option<Shared<Job>> {
         let mut state = self.state();
         if state.earlier.is_some() && state.recorded >= end {

@@ -27,29 +27,30 @@ pub(crate) use log::{Done, Failed, Job, Log, flush};
 pub use name::{MAX_STEP_NAME_BYTES, StepName};
 pub use recovery::Recovery;
 
-/// Runs one step of an idempotent body and records its value under the key of the call before it returns. A later run
-/// of the body gets that value without running the step.
+/// Runs one step of an idempotent body and records its value under the key of the call before it returns. A
+/// later run of the body gets that value without running the step.
 ///
-/// A step never runs again after the store has acknowledged its record. If its worker dies before that, the step runs
-/// again, so its effects elsewhere happen at least once; a key made by
-/// [`downstream_key`](crate::Context::downstream_key) lets the other side detect the repetition. An error is not
-/// recorded: the body may call the step again, and its next run calls it again.
+/// A step never runs again after the store has acknowledged its record. If its worker dies before that, the
+/// step runs again, so its effects elsewhere happen at least once; a key made by
+/// [`downstream_key`](crate::Context::downstream_key) lets the other side detect the repetition. An error is
+/// not recorded: the body may call the step again, and its next run calls it again.
 ///
-/// A step is identified by its name, not by its position in the code: see [`StepName`]. Using a name twice in one run
-/// is an error. A step begins when all steps that ended before it are recorded; several steps may run at once. The
-/// recorded steps are deleted with the record, and when the call gets a result. [`Step`] can also take an input that
-/// must not change.
+/// A step is identified by its name, not by its position in the code: see [`StepName`]. Using a name twice in
+/// one run is an error. A step begins when all steps that ended before it are recorded; several steps may run
+/// at once. The recorded steps are deleted with the record, and when the call gets a result. [`Step`] can
+/// also take an input that must not change.
 ///
-/// A step that nothing can record is an error, and its closure does not run: outside of any call, and in a call with
-/// `transaction`. A task that the body spawns is outside of the call unless [`Context::scope`](crate::Context::scope)
-/// carries the call into it. A call that runs unprotected because its policy says so (`fail_open`,
-/// `missing_key = "run"`) runs the closures of its steps each time and records nothing.
+/// Outside of any call, and in a call with `transaction`, nothing can record a step. There a step is an
+/// error, and its closure does not run. A task that the body spawns is outside of the call unless
+/// [`Context::scope`](crate::Context::scope) carries the call into it. A call that runs unprotected because
+/// its policy says so (`fail_open`, `missing_key = "run"`) runs the closures of its steps each time and
+/// records nothing.
 ///
 /// # Errors
 ///
-/// The error of the step, and these, converted into `E`: [`Error::Step`] if there is no value for another reason,
-/// [`Error::Configuration`] for a name that cannot be used and outside of any call, [`Error::LeaseLost`] if the claim
-/// is lost (the body is then dropped).
+/// The error of the step, and these, converted into `E`: [`Error::Step`] if the step has no value for another
+/// reason, [`Error::Configuration`] for a name that cannot be used and outside of any call,
+/// [`Error::LeaseLost`] if the claim is lost (the body is then dropped).
 ///
 /// # Panics
 ///
@@ -57,8 +58,9 @@ pub use recovery::Recovery;
 ///
 /// # Cancellation
 ///
-/// A step that is dropped before it ended is not recorded. A step that is dropped while it is being recorded will still
-/// be recorded, before the next step begins or the key is released. The body may then call it again.
+/// A step that is dropped before it ended is not recorded. A step that is dropped while it is being recorded
+/// will still be recorded, before the next step begins or the key is released. The body may then call it
+/// again.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -112,7 +114,7 @@ where
 #[derive(Clone)]
 #[must_use = "a step does nothing until it is `run`"]
 pub struct Step {
-    /// Or why it cannot be used.
+    /// The name, or why it cannot be used.
     name: Result<Arc<str>, Arc<str>>,
     input: Option<Result<Fingerprint, FingerprintError>>,
 }
@@ -123,9 +125,9 @@ impl Step {
         Self { name: name::checked(name), input: None }
     }
 
-    /// Sets the input that must not change under this name from one run to the next. The SHA-256 of its canonical JSON
-    /// (RFC 8785) is recorded with the value, and a rerun with another input gets [`StepError::InputChanged`]. They are
-    /// compared if both runs have an input.
+    /// Sets the input that must not change under this name from one run to the next. The SHA-256 of its
+    /// canonical JSON (RFC 8785) is recorded with the value, and a rerun with another input gets
+    /// [`StepError::InputChanged`]. The inputs are compared only if both runs have one.
     pub fn fingerprint<T: Serialize + ?Sized>(self, value: &T) -> Self {
         Self { input: Some(fingerprint(value)), ..self }
     }
@@ -182,7 +184,7 @@ impl Step {
             };
         };
         let Some(claim) = context.claim().cloned() else {
-            // A call that is protected and records no steps is one in a transaction.
+            // A call that is protected and records no steps is a call in a transaction.
             if context.protected() {
                 return Err(Error::Step { call: context.id(), step: name, source: StepError::Unprotected });
             }
@@ -209,9 +211,9 @@ impl fmt::Debug for Step {
 
 /// What to do with a step.
 enum Begun {
-    /// Run it: the policy lets its call run without protection.
+    /// Run the step, because the policy lets its call run without protection.
     Unprotected,
-    /// Run it and record its value.
+    /// Run the step and record its value.
     Run(Turn),
     /// Return this recorded value.
     Replay(Turn, StoredResult),
@@ -245,8 +247,9 @@ impl Turn {
         Ok(turn)
     }
 
-    /// Returns when the closure may run: the call is not over, and its claim is certainly held. Otherwise another run may have made
-    /// this step: a task that the call carried has outlived it, or its worker stood still, or could not reach the store.
+    /// Returns when the closure may run, because the call is not over and its claim is certainly held.
+    /// Otherwise another run may have made this step: a task with the call's context may have outlived the
+    /// call, or the worker may have stood still or not reached the store.
     async fn held(&self) -> Result<(), Error> {
         confirm(&self.claim).await.map_err(|error| self.failed(StepError::Store(error)))?;
         let lease = &self.claim.held().lease;
@@ -294,7 +297,7 @@ impl Turn {
         Error::Step { call: self.claim.call().id(), step: self.name.clone(), source }
     }
 
-    /// The error of a step that another call would get again.
+    /// The error of a step, if another call of the step would get the same error. The log keeps it.
     fn refused(&self, source: StepError) -> Error {
         let error = self.failed(source);
         self.claim.held().log.refuse(&error);
@@ -318,8 +321,8 @@ fn decoded<T: DeserializeOwned>(result: &StoredResult) -> Result<T, StepError> {
     }
 }
 
-/// The claim is lost. Yields once, because the body is dropped when it yields. Only a body that polls this again itself
-/// gets the error.
+/// The claim is lost. Yields once, because the body is dropped when it yields. Only a body that itself polls
+/// this future again gets the error.
 async fn lost(claim: &dyn AnyClaim) -> Error {
     claim.held().lease.lose();
     let mut yielded = false;

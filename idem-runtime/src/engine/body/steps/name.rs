@@ -7,8 +7,8 @@ pub const MAX_STEP_NAME_BYTES: usize = 256;
 
 /// The name of a step: text, or text with a number for a step in a loop.
 ///
-/// `("line", 7)` is the name `line[7]`. A name comes from the program and is not secret: errors and events show it. It
-/// is any non-empty text of at most [`MAX_STEP_NAME_BYTES`] bytes.
+/// `("line", 7)` is the name `line[7]`. A name comes from the program and is not secret: errors and events
+/// show it. A name is any non-empty text of at most [`MAX_STEP_NAME_BYTES`] bytes.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not name a step",
     label = "write text, or text and a number for one of a loop: `(\"line\", index)`"

@@ -92,8 +92,8 @@ fn unused(claim: &dyn AnyClaim, source: StoreError) -> Error {
     error
 }
 
-/// Returns what the body returns instead, if it must not start after `recover` found nothing. `recover` may
-/// have taken longer than the lease, and the attempts may be used up.
+/// The error that the call gets if the body must not start after `recover` returned `None`: `recover` may
+/// have taken longer than the lease, or the attempts may be used up.
 pub(crate) async fn refusal() -> Option<Error> {
     let claim = context()?.claim().cloned()?;
     if let Err(source) = claimed::confirm(&claim).await {
@@ -112,7 +112,7 @@ pub(crate) async fn refusal() -> Option<Error> {
 
 /// Awaits a call of `recover`. Returns the result of the call if the body must not run.
 pub(crate) async fn answer<T, E>(call: impl Future<Output = Result<Option<T>, E>>) -> Option<Result<T, E>> {
-    // Always there, because `begin` returned a [`Recovery`].
+    // There is always a context, because `begin` returned a [`Recovery`].
     let context = context()?;
     let claim = context.claim()?;
     // A step inside `recover` would be recorded as a step of the body, so none may begin.

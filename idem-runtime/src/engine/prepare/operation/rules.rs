@@ -1,5 +1,5 @@
-//! The settings of an operation that depend on the types of its results: which results are recorded, when the key is due
-//! again after an error, and what `recover` does.
+//! The settings of an operation that depend on the types of its results: which results are recorded, when the
+//! key is due again after an error, and what `recover` does.
 
 use std::fmt;
 use std::future::{Ready, ready};
@@ -13,8 +13,8 @@ use crate::engine::body::steps::Recovery;
 use crate::engine::record::codec::{ResultRules, codec};
 use crate::error::Error;
 
-/// The rules of an operation for results of these types. An operation without rules, [`Operation<()>`](Operation), has
-/// rules for all types that serialize.
+/// The rules of an operation for results of these types. An operation without rules,
+/// [`Operation<()>`](Operation), has rules for all types that serialize.
 pub trait RulesFor<T, E>: Clone {
     /// Whether there is a `recover` function.
     #[doc(hidden)]
@@ -86,7 +86,8 @@ where
 }
 
 impl<R> Operation<R> {
-    /// Records and replays errors for which `is_terminal` returns `true`; without it, every error releases the key.
+    /// Records and replays errors for which `is_terminal` returns `true`; without it, every error releases
+    /// the key.
     pub fn terminal<T, E>(self, is_terminal: fn(&E) -> bool) -> Operation<ResultRules<T, E>>
     where
         R: Into<ResultRules<T, E>>,
@@ -95,8 +96,9 @@ impl<R> Operation<R> {
         self.map_rules(|rules| rules.into().terminal(is_terminal))
     }
 
-    /// Returns values for which `keeps` returns `false` without recording them: the key is released, and the next call
-    /// runs the body again. For values that are not final, such as "pending". Such a run counts as an attempt.
+    /// Returns values for which `keeps` returns `false` without recording them: the key is released, and the
+    /// next call runs the body again. For values that are not final, such as "pending". Such a run counts as
+    /// an attempt.
     ///
     /// ```
     /// # use idem_runtime as idem;
@@ -124,9 +126,9 @@ impl<R> Operation<R> {
         self.map_rules(|rules| rules.into().record_if(keeps))
     }
 
-    /// When a key whose body failed is due again, given its error and the number of the attempt, from 1. It takes
-    /// precedence over [`retry_after`](Self::retry_after), which is for a time that does not depend on the error, and is
-    /// not called for errors that are [`terminal`](Self::terminal).
+    /// When a key whose body failed is due again, given its error and the number of the attempt, from 1. It
+    /// takes precedence over [`retry_after`](Self::retry_after), which is for a time that does not depend on
+    /// the error, and is not called for errors that are [`terminal`](Self::terminal).
     pub fn retry_after_error<T, E>(self, retry_after: fn(&E, u32) -> Duration) -> Operation<ResultRules<T, E>>
     where
         R: Into<ResultRules<T, E>>,

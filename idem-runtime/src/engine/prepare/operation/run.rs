@@ -1,4 +1,5 @@
-//! The calls of an [`Operation`]: in the caller's task, in a task of their own, and in the caller's transaction.
+//! The calls of an [`Operation`]: in the caller's task, in a task of their own, and in the caller's
+//! transaction.
 //!
 //! Owns how the rules of an operation and its `recover` come together with a body.
 
@@ -16,10 +17,11 @@ use idem_core::{KeyPart, Store};
 impl<R> Operation<R> {
     /// Calls the operation: runs `body` if this call gets the key, otherwise returns the recorded result.
     ///
-    /// `key` is any [`KeyPart`], encoded as the only part of the key. A finished [`Key`](crate::Key), for example from
-    /// [`KeyBuilder`](crate::KeyBuilder) or [`Context::key`](crate::Context::key), is used as it is.
+    /// `key` is any [`KeyPart`], encoded as the only part of the key. A finished [`Key`](crate::Key), for
+    /// example from [`KeyBuilder`](crate::KeyBuilder) or [`Context::key`](crate::Context::key), is used as it
+    /// is.
     ///
-    /// It needs a tokio runtime with time enabled.
+    /// The call needs a tokio runtime with time enabled.
     ///
     /// # Errors
     ///
@@ -27,14 +29,14 @@ impl<R> Operation<R> {
     ///
     /// # Panics
     ///
-    /// Only if `body`, `recover` or a function of the rules panics. The key is released first; in the background if that was
-    /// a function of the rules.
+    /// Only if `body`, `recover` or a function of the rules panics. The key is released first, or in the
+    /// background if a function of the rules panicked.
     ///
     /// # Cancellation
     ///
     /// Dropping the future drops the body and releases the key in the background (under
-    /// [`OnCrash::InDoubt`](crate::OnCrash::InDoubt) it is then in doubt). If the body has already succeeded, its result is
-    /// recorded in the background.
+    /// [`OnCrash::InDoubt`](crate::OnCrash::InDoubt) it is then in doubt). If the body has already succeeded,
+    /// its result is recorded in the background.
     pub fn run<S, K, F, B, T, E>(
         &self,
         store: &S,
@@ -58,8 +60,8 @@ impl<R> Operation<R> {
         }
     }
 
-    /// As [`run`](Self::run), in a separate task that continues when the caller goes away: the body runs to its end,
-    /// and its result is recorded. The same as `detach` in the attribute.
+    /// As [`run`](Self::run), in a separate task that continues when the caller goes away: the body runs to
+    /// its end, and its result is recorded. The same as `detach` in the attribute.
     ///
     /// [`drain`](crate::drain) waits for the task. A [`timeout`](Self::timeout) also applies to it.
     ///
@@ -69,13 +71,13 @@ impl<R> Operation<R> {
     ///
     /// # Panics
     ///
-    /// Only if `body`, `recover` or a function of the rules panics. The key is released first; in the background if that was
-    /// a function of the rules.
+    /// Only if `body`, `recover` or a function of the rules panics. The key is released first, or in the
+    /// background if a function of the rules panicked.
     ///
     /// # Cancellation
     ///
-    /// After the first poll, dropping the future changes nothing: the call continues. The runtime must outlive the
-    /// call.
+    /// After the first poll, dropping the future changes nothing: the call continues. The runtime must
+    /// outlive the call.
     ///
     /// ```
     /// # use idem_runtime as idem;
@@ -122,17 +124,18 @@ impl<R> Operation<R> {
         }
     }
 
-    /// Makes the call in the caller's transaction: the claim, what `body` writes through `transaction`, and the result
-    /// are committed together, by the caller. The same as `transaction` in the attribute.
+    /// Makes the call in the caller's transaction: the claim, what `body` writes through `transaction`, and
+    /// the result are committed together, by the caller. The same as `transaction` in the attribute.
     ///
-    /// The store's documentation says what `transaction` can be: for `PostgresStore`, a transaction or connection of
-    /// the database client. This method does not commit. The settings `fail_open`, `OnCrash::InDoubt`, `max_attempts`,
-    /// `timeout`, `retry_after`, `retry_after_error`, `record_if` and `recover` are refused, because a claim that is rolled
-    /// back leaves no trace. An error that is `terminal` is recorded, and what the body wrote before it is undone.
+    /// The store's documentation says what `transaction` can be: for `PostgresStore`, a transaction or
+    /// connection of the database client. This method does not commit. The settings `fail_open`,
+    /// `OnCrash::InDoubt`, `max_attempts`, `timeout`, `retry_after`, `retry_after_error`, `record_if` and
+    /// `recover` are refused, because a claim that is rolled back leaves no trace. An error that is
+    /// `terminal` is recorded, and what the body wrote before it is undone.
     ///
-    /// `body` is an async closure, or an `async fn` that takes `&mut Transaction<'_, Postgres>`. Write `'_` for the
-    /// lifetime of the transaction: with `'static`, rustc reports that it is not general enough where the call is
-    /// spawned.
+    /// `body` is an async closure, or an `async fn` that takes `&mut Transaction<'_, Postgres>`. Write `'_`
+    /// for the lifetime of the transaction: with `'static`, rustc reports that an implementation is not
+    /// general enough where the call is spawned.
     ///
     /// # Errors
     ///
@@ -179,7 +182,7 @@ impl<R> Operation<R> {
     }
 }
 
-/// Runs the body, and before it `recover` if the operation has one and it is due.
+/// Runs `recover`, if the operation has one and it is due, and then the body.
 async fn recovered_or_run<R, F, B, T, E>(codec: &ResultRules<T, E>, rules: &R, body: F) -> Result<T, E>
 where
     R: RulesFor<T, E>,

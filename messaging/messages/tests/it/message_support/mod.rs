@@ -1,4 +1,5 @@
-//! A broker that puts down what it is told and when, and a shop whose orders say what becomes of them.
+//! A broker that records the requests that it gets, with their times, and a shop whose orders say how their
+//! calls end.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 use std::cell::{Cell, RefCell};
@@ -30,25 +31,25 @@ pub enum Failure {
     Idem(#[from] Error),
 }
 
-/// What the broker was told: how many seconds after its start, what, of which message.
+/// A request that the broker got: the seconds since its start, and the request with its message.
 pub type Told = (u64, String);
 
-/// A broker in this task. Nothing of it is `Send`.
+/// A broker in the test's own task. None of its parts is `Send`.
 #[derive(Clone)]
 pub struct Broker {
     begin: Instant,
     told: Rc<RefCell<Vec<Told>>>,
-    /// What it does when it is told something of a message.
+    /// How the broker fails, for each request that it must not answer normally.
     failing: Rc<RefCell<HashMap<String, Failing>>>,
     /// The state of the record of each message when it was acknowledged or given back.
     pub recorded: Rc<RefCell<Vec<Option<State>>>>,
-    /// How often it says that it has delivered each message.
+    /// How often the broker reports that it has delivered each message.
     pub deliveries: Rc<Cell<Option<u32>>>,
     /// The last dead letter.
     pub letter: Rc<RefCell<Option<DeadLetter>>>,
-    /// Whether a delivery stays this worker's when it could not be settled.
+    /// Whether a message stays with this worker if it could not be settled.
     pub holds: Rc<Cell<bool>>,
-    /// Whether it cannot deliver a message again.
+    /// Whether the broker cannot deliver a message again.
     pub in_place: Rc<Cell<bool>>,
     store: MemoryStore,
 }
@@ -60,10 +61,10 @@ pub enum Failing {
     Panic,
 }
 
-/// A message of it.
+/// A message of the broker.
 pub struct Message {
     pub order: String,
-    /// What becomes of it: see [`Shop::ship`].
+    /// How its call ends: see [`Shop::ship`].
     pub what: String,
     pub group: Option<String>,
     broker: Broker,
@@ -95,17 +96,17 @@ impl Broker {
         texts.iter().map(|text| Ok(self.message(text))).collect()
     }
 
-    /// A stream that never ends of its own.
+    /// A stream that never ends by itself.
     pub fn endless(&self, texts: &[&str]) -> impl Stream<Item = Result<Message, Infallible>> + use<> {
         stream::iter(self.messages(texts)).chain(stream::pending())
     }
 
-    /// Fails whenever it is told this.
+    /// Makes the broker fail at each such request.
     pub fn fail(&self, what: &str, failing: Failing) {
         self.failing.borrow_mut().insert(what.to_owned(), failing);
     }
 
-    /// Does again what it is told.
+    /// Makes the broker answer this request normally again.
     pub fn heal(&self, what: &str) {
         self.failing.borrow_mut().remove(what);
     }
@@ -122,12 +123,12 @@ impl Broker {
         }
     }
 
-    /// All it was told, in order.
+    /// All requests that the broker got since the last look, in order.
     pub fn told(&self) -> Vec<Told> {
         self.told.take()
     }
 
-    /// The same, without the times.
+    /// As [`told`](Self::told), without the times.
     pub fn heard(&self) -> Vec<String> {
         self.told().into_iter().map(|(_, what)| what).collect()
     }
@@ -144,12 +145,12 @@ pub const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// What a broker was told, to compare with.
+/// Expected requests, in the form of [`Broker::told`].
 pub fn told(what: &[(u64, &str)]) -> Vec<Told> {
     what.iter().map(|&(at, what)| (at, what.to_owned())).collect()
 }
 
-/// The record of an order.
+/// The record key of an order.
 pub fn key(order: &str) -> RecordKey {
     RecordKey::new(Scope::new(SCOPE).unwrap(), KeyBuilder::new().part(order).finish().unwrap())
 }
@@ -205,7 +206,8 @@ impl Delivery for Message {
 /// Rules with a `terminal` function.
 pub type Rules = ResultRules<String, Failure>;
 
-/// Ships the orders of a broker, and puts down which it began. The test chooses the faults of its store.
+/// Ships the orders of a broker, and remembers which orders it began. The test chooses the faults of the
+/// shop's store.
 pub struct Shop {
     pub store: FaultStore<MemoryStore>,
     pub broker: Broker,
@@ -230,19 +232,20 @@ impl Shop {
         consumer.run(stream::iter(self.broker.messages(texts)), |m| self.ship(m)).await
     }
 
-    /// Ships these messages until so many seconds are over, and waits for more.
+    /// Ships these messages, and waits for more, until `end` seconds have passed.
     pub async fn consume_until(&self, end: u64, consumer: Consumer<Failure>, texts: &[&str]) -> Summary {
         let shutdown = sleep(Duration::from_secs(end));
         consumer.run_until(shutdown, self.broker.endless(texts), |m| self.ship(m)).await
     }
 
-    /// A body of a second, or of so many as `what` says, that ends as it says: `ok`, `final`, `panic`,
-    /// `transient`, or `twice` for what goes well at the second attempt.
+    /// Runs a body of one second that ends as `what` says: `ok`, `final`, `panic`, `transient`, or `twice`,
+    /// which succeeds at the second attempt. If `what` is a number, the body takes so many seconds and
+    /// succeeds.
     pub fn ship(&self, message: &Message) -> impl Future<Output = Result<String, Failure>> + use<'_> {
         self.ship_order(message.order.clone(), message.what.clone())
     }
 
-    /// The same, for an order without a message.
+    /// As [`ship`](Self::ship), for an order without a message.
     pub fn ship_order(
         &self,
         order: String,
@@ -263,7 +266,7 @@ impl Shop {
         self.operation.run(&self.store, key, body)
     }
 
-    /// The orders whose bodies were begun, in order.
+    /// The orders whose bodies have begun since the last look, in order.
     pub fn ran(&self) -> Vec<String> {
         self.ran.take()
     }

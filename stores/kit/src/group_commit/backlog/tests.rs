@@ -97,14 +97,14 @@ fn a_few_go_beside_each_other_and_many_are_waited_for() {
     test.backlog.arrive(few.pop().unwrap().number);
     let many = test.take().unwrap();
     assert_eq!(many.tickets.len(), 30);
-    // From now on one batch at a time.
+    // From now on, one batch runs at a time.
     test.ask(claim, 1);
     for batch in few {
         test.backlog.arrive(batch.number);
         assert_eq!(test.taken(), None);
     }
     test.backlog.arrive(many.number);
-    // Until there are few again.
+    // Until recent batches are small again.
     for _ in 0..6 {
         let batch = test.take().unwrap();
         assert_eq!(batch.tickets.len(), 1);
@@ -188,10 +188,10 @@ fn a_key_under_way_keeps_others_of_it_waiting_where_rows_are_locked() {
     let first = test.take().unwrap();
     test.ask_of("a", completion());
     test.ask_of("b", claim());
-    // The completion would go first.
+    // The completion would start first, but a running batch has its key.
     assert!(test.backlog.has_work(test.now, false));
     assert_eq!(test.taken(), Some((CHANGES, 1)));
-    // Nobody looks in vain until then, again and again.
+    // Until the first batch ends, `has_work` returns `false`, so no worker keeps looking in vain.
     assert!(!test.backlog.has_work(test.now, false));
     assert_eq!(test.taken(), None);
     test.backlog.arrive(first.number);

@@ -36,7 +36,8 @@ impl Bank {
         Self::behind(Postgres::shared(), None).await
     }
 
-    /// A bank whose clients, including the store and the outbox, connect through a pooler in transaction mode.
+    /// A bank whose clients, including the store and the outbox, connect through a pooler in transaction
+    /// mode.
     pub(crate) async fn behind_a_pooler() -> Self {
         Self::behind_a_pooler_with("").await
     }
@@ -48,8 +49,8 @@ impl Bank {
 
     async fn behind_a_pooler_with(lines: &str) -> Self {
         let server = Postgres::shared();
-        // One session for each caller of a test, and one more: the first call marks in a session of its own that callers use
-        // transactions.
+        // One session for each caller of a test, and one for the store: the first call notes, in a separate
+        // session, that callers use transactions.
         let settings = format!("default_pool_size=5\n{lines}");
         let pooler = PgBouncer::start(&server, &settings);
         Self::behind(server, Some(pooler)).await
@@ -73,7 +74,7 @@ impl Bank {
         self.server.sql("select (select count(*) from effects), (select count(*) from idem_records)")
     }
 
-    /// Whether there are effects of this order, and whether there is a record.
+    /// How many effects and records of this order there are.
     pub(crate) fn of(&self, order: &str) -> String {
         self.server.sql(&format!(
             "select (select count(*) from effects where id = '{order}'), \

@@ -1,6 +1,7 @@
 //! The cases that every driver must pass.
 
-/// The cases, in a module that has `Tx`, `Client`, `run` and `commit` of its driver, in a bank that `$open` opens.
+/// Expands to the cases, in a module that has `Tx`, `Client`, `run` and `commit` of its driver. `$open` opens
+/// the bank.
 macro_rules! cases {
     ($open:path) => {
         use std::panic::AssertUnwindSafe;
@@ -36,8 +37,8 @@ macro_rules! cases {
             Ok(7)
         }
 
-        /// A call in a transaction of its own, in which the caller writes before and after, and commits. The call
-        /// of a body that waits is dropped.
+        /// A call in a new transaction, in which the caller also writes before and after the call, and which
+        /// it commits. If the body waits, the call is dropped.
         async fn committed(bank: &Bank, order: &str, then: Then) -> Result<u32, Failure> {
             let mut client = Client::open(&bank.url()).await;
             let mut tx = client.begin().await;
@@ -206,14 +207,14 @@ macro_rules! cases {
     };
 
     ($open:path, nested $($nested:ident)*) => {
-        /// How a body begins a transaction of its own within its caller's, in vain.
+        /// How a body's nested `begin` in its caller's transaction comes to nothing.
         #[derive(Clone, Copy, Debug)]
         #[allow(dead_code, reason = "a driver that may lose the caller's writes has not all of them")]
         enum Nested {
             Fails,
-            /// After one poll, when the statement is sent, and has no answer yet.
+            /// The future is dropped after one poll, when the statement is sent and has no answer yet.
             Dropped,
-            /// With the whole call.
+            /// The future is dropped together with the whole call.
             DroppedWithTheCall,
         }
 
@@ -287,7 +288,7 @@ macro_rules! cases {
         async fn a_call_that_is_dropped_at_any_point_leaves_nothing_or_all_though_the_caller_commits() {
             let bank = $open().await;
             let (mut whole, mut polls) = (0, 0);
-            // Three calls that end are enough: with more polls no other point is met.
+            // Three calls that end are enough, because more polls reach no new point.
             while whole < 3 {
                 assert!(polls < 100, "no call ends");
                 let order = format!("{polls}");

@@ -1,6 +1,6 @@
-//! `transaction = tx` and the outbox with each driver: the same cases, as the macro `cases` instantiates them, also through
-//! a pooler in transaction mode. diesel-async does not go through this one: it names the statements with which it sets up a
-//! connection, and runs them outside of a transaction.
+//! `transaction = tx` and the outbox with each driver. The macro `cases` instantiates the same cases for each
+//! driver, also through a pooler in transaction mode. Only diesel-async does not work through such a pooler,
+//! because it names the statements that set up a connection, and runs them outside of a transaction.
 
 mod bank;
 mod cases;
@@ -193,7 +193,8 @@ mod with_sea_orm {
     super::cases!(Bank::open, dropped "may lose what the caller wrote");
     super::cases!(Bank::open, nested Fails Dropped);
 
-    /// The driver names all its statements and forgets them with a capacity of 0, as the pooler makes its sessions do.
+    /// The driver names all its statements. With a cache capacity of 0 it forgets them, as the pooler makes
+    /// its sessions do.
     mod through_a_pooler_that_discards {
         use super::{Tx, commit, run};
 

@@ -1,4 +1,4 @@
-//! What `RedisStore` checks and says when it connects: passwords, settings, rights, weak guarantees.
+//! What `RedisStore` checks and reports when it connects: passwords, settings, rights, weak guarantees.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Servers with replicas: those that are waited for, and those that are gone.
+//! Replicas: the store waits for some, and others are gone.
 
 use std::time::{Duration, Instant};
 
@@ -37,14 +37,15 @@ async fn too_few_replicas_count_as_not_granted_and_not_recorded() {
     let complete = completion(owner, grant.fence, b"r");
     let error = store.complete(&key("b"), &complete).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::OutcomeUnknown, "{error:?}");
-    // Also on another connection: that an operation was applied before does not acknowledge it.
+    // The same holds on another connection, because an operation that was applied before is not acknowledged
+    // yet.
     let another = build().await.unwrap();
     assert!(another.complete(&key("b"), &complete).await.unwrap_err().is_outcome_unknown());
     assert!(another.claim(&key("b"), &claim_request()).await.unwrap_err().is_outcome_unknown());
     let again = claim_request();
     assert!(store.claim(&key("c"), &again).await.unwrap_err().is_outcome_unknown());
     assert!(build().await.unwrap().claim(&key("c"), &again).await.unwrap_err().is_outcome_unknown());
-    // Those who wait for the call take a result from a read.
+    // Callers that wait for the call take the result from a read.
     assert!(another.get(&key("b")).await.unwrap_err().is_outcome_unknown());
     replica.server().signal("-CONT");
     assert_eq!(known(async || store.complete(&key("b"), &complete).await).await, CompleteAnswer::Done);

@@ -19,7 +19,7 @@ pub fn name(key: &str) -> String {
     format!("idem:{{test|{key}}}")
 }
 
-/// A store that sends no request again because the machine is busy.
+/// A store whose timeout is so long that a busy machine does not make it repeat a request.
 pub async fn connect(redis: &Redis) -> RedisStore {
     RedisStore::builder(redis.url()).operation_timeout(PATIENCE).connect().await.unwrap()
 }
@@ -41,8 +41,8 @@ pub async fn known<T>(mut ask: impl AsyncFnMut() -> Result<T, StoreError>) -> T 
     }
 }
 
-/// The error of a request that fails each time. Where its time ended within a try, whose outcome nobody knows, the
-/// request is sent again.
+/// The error of a request that fails each time. If its time ended during a try, so that the outcome is
+/// unknown, the request is sent again.
 pub async fn refused<T: Debug>(mut ask: impl AsyncFnMut() -> Result<T, StoreError>) -> StoreError {
     for _ in 0..20 {
         let error = ask().await.unwrap_err();
@@ -53,7 +53,7 @@ pub async fn refused<T: Debug>(mut ask: impl AsyncFnMut() -> Result<T, StoreErro
     panic!("the outcome is always unknown");
 }
 
-/// Returns once so many clients are blocked.
+/// Returns once `count` clients are blocked.
 pub async fn until_blocked(server: &mut Connection, count: u32) {
     let begin = Instant::now();
     let mut blocked = String::new();

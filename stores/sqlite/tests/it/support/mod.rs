@@ -14,7 +14,7 @@ pub fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// A store on a new file. Its folder is there as long as the first value.
+/// A store on a new file. Its folder exists as long as the first value.
 pub fn opened() -> (TempDir, PathBuf, SqliteStore) {
     let folder = folder();
     let path = folder.path().join("idem.db");
@@ -29,7 +29,7 @@ pub fn sqlite(path: &Path) -> Connection {
     connection
 }
 
-/// The same in the middle of a transaction that writes.
+/// Another program's connection, in the middle of a transaction that writes.
 pub fn lock(path: &Path) -> Connection {
     let connection = sqlite(path);
     connection.execute_batch("BEGIN IMMEDIATE").unwrap();

@@ -53,7 +53,7 @@ async fn damage_deep_in_the_file_is_an_error_and_never_an_answer() {
     }
 }
 
-/// Nothing but a person can help, and the error says with what.
+/// Whether only a person can help, and the error says what is wrong.
 fn is_about_damage(error: &StoreError) -> bool {
     let said = error.to_string();
     matches!(error.kind(), StoreErrorKind::Configuration | StoreErrorKind::CorruptRecord)
@@ -93,10 +93,10 @@ async fn a_header_damaged_under_a_store_is_an_error_that_no_retry_can_mend() {
         sqlite(&path).execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
         let mut bytes = fs::read(&path).unwrap();
         bytes[place] ^= 0xff;
-        // Another length and another change counter make every connection read the header again.
+        // A changed change counter makes every connection read the header again.
         bytes[27] ^= 0xff;
         fs::write(&path, bytes).unwrap();
-        // What is in its memory may answer once more.
+        // The store may answer once more from its memory.
         for number in 0..5 {
             if let Err(error) = store.claim(&key(&format!("new {number}")), &claim_request()).await {
                 assert!(is_about_damage(&error), "byte {place}: {error}");
@@ -126,8 +126,8 @@ async fn a_log_without_its_database_is_not_thrown_away() {
 
 #[tokio::test]
 async fn a_file_that_was_emptied_takes_no_operation_and_keeps_its_log() {
-    // What another process did before: nothing, a checkpoint, or a write and a checkpoint. After these, the
-    // store's connection must read the first page again.
+    // What another process did before: nothing, a checkpoint, or a write and a checkpoint. After a
+    // checkpoint, the store's connection must read the first page again.
     for of_another in [
         "",
         "PRAGMA wal_checkpoint(TRUNCATE)",

@@ -63,7 +63,7 @@ async fn the_log_of_the_file_before_is_not_played_into_the_one_in_its_place() {
         let (path, backup) = (folder.path().join("idem.db"), folder.path().join("backup.db"));
         complete(&impatient(&backup), &key("in backup"), b"backup").await;
         let before = fs::read(&backup).unwrap();
-        // The other store wrote the log as one of another process would.
+        // The other store writes the log as a store of another process would.
         let (store, other) = (impatient(&path), impatient(&path));
         complete(if is_written_by_another { &other } else { &store }, &key("in first"), b"first").await;
         // As an operator who forgets the log would do.
@@ -97,7 +97,7 @@ async fn a_lock_of_the_file_before_does_not_hold_up_the_one_in_its_place() {
     assert_eq!(replayed(&store, &key("in backup")).await, b"backup");
 }
 
-/// Its transaction waited to begin while the file was replaced.
+/// The transaction of the claim waits to begin while the file is moved away or replaced.
 #[tokio::test]
 async fn what_waited_for_another_writer_is_not_written_into_a_file_that_is_gone() {
     for is_replaced in [false, true] {
@@ -149,7 +149,7 @@ async fn the_log_of_a_file_behind_a_link_is_looked_for_beside_that_file() {
     assert!(log == fs::read(folder.path().join("idem.db-wal")).unwrap());
 }
 
-/// Nothing is made where the database was, and another file there is left alone.
+/// The store creates nothing where the database was, and does not touch another file there.
 #[tokio::test]
 async fn a_file_that_is_away_fails_all_operations_until_it_is_back() {
     for in_its_place in [None, Some("notes\n")] {

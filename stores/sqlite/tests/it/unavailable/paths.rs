@@ -1,4 +1,4 @@
-//! Which paths and settings a store takes.
+//! Which paths and settings a store accepts.
 
 use std::path::Path;
 use std::time::Duration;
@@ -54,7 +54,7 @@ fn a_file_that_must_exist_is_not_made() {
     assert_eq!(error.kind(), StoreErrorKind::Configuration);
     assert!(error.to_string().contains("there is no file"), "{error}");
     assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none());
-    // Nor is an empty one made into a store.
+    // An empty file is not made into a store either.
     std::fs::write(&path, b"").unwrap();
     let error = SqliteStore::builder(&path).must_exist().open().unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Configuration);
