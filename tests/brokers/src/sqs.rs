@@ -6,8 +6,9 @@ use aws_sdk_sqs::types::QueueAttributeName;
 
 use crate::Failure;
 
-/// A client of the emulator, and the URLs of a queue and of the one for its dead letters, which it creates where they are missing. A
-/// message stays hidden for `visibility` seconds while a worker has it. `kind` is the end of the names: nothing, or `.fifo`.
+/// A client of the emulator, and the URLs of a queue and of the queue `NAME-dead`, created where they are
+/// missing. A message stays hidden for `visibility` seconds while a worker has it: one number for each queue.
+/// `kind` is the end of the names: nothing, or `.fifo`.
 pub async fn open(
     endpoint: &str,
     name: &str,

@@ -24,8 +24,8 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Starts the servers of `store`, and returns the URL for workers. No write that they acknowledged is lost when they are killed.
-    /// `pooler` has more lines of settings for a `PgBouncer`.
+    /// Starts the servers of `store`, and returns the URL for workers. No write that they acknowledged is lost
+    /// when they are killed. `pooler` has more lines of settings for a `PgBouncer`.
     ///
     /// # Errors
     ///
