@@ -9,7 +9,6 @@ use crate::installed::{in_target, required};
 use crate::process::Server;
 
 /// An emulator of DynamoDB and SQS that accepts any credentials and loses all data when it ends.
-#[derive(Debug)]
 pub struct Aws(Server);
 
 impl Aws {

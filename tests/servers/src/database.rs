@@ -24,8 +24,6 @@ const OTHERS: &str = "other tests use this server: start one";
 
 /// What differs between database servers.
 pub trait Engine: 'static {
-    /// Its name.
-    const NAME: &str;
     /// Its name in `scripts/servers`.
     const WORD: &str;
     /// The settings with which it does not wait for the disk.
@@ -56,7 +54,6 @@ pub trait Engine: 'static {
 }
 
 /// One server, with an administrator who has no password, and a database on it.
-#[derive(Debug)]
 pub struct DatabaseServer<E: Engine> {
     port: u16,
     /// Its process, unless other tests use it too.
@@ -106,7 +103,7 @@ impl<E: Engine> DatabaseServer<E> {
 
     fn of(port: u16, process: Option<Server>, _shared: Option<Shared>, database: String) -> Self {
         let mut server = Self { port, process, _shared, database, engine: PhantomData };
-        assert!(server.is_ready(), "{} did not start: {}", E::NAME, server.log());
+        assert!(server.is_ready(), "{} did not start: {}", E::WORD, server.log());
         server
     }
 
@@ -123,7 +120,7 @@ impl<E: Engine> DatabaseServer<E> {
             if self.is_ready() {
                 return;
             }
-            assert!(begin.elapsed() < PATIENCE, "{} did not start again: {}", E::NAME, self.log());
+            assert!(begin.elapsed() < PATIENCE, "{} did not start again: {}", E::WORD, self.log());
         }
     }
 

@@ -11,7 +11,6 @@ use crate::process::Server;
 ///
 /// Asked for the end of a partition, it knows only where the last batch begins: a test that counts messages this way
 /// must send them one by one.
-#[derive(Debug)]
 pub struct Kafka {
     broker: Server,
     _storage: Option<Aws>,

@@ -14,11 +14,9 @@ pub type MariaDb = DatabaseServer<MariaDbEngine>;
 const KEY: &str = "key.pem";
 
 /// What is MariaDB's own.
-#[derive(Debug)]
 pub struct MariaDbEngine;
 
 impl Engine for MariaDbEngine {
-    const NAME: &str = "MariaDB";
     const WORD: &str = "mysql";
     const FAST: &[&str] = &["--innodb-flush-log-at-trx-commit=2"];
     const SHARED: &[&str] = &["--innodb-flush-log-at-trx-commit=2", "--max-connections=400"];

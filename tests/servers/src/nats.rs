@@ -7,7 +7,6 @@ use crate::installed::{in_target, required};
 use crate::process::Server;
 
 /// One node with JetStream, whose files survive a restart.
-#[derive(Debug)]
 pub struct Nats(Server);
 
 impl Nats {

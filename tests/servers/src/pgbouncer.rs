@@ -7,7 +7,6 @@ use crate::postgres::{Postgres, PostgresEngine};
 use crate::process::{Server, until};
 
 /// A pooler with one database, `postgres`, on one server.
-#[derive(Debug)]
 pub struct PgBouncer(Server);
 
 impl PgBouncer {

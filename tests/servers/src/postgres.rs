@@ -13,11 +13,9 @@ use crate::database::{CERTIFICATE, DatabaseServer, Engine, copy_of_template, giv
 pub type Postgres = DatabaseServer<PostgresEngine>;
 
 /// What is PostgreSQL's own.
-#[derive(Debug)]
 pub struct PostgresEngine;
 
 impl Engine for PostgresEngine {
-    const NAME: &str = "PostgreSQL";
     const WORD: &str = "postgres";
     const FAST: &[&str] = &["fsync=off"];
     const SHARED: &[&str] = Self::FAST;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{LazyLock, Mutex, mpsc};
 use std::time::{Duration, Instant};
-use std::{fmt, fs, io, thread};
+use std::{fs, io, thread};
 
 use tempfile::TempDir;
 
@@ -131,12 +131,6 @@ impl Drop for Server {
     }
 }
 
-impl fmt::Debug for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("port", &self.port).field("id", &self.id()).finish_non_exhaustive()
-    }
-}
-
 /// Whether all threads of a process are stopped: on a busy machine each runs on until it is to be scheduled.
 fn is_stopped(id: u32) -> bool {
     let threads = fs::read_dir(format!("/proc/{id}/task")).unwrap().flatten();
@@ -199,12 +193,7 @@ fn with_parent(command: &Command, log: fs::File) -> Command {
     let mut wrapped = Command::new("setpriv");
     wrapped.args(["--pdeathsig", "KILL"]).arg("--");
     wrapped.arg(command.get_program()).args(command.get_args());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => wrapped.env(name, value),
-            None => wrapped.env_remove(name),
-        };
-    }
+    wrapped.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let errors = log.try_clone().unwrap();
     wrapped.stdin(Stdio::null()).stdout(log).stderr(errors);
     wrapped

@@ -7,7 +7,6 @@ use crate::installed::required;
 use crate::process::{Server, free_port};
 
 /// A RabbitMQ node with the user `guest`, which keeps durable data on disk. It takes about ten seconds to start.
-#[derive(Debug)]
 pub struct RabbitMq {
     // Dropped before the port mapper that it is registered with.
     node: Server,

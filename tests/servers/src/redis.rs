@@ -8,7 +8,6 @@ use crate::installed::{in_path_or, required};
 use crate::process::Server;
 
 /// One Redis node, without persistence unless its arguments enable it.
-#[derive(Debug)]
 pub struct Redis(Server);
 
 impl Redis {

@@ -8,7 +8,6 @@ use crate::process::{Server, free_port, until};
 use crate::redis::{Redis, program};
 
 /// Three masters that share the slots, without replicas.
-#[derive(Debug)]
 pub struct RedisCluster(Vec<Server>);
 
 impl RedisCluster {
@@ -59,7 +58,6 @@ fn node() -> Server {
 
 /// A master, its replica, and three sentinels. They promote the replica after
 /// [`kill_master`](Self::kill_master).
-#[derive(Debug)]
 pub struct RedisSentinel {
     /// The server that is the master at first.
     pub master: Redis,

@@ -29,7 +29,6 @@ rm -rf "$folder"
 "#;
 
 /// The use of a shared server. The server runs until some time after the last use ends.
-#[derive(Debug)]
 pub(crate) struct Shared {
     port: u16,
     _user: File,

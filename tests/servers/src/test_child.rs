@@ -16,7 +16,6 @@ pub fn say(word: &str) {
 }
 
 /// A process with one test of this binary. It is killed when it is dropped.
-#[derive(Debug)]
 pub struct TestChild {
     _process: Process,
     lines: Lines<BufReader<ChildStdout>>,

@@ -18,7 +18,6 @@ use crate::{Broker, CONCURRENCY, Failure, Kind, Order, Setup, ShipError, Shop};
 const HEARTBEAT: Duration = Duration::from_secs(3);
 
 /// A Redis server that the demo starts.
-#[derive(Debug)]
 pub struct OnApalis {
     server: Redis,
     storage: RedisStorage<String>,

@@ -19,7 +19,6 @@ const ORDERS: &str = "orders";
 const DEAD_LETTERS: &str = "orders-dead";
 
 /// A NATS server that the demo starts.
-#[derive(Debug)]
 pub struct OnNats {
     server: Nats,
     jetstream: Context,

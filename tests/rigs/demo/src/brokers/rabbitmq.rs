@@ -24,7 +24,6 @@ const ORDERS: &str = "orders";
 const DEAD_LETTERS: &str = "orders-dead";
 
 /// A RabbitMQ node that the demo starts.
-#[derive(Debug)]
 pub struct OnRabbitMq {
     server: RabbitMq,
     channel: Channel,

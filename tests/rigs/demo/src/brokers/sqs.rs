@@ -21,7 +21,6 @@ pub type OnSqs = Emulator<false>;
 pub type OnLambda = Emulator<true>;
 
 /// An emulator of SQS, with or without functions of Lambda.
-#[derive(Debug)]
 pub struct Emulator<const LAMBDA: bool> {
     server: Aws,
     client: Client,
