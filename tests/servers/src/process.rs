@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::ops::Range;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::{LazyLock, Mutex, mpsc};
+use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
@@ -200,18 +200,12 @@ fn with_parent(command: &Command, log: fs::File) -> Command {
 }
 
 /// Spawns on a thread that does not end, because for the kernel the parent is the thread.
-fn spawn(command: Command) -> io::Result<Child> {
-    type Order = (Command, mpsc::SyncSender<io::Result<Child>>);
-    static SPAWNER: LazyLock<mpsc::Sender<Order>> = LazyLock::new(|| {
-        let (orders, taken) = mpsc::channel::<Order>();
-        thread::spawn(move || {
-            for (mut command, answer) in taken {
-                let _ = answer.send(command.spawn());
-            }
-        });
-        orders
+fn spawn(mut command: Command) -> io::Result<Child> {
+    let (answer, spawned) = mpsc::channel();
+    thread::spawn(move || {
+        let _ = answer.send(command.spawn());
+        drop(command);
+        thread::sleep(Duration::MAX);
     });
-    let (answer, spawned) = mpsc::sync_channel(1);
-    SPAWNER.send((command, answer)).map_err(io::Error::other)?;
     spawned.recv().map_err(io::Error::other)?
 }
