@@ -12,8 +12,8 @@ use crate::support::Orders;
 #[tokio::test]
 async fn a_kafka_source_that_retries_in_its_worker_does_what_every_source_must() {
     let kafka = Kafka::start();
-    Box::pin(every(async |name| Orders::open(&kafka.servers(), name).await)).await;
-    let orders = Orders::open(&kafka.servers(), "lost").await;
+    Box::pin(every(async |name| Orders::open(&kafka.servers(), name, false).await)).await;
+    let orders = Orders::open(&kafka.servers(), "lost", false).await;
     let mut nowhere = ClientConfig::new();
     nowhere.set("bootstrap.servers", format!("127.0.0.1:{}", free_port())).set("message.timeout.ms", "1000");
     let mut broken = Orders::on(&kafka.servers(), "lost", false, "range,roundrobin");
@@ -24,13 +24,13 @@ async fn a_kafka_source_that_retries_in_its_worker_does_what_every_source_must()
 #[tokio::test]
 async fn a_kafka_source_with_a_retry_topic_does_what_every_source_must() {
     let kafka = Kafka::start();
-    Box::pin(every(async |name| Orders::with(&kafka.servers(), name, true).await)).await;
+    Box::pin(every(async |name| Orders::open(&kafka.servers(), name, true).await)).await;
 }
 
 #[tokio::test]
 async fn a_broker_that_is_restarted_loses_nothing() {
     let mut kafka = Kafka::persistent();
-    let orders = Orders::open(&kafka.servers(), "orders").await;
+    let orders = Orders::open(&kafka.servers(), "orders", false).await;
     let restart = async || {
         kafka.server().kill();
         kafka.server().restart();

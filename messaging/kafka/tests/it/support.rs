@@ -22,12 +22,8 @@ pub(crate) struct Orders {
 }
 
 impl Orders {
-    pub(crate) async fn open(servers: &str, name: &'static str) -> Self {
-        Self::with(servers, name, false).await
-    }
-
     /// Creates the topics, with or without a retry topic.
-    pub(crate) async fn with(servers: &str, name: &'static str, retries: bool) -> Self {
+    pub(crate) async fn open(servers: &str, name: &'static str, retries: bool) -> Self {
         let orders = Self::on(servers, name, retries, "range,roundrobin");
         kafka::create(&orders.config, name, PARTITIONS).await.unwrap();
         orders
