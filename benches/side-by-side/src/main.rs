@@ -1,6 +1,6 @@
-//! Measures the cost of a call: with this library, at the store's own limit, with the crate that people would use
-//! instead, and without idempotency; and of a request to a server, and a message. It starts its own servers and prints
-//! tables in Markdown.
+//! Measures the cost of a call: with this library, at the store's own limit, with the crate that people would
+//! use instead, and without idempotency. Also measures the cost of a request to a server, and of a message.
+//! It starts its own servers and prints tables in Markdown.
 
 mod arm;
 mod dynamodb;

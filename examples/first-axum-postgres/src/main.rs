@@ -21,7 +21,8 @@ struct Receipt {
     balance: i64,
 }
 
-/// What it writes through `tx` is committed together with its response. If it fails, nothing stays.
+/// What the handler writes through `tx` is committed together with its response. If the handler fails,
+/// nothing stays.
 async fn deposit(
     mut tx: Tx<PgTransaction<'static>>,
     Json(deposit): Json<Deposit>,

@@ -29,7 +29,7 @@ struct Payment {
     cents: u64,
 }
 
-/// What the model reads of a payment that failed.
+/// The error of a payment, as the model reads it.
 #[derive(Debug, thiserror::Error)]
 enum PayError {
     /// Such as a call in flight, or one with other arguments: the text says what to do.
@@ -60,7 +60,7 @@ impl Shop {
     async fn pay(&self, Parameters(payment): Parameters<Payment>) -> Result<String, PayError> {
         let call = idem::context().ok_or_else(|| io::Error::other("a call without a key"))?;
         eprintln!("pays order {}, attempt {}", payment.order, call.attempt());
-        // Where the server ends after the payment and before its record, the next call pays with the same key.
+        // If the server dies after the payment and before its record, the next call pays with the same key.
         self.gateway.pay(&call.downstream_key("gateway"), payment.cents).await?;
         Ok(format!("order {} is paid: {} cents", payment.order, payment.cents))
     }

@@ -75,7 +75,7 @@ fn response(answer: Answer) -> HttpResponse {
         Body::Whole(body) => response.body(body),
         Body::Events(receipt, time) => response.streaming(events(&receipt, time)),
     };
-    // actix-web sets one where it is missing.
+    // actix-web sets a content type if the response has none.
     response.headers_mut().remove(CONTENT_TYPE);
     for (name, value) in answer.headers {
         if let Ok(value) = HeaderValue::try_from(value) {

@@ -2,8 +2,8 @@
 //!
 //! `cargo run -p worker -- --broker nats|rabbitmq|kafka|sqs [--url URL] [--redis redis://127.0.0.1:6379]`
 //!
-//! `--dead-letters` lists the messages that were set aside, and `--redrive` sends them back to `orders`, with `--forget` so that also calls
-//! that failed for good run again. Both end then.
+//! `--dead-letters` lists the messages that were set aside. `--redrive` sends them back to `orders`; with
+//! `--forget`, calls that failed for good run again too. Both options end the program afterwards.
 //!
 //! A message is an order: `{"id": 42, "pieces": 3}`. The queue `orders` and `orders-dead`, for messages that can never be
 //! handled, must exist: on NATS a stream for each and a pull consumer `shippers`, on Kafka topics and a third one, `orders-retry`.

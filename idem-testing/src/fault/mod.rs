@@ -23,9 +23,9 @@ pub use plan::{Fault, OperationKind, Rates};
 
 /// Wraps a store and lets its operations fail, lose their answers, be late or hang, by script or at random from a seed.
 ///
-/// Clones share the script and the counts. The fault of an operation is chosen when it is first polled: the one that
-/// [`next`](Self::next) queued for its kind, else that of [`down`](Self::down), else that of [`always`](Self::always),
-/// else a random one.
+/// Clones share the script and the counts. The fault of an operation is chosen when the operation is first
+/// polled: the fault that [`next`](Self::next) queued for its kind, else the fault of [`down`](Self::down),
+/// else the fault of [`always`](Self::always), else a random one.
 ///
 /// ```
 /// # use idem_runtime as idem;

@@ -167,7 +167,7 @@ impl fmt::Display for Report {
         write!(f, "{name}: {runs} runs over {places} points in {elapsed:.2?}, {} broken", broken.len())?;
         let mut printed = HashSet::new();
         broken.iter().try_for_each(|Broken { at, message }| {
-            // The first line tells a message from the others; the rest of the same message is above.
+            // A repeated message was printed in full above, so its first line is enough to recognize it.
             let is_new = printed.insert(message);
             let message = if is_new { message } else { message.lines().next().unwrap_or_default() };
             write!(f, "\n* {at}: {message}")

@@ -36,7 +36,7 @@ pub(crate) async fn a_fence_that_ran_ahead_of_the_clock_rises_over_being_forgott
         last = held.grant.fence;
         t.release(&held, ReleaseCause::Failed).await?;
     }
-    // Each removal at once after the grant.
+    // Here each removal follows its grant at once.
     for _ in 0..50 {
         t.forget(&key).await?;
         last = rises(t, &key, last).await?;

@@ -2,8 +2,8 @@
 //! same.
 //!
 //! Owns the comparison of a long random history, whose operations `moves` draws; `traces` has every short
-//! history. `oracle` computes the expected answers. Unlike the other checks, it takes its expectations from
-//! the protocol's own functions.
+//! history. `oracle` computes the expected answers. Unlike the other checks, this one takes its expectations
+//! from the protocol's own functions.
 
 mod alphabet;
 mod asking;
@@ -84,7 +84,7 @@ pub(super) async fn history(t: &Trial, seed: u64, operations: usize) -> Checked 
     Ok(())
 }
 
-/// Sends one operation to both, and compares the answers and then the records.
+/// Sends one operation to the store and to the oracle, and compares the answers and then the records.
 async fn step(
     store: &Witness,
     oracle: &mut Oracle,
@@ -114,7 +114,7 @@ async fn step(
     Ok(())
 }
 
-/// Reads the record, and compares it with the expected one and, if it was written, with the old one.
+/// Reads the record, and compares it with the expected record. `old` is the record before the operation.
 async fn compared(
     store: &Witness,
     oracle: &mut Oracle,

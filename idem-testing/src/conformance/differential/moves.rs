@@ -53,7 +53,8 @@ impl Gambler {
         }
     }
 
-    /// How much time passes: none, little, much, or until an edge, or just before or after it.
+    /// How much time passes: none, little, much, or until one of the next edges, exactly or a microsecond
+    /// off.
     pub(super) fn pause(&mut self, edges: &[Duration]) -> Duration {
         let micro = Duration::from_micros(1);
         match self.below(8) {

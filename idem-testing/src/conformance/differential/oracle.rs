@@ -11,7 +11,7 @@ use idem_core::protocol::{self, ClaimAnswer, Fence, Grant, Record, Timestamp};
 /// How much a real clock may differ from the test's.
 const TOLERANCE: Duration = Duration::from_secs(60);
 
-/// The expected answer, and whether it writes the record.
+/// The expected answer, and whether the operation writes the record.
 pub(super) struct Wanted {
     pub(super) answer: Answer,
     pub(super) wrote: bool,
@@ -52,7 +52,7 @@ impl Oracle {
         self.now
     }
 
-    /// How long until each time of a record that is still to come.
+    /// How long it takes until each future time of the records.
     pub(super) fn edges(&self, now: Timestamp) -> Vec<Duration> {
         let mut edges: Vec<_> = self
             .records
@@ -84,7 +84,7 @@ impl Oracle {
             Ask::Purge(limit) => {
                 let over = self.records.values().filter(|record| !protocol::is_live(record, now)).count();
                 if self.exact && over <= *limit {
-                    // A purge has removed these records, so it cannot delete them again.
+                    // The store's purge has removed these records, so a later purge cannot delete them.
                     self.records.retain(|_, record| protocol::is_live(record, now));
                 }
                 (None, Answer::Purge(over.min(*limit)))

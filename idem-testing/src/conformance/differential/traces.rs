@@ -137,8 +137,8 @@ pub(in crate::conformance) async fn ending_with(t: &Trial, kind: OperationKind) 
     stream::iter(traces).buffered(at_once).try_collect().await
 }
 
-/// Runs one trace, and compares the answer to its last request and the record after it. The traces before it in the
-/// order have compared the others.
+/// Runs one trace, and compares the answer to its last request and the record after it. Shorter traces
+/// compare the answers before the last.
 async fn run(
     t: &Trial,
     key: RecordKey,

@@ -30,7 +30,7 @@ impl OneKey {
         self.write(request, step)
     }
 
-    /// The second half of a request that has read the record before.
+    /// The second half of a request: it writes what follows from the record that it read earlier.
     pub fn apply_as_seen(&mut self, rules: Rules, seen: Option<&Record>, request: &Request) -> Answer {
         let step = rules.apply(seen, self.floor, request, self.now);
         self.write(request, step)

@@ -13,7 +13,7 @@ use crate::brokers::{OnApalis, OnKafka, OnLambda, OnNats, OnRabbitMq, OnSqs};
 use crate::worker::{LEASE_MS, Worker, end, function, serve};
 use crate::{Broker, CONCURRENCY, Failure, Kind, Order, Setup};
 
-/// How long after its start a broker may turn a worker away that connects.
+/// How long after its start a broker may refuse workers that connect.
 const NOT_READY: Duration = Duration::from_secs(15);
 
 /// The options of a demo.
@@ -149,7 +149,7 @@ async fn work_off<B: Broker>(
 ) -> Result<usize, Failure> {
     let kill_every = cli.kill_every.unwrap_or(B::KILL_EVERY_MS);
     let sent = broker.waiting().await?;
-    // An outage begins when at most so many messages are left.
+    // An outage begins when at most this many messages are left.
     let mut broker_stop = (cli.broker_stop > 0).then_some(sent / 4 * 3);
     let mut store_stop = (cli.store_stop > 0).then_some(sent / 2);
     let program = std::env::current_exe()?;
@@ -159,7 +159,7 @@ async fn work_off<B: Broker>(
     let patience = Duration::from_secs(120 + cli.store_stop + cli.broker_stop)
         + Duration::from_millis(50 * cli.messages);
     let (mut cut_off, mut last_kill, mut restarted) = (0, begin, None::<Instant>);
-    // When an outage is over. Workers are killed meanwhile.
+    // When each outage is over. Workers are killed during an outage too.
     let (mut broker_back, mut store_back) = (None::<Instant>, None::<Instant>);
     let is_over = |back: &mut Instant| *back <= Instant::now();
     loop {
@@ -189,7 +189,8 @@ async fn work_off<B: Broker>(
         tokio::time::sleep(Duration::from_millis(20)).await;
         for worker in &mut workers {
             if broker_back.is_none() && worker.status().is_some() {
-                // One that was starting while the broker was away, or was not ready, has ended; a supervisor would start it again.
+                // A worker that was starting while the broker was down, or not ready, has ended; a supervisor
+                // would start it again.
                 if restarted.is_none_or(|restarted| restarted.elapsed() > NOT_READY) {
                     return Err("a worker ended by itself: see above".into());
                 }

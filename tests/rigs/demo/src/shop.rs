@@ -157,7 +157,7 @@ impl Shop {
             .boxed_clone()
     }
 
-    /// The effect, which is one line in the ledger: it accepts a second one too.
+    /// The effect: a line in the ledger, which accepts a second line for the same order.
     pub(crate) async fn effect(&self, order: &Order) -> Result<Shipment, ShipError> {
         if order.pieces == 0 {
             return Err(ShipError::Empty);

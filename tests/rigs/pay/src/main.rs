@@ -150,7 +150,7 @@ async fn main() -> ExitCode {
 
 /// One call of [`pay`]: the exit code, and the printed line.
 async fn pay_once(options: &Pay) -> (u8, Value) {
-    // clap wants one of both.
+    // clap requires one of the two options.
     let choice = options.store.clone().or_else(|| options.db.clone()).unwrap_or(Choice::Memory);
     let store = match choice.open().await {
         Ok(store) => store,

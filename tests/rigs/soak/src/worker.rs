@@ -65,7 +65,7 @@ enum End {
 pub(crate) struct Fate {
     /// How long the body takes.
     pub(crate) time: Duration,
-    /// How long the caller waits for another that is in flight.
+    /// How long the caller waits for another call that is in flight.
     pub(crate) wait: Duration,
     /// How the body ends after its effect.
     end: End,
@@ -115,7 +115,7 @@ pub(crate) struct Shared {
 impl Shared {
     async fn open(folder: &Path, store: &Choice, pace: u32) -> Result<Self, idem::StoreError> {
         let store = match store {
-            // With many processes on few cores, one may wait long for the file's lock.
+            // With many processes on few cores, a process may wait long for the file's lock.
             Choice::Url(StoreUrl::Sqlite(file)) => {
                 DynStore::new(SqliteStore::builder(file).busy_timeout(Duration::from_secs(8)).open()?)
             }
@@ -162,7 +162,7 @@ async fn effect(shared: &Shared, key: u32, amount: u64, fate: Fate) -> Result<St
 pub(crate) async fn call(shared: &Arc<Shared>, key: u32, mut fate: Fate) -> Result<String, CallError> {
     let (amount, is_careful) = (u64::from(key) * 17, is_careful(key));
     if is_careful && fate.end == End::Fails {
-        // The body would run again, because a failure is not a crash.
+        // A body that fails would run again, because a failure is not a crash.
         fate.end = End::Returns;
     }
     let operation = Operation::new(if is_careful { "soak.careful" } else { "soak.work" })
@@ -289,7 +289,7 @@ async fn outages(store: &FaultStore<DynStore>, pace: u32, mut random: SmallRng) 
     }
 }
 
-/// The store, which may be away for a moment: that is what the soak is about.
+/// Connects to the store. Retries, because the soak takes the store away now and then.
 pub(crate) async fn connected(folder: &Path, store: &Choice, pace: u32) -> Result<Shared, Failure> {
     let end = Instant::now() + Duration::from_secs(30);
     loop {

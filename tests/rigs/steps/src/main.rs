@@ -9,7 +9,7 @@
 //! VALUE` as soon as the step has returned. The example prints one line of JSON and ends with 1 on any violation:
 //!
 //! * a step that ran after its record was acknowledged;
-//! * two acknowledged values of one step, or one that no effect has;
+//! * two acknowledged values of one step, or an acknowledged value that no effect has;
 //! * an order whose result differs from the values of its steps.
 
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ use rig_stores::Choice;
 use rig_stores::servers::Servers;
 use serde_json::json;
 
-/// Long enough for a busy machine: a running worker must not lose it.
+/// The lease is long enough that a running worker does not lose it on a busy machine.
 const LEASE: Duration = Duration::from_millis(1_000);
 
 /// The longest that a worker may print nothing.
@@ -140,7 +140,7 @@ async fn work(store: &Choice, folder: PathBuf, order: u64, pace: Duration) -> Re
     Ok(true)
 }
 
-/// Kills as many workers as asked for, and judges what they left.
+/// Kills as many workers as asked for, and checks what they left.
 fn run(options: &Run) -> Result<bool, Failure> {
     let seed = options.seed.unwrap_or_else(rand::random);
     let temporary = tempfile::tempdir()?;
@@ -181,7 +181,7 @@ struct Lane<'r> {
     url: &'r str,
     folder: &'r Path,
     random: SmallRng,
-    /// How long a body takes that is not killed: a moving average.
+    /// How long a body takes if it is not killed: a moving average.
     usual: Duration,
 }
 

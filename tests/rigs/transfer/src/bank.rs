@@ -99,7 +99,7 @@ impl Bank {
         Ok(())
     }
 
-    /// An aggregate of a table. The number travels as text: that is the form of values in a statement by `raw_sql`.
+    /// An aggregate of a table. The number arrives as text, because `raw_sql` returns all values as text.
     pub(crate) async fn count(&self, what: &str, table: &str) -> Result<i64, Failure> {
         let text = match self {
             Self::Postgres(bank) => {

@@ -46,7 +46,7 @@ impl Driver {
 
 /// The writes of a transfer.
 pub(crate) trait Accounts: Send {
-    /// Changes the balance of an account. Returns how many transfers it has sent.
+    /// Changes the balance of an account. Returns how many transfers the account has sent.
     fn change(
         &mut self,
         schema: &str,
@@ -170,7 +170,8 @@ impl Connection {
             Driver::SeaOrm => {
                 let mut options = ConnectOptions::new(url);
                 options.map_sqlx_postgres_opts(|options| {
-                    // For a pooler: it refuses the parameter, and its sessions forget the statements that a cache would reuse.
+                    // A pooler refuses the parameter, and its sessions forget the statements that a cache
+                    // would reuse.
                     options.extra_float_digits(None).statement_cache_capacity(0)
                 });
                 Self::SeaOrm(Database::connect(options).await?)

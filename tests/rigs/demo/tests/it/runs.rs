@@ -23,7 +23,8 @@ fn number(line: &Value, name: &str) -> u64 {
 fn run_and_judge(messages: u64, arguments: &str) -> Value {
     let line = run(&format!("--messages {messages} --duplicates 30 {arguments}"));
     assert_eq!((number(&line, "messages"), number(&line, "violations")), (messages, 0), "{line}");
-    // Most brokers send a copy before the message is settled: a kill in between leaves the message twice.
+    // At most brokers, the dead letter is sent before the message is settled, so a kill between the two
+    // leaves a second letter.
     assert!(number(&line, "dead_letters") >= 10, "{line}");
     let duplicates = messages * 30 / 100;
     assert!(number(&line, "effects") >= messages && number(&line, "replays") >= duplicates, "{line}");
@@ -80,6 +81,6 @@ fn an_outage_of_the_store_in_the_middle_loses_no_order_and_sets_no_healthy_one_a
 
 #[test]
 fn a_broker_that_is_killed_in_the_middle_and_starts_again_loses_no_order() {
-    // Each broker's crate restarts its broker under a worker; quorum queues are restarted only here.
+    // The tests of each broker's crate restart the broker while a worker runs, but not with quorum queues.
     run_through("--broker rabbitmq --quorum --kill-every 700 --broker-stop 2");
 }
