@@ -1,5 +1,6 @@
-//! Messages of NATS JetStream to a consumer whose handlers send Redis one `INCR`, with the attribute and without it. A call
-//! publishes a message, and is over when the consumer has handled it; a replayed call publishes its duplicate.
+//! Messages of NATS JetStream to a consumer whose handlers send Redis one `INCR`, with the attribute and
+//! without it. A call publishes a message, and is over when the consumer has handled it; a replayed call
+//! publishes its duplicate.
 
 use std::collections::HashMap;
 use std::future::pending;

@@ -1,4 +1,5 @@
-//! `POST /deposits` books money on an account: once for each `Idempotency-Key`, however often the client sends it.
+//! `POST /deposits` books money on an account: once for each `Idempotency-Key`, however often the client
+//! sends it.
 
 use std::time::Duration;
 

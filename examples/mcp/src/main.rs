@@ -1,9 +1,10 @@
-//! An MCP server whose tool is safe to repeat. An MCP client starts it, and speaks to it over stdin and stdout:
-//! `mcp RECORDS FOLDER`, with the file of its records and the folder of its payments.
+//! An MCP server whose tool is safe to repeat. An MCP client starts it, and speaks to it over stdin and
+//! stdout: `mcp RECORDS FOLDER`, with the file of its records and the folder of its payments.
 //!
-//! Agents repeat tool calls: the client after a timeout or a lost connection, the model after an error that it read. The key is
-//! an argument of the tool, `request_id`, because the arguments are what the model itself repeats. The id of the JSON-RPC request is
-//! new for each request and starts again with each connection, and `_meta` belongs to the client: the model neither sees it nor sets it.
+//! Agents repeat tool calls: the client after a timeout or a lost connection, the model after an error that
+//! it read. The key is an argument of the tool, `request_id`, because the arguments are what the model itself
+//! repeats. The id of the JSON-RPC request is new for each request and starts again with each connection, and
+//! `_meta` belongs to the client: the model neither sees it nor sets it.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write as _};
@@ -53,7 +54,7 @@ struct Shop {
 
 #[tool_router(server_handler)]
 impl Shop {
-    /// Pays an order. A call with the `request_id` of an earlier one pays nothing, and returns the receipt of that one.
+    /// Pays an order. A call that repeats a `request_id` pays nothing, and returns the first call's receipt.
     #[tool(annotations(idempotent_hint = true))]
     #[idempotent(key = "{payment.request_id}", scope = "shop.pay", store = self.store, lease = "3s", wait = "1m",
         fingerprint = (payment.order, payment.cents))]

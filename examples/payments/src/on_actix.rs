@@ -39,7 +39,8 @@ pub(crate) async fn serve(
     let handle = server.handle();
     tokio::spawn(async move {
         terminated.await;
-        // An actix worker drops its handlers when it ends, so handlers whose clients went away must finish before.
+        // An actix worker drops its handlers when it ends, so handlers whose clients went away must finish
+        // before.
         handle.pause().await;
         drain().await;
         handle.stop(true).await;

@@ -1,5 +1,5 @@
-//! Connects a consumer group of Redis streams with `idem::message::Consumer`: a stream of messages, and how each is settled.
-//! A page of code like this one connects any other queue.
+//! Connects a consumer group of Redis streams with `idem::message::Consumer`: a stream of messages, and how
+//! each is settled. A page of code like this one connects any other queue.
 
 use std::time::Duration;
 
@@ -12,10 +12,12 @@ use redis::streams::{
 };
 use redis::{AsyncCommands as _, RedisResult};
 
-/// The messages of a worker that is silent for this long go to other workers. Also the longest pause before a retry.
+/// The messages of a worker that is silent for this long go to other workers. Also the longest pause before a
+/// retry.
 pub const IDLE: Duration = Duration::from_secs(3);
 
-/// How many messages are fetched at once. Messages that the consumer has not begun at its end are delivered again after [`IDLE`].
+/// How many messages are fetched at once. Messages that the consumer has not begun at its end are delivered
+/// again after [`IDLE`].
 const AT_ONCE: usize = 10;
 
 /// A stream, its only consumer group, and a worker in it.

@@ -25,8 +25,8 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// A store that uses tokio's clock, as [`MemoryStore`](idem_runtime::MemoryStore) does: the kit pauses and advances
-    /// time and does not wait.
+    /// A store that uses tokio's clock, as [`MemoryStore`](idem_runtime::MemoryStore) does: the kit pauses
+    /// and advances time and does not wait.
     pub const fn tokio_clock() -> Self {
         Self { clock: Clock::Tokio, short: Duration::from_secs(2), one_in: 1 }
     }
@@ -79,7 +79,8 @@ impl Subject {
         Self { handles: vec![DynStore::new(store)], profile, kept: Vec::new() }
     }
 
-    /// Adds another handle to the same records, such as a second connection. The checks that race use all handles.
+    /// Adds another handle to the same records, such as a second connection. The checks that race use all
+    /// handles.
     pub fn handle<S: Store>(mut self, another: S) -> Self {
         self.handles.push(DynStore::new(another));
         self

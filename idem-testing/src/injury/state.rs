@@ -31,8 +31,8 @@ pub enum Injury {
     CrashAfter,
     /// The operation is applied, and its answer is lost.
     LostAnswer,
-    /// The worker pauses until its lease is over and another worker has the call; then it continues while the other
-    /// worker runs.
+    /// The worker pauses until its lease is over and another worker has the call; then it continues while the
+    /// other worker runs.
     LeaseLost,
     /// As `LeaseLost`, but the other worker has answered the call before the first one continues.
     Superseded,

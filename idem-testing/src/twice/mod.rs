@@ -1,6 +1,8 @@
-//! Repeats each request, message or call of a user's own test, and fails the test if something was done twice.
+//! Repeats each request, message or call of a user's own test, and fails the test if something was done
+//! twice.
 //!
-//! Owns the settings. `repetition` repeats and checks; `service`, `grpc`, `consumer` and `function` say what is repeated.
+//! Owns the settings. `repetition` repeats and checks; `service`, `grpc`, `consumer` and `function` say what
+//! is repeated.
 
 #[cfg(feature = "message")]
 mod consumer;
@@ -34,7 +36,8 @@ pub fn twice<S>(inner: S) -> Twice<S> {
     }
 }
 
-/// Repeats what a test does with a service, a consumer or a function, and gives the test one answer. Make one by [`twice`].
+/// Repeats what a test does with a service, a consumer or a function, and gives the test one answer. Make one
+/// by [`twice`].
 ///
 /// 1. Two requests arrive at the same time, and their connections break as soon as their handlers wait. Then
 ///    two more arrive, whose connections break one wait later, and so on until one is answered: 16 pairs at

@@ -1,4 +1,5 @@
-//! Tests that the conformance kit detects each broken protocol, on a store that is correct except for the rules.
+//! Tests that the conformance kit detects each broken protocol, on a store that is correct except for the
+//! rules.
 
 use idem_testing::conformance::{Check, Profile, Subject, all};
 

@@ -67,7 +67,8 @@ impl std::fmt::Display for Failure {
 pub type Returned = Result<Receipt, Failure>;
 pub type BoxBody = Pin<Box<dyn Future<Output = Returned> + Send>>;
 
-/// Until when the task of a call does not run, in milliseconds of the history; shared by a body and the task around it.
+/// Until when the task of a call does not run, in milliseconds of the history; shared by a body and the task
+/// around it.
 pub type Blocked = Arc<AtomicU64>;
 
 /// Ends a run when its body is dropped.
@@ -369,7 +370,8 @@ impl crate::world::State {
     }
 }
 
-/// A call's future in the task of its caller: it is not polled while its process stands still or its body blocks.
+/// A call's future in the task of its caller: it is not polled while its process stands still or its body
+/// blocks.
 pub struct Gated<F> {
     pub world: World,
     pub process: usize,

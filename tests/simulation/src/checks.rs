@@ -192,7 +192,8 @@ impl State {
             self.check_recovered(id, number, life, &earlier, context.recovered());
         }
         let starts = u32::try_from(earlier.len()).unwrap_or(u32::MAX) + 1;
-        // After a jump of the clock a later attempt may have run while the answer to this claim was on its way.
+        // After a jump of the clock a later attempt may have run while the answer to this claim was on its
+        // way.
         let steady = self.jumped.is_none_or(|jump| jump < at);
         let detail = format!("run {id} is attempt {}, and {starts} have started", context.attempt());
         if steady && !is_overtaken && context.attempt() < starts {
@@ -264,7 +265,8 @@ impl State {
         if found {
             self.violate(FOUND, format!("run {id} starts"));
         }
-        // An operator can write a result at the moment when the store has just confirmed the claim of a doubt.
+        // An operator can write a result at the moment when the store has just confirmed the claim of a
+        // doubt.
         let granted = self.runs[id].fence.and_then(|fence| self.keys[number].grants.get(&fence));
         let was_resolved = granted.is_some_and(|granted| resolved.is_some_and(|at| granted.at < at));
         if is_recorded && !was_resolved {
@@ -898,8 +900,9 @@ impl State {
         (begin..=end).contains(&key.lives[life].resolved?).then_some(end)
     }
 
-    /// Whether an operator resolved the doubt of this run before its worker could know of it: while the store's confirmation was
-    /// on its way, or before its body began, if a jump of the clock had ended its lease.
+    /// Whether an operator resolved the doubt of this run before its worker could know of it: while the
+    /// store's confirmation was on its way, or before its body began, if a jump of the clock had ended its
+    /// lease.
     fn is_resolved(&self, number: usize, life: usize, run: &Run) -> bool {
         let Some(fence) = run.fence else { return false };
         let key = &self.keys[number];

@@ -285,7 +285,8 @@ impl State {
         }
     }
 
-    /// A request is sent. Before a release is sent again, the steps that are not recorded must be sent again, too.
+    /// A request is sent. Before a release is sent again, the steps that are not recorded must be sent again,
+    /// too.
     fn sent(&mut self, number: usize, request: &Request) {
         let (fence, is_step) = match request {
             Request::RecordStep(step) => (step.fence.get(), true),

@@ -1,7 +1,8 @@
-//! A plan: everything that happens in one history from outside the engine. A seed makes one.
+//! A plan: everything that happens in one history from outside the engine. A seed makes a plan.
 //!
-//! A plan is a list of things, each of which can be left out, so that a finding can be shrunk. It is also the form in which a finding
-//! is kept (`regressions/`), because a seed means another plan as soon as this file changes.
+//! A plan is a list of things, each of which can be left out, so that a finding can be shrunk. It is also the
+//! form in which a finding is kept (`regressions/`), because a seed means another plan as soon as this file
+//! changes.
 
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
@@ -322,7 +323,8 @@ impl Plan {
         plan
     }
 
-    /// Adds a worker that stands still or loses its store for longer than the lease of its call, and another that calls meanwhile.
+    /// Adds a worker that stands still or loses its store for longer than the lease of its call, and another
+    /// that calls meanwhile.
     fn take_over(&mut self, rng: &mut Rng) {
         let (owner, number) = (rng.usize(0..self.workers), rng.usize(0..self.operations.len()));
         let other = (owner + rng.usize(1..self.workers)) % self.workers;
@@ -361,7 +363,8 @@ impl Plan {
         self.calls.extend(calls);
     }
 
-    /// Adds a worker that stands still when the time of its waiting call ends, while the lease that it waits for runs on.
+    /// Adds a worker that stands still when the time of its waiting call ends, while the lease that it waits
+    /// for runs on.
     fn stop_a_waiter(&mut self, rng: &mut Rng) {
         let (owner, number) = (rng.usize(0..self.workers), rng.usize(0..self.operations.len()));
         let OperationPlan { lease, wait, store_timeout, .. } = self.operations[number];

@@ -1,6 +1,7 @@
 //! A database whose transactions the store can record in.
 //!
-//! A transaction keeps what it writes to itself until it commits. A key that it has taken is busy for everybody else.
+//! A transaction keeps what it writes to itself until it commits. A key that it has taken is busy for
+//! everybody else.
 
 use std::time::Duration;
 

@@ -1,7 +1,8 @@
 //! The world of one history: the store's records, the workers, and what bodies and callers saw.
 //!
-//! Owns the state that everything shares. `checks` compares it with the sentences of the guarantees; `network` changes it for the
-//! store, `body` and `caller` for what they see. Nothing here asks the engine what it thinks.
+//! Owns the state that everything shares. `checks` compares it with the sentences of the guarantees;
+//! `network` changes it for the store, `body` and `caller` for what they see. Nothing here asks the engine
+//! what it thinks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

@@ -1,5 +1,5 @@
-//! Cases of the example on each framework, as processes that share a store: duplicates, a server killed during a handler, a
-//! server that gets the signal to end.
+//! Cases of the example on each framework, as processes that share a store: duplicates, a server killed
+//! during a handler, a server that gets the signal to end.
 
 use std::any::Any;
 use std::time::Duration;

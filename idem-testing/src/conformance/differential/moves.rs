@@ -1,4 +1,5 @@
-//! Draws operations from a seed: symbols of the alphabet, so that most of them find a key in an interesting state.
+//! Draws operations from a seed: symbols of the alphabet, so that most of them find a key in an interesting
+//! state.
 
 use std::time::Duration;
 

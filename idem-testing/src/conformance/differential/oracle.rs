@@ -154,8 +154,8 @@ impl Oracle {
         }
     }
 
-    /// A store may keep one floor for many keys, so a fence may be higher than its key requires, but not higher than
-    /// every grant and the clock.
+    /// A store may keep one floor for many keys, so a fence may be higher than its key requires, but not
+    /// higher than every grant and the clock.
     fn same_fence(&self, given: Fence, wanted: Fence) -> bool {
         if !self.exact {
             // The oracle's fence comes from its own clock, so the two are only close.
@@ -173,8 +173,8 @@ impl Oracle {
         given.abs_diff(wanted) <= self.tolerance()
     }
 
-    /// Compares a record with the expected one. A record that was not written must not have changed at all. In a
-    /// written record, times may differ as much as the clocks, except times that `old` already had.
+    /// Compares a record with the expected one. A record that was not written must not have changed at all.
+    /// In a written record, times may differ as much as the clocks, except times that `old` already had.
     pub(super) fn same_record(
         &self,
         seen: &Record,

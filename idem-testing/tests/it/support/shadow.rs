@@ -1,7 +1,7 @@
 //! The promises about one key, derived only from the requests and answers.
 //!
-//! Owns the decision which promise an answer breaks. It must not look at the record: a rule that writes a wrong record
-//! is detected by its next answer. Answers to claims are judged in `claims`.
+//! Owns the decision which promise an answer breaks. It must not look at the record: a rule that writes a
+//! wrong record is detected by its next answer. Answers to claims are judged in `claims`.
 
 mod claims;
 

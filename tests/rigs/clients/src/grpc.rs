@@ -1,5 +1,5 @@
-//! A gRPC service of one method, as generated code has it, and its messages on the wire: a number and a text, as the well-known
-//! types `UInt64Value` and `StringValue` wrap them.
+//! A gRPC service of one method, as generated code has it, and its messages on the wire: a number and a text,
+//! as the well-known types `UInt64Value` and `StringValue` wrap them.
 
 use std::convert::Infallible;
 use std::task::{Context, Poll};

@@ -28,7 +28,8 @@ struct Cli {
     /// How many worker processes.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=64))]
     workers: u64,
-    /// The time between two kills of a worker, in milliseconds; 0 for no kills. Depends on the broker unless given.
+    /// The time between two kills of a worker, in milliseconds; 0 for no kills. Depends on the broker unless
+    /// given.
     #[arg(long)]
     kill_every: Option<u64>,
     /// How many of the messages can never be handled.
@@ -37,16 +38,16 @@ struct Cli {
     /// How long shipping takes, in milliseconds.
     #[arg(long, default_value_t = 5)]
     work: u64,
-    /// The store: `redis`, `postgres`, `dynamodb` or `sqlite` to start one, or the URL of one that runs already; `redis` unless
-    /// given, with Lambda `dynamodb`.
+    /// The store: `redis`, `postgres`, `dynamodb` or `sqlite` to start one, or the URL of one that runs
+    /// already; `redis` unless given, with Lambda `dynamodb`.
     #[arg(long)]
     store: Option<String>,
-    /// How long the store is down in the middle of the run, in seconds: the demo kills its server, and starts it again
-    /// on the same data. Only for a server that the demo starts.
+    /// How long the store is down in the middle of the run, in seconds: the demo kills its server, and starts
+    /// it again on the same data. Only for a server that the demo starts.
     #[arg(long, default_value_t = 0)]
     store_stop: u64,
-    /// How long the broker is down, before the store is, in seconds: the demo kills it, and starts it again on the same
-    /// data. The emulator of SQS keeps its data in memory, so it stands still for this time.
+    /// How long the broker is down, before the store is, in seconds: the demo kills it, and starts it again
+    /// on the same data. The emulator of SQS keeps its data in memory, so it stands still for this time.
     #[arg(long, default_value_t = 0)]
     broker_stop: u64,
     /// Makes the queues of RabbitMQ quorum queues; they are classic ones unless this is given.
@@ -139,8 +140,8 @@ async fn demo<B: Broker>(cli: &Cli) -> Result<bool, Failure> {
     Ok(report(&line, &books.violations))
 }
 
-/// Lets the workers empty the queue, kills them and stops the store as the options say, and returns how often a worker with begun
-/// orders was killed or lost the store.
+/// Lets the workers empty the queue, kills them and stops the store as the options say, and returns how often
+/// a worker with begun orders was killed or lost the store.
 async fn work_off<B: Broker>(
     cli: &Cli,
     broker: &mut B,

@@ -100,7 +100,8 @@ pub(crate) const EFFECTS: &str = "effects";
 /// The file with the answers.
 pub(crate) const ANSWERS: &str = "answers";
 
-/// The file with a line for each result that a worker gave up recording, and for each worker that ended after SIGTERM.
+/// The file with a line for each result that a worker gave up recording, and for each worker that ended after
+/// SIGTERM.
 pub(crate) const ENDS: &str = "ends";
 
 /// The store and the files that the processes share, and the times.
@@ -131,8 +132,8 @@ impl Shared {
     }
 }
 
-/// The body under test. Its effect is a line `KEY ATTEMPT FENCE RECOVERED MILLIS` in the ledger. A failure adds a second line, with
-/// `failed` in place of `RECOVERED`.
+/// The body under test. Its effect is a line `KEY ATTEMPT FENCE RECOVERED MILLIS` in the ledger. A failure
+/// adds a second line, with `failed` in place of `RECOVERED`.
 async fn effect(shared: &Shared, key: u32, amount: u64, fate: Fate) -> Result<String, CallError> {
     let context = idem::context();
     let recovered = context.as_ref().is_some_and(idem::Context::recovered);
@@ -211,8 +212,8 @@ pub(crate) fn unix_millis() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Makes calls with random keys, several at once, until the worker is killed or gets SIGTERM. Now and then its store does not
-/// answer, loses an answer, or is down for a moment.
+/// Makes calls with random keys, several at once, until the worker is killed or gets SIGTERM. Now and then
+/// its store does not answer, loses an answer, or is down for a moment.
 pub(crate) async fn worker(
     folder: &Path,
     store: &Choice,

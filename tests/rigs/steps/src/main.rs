@@ -1,12 +1,14 @@
-//! Orders in three recorded steps: the example kills the workers and counts from outside how often each step ran.
+//! Orders in three recorded steps: the example kills the workers and counts from outside how often each step
+//! ran.
 //!
 //! `cargo run -p steps -- --store sqlite --kills 500 --seed 1`
 //!
-//! `--store` takes the URL of a store that runs already, or `sqlite`, `redis`, `postgres` or `mysql` to start one. A few
-//! threads, the lanes, each work on one order after another. A lane starts a worker process on the annotated function below
-//! and kills it (`kill -9`) at a random moment, again and again; it lets some workers run, which completes the order. All
-//! processes write lines to one file: `effect ORDER STEP VALUE` when a step acts, and `acknowledged ORDER STEP
-//! VALUE` as soon as the step has returned. The example prints one line of JSON and ends with 1 on any violation:
+//! `--store` takes the URL of a store that runs already, or `sqlite`, `redis`, `postgres` or `mysql` to start
+//! one. A few threads, the lanes, each work on one order after another. A lane starts a worker process on the
+//! annotated function below and kills it (`kill -9`) at a random moment, again and again; it lets some
+//! workers run, which completes the order. All processes write lines to one file: `effect ORDER STEP VALUE`
+//! when a step acts, and `acknowledged ORDER STEP VALUE` as soon as the step has returned. The example prints
+//! one line of JSON and ends with 1 on any violation:
 //!
 //! * a step that ran after its record was acknowledged;
 //! * two acknowledged values of one step, or an acknowledged value that no effect has;
@@ -71,7 +73,8 @@ async fn place(shop: &Shop, order: u64) -> Result<Vec<u64>, idem::Error> {
 }
 
 impl Shop {
-    /// The effect of a step: a line in a file, with the attempt's fence, which no other attempt of this order has.
+    /// The effect of a step: a line in a file, with the attempt's fence, which no other attempt of this order
+    /// has.
     async fn act(&self, order: u64, step: &str) -> Result<u64, idem::Error> {
         tokio::time::sleep(self.pace).await;
         let value = idem::context().and_then(|context| context.fence()).map_or(0, idem::Fence::get);
@@ -230,7 +233,8 @@ impl Lane<'_> {
 struct Report {
     effects: usize,
     acknowledged: usize,
-    /// Repeated effects of steps that were not acknowledged. A step may run more than once before it is recorded.
+    /// Repeated effects of steps that were not acknowledged. A step may run more than once before it is
+    /// recorded.
     repeated: usize,
     /// Steps whose recorded value a later worker got.
     resumed: usize,

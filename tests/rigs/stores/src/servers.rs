@@ -23,7 +23,8 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Starts the servers of `store`, and returns the URL for workers. No write that they acknowledged is lost when they are killed.
+    /// Starts the servers of `store`, and returns the URL for workers. No write that they acknowledged is
+    /// lost when they are killed.
     ///
     /// # Errors
     ///

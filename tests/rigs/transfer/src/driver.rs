@@ -32,9 +32,9 @@ impl Driver {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
-    /// The settings that `PgBouncer` needs for the driver. `None` means that the pooler must support named statements, as `PgBouncer`
-    /// does since 1.21. SeaORM names all its statements, so sessions must forget them after each transaction; diesel-async names
-    /// statements outside of transactions too.
+    /// The settings that `PgBouncer` needs for the driver. `None` means that the pooler must support named
+    /// statements, as `PgBouncer` does since 1.21. SeaORM names all its statements, so sessions must forget
+    /// them after each transaction; diesel-async names statements outside of transactions too.
     pub(crate) const fn settings_of_the_pooler(self) -> Option<&'static str> {
         match self {
             Self::Sqlx | Self::TokioPostgres => Some(""),
@@ -179,7 +179,8 @@ impl Connection {
         })
     }
 
-    /// Makes a transfer in a transaction. It commits after a failure too: a failed body leaves no writes in it.
+    /// Makes a transfer in a transaction, which commits after a failure too, because a failed body leaves no
+    /// writes in it.
     pub(crate) async fn make(
         &mut self,
         bank: &Bank,

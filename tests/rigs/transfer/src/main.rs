@@ -1,4 +1,5 @@
-//! Moves money between accounts with `transaction = tx` and a message for each transfer, while it kills the workers.
+//! Moves money between accounts with `transaction = tx` and a message for each transfer, while it kills the
+//! workers.
 //!
 //! `cargo run -p transfer -- [--url URL | --server NAME] [--driver NAME] [--transfers N] [--workers N]
 //! [--kill-every MS]` starts worker processes that make every transfer again and again. Each worker has a
@@ -8,9 +9,10 @@
 //! came in the order of its transfers, with none missing. The program ends with 0, with 1 on a violation, or
 //! with 2 if it could not run.
 //!
-//! The URL is `postgres://..`, also through a pooler in transaction mode, or `mysql://..`, where there are no messages. Without a
-//! URL it starts a server: `postgres`, `pgbouncer` (with PostgreSQL behind it) or `mysql` (MariaDB). `--driver` chooses whose
-//! transactions the workers use: `sqlx`, `tokio-postgres`, `diesel-async` or `sea-orm`; on MySQL only `sqlx`.
+//! The URL is `postgres://..`, also through a pooler in transaction mode, or `mysql://..`, where there are no
+//! messages. Without a URL it starts a server: `postgres`, `pgbouncer` (with PostgreSQL behind it) or `mysql`
+//! (MariaDB). `--driver` chooses whose transactions the workers use: `sqlx`, `tokio-postgres`, `diesel-async`
+//! or `sea-orm`; on MySQL only `sqlx`.
 
 mod bank;
 mod broker;
@@ -99,8 +101,8 @@ impl Transfer {
     }
 }
 
-/// Moves the money and enqueues a message. The caller's transaction commits the claim, all writes, the message and the result
-/// together.
+/// Moves the money and enqueues a message. The caller's transaction commits the claim, all writes, the
+/// message and the result together.
 #[idempotent(
     key = "transfer/{transfer.id}",
     scope = "bank.transfer",
@@ -189,8 +191,8 @@ async fn work_and_publish(
     Ok(())
 }
 
-/// Makes transfers in random order, also those that are made already, and notes a word for each, until it is killed or all
-/// are made and published.
+/// Makes transfers in random order, also those that are made already, and notes a word for each, until it is
+/// killed or all are made and published.
 async fn work(
     bank: &Bank,
     connection: &mut Connection,

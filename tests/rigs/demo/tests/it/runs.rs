@@ -18,8 +18,9 @@ fn number(line: &Value, name: &str) -> u64 {
     line[name].as_u64().unwrap_or_else(|| panic!("no {name} in {line}"))
 }
 
-/// Runs the demo with this many messages, 30 percent of them sent twice, and checks its figures. Three workers of ten handlers need
-/// longer for their work than the time between two kills, so some kill comes in the middle of it.
+/// Runs the demo with this many messages, 30 percent of them sent twice, and checks its figures. Three
+/// workers of ten handlers need longer for their work than the time between two kills, so some kill comes in
+/// the middle of it.
 fn run_and_judge(messages: u64, arguments: &str) -> Value {
     let line = run(&format!("--messages {messages} --duplicates 30 {arguments}"));
     assert_eq!((number(&line, "messages"), number(&line, "violations")), (messages, 0), "{line}");
@@ -67,7 +68,8 @@ fn killed_workers_of_apalis_ship_every_order_with_one_answer() {
     assert!(number(&line, "replays") >= 600 && number(&line, "interruptions") > 0, "{line}");
 }
 
-/// Runs the demo with 600 messages and an outage, and checks that no order is lost and none that can be shipped is set aside.
+/// Runs the demo with 600 messages and an outage, and checks that no order is lost and none that can be
+/// shipped is set aside.
 fn run_through(outage: &str) {
     let line = run(&format!("--messages 600 {outage}"));
     assert_eq!((number(&line, "violations"), number(&line, "healthy_dead_letters")), (0, 0), "{line}");
