@@ -14,7 +14,7 @@ type Call = Arc<dyn Fn(String) -> BoxFuture<'static, Anything<()>> + Send + Sync
 /// The result of a body: 64 bytes as it is stored.
 pub(crate) const RECEIPT: &str = "a receipt of sixty-two characters, as a body might well give.. ";
 
-/// One way to make a call. All do the same work.
+/// One way to make a call. All arms do the same work.
 #[derive(Clone)]
 pub(crate) struct Arm {
     pub(crate) name: &'static str,
@@ -84,7 +84,7 @@ impl Contest {
     }
 }
 
-/// The end of a call with the right answer, or with another one.
+/// `Ok` if a call returned the right answer, otherwise an error.
 pub(crate) fn right(is_right: bool) -> Anything<()> {
     if is_right { Ok(()) } else { Err("another answer than there must be".into()) }
 }

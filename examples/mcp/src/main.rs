@@ -33,7 +33,8 @@ struct Payment {
 /// The error of a payment, as the model reads it.
 #[derive(Debug, thiserror::Error)]
 enum PayError {
-    /// Such as a call in flight, or one with other arguments: the text says what to do.
+    /// For example, a call is in flight, or a call has other arguments than the first. The text says what to
+    /// do.
     #[error("{0} (the key is `request_id`)")]
     Idem(#[from] idem::Error),
     #[error("the payment service failed, so repeat the call: {0}")]

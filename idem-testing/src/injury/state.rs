@@ -34,7 +34,7 @@ pub enum Injury {
     /// The worker pauses until its lease is over and another worker has the call; then it continues while the
     /// other worker runs.
     LeaseLost,
-    /// As `LeaseLost`, but the other worker has answered the call before the first one continues.
+    /// As `LeaseLost`, but the other worker has answered the call before the first worker continues.
     Superseded,
     /// Another call with the same arguments is made while the worker pauses.
     Duplicate,

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use super::Twice;
 
-/// How long a run is repeated while another one with its key is in flight.
+/// How long a run is repeated while another run with its key is in flight.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What an answer means for its client. The test gets the lowest of all runs' meanings.
@@ -32,14 +32,14 @@ pub(super) enum AnswerKind {
 
 /// What a run returns.
 pub(super) trait Answer {
-    /// The meaning of the answer, if the idempotent calls of the run do not report one.
+    /// The meaning of the answer, if the idempotent calls of the run do not report a meaning.
     fn kind(&self) -> AnswerKind;
 
     /// How the other answer differs from this one. Empty if it does not.
     fn difference(&self, other: &Self) -> String;
 }
 
-/// The idempotent calls of a run: the operation of the first one, and how the last one ended.
+/// The idempotent calls of a run: the operation of the first call, and how the last call ended.
 #[derive(Default)]
 struct Calls(Mutex<(Option<String>, Option<AnswerKind>)>);
 

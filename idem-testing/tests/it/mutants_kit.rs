@@ -7,7 +7,7 @@ use crate::support::mutants;
 use crate::support::rules::{self, Rules};
 use crate::support::rules_store::RulesStore;
 
-/// The checks of a store without listing, with those that race last, because they take real time.
+/// The checks of a store without listing. The checks that race come last, because they take real time.
 fn checks() -> Vec<&'static Check> {
     let mut checks: Vec<_> = all().iter().filter(|check| check.theme() != "listing").collect();
     checks.sort_by_key(|check| matches!(check.theme(), "races" | "duels"));

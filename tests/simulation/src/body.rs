@@ -98,7 +98,7 @@ pub async fn body(site: Site, script: Script) -> Returned {
         awake(&world, site.process).await;
         match do_act(&inner, run, act).await {
             Ok(()) => {}
-            // A call in a transaction has no steps; its body goes on.
+            // A call in a transaction has no steps, so the step fails and the body goes on.
             Err(Failure::Idem(Some(Error::Step { source: StepError::Unprotected, .. }))) => {}
             Err(error) => {
                 running.ended = world.error_means(site.number);

@@ -201,7 +201,7 @@ fn interrupted_with(interrupted: Interrupted<SimStore>) -> Returned {
     }
 }
 
-/// The `timeout` of a function that has none.
+/// The `timeout` of an operation that has no timeout.
 const NO_LIMIT: Duration = Duration::from_secs(86_400 * 365);
 
 #[idem::idempotent(key = "{id}", missing_key = "run", timeout = limit, scope = "operation0", store = store)]

@@ -534,7 +534,8 @@ impl State {
         }
     }
 
-    /// A fingerprint is compared where both calls have one.
+    /// A caller must not get the value of a call with another fingerprint. Compares only if both calls have
+    /// one.
     fn check_fingerprint(&mut self, caller: &Site, run: RunId) {
         let arguments = [caller.argument, self.runs[run].argument];
         let ways = [caller.way, self.runs[run].way];

@@ -125,7 +125,7 @@ pub struct Life {
 #[derive(Clone, Default)]
 pub struct StepSeen {
     pub recorded: Option<StoredResult>,
-    /// The input under which it was recorded.
+    /// The input under which the step was recorded.
     pub input: Option<u8>,
     pub acknowledged: bool,
 }

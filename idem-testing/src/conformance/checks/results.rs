@@ -1,4 +1,4 @@
-//! Checks that results come back unchanged, up to the limit, and that larger ones are refused.
+//! Checks that results come back unchanged, up to the limit, and that larger results are refused.
 
 use bytes::Bytes;
 use futures_util::future::join_all;

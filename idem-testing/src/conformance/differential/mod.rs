@@ -60,7 +60,7 @@ impl Now {
 ///
 /// If time is paused, it advances by random steps that often end exactly at the end of a lease or lifetime.
 /// On a real clock, leases and lifetimes are either very long or over at once, so that no answer depends on
-/// the duration of the test; the store's clock must be that of this host.
+/// the duration of the test. The store must then use the clock of this host.
 pub(super) async fn history(t: &Trial, seed: u64, operations: usize) -> Checked {
     let mut oracle = Oracle::new(t.is_exact());
     let now = Now::of(t, &mut oracle).await?;

@@ -82,8 +82,8 @@ impl Gambler {
         }
     }
 
-    /// The key and the operation. Few come from a sender that does not hold the claim, because the store
-    /// refuses most of those.
+    /// The key and the operation. Few operations come from a sender that does not hold the claim, because the
+    /// store refuses most of these.
     pub(super) fn draw(&mut self, oracle: &Oracle) -> (RecordKey, Ask) {
         let number = self.below(self.keys.len());
         let key = self.keys[number].clone();

@@ -36,7 +36,7 @@ impl Bounded {
         run
     }
 
-    /// Situations that must occur. If one does not, the run proves less than it seems.
+    /// Situations that must occur. If a situation does not occur, the run proves less than it seems.
     fn possible(&self) -> Vec<Property<Self>> {
         let cautious = self.0.is_cautious();
         let one_body = self.0.max_attempts == NonZeroU32::new(1);

@@ -27,7 +27,7 @@ pub(crate) fn request(number: u64) -> Vec<u8> {
     [&[0][..], &length, &payment].concat()
 }
 
-/// The text of the receipt in an answer; `None` if the answer has no message, as that of an error.
+/// The text of the receipt in an answer; `None` if the answer has no message, for example if it is an error.
 pub(crate) fn receipt(body: &[u8]) -> Option<String> {
     String::decode(body.get(PREFIX..)?).ok()
 }

@@ -93,7 +93,7 @@ struct Paid {
     wait: Duration,
 }
 
-/// Makes one payment, over connections of its own, so that the proxy can break each.
+/// Makes one payment, over connections of its own, so that the proxy can break each connection.
 async fn pay(framework: Framework, port: u16, number: u64) -> Paid {
     let start = Instant::now();
     let answer = sent(framework, port, number).await;

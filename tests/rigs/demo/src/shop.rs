@@ -164,7 +164,7 @@ impl Shop {
         }
         self.ledger.add("effects", &order.id.to_string()).map_err(ShipError::effect)?;
         tokio::time::sleep(self.work).await;
-        // Random, so that every attempt has another one.
+        // Random, so that every attempt has another parcel.
         Ok(Shipment { parcel: format!("P{:016x}", rand::random::<u64>()) })
     }
 }

@@ -197,7 +197,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// A random key among those of the last second.
+    /// A random key among the keys of the last second.
     fn draw(&self, random: &mut SmallRng) -> u32 {
         let elapsed = unix_millis().saturating_sub(self.begin);
         let per_second = u64::from(self.keys) * 1_000 / self.millis.max(1);

@@ -52,8 +52,8 @@ struct Shop {
     pace: Duration,
 }
 
-/// Handles an order. Each step is recorded under the order's key, so a worker that takes over from a dead one
-/// runs only the remaining steps.
+/// Handles an order. Each step is recorded under the order's key, so a worker that takes over from a dead
+/// worker runs only the remaining steps.
 #[idempotent(
     key = "order/{order}",
     scope = "steps.place",
