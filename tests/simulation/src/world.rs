@@ -24,7 +24,7 @@ use crate::plan::{Fault, FaultPlan, Plan, Way};
 
 /// The number of a run of a body, in the order in which they began.
 pub type RunId = usize;
-/// The number of a process: each start of a worker is another.
+/// The number of a process: each start of a worker is another process.
 pub type ProcessId = usize;
 
 #[derive(Clone)]
