@@ -1,4 +1,4 @@
-//! What a payment does, for either framework: it uses the terms of HTTP, and no server.
+//! What a payment does, for either framework: it uses the terms of HTTP, and knows no server.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

@@ -180,7 +180,7 @@ async fn an_answer_for_a_key_in_flight_is_waited_for_and_one_that_asks_to_try_ag
     ];
     for in_flight in IN_FLIGHT {
         let begun = Arc::new(AtomicU64::new(0));
-        // The first three runs are in flight, and the later runs fail.
+        // The first three runs get the answer for a key in flight, and the later runs fail.
         let pay = {
             let begun = begun.clone();
             move || async move {

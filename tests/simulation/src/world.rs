@@ -88,11 +88,11 @@ pub struct KeyState {
     pub recoveries: u32,
     /// When the key was last released, and by which process; `None` if it was granted since.
     pub freed: Option<(Instant, ProcessId)>,
-    /// The claims and readings of each process.
+    /// The claims and reads of each process.
     pub requests: BTreeMap<ProcessId, Requests>,
 }
 
-/// The claims and readings of one key that one process has sent.
+/// The claims and reads of one key that one process has sent.
 #[derive(Clone, Copy, Default)]
 pub struct Requests {
     pub under_way: u32,

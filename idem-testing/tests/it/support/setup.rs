@@ -31,7 +31,7 @@ pub enum Under {
     GivenBack,
     /// Bodies have a step, and one attempt.
     OneAttempt,
-    /// Under `in_doubt`; one of the callers recovers, and the other one's worker may be alive in doubt.
+    /// Under `in_doubt`; one caller recovers, and the worker of the other caller may be alive in doubt.
     Alive,
 }
 

@@ -22,7 +22,7 @@ struct Cli {
     /// How many orders.
     #[arg(long, default_value_t = 10_000)]
     messages: u64,
-    /// How many copies are sent beside them, in percent; with 200 each is sent three times.
+    /// How many copies are sent in addition, in percent; with 200 each message is sent three times.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(..=1000))]
     duplicates: u64,
     /// How many worker processes.

@@ -162,7 +162,7 @@ pub fn renewal_ends_the_doubt(asked: &Asked<'_>) -> Step {
     Transition::new(step.write, asked.right().answer)
 }
 
-/// A worker in doubt gets the same answer as any other.
+/// A worker in doubt gets the same answer as any other worker.
 pub fn worker_in_doubt_is_not_told(asked: &Asked<'_>) -> Step {
     let step = asked.right();
     match step.answer {
