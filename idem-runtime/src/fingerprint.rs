@@ -87,8 +87,6 @@ fn is_large_integer(number: &Number) -> bool {
 mod tests {
     use std::collections::{HashMap, HashSet};
 
-    use proptest::prelude::*;
-
     use super::*;
 
     #[test]
@@ -108,12 +106,13 @@ mod tests {
             fingerprint(&json!({"a": {"b": u64::MAX}})),
             fingerprint(&json!({"a": {"b": u64::MAX - 1}}))
         );
-        assert_eq!(fingerprint(&u64::MAX), fingerprint(&u64::MAX));
         assert_eq!(fingerprint(&u128::from(u64::MAX)), fingerprint(&u64::MAX));
     }
 
     #[test]
-    fn an_integer_of_more_than_64_bits_is_an_error_and_not_rounded() {
+    fn a_number_that_json_cannot_carry_is_an_error_and_not_rounded() {
+        assert_eq!(fingerprint(&f64::NAN), Err(FingerprintError::Value));
+        assert_eq!(fingerprint(&f64::INFINITY), Err(FingerprintError::Value));
         assert_eq!(fingerprint(&u128::MAX), Err(FingerprintError::Value));
         assert_eq!(fingerprint(&i128::MIN), Err(FingerprintError::Value));
     }
@@ -123,12 +122,6 @@ mod tests {
         let value = json!({"b": [1.0, 1e3, "\u{e9}"], "a": null});
         let expected = Sha256::digest("{\"a\":null,\"b\":[1,1000,\"\u{e9}\"]}");
         assert_eq!(fingerprint(&value), Ok(Fingerprint::from_bytes(expected.into())));
-    }
-
-    #[test]
-    fn a_number_that_is_not_finite_is_an_error() {
-        assert_eq!(fingerprint(&f64::NAN), Err(FingerprintError::Value));
-        assert_eq!(fingerprint(&f64::INFINITY), Err(FingerprintError::Value));
     }
 
     #[test]
@@ -169,18 +162,5 @@ mod tests {
         let as_json = serde_json::to_value(&shapes).unwrap();
         assert_eq!(fingerprint(&shapes), fingerprint(&as_json));
         assert_eq!(fingerprint(&(1.5, true, "x", b"y")), fingerprint(&json!([1.5, true, "x", [121]])));
-    }
-
-    proptest! {
-        #[test]
-        fn different_integers_have_different_fingerprints(one: u64, offset in 1_u64..10_000) {
-            prop_assert_ne!(fingerprint(&one), fingerprint(&one.wrapping_add(offset)));
-        }
-
-        #[test]
-        fn neighbouring_fields_do_not_run_together(a: String, b: String, c: String, d: String) {
-            prop_assume!((&a, &b) != (&c, &d));
-            prop_assert_ne!(fingerprint(&(a, b)), fingerprint(&(c, d)));
-        }
     }
 }

@@ -1,5 +1,5 @@
-//! Errors of idem, made without a call. For unit tests of an `impl From<idem::Error>`, of the status in an API's
-//! response, or of a rule for retries.
+//! Errors of idem, made without a call. For unit tests of an `impl From<idem::Error>`, of the status in an
+//! API's response, or of a rule for retries.
 //!
 //! Each error has the scope of an operation and invented details. Its key digest belongs to the key
 //! `example`.
@@ -34,7 +34,8 @@ use idem_runtime::{CallId, Error, Loss, NotStored, StepError};
 ///
 /// # Panics
 ///
-/// If `operation` is not a valid scope: blank, or longer than [`MAX_SCOPE_BYTES`](idem_core::MAX_SCOPE_BYTES).
+/// If `operation` is not a valid scope: blank, or longer than
+/// [`MAX_SCOPE_BYTES`](idem_core::MAX_SCOPE_BYTES).
 fn call(operation: &str) -> CallId {
     let scope = Scope::new(operation.to_owned()).expect("the operation is a scope");
     let key = Key::new("example").expect("it is a key");

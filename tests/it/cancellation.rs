@@ -7,15 +7,11 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{Either, select};
+use idem::MemoryStore;
 use idem::protocol::State;
-use idem::{MemoryStore, Store};
 use idem_test_servers::until;
-use support::{Failure, operation, record_key};
+use support::{Failure, operation, state};
 use tokio::sync::Notify;
-
-async fn state<S: Store>(store: &S) -> Option<State> {
-    store.get(&record_key("k")).await.unwrap().map(|record| record.state)
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_dropped_call_drops_its_body_before_it_releases_its_key() {

@@ -36,7 +36,7 @@ shop!(no_fingerprint, [key = "{order.id}/{sku}", scope = "payments.charge"], ord
 shop!(other_result, [key = "{order.id}/{sku}", scope = "payments.charge", fingerprint = order.amount], order: &Order, String, [shop: u16, item: String]);
 shop!(shorter, [key = "{order.id}/{sku}", scope = "payments.charge", fingerprint = order.amount, ttl = "1h"], order: &Order, u64, [shop: u16, item: String]);
 shop!(longer, [key = "{order.id}/{sku}", scope = "payments.charge", fingerprint = order.amount, ttl = "7d"], order: &Order, u64, [shop: u16, item: String]);
-shop!(other_lease, [key = "{order.id}/{sku}", scope = "payments.charge", fingerprint = order.amount, lease = "5s"], order: &Order, u64, [shop: u16, item: String]);
+shop!(other_lease, [key = "{order.id}/{sku}", scope = "payments.charge", fingerprint = order.amount, lease = "1500ms"], order: &Order, u64, [shop: u16, item: String]);
 shop!(in_doubt, [key = "{order.id}/{sku}", scope = "payments.charge", fingerprint = order.amount, on_crash = "in_doubt"], order: &Order, u64, [shop: u16, item: String]);
 shop!(reordered, [key = "{order.id}/{sku}", scope = "payments.charge", fingerprint = order.amount], order: &Order, u64, [item: String, shop: u16]);
 

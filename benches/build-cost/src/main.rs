@@ -1,4 +1,5 @@
-//! The smallest program that uses one feature of the library, or does not use the library. It is built, not run.
+//! The smallest program that uses one feature of the library, or does not use the library. It is only
+//! built.
 
 #[cfg(feature = "macros")]
 mod uses;

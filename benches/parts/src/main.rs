@@ -1,4 +1,5 @@
-//! Makes one kind of call many times, so that valgrind can count its instructions: see `scripts/instructions`.
+//! Makes one kind of call many times, so that valgrind can count its instructions: see
+//! `scripts/instructions`.
 
 use idem::MemoryStore;
 use idem_part_costs::{Order, by_attribute, runtime, with_fingerprint};

@@ -1,4 +1,4 @@
-//! Tests the number of allocations of a call: they are counted, so that one more shows on any machine.
+//! Tests how many allocations a call makes: a count shows a further allocation on any machine.
 
 use futures_util::FutureExt as _;
 use idem::MemoryStore;
@@ -36,10 +36,12 @@ fn a_call_allocates_no_more_than_it_did() {
     let counted = measured.map(|calls| calls.map(|(count, _)| count));
     // Fresh and replayed: without and with a fingerprint. Each metric allocates its labels if the
     // feature `metrics` is on, as it is with all features.
-    // One of a fresh call's is the future of its completion, so that a call has no room for it while its body runs.
+    // One allocation of a fresh call is the future of its completion, so that a call has no room for that
+    // future while its body runs.
     let (without, with) = ([[7, 15], [4, 12]], [[12, 20], [6, 14]]);
     assert!(counted == without || counted == with, "{counted:?}");
-    // Their bytes: one of the allocations is the future, which has room for everything that a call may wait for.
+    // The bytes: one of the allocations is the call's future, which has room for everything that the call may
+    // wait for.
     let [[(_, fresh), ..], [(_, replayed), ..]] = measured;
     println!("{fresh}, {replayed} bytes");
     let bounds = if counted == without { (2_000, 1_450) } else { (2_660, 1_780) };

@@ -1,5 +1,5 @@
-//! Tests the memory that a running call and its record hold beyond its body: it is counted, so that an increase shows
-//! on any machine.
+//! Tests how much memory a running call and its record hold beyond its body: a count of bytes shows an
+//! increase on any machine.
 
 use std::cell::Cell;
 use std::future::pending;

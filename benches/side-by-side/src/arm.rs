@@ -14,7 +14,7 @@ type Call = Arc<dyn Fn(String) -> BoxFuture<'static, Anything<()>> + Send + Sync
 /// The result of a body: 64 bytes as it is stored.
 pub(crate) const RECEIPT: &str = "a receipt of sixty-two characters, as a body might well give.. ";
 
-/// One way to make a call. All do the same work.
+/// One way to make a call. All arms do the same work.
 #[derive(Clone)]
 pub(crate) struct Arm {
     pub(crate) name: &'static str,
@@ -84,7 +84,7 @@ impl Contest {
     }
 }
 
-/// The end of a call with the right answer, or with another one.
+/// `Ok` if a call returned the right answer, otherwise an error.
 pub(crate) fn right(is_right: bool) -> Anything<()> {
     if is_right { Ok(()) } else { Err("another answer than there must be".into()) }
 }
@@ -102,7 +102,8 @@ async fn pay<S: Store>(store: &S, key: &str, works: bool) -> Result<String, idem
     Ok(body(works).await)
 }
 
-/// The arms on any store: this code by hand, this library with the attribute and with `Operation::run`, and nothing.
+/// The arms on any store: this code by hand, this library with the attribute and with `Operation::run`, and
+/// the body alone.
 pub(crate) fn beside<S: Store>(hand: Arm, store: &S) -> Vec<Arm> {
     let attribute = |works: bool| {
         over(store, move |store, key| async move { right(pay(&store, &key, works).await? == RECEIPT) })

@@ -1,6 +1,6 @@
-//! Measures the cost of a call: with this library, at the store's own limit, with the crate that people would use
-//! instead, and without idempotency; and of a request to a server, and a message. It starts its own servers and prints
-//! tables in Markdown.
+//! Measures the cost of a call: with this library, at the store's own limit, with the crate that people would
+//! use instead, and without idempotency. Also measures the cost of a request to a server, and of a message.
+//! It starts its own servers and prints tables in Markdown.
 
 mod arm;
 mod dynamodb;
@@ -97,8 +97,8 @@ async fn tell(store: &str, contest: &Contest, arguments: &Arguments, lines: &mut
     }
 }
 
-/// Prints the table of one kind of work, and returns its lines. The first arm is the limit for this library: code by hand over the
-/// same client.
+/// Prints the table of one kind of work, and returns its lines. The first arm is the limit for this library:
+/// code by hand over the same client.
 fn print(store: &str, kind: Kind, callers: usize, arms: &[(&'static str, Figures)]) -> Vec<Value> {
     let Some((_, first)) = arms.first() else { return Vec::new() };
     let work = match kind {

@@ -1,5 +1,5 @@
-//! Measures the arms: they take turns in short rounds, so that other load on the machine affects all of them equally.
-//! The figures are the median of the rounds.
+//! Measures the arms: they take turns in short rounds, so that other load on the machine affects all of them
+//! equally. The figures are the median of the rounds.
 
 use std::time::{Duration, Instant};
 
@@ -107,8 +107,8 @@ async fn one(arm: &Arm, kind: Kind, (tasks, round): (usize, usize), plan: Plan) 
     Ok(Figures { per_second: calls / elapsed, p50: at(50), p99: at(99) })
 }
 
-/// The traffic of one fresh call and of one replay with the server, for a single caller that makes one call after
-/// another. The arms are connected through the meter.
+/// The traffic of one fresh call and of one replay with the server, for a single caller that makes one call
+/// after another. The arms are connected through the meter.
 pub(crate) async fn said(arms: &[Arm], meter: &Meter) -> Anything<Vec<(&'static str, Said, Said)>> {
     const CALLS: u32 = 200;
     let mut all = Vec::new();

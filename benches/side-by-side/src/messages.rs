@@ -1,5 +1,6 @@
-//! Messages of NATS JetStream to a consumer whose handlers send Redis one `INCR`, with the attribute and without it. A call
-//! publishes a message, and is over when the consumer has handled it; a replayed call publishes its duplicate.
+//! Messages of NATS JetStream to a consumer whose handlers send Redis one `INCR`, with the attribute and
+//! without it. A call publishes a message, and is over when the consumer has handled it; a replayed call
+//! publishes its duplicate.
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -35,7 +36,7 @@ async fn count_once(shop: &Shop, order: &str) -> Result<u64, idem::Error> {
     Ok(count(shop).await)
 }
 
-/// The effect. A Redis that is gone ends the run, because then no message is handled any more.
+/// The effect. If Redis is gone, the run ends, because no message is handled any more.
 async fn count(shop: &Shop) -> u64 {
     let mut connection = shop.connection.clone();
     redis::cmd("INCR").arg("effects").query_async(&mut connection).await.unwrap_or_default()

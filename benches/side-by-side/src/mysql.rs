@@ -1,4 +1,4 @@
-//! MariaDB: what one would write by hand on a pool of 16 that does not ping, and what is here.
+//! The arms on MariaDB: SQL by hand on a pool of 16 connections that does not ping, and this library.
 
 use idem::MySqlStore;
 use idem_test_servers::MariaDb;

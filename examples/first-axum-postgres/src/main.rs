@@ -1,4 +1,5 @@
-//! `POST /deposits` books money on an account: once for each `Idempotency-Key`, however often the client sends it.
+//! `POST /deposits` books money on an account: once for each `Idempotency-Key`, however often the client
+//! sends it.
 
 use std::time::Duration;
 
@@ -21,7 +22,8 @@ struct Receipt {
     balance: i64,
 }
 
-/// What it writes through `tx` is committed together with its response. If it fails, nothing stays.
+/// What the handler writes through `tx` is committed together with its response. If the handler fails,
+/// nothing stays.
 async fn deposit(
     mut tx: Tx<PgTransaction<'static>>,
     Json(deposit): Json<Deposit>,

@@ -28,7 +28,8 @@ enum ShipError {
 
 #[idempotent(key = "order/{order.id}", scope = "orders.ship", fingerprint = order.pieces, ttl = "7d", store = store)]
 async fn ship(store: &RedisStore, order: &Order) -> Result<String, ShipError> {
-    // Ship it here. `context().downstream_key("carrier")` is the same at every attempt: hand it to the carrier.
+    // Ship it here. `context().downstream_key("carrier")` is the same at every attempt: hand it to the
+    // carrier.
     Ok(format!("parcel of order {} with {} pieces", order.id, order.pieces))
 }
 

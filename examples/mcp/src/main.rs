@@ -1,9 +1,10 @@
-//! An MCP server whose tool is safe to repeat. An MCP client starts it, and speaks to it over stdin and stdout:
-//! `mcp RECORDS FOLDER`, with the file of its records and the folder of its payments.
+//! An MCP server whose tool is safe to repeat. An MCP client starts it, and speaks to it over stdin and
+//! stdout: `mcp RECORDS FOLDER`, with the file of its records and the folder of its payments.
 //!
-//! Agents repeat tool calls: the client after a timeout or a lost connection, the model after an error that it read. The key is
-//! an argument of the tool, `request_id`, because the arguments are what the model itself repeats. The id of the JSON-RPC request is
-//! new for each request and starts again with each connection, and `_meta` belongs to the client: the model neither sees it nor sets it.
+//! Agents repeat tool calls: the client after a timeout or a lost connection, the model after an error that
+//! it read. The key is an argument of the tool, `request_id`, because the arguments are what the model itself
+//! repeats. The id of the JSON-RPC request is new for each request and starts again with each connection, and
+//! `_meta` belongs to the client: the model neither sees it nor sets it.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write as _};
@@ -29,10 +30,11 @@ struct Payment {
     cents: u64,
 }
 
-/// What the model reads of a payment that failed.
+/// The error of a payment, as the model reads it.
 #[derive(Debug, thiserror::Error)]
 enum PayError {
-    /// Such as a call in flight, or one with other arguments: the text says what to do.
+    /// For example, a call is in flight, or a call has other arguments than the first. The text says what to
+    /// do.
     #[error("{0} (the key is `request_id`)")]
     Idem(#[from] idem::Error),
     #[error("the payment service failed, so repeat the call: {0}")]
@@ -53,14 +55,14 @@ struct Shop {
 
 #[tool_router(server_handler)]
 impl Shop {
-    /// Pays an order. A call with the `request_id` of an earlier one pays nothing, and returns the receipt of that one.
+    /// Pays an order. A call that repeats a `request_id` pays nothing, and returns the first call's receipt.
     #[tool(annotations(idempotent_hint = true))]
     #[idempotent(key = "{payment.request_id}", scope = "shop.pay", store = self.store, lease = "3s", wait = "1m",
         fingerprint = (payment.order, payment.cents))]
     async fn pay(&self, Parameters(payment): Parameters<Payment>) -> Result<String, PayError> {
         let call = idem::context().ok_or_else(|| io::Error::other("a call without a key"))?;
         eprintln!("pays order {}, attempt {}", payment.order, call.attempt());
-        // Where the server ends after the payment and before its record, the next call pays with the same key.
+        // If the server dies after the payment and before its record, the next call pays with the same key.
         self.gateway.pay(&call.downstream_key("gateway"), payment.cents).await?;
         Ok(format!("order {} is paid: {} cents", payment.order, payment.cents))
     }

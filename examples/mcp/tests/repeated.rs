@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 /// How long the test waits for anything.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Starts a server, whose payment service answers so late, and a client of it.
+/// Starts a server, whose payment service answers after `latency`, and a client of the server.
 async fn start(folder: &Path, latency: Duration) -> (Child, RunningService<RoleClient, ()>) {
     let log = File::options().create(true).append(true).open(folder.join("log")).unwrap();
     let mut server = Command::new(env!("CARGO_BIN_EXE_mcp"));

@@ -1,4 +1,5 @@
-//! The spans of a call and its replay, and those of the HTTP layer and of a consumer by OpenTelemetry's conventions.
+//! The spans of a call and its replay, and the spans of the HTTP layer and of a consumer by OpenTelemetry's
+//! conventions.
 
 use std::convert::Infallible;
 use std::time::Duration;

@@ -6,9 +6,10 @@
 //! curl -i localhost:3000/payments -H 'Idempotency-Key: "42"' --json '{"amount": 1999, "currency": "EUR"}'
 //! ```
 //!
-//! The same request again returns the same receipt with `Idempotency-Replayed: true`. Further members of the JSON make a payment
-//! behave in special ways, to try them by hand: `sleep_ms`, `status`, `body_bytes`, `panic`, `stream_ms`, `set_cookie`.
-//! `GET /executions` counts how often each route really ran in this process; `GET /metrics` has metrics for Prometheus.
+//! The same request again returns the same receipt with `Idempotency-Replayed: true`. Further members of the
+//! JSON make a payment behave in special ways, to try them by hand: `sleep_ms`, `status`, `body_bytes`,
+//! `panic`, `stream_ms`, `set_cookie`. `GET /executions` counts how often each route really ran in this
+//! process; `GET /metrics` has metrics for Prometheus.
 
 mod on_actix;
 mod on_axum;

@@ -39,7 +39,8 @@ pub(crate) async fn serve(
     let handle = server.handle();
     tokio::spawn(async move {
         terminated.await;
-        // An actix worker drops its handlers when it ends, so handlers whose clients went away must finish before.
+        // An actix worker drops its handlers when it ends, so handlers whose clients went away must finish
+        // before.
         handle.pause().await;
         drain().await;
         handle.stop(true).await;
@@ -75,7 +76,7 @@ fn response(answer: Answer) -> HttpResponse {
         Body::Whole(body) => response.body(body),
         Body::Events(receipt, time) => response.streaming(events(&receipt, time)),
     };
-    // actix-web sets one where it is missing.
+    // actix-web sets a content type if the response has none.
     response.headers_mut().remove(CONTENT_TYPE);
     for (name, value) in answer.headers {
         if let Ok(value) = HeaderValue::try_from(value) {

@@ -29,7 +29,8 @@ pub(crate) async fn serve(
     let terminated = idem::terminated();
     println!("listening on {}", listener.local_addr()?);
     axum::serve(listener, api).with_graceful_shutdown(terminated).await?;
-    // The connections are closed, but a handler whose client went away may still run, or its response may not be recorded yet.
+    // The connections are closed, but a handler whose client went away may still run, or its response may not
+    // be recorded yet.
     drain().await;
     Ok(())
 }

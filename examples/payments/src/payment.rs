@@ -1,4 +1,4 @@
-//! What a payment does, for either framework: it knows HTTP's words, and no server.
+//! What a payment does, for either framework: it uses the terms of HTTP, and knows no server.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -83,7 +83,7 @@ pub(crate) struct Answer {
 
 pub(crate) enum Body {
     Whole(Bytes),
-    /// A stream of events: the text at once, and then a tick now and then for this long.
+    /// A stream of events: the text at once, and then a tick every [`TICK`] for this long.
     Events(String, Duration),
 }
 
@@ -150,7 +150,7 @@ fn receipt(id: &str, order: &Value, bytes: usize) -> String {
     if bytes < least { receipt("") } else { receipt(&"x".repeat(bytes - least + 1)) }
 }
 
-/// The events of a stream: the receipt at once, and then a tick now and then.
+/// The events of a stream: the receipt at once, and then a tick every [`TICK`].
 pub(crate) fn events(receipt: &str, time: Duration) -> impl Stream<Item = Result<Bytes, Infallible>> + use<> {
     let end = Instant::now() + time;
     stream::unfold(Some(format!("data: {receipt}\n\n")), move |event| async move {

@@ -1,5 +1,5 @@
-//! Connects a consumer group of Redis streams with `idem::message::Consumer`: a stream of messages, and how each is settled.
-//! A page of code like this one connects any other queue.
+//! Connects a consumer group of Redis streams with `idem::message::Consumer`: a stream of messages, and how
+//! each is settled. A page of code like this one connects any other queue.
 
 use std::time::Duration;
 
@@ -12,10 +12,12 @@ use redis::streams::{
 };
 use redis::{AsyncCommands as _, RedisResult};
 
-/// The messages of a worker that is silent for this long go to other workers. Also the longest pause before a retry.
+/// The messages of a worker that is silent for this long go to other workers. Also the longest pause before a
+/// retry.
 pub const IDLE: Duration = Duration::from_secs(3);
 
-/// How many messages are fetched at once. Messages that the consumer has not begun at its end are delivered again after [`IDLE`].
+/// How many messages are fetched at once. Messages that the consumer has not begun at its end are delivered
+/// again after [`IDLE`].
 const AT_ONCE: usize = 10;
 
 /// A stream, its only consumer group, and a worker in it.
@@ -40,11 +42,12 @@ pub struct Message {
 }
 
 impl Group {
-    /// Creates the group where it is missing, and returns its messages: first those whose worker is silent, then new ones.
+    /// Creates the group if it is missing, and returns its messages: first those whose worker is silent, then
+    /// new ones.
     ///
     /// # Errors
     ///
-    /// Those of Redis.
+    /// The errors of Redis.
     pub async fn messages(
         self,
         client: &redis::Client,
@@ -56,7 +59,7 @@ impl Group {
         {
             return Err(error);
         }
-        // `reader` blocks while it waits for messages, so all other commands have `connection`.
+        // `reader` blocks while it waits for messages, so all other commands use `connection`.
         let rounds = stream::unfold((self, connection, reader, "0-0".to_owned()), |mut state| async {
             let round = state.0.round(&mut state.1, &mut state.2, &mut state.3).await;
             Some((round, state))
@@ -108,18 +111,20 @@ fn millis(time: Duration) -> usize {
 }
 
 impl Message {
-    /// Takes the message out of the group and out of the stream, which would grow for ever otherwise. All commands of the pipe, or
-    /// none. A stream with several groups keeps its entries: trim it where it is written, by `XADD .. MAXLEN`.
+    /// Takes the message out of the group and out of the stream, which would otherwise grow for ever. Redis
+    /// executes all commands of the pipe, or none. A stream with several groups keeps its entries: trim it
+    /// where it is written, by `XADD .. MAXLEN`.
     fn leave(&self, pipe: &mut redis::Pipeline) {
         let Group { stream, group, .. } = &self.of;
         let ids = [&self.entry.id];
         pipe.atomic().xack(stream, group, &ids).ignore().xdel(stream, &ids).ignore();
     }
 
-    /// Sets the message's idle time to this. The group delivers it again when that reaches [`IDLE`].
+    /// Sets the message's idle time. The group delivers the message again when its idle time reaches
+    /// [`IDLE`].
     async fn silent_for(&self, idle: Duration) -> RedisResult<()> {
-        // This also takes back a message that went to another worker while this one was silent. Then both handle it, and both get
-        // one result.
+        // This also takes back a message that went to another worker while this worker was silent. Then both
+        // workers handle it, and both get one result.
         let options = StreamClaimOptions::default().idle(millis(idle)).with_justid();
         let Group { stream, group, worker } = &self.of;
         let ids = [&self.entry.id];

@@ -1,7 +1,9 @@
-//! Ships the orders of the Redis stream `orders`, each once: `cargo run -p redis-streams -- redis://127.0.0.1:6379/`
+//! Ships the orders of the Redis stream `orders`, each once:
+//! `cargo run -p redis-streams -- redis://127.0.0.1:6379/`
 //!
-//! `redis-cli xadd orders '*' order 42` sends one. Several workers may run at once, and each may be killed at any time. Each effect of
-//! an order is an element of the list `effects`. A second argument sets how long shipping takes, in milliseconds.
+//! `redis-cli xadd orders '*' order 42` sends an order. Several workers may run at once, and each may be
+//! killed at any time. Each effect of an order is an element of the list `effects`. A second argument sets
+//! how long shipping takes, in milliseconds.
 
 use std::time::Duration;
 

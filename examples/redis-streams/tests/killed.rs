@@ -41,7 +41,8 @@ fn a_killed_workers_orders_go_to_the_next_and_a_message_that_is_no_order_is_set_
     drop(first);
     let second = worker(&url, 0);
     until("all is done", || left(&mut redis) == 0);
-    // The effects and the results are not one commit, so the kill leaves each effect twice. The third message is a replay.
+    // The effects and the results are not one commit, so the kill leaves each effect twice. The third message
+    // is a replay.
     let mut shipped = effects(&mut redis);
     shipped.sort();
     assert_eq!(shipped, ["1", "1", "2", "2"]);

@@ -8,7 +8,7 @@ use axum::routing::post;
 use idem::{Store, context};
 use idem_webhooks::{Delivery, Sender, WebhookLayer};
 
-/// Handles an event. An answer other than 2xx, or a panic, makes its sender send it again.
+/// Handles an event. After an answer other than 2xx, or a panic, the sender sends the event again.
 async fn handle(delivery: Delivery, event: Bytes) {
     let again = context().is_some_and(|call| call.recovered());
     // The effect.

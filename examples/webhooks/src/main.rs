@@ -1,4 +1,5 @@
-//! Serves webhooks on 127.0.0.1:3000, with records in memory and the secret `secret`: `cargo run -p webhooks`.
+//! Serves webhooks on 127.0.0.1:3000, with records in memory and the secret `secret`:
+//! `cargo run -p webhooks`.
 
 use std::error::Error;
 

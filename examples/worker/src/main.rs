@@ -2,12 +2,13 @@
 //!
 //! `cargo run -p worker -- --broker nats|rabbitmq|kafka|sqs [--url URL] [--redis redis://127.0.0.1:6379]`
 //!
-//! `--dead-letters` lists the messages that were set aside, and `--redrive` sends them back to `orders`, with `--forget` so that also calls
-//! that failed for good run again. Both end then.
+//! `--dead-letters` lists the messages that were set aside. `--redrive` sends them back to `orders`; with
+//! `--forget`, calls that failed for good run again too. Both options end the program afterwards.
 //!
-//! A message is an order: `{"id": 42, "pieces": 3}`. The queue `orders` and `orders-dead`, for messages that can never be
-//! handled, must exist: on NATS a stream for each and a pull consumer `shippers`, on Kafka topics and a third one, `orders-retry`.
-//! SQS takes its region, credentials and endpoint from the environment.
+//! A message is an order: `{"id": 42, "pieces": 3}`. The queue `orders` and the queue `orders-dead`, for
+//! messages that can never be handled, must exist: on NATS a stream for each and a pull consumer `shippers`;
+//! on Kafka a topic for each and a third topic, `orders-retry`. SQS takes its region, credentials and
+//! endpoint from the environment.
 
 use std::error::Error;
 use std::io;
@@ -82,7 +83,8 @@ enum ShipError {
 /// Results are kept for as long as the broker may deliver a message again.
 #[idempotent(key = "order/{order.id}", scope = "orders.ship", fingerprint = order.pieces, ttl = "14d", store = store)]
 async fn ship(store: &RedisStore, order: &Order) -> Result<String, ShipError> {
-    // Ship it here. `context().downstream_key("carrier")` is the same at every attempt: hand it to the carrier.
+    // Ship it here. `context().downstream_key("carrier")` is the same at every attempt: hand it to the
+    // carrier.
     println!("ships order {}", order.id);
     Ok(format!("parcel of order {} with {} pieces", order.id, order.pieces))
 }
@@ -92,7 +94,8 @@ async fn handle(store: &RedisStore, order: serde_json::Result<Order>) -> Result<
     ship(store, &order?).await
 }
 
-/// A message that is not an order goes to the dead letters at once. All other errors are settled as the consumer proposes.
+/// A message that is not an order goes to the dead letters at once. All other errors are settled as the
+/// consumer proposes.
 fn dispose(error: &ShipError, _attempt: u32, proposed: Disposition) -> Disposition {
     match error {
         ShipError::NotAnOrder(_) => Disposition::reject(Reason::Terminal),

@@ -15,7 +15,7 @@ async fn worker<B: Broker>(broker: &B, redis: &Redis, options: &[&str]) -> Resul
     worker.env("AWS_ENDPOINT_URL", broker.address()).env("AWS_REGION", "us-east-1");
     worker.env("AWS_ACCESS_KEY_ID", "test").env("AWS_SECRET_ACCESS_KEY", "test");
     let (worker, begin) = (Process::start(worker.args(options)), Instant::now());
-    // One without options works until the queue is empty, and the others end by themselves.
+    // A worker without options works until the queue is empty. A worker with options ends by itself.
     if options.is_empty() {
         while broker.waiting().await? > 0 {
             assert!(begin.elapsed() < Duration::from_secs(120), "the queue is not empty: {:?}", worker.end());
@@ -30,8 +30,8 @@ async fn worker<B: Broker>(broker: &B, redis: &Redis, options: &[&str]) -> Resul
     Ok(lines)
 }
 
-/// Sends an order twice, another one, and a message that is not an order, and lets the worker empty the queue. The message that is
-/// not an order is set aside, sent back, and set aside again.
+/// Sends an order twice, another order once, and a message that is not an order, and lets the worker empty
+/// the queue. The message that is not an order is set aside, sent back, and set aside again.
 async fn every_order_is_shipped_once<B: Broker>() -> Result<(), Failure> {
     let (broker, redis) = (B::start(&Setup::default()).await?, Redis::start());
     let (first, second) = (r#"{"id":1,"pieces":1}"#, r#"{"id":2,"pieces":1}"#);

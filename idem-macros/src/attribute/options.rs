@@ -87,27 +87,3 @@ fn at_value(item: &NestedMeta, faults: darling::Error) -> Vec<Error> {
     };
     of_darling(faults).map(at_value).collect()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::super::names::NAMES;
-    use super::*;
-
-    #[test]
-    fn every_name_is_an_option() {
-        for name in NAMES {
-            let value = match name {
-                "fail_open" | "detach" => "",
-                "scope" => "= \"x\"",
-                "on_crash" => "= \"rerun\"",
-                "missing_key" => "= \"run\"",
-                "crate" => "= ::x",
-                _ => "= x",
-            };
-            let mut faults = Faults::default();
-            let options = Options::parse(format!("{name} {value}").parse().unwrap(), &mut faults);
-            assert!(faults.is_empty(), "{name}: {}", faults.shown());
-            assert!(format!("{options:?}").contains("Some("), "{name} is set nowhere");
-        }
-    }
-}

@@ -27,17 +27,6 @@ pub(super) fn parts(code: &str) -> (TokenStream, TokenStream) {
     (attribute.unwrap_or_default(), tokens.collect())
 }
 
-/// The messages of an expansion that failed.
-fn messages(attribute: TokenStream, item: &TokenStream) -> String {
-    let expanded = expand(attribute, item).to_string();
-    let (_, messages) = expanded.split_once(&item.to_string()).expect("the item is not as it was");
-    messages.to_owned()
-}
-
-fn count(messages: &str) -> usize {
-    messages.matches("compile_error").count()
-}
-
 /// The inputs from an editor while somebody types: every prefix of `text` with balanced brackets.
 fn beginnings(text: &str) -> Vec<TokenStream> {
     text.char_indices().filter_map(|(end, _)| text[..end].parse().ok()).collect()
@@ -69,6 +58,8 @@ fn a_half_typed_attribute_gives_the_function_as_it_was() {
     let attributes = beginnings(whole);
     assert!(attributes.len() > 20, "{}", attributes.len());
     for attribute in attributes {
-        assert!(count(&messages(attribute.clone(), &item)) >= 1, "{attribute}");
+        let expanded = expand(attribute.clone(), &item).to_string();
+        let (_, messages) = expanded.split_once(&item.to_string()).expect("the item is not as it was");
+        assert!(messages.contains("compile_error"), "{attribute}");
     }
 }

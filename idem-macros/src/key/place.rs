@@ -122,15 +122,8 @@ mod tests {
 
     #[test]
     fn what_is_no_place_is_refused_with_what_to_write() {
-        for (text, words) in [
-            ("", "names nothing"),
-            ("order:?", "write `{order}`"),
-            ("order : >8", "write `{order}`"),
-            ("odrer", "did you mean"),
-        ] {
-            let message = parse(text, Span::call_site(), &arguments()).unwrap_err();
-            assert!(message.contains(words), "{text:?}: {message}");
-        }
+        let message = parse("order : >8", Span::call_site(), &arguments()).unwrap_err();
+        assert!(message.contains("write `{order}`"), "{message}");
         for text in [
             "0",
             "order.load().await.id",

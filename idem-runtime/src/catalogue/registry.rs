@@ -129,17 +129,3 @@ pub fn catalogue() -> Catalogue {
     }
     catalogue.sorted()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::words;
-
-    #[test]
-    fn a_duration_has_the_largest_unit_that_keeps_it_whole() {
-        for (millis, shown) in
-            [(86_400_000, "24h"), (604_800_000, "7d"), (90_000, "90s"), (120_000, "2m"), (1_500, "1500ms")]
-        {
-            assert_eq!(words(millis), shown);
-        }
-    }
-}

@@ -25,9 +25,3 @@ async fn every_call_runs_and_nothing_is_kept_and_that_is_said_once() {
     assert_eq!(store.get(&record_key("k")).await.unwrap(), None);
     assert_eq!(events.only("store_disabled")[0], "WARN");
 }
-
-#[tokio::test(start_paused = true)]
-async fn its_keys_are_checked_as_those_of_other_stores() {
-    let refused = operation().run(&Disabled, "", || async { Ok::<_, Failure>(1) }).await;
-    assert_eq!(refused.unwrap_err().kind(), "missing_key");
-}

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join;
-use idem::protocol::{ReleaseCause, State};
+use idem::protocol::{Release, ReleaseCause, State};
 use idem::{Error, Loss, MemoryStore, OnCrash, Store as _};
 use idem_testing::{Fault, FaultStore, OperationKind};
 use tokio::time::sleep;
@@ -38,37 +38,29 @@ async fn a_worker_that_is_alive_in_doubt_goes_on_and_its_result_counts() {
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_was_lost_says_what_became_of_it() {
-    for case in 0..4 {
+    for (then, expected) in [
+        (None, Some(Loss::Forgotten)),
+        (Some((OnCrash::Rerun, None)), Some(Loss::TakenOver)),
+        (Some((OnCrash::Rerun, Some(ReleaseCause::Failed))), Some(Loss::Released)),
+        (Some((OnCrash::InDoubt, Some(ReleaseCause::Abandoned))), None),
+    ] {
         let store = MemoryStore::new();
         let call = operation().run(&store, "k", || async {
             store.forget(&record_key("k")).await.unwrap();
-            match case {
-                0 => {}
-                1 => drop(crashed_worker(&store, "k", OnCrash::Rerun).await),
-                2 => {
-                    let (owner, grant) = crashed_worker(&store, "k", OnCrash::Rerun).await;
-                    let failed = idem::protocol::Release::new(owner, grant.fence, ReleaseCause::Failed);
-                    store.release(&record_key("k"), &failed).await.unwrap();
-                }
-                _ => {
-                    let (owner, grant) = crashed_worker(&store, "k", OnCrash::InDoubt).await;
-                    let gone = idem::protocol::Release::new(owner, grant.fence, ReleaseCause::Abandoned);
-                    store.release(&record_key("k"), &gone).await.unwrap();
+            if let Some((on_crash, cause)) = then {
+                let (owner, grant) = crashed_worker(&store, "k", on_crash).await;
+                if let Some(cause) = cause {
+                    let release = Release::new(owner, grant.fence, cause);
+                    store.release(&record_key("k"), &release).await.unwrap();
                 }
             }
             std::future::pending::<Result<usize, Failure>>().await
         });
-        let lost = call.await.unwrap_err();
-        let expected = match case {
-            0 => Some(Loss::Forgotten),
-            1 => Some(Loss::TakenOver),
-            2 => Some(Loss::Released),
-            _ => None,
+        let loss = match call.await.unwrap_err() {
+            Failure::Idem(Error::LeaseLost { loss, .. }) => Some(loss),
+            Failure::Idem(Error::InDoubt { .. }) => None,
+            other => panic!("{then:?}: {other:?}"),
         };
-        match (&lost, expected) {
-            (Failure::Idem(Error::LeaseLost { loss, .. }), Some(expected)) => assert_eq!(*loss, expected),
-            (Failure::Idem(Error::InDoubt { .. }), None) => {}
-            other => panic!("{other:?}"),
-        }
+        assert_eq!(loss, expected, "{then:?}");
     }
 }

@@ -1,23 +1,18 @@
 //! Tests of recording in the background, and of waiting for it when a program ends.
 
-use std::sync::{Arc, Mutex as Shared};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use idem::protocol::{State, StoredResult, Verdict};
-use idem::{LateRecording, MemoryStore, OnCrash, Outcome, Store as _, Unrecorded, drain, observe};
+use idem::{LateRecording, MemoryStore, OnCrash, Unrecorded, drain};
 use idem_testing::{Fault, FaultStore, OperationKind};
-use tokio::sync::{Mutex, MutexGuard};
+use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use tokio::time::{sleep, timeout};
 
+use crate::alone;
 use crate::events::Events;
-use crate::support::{Failure, LEASE, Runs, crashed_worker, operation, record_key};
-
-/// The counts are those of the process, so only one test runs at a time if tests share a process.
-async fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::const_new(());
-    ONE.lock().await
-}
+use crate::support::{Failure, LEASE, Runs, crashed_worker, operation, record_key, state};
 
 type Faulty = FaultStore<MemoryStore>;
 
@@ -29,46 +24,31 @@ async fn call(store: &Faulty, runs: &Runs) -> Result<usize, Failure> {
     operation().run(store, "k", || async { Ok::<_, Failure>(runs.run()) }).await
 }
 
-async fn state(store: &Faulty) -> Option<State> {
-    store.inner().get(&record_key("k")).await.unwrap().map(|record| record.state)
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_result_is_recorded_behind_its_caller_after_an_outage_longer_than_the_lease() {
-    let _alone = alone().await;
-    let (events, _guard) = Events::start();
-    let (store, runs) = (faulty(), Runs::default());
-    store.always(OperationKind::Complete, Fault::FailBefore);
-    let outage = async {
-        sleep(LEASE + Duration::from_secs(15)).await;
-        store.always(OperationKind::Complete, None);
+/// The results that the engine gives up from now on.
+fn unrecorded_results() -> mpsc::Receiver<Unrecorded> {
+    let (sender, receiver) = mpsc::channel();
+    let hook = move |one: &Unrecorded| {
+        let _ = sender.send(one.clone());
     };
-    let (observed, ()) = futures_util::future::join(observe(call(&store, &runs)), outage).await;
-    assert_eq!(observed.value.unwrap(), 1);
-    assert!(matches!(observed.outcome, Some(Outcome::Unrecorded { .. })));
-    assert_eq!(events.only("not_yet_recorded")[0], "ERROR");
-    sleep(Duration::from_secs(5)).await;
-    assert_eq!(events.only("recorded_late")[0], "WARN");
-    assert_eq!(call(&store, &runs).await.unwrap(), 1, "a replay");
-    assert_eq!(runs.count(), 1);
-    assert!(!events.names().contains(&"unrecorded".to_owned()));
+    LateRecording::new().on_unrecorded(hook).install();
+    receiver
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_late_result_is_given_up_once_somebody_took_over() {
     let _alone = alone().await;
     let (events, _guard) = Events::start();
-    let installed = Installed::new(LateRecording::new());
+    let unrecorded = unrecorded_results();
     let (store, runs) = (faulty(), Runs::default());
     store.always(OperationKind::Complete, Fault::FailBefore);
     assert_eq!(call(&store, &runs).await.unwrap(), 1);
     sleep(LEASE).await;
     crashed_worker(store.inner(), "k", OnCrash::Rerun).await;
-    assert!(installed.lost().is_empty());
+    assert!(unrecorded.try_recv().is_err());
     store.always(OperationKind::Complete, None);
     assert!(drain(Duration::from_secs(5)).await.is_complete());
     assert_eq!(events.only("unrecorded")[0], "ERROR");
-    let [one] = installed.lost().try_into().unwrap();
+    let [one] = unrecorded.try_iter().collect::<Vec<_>>().try_into().unwrap();
     assert_eq!((one.call.key(), one.error.is_none()), (Some(record_key("k").digest()), true));
     assert_eq!(state(&store).await, Some(State::InFlight));
 }
@@ -77,18 +57,18 @@ async fn a_late_result_is_given_up_once_somebody_took_over() {
 async fn a_late_result_is_given_up_in_the_end() {
     let _alone = alone().await;
     let (events, _guard) = Events::start();
-    let installed = Installed::new(LateRecording::new());
+    let unrecorded = unrecorded_results();
     let store = faulty();
     store.always(OperationKind::Complete, Fault::FailBefore);
     let call = operation().run(&store, "secret", || async { Ok::<_, Failure>("receipt".to_owned()) });
     assert_eq!(call.await.unwrap(), "receipt");
     assert_eq!(drain(Duration::from_secs(59 * 60)).await.results, 1);
-    assert!(installed.lost().is_empty(), "it is not given up yet");
+    assert!(unrecorded.try_recv().is_err(), "it is not given up yet");
     let drained = drain(Duration::from_secs(120)).await;
     assert!(drained.is_complete(), "after an hour the result is given up");
     assert_eq!(events.only("unrecorded")[0], "ERROR");
     // The hook gets the result with its bytes and without its key.
-    let [one] = installed.lost().try_into().unwrap();
+    let [one] = unrecorded.try_iter().collect::<Vec<_>>().try_into().unwrap();
     assert_eq!(
         (one.call.operation(), one.call.key()),
         (crate::support::SCOPE, Some(record_key("secret").digest()))
@@ -101,9 +81,24 @@ async fn a_late_result_is_given_up_in_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn late_results_are_bounded_in_number_and_bytes() {
+async fn late_results_are_bounded_gauges_say_how_many_wait_and_a_hook_that_panics_reaches_nobody() {
     let _alone = alone().await;
-    for (calls, bytes, kept) in [(1_100, 1, 1_000), (80, 1_000_000, 67)] {
+    let recorder = DebuggingRecorder::new();
+    let snapshots = recorder.snapshotter();
+    let _recorded = metrics::set_default_local_recorder(&recorder);
+    // The engine calls this hook with each result beyond the limits. The panic reaches no caller.
+    LateRecording::new().on_unrecorded(|_| panic!("the program's own")).install();
+    // How much the gauges changed since they were last read.
+    let gauges = || {
+        let all = snapshots.snapshot().into_vec();
+        ["idem_late_results", "idem_late_bytes"].map(|name| {
+            match all.iter().find(|(key, ..)| key.key().name() == name) {
+                Some((_, _, _, DebugValue::Gauge(value))) => format!("{}", value.0.round()),
+                other => panic!("{name}: {other:?}"),
+            }
+        })
+    };
+    for (calls, bytes, kept) in [(1_010, 1, 1_000), (80, 1_000_000, 67)] {
         let (events, _guard) = Events::start();
         let store = faulty();
         store.always(OperationKind::Complete, Fault::FailBefore);
@@ -113,120 +108,52 @@ async fn late_results_are_bounded_in_number_and_bytes() {
             operation.run(&store, format!("{key}"), body)
         });
         assert!(join_all(results).await.iter().all(Result::is_ok), "each caller gets its value");
-        let count = |name: &str| events.names().iter().filter(|event| *event == name).count();
-        assert_eq!((count("not_yet_recorded"), count("unrecorded")), (kept, calls - kept));
+        let count = |level: &str, name: &str| {
+            events.all().iter().filter(|[is, event, _]| is == level && event == name).count()
+        };
+        assert_eq!((count("ERROR", "not_yet_recorded"), count("ERROR", "unrecorded")), (kept, calls - kept));
+        // JSON has quotes around the text.
+        let size = kept * (bytes + 2);
+        assert_eq!(gauges(), [format!("{kept}"), format!("{size}")]);
+        // The outage is longer than the lease.
+        sleep(Duration::from_secs(15)).await;
         store.always(OperationKind::Complete, None);
         assert!(drain(Duration::from_secs(10)).await.is_complete());
-        assert_eq!(count("recorded_late"), kept);
+        assert_eq!(count("WARN", "recorded_late"), kept);
+        assert_eq!(gauges(), [format!("-{kept}"), format!("-{size}")], "none is left");
     }
 }
 
 #[test]
-fn a_runtime_that_is_dropped_leaves_nothing_to_wait_for_and_says_what_is_lost() {
-    let (events, _guard) = Events::start();
-    let runtime =
-        || tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    let store = faulty();
-    store.always(OperationKind::Complete, Fault::FailBefore);
-    let first = runtime();
-    let alone = first.block_on(alone());
-    assert_eq!(first.block_on(call(&store, &Runs::default())).unwrap(), 1);
-    drop(first);
-    assert_eq!(events.only("unrecorded")[0], "ERROR");
-    assert!(runtime().block_on(drain(Duration::from_secs(1))).is_complete());
-    drop(alone);
-}
-
-#[test]
-fn a_result_whose_runtime_ends_while_it_is_recorded_goes_to_the_hook() {
+fn a_result_whose_runtime_ends_before_it_is_recorded_goes_to_the_hook() {
     let runtime =
         || tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let last = runtime();
     let _alone = last.block_on(alone());
-    for (fault, outlives) in [Fault::FailBefore, Fault::HangBefore].into_iter().zip([false, true]) {
+    let (short, long) = (Duration::from_millis(200), LEASE);
+    for (fault, patience, outlives) in
+        [(Fault::FailBefore, long, true), (Fault::FailBefore, short, false), (Fault::HangBefore, short, true)]
+    {
         let (events, _guard) = Events::start();
-        let installed = Installed::new(LateRecording::new());
+        let unrecorded = unrecorded_results();
         let (store, runs, first) = (faulty(), Runs::default(), runtime());
         store.always(OperationKind::Complete, fault);
-        let mut abandoned = Box::pin(call(&store, &runs));
-        first.block_on(async { timeout(Duration::from_millis(200), &mut abandoned).await.unwrap_err() });
-        // The caller goes away before its runtime, or after it.
+        let mut caller = Box::pin(call(&store, &runs));
+        let answered = first.block_on(async { timeout(patience, &mut caller).await.is_ok() });
+        assert_eq!(answered, patience == long, "{fault:?}");
+        // A caller without its value goes away before its runtime, or after it.
         if outlives {
             drop(first);
-            drop(abandoned);
+            drop(caller);
         } else {
             let _entered = first.enter();
-            drop(abandoned);
+            drop(caller);
             drop(_entered);
             drop(first);
         }
-        let [one] = installed.lost().try_into().unwrap();
+        let [one] = unrecorded.try_iter().collect::<Vec<_>>().try_into().unwrap();
         assert_eq!(one.result, StoredResult::Value("1".into()));
         assert_eq!(events.only("unrecorded")[0], "ERROR");
         assert!(last.block_on(drain(Duration::from_secs(1))).is_complete());
     }
-}
-
-/// Settings that note the results that are given up, until this value is dropped.
-struct Installed {
-    lost: Arc<Shared<Vec<Unrecorded>>>,
-}
-
-impl Installed {
-    fn new(settings: LateRecording) -> Self {
-        let lost = Arc::new(Shared::new(Vec::new()));
-        let noted = lost.clone();
-        settings.on_unrecorded(move |one| noted.lock().unwrap().push(one.clone())).install();
-        Self { lost }
-    }
-
-    fn lost(&self) -> Vec<Unrecorded> {
-        self.lost.lock().unwrap().clone()
-    }
-}
-
-impl Drop for Installed {
-    fn drop(&mut self) {
-        LateRecording::new().install();
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_hook_that_panics_reaches_nobody() {
-    let _alone = alone().await;
-    let installed = Installed::new(LateRecording::new());
-    LateRecording::new().on_unrecorded(|_| panic!("the program's own")).install();
-    let store = faulty();
-    store.always(OperationKind::Complete, Fault::FailBefore);
-    assert_eq!(call(&store, &Runs::default()).await.unwrap(), 1);
-    assert!(drain(Duration::from_secs(2 * 60 * 60)).await.is_complete());
-    drop(installed);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_gauge_says_how_many_results_wait_and_how_large_they_are() {
-    let _alone = alone().await;
-    let recorder = metrics_util::debugging::DebuggingRecorder::new();
-    let snapshots = recorder.snapshotter();
-    let _guard = metrics::set_default_local_recorder(&recorder);
-    // How much the gauges changed since they were last read.
-    let gauges = || {
-        use metrics_util::debugging::DebugValue;
-        let all = snapshots.snapshot().into_vec();
-        ["idem_late_results", "idem_late_bytes"].map(|name| {
-            match all.iter().find(|(key, ..)| key.key().name() == name) {
-                Some((_, _, _, DebugValue::Gauge(value))) => value.0.round(),
-                other => panic!("{name}: {other:?}"),
-            }
-        })
-    };
-    let store = faulty();
-    store.always(OperationKind::Complete, Fault::FailBefore);
-    for key in ["1", "22"] {
-        operation().run(&store, key, || async { Ok::<_, Failure>("ab".to_owned()) }).await.unwrap();
-    }
-    assert_eq!(gauges().map(|value| format!("{value}")), ["2", "8"]);
-    store.always(OperationKind::Complete, None);
-    assert!(drain(Duration::from_secs(60)).await.is_complete());
-    assert_eq!(gauges().map(|value| format!("{value}")), ["-2", "-8"], "none is left");
 }

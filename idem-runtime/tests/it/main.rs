@@ -19,3 +19,12 @@ mod surroundings;
 mod terminated;
 mod two_phase;
 mod typed;
+
+use tokio::sync::{Mutex, MutexGuard};
+
+/// `drain` counts the work of the process, so only one of the tests with it runs at a time if tests share a
+/// process.
+async fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::const_new(());
+    ONE.lock().await
+}

@@ -4,12 +4,10 @@ use std::time::Duration;
 
 use idem::{Error, MemoryStore};
 use idem_testing::FaultStore;
-use tokio::time::{advance, sleep, timeout};
+use tokio::time::{advance, timeout};
 
 use crate::events::Events;
 use crate::support::{Failure, Runs, operation};
-
-const LIMIT: Duration = Duration::from_secs(120);
 
 /// Runs in real time, because the paused clock stands still while a task is ready. Such a body uses up its
 /// task's budget at each poll, and tokio's timers are pending without a budget.
@@ -30,16 +28,6 @@ async fn a_body_that_is_always_ready_ends_at_its_timeout() {
             "timed_out"
         );
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_body_within_its_timeout_is_left_alone() {
-    let store = MemoryStore::new();
-    let body = || async {
-        sleep(LIMIT - Duration::from_millis(1)).await;
-        Ok::<_, Failure>(1)
-    };
-    assert_eq!(operation().timeout(LIMIT).run(&store, "k", body).await.unwrap(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,13 +1,13 @@
-//! Tests of operations with rules about their results, the same rules as in the attribute.
+//! Tests of results that do not decode, of bodies that block their thread, and of the name of a record.
 
 use std::time::Duration;
 
 use idem::protocol::StoredResult;
-use idem::{Error, MemoryStore, OnCrash, Operation, Outcome, Recovery, ResultRules, Store as _};
+use idem::{Error, MemoryStore, OnCrash, Operation, Store as _};
 use serde::{Deserialize, Serialize};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
-use crate::support::{Failure, Runs, completion, crashed_worker, operation, record_key};
+use crate::support::{Failure, completion, crashed_worker, operation, record_key};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -15,19 +15,6 @@ const SECOND: Duration = Duration::from_secs(1);
 struct Receipt {
     number: u64,
     currency: String,
-}
-
-#[tokio::test]
-async fn a_value_that_is_not_to_be_kept_is_returned_and_the_key_released() {
-    let (store, runs) = (MemoryStore::new(), Runs::default());
-    let operation = operation().retry_after(SECOND).record_if(|number: &usize| number.is_multiple_of(2));
-    for number in [1, 2, 2] {
-        let call = operation.run(&store, "k", || async { Ok::<_, Failure>(runs.run()) });
-        let observed = idem::observe(call).await;
-        assert_eq!(observed.value.unwrap(), number);
-        let is_kept = !matches!(observed.outcome, Some(Outcome::NotKept { .. }));
-        assert_eq!(is_kept, number.is_multiple_of(2), "{:?}", observed.outcome);
-    }
 }
 
 /// The store with these bytes recorded for `k`.
@@ -50,6 +37,7 @@ async fn what_does_not_decode_is_undecodable_with_the_reason_and_without_the_val
         (b"99", "invalid type: integer, expected struct Receipt at line 1 column 2"),
         (b"\x06secret", "expected JSON, found format 0x06, which this version of idem does not know"),
         (b"\x01\0\xc8\0\0", "expected JSON, found a response of the HTTP layer"),
+        (b"\xabid\x01secret", "expected JSON, found an encrypted result"),
     ] {
         let store = with(recorded).await;
         let failed = operation().run(&store, "k", never).await.unwrap_err();
@@ -60,35 +48,6 @@ async fn what_does_not_decode_is_undecodable_with_the_reason_and_without_the_val
         assert!(!error.to_string().contains("secret"), "{error}");
         let record = store.get(&record_key("k")).await.unwrap().unwrap();
         assert_eq!(record.result, Some(StoredResult::Value(recorded.into())), "it stays");
-    }
-}
-
-/// Rules with a `terminal` function.
-type Rules = ResultRules<usize, Failure>;
-
-/// Drops the caller of a detached call after a second, and waits until the call has ended.
-async fn detached(call: impl Future<Output = Result<usize, Failure>>) {
-    assert!(timeout(SECOND, call).await.is_err(), "the caller goes away");
-    assert!(idem::drain(SECOND * 60).await.is_complete());
-}
-
-async fn slow() -> Result<usize, Failure> {
-    sleep(SECOND * 10).await;
-    Ok(7)
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_detached_call_ends_without_its_caller() {
-    let store = MemoryStore::new();
-    let typed: Operation<Rules> = operation().terminal(Failure::is_final);
-    let nothing = |_: Recovery| async { Ok(None) };
-    detached(operation().run_detached(&store, "plain", slow)).await;
-    detached(typed.run_detached(&store, "typed", slow)).await;
-    detached(operation().recover(nothing).run_detached(&store, "recovering", slow)).await;
-    detached(typed.clone().recover(nothing).run_detached(&store, "both", slow)).await;
-    for key in ["plain", "typed", "recovering", "both"] {
-        let replayed = operation().run(&store, key, || async { Err::<usize, _>(Failure::Final) }).await;
-        assert_eq!(replayed.unwrap(), 7, "{key}");
     }
 }
 
@@ -110,28 +69,10 @@ async fn a_body_that_blocks_its_thread_ends_when_it_lets_go_of_it() {
         Ok::<_, Failure>(2)
     };
     assert_eq!(operation.run(&store, "returns", returns).await.unwrap(), 2);
-    // In `spawn_blocking`, only the wait for the work ends; the work continues.
-    let (go_on, may_end) = std::sync::mpsc::channel();
-    let (done, told) = tokio::sync::oneshot::channel();
-    let spawned = || async move {
-        let work = tokio::task::spawn_blocking(move || {
-            let _ = may_end.recv();
-            let _ = done.send(());
-        });
-        work.await.map_err(|_| Failure::Final)
-    };
-    assert_eq!(operation.run(&store, "spawned", spawned).await.unwrap_err().kind(), "timed_out");
-    go_on.send(()).unwrap();
-    told.await.expect("the work ended all the same");
 }
 
-#[tokio::test]
-async fn an_operation_names_the_record_of_a_call() {
-    let store = MemoryStore::new();
-    operation().run(&store, "k", || async { Ok::<_, Failure>(1) }).await.unwrap();
-    let key = operation().record_key("k").unwrap();
-    assert_eq!(key, record_key("k"));
-    assert!(store.forget(&key).await.unwrap());
+#[test]
+fn a_key_or_a_setting_that_no_call_may_have_names_no_record() {
     assert!(matches!(operation().record_key(""), Err(Error::MissingKey { .. })));
     assert!(operation().ttl(Duration::ZERO).record_key("k").is_err());
 }

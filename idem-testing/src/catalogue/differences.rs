@@ -53,7 +53,8 @@ pub fn differences(old: &Catalogue, new: &Catalogue) -> Vec<String> {
     words
 }
 
-/// Faults that no committed file can correct: operations without a scope, and different operations with the same scope.
+/// Faults that no committed file can correct: operations without a scope, and different operations with the
+/// same scope.
 pub(super) fn contradictions(catalogue: &Catalogue) -> Vec<String> {
     let operations = catalogue.operations();
     let unnamed = operations.iter().filter(|operation| operation.scope.is_none()).map(|operation| {

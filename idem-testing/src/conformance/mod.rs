@@ -60,7 +60,8 @@ pub struct Check {
     run: Run,
 }
 
-/// A rule that a store breaks. `Display` and `Debug` show the rule, the finding, and the history that led to it.
+/// A rule that a store breaks. `Display` and `Debug` show the rule, the finding, and the history that led to
+/// it.
 pub struct Violation {
     name: &'static str,
     rule: &'static str,
@@ -68,8 +69,8 @@ pub struct Violation {
     history: String,
 }
 
-/// Runs the checks of this theme, one after the other, each on a subject of its own from `factory`. The tests from
-/// [`conformance_suite!`](crate::conformance_suite) call it.
+/// Runs the checks of this theme, one after the other, each on a subject of its own from `factory`. The tests
+/// from [`conformance_suite!`](crate::conformance_suite) call it.
 ///
 /// # Errors
 ///

@@ -13,7 +13,7 @@ use super::history::History;
 use super::subject::{Clock, Subject};
 use super::trial::{Broken, Checked, Trial};
 
-/// How long it may take on a slow machine and a slow store.
+/// How long a check may take on a slow machine and a slow store.
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// Runs the check on the subject from `factory`.
@@ -58,7 +58,8 @@ where
         };
         (found, std::mem::take(&mut subject.kept))
     });
-    // Before the subject's guards are dropped, because the store's tasks may still use them.
+    // The runtime ends before the subject's guards are dropped, because the store's tasks may still use the
+    // guards.
     runtime.shutdown_timeout(Duration::from_secs(5));
     found
 }

@@ -25,8 +25,8 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// A store that uses tokio's clock, as [`MemoryStore`](idem_runtime::MemoryStore) does: the kit pauses and advances
-    /// time and does not wait.
+    /// A store that uses tokio's clock, as [`MemoryStore`](idem_runtime::MemoryStore) does: the kit pauses
+    /// and advances time and does not wait.
     pub const fn tokio_clock() -> Self {
         Self { clock: Clock::Tokio, short: Duration::from_secs(2), one_in: 1 }
     }
@@ -42,10 +42,10 @@ impl Profile {
         self
     }
 
-    /// Runs a sample: one in `one_in` of the thousands of short traces, others each time, and as small a part
-    /// of the other long checks: a random history; duels for 16 keys at least, races of 100 callers, 200
-    /// steps of one record. For a server that takes long for each request, such as an emulator, and for a
-    /// second path to a store that another test checks in full.
+    /// Runs only a sample: one in `one_in` of the thousands of short traces (others each time), and the same
+    /// part of the other long checks, which are a random history, duels (for at least 16 keys), races (of at
+    /// least 100 callers) and the steps of one record (at least 200). Use it for a server that takes long for
+    /// each request, such as an emulator, and for a second path to a store that another test checks in full.
     pub const fn sample(mut self, one_in: usize) -> Self {
         self.one_in = if one_in == 0 { 1 } else { one_in };
         self
@@ -79,7 +79,8 @@ impl Subject {
         Self { handles: vec![DynStore::new(store)], profile, kept: Vec::new() }
     }
 
-    /// Adds another handle to the same records, such as a second connection. The checks that race use all handles.
+    /// Adds another handle to the same records, such as a second connection. The checks that race use all
+    /// handles.
     pub fn handle<S: Store>(mut self, another: S) -> Self {
         self.handles.push(DynStore::new(another));
         self

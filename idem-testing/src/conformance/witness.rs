@@ -17,7 +17,7 @@ use idem_runtime::DynStore;
 /// How many characters of a key are shown. They are escaped, because they are hostile.
 const KEY_SHOWN: usize = 48;
 
-/// A store that is watched.
+/// A store with faults on demand and a history of its operations.
 #[derive(Clone)]
 pub(super) struct Witness {
     pub(super) faults: FaultStore<DynStore>,

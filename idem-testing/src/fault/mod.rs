@@ -21,11 +21,12 @@ use idem_core::{Store, Waiters};
 use plan::Plan;
 pub use plan::{Fault, OperationKind, Rates};
 
-/// Wraps a store and lets its operations fail, lose their answers, be late or hang, by script or at random from a seed.
+/// Wraps a store and lets its operations fail, lose their answers, be late or hang, by script or at random
+/// from a seed.
 ///
-/// Clones share the script and the counts. The fault of an operation is chosen when it is first polled: the one that
-/// [`next`](Self::next) queued for its kind, else that of [`down`](Self::down), else that of [`always`](Self::always),
-/// else a random one.
+/// Clones share the script and the counts. The fault of an operation is chosen when the operation is first
+/// polled: the fault that [`next`](Self::next) queued for its kind, else the fault of [`down`](Self::down),
+/// else the fault of [`always`](Self::always), else a random one.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -60,8 +61,8 @@ impl<S: Store> FaultStore<S> {
         Self::seeded(inner, 0, Rates::none())
     }
 
-    /// Wraps `inner`, with random faults at these rates. With the same seed, the first, the second, .. operation of
-    /// each kind has the same fault.
+    /// Wraps `inner`, with random faults at these rates. With the same seed, the first, the second, ..
+    /// operation of each kind has the same fault.
     ///
     /// Print the seed: [`testing::seed`](crate::seed) does.
     #[must_use]
@@ -69,8 +70,8 @@ impl<S: Store> FaultStore<S> {
         Self { inner, plan: Arc::new(Mutex::new(Plan::seeded(seed, rates))) }
     }
 
-    /// Queues a fault for the operations of this kind: the next operation gets the first queued fault. `None` lets one
-    /// operation pass.
+    /// Queues a fault for the operations of this kind: the next operation gets the first queued fault. `None`
+    /// lets one operation pass.
     pub fn next(&self, kind: OperationKind, fault: impl Into<Option<Fault>>) {
         self.plan().push(kind, fault.into());
     }
@@ -91,8 +92,8 @@ impl<S: Store> FaultStore<S> {
         self.plan().counts(kind).asked
     }
 
-    /// How many operations of this kind the wrapped store answered without an error, including those whose answer was
-    /// lost.
+    /// How many operations of this kind the wrapped store answered without an error, including those whose
+    /// answer was lost.
     #[must_use]
     pub fn applied(&self, kind: OperationKind) -> u64 {
         self.plan().counts(kind).applied

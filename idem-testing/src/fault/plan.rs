@@ -224,8 +224,8 @@ impl Plan {
 
     /// The fault of the next operation of this kind.
     ///
-    /// A random fault depends on the seed, the kind and the number of earlier operations of the kind. So the operations
-    /// of one kind have the same faults, whatever other operations come in between.
+    /// A random fault depends on the seed, the kind and the number of earlier operations of the kind. So the
+    /// operations of one kind have the same faults, whatever other operations come in between.
     pub(super) fn take(&mut self, kind: OperationKind) -> Option<Fault> {
         let (seed, rates, down) = (self.seed, self.rates, self.down);
         let script = self.script(kind);

@@ -1,7 +1,7 @@
 //! Runs a test body many times, each time with one injury at another place.
 //!
-//! Owns the runs and their report. `state` numbers the places and decides where the injury happens; `store` and `trial`
-//! pass the places; `panics` keeps a run from printing its panics.
+//! Owns the runs and their report. `state` numbers the places and decides where the injury happens; `store`
+//! and `trial` pass the places; `panics` keeps a run from printing its panics.
 
 mod panics;
 mod state;
@@ -41,8 +41,8 @@ impl<E: fmt::Debug> TestOutcome for Result<(), E> {
     }
 }
 
-/// Runs `body` once without injuries, and then once for each injury at each place that it passed. The places are every
-/// operation of the trial's store and every await of its calls. Time is paused.
+/// Runs `body` once without injuries, and then once for each injury at each place that it passed. The places
+/// are every operation of the trial's store and every await of its calls. Time is paused.
 /// [`idempotent_test`](crate::idempotent_test) generates this call.
 ///
 /// ```
@@ -112,7 +112,8 @@ fn run<O: TestOutcome>(
     (state.places.clone(), ended)
 }
 
-/// The result of all runs of a test. `Display` lists the injuries that broke it, and each message once in full.
+/// The result of all runs of a test. `Display` lists the injuries that broke it, and each message once in
+/// full.
 #[derive(Debug, Default)]
 pub struct Report {
     name: String,
@@ -167,7 +168,7 @@ impl fmt::Display for Report {
         write!(f, "{name}: {runs} runs over {places} points in {elapsed:.2?}, {} broken", broken.len())?;
         let mut printed = HashSet::new();
         broken.iter().try_for_each(|Broken { at, message }| {
-            // The first line tells a message from the others; the rest of the same message is above.
+            // A repeated message was printed in full above, so its first line is enough to recognize it.
             let is_new = printed.insert(message);
             let message = if is_new { message } else { message.lines().next().unwrap_or_default() };
             write!(f, "\n* {at}: {message}")

@@ -1,6 +1,7 @@
 //! Collects the panics of a run instead of printing them.
 //!
-//! Owns the panic hook of the process, which prints the panics of all other threads as before. Knows no trial.
+//! Owns the panic hook of the process, which prints the panics of all other threads as before. Knows no
+//! trial.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -30,7 +31,8 @@ impl Panics {
         panics.push(panic);
     }
 
-    /// The panic with this payload, which ended the run, and then the others, which tasks of the run may have hidden.
+    /// The panic with this payload, which ended the run, and then the others, which tasks of the run may have
+    /// hidden.
     fn message(&self, payload: &(dyn Any + Send)) -> String {
         let mut panics = self.lock();
         let text = text(payload);

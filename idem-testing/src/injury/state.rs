@@ -31,10 +31,10 @@ pub enum Injury {
     CrashAfter,
     /// The operation is applied, and its answer is lost.
     LostAnswer,
-    /// The worker pauses until its lease is over and another worker has the call; then it continues while the other
-    /// worker runs.
+    /// The worker pauses until its lease is over and another worker has the call; then it continues while the
+    /// other worker runs.
     LeaseLost,
-    /// As `LeaseLost`, but the other worker has answered the call before the first one continues.
+    /// As `LeaseLost`, but the other worker has answered the call before the first worker continues.
     Superseded,
     /// Another call with the same arguments is made while the worker pauses.
     Duplicate,
@@ -170,7 +170,7 @@ impl State {
         Some(target.injury)
     }
 
-    /// Why the run that ended proves nothing; `None` if it does.
+    /// Why the ended run proves nothing; `None` if it proves something.
     pub(super) fn fault(&self) -> Option<String> {
         match self.target {
             None if self.last_call == 0 => Some(NO_CALL.into()),
@@ -189,7 +189,7 @@ impl State {
     }
 
     /// What happens to an operation of the worker `owner`. An operation without an owner, or with a new one,
-    /// belongs to the call that is driven; between two calls, it belongs to the last one, whose background
+    /// belongs to the call that is driven. Between two calls, it belongs to the last call, whose background
     /// work may still run.
     pub(super) fn meet(&mut self, kind: OperationKind, owner: Option<Owner>) -> Met {
         let current = self.driven.unwrap_or(self.last_call);

@@ -39,14 +39,15 @@ impl Trial {
         self.store.clone()
     }
 
-    /// Makes calls as a client that wants an answer: it repeats `call` after the lease until it has an answer, and then
-    /// once more. All callers that get a value must get the same one, which is returned. For a crash, the future is
-    /// dropped and its worker is cut off from the store: its destructors run, but have no effect on the store.
+    /// Makes calls as a client that wants an answer: it repeats `call` after the lease until it has an
+    /// answer, and then once more. All callers that get a value must get the same one, which is returned. For
+    /// a crash, the future is dropped and its worker is cut off from the store: its destructors run, but have
+    /// no effect on the store.
     ///
     /// # Panics
     ///
-    /// If two callers get different values, if no caller gets one, or if the last call, which repeats an answered one,
-    /// returns an error, for example because a result does not decode.
+    /// If two callers get different values, if no caller gets one, or if the last call, which repeats an
+    /// answered one, returns an error, for example because a result does not decode.
     pub async fn call<T, E, F, B>(&self, call: F) -> T
     where
         T: PartialEq + fmt::Debug,
@@ -70,9 +71,9 @@ impl Trial {
         value
     }
 
-    /// Makes calls as a client that wants an answer, and returns what all callers got, in order: the first caller,
-    /// those that an injury adds, and repeated calls until one gets a value or an error that no injury explains. For
-    /// functions whose errors are answers, and for `on_crash = "in_doubt"`.
+    /// Makes calls as a client that wants an answer, and returns what all callers got, in order: the first
+    /// caller, the callers that an injury adds, and repeated calls until one gets a value or an error that no
+    /// injury explains. For functions whose errors are answers, and for `on_crash = "in_doubt"`.
     pub async fn answers<T, E, F, B>(&self, call: &F) -> Vec<Result<T, E>>
     where
         F: Fn() -> B,

@@ -11,10 +11,12 @@ use idem_messages::{Consumer, DeadLetter, Delivery};
 
 use super::Twice;
 
-/// What the consumer tells the broker about a message, in words, or when the message is retried.
+/// How the consumer settles a message with the broker, in words; as an error, after what time the message is
+/// retried.
 type Settlement = Result<String, Duration>;
 
-/// A delivery of a message; the broker gets no word of how it is settled. The last is the dead letter.
+/// One delivery of the message, its settlement and its dead letter. The broker does not learn how the
+/// delivery is settled.
 struct Redelivery<'m, M>(&'m M, &'m Cell<Settlement>, &'m Cell<Option<DeadLetter>>);
 
 impl<M: Delivery> Delivery for Redelivery<'_, M> {
@@ -60,11 +62,13 @@ impl<M: Delivery> Delivery for Redelivery<'_, M> {
 impl<E: Display> Twice<Consumer<E>> {
     /// Delivers each message of a stream several times, one message after the other, and then settles it
     /// once, as [`Consumer::run`] would: see [`Twice`]. Two deliveries go to two workers at the same time,
-    /// which die as soon as their handlers wait; the last delivery comes after the acknowledgement was lost.
+    /// which die as soon as their handlers wait. The last delivery comes as if the acknowledgement had been
+    /// lost.
     ///
     /// # Panics
     ///
-    /// If the handler did something twice, if a delivery is acknowledged and another rejected, or if the message cannot be settled.
+    /// If the handler did something twice, if a delivery is acknowledged and another rejected, or if the
+    /// message cannot be settled.
     pub async fn run<M, X, F, T>(self, messages: impl Stream<Item = Result<M, X>>, handler: impl Fn(&M) -> F)
     where
         M: Delivery,

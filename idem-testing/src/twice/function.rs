@@ -7,7 +7,7 @@ use super::Twice;
 use super::repetition::{Answer, AnswerKind};
 
 impl<T: PartialEq + Debug, E: Debug> Answer for Result<T, E> {
-    /// A terminal error is final, too, as its call says.
+    /// A terminal error is final too, but the idempotent call itself reports that.
     fn kind(&self) -> AnswerKind {
         if self.is_ok() { AnswerKind::Final } else { AnswerKind::Retryable }
     }
@@ -47,7 +47,7 @@ impl<F> Twice<F> {
     ///
     /// # Panics
     ///
-    /// If the function did something twice, or returned something else to a repeated call.
+    /// If the function did something twice, or a repeated call returned something else.
     pub async fn answer<B, T, E>(self) -> Result<T, E>
     where
         F: Fn() -> B,

@@ -1,6 +1,8 @@
-//! Repeats each request, message or call of a user's own test, and fails the test if something was done twice.
+//! Repeats each request, message or call of a user's own test, and fails the test if something was done
+//! twice.
 //!
-//! Owns the settings. `repetition` repeats and checks; `service`, `grpc`, `consumer` and `function` say what is repeated.
+//! Owns the settings. `repetition` repeats and checks; `service`, `grpc`, `consumer` and `function` say what
+//! is repeated.
 
 #[cfg(feature = "message")]
 mod consumer;
@@ -34,23 +36,24 @@ pub fn twice<S>(inner: S) -> Twice<S> {
     }
 }
 
-/// Repeats what a test does with a service, a consumer or a function, and gives the test one answer. Make one by [`twice`].
+/// Repeats what a test does with a service, a consumer or a function, and gives the test one answer. Make one
+/// by [`twice`].
 ///
-/// 1. Two requests arrive at the same time, and their connections break as soon as their handlers wait; then two more,
-///    whose connections break one wait later, and so on until one is answered: 16 pairs at most. So a handler is dropped at each of its
-///    awaits, unless it runs in a task of its own.
+/// 1. Two requests arrive at the same time, and their connections break as soon as their handlers wait. Then
+///    two more arrive, whose connections break one wait later, and so on until one is answered: 16 pairs at
+///    most. So a handler is dropped at each of its awaits, unless it runs in a task of its own.
 /// 2. The request arrives once more, as if its client had never read the answer.
 ///
-/// All answers must be the same, except for those that ask the client to try again: 401, 403, 407, 408, 425, 429, 5xx, and 409 with
-/// `Retry-After` for a key in flight, which the client repeats, as it does after the 202 of a long operation. [`effects`](Self::effects) may rise by one. Requests without the header
-/// pass unchanged.
+/// All answers must be the same, except those that ask the client to try again: 401, 403, 407, 408, 425, 429
+/// and 5xx. While the key is in flight (409 with `Retry-After`, or the 202 of a long operation), the request
+/// is repeated. [`effects`](Self::effects) may rise by one. Requests without the header pass unchanged.
 ///
 /// | wrapped | repeated |
 /// |---|---|
 /// | a tower service (feature `http`) | each request with an `Idempotency-Key`, all with that key |
 /// | the same with `grpc` (feature `tonic`) | each unary call with that metadata; `OK`, `INVALID_ARGUMENT`, `NOT_FOUND`, `ALREADY_EXISTS`, `FAILED_PRECONDITION` and `OUT_OF_RANGE` are answers |
 /// | a `Consumer` (feature `message`) | each message, with `run`; it is acknowledged each time, or rejected each time |
-/// | a closure that makes a call | the call, with [`answer`](Self::answer); each `Ok` and each terminal error is the same |
+/// | a closure that makes a call | the call, with [`answer`](Self::answer); each `Ok` and each terminal error must be the same |
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -87,9 +90,10 @@ pub fn twice<S>(inner: S) -> Twice<S> {
 ///
 /// # Panics
 ///
-/// The future of a request panics if its handler did something twice or answered otherwise, and names the
-/// method, the path and the difference. The drop of the last clone panics if nothing was checked: no request
-/// had a key, or no request with a key made an idempotent call in the task of the test or raised the effects.
+/// The future of a request panics if its handler did something twice or answered otherwise the second time.
+/// The message names the method, the path and the difference. The drop of the last clone panics if nothing
+/// was checked: no request had a key, or no request with a key made an idempotent call in the task of the
+/// test or raised the effects.
 #[derive(Clone)]
 pub struct Twice<S, K = ()> {
     inner: S,
@@ -103,8 +107,9 @@ pub struct Twice<S, K = ()> {
 }
 
 impl<S, K> Twice<S, K> {
-    /// Counts what a request, message or call may do once, such as charges or messages; called before and after each. One
-    /// may raise it by one: count orders, not their rows. They must then not run at the same time.
+    /// Counts what a request, message or call may do once, such as charges or sent messages. `count` is
+    /// called before and after each request, message or call, which may raise it by one: count orders, not
+    /// their rows. With `effects`, a test must not run them at the same time.
     #[must_use]
     pub fn effects<F>(mut self, count: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
@@ -114,7 +119,7 @@ impl<S, K> Twice<S, K> {
         self
     }
 
-    /// The header with the key, where it is not `Idempotency-Key`.
+    /// The header with the key, if it is not `Idempotency-Key`.
     #[cfg(feature = "http")]
     #[must_use]
     pub fn header(mut self, name: http::HeaderName) -> Self {
@@ -122,7 +127,7 @@ impl<S, K> Twice<S, K> {
         self
     }
 
-    /// Nothing is dropped: for handlers that a broken connection leaves in doubt, or that `max_attempts` limits.
+    /// Drops nothing: for handlers that a broken connection leaves in doubt, or that `max_attempts` limits.
     #[must_use]
     pub fn unbroken(mut self) -> Self {
         self.breaks = 0;

@@ -1,4 +1,4 @@
-//! What is made several times, and the checks after it: the same for requests, messages and calls.
+//! Repeats a run and checks the results, in the same way for requests, messages and calls.
 //!
 //! Owns when each run begins, when it is dropped, and what must hold. It knows no request and no message.
 
@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use super::Twice;
 
-/// How long a run is repeated while another one with its key is in flight.
+/// How long a run is repeated while another run with its key is in flight.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What an answer means for its client. The test gets the lowest of all runs' meanings.
@@ -32,14 +32,14 @@ pub(super) enum AnswerKind {
 
 /// What a run returns.
 pub(super) trait Answer {
-    /// The meaning of the answer, if the idempotent calls of the run do not report one.
+    /// The meaning of the answer, if the idempotent calls of the run do not report a meaning.
     fn kind(&self) -> AnswerKind;
 
     /// How the other answer differs from this one. Empty if it does not.
     fn difference(&self, other: &Self) -> String;
 }
 
-/// The idempotent calls of a run: the operation of the first one, and how the last one ended.
+/// The idempotent calls of a run: the operation of the first call, and how the last call ended.
 #[derive(Default)]
 struct Calls(Mutex<(Option<String>, Option<AnswerKind>)>);
 
@@ -63,7 +63,7 @@ impl CallObserver for Calls {
 /// A run that returned, what its answer means, and the operation of its first idempotent call.
 type Run<A> = (A, AnswerKind, Option<String>);
 
-/// Whether any check could have failed. A test in which none could fails at its end.
+/// Whether any check could have failed. If none could, the test fails at its end.
 #[derive(Default)]
 pub(super) struct Proof(AtomicBool);
 
@@ -78,7 +78,8 @@ impl Drop for Proof {
 }
 
 impl<S, K> Twice<S, K> {
-    /// All runs, and the checks after them. `subject` is the word for what is repeated. Without a `name`, the operation names it.
+    /// Makes all runs, and checks them. `subject` is the word for what is repeated. Failures call it by
+    /// `name`, or else by its operation.
     pub(super) async fn repeat<A, E, B, F>(&self, subject: &str, name: Option<&str>, once: F) -> Result<A, E>
     where
         F: Fn() -> B,
@@ -88,7 +89,7 @@ impl<S, K> Twice<S, K> {
         let before = (self.effects)().await;
         let (mut runs, drops) = together(2, &once, self.breaks).await?;
         let after = (self.effects)().await;
-        // Where no run was answered, the last one may have the effect.
+        // If no run of the pair was answered, the last run may have the effect.
         let is_answered = runs.iter().any(|(_, kind, _)| *kind == AnswerKind::Final);
         runs.extend(together(1, &once, 0).await?.0);
         let last = (self.effects)().await;
@@ -116,9 +117,9 @@ impl<S, K> Twice<S, K> {
     }
 }
 
-/// Makes this many runs at the same time, until one is answered: the first group is dropped when it has
-/// waited once, and each later group one wait later, up to `limit` groups. Returns the last group, and how
-/// many groups were dropped.
+/// Makes groups of `count` runs at the same time, until a run is answered. The first group is dropped when it
+/// has waited once, and each later group one wait later, up to `limit` groups. Returns the last group, and
+/// how many groups were dropped.
 async fn together<A: Answer, E, B: Future<Output = Result<A, E>>>(
     count: usize,
     once: &impl Fn() -> B,

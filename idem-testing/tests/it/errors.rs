@@ -42,6 +42,7 @@ fn whether_and_when_a_call_may_be_made_again_is_told_of_each_kind() {
     assert!(!errors::store("payments.charge", broken).is_retryable());
     let reentrant = errors::reentrant("payments.charge");
     assert_eq!((reentrant.is_retryable(), reentrant.retry_after()), (false, None));
+    assert!(reentrant.to_string().contains("its own body makes this call"), "{reentrant}");
 }
 
 #[test]

@@ -81,7 +81,7 @@ fn a_worker_that_is_dead_or_paused_does_not_read() {
         trial.call(call).await;
         assert!(!reads.lock().unwrap().contains(&true), "a read was answered");
     });
-    // The worker of a dropped caller lives.
+    // The worker of a dropped caller lives on, so its read is answered.
     let here = report.broken().into_iter().filter(|at| at.ends_with("at point 2, an await"));
     assert_eq!(here.collect::<Vec<_>>(), ["dropped caller at point 2, an await"], "{report}");
 }
@@ -139,7 +139,7 @@ async fn a_test_that_panics_everywhere(trial: Trial) {
     assert_eq!(*charges.lock().unwrap(), 1, "charged twice");
 }
 
-/// The test runs in a process of its own, because its output is looked at.
+/// The test runs in a process of its own, because it reads the process's output.
 #[test]
 fn a_broken_test_prints_each_message_once() {
     let mut test = Command::new(std::env::current_exe().unwrap());

@@ -1,7 +1,7 @@
-//! Model check of the shipped protocol with stateright: no interleaving of workers, network, clock, housekeeping and
-//! operators breaks a promise, and from every state each key can get a recorded result.
+//! Model check of the shipped protocol with stateright: no interleaving of workers, network, clock,
+//! housekeeping and operators breaks a promise, and from every state each key can get a recorded result.
 //!
-//! A plain run keeps the bounds small; `IDEM_MODEL=full` widens them. See `docs/internals/model.md`.
+//! Without `IDEM_MODEL=full` the bounds are small. See `docs/internals/model.md`.
 
 use crate::support;
 
@@ -12,8 +12,8 @@ use support::model::Bounded;
 use support::protocol::OnCrash::{self, InDoubt, Rerun};
 use support::setup::Setup;
 
-/// Explores the first setup completely; with `IDEM_MODEL=full`, the second one. The bounds are too narrow to prove much
-/// where something that must occur does not.
+/// Explores the first setup completely; with `IDEM_MODEL=full`, the second one. Fails if something that must
+/// occur does not, because then the bounds are too narrow to prove much.
 fn explore(reduced: Setup, full: Setup) {
     let is_full = std::env::var("IDEM_MODEL").is_ok_and(|run| run == "full");
     let threads = std::thread::available_parallelism().map_or(1, usize::from);

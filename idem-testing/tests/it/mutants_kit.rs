@@ -1,4 +1,5 @@
-//! Tests that the conformance kit detects each broken protocol, on a store that is correct except for the rules.
+//! Tests that the conformance kit detects each broken protocol, on a store that is correct except for the
+//! rules.
 
 use idem_testing::conformance::{Check, Profile, Subject, all};
 
@@ -6,7 +7,7 @@ use crate::support::mutants;
 use crate::support::rules::{self, Rules};
 use crate::support::rules_store::RulesStore;
 
-/// The checks of a store without listing, with those that race last, because they take real time.
+/// The checks of a store without listing. The checks that race come last, because they take real time.
 fn checks() -> Vec<&'static Check> {
     let mut checks: Vec<_> = all().iter().filter(|check| check.theme() != "listing").collect();
     checks.sort_by_key(|check| matches!(check.theme(), "races" | "duels"));

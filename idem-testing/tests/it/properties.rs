@@ -1,6 +1,6 @@
 //! The promises of the protocol over long random histories, deeper than an exploration goes.
 //!
-//! Workers, events and the shadow that judges them are those of the model check.
+//! The workers, the events and the shadow that judges them are the same as in the model check.
 
 use std::num::NonZeroU32;
 

@@ -1,5 +1,6 @@
-//! `twice` around functions and consumers: a planted fault is found, and the message names it; what has none passes. What is
-//! repeated when, and the checks, are the same for services: `twice_http`, and `web/tonic/tests/it/twice.rs` for gRPC.
+//! `twice` around functions and consumers: it finds and names each planted fault, and passes code without
+//! one. The repetitions and checks are the same for services: see `twice_http`, and
+//! `web/tonic/tests/it/twice.rs` for gRPC.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -63,7 +64,7 @@ impl Shop {
         self.pay(self.call().to_string()).await
     }
 
-    /// Pays with the key that is derived from the call's.
+    /// Pays with the key that is derived from the call's key.
     async fn pay_by_call(&self) -> Result<String, Failure> {
         self.pay(context().unwrap().downstream_key("payments")).await
     }
@@ -183,7 +184,7 @@ async fn a_slow_call_is_dropped_at_each_wait_and_then_answered_twice() {
         message,
         "the call answered otherwise when it came again: `Ok(\"paid\")` and then `Ok(\"paid again\")`"
     );
-    // Three pairs are dropped, one is answered, and one call comes again.
+    // Three pairs are dropped, one pair is answered, and one call comes again.
     let reached = reached.into_inner().unwrap();
     assert_eq!([0, 1, 2].map(|wait| reached.iter().filter(|&&reached| reached == wait).count()), [9, 7, 5]);
 }
@@ -353,7 +354,7 @@ async fn a_message_is_settled_as_its_broker_demands() {
     let handler = |message: &Message| {
         let (shop, order) = (shop.clone(), message.order);
         async move {
-            // Those that are retried in place succeed at the sixth attempt.
+            // Messages that are retried in place succeed at the sixth attempt.
             let fails = || match order {
                 "grouped" => shop.call() < 5,
                 "in place" => shop.call() < 11,

@@ -1,4 +1,5 @@
-//! `twice` around services: handlers with a planted fault are found, and the message names them; handlers without one pass.
+//! `twice` around services: it finds and names each handler with a planted fault, and passes handlers without
+//! one.
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -44,7 +45,7 @@ async fn answer(app: &Twice<Router>, request: Request<Body>) -> (StatusCode, Str
     (status, String::from_utf8(body.to_vec()).unwrap())
 }
 
-/// What `twice` says of a handler.
+/// The message of `twice` about a handler.
 async fn fault(app: &Twice<Router>, path: &str) -> String {
     message(AssertUnwindSafe(answer(app, request(path))).catch_unwind().await.expect_err("no fault"))
 }
@@ -65,7 +66,7 @@ async fn a_handler_behind_the_layer_passes_and_its_test_sees_one_answer_and_one_
         assert_eq!(answer(&app, request("/payments")).await, expected);
     }
     assert_eq!(answer(&app, keyed("/refunds", "k-2")).await.0, StatusCode::UNPROCESSABLE_ENTITY);
-    // Without a key, it arrives once.
+    // A request without a key arrives once.
     let calls = shop.call();
     let plain = Request::get("/look").body(Body::empty()).unwrap();
     assert_eq!(answer(&app, plain).await, (StatusCode::OK, (calls + 1).to_string()));
@@ -93,7 +94,7 @@ async fn a_handler_that_looks_first_and_writes_later_is_found_by_two_requests_at
 #[tokio::test]
 async fn a_test_in_which_no_request_was_guarded_fails() {
     let plain = Request::post("/payments").body(Body::empty()).unwrap();
-    // Without a key; and without the layer and effects that are counted.
+    // A request without a key; and one with a key, but without the layer and without counted effects.
     for request in [plain, request("/payments")] {
         let app = twice(Router::new().route("/payments", post(|| async { "paid" })));
         assert_eq!(answer(&app, request).await.0, StatusCode::OK);
@@ -128,7 +129,7 @@ fn response((status, headers, body): Answer) -> http::Response<Body> {
     response.body(Body::from(body)).unwrap()
 }
 
-/// A route whose first answer is this, and whose later ones have the status 200 and the code OK.
+/// A route whose first answer is this one, and whose later answers have the status 200 and the code OK.
 fn first(answer: Answer) -> Twice<Router> {
     let shop = Shop::default();
     let number = Arc::new(AtomicU64::new(0));
@@ -179,7 +180,7 @@ async fn an_answer_for_a_key_in_flight_is_waited_for_and_one_that_asks_to_try_ag
     ];
     for in_flight in IN_FLIGHT {
         let begun = Arc::new(AtomicU64::new(0));
-        // Three are refused, and the later ones fail.
+        // The first three runs get the answer for a key in flight, and the later runs fail.
         let pay = {
             let begun = begun.clone();
             move || async move {
@@ -190,7 +191,7 @@ async fn an_answer_for_a_key_in_flight_is_waited_for_and_one_that_asks_to_try_ag
         let layer = IdempotencyLayer::shared_by_all_clients(MemoryStore::new());
         let guarded = Router::new().route("/guarded", post(|| async { "paid" })).route_layer(layer);
         let app = twice(Router::new().route("/payments", post(pay)).merge(guarded));
-        // The second pair has an answer: the key is not waited for any longer.
+        // The second pair is answered with an error, so `twice` waits for the key no longer.
         assert_eq!(
             answer(&app, request("/payments")).await,
             (StatusCode::SERVICE_UNAVAILABLE, "down".into())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use idem::protocol::{Claim, ClaimAnswer, Complete, Grant, Owner, StoredResult, Verdict};
+use idem::protocol::{Claim, ClaimAnswer, Complete, Grant, Owner, State, StoredResult, Verdict};
 use idem::{KeyBuilder, OnCrash, Operation, RecordKey, Scope, Store};
 use serde::{Deserialize, Serialize};
 
@@ -45,6 +45,11 @@ pub fn operation() -> Operation {
 pub fn record_key(key: &str) -> RecordKey {
     let key = KeyBuilder::new().part(key).finish().unwrap();
     RecordKey::new(Scope::new(SCOPE).unwrap(), key)
+}
+
+/// The state of the record for `k`.
+pub async fn state<S: Store>(store: &S) -> Option<State> {
+    store.get(&record_key("k")).await.unwrap().map(|record| record.state)
 }
 
 /// Counts the runs of a body.

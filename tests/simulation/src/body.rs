@@ -67,7 +67,8 @@ impl std::fmt::Display for Failure {
 pub type Returned = Result<Receipt, Failure>;
 pub type BoxBody = Pin<Box<dyn Future<Output = Returned> + Send>>;
 
-/// Until when the task of a call does not run, in milliseconds of the history; shared by a body and the task around it.
+/// Until when the task of a call does not run, in milliseconds of the history; shared by a body and the task
+/// around it.
 pub type Blocked = Arc<AtomicU64>;
 
 /// Ends a run when its body is dropped.
@@ -97,7 +98,7 @@ pub async fn body(site: Site, script: Script) -> Returned {
         awake(&world, site.process).await;
         match do_act(&inner, run, act).await {
             Ok(()) => {}
-            // A call in a transaction has no steps; its body goes on.
+            // A call in a transaction has no steps, so the step fails and the body goes on.
             Err(Failure::Idem(Some(Error::Step { source: StepError::Unprotected, .. }))) => {}
             Err(error) => {
                 running.ended = world.error_means(site.number);
@@ -111,7 +112,7 @@ pub async fn body(site: Site, script: Script) -> Returned {
     let (ended, result) = match script.end {
         End::Value => (Ended::Value, Ok(Receipt::of(run))),
         End::Pending => (Ended::Refused, Ok(Receipt { pending: true, ..Receipt::of(run) })),
-        // They are completed as tombstones.
+        // These values are completed as tombstones.
         End::Large => (
             Ended::Unstorable,
             Ok(Receipt { padding: "x".repeat(crate::network::LARGEST), ..Receipt::of(run) }),
@@ -151,7 +152,7 @@ async fn do_act(site: &Site, run: RunId, act: &Act) -> Result<(), Failure> {
         Act::Steps { rounds, pause } => {
             for round in 0..rounds {
                 awake(&site.world, site.process).await;
-                // Above the names of single steps.
+                // From 10 on, because single steps have lower names.
                 step(site, run, 10 + round, None, 0, false).await?;
                 sleep(Duration::from_millis(pause)).await;
             }
@@ -202,7 +203,7 @@ async fn do_act(site: &Site, run: RunId, act: &Act) -> Result<(), Failure> {
         }
         Act::Through { operation } => {
             let back = Script { acts: vec![Act::Call { operation: site.number }], end: End::Value };
-            // Otherwise bodies could call each other without end, as leases are lost.
+            // Without a limit, bodies that lose their leases could call each other without end.
             let back = if site.depth < DEEPEST { back } else { Script::default() };
             let through = match operation {
                 Some(number) => Site { number, ..site.clone() },
@@ -273,7 +274,7 @@ async fn nested(site: &Site, run: RunId, name: u8) -> Result<(), Failure> {
     let around = format!("around{name}");
     let inside = async {
         world.lock().runs[run].is_within_step = true;
-        // The step's own context, or the one from before it.
+        // The step's own context, or the context from before the step.
         if let Some(context) = if name.is_multiple_of(2) { context() } else { before } {
             let text = format!("nested{name}");
             let inner = Step::new(text.clone());
@@ -326,7 +327,7 @@ impl crate::world::State {
         };
         let record = key.record.clone();
         let seen = &self.keys[number].lives[life];
-        // Another grant may have the key by now; then nobody listens to this one.
+        // Another grant may have the key by now; then nobody uses the answer to this one.
         let is_current = record.as_ref().is_some_and(|record| record.fence.get() == fence);
         let is_known = record.is_some_and(|record| !record.recovered);
         let forgotten = seen.steps.iter().find(|(name, step)| step.acknowledged && !steps.contains(name));
@@ -357,7 +358,7 @@ impl crate::world::State {
             Ok(None) => {
                 life.cleared = life.runs.len();
                 life.found = false;
-                // The store learns of it when the body has started: before that, its call may time out.
+                // The store learns of it only when the body has started. Before that, the call may time out.
                 life.is_doubted_by_recover = true;
                 life.is_unsure = false;
             }
@@ -369,7 +370,8 @@ impl crate::world::State {
     }
 }
 
-/// A call's future in the task of its caller: it is not polled while its process stands still or its body blocks.
+/// A call's future in the task of its caller: it is not polled while its process stands still or its body
+/// blocks.
 pub struct Gated<F> {
     pub world: World,
     pub process: usize,

@@ -33,9 +33,9 @@ pub struct Site {
     pub argument: u8,
     /// When the call was made.
     pub called: Instant,
-    /// In how many bodies the call is made.
+    /// How many bodies the call is nested in.
     pub depth: usize,
-    /// Its lease ends at a deadline.
+    /// Whether the lease of the call ends at a deadline.
     pub has_deadline: bool,
 }
 
@@ -74,7 +74,7 @@ fn operation(number: usize, plan: &OperationPlan, argument: u8) -> Operation {
     operation
 }
 
-/// The rules of a plan that depend on the result; `None` where it has none.
+/// The rules of a plan that depend on the result; `None` if the plan has none.
 fn typed(operation: &Operation, plan: &OperationPlan) -> Option<Operation<ResultRules<Receipt, Failure>>> {
     if !(plan.terminal || plan.record_if || plan.retry_after_error) {
         return None;
@@ -201,7 +201,7 @@ fn interrupted_with(interrupted: Interrupted<SimStore>) -> Returned {
     }
 }
 
-/// The `timeout` of a function that has none.
+/// The `timeout` of an operation that has no timeout.
 const NO_LIMIT: Duration = Duration::from_secs(86_400 * 365);
 
 #[idem::idempotent(key = "{id}", missing_key = "run", timeout = limit, scope = "operation0", store = store)]
@@ -277,7 +277,7 @@ async fn message(site: Site, script: Script, argument: u8) -> Returned {
     }
     match settled {
         Some(Settled::Acknowledged | Settled::Rejected) => result,
-        // It comes again.
+        // The message comes again.
         _ => Err(Failure::Transient { run: usize::MAX, retry_after: 0 }),
     }
 }

@@ -1,7 +1,8 @@
 //! The sentences of the guarantees, as invariants.
 //!
-//! Each check compares what bodies and callers saw, and what the store's records became, with one sentence of `docs/guarantees.md` or of
-//! another page. The sentence is the message. The table in `docs/internals/simulation.md` lists them.
+//! Each check compares what bodies and callers saw, and what the store's records became, with one sentence of
+//! `docs/guarantees.md` or of another page. The message of a violation is that sentence. The table in
+//! `docs/internals/simulation.md` lists them.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -77,16 +78,16 @@ pub const OF_RECOVER: RunId = OPERATOR + 1;
 /// The run that an operator's result names.
 pub const OPERATOR: RunId = 1_000_000_000;
 
-/// How long it takes at most until a waiter has what its own process did.
+/// The longest time until a waiter sees what its own process did.
 const AT_ONCE: Duration = Duration::from_millis(30);
 
-/// How old the answer may be by which a waiter is refused.
+/// The maximum age of the store's answer on which the refusal of a waiter is based.
 const ANSWER_IS_OLD: Duration = Duration::from_secs(1);
 
-/// How long it takes at most until a waiter has what another process did.
+/// The longest time until a waiter sees what another process did.
 const SOON: Duration = Duration::from_millis(550);
 
-/// How long after the last fault everything that goes on behind a call has come to its end.
+/// How long after the last fault all background work of a call has ended.
 fn grace(operation: &OperationPlan) -> Duration {
     Duration::from_millis(operation.store_timeout) + Duration::from_secs(12)
 }
@@ -154,7 +155,7 @@ impl State {
         let run = &self.runs[id];
         let patience = Duration::from_millis(operation.store_timeout + operation.wait + 3_000);
         let failed = run.began.checked_sub(patience).is_some_and(|since| !self.is_calm(run.process, since));
-        // After its deadline a claim is over when it is answered.
+        // With a deadline, the lease of a claim may be over when the claim is answered.
         let failed = failed || run.has_deadline;
         let may = way == Way::MissingKey || (operation.fail_open && (failed || self.near_start(patience)));
         if !may {
@@ -191,7 +192,8 @@ impl State {
             self.check_recovered(id, number, life, &earlier, context.recovered());
         }
         let starts = u32::try_from(earlier.len()).unwrap_or(u32::MAX) + 1;
-        // After a jump of the clock a later attempt may have run while the answer to this claim was on its way.
+        // After a jump of the clock a later attempt may have run while the answer to this claim was on its
+        // way.
         let steady = self.jumped.is_none_or(|jump| jump < at);
         let detail = format!("run {id} is attempt {}, and {starts} have started", context.attempt());
         if steady && !is_overtaken && context.attempt() < starts {
@@ -212,16 +214,16 @@ impl State {
         self.keys[number].lives[life].is_doubted_by_recover = false;
     }
 
-    /// A waiter gets a key at once that its own process has released.
+    /// A waiter must get a key at once if its own process has released it.
     fn check_takeover(&mut self, id: RunId, started: &Site, fence: u64) {
         let Some(granted) = self.keys[started.number].grants.get(&fence) else { return };
         let Some((at, process)) = granted.freed else { return };
-        // A claim that was over when it was answered is an error, and a consumer pauses after it.
+        // A claim whose lease was over when it was answered is an error, and a consumer pauses after it.
         let waited = process == started.process
             && started.called < at
             && !started.has_deadline
             && !self.has_blocked(process);
-        // A request of another waiter may have been under way when this one came.
+        // A request of another waiter may have been under way when this waiter came.
         let patience = Duration::from_millis(self.plan.operations[started.number].store_timeout);
         let Some(since) = started.called.checked_sub(patience + SOON) else { return };
         if waited && granted.at - at > AT_ONCE && self.is_calm(process, since) {
@@ -257,13 +259,14 @@ impl State {
         let is_recorded = seen.recorded.is_some();
         let granted = self.runs[id].fence.and_then(|fence| self.keys[number].grants.get(&fence));
         if granted.is_some_and(|granted| self.jumped.is_some_and(|at| at >= granted.at)) {
-            // Its lease ended early, and another call may have had the key since.
+            // The lease of this run ended early, and another call may have had the key since.
             return;
         }
         if found {
             self.violate(FOUND, format!("run {id} starts"));
         }
-        // An operator can write a result at the moment when the store has just confirmed the claim of a doubt.
+        // An operator can write a result at the moment when the store has just confirmed the claim of a
+        // doubt.
         let granted = self.runs[id].fence.and_then(|fence| self.keys[number].grants.get(&fence));
         let was_resolved = granted.is_some_and(|granted| resolved.is_some_and(|at| granted.at < at));
         if is_recorded && !was_resolved {
@@ -308,7 +311,7 @@ impl State {
         run.loose_steps.is_empty() && !run.has_deadline && self.is_calm(run.process, run.began)
     }
 
-    /// Whether all that goes on behind this run has come to its end.
+    /// Whether all background work behind this run has ended.
     fn is_settled(&self, operation: &OperationPlan, run: RunId) -> bool {
         let run = &self.runs[run];
         let Some(since) = Instant::now().checked_sub(grace(operation)) else { return false };
@@ -326,13 +329,13 @@ impl State {
                 || loose
                 || !self.is_settled(operation, *run)
         });
-        // A record that expired by a clock that jumped lives again when the clock is set back.
+        // A record that expired because the clock jumped lives again when the clock is set back.
         let jumped = self.jumped.is_some();
         let since = Instant::now().checked_sub(grace(operation)).filter(|_| !jumped);
         let Some(since) = since else { return true };
         let taken_until = self.keys[number].taken_until;
         let mut unused = self.keys[number].grants.values().filter(|granted| {
-            // Who asks whether a claim was granted learns nothing while a transaction has the key.
+            // While a transaction has the key, nobody can find out whether a claim was granted.
             let is_hidden = taken_until.is_some_and(|until| until >= granted.at);
             granted.life == life
                 && granted.started.is_none()
@@ -358,7 +361,8 @@ impl State {
         }
     }
 
-    /// A claim was granted: there must be a reason why it is recovered, and the call before it must not have held its lease.
+    /// A claim was granted: there must be a reason why it is recovered, and the call before it must not have
+    /// held its lease.
     pub fn check_grant(&mut self, number: usize, before: Option<&Record>, record: &Record) {
         let Some(before) = before else { return };
         let plan = self.plan.clone();
@@ -368,7 +372,8 @@ impl State {
         if record.recovered && !is_inherited && !self.is_uncertain(operation, number, life) {
             self.violate(NOT_RECOVERED, format!("a grant of key {number} is recovered"));
         }
-        // A call took over from what nobody could know of. That stays so until somebody finds out.
+        // The call took over from a run whose outcome nobody could know. It stays unknown until somebody
+        // finds out.
         self.keys[number].lives[life].is_unsure |= record.recovered;
         if before.state != RecordState::InFlight {
             return;
@@ -377,7 +382,8 @@ impl State {
         else {
             return;
         };
-        // A renewal is sent after a third of the lease; one that fails is sent again within less than a sixth more than its timeout.
+        // A renewal is sent after a third of the lease. A failed renewal is sent again within its timeout and
+        // less than a sixth of the lease.
         let lease = Duration::from_millis(operation.lease);
         let needed = self.now().since(before.lease_until) + lease / 2 + Duration::from_millis(100);
         let Some(since) = Instant::now().checked_sub(needed) else { return };
@@ -390,14 +396,15 @@ impl State {
         }
     }
 
-    /// A doubt whose owner could still tell what happened must be about something.
+    /// If the owner of a doubt could still report what happened, there must be a reason for the doubt.
     pub fn check_doubt(&mut self, plan: &OperationPlan, number: usize) {
         let key = &self.keys[number];
         let Some(record) = key.record.as_ref().filter(|record| record.state == RecordState::InDoubt) else {
             return;
         };
         let Some(life) = key.lives.len().checked_sub(1) else { return };
-        // Given back unused, a doubt has a fence that nobody was granted: nobody can settle it but the next call.
+        // A doubt that was given back unused has a fence that nobody was granted, so only the next call can
+        // settle it.
         if key.grants.contains_key(&record.fence.get()) && !self.is_uncertain(plan, number, life) {
             self.violate(NO_DOUBT, format!("key {number} is in doubt"));
         }
@@ -435,16 +442,17 @@ impl State {
         }
     }
 
-    /// A run is released as failed: each of its steps must be recorded, because nobody takes it for a crash.
+    /// A run is released as failed: each of its steps must be recorded, because nobody will take the release
+    /// for a crash.
     pub fn check_released(&mut self, number: usize, fence: u64) {
         if let Some((run, name)) = self.unrecorded_step(number, fence) {
             self.violate(STEP_LOOSE, format!("step {name} of run {run}"));
         }
     }
 
-    /// A release is sent again, and no step was sent to be recorded since.
+    /// A release is sent again, but no step was sent since the last try.
     pub fn check_steps_sent(&mut self, number: usize, fence: u64) {
-        // Where another call has the key, the store has refused the steps for good.
+        // If another call has the key, the store has refused the steps for good.
         if self.keys[number].record.as_ref().is_none_or(|record| record.fence.get() != fence) {
             return;
         }
@@ -466,7 +474,7 @@ impl State {
     pub fn is_kept(&self, number: usize, run: RunId) -> bool {
         let now = self.now();
         let record = self.keys[number].record.as_ref().filter(|record| protocol::is_live(record, now));
-        // Not where `recover` found it in a later attempt.
+        // The result does not count if `recover` found it in a later attempt.
         record
             .filter(|record| self.runs.get(run).is_some_and(|run| run.fence == Some(record.fence.get())))
             .and_then(|record| record.result.as_ref())
@@ -526,7 +534,8 @@ impl State {
         }
     }
 
-    /// A fingerprint is compared where both calls have one.
+    /// A caller must not get the value of a call with another fingerprint. Compares only if both calls have
+    /// one.
     fn check_fingerprint(&mut self, caller: &Site, run: RunId) {
         let arguments = [caller.argument, self.runs[run].argument];
         let ways = [caller.way, self.runs[run].way];
@@ -538,7 +547,7 @@ impl State {
         }
     }
 
-    /// Whether a task of this process was blocked: then it could not wake those that wait for it.
+    /// Whether a task of this process was blocked, so that it could not wake its waiters.
     fn has_blocked(&self, process: ProcessId) -> bool {
         self.runs.iter().any(|run| run.process == process && !run.blocked.is_zero())
     }
@@ -551,7 +560,7 @@ impl State {
         let at = self.keys[caller.number].taken_until.map_or(at, |until| at.max(until));
         let is_rung = process == Some(caller.process) && !matches!(caller.way, Way::Transaction { .. });
         let longest = if is_rung { AT_ONCE } else { SOON };
-        // A request of another waiter may have been under way when this one came.
+        // A request of another waiter may have been under way when this waiter came.
         let patience = Duration::from_millis(self.plan.operations[caller.number].store_timeout);
         let Some(since) = caller.called.checked_sub(patience + SOON) else { return };
         let ran = self.runs.iter().any(|run| {
@@ -563,7 +572,7 @@ impl State {
         }
     }
 
-    /// A refusal because the call is inside the body that has the key.
+    /// A call is refused as reentrant: it must be inside the body that has the key, and must not have waited.
     fn check_reentrant(&mut self, caller: &Site) {
         let waited = caller.called.elapsed() > AT_ONCE && self.is_calm(caller.process, caller.called);
         if waited || !self.is_inside(caller) {
@@ -574,7 +583,8 @@ impl State {
     /// A refusal because another call has the key, or because it is not due.
     fn check_busy(&mut self, operation: &OperationPlan, caller: &Site) {
         let took = caller.called.elapsed();
-        // Inside a body that does not know yet that another call has its key, a call of this key does not wait.
+        // Inside a body that does not know yet that another call has its key, a call with this key does not
+        // wait.
         let waits = !self.is_inside(caller);
         if waits && took + Duration::from_millis(1) < Duration::from_millis(operation.wait) {
             self.violate(WAITED, format!("a call of key {} waits {took:?}", caller.number));
@@ -585,14 +595,15 @@ impl State {
         }
     }
 
-    /// A refusal is up to date: this process has asked the store within the last second, or is asking.
+    /// A refusal must be up to date: this process has asked the store within the last second, or is asking
+    /// now.
     fn check_asked(&mut self, operation: &OperationPlan, caller: &Site) {
         let requests = self.keys[caller.number].requests.get(&caller.process).copied().unwrap_or_default();
         let patience = Duration::from_millis(operation.store_timeout);
         let is_old = |at: Option<Instant>, age| at.is_none_or(|at| at.elapsed() > age);
         if caller.way == Way::Run
             && requests.under_way == 0
-            // A claim that was granted too late is renewed, for as long as the claim may take.
+            // A claim that was granted too late is renewed, and the renewal may take as long as the claim.
             && is_old(requests.sent, patience + ANSWER_IS_OLD + AT_ONCE)
             && is_old(requests.ended, ANSWER_IS_OLD + AT_ONCE)
         {
@@ -603,7 +614,7 @@ impl State {
     /// Whether this call is made inside of a body that holds its key.
     fn is_held_around(&self, caller: &Site) -> bool {
         let key = &self.keys[caller.number];
-        // A transaction that has taken the key over keeps its record to itself until it commits.
+        // A transaction that has taken the key over hides its record until it commits.
         let held = |record: &&Record| record.state == RecordState::InFlight && key.taken_by.is_none();
         key.record
             .as_ref()
@@ -625,7 +636,7 @@ impl State {
         Some((own, self.runs.get(own).filter(|run| run.key == caller.number)?))
     }
 
-    /// A body whose key came into doubt, and that no other call has taken over, goes on.
+    /// A body whose key came into doubt, and whose key no other call has taken over, must go on.
     fn check_held_in_doubt(&mut self, caller: &Site) {
         let Some((own, run)) = self.own_run(caller) else { return };
         let is_dropped = matches!(run.ended, Some((_, Ended::Dropped))) && run.began >= caller.called;
@@ -638,7 +649,8 @@ impl State {
         }
     }
 
-    /// The limit of attempts is no result of another attempt: a caller whose body succeeded gets its value.
+    /// A caller whose body succeeded gets the body's value. The limit of attempts is not the result of
+    /// another attempt.
     fn check_not_exhausted(&mut self, caller: &Site) {
         let Some((own, run)) = self.own_run(caller) else { return };
         if run.fence.is_some() && matches!(run.ended, Some((_, Ended::Value))) {
@@ -646,12 +658,13 @@ impl State {
         }
     }
 
-    /// A caller whose result is not recorded gets it only if no other attempt is running that will have one.
+    /// A caller whose result is not recorded gets the result only if no other attempt is running that will
+    /// have one.
     fn check_unrecorded(&mut self, caller: &Site, id: RunId) {
         let run = &self.runs[id];
         let (Some((at, _)), Some(fence), Some(life)) = (run.ended, run.fence, run.life) else { return };
         let key = &self.keys[caller.number];
-        // An attempt whose record has expired has no key any more.
+        // An attempt whose record has expired no longer has the key.
         let in_flight =
             |record: &&Record| record.state == RecordState::InFlight && protocol::is_live(record, self.now());
         let Some(record) = key.record.as_ref().filter(in_flight) else { return };
@@ -708,14 +721,14 @@ impl State {
             }
             Error::InDoubt { .. } => {
                 self.check_held_in_doubt(caller);
-                // With `recover` it is granted a key in doubt.
+                // A call with `recover` is granted a key in doubt.
                 let is_granted = operation.in_doubt && operation.recover.is_some();
                 !is_granted || !self.was_calm(caller) || caller.has_deadline
             }
             Error::Mismatch { .. } => operation.fingerprint,
             Error::Exhausted { attempts, .. } => {
                 self.check_not_exhausted(caller);
-                // An operator may have released the key while `recover` was asked past the limit.
+                // An operator may have released the key while `recover` ran after the last attempt.
                 let is_operated = self.keys[caller.number].lives.iter().any(|life| life.operator);
                 operation.max_attempts.is_some_and(|most| *attempts == most || is_operated)
             }
@@ -733,7 +746,7 @@ impl State {
                     || source.kind() == StoreErrorKind::TooLarge
                     || self.processes.iter().any(|other| other.disturbed.is_some())
             }
-            // An operator wrote an error where the operation keeps none.
+            // An operator wrote an error, although the operation records none.
             Error::Undecodable { .. } => {
                 !operation.terminal && self.keys[caller.number].lives.iter().any(|life| life.operator)
             }
@@ -769,7 +782,7 @@ impl State {
         }
     }
 
-    /// A process has waited for all that goes on behind its calls.
+    /// `drain` has returned: the process has waited for all background work of its calls.
     pub fn drained(&mut self, process: ProcessId) {
         for id in 0..self.runs.len() {
             let run = &self.runs[id];
@@ -803,8 +816,9 @@ impl State {
         }
     }
 
-    /// Whether the engine has released the claim of this run, once everything that goes on behind it is over. It retries the
-    /// release of an abandoned claim only until the lease is over, which says the same.
+    /// Whether the engine has released the claim of this run after all background work has ended. The engine
+    /// retries the release of an abandoned claim only until the lease is over, because the end of the lease
+    /// has the same effect.
     fn is_released(&self, id: RunId, (at, ended): (Instant, Ended)) -> bool {
         let run = &self.runs[id];
         match ended {
@@ -832,7 +846,7 @@ impl State {
         }
     }
 
-    /// A body that another call has taken over ends when its next renewal is answered.
+    /// A body whose key another call has taken over ends when its next renewal is answered.
     fn check_taken_over(&mut self, id: RunId) {
         let run = &self.runs[id];
         let (Some(life), Some(fence), true) = (run.life, run.fence, run.blocked.is_zero()) else { return };
@@ -879,16 +893,17 @@ impl State {
         }
     }
 
-    /// When the worker of this grant learned that the store confirms its doubt, if an operator resolved the doubt after the
-    /// store had confirmed it and before the worker knew.
+    /// When the worker of this grant learned that the store confirms its doubt. `None` unless an operator
+    /// resolved the doubt after the store had confirmed it and before the worker knew.
     fn resolved_meanwhile(&self, number: usize, life: usize, fence: u64) -> Option<Instant> {
         let key = &self.keys[number];
         let (begin, end) = key.grants.get(&fence)?.doubt_confirmed?;
         (begin..=end).contains(&key.lives[life].resolved?).then_some(end)
     }
 
-    /// Whether an operator resolved the doubt of this run before its worker could know of it: while the store's confirmation was
-    /// on its way, or before its body began, if a jump of the clock had ended its lease.
+    /// Whether an operator resolved the doubt of this run before its worker could know of it: while the
+    /// store's confirmation was on its way, or before its body began, if a jump of the clock had ended its
+    /// lease.
     fn is_resolved(&self, number: usize, life: usize, run: &Run) -> bool {
         let Some(fence) = run.fence else { return false };
         let key = &self.keys[number];
@@ -923,7 +938,7 @@ impl State {
         self.keys[key].lives[life].steps.entry(name.to_owned()).or_default().acknowledged = true;
     }
 
-    /// What must be true when everything works again and the time for all work behind calls is over.
+    /// Checks the end of a history: everything works again, and all background work has had the time to end.
     pub fn check_end(&mut self, plan: &[OperationPlan]) {
         for id in 0..self.runs.len() {
             let run = &self.runs[id];

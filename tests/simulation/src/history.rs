@@ -21,7 +21,7 @@ use crate::note;
 use crate::plan::{CallPlan, EventPlan, FaultPlan, Plan, Resolve, Script, Way, What};
 use crate::world::{Ended, ProcessId, ProcessState, Run, Violation, World};
 
-/// What a history came to.
+/// The result of a history.
 pub struct Report {
     pub violations: Vec<Violation>,
     pub calls: u64,
@@ -60,7 +60,7 @@ pub fn run(plan: Plan, with_history: bool) -> Report {
         (report, world)
     });
     drop(runtime);
-    // Their stores know the world, which would keep itself alive.
+    // The stores of the processes contain the world, which would otherwise keep itself alive.
     let processes = std::mem::take(&mut world.lock().processes);
     drop(processes);
     IN_HISTORY.set(false);
@@ -71,7 +71,8 @@ thread_local! {
     static IN_HISTORY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Ends the program where the simulation itself panics, because tokio would hide that. A body panics without this hook.
+/// Ends the program if the simulation itself panics, because tokio would hide the panic. Bodies panic without
+/// running this hook.
 fn stop_at_own_faults() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -105,7 +106,7 @@ async fn live(world: &World) {
         let _ = timeout(quiet, task).await;
     }
     heal(world);
-    // What still goes on hangs.
+    // A client that still runs hangs.
     clients.drain(..).for_each(|client| client.abort());
     let tasks: Vec<_> =
         world.lock().processes.iter_mut().flat_map(|process| process.tasks.drain(..)).collect();
@@ -162,7 +163,7 @@ async fn start(world: &World, worker: usize) -> ProcessId {
         if let Some(error) = &unrecorded.error {
             state.violate(GIVEN_UP, format!("{error}"));
         }
-        // A tombstone names no run: it is of one whose value cannot be stored.
+        // A tombstone names no run, so it may be of any run whose value cannot be stored.
         let number = unrecorded.call.operation().trim_start_matches("operation").parse().unwrap_or(0);
         let is_it = |run: &Run| {
             run.key == number
@@ -170,7 +171,8 @@ async fn start(world: &World, worker: usize) -> ProcessId {
                 && !run.was_unrecorded
                 && matches!(run.ended, Some((_, Ended::Unstorable)))
         };
-        // Of several, one whose result is not recorded, and of these the last whose key has no result.
+        // Of several runs, takes one whose result is not recorded; of these, the last one whose key has no
+        // result.
         let is_open =
             |run: &Run| run.life.is_some_and(|life| state.keys[run.key].lives[life].recorded.is_none());
         let fitting = state.runs.iter().enumerate().filter(|(_, run)| is_it(run));
@@ -178,7 +180,7 @@ async fn start(world: &World, worker: usize) -> ProcessId {
         let run = run.or_else(|| fitting.max_by_key(likely).map(|(at, _)| at));
         if let Some(run) = run.filter(|run| *run < state.runs.len()) {
             note!(state, "process {id}: the hook gets the result of run {run}");
-            // What `recover` found is recorded by the run that asked it.
+            // With `recover`, a later run may have recorded the same value.
             if state.plan.operations[number].recover.is_none() && state.is_kept(number, run) {
                 state.violate(GIVEN_UP, format!("the result of run {run} is recorded"));
             }
@@ -323,7 +325,7 @@ async fn shut_down(world: &World, worker: usize) {
         let mut state = world.lock();
         note!(state, "process {id} shuts down");
     }
-    // Calls that are under way have this long.
+    // Calls that are under way have this long to end.
     sleep(Duration::from_millis(500)).await;
     let (process, tasks) = {
         let mut state = world.lock();
@@ -352,7 +354,7 @@ async fn shut_down(world: &World, worker: usize) {
     start(world, worker).await;
 }
 
-/// An operator's request, from a process of its own: the first worker's.
+/// An operator's request, which the first worker's process sends.
 async fn operator(world: &World, what: What) {
     let id = serving(world, 0).await;
     let store = world.lock().processes[id].store.clone();
@@ -389,7 +391,7 @@ async fn operator(world: &World, what: What) {
     let _ = timeout(patience, done).await;
 }
 
-/// When everything works, each key gives an answer, and the same one twice.
+/// When everything works again, each key gives an answer, and a repeated call gets the same one.
 async fn last_calls(world: &World) {
     let count = world.plan.operations.len();
     for number in 0..count {

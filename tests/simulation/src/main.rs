@@ -53,7 +53,7 @@ impl Args {
     }
 }
 
-/// What the histories come to together.
+/// The sums over all histories.
 #[derive(Default)]
 struct Totals {
     histories: u64,
@@ -94,7 +94,7 @@ fn read(file: &PathBuf) -> Plan {
     serde_json::from_str(&text).expect("the file is a plan")
 }
 
-/// Shrinks a finding, and prints what is left of it.
+/// Shrinks a finding, and prints the result.
 fn show(plan: &Plan, args: &Args) -> ExitCode {
     let report = run(plan.clone(), false);
     let Some(violation) = args.picks(&report) else { return ExitCode::SUCCESS };
@@ -115,7 +115,8 @@ fn show(plan: &Plan, args: &Args) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// For bodies that call themselves, which in a build with few optimizations need more than a thread has otherwise.
+/// The stack of a thread. In a build with few optimizations, bodies that call themselves need more than the
+/// default.
 const STACK: usize = 32 << 20;
 
 fn cores() -> usize {

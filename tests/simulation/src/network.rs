@@ -1,7 +1,7 @@
 //! The store, behind a network that loses, delays, repeats and reorders what passes it.
 //!
-//! Owns the records and their clock: each request is one atomic transition of the protocol. A request that was sent is on its way also
-//! if its sender gave up or died.
+//! Owns the records and their clock: each request is one atomic transition of the protocol. A sent request
+//! stays on its way even if its sender gives up or dies.
 
 use std::fmt;
 use std::future::{pending, poll_fn};
@@ -230,8 +230,8 @@ impl State {
                 if record.state == RecordState::Released && record.retry_at <= now =>
             {
                 let owner = key.grants.get(&release.fence.get()).and_then(|granted| granted.started);
-                // A task that blocks learns late that its claim is released, and one that gave up before learns it not at all. A
-                // transaction that has taken the key refuses waiters until it ends.
+                // A blocked task learns late that its claim is released, and a task that gave up before never
+                // learns it. A transaction that has taken the key refuses waiters until it ends.
                 let is_free = owner.is_none_or(|run| self.runs[run].blocked.is_zero())
                     && key.taken_by.is_none()
                     && !self.is_late;
@@ -285,7 +285,8 @@ impl State {
         }
     }
 
-    /// A request is sent. Before a release is sent again, the steps that are not recorded must be sent again, too.
+    /// A request is sent. Before a release is sent again, the steps that are not recorded must be sent again,
+    /// too.
     fn sent(&mut self, number: usize, request: &Request) {
         let (fence, is_step) = match request {
             Request::RecordStep(step) => (step.fence.get(), true),
@@ -301,7 +302,7 @@ impl State {
             granted.step_sent = Some(Instant::now());
             return;
         }
-        // A step that was under way at the try before is sent again at the next one.
+        // A step that was under way at the last try of the release is sent again at the next try.
         let before = granted.release_sent.replace(Instant::now());
         let patience = Duration::from_millis(self.plan.operations[number].store_timeout);
         let step_until = granted.step_sent.map(|step| step + patience);
@@ -332,7 +333,7 @@ impl State {
     }
 }
 
-/// A claim or a reading that is under way, for as long as somebody awaits its answer.
+/// A claim or a read that is under way, for as long as somebody awaits its answer.
 struct Asking {
     world: World,
     number: usize,

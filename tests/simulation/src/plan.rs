@@ -1,7 +1,8 @@
-//! A plan: everything that happens in one history from outside the engine. A seed makes one.
+//! A plan: everything that happens in one history from outside the engine. A seed makes a plan.
 //!
-//! A plan is a list of things, each of which can be left out, so that a finding can be shrunk. It is also the form in which a finding
-//! is kept (`regressions/`), because a seed means another plan as soon as this file changes.
+//! A plan is a list of things, each of which can be left out, so that a finding can be shrunk. It is also the
+//! form in which a finding is kept (`regressions/`), because a seed means another plan as soon as this file
+//! changes.
 
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
@@ -23,7 +24,7 @@ pub struct Plan {
     pub calls: Vec<CallPlan>,
     pub events: Vec<EventPlan>,
     pub weather: Vec<Weather>,
-    /// Faults of single requests: what the weather came to, once it is written out.
+    /// Faults of single requests. In a shrunk plan they replace the weather that caused them.
     pub faults: Vec<FaultPlan>,
 }
 
@@ -40,12 +41,12 @@ pub struct OperationPlan {
     pub max_attempts: Option<u32>,
     pub timeout: Option<Millis>,
     pub retry_after: Option<(Millis, Millis)>,
-    /// The error of a body says when the key is due again.
+    /// Whether the error of a body says when the key is due again.
     pub retry_after_error: bool,
     pub wait: Millis,
     pub fail_open: bool,
     pub fingerprint: bool,
-    /// Its calls come over HTTP.
+    /// Whether its calls come over HTTP.
     pub http: bool,
 }
 
@@ -54,7 +55,7 @@ pub struct OperationPlan {
 pub enum Recover {
     /// Returns the value if there was an effect.
     Truthful,
-    /// Returns a value that is still pending the first time, where there was an effect.
+    /// If there was an effect, returns a value that is still pending the first time.
     PendingFirst,
     /// Fails the first time.
     FailsFirst,
@@ -71,7 +72,7 @@ pub struct CallPlan {
     pub argument: u8,
     /// The caller drops its future after this time.
     pub dropped_after: Option<Millis>,
-    /// Its lease ends this time after the call at the latest.
+    /// The lease of the call ends this time after the call at the latest.
     #[serde(default)]
     pub deadline: Option<Millis>,
     /// How many times the caller calls until it has a value.
@@ -80,7 +81,7 @@ pub struct CallPlan {
     pub body: Script,
 }
 
-/// By which interface a call is made.
+/// The interface by which a call is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Way {
     Run,
@@ -88,7 +89,7 @@ pub enum Way {
     MissingKey,
     Transaction {
         commit: bool,
-        /// The body ends the savepoint of its call itself, by a statement of its own.
+        /// Whether the body itself ends the savepoint of its call, by a statement of its own.
         #[serde(default)]
         loses_savepoint: bool,
     },
@@ -184,16 +185,16 @@ pub struct EventPlan {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum What {
-    /// The process dies without a word.
+    /// The process is killed.
     Kill {
         worker: usize,
     },
-    /// The process stands still, and goes on later.
+    /// The process is stopped, and continues later.
     Stop {
         worker: usize,
         lasts: Millis,
     },
-    /// The process ends in good order.
+    /// The process shuts down in good order.
     Shutdown {
         worker: usize,
     },
@@ -225,25 +226,25 @@ pub enum Resolve {
     Release,
 }
 
-/// How likely each fault is for the requests of a time.
+/// How likely each fault is for the requests of a period.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Weather {
     pub from: Millis,
     pub lasts: Millis,
     pub worker: Option<usize>,
-    /// The only requests that it concerns.
+    /// The only kind of request that the weather concerns; `None` for all.
     #[serde(default)]
     pub only: Option<String>,
     /// One of `ONE_IN` requests has a fault.
     pub one_in: u32,
-    /// The faults that happen, each as likely as its number here.
+    /// The faults that happen, with their weights.
     pub kinds: Vec<(Fault, u32)>,
 }
 
 /// What happens to one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fault {
-    /// The store refuses it: it is certain that nothing happened.
+    /// The store refuses the request: it is certain that nothing happened.
     Refused,
     /// The request is lost, and the sender learns that something broke.
     RequestLost,
@@ -255,11 +256,11 @@ pub enum Fault {
     AnswerSwallowed,
     /// The sender learns that something broke, and the request is applied after this time.
     AppliedLate(Millis),
-    /// The request is applied after this time, also if its sender gave up.
+    /// The request is applied after this time, even if its sender gave up.
     Slow(Millis),
     /// The answer takes this time.
     SlowAnswer(Millis),
-    /// It is applied, answered, and applied once more after this time.
+    /// The request is applied, answered, and applied once more after this time.
     Repeated(Millis),
 }
 
@@ -294,7 +295,7 @@ impl Plan {
         let workers = rng.usize(1..=3);
         let count = rng.usize(1..=3);
         let mut operations: Vec<_> = (0..count).map(|_| operation(rng)).collect();
-        // A third of the histories look at one policy without knobs, where most callers are.
+        // A quarter of the histories have one operation without options, as most users do.
         if one_in(rng, 4) {
             operations = vec![OperationPlan { in_doubt: one_in(rng, 2), ..plain(rng) }];
         }
@@ -322,7 +323,8 @@ impl Plan {
         plan
     }
 
-    /// Adds a worker that stands still or loses its store for longer than the lease of its call, and another that calls meanwhile.
+    /// Adds a worker that stands still or loses its store for longer than the lease of its call, and another
+    /// that calls meanwhile.
     fn take_over(&mut self, rng: &mut Rng) {
         let (owner, number) = (rng.usize(0..self.workers), rng.usize(0..self.operations.len()));
         let other = (owner + rng.usize(1..self.workers)) % self.workers;
@@ -361,7 +363,8 @@ impl Plan {
         self.calls.extend(calls);
     }
 
-    /// Adds a worker that stands still when the time of its waiting call ends, while the lease that it waits for runs on.
+    /// Adds a worker that stands still when the time of its waiting call ends, while the lease that it waits
+    /// for runs on.
     fn stop_a_waiter(&mut self, rng: &mut Rng) {
         let (owner, number) = (rng.usize(0..self.workers), rng.usize(0..self.operations.len()));
         let OperationPlan { lease, wait, store_timeout, .. } = self.operations[number];
@@ -462,7 +465,7 @@ fn operation(rng: &mut Rng) -> OperationPlan {
     let recover =
         maybe(rng_, 3, |rng| pick(rng, &[Recover::Truthful, Recover::PendingFirst, Recover::FailsFirst]));
     if one_in(rng_, 8) {
-        // What the HTTP layer has options for.
+        // Only policies that the HTTP layer has options for.
         return OperationPlan {
             http: true,
             in_doubt,
@@ -492,7 +495,7 @@ fn operation(rng: &mut Rng) -> OperationPlan {
     }
 }
 
-/// Whether the two-phase API has all that this operation needs.
+/// Whether the two-phase API supports all that this operation needs.
 const fn may_begin(operation: &OperationPlan) -> bool {
     operation.recover.is_none() && !operation.record_if
 }
@@ -621,7 +624,7 @@ fn weather(rng: &mut Rng, length: Millis, workers: usize, lease: Millis) -> Weat
         Fault::SlowAnswer(after),
         Fault::Repeated(repeated),
     ];
-    // Some weather has one kind of fault, so that the same happens twice in a row.
+    // Some weather has only one kind of fault, so that the same fault happens twice in a row.
     let kinds = match rng.u32(0..4) {
         0 => vec![(pick(rng, &all), 1)],
         1 => vec![(Fault::AnswerLost, 2), (Fault::Refused, 1)],

@@ -11,7 +11,7 @@ pub fn shrink(plan: &Plan, sentence: &'static str) -> Plan {
     let breaks =
         |plan: &Plan| run(plan.clone(), false).violations.iter().any(|found| found.sentence == sentence);
     let mut best = plan.clone();
-    // The weather written out as the faults that it came to, each of which can be left out.
+    // Replaces the weather with the faults that it caused, each of which can be left out.
     let faults = run(plan.clone(), false).faults;
     let written = Plan { weather: Vec::new(), faults, ..plan.clone() };
     if breaks(&written) {
@@ -62,7 +62,7 @@ fn without<T: Clone>(
     }
 }
 
-/// Tries simpler values for what is left.
+/// Tries simpler values for everything that remains.
 fn simpler(best: &mut Plan, breaks: &impl Fn(&Plan) -> bool) {
     let of_operation = json!({
         "/wait": 0, "/timeout": null, "/retry_after": null, "/retry_after_error": false, "/max_attempts": null,

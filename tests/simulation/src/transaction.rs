@@ -1,6 +1,7 @@
 //! A database whose transactions the store can record in.
 //!
-//! A transaction keeps what it writes to itself until it commits. A key that it has taken is busy for everybody else.
+//! A transaction keeps what it writes to itself until it commits. A key that it has taken is busy for
+//! everybody else.
 
 use std::time::Duration;
 
@@ -164,7 +165,7 @@ impl RecordsIn<SimTransaction> for SimStore {
             match (answer, write) {
                 (ClaimAnswer::Granted(grant), Some(new)) => {
                     key.taken_by = Some(id);
-                    // Until it ends, waiters are refused as by a body.
+                    // Until the transaction ends, waiters are refused as by a running body.
                     key.freed = None;
                     note!(state, "process {process}: transaction takes key {number}");
                     Ok(Ok((grant, old, Box::new(new), now)))

@@ -1,7 +1,8 @@
 //! The world of one history: the store's records, the workers, and what bodies and callers saw.
 //!
-//! Owns the state that everything shares. `checks` compares it with the sentences of the guarantees; `network` changes it for the
-//! store, `body` and `caller` for what they see. Nothing here asks the engine what it thinks.
+//! Owns the state that everything shares. `checks` compares it with the sentences of the guarantees;
+//! `network` changes it for the store, `body` and `caller` for what they see. Nothing here asks the engine
+//! what it thinks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -23,7 +24,7 @@ use crate::plan::{Fault, FaultPlan, Plan, Way};
 
 /// The number of a run of a body, in the order in which they began.
 pub type RunId = usize;
-/// The number of a process: each start of a worker is another.
+/// The number of a process: each start of a worker is another process.
 pub type ProcessId = usize;
 
 #[derive(Clone)]
@@ -51,13 +52,13 @@ pub struct State {
     pub jumped: Option<Instant>,
     /// Since when nothing fails any more.
     pub healed: Option<Instant>,
-    /// The first of each sentence.
+    /// The first violation of each sentence.
     pub violations: Vec<Violation>,
     pub calls: u64,
     /// How many transactions began, and which are open.
     pub transactions: u64,
     pub open: BTreeSet<u64>,
-    /// The request that is applied now has no sender any more.
+    /// Whether the request that is applied now has no sender any more.
     pub is_late: bool,
     pub history: Option<String>,
     started: Instant,
@@ -76,7 +77,7 @@ pub struct Violation {
 pub struct KeyState {
     pub record: Option<Record>,
     pub floor: Fence,
-    /// From the first claim of an absent key to the end of its record.
+    /// A life lasts from the first claim of an absent key to the end of its record.
     pub lives: Vec<Life>,
     pub grants: BTreeMap<u64, Granted>,
     /// The transaction that has taken the key.
@@ -85,13 +86,13 @@ pub struct KeyState {
     pub taken_until: Option<Instant>,
     /// How often `recover` was called.
     pub recoveries: u32,
-    /// When it was last released, by which process, if nobody was granted it since.
+    /// When the key was last released, and by which process; `None` if it was granted since.
     pub freed: Option<(Instant, ProcessId)>,
-    /// The claims and readings of each process.
+    /// The claims and reads of each process.
     pub requests: BTreeMap<ProcessId, Requests>,
 }
 
-/// The claims and readings of one key that one process has sent.
+/// The claims and reads of one key that one process has sent.
 #[derive(Clone, Copy, Default)]
 pub struct Requests {
     pub under_way: u32,
@@ -103,13 +104,13 @@ pub struct Requests {
 pub struct Life {
     pub runs: Vec<RunId>,
     pub recorded: Option<(Verdict, StoredResult)>,
-    /// When it was recorded, and the process that learns it: none if it had given the request up.
+    /// When the result was recorded, and the process that learns it; no process if the sender had given up.
     pub recorded_at: Option<(Instant, Option<ProcessId>)>,
     /// The names of steps whose record a worker or its body knows of, with the recorded value.
     pub steps: BTreeMap<String, StepSeen>,
     /// How many runs had begun when an operator released the key, or `recover` said that nothing happened.
     pub cleared: usize,
-    /// `recover` found a result, and nobody has said otherwise since.
+    /// `recover` found a result, and neither `recover` nor an operator has contradicted it since.
     pub found: bool,
     /// The last `recover` failed, or the body that it allowed has not started.
     pub is_doubted_by_recover: bool,
@@ -124,7 +125,7 @@ pub struct Life {
 #[derive(Clone, Default)]
 pub struct StepSeen {
     pub recorded: Option<StoredResult>,
-    /// The input under which it was recorded.
+    /// The input under which the step was recorded.
     pub input: Option<u8>,
     pub acknowledged: bool,
 }
@@ -134,15 +135,16 @@ pub struct Granted {
     pub life: usize,
     pub process: ProcessId,
     pub started: Option<RunId>,
-    /// Its claim arrived when nobody waited for an answer any more.
+    /// Whether its claim arrived when nobody waited for an answer any more.
     pub is_late: bool,
     pub at: Instant,
     /// When the key was released before this grant, and by which process.
     pub freed: Option<(Instant, ProcessId)>,
-    /// When its release, and when a step of it was last sent.
+    /// When its release was last sent, and when one of its steps was.
     pub release_sent: Option<Instant>,
     pub step_sent: Option<Instant>,
-    /// When the store was last asked whether this grant holds its key in doubt, and when it said so.
+    /// When the store was last asked whether this grant holds its key in doubt, and when the store confirmed
+    /// it.
     pub doubt_confirmed: Option<(Instant, Instant)>,
 }
 
@@ -200,16 +202,16 @@ pub struct Run {
     pub blocked: Duration,
     pub timeout: Option<Duration>,
     pub retry_after: u64,
-    /// The hook for unrecorded results had its result.
+    /// Whether the hook for unrecorded results got its result.
     pub was_unrecorded: bool,
-    /// The run counts for nothing, because its transaction was rolled back.
+    /// Whether the run belongs to a transaction, which may be rolled back.
     pub in_transaction: bool,
     pub way: Way,
-    /// It did something in the world outside.
+    /// Whether the run did something in the world outside.
     pub had_effect: bool,
     /// The run whose body made this call.
     pub parent: Option<RunId>,
-    /// Its lease ends at a deadline.
+    /// Whether the lease of the run ends at a deadline.
     pub has_deadline: bool,
 }
 
@@ -322,16 +324,17 @@ impl State {
             && self.jumped.is_none_or(|at| at < since)
     }
 
-    /// What the network does to a request that is sent now: its fault, and how long the request and the answer take, in microseconds.
+    /// What the network does to a request that is sent now: its fault, and how long the request and the
+    /// answer take, in microseconds.
     ///
-    /// It depends on the worker, the request and the time, and on nothing that happened before. So a plan from which something was
-    /// left out has the same faults at the same requests.
+    /// The decision depends on the worker, the request and the time, and on nothing that happened before. So
+    /// a plan from which something was left out has the same faults at the same requests.
     pub fn network(&mut self, plan: &Plan, worker: usize, what: &str) -> (Option<Fault>, u64, u64) {
         let at = u64::try_from((Instant::now() - self.started).as_micros()).unwrap_or(u64::MAX);
         let word =
             what.bytes().fold(worker as u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
         let mut rng = Rng::with_seed(plan.seed ^ at.rotate_left(20) ^ word.rotate_left(50));
-        // The pauses of the engine after this request.
+        // Seeds the pauses of the engine after this request.
         fastrand::seed(rng.u64(..));
         self.requests += 1;
         let mut short = || if rng.bool() { 0 } else { rng.u64(0..3_000) };

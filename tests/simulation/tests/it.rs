@@ -1,4 +1,5 @@
-//! The simulation as a test: a few histories are the same each time and break nothing, and kept findings do not come back.
+//! The simulation as a test: a few histories are the same each time and break nothing, and kept findings do
+//! not come back.
 //!
 //! The program runs many more seeds, also in each run of the tests: `scripts/test simulation`.
 

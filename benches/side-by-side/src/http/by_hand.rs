@@ -1,6 +1,7 @@
-//! What a team writes without a library: a middleware over Redis that claims a key by `SET NX`, runs the handler and
-//! stores its response by `SET`. No header of the response, no fingerprint, no owner, no renewal, no release after a crash: a key of
-//! a server that died is taken until it expires, and a slow handler runs twice.
+//! What a team writes without a library: a middleware over Redis that claims a key by `SET NX`, runs the
+//! handler and stores its response by `SET`. It has no response headers, fingerprint, owner, renewal, or
+//! release after a crash. So the key of a server that died is taken until it expires, and a slow handler runs
+//! twice.
 
 use axum::Router;
 use axum::body::{Body, to_bytes};

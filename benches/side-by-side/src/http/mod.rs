@@ -1,6 +1,6 @@
-//! Requests to a server in this process, whose handler does nothing: without the layer, with it on memory and on Redis, and
-//! with a middleware on Redis that is written by hand. Clients and servers share the machine, so the figures show the
-//! layers at their worst.
+//! Requests to a server in this process, whose handler does nothing: without the layer, with the layer on
+//! memory and on Redis, and with a middleware on Redis that is written by hand. Clients and servers share the
+//! machine, so the figures show the layers at their worst.
 
 mod by_hand;
 

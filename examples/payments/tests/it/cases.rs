@@ -1,5 +1,5 @@
-//! Cases of the example on each framework, as processes that share a store: duplicates, a server killed during a handler, a
-//! server that gets the signal to end.
+//! Cases of the example on each framework, as processes that share a store: duplicates, a server killed
+//! during a handler, a server that gets the signal to end.
 
 use std::any::Any;
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn sqlite() -> Shared {
     (url, Box::new(folder))
 }
 
-/// Stores of three kinds, or on actix-web one: its adapter knows no store.
+/// Stores of three kinds. On actix-web only one store, because its adapter does not depend on the store.
 fn stores() -> Vec<Shared> {
     if framework() == "actix" {
         return vec![sqlite()];
@@ -61,7 +61,7 @@ async fn of_200_duplicates_over_two_servers_one_is_executed_and_all_others_are_r
 
 #[tokio::test]
 async fn a_server_killed_in_mid_handler_keeps_its_key_until_the_lease_ends_and_then_one_takes_over() {
-    // Who takes over on which store is a case of the rig `pay`.
+    // The rig `pay` tests takeovers on the other stores.
     let (store, _folder) = sqlite();
     let options = "--lease-ms 6000";
     let mut victim = Payments::start(framework(), &store, options);
@@ -76,7 +76,7 @@ async fn a_server_killed_in_mid_handler_keeps_its_key_until_the_lease_ends_and_t
     assert_eq!((refused.status, refused.problem()), (409, "in-flight".into()));
     assert!((1..=2).contains(&refused.retry_after()), "{refused:?}");
     assert_eq!(heir.executions().await, 0);
-    // The sleep is the subject of this test: after a lease one takes over.
+    // The sleep is the subject of this test: after a lease, one call takes over.
     tokio::time::sleep(Duration::from_secs(6)).await;
     let answers = join_all((0..10).map(|_| heir.ask(&request))).await;
     assert_eq!(answers.iter().filter(|answer| answer.status == 201).count(), 1, "{answers:#?}");

@@ -1,4 +1,5 @@
-//! Checks of callers that go away: a future that is dropped leaves its request applied or not, never half.
+//! Checks of callers that go away: the request of a dropped future is either applied completely or not at
+//! all.
 
 use futures_util::FutureExt;
 

@@ -1,4 +1,4 @@
-//! Checks of two concurrent operations on one key: one of them is first, and both answers agree on that.
+//! Checks of two concurrent operations on one key: both answers must agree which operation came first.
 
 use futures_util::future::join_all;
 
@@ -12,7 +12,7 @@ use idem_core::protocol::{
     RenewAnswer, Request,
 };
 
-/// The number of keys, and the least of a sample: each pair of delays once.
+/// The number of keys, and their minimum in a sample. The minimum has each pair of delays once.
 const SOME: usize = 96;
 const FEW: usize = 16;
 
@@ -24,7 +24,7 @@ async fn later<T>(steps: usize, side: impl Future<Output = T>) -> T {
     side.await
 }
 
-/// Runs a request and another operation on the same key at once, on many keys with this name and a number.
+/// Runs `request` and `rival` on the same key at the same time, for many keys with this name and a number.
 async fn duel<A, F>(
     t: &Trial,
     (name, stage): (&str, Stage),

@@ -66,7 +66,7 @@ pub(crate) async fn each_character_makes_a_key_of_its_own(t: &Trial) -> Checked 
     texts(t, planes.filter_map(char::from_u32).map(String::from)).await
 }
 
-/// What is a quote, a wildcard, an escape, a hash tag or a command in a server's language.
+/// Texts that are a quote, a wildcard, an escape, a hash tag or a command in a server's language.
 const SYNTAX: [&str; 16] = [
     "''",
     "\\\\",
@@ -86,7 +86,7 @@ const SYNTAX: [&str; 16] = [
     "NULL",
 ];
 
-/// What is equal where case, white space, numbers or forms of Unicode do not count.
+/// Texts that are equal to a system that ignores case, white space, or the forms of numbers or of Unicode.
 const EQUAL_ELSEWHERE: [&str; 30] = [
     "a",
     "A",

@@ -147,7 +147,7 @@ pub(crate) async fn a_listed_result_is_told_by_its_size_alone(t: &Trial) -> Chec
         same("the result in the listed record", &listed.record.result, &None)?;
         match listed.result {
             Some(ListedResult::Value { bytes }) => {
-                // The size as stored; the store may keep a result in a smaller form.
+                // `bytes` is the size as stored: the store may compress results.
                 let fits = bytes.is_none_or(|bytes| bytes <= size && (bytes > 0) == (size > 0));
                 that(name != "gone" && fits, format!("{size} bytes are listed as {bytes:?}"))?;
             }
@@ -196,7 +196,7 @@ pub(crate) async fn a_walk_keeps_to_the_scope_it_was_asked_for(t: &Trial) -> Che
         let are_few = records.len() < 200;
         records.retain(|(scope, _), _| scope.starts_with(ours.as_str()));
         exactly(&records, &keys)?;
-        // One by one only where others left few records.
+        // Asks for pages of one record only if other tests left few records.
         if !are_few {
             break;
         }
@@ -249,7 +249,7 @@ pub(crate) async fn a_walk_gives_what_stays_while_others_come_and_go(t: &Trial) 
             t.take(&t.key(format!("comes {round}"))?).await?;
         }
         round += 1;
-        // A record that stays may change.
+        // A record may change during the walk.
         if let Some(key) = staying.get(round) {
             t.claim(key, &t.ask()).await?;
         }

@@ -1,6 +1,6 @@
-//! The checks, one file for each theme. A check takes its expectations from the text of the protocol; only
-//! those of `transitions` and `histories` take them from its functions, which have tests and a model of their
-//! own.
+//! The checks, one file for each theme. A check takes its expectations from the text of the protocol. Only
+//! the checks of `transitions` and `histories` take their expectations from the protocol's functions, which
+//! have tests and a model of their own.
 
 pub(super) mod dropped;
 pub(super) mod duels;

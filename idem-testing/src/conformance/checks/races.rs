@@ -15,11 +15,11 @@ use idem_core::protocol::{
     ResolveAnswer, StoredResult, Verdict,
 };
 
-/// The number of callers, and the least of a sample.
+/// The number of callers, and their minimum in a sample.
 const MANY: usize = 300;
 const HUNDRED: usize = 100;
 
-/// Fails once one of many workers has tried for so long that there is no progress.
+/// Fails if a race takes so long that its workers make no progress.
 fn in_time(begin: Instant) -> Checked {
     that(begin.elapsed() < Duration::from_secs(120), "a race does not come to its end")
 }
@@ -54,7 +54,8 @@ pub(crate) async fn of_hundreds_that_claim_a_key_one_is_granted(t: &Trial) -> Ch
     Ok(())
 }
 
-/// Of many claims at once one must be granted, and all others must be busy. `last` is the fence before it.
+/// Makes many claims at once: one must be granted, and all others must be busy. `last` is the fence of the
+/// grant before.
 async fn one_of_many(
     t: &Trial,
     key: &RecordKey,

@@ -1,4 +1,4 @@
-//! Checks that results come back unchanged, up to the limit, and that larger ones are refused.
+//! Checks that results come back unchanged, up to the limit, and that larger results are refused.
 
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -11,7 +11,7 @@ use idem_core::protocol::{
     CompleteAnswer, Resolution, ResolveAnswer, State, StoredResult, Tombstone, Verdict,
 };
 
-/// The largest result that a store without a limit is tried with.
+/// The largest result that the checks use if the store has no limit.
 const LARGEST: usize = 1 << 20;
 
 /// Checks that this result comes back in a replay and in the record.

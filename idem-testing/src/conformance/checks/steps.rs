@@ -1,4 +1,5 @@
-//! Checks of steps: any bytes, any number, and as long as their record.
+//! Checks of steps: a record may have any number of steps with any bytes, and they live as long as the
+//! record.
 
 use bytes::Bytes;
 
@@ -56,7 +57,7 @@ pub(crate) async fn a_step_is_all_that_it_was(t: &Trial) -> Checked {
         held_with(t, &format!("{}", fingerprint.is_some()), &request, &all.clone().collect::<Vec<_>>())
             .await?;
     }
-    // The same key of another scope has none of them.
+    // The same key of another scope has none of these steps.
     let elsewhere = t.take(&t.key_in("2", "true")?).await?;
     same("steps", t.record(&elsewhere.key).await?.steps, Vec::new())
 }
@@ -105,7 +106,7 @@ pub(crate) async fn a_new_generation_knows_no_step_of_the_one_before(t: &Trial) 
     same("forget", t.forget(&held.key).await?, true)?;
     record(t, &t.take(&held.key).await?, &[step("new")]).await?;
     let short = t.short();
-    // Its time begins with a renewal: a slow server takes long for the steps.
+    // The renewal below starts the time to live again, because a slow server takes long to record the steps.
     let expiring = t.ask().with_ttl(short);
     for (name, fingerprint, is_purged) in [
         ("expired", None, false),

@@ -1,5 +1,5 @@
-//! Checks that wait: leases, lifetimes and times to retry end by the store's clock. To the microsecond only the random
-//! histories look, where the kit decides the time.
+//! Checks that wait: leases, lifetimes and times to retry end by the store's clock. The random histories test
+//! the ends to the microsecond, if the kit controls the time.
 
 use crate::conformance::stage::Stage;
 use crate::conformance::trial::{Checked, DAY, Trial, same};

@@ -11,7 +11,7 @@ use idem_core::protocol::{
     Request, Resolution, Seen, State, StoredResult, Tombstone, Verdict,
 };
 
-/// Over at once.
+/// A duration that is over at once.
 const NONE: Duration = Duration::ZERO;
 
 /// What the next request depends on: the record, and the grant before the record's grant.
@@ -24,10 +24,10 @@ pub(super) struct Scene<'a> {
 pub(super) struct Symbol {
     /// Whether a trace may continue after it.
     pub(super) extends: bool,
-    /// Whether the second owner sends it. A trace that begins with such a request repeats one of the first
-    /// owner's with other names.
+    /// Whether the second owner sends it. A trace does not continue after such a first request, because it
+    /// would repeat a trace of the first owner with other names.
     pub(super) second: bool,
-    /// Whether its sender does not hold the claim: only shorter traces end with such a request.
+    /// Whether its sender does not hold the claim. The longest traces do not end with such a request.
     pub(super) foreign: bool,
     ask: Box<dyn Fn(&Scene<'_>) -> Ask + Send + Sync>,
 }
@@ -191,7 +191,7 @@ fn named(name: &str) -> RecordedStep {
     RecordedStep::new(name.to_owned(), None, value(format!("of {name}")))
 }
 
-/// A step, drawn from those that are recorded.
+/// Records the step that `of` makes from the recorded steps.
 fn step(of: fn(&[RecordedStep]) -> (usize, RecordedStep)) -> OfGrant {
     Box::new(move |scene, owner, fence| {
         let (position, step) = of(scene.record.map_or(&[][..], |record| &record.steps));
@@ -199,7 +199,8 @@ fn step(of: fn(&[RecordedStep]) -> (usize, RecordedStep)) -> OfGrant {
     })
 }
 
-/// An operator's decisions: on any record, on one that is as it was seen, and on one that has changed since.
+/// An operator's decisions: on any record, on a record that is unchanged since the operator saw it, and on a
+/// changed record.
 fn resolutions() -> Vec<Symbol> {
     let symbol = |extends, ask: fn(&Seen) -> Resolution| {
         Symbol::new(extends, move |scene| Ask::Step(ask(&seen(scene)).into()))

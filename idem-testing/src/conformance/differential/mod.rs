@@ -1,9 +1,9 @@
-//! The differential test: requests are sent to a store and to the pure protocol, whose answers and records must be the
-//! same.
+//! The differential test: requests are sent to a store and to the pure protocol, whose answers and records
+//! must be the same.
 //!
 //! Owns the comparison of a long random history, whose operations `moves` draws; `traces` has every short
-//! history. `oracle` computes the expected answers. Unlike the other checks, it takes its expectations from
-//! the protocol's own functions.
+//! history. `oracle` computes the expected answers. Unlike the other checks, this one takes its expectations
+//! from the protocol's own functions.
 
 mod alphabet;
 mod asking;
@@ -55,12 +55,12 @@ impl Now {
     }
 }
 
-/// Sends `operations` random operations, drawn from `seed`, to the store and to the pure protocol. Some of the store's
-/// answers are lost, and some operations fail before they are applied.
+/// Sends `operations` random operations, drawn from `seed`, to the store and to the pure protocol. Some of
+/// the store's answers are lost, and some operations fail before they are applied.
 ///
-/// If time is paused, it advances by random steps that often end exactly at the end of a lease or lifetime. On a real
-/// clock, leases and lifetimes are either very long or over at once, so that no answer depends on the duration of the
-/// test; the store's clock must be that of this host.
+/// If time is paused, it advances by random steps that often end exactly at the end of a lease or lifetime.
+/// On a real clock, leases and lifetimes are either very long or over at once, so that no answer depends on
+/// the duration of the test. The store must then use the clock of this host.
 pub(super) async fn history(t: &Trial, seed: u64, operations: usize) -> Checked {
     let mut oracle = Oracle::new(t.is_exact());
     let now = Now::of(t, &mut oracle).await?;
@@ -84,7 +84,7 @@ pub(super) async fn history(t: &Trial, seed: u64, operations: usize) -> Checked 
     Ok(())
 }
 
-/// Sends one operation to both, and compares the answers and then the records.
+/// Sends one operation to the store and to the oracle, and compares the answers and then the records.
 async fn step(
     store: &Witness,
     oracle: &mut Oracle,
@@ -114,7 +114,7 @@ async fn step(
     Ok(())
 }
 
-/// Reads the record, and compares it with the expected one and, if it was written, with the old one.
+/// Reads the record, and compares it with the expected record. `old` is the record before the operation.
 async fn compared(
     store: &Witness,
     oracle: &mut Oracle,

@@ -1,4 +1,5 @@
-//! Draws operations from a seed: symbols of the alphabet, so that most of them find a key in an interesting state.
+//! Draws operations from a seed: symbols of the alphabet, so that most of them find a key in an interesting
+//! state.
 
 use std::time::Duration;
 
@@ -53,7 +54,8 @@ impl Gambler {
         }
     }
 
-    /// How much time passes: none, little, much, or until an edge, or just before or after it.
+    /// How much time passes: none, little, much, or until one of the next edges, exactly or a microsecond
+    /// off.
     pub(super) fn pause(&mut self, edges: &[Duration]) -> Duration {
         let micro = Duration::from_micros(1);
         match self.below(8) {
@@ -80,8 +82,8 @@ impl Gambler {
         }
     }
 
-    /// The key and the operation. Few come from a sender that does not hold the claim, because the store
-    /// refuses most of those.
+    /// The key and the operation. Few operations come from a sender that does not hold the claim, because the
+    /// store refuses most of these.
     pub(super) fn draw(&mut self, oracle: &Oracle) -> (RecordKey, Ask) {
         let number = self.below(self.keys.len());
         let key = self.keys[number].clone();

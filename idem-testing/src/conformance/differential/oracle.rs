@@ -11,7 +11,7 @@ use idem_core::protocol::{self, ClaimAnswer, Fence, Grant, Record, Timestamp};
 /// How much a real clock may differ from the test's.
 const TOLERANCE: Duration = Duration::from_secs(60);
 
-/// The expected answer, and whether it writes the record.
+/// The expected answer, and whether the operation writes the record.
 pub(super) struct Wanted {
     pub(super) answer: Answer,
     pub(super) wrote: bool,
@@ -52,7 +52,7 @@ impl Oracle {
         self.now
     }
 
-    /// How long until each time of a record that is still to come.
+    /// How long it takes until each future time of the records.
     pub(super) fn edges(&self, now: Timestamp) -> Vec<Duration> {
         let mut edges: Vec<_> = self
             .records
@@ -84,7 +84,7 @@ impl Oracle {
             Ask::Purge(limit) => {
                 let over = self.records.values().filter(|record| !protocol::is_live(record, now)).count();
                 if self.exact && over <= *limit {
-                    // A purge has removed these records, so it cannot delete them again.
+                    // The store's purge has removed these records, so a later purge cannot delete them.
                     self.records.retain(|_, record| protocol::is_live(record, now));
                 }
                 (None, Answer::Purge(over.min(*limit)))
@@ -154,8 +154,8 @@ impl Oracle {
         }
     }
 
-    /// A store may keep one floor for many keys, so a fence may be higher than its key requires, but not higher than
-    /// every grant and the clock.
+    /// A store may keep one floor for many keys, so a fence may be higher than its key requires, but not
+    /// higher than every grant and the clock.
     fn same_fence(&self, given: Fence, wanted: Fence) -> bool {
         if !self.exact {
             // The oracle's fence comes from its own clock, so the two are only close.
@@ -173,8 +173,8 @@ impl Oracle {
         given.abs_diff(wanted) <= self.tolerance()
     }
 
-    /// Compares a record with the expected one. A record that was not written must not have changed at all. In a
-    /// written record, times may differ as much as the clocks, except times that `old` already had.
+    /// Compares a record with the expected one. A record that was not written must not have changed at all.
+    /// In a written record, times may differ as much as the clocks, except times that `old` already had.
     pub(super) fn same_record(
         &self,
         seen: &Record,

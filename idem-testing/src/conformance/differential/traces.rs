@@ -24,9 +24,9 @@ const DEPTH: usize = 3;
 /// The most attempts and steps that lead to a state.
 const ATTEMPTS: u32 = 2;
 const STEPS: usize = 1;
-/// How many traces run at a time where no clock must be advanced between two requests.
+/// How many traces run at a time if no clock must be advanced between two requests.
 const AT_ONCE: usize = 16;
-/// How much time passes between two requests, where the kit decides it.
+/// How much time passes between two requests, if the kit controls the time.
 const PAUSE: Duration = Duration::from_secs(1);
 
 static ALPHABET: LazyLock<Vec<Symbol>> = LazyLock::new(alphabet::all);
@@ -53,7 +53,7 @@ impl Model {
         self.oracle.record(&self.key).map(|record| (record.owner, record.fence))
     }
 
-    /// Remembers the grant before the last request, if there is another one now.
+    /// Remembers the grant before the last request, if the record has another grant now.
     fn note_grant(&mut self, before: Option<(Owner, Fence)>) {
         if self.grant() != before {
             self.previous = before;
@@ -68,7 +68,7 @@ impl Model {
         (live.map(timeless), live.map(due), same_owner, self.oracle.record(&self.key).is_some())
     }
 
-    /// Whether a trace may go on from here; with more attempts and steps, nothing new happens.
+    /// Whether a trace may continue from here; with more attempts and steps, nothing new happens.
     fn is_early(&self) -> bool {
         let record = self.oracle.record(&self.key);
         record.is_none_or(|record| record.attempt <= ATTEMPTS && record.steps.len() <= STEPS)
@@ -137,8 +137,8 @@ pub(in crate::conformance) async fn ending_with(t: &Trial, kind: OperationKind) 
     stream::iter(traces).buffered(at_once).try_collect().await
 }
 
-/// Runs one trace, and compares the answer to its last request and the record after it. The traces before it in the
-/// order have compared the others.
+/// Runs one trace, and compares the answer to its last request and the record after it. Shorter traces
+/// compare the answers before the last.
 async fn run(
     t: &Trial,
     key: RecordKey,

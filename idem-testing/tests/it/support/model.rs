@@ -26,7 +26,7 @@ macro_rules! always {
 }
 
 impl Bounded {
-    /// Explores until `until`, or for at most `most` steps if that is not zero. Prints how much it was.
+    /// Explores until `until`, or for at most `most` steps if that is not zero. Prints how much was explored.
     pub fn explored(self, threads: usize, until: HasDiscoveries, most: usize) -> impl Checker<Self> {
         let start = Instant::now();
         let checker = self.checker().threads(threads).finish_when(until).target_state_count(most);
@@ -36,7 +36,7 @@ impl Bounded {
         run
     }
 
-    /// Situations that must occur. If one does not, the run proves less than it seems.
+    /// Situations that must occur. If a situation does not occur, the run proves less than it seems.
     fn possible(&self) -> Vec<Property<Self>> {
         let cautious = self.0.is_cautious();
         let one_body = self.0.max_attempts == NonZeroU32::new(1);

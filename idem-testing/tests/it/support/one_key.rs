@@ -30,7 +30,7 @@ impl OneKey {
         self.write(request, step)
     }
 
-    /// The second half of a request that has read the record before.
+    /// The second half of a request: it writes what follows from the record that it read earlier.
     pub fn apply_as_seen(&mut self, rules: Rules, seen: Option<&Record>, request: &Request) -> Answer {
         let step = rules.apply(seen, self.floor, request, self.now);
         self.write(request, step)
@@ -93,8 +93,8 @@ impl OneKey {
         ClaimAnswer::try_from(self.apply(rules, &request.clone().into())).expect("the answer to a claim")
     }
 
-    /// Whether a caller with enough time, and an operator, can bring the key to a recorded result from here. Works on a
-    /// copy of this key.
+    /// Whether a caller with enough time, and an operator, can bring the key to a recorded result from here.
+    /// Works on a copy of this key.
     pub fn can_be_resolved(&self, rules: Rules) -> bool {
         let mut trial = self.clone();
         // Three tries: at most two waits, for a running lease or a release that is not due, and then the end.

@@ -29,7 +29,7 @@ macro_rules! promise_enum {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Promise {
             $($promise,)*
-            /// The model judges it, in each state.
+            /// The model, not the shadow, checks this promise, in each state.
             EveryKeyCanBeResolved,
         }
 

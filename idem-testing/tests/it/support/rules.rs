@@ -1,6 +1,6 @@
 //! The rules of a store as a value: the shipped protocol, or a broken one.
 //!
-//! Must not restate a rule: what is not broken is the shipped function's.
+//! Must not restate a rule: the shipped functions decide everything that is not broken.
 
 use super::protocol::{
     self, Answer, Claim, Fence, Owner, Record, Release, ReleaseCause, Request, State, Timestamp, Transition,
@@ -83,12 +83,12 @@ impl Asked<'_> {
         protocol::apply(record, self.floor, self.request, self.now)
     }
 
-    /// What the protocol does where the store takes the record for this one.
+    /// What the protocol would do if the record had this change.
     pub fn seeing(&self, change: impl FnOnce(Record) -> Record) -> Step {
         self.on(self.record.cloned().map(change).as_ref())
     }
 
-    /// The same, where the record is in this state.
+    /// As [`seeing`](Self::seeing), if the record is in this state.
     pub fn seeing_in(&self, state: State, change: impl FnOnce(Record) -> Record) -> Step {
         self.seeing(|record| if record.state == state { change(record) } else { record })
     }
@@ -98,13 +98,13 @@ impl Asked<'_> {
         protocol::apply(self.record, self.floor, &request.into(), self.now)
     }
 
-    /// What the protocol does, and then another record is written.
+    /// What the protocol does, with a change of the record that it writes.
     pub fn writing(&self, change: impl FnOnce(Record) -> Record) -> Step {
         let step = self.right();
         Transition::new(step.write.map(change), step.answer)
     }
 
-    /// What the protocol does with the request of who has the key.
+    /// What the protocol would do if the holder of the key had sent the request.
     pub fn as_if_held(&self) -> Step {
         let Some(held) = self.record else { return self.right() };
         self.asking(by(self.request, held.owner, held.fence))
@@ -123,7 +123,7 @@ impl Asked<'_> {
     }
 }
 
-/// The request, if it is one under a claim, under that of this owner and fence.
+/// The request as if this owner had sent it under this fence. Requests without a fence are unchanged.
 fn by(request: &Request, owner: Owner, fence: Fence) -> Request {
     match request.clone() {
         Request::Renew(request) => request.with_owner(owner).with_fence(fence).into(),

@@ -1,5 +1,5 @@
-//! A small store with exchangeable rules, to run the conformance kit on a broken protocol. Apart from the rules, the
-//! store is correct; it has no listing.
+//! A small store with exchangeable rules, to run the conformance kit on a broken protocol. Apart from the
+//! rules, the store is correct; it has no listing.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -5,8 +5,8 @@ use super::rules::Rules;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// The clock counts microseconds from zero, and all durations are a few microseconds. It only matters which one ends
-/// first, and that fences come both from the clock and from the last fence.
+/// The clock counts microseconds from zero, and all durations are a few microseconds. It only matters which
+/// duration ends first, and that fences come both from the clock and from the last fence.
 pub const LEASE: Duration = Duration::from_micros(2);
 pub const TTL: Duration = Duration::from_micros(2);
 pub const RETRY: Duration = Duration::from_micros(1);
@@ -31,7 +31,7 @@ pub enum Under {
     GivenBack,
     /// Bodies have a step, and one attempt.
     OneAttempt,
-    /// Under `in_doubt`; one of the callers recovers, and the other one's worker may be alive in doubt.
+    /// Under `in_doubt`; one caller recovers, and the worker of the other caller may be alive in doubt.
     Alive,
 }
 
@@ -79,8 +79,8 @@ pub struct Setup {
     pub forgets: u8,
     /// How many times the store's clock steps back.
     pub steps_back: u8,
-    /// Whether worlds that differ only in the names of equal workers count as one. The history of a broken promise is
-    /// then hard to read, because workers change places.
+    /// Whether worlds that differ only in the names of equal workers count as one. The history of a broken
+    /// promise is then hard to read, because workers change places.
     pub symmetric: bool,
 }
 
@@ -108,8 +108,8 @@ impl Setup {
         }
     }
 
-    /// Two or three workers, and the events that concern the mutants of this setup: each event more makes the
-    /// search longer. Most are too large to explore completely.
+    /// Two or three workers, and the events that concern the mutants of this setup, because each further
+    /// event makes the search longer. Most setups are too large to explore completely.
     pub fn wide(under: Under) -> Self {
         let everything = |policy| Self {
             max_attempts: NonZeroU32::new(2),

@@ -1,7 +1,7 @@
 //! The promises about one key, derived only from the requests and answers.
 //!
-//! Owns the decision which promise an answer breaks. It must not look at the record: a rule that writes a wrong record
-//! is detected by its next answer. Answers to claims are judged in `claims`.
+//! Owns the decision which promise an answer breaks. It must not look at the record: a rule that writes a
+//! wrong record is detected by its next answer. Answers to claims are judged in `claims`.
 
 mod claims;
 
@@ -27,7 +27,7 @@ pub struct Shadow {
     bodies: u32,
     /// The grants under `in_doubt` since the last release that allows the body to start again.
     at_stake: Vec<Fence>,
-    /// How many of them were started.
+    /// How many grants of `at_stake` were started.
     started: u8,
     pub broken: Broken,
 }
@@ -70,8 +70,8 @@ enum Stage {
     },
 }
 
-/// The fence of a record whose last holder no longer counts. No request has it: `Fence::new(0)` would be the one of a
-/// request that was made up, and then its owner would count as the holder.
+/// The fence of a record whose last holder no longer counts. No request has this fence. `Fence::new(0)` would
+/// not do: an invented request has it, and its owner would count as the holder.
 const OF_NOBODY: Fence = Fence::new(u64::MAX);
 
 impl Life {
@@ -110,7 +110,7 @@ impl Life {
         self.until = None;
     }
 
-    /// The end of the last lease, also of one that was released. A result has none.
+    /// The end of the last lease, even if the claim was released. A record with a result has none.
     fn lease_until(&self, now: Timestamp) -> Timestamp {
         match self.stage {
             Stage::Held { lease_until }
@@ -120,7 +120,7 @@ impl Life {
         }
     }
 
-    /// The body of the last grant was not started.
+    /// Takes the attempt back, because the body of the last grant was not started.
     fn uncount(&mut self) {
         self.attempts = self.attempts.saturating_sub(1);
         if self.attempts == 0 {

@@ -1,7 +1,7 @@
 //! Worlds that differ only in the names of equal workers count as one world.
 //!
-//! This is sound because the protocol only compares owners for equality, and equal workers have the same policy, the
-//! same arguments and the same number of lives.
+//! This is sound because the protocol only compares owners for equality, and equal workers have the same
+//! policy, the same arguments and the same number of lives.
 
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher, Hash};
 

@@ -44,7 +44,7 @@ pub enum Ending {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Doing {
-    /// Before its claim, or between two of them.
+    /// Before the worker's claim, or between two claims.
     Idle,
     /// Its request, or the answer, is under way.
     Waiting {

@@ -15,7 +15,8 @@ pub enum Action {
     Apply(usize),
     /// The answer arrives.
     Deliver(usize),
-    /// The answer arrives, and the worker that was granted the key sends this request instead of starting the body.
+    /// The answer arrives, and the worker that was granted the key sends this request instead of starting the
+    /// body.
     End(usize, Call),
     /// The answer is lost; the same owner sends the request again.
     LoseAnswer(usize),

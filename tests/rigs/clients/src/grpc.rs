@@ -1,5 +1,5 @@
-//! A gRPC service of one method, as generated code has it, and its messages on the wire: a number and a text, as the well-known
-//! types `UInt64Value` and `StringValue` wrap them.
+//! A gRPC service of one method, as generated code has it, and its messages on the wire: a number and a text,
+//! as the well-known types `UInt64Value` and `StringValue` wrap them.
 
 use std::convert::Infallible;
 use std::task::{Context, Poll};
@@ -27,7 +27,7 @@ pub(crate) fn request(number: u64) -> Vec<u8> {
     [&[0][..], &length, &payment].concat()
 }
 
-/// The text of the receipt in an answer; `None` if the answer has no message, as that of an error.
+/// The text of the receipt in an answer; `None` if the answer has no message, for example if it is an error.
 pub(crate) fn receipt(body: &[u8]) -> Option<String> {
     String::decode(body.get(PREFIX..)?).ok()
 }

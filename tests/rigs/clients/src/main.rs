@@ -1,9 +1,10 @@
-//! Payments that `idem-client` sends through a proxy which breaks connections, against axum, actix-web and tonic, all with
-//! their default settings.
+//! Payments that `idem-client` sends through a proxy which breaks connections, against axum, actix-web and
+//! tonic, all with their default settings.
 //!
-//! `cargo run --release -p clients -- --payments 1000 --cut 5` cuts one connection in five: before the request, after it,
-//! or in the middle of the answer. For each framework it prints a line: how often payments were made, and how long a client
-//! waited for its answer. It fails if a payment was made twice or never, or if a client got an answer that is not its own.
+//! `cargo run --release -p clients -- --payments 1000 --cut 5` cuts one connection in five: before the
+//! request, after it, or in the middle of the answer. For each framework it prints a line: how often payments
+//! were made, and how long a client waited for its answer. It fails if a payment was made twice or never, or
+//! if a client got an answer that is not its own.
 
 mod books;
 mod grpc;
@@ -92,7 +93,7 @@ struct Paid {
     wait: Duration,
 }
 
-/// Makes one payment, over connections of its own, so that the proxy can break each.
+/// Makes one payment, over connections of its own, so that the proxy can break each connection.
 async fn pay(framework: Framework, port: u16, number: u64) -> Paid {
     let start = Instant::now();
     let answer = sent(framework, port, number).await;

@@ -9,8 +9,8 @@ fn payments_over_connections_that_break_are_made_once_with_each_framework() {
     let rig = Command::new(env!("CARGO_BIN_EXE_clients")).args(["--payments", "60"]).output().unwrap();
     let story = String::from_utf8(rig.stdout).unwrap();
     assert!(rig.status.success(), "{story}{}", String::from_utf8_lossy(&rig.stderr));
-    // At least every fifth of the first connections is cut. How many come after depends on what a client made of half an
-    // answer, which may be all that it needs.
+    // At least every fifth of the first connections is cut. How many connections follow depends on the
+    // client: the part of the answer that it got may be all that it needs.
     for framework in ["Axum", "Actix", "Tonic"] {
         let line =
             story.lines().find(|line| line.starts_with(&format!("{framework}: 60 payments, "))).unwrap();

@@ -22,8 +22,8 @@ impl Books {
     /// Checks every order. `begun` is how many bodies the kills may have interrupted.
     pub(crate) async fn of(shop: &Shop, orders: u64, begun: usize) -> Result<Self, Failure> {
         let mut violations = Vec::new();
-        // The recorded answers of each order, and the orders with an answer that the store had not recorded: for these the call's
-        // outcome warns that a body may run again.
+        // `given` has the recorded answers of each order. `not_recorded` has the orders with an answer that
+        // the store had not recorded; the outcome of such a call warns that a body may run again.
         let mut given: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
         let (mut not_recorded, mut replays, mut unrecorded) = (BTreeSet::new(), 0, 0);
         for line in shop.ledger.read("answers")? {
@@ -46,7 +46,7 @@ impl Books {
                     violations
                         .push(format!("order {order} is recorded as {recorded}, and answered {given:?}"));
                 }
-                // A killed worker still had to record this result.
+                // The worker was killed before it could record this result.
                 None if given.is_empty() && not_recorded.contains(&order) => {}
                 None => violations.push(format!("order {order} has no recorded result")),
             }

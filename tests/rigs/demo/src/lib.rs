@@ -1,7 +1,7 @@
-//! The rig of message workers: it starts a broker, a store and workers as processes, sends orders, some of them twice, kills
-//! workers, and checks every order from outside.
+//! The rig of message workers: it starts a broker, a store and workers as processes, sends orders, some of
+//! them twice, kills workers, and checks every order from outside.
 //!
-//! [`brokers`] has what differs between brokers; the rest of the rig knows none of them.
+//! [`brokers`] has what differs between brokers; the rest of the rig knows no broker.
 
 mod books;
 pub mod brokers;

@@ -13,7 +13,7 @@ use crate::brokers::{OnApalis, OnKafka, OnLambda, OnNats, OnRabbitMq, OnSqs};
 use crate::worker::{LEASE_MS, Worker, end, function, serve};
 use crate::{Broker, CONCURRENCY, Failure, Kind, Order, Setup};
 
-/// How long after its start a broker may turn a worker away that connects.
+/// How long after its start a broker may refuse workers that connect.
 const NOT_READY: Duration = Duration::from_secs(15);
 
 /// The options of a demo.
@@ -22,13 +22,14 @@ struct Cli {
     /// How many orders.
     #[arg(long, default_value_t = 10_000)]
     messages: u64,
-    /// How many copies are sent beside them, in percent; with 200 each is sent three times.
+    /// How many copies are sent in addition, in percent; with 200 each message is sent three times.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(..=1000))]
     duplicates: u64,
     /// How many worker processes.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=64))]
     workers: u64,
-    /// The time between two kills of a worker, in milliseconds; 0 for no kills. Depends on the broker unless given.
+    /// The time between two kills of a worker, in milliseconds; 0 for no kills. Depends on the broker unless
+    /// given.
     #[arg(long)]
     kill_every: Option<u64>,
     /// How many of the messages can never be handled.
@@ -37,16 +38,16 @@ struct Cli {
     /// How long shipping takes, in milliseconds.
     #[arg(long, default_value_t = 5)]
     work: u64,
-    /// The store: `redis`, `postgres`, `dynamodb` or `sqlite` to start one, or the URL of one that runs already; `redis` unless
-    /// given, with Lambda `dynamodb`.
+    /// The store: `redis`, `postgres`, `dynamodb` or `sqlite` to start one, or the URL of one that runs
+    /// already; `redis` unless given, with Lambda `dynamodb`.
     #[arg(long)]
     store: Option<String>,
-    /// How long the store is down in the middle of the run, in seconds: the demo kills its server, and starts it again
-    /// on the same data. Only for a server that the demo starts.
+    /// How long the store is down in the middle of the run, in seconds: the demo kills its server, and starts
+    /// it again on the same data. Only for a server that the demo starts.
     #[arg(long, default_value_t = 0)]
     store_stop: u64,
-    /// How long the broker is down, before the store is, in seconds: the demo kills it, and starts it again on the same
-    /// data. The emulator of SQS keeps its data in memory, so it stands still for this time.
+    /// How long the broker is down, before the store is, in seconds: the demo kills it, and starts it again
+    /// on the same data. The emulator of SQS keeps its data in memory, so it stands still for this time.
     #[arg(long, default_value_t = 0)]
     broker_stop: u64,
     /// Makes the queues of RabbitMQ quorum queues; they are classic ones unless this is given.
@@ -139,8 +140,8 @@ async fn demo<B: Broker>(cli: &Cli) -> Result<bool, Failure> {
     Ok(report(&line, &books.violations))
 }
 
-/// Lets the workers empty the queue, kills them and stops the store as the options say, and returns how often a worker with begun
-/// orders was killed or lost the store.
+/// Lets the workers empty the queue, kills them and stops the store as the options say, and returns how often
+/// a worker with begun orders was killed or lost the store.
 async fn work_off<B: Broker>(
     cli: &Cli,
     broker: &mut B,
@@ -149,7 +150,7 @@ async fn work_off<B: Broker>(
 ) -> Result<usize, Failure> {
     let kill_every = cli.kill_every.unwrap_or(B::KILL_EVERY_MS);
     let sent = broker.waiting().await?;
-    // An outage begins when at most so many messages are left.
+    // An outage begins when at most this many messages are left.
     let mut broker_stop = (cli.broker_stop > 0).then_some(sent / 4 * 3);
     let mut store_stop = (cli.store_stop > 0).then_some(sent / 2);
     let program = std::env::current_exe()?;
@@ -159,7 +160,7 @@ async fn work_off<B: Broker>(
     let patience = Duration::from_secs(120 + cli.store_stop + cli.broker_stop)
         + Duration::from_millis(50 * cli.messages);
     let (mut cut_off, mut last_kill, mut restarted) = (0, begin, None::<Instant>);
-    // When an outage is over. Workers are killed meanwhile.
+    // When each outage is over. Workers are killed during an outage too.
     let (mut broker_back, mut store_back) = (None::<Instant>, None::<Instant>);
     let is_over = |back: &mut Instant| *back <= Instant::now();
     loop {
@@ -189,7 +190,8 @@ async fn work_off<B: Broker>(
         tokio::time::sleep(Duration::from_millis(20)).await;
         for worker in &mut workers {
             if broker_back.is_none() && worker.status().is_some() {
-                // One that was starting while the broker was away, or was not ready, has ended; a supervisor would start it again.
+                // A worker that was starting while the broker was down, or not ready, has ended; a supervisor
+                // would start it again.
                 if restarted.is_none_or(|restarted| restarted.elapsed() > NOT_READY) {
                     return Err("a worker ended by itself: see above".into());
                 }

@@ -154,14 +154,14 @@ impl Shop {
             .boxed_clone()
     }
 
-    /// The effect, which is one line in the ledger: it accepts a second one too.
+    /// The effect: a line in the ledger, which accepts a second line for the same order.
     pub(crate) async fn effect(&self, order: &Order) -> Result<Shipment, ShipError> {
         if order.pieces == 0 {
             return Err(ShipError::Empty);
         }
         self.ledger.add("effects", &order.id.to_string()).map_err(ShipError::effect)?;
         tokio::time::sleep(self.work).await;
-        // Random, so that every attempt has another one.
+        // Random, so that every attempt has another parcel.
         Ok(Shipment { parcel: format!("P{:016x}", rand::random::<u64>()) })
     }
 }

@@ -43,7 +43,8 @@ impl Worker {
         Ok(Shop::new(store, lease, self.folder.clone(), work))
     }
 
-    /// The same, but waits for a store that is down. In production a supervisor would restart the worker until the store is up.
+    /// As `shop`, but waits for a store that is down. In production a supervisor would restart the worker
+    /// until the store is up.
     async fn patient_shop(&self) -> Result<Shop, Failure> {
         let begin = Instant::now();
         loop {
@@ -54,7 +55,8 @@ impl Worker {
         }
     }
 
-    /// Starts the worker as a process of the program at this path. It ends when the pipe to it does.
+    /// Starts the worker as a process of the program at this path. The process ends when the pipe to it is
+    /// closed.
     pub(crate) fn start(&self, program: &Path, broker: Kind) -> Process {
         let mut command = Command::new(program);
         command.args(["--broker", &broker.name(), "worker", &self.address, &self.store]);
@@ -78,7 +80,7 @@ pub(crate) async fn serve<B: Broker>(worker: &Worker) -> Result<(), Failure> {
     B::work(&worker.address, &worker.patient_shop().await?, shutdown).await
 }
 
-/// Is a function of AWS Lambda, until the parent process is gone.
+/// Runs as a function of AWS Lambda, until the parent process is gone.
 pub(crate) async fn function(worker: &Worker) -> Result<(), Failure> {
     end_with_the_parent();
     let ship = worker.shop().await?.service();

@@ -1,10 +1,10 @@
-//! Makes one payment from the command line: `cargo run -p pay -- --store sqlite:FILE|redis://..|postgres://..|mysql://..|nats-kv://..|object:FOLDER|memory
-//! --order ID --amount CENTS [--work-ms N] [--lease-ms N] [--wait-ms N] [--ledger FILE]
-//! [--fail transient|final|panic]`.
+//! Makes one payment from the command line: `cargo run -p pay -- --store
+//! sqlite:FILE|redis://..|postgres://..|mysql://..|nats-kv://..|object:FOLDER|memory --order ID --amount
+//! CENTS [--work-ms N] [--lease-ms N] [--wait-ms N] [--ledger FILE] [--fail transient|final|panic]`.
 //!
 //! It makes one call of the annotated function below, prints one line of JSON and ends with 0 (executed or
-//! replayed), 1 (the payment failed), 64 (wrong arguments), 65 (another amount under the same order), 70 (any other
-//! error of idem) or 75 (in flight elsewhere).
+//! replayed), 1 (the payment failed), 64 (wrong arguments), 65 (another amount under the same order), 70 (any
+//! other error of idem) or 75 (in flight elsewhere).
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -68,8 +68,8 @@ async fn pay(store: &DynStore, options: &Pay, order: &str, amount: u64) -> Resul
         Some(Fail::Panic) => panic!("the payment code has a bug"),
         None => {}
     }
-    // The fence differs between attempts of one order, so a second charge would give another receipt. Attempts of different
-    // orders may share a fence.
+    // The fence differs between attempts of one order, so a second charge would give another receipt.
+    // Attempts of different orders may share a fence.
     let number = context.and_then(|context| context.fence()).map_or(0, idem::Fence::get);
     Ok(Receipt { receipt: format!("R{number:x}") })
 }
@@ -150,7 +150,7 @@ async fn main() -> ExitCode {
 
 /// One call of [`pay`]: the exit code, and the printed line.
 async fn pay_once(options: &Pay) -> (u8, Value) {
-    // clap wants one of both.
+    // clap requires one of the two options.
     let choice = options.store.clone().or_else(|| options.db.clone()).unwrap_or(Choice::Memory);
     let store = match choice.open().await {
         Ok(store) => store,

@@ -12,7 +12,7 @@ use crate::{Failure, LANES};
 /// The last answer to each key.
 pub(crate) type Finals = BTreeMap<u32, Result<String, CallError>>;
 
-/// Calls every key once more. All earlier answers must equal these.
+/// Calls every key once more. All earlier answers must equal these answers.
 pub(crate) async fn settle(shared: &Arc<Shared>, keys: u32) -> Finals {
     let mut finals = BTreeMap::new();
     for chunk in (0..keys).collect::<Vec<_>>().chunks(LANES) {
@@ -127,7 +127,7 @@ impl Report {
                 "executed" | "timed_out" | "not_due" | "dropped" | "panicked" => self.add(how, 1),
                 "replayed" => self.add("replays", 1),
                 "in_flight" | "lease_lost" => self.add("refused", 1),
-                // Counted in the ledger.
+                // The ledger counts these.
                 "failed" => {}
                 "in_doubt" if is_careful(key) => self.add("refused", 1),
                 // A process that is stopped while it holds SQLite's lock makes the others time out.
@@ -161,7 +161,8 @@ fn faults(key: u32, begun: &[Run], backoff: Duration) -> Vec<String> {
             None if !next.recovered => {
                 faults.push(format!("key {key} ran again without `recovered`: {begun:?}"));
             }
-            // The store got the failure too: otherwise the next run would be `recovered`. Allows 20 ms between two clocks.
+            // The store knows of the failure too, because otherwise the next run would be `recovered`. Two
+            // clocks may differ by 20 ms.
             Some(failed) if !next.recovered && next.begun + 20 < failed + backoff => {
                 faults.push(format!("key {key} ran again before it was due: {begun:?}"));
             }

@@ -2,30 +2,35 @@
 //!
 //! `cargo run --release -p soak -- --store sqlite --seconds 60 --seed 1`
 //!
-//! `--store` takes the URL of a store that runs already, or the name of one that the soak starts and disturbs too:
+//! `--store` takes the URL of a store that runs already, or the name of one that the soak starts and disturbs
+//! too:
 //!
 //! * `sqlite`: the file is not disturbed;
-//! * `redis`, `mysql` (MariaDB) and `nats-kv`: killed ten times, and started again on its data half a second later;
-//! * `redis-replica`: claims and results wait for a replica, which is stopped ten times for longer than a lease;
+//! * `redis`, `mysql` (MariaDB) and `nats-kv`: killed ten times, and started again on its data half a second
+//!   later;
+//! * `redis-replica`: claims and results wait for a replica, which is stopped ten times for longer than a
+//!   lease;
 //! * `redis-cluster`: slots are moved between its masters ten times;
 //! * `redis-sentinel`: the master is killed once and its replica promoted;
 //! * `postgres`: killed five times, and five times made read-only for longer than a lease;
-//! * `pgbouncer`: PostgreSQL behind a pooler in transaction mode, each killed three or four times, the server made read-only
-//!   three times;
+//! * `pgbouncer`: PostgreSQL behind a pooler in transaction mode, each killed three or four times, the server
+//!   made read-only three times;
 //! * `object`: a folder, which is not disturbed;
 //! * `dynamodb`: the emulator is stopped ten times for longer than a lease.
 //!
-//! The soak starts worker processes that call an operation for random keys. Each effect is a line in a ledger, each
-//! answer a line in a log; one key in eight has `on_crash = "in_doubt"`. The soak kills some workers with `kill -9`, stops others
-//! for longer than their lease and continues them, and sends SIGTERM to some, which then drain. Bodies panic, hang until
-//! their timeout, and fail so that their keys are not due; some run on without their callers. Callers drop their calls, and in each
-//! worker the store fails, loses answers, applies claims late and is down for longer than a lease. At the end the soak calls every
-//! key once more, prints one line of JSON, and ends with 1 on any violation:
+//! The soak starts worker processes that call an operation for random keys. Each effect is a line in a
+//! ledger, each answer a line in a log; one key in eight has `on_crash = "in_doubt"`. The soak kills some
+//! workers with `kill -9`, stops others for longer than their lease and continues them, and sends SIGTERM to
+//! some, which then drain. Bodies panic, hang until their timeout, and fail so that their keys are not due;
+//! some run on without their callers. Callers drop their calls, and in each worker the store fails, loses
+//! answers, applies claims late and is down for longer than a lease. At the end the soak calls every key once
+//! more, prints one line of JSON, and ends with 1 on any violation:
 //!
 //! * two answers to one key that differ, or an answer that the store does not return again;
 //! * one attempt of one key started twice, or a lower fence after a higher one;
 //! * more repeated runs than disturbed calls;
-//! * a repeated run without `recovered`, unless the run before it failed; after a failure, a run before the key was due;
+//! * a repeated run without `recovered`, unless the run before it failed; after a failure, a run before the
+//!   key was due;
 //! * two runs of a key under `in_doubt`;
 //! * a key without a result at the end, unless it is in doubt under that policy.
 
@@ -64,8 +69,8 @@ struct Cli {
 
 #[derive(Args)]
 struct Soak {
-    /// The store: `sqlite`, `redis`, `redis-replica`, `redis-cluster`, `redis-sentinel`, `postgres`, `pgbouncer`,
-    /// `mysql`, `nats-kv`, `object` or `dynamodb` to start one, or the URL of one.
+    /// The store: `sqlite`, `redis`, `redis-replica`, `redis-cluster`, `redis-sentinel`, `postgres`,
+    /// `pgbouncer`, `mysql`, `nats-kv`, `object` or `dynamodb` to start one, or the URL of one.
     #[arg(long, default_value = "sqlite")]
     store: String,
     /// How long to disturb the workers.
@@ -74,15 +79,15 @@ struct Soak {
     /// The seed of all random choices; random and printed, unless given.
     #[arg(long)]
     seed: Option<u64>,
-    /// How many keys; 200 for each second unless given. Workers start with the first keys and move on to new ones
-    /// all the time.
+    /// How many keys; 200 for each second unless given. Workers start with the first keys and move on to new
+    /// ones all the time.
     #[arg(long)]
     keys: Option<u32>,
     /// How many worker processes.
     #[arg(long, default_value_t = 8)]
     workers: usize,
-    /// A factor for the lease and the time between two disturbances: more than 1 for a store that is too slow for
-    /// the lease.
+    /// A factor for the lease and the time between two disturbances: more than 1 for a store that is too slow
+    /// for the lease.
     #[arg(long, default_value_t = 1)]
     pace: u32,
     /// The folder for the files; a temporary one, deleted at the end, unless given.

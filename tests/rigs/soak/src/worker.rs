@@ -65,7 +65,7 @@ enum End {
 pub(crate) struct Fate {
     /// How long the body takes.
     pub(crate) time: Duration,
-    /// How long the caller waits for another that is in flight.
+    /// How long the caller waits for another call that is in flight.
     pub(crate) wait: Duration,
     /// How the body ends after its effect.
     end: End,
@@ -100,7 +100,8 @@ pub(crate) const EFFECTS: &str = "effects";
 /// The file with the answers.
 pub(crate) const ANSWERS: &str = "answers";
 
-/// The file with a line for each result that a worker gave up recording, and for each worker that ended after SIGTERM.
+/// The file with a line for each result that a worker gave up recording, and for each worker that ended after
+/// SIGTERM.
 pub(crate) const ENDS: &str = "ends";
 
 /// The store and the files that the processes share, and the times.
@@ -115,7 +116,7 @@ pub(crate) struct Shared {
 impl Shared {
     async fn open(folder: &Path, store: &Choice, pace: u32) -> Result<Self, idem::StoreError> {
         let store = match store {
-            // With many processes on few cores, one may wait long for the file's lock.
+            // With many processes on few cores, a process may wait long for the file's lock.
             Choice::Url(StoreUrl::Sqlite(file)) => {
                 DynStore::new(SqliteStore::builder(file).busy_timeout(Duration::from_secs(8)).open()?)
             }
@@ -131,8 +132,8 @@ impl Shared {
     }
 }
 
-/// The body under test. Its effect is a line `KEY ATTEMPT FENCE RECOVERED MILLIS` in the ledger. A failure adds a second line, with
-/// `failed` in place of `RECOVERED`.
+/// The body under test. Its effect is a line `KEY ATTEMPT FENCE RECOVERED MILLIS` in the ledger. A failure
+/// adds a second line, with `failed` in place of `RECOVERED`.
 async fn effect(shared: &Shared, key: u32, amount: u64, fate: Fate) -> Result<String, CallError> {
     let context = idem::context();
     let recovered = context.as_ref().is_some_and(idem::Context::recovered);
@@ -162,7 +163,7 @@ async fn effect(shared: &Shared, key: u32, amount: u64, fate: Fate) -> Result<St
 pub(crate) async fn call(shared: &Arc<Shared>, key: u32, mut fate: Fate) -> Result<String, CallError> {
     let (amount, is_careful) = (u64::from(key) * 17, is_careful(key));
     if is_careful && fate.end == End::Fails {
-        // The body would run again, because a failure is not a crash.
+        // A body that fails would run again, because a failure is not a crash.
         fate.end = End::Returns;
     }
     let operation = Operation::new(if is_careful { "soak.careful" } else { "soak.work" })
@@ -196,7 +197,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// A random key among those of the last second.
+    /// A random key among the keys of the last second.
     fn draw(&self, random: &mut SmallRng) -> u32 {
         let elapsed = unix_millis().saturating_sub(self.begin);
         let per_second = u64::from(self.keys) * 1_000 / self.millis.max(1);
@@ -211,8 +212,8 @@ pub(crate) fn unix_millis() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Makes calls with random keys, several at once, until the worker is killed or gets SIGTERM. Now and then its store does not
-/// answer, loses an answer, or is down for a moment.
+/// Makes calls with random keys, several at once, until the worker is killed or gets SIGTERM. Now and then
+/// its store does not answer, loses an answer, or is down for a moment.
 pub(crate) async fn worker(
     folder: &Path,
     store: &Choice,
@@ -289,7 +290,7 @@ async fn outages(store: &FaultStore<DynStore>, pace: u32, mut random: SmallRng) 
     }
 }
 
-/// The store, which may be away for a moment: that is what the soak is about.
+/// Connects to the store. Retries, because the soak takes the store away now and then.
 pub(crate) async fn connected(folder: &Path, store: &Choice, pace: u32) -> Result<Shared, Failure> {
     let end = Instant::now() + Duration::from_secs(30);
     loop {

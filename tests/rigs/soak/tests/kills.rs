@@ -9,7 +9,7 @@ use idem_test_servers::program::Process;
 #[test]
 fn two_thousand_keys_over_eight_processes_with_random_kills_end_with_one_result_each() {
     let mut seen = [0; 8];
-    // A run on a busy machine may lack a rare disturbance, which the next one has.
+    // On a busy machine, one run may lack a rare disturbance, so the counts of several runs are added.
     for run in 1..=4 {
         let mut soak = Command::new(env!("CARGO_BIN_EXE_soak"));
         soak.args(["--seconds", "15", "--keys", "2000", "--workers", "8"]);
@@ -19,7 +19,8 @@ fn two_thousand_keys_over_eight_processes_with_random_kills_end_with_one_result_
         assert_eq!(report["violations"], 0);
         let count = |disturbance: &str| report[disturbance].as_u64().unwrap();
         let counts = ["timed_out", "failed", "not_due", "ended", "drained", "kills", "takeovers"].map(count);
-        // Of the results that an outage outlasted, only some are recorded before their workers are killed.
+        // If an outage lasts longer than a call, the result is recorded late, or never because the worker is
+        // killed first.
         let late = count("recorded_late") + count("unrecorded");
         seen.iter_mut().zip(counts.into_iter().chain([late])).for_each(|(seen, count)| *seen += count);
         if seen.iter().all(|count| *count > 0) {

@@ -1,15 +1,17 @@
-//! Orders in three recorded steps: the example kills the workers and counts from outside how often each step ran.
+//! Orders in three recorded steps: the example kills the workers and counts from outside how often each step
+//! ran.
 //!
 //! `cargo run -p steps -- --store sqlite --kills 500 --seed 1`
 //!
-//! `--store` takes the URL of a store that runs already, or `sqlite`, `redis`, `postgres` or `mysql` to start one. A few
-//! threads, the lanes, each work on one order after another. A lane starts a worker process on the annotated function below
-//! and kills it (`kill -9`) at a random moment, again and again; it lets some workers run, which completes the order. All
-//! processes write lines to one file: `effect ORDER STEP VALUE` when a step acts, and `acknowledged ORDER STEP
-//! VALUE` as soon as the step has returned. The example prints one line of JSON and ends with 1 on any violation:
+//! `--store` takes the URL of a store that runs already, or `sqlite`, `redis`, `postgres` or `mysql` to start
+//! one. A few threads, the lanes, each work on one order after another. A lane starts a worker process on the
+//! annotated function below and kills it (`kill -9`) at a random moment, again and again; it lets some
+//! workers run, which completes the order. All processes write lines to one file: `effect ORDER STEP VALUE`
+//! when a step acts, and `acknowledged ORDER STEP VALUE` as soon as the step has returned. The example prints
+//! one line of JSON and ends with 1 on any violation:
 //!
 //! * a step that ran after its record was acknowledged;
-//! * two acknowledged values of one step, or one that no effect has;
+//! * two acknowledged values of one step, or an acknowledged value that no effect has;
 //! * an order whose result differs from the values of its steps.
 
 use std::collections::BTreeMap;
@@ -30,7 +32,7 @@ use rig_stores::Choice;
 use rig_stores::servers::Servers;
 use serde_json::json;
 
-/// Long enough for a busy machine: a running worker must not lose it.
+/// The lease is long enough that a running worker does not lose it on a busy machine.
 const LEASE: Duration = Duration::from_millis(1_000);
 
 /// The longest that a worker may print nothing.
@@ -50,8 +52,8 @@ struct Shop {
     pace: Duration,
 }
 
-/// Handles an order. Each step is recorded under the order's key, so a worker that takes over from a dead one
-/// runs only the remaining steps.
+/// Handles an order. Each step is recorded under the order's key, so a worker that takes over from a dead
+/// worker runs only the remaining steps.
 #[idempotent(
     key = "order/{order}",
     scope = "steps.place",
@@ -71,7 +73,8 @@ async fn place(shop: &Shop, order: u64) -> Result<Vec<u64>, idem::Error> {
 }
 
 impl Shop {
-    /// The effect of a step: a line in a file, with the attempt's fence, which no other attempt of this order has.
+    /// The effect of a step: a line in a file, with the attempt's fence, which no other attempt of this order
+    /// has.
     async fn act(&self, order: u64, step: &str) -> Result<u64, idem::Error> {
         tokio::time::sleep(self.pace).await;
         let value = idem::context().and_then(|context| context.fence()).map_or(0, idem::Fence::get);
@@ -140,7 +143,7 @@ async fn work(store: &Choice, folder: PathBuf, order: u64, pace: Duration) -> Re
     Ok(true)
 }
 
-/// Kills as many workers as asked for, and judges what they left.
+/// Kills as many workers as asked for, and checks what they left.
 fn run(options: &Run) -> Result<bool, Failure> {
     let seed = options.seed.unwrap_or_else(rand::random);
     let temporary = tempfile::tempdir()?;
@@ -181,7 +184,7 @@ struct Lane<'r> {
     url: &'r str,
     folder: &'r Path,
     random: SmallRng,
-    /// How long a body takes that is not killed: a moving average.
+    /// How long a body takes if it is not killed: a moving average.
     usual: Duration,
 }
 
@@ -230,7 +233,8 @@ impl Lane<'_> {
 struct Report {
     effects: usize,
     acknowledged: usize,
-    /// Repeated effects of steps that were not acknowledged. A step may run more than once before it is recorded.
+    /// Repeated effects of steps that were not acknowledged. A step may run more than once before it is
+    /// recorded.
     repeated: usize,
     /// Steps whose recorded value a later worker got.
     resumed: usize,

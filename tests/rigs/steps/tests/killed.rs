@@ -12,6 +12,6 @@ fn of_workers_killed_at_random_moments_none_runs_a_step_that_was_acknowledged() 
     let count = |name: &str| ended.json()[name].as_u64().unwrap();
     assert!(count("kills") >= 40 && count("orders") > 0, "{ended:?}");
     assert_eq!(count("violations"), 0, "{ended:?}");
-    // Neither count is 0: workers died within steps and between them.
+    // Neither count is 0, because workers died within steps and between steps.
     assert!(count("repeated_before_acknowledged") > 0 && count("resumed") > 0, "{ended:?}");
 }

@@ -48,11 +48,11 @@ impl FromStr for Choice {
 }
 
 impl Choice {
-    /// Opens the store, or connects to it. Creates its file or table where that is missing.
+    /// Opens the store, or connects to it. Creates its file or table if it is missing.
     ///
     /// # Errors
     ///
-    /// Those of the store.
+    /// The errors of the store.
     pub async fn open(&self) -> Result<DynStore, StoreError> {
         Ok(match self {
             Self::Memory => DynStore::new(MemoryStore::new()),
@@ -63,7 +63,7 @@ impl Choice {
     }
 }
 
-/// A table of an emulator on this machine, created where it is missing.
+/// A table of an emulator on this machine, created if it is missing.
 #[cfg(feature = "dynamodb")]
 async fn emulated(endpoint: &str, table: &str) -> Result<idem_dynamodb::DynamoDbStore, StoreError> {
     use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};

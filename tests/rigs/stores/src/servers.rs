@@ -18,18 +18,18 @@ pub struct Servers {
     /// The name of the kind of store.
     pub name: &'static str,
     switch: Option<Switch>,
-    /// How often they are to be disturbed, and were.
+    /// How often to disturb the servers, and how often that has happened.
     times: u32,
     disturbed: u32,
 }
 
 impl Servers {
-    /// Starts the servers of `store`, and returns the URL for workers. No write that they acknowledged is lost
-    /// when they are killed. `pooler` has more lines of settings for a `PgBouncer`.
+    /// Starts the servers of `store`, and returns the URL for workers. No write that they acknowledged is
+    /// lost when they are killed. `pooler` has more lines of settings for a `PgBouncer`.
     ///
     /// # Errors
     ///
-    /// `store` names none, and is not the URL of a store that runs already.
+    /// `store` is neither the name of a kind of server nor the URL of a store that runs already.
     pub fn start(store: &str, folder: &Path, pooler: &str) -> Result<(Self, String), String> {
         let (mut times, mut offs) = (10, 0);
         let (name, url, switch) = match store {
@@ -70,7 +70,7 @@ impl Servers {
                 let mut servers = start::RedisSentinel::with(&["--appendonly", "yes"]);
                 let service = start::RedisSentinel::SERVICE;
                 let url = format!("redis-sentinel://{service}@{}?replicas=1", hosts(&servers.urls()));
-                // The old master becomes the replica of the one that was promoted.
+                // The old master becomes the replica of the promoted server.
                 times = 1;
                 let switch = switched(move |on| match on {
                     true => {
@@ -93,7 +93,7 @@ impl Servers {
             }
             "pgbouncer" => {
                 let mut postgres = start::Postgres::start();
-                // By default it refuses all clients for 15 s after it could not reach the server.
+                // By default the pooler refuses all clients for 15 s after it could not reach the server.
                 let settings = format!("server_login_retry=0.2\n{pooler}");
                 let mut pooler = start::PgBouncer::start(&postgres, &settings);
                 let url = pooler.url();
@@ -143,14 +143,15 @@ impl Servers {
         self.switch.is_some()
     }
 
-    /// Kills the servers, or starts them again on their data.
+    /// With `false`, kills the servers or disturbs them otherwise; with `true`, ends the disturbance.
     pub fn switch(&mut self, on: bool) {
         if let Some(switch) = &mut self.switch {
             switch(on);
         }
     }
 
-    /// Disturbs the servers where the next time is due after this part of the run, from 0 to 1. Returns whether it was.
+    /// Disturbs the servers if the next disturbance is due after this part of the run, from 0 to 1. Returns
+    /// whether it was due.
     pub fn disturb(&mut self, part: f64) -> bool {
         let is_due = self.can_be_killed() && part * f64::from(self.times) >= f64::from(self.disturbed) + 0.5;
         if is_due {

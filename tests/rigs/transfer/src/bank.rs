@@ -19,7 +19,8 @@ pub(crate) enum Bank {
 /// A schema of PostgreSQL.
 pub(crate) struct OnPostgres {
     pub(crate) pool: PgPool,
-    /// The schema of its tables. Statements name it, because clients behind a pooler share sessions, so a `search_path` would not do.
+    /// The schema of its tables. Statements name it, because clients behind a pooler share sessions, so a
+    /// `search_path` would not do.
     pub(crate) schema: String,
     pub(crate) store: PostgresStore,
     pub(crate) outbox: Outbox,
@@ -37,8 +38,8 @@ pub(crate) fn is_mysql(url: &str) -> bool {
     url.starts_with("mysql://")
 }
 
-/// A pool that also works through a transaction pooler: it sends no parameter that a pooler refuses. Its users run statements
-/// without a name, or by `raw_sql`.
+/// A pool that also works through a transaction pooler: it sends no parameter that a pooler refuses. Its
+/// users run statements without a name, or by `raw_sql`.
 pub(crate) async fn pool(url: &str) -> Result<PgPool, Failure> {
     let options = PgConnectOptions::from_str(url)?.extra_float_digits(None);
     Ok(PgPoolOptions::new().max_connections(4).connect_with(options).await?)
@@ -99,7 +100,7 @@ impl Bank {
         Ok(())
     }
 
-    /// An aggregate of a table. The number travels as text: that is the form of values in a statement by `raw_sql`.
+    /// An aggregate of a table. The number arrives as text, because `raw_sql` returns all values as text.
     pub(crate) async fn count(&self, what: &str, table: &str) -> Result<i64, Failure> {
         let text = match self {
             Self::Postgres(bank) => {

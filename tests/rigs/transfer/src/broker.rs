@@ -1,4 +1,4 @@
-//! A broker for the rig, which is a file of the ledger: a message is a line, and the lines are in the order of publishing.
+//! A broker for the rig: a file of the ledger, in which each line is a message, in the order of publishing.
 //!
 //! A line is `topic<TAB>id<TAB>payload`. Now and then the broker refuses a message for the moment.
 
@@ -12,13 +12,13 @@ use rand::RngExt as _;
 /// The file of the ledger.
 const MESSAGES: &str = "messages";
 
-/// The messages that came, and their violations.
+/// The messages that arrived, and their violations.
 #[derive(Default)]
 pub(crate) struct Published {
     pub(crate) ids: BTreeSet<String>,
     /// The id of each account's messages, by their numbers from 1.
     topics: BTreeMap<String, Vec<String>>,
-    /// How many messages came again.
+    /// How many messages arrived again.
     pub(crate) repeats: usize,
     pub(crate) violations: Vec<String>,
 }

@@ -32,9 +32,9 @@ impl Driver {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
-    /// The settings that `PgBouncer` needs for the driver. `None` means that the pooler must support named statements, as `PgBouncer`
-    /// does since 1.21. SeaORM names all its statements, so sessions must forget them after each transaction; diesel-async names
-    /// statements outside of transactions too.
+    /// The settings that `PgBouncer` needs for the driver. `None` means that the pooler must support named
+    /// statements, as `PgBouncer` does since 1.21. SeaORM names all its statements, so sessions must forget
+    /// them after each transaction; diesel-async names statements outside of transactions too.
     pub(crate) const fn settings_of_the_pooler(self) -> Option<&'static str> {
         match self {
             Self::Sqlx | Self::TokioPostgres => Some(""),
@@ -46,7 +46,7 @@ impl Driver {
 
 /// The writes of a transfer.
 pub(crate) trait Accounts: Send {
-    /// Changes the balance of an account. Returns how many transfers it has sent.
+    /// Changes the balance of an account. Returns how many transfers the account has sent.
     fn change(
         &mut self,
         schema: &str,
@@ -170,7 +170,8 @@ impl Connection {
             Driver::SeaOrm => {
                 let mut options = ConnectOptions::new(url);
                 options.map_sqlx_postgres_opts(|options| {
-                    // For a pooler: it refuses the parameter, and its sessions forget the statements that a cache would reuse.
+                    // A pooler refuses the parameter, and its sessions forget the statements that a cache
+                    // would reuse.
                     options.extra_float_digits(None).statement_cache_capacity(0)
                 });
                 Self::SeaOrm(Database::connect(options).await?)
@@ -178,7 +179,8 @@ impl Connection {
         })
     }
 
-    /// Makes a transfer in a transaction. It commits after a failure too: a failed body leaves no writes in it.
+    /// Makes a transfer in a transaction, which commits after a failure too, because a failed body leaves no
+    /// writes in it.
     pub(crate) async fn make(
         &mut self,
         bank: &Bank,

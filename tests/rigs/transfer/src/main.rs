@@ -1,15 +1,18 @@
-//! Moves money between accounts with `transaction = tx` and a message for each transfer, while it kills the workers.
+//! Moves money between accounts with `transaction = tx` and a message for each transfer, while it kills the
+//! workers.
 //!
-//! `cargo run -p transfer -- [--url URL | --server NAME] [--driver NAME] [--transfers N] [--workers N] [--kill-every MS]`
-//! starts worker processes that make every transfer again and again. Each has a relay that publishes the enqueued messages
-//! to a broker, which is a file. The program kills a worker every few milliseconds and starts another, until each transfer
-//! is made and its message published. Then it checks that every transfer happened once, that the sum of money is unchanged, and
-//! that each account's messages came in the order of its transfers, with none missing. It ends with 0, with 1 on a violation, or
+//! `cargo run -p transfer -- [--url URL | --server NAME] [--driver NAME] [--transfers N] [--workers N]
+//! [--kill-every MS]` starts worker processes that make every transfer again and again. Each worker has a
+//! relay that publishes the enqueued messages to a broker, which is a file. The program kills a worker every
+//! few milliseconds and starts another, until each transfer is made and its message published. Then it checks
+//! that every transfer happened once, that the sum of money is unchanged, and that each account's messages
+//! came in the order of its transfers, with none missing. The program ends with 0, with 1 on a violation, or
 //! with 2 if it could not run.
 //!
-//! The URL is `postgres://..`, also through a pooler in transaction mode, or `mysql://..`, where there are no messages. Without a
-//! URL it starts a server: `postgres`, `pgbouncer` (with PostgreSQL behind it) or `mysql` (MariaDB). `--driver` chooses whose
-//! transactions the workers use: `sqlx`, `tokio-postgres`, `diesel-async` or `sea-orm`; on MySQL only `sqlx`.
+//! The URL is `postgres://..`, also through a pooler in transaction mode, or `mysql://..`, where there are no
+//! messages. Without a URL it starts a server: `postgres`, `pgbouncer` (with PostgreSQL behind it) or `mysql`
+//! (MariaDB). `--driver` chooses whose transactions the workers use: `sqlx`, `tokio-postgres`, `diesel-async`
+//! or `sea-orm`; on MySQL only `sqlx`.
 
 mod bank;
 mod broker;
@@ -98,8 +101,8 @@ impl Transfer {
     }
 }
 
-/// Moves the money and enqueues a message. The caller's transaction commits the claim, all writes, the message and the result
-/// together.
+/// Moves the money and enqueues a message. The caller's transaction commits the claim, all writes, the
+/// message and the result together.
 #[idempotent(
     key = "transfer/{transfer.id}",
     scope = "bank.transfer",
@@ -114,7 +117,8 @@ async fn transfer<T: Accounts + DriverTransaction>(
 ) -> Result<i64, TransferError> {
     let Transfer { id, from, amount, .. } = transfer;
     let which = move_money(&bank.schema, tx, transfer).await?;
-    // The message has the transfer's number among those of the account, by which the broker checks the order.
+    // The message contains the transfer's number among those of the account, and the broker checks the order
+    // by it.
     bank.outbox.enqueue(tx, &format!("account/{from}"), format!("{which} {id}")).await?;
     Ok(amount)
 }
@@ -187,8 +191,8 @@ async fn work_and_publish(
     Ok(())
 }
 
-/// Makes transfers in random order, also those that are made already, and notes a word for each, until it is killed or all
-/// are made and published.
+/// Makes transfers in random order, also those that are made already, and notes a word for each, until it is
+/// killed or all are made and published.
 async fn work(
     bank: &Bank,
     connection: &mut Connection,
@@ -274,7 +278,7 @@ async fn disturb(
     while !is_over(bank, arguments.transfers).await? {
         tokio::time::sleep(Duration::from_millis(arguments.kill_every)).await;
         let victim = rand::rng().random_range(0..workers.len());
-        // The worker that was there is killed.
+        // The assignment drops the old worker, which kills it.
         workers[victim] = start();
         killed += 1;
     }

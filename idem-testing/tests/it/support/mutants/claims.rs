@@ -6,7 +6,7 @@ use crate::support::protocol::{
 };
 use crate::support::rules::{Asked, Step};
 
-/// What the protocol does where the lease of a record in this state is over.
+/// What the protocol would do if the lease of a record in this state were over.
 fn lapsed(asked: &Asked<'_>, state: State) -> Step {
     asked.seeing_in(state, |record| {
         let lease_until = record.lease_until.min(asked.now);
@@ -14,7 +14,7 @@ fn lapsed(asked: &Asked<'_>, state: State) -> Step {
     })
 }
 
-/// What the protocol does, and then the grant and its record are changed.
+/// What the protocol does, with a change of the grant and its record.
 fn granting(asked: &Asked<'_>, change: impl FnOnce(Record, Grant) -> (Record, Grant)) -> Step {
     match asked.right() {
         Transition { write: Some(new), answer: Answer::Claim(ClaimAnswer::Granted(grant)), .. } => {
@@ -33,8 +33,7 @@ pub fn empty_replay(asked: &Asked<'_>) -> Step {
     })
 }
 
-/// The lease is only the time after which the record expires. Then no record is left, no number of attempts
-/// and no fence.
+/// The lease is the lifetime of the record. After it, no record, number of attempts or fence is left.
 pub fn lease_as_expiry(asked: &Asked<'_>) -> Step {
     let record = asked.record.filter(|record| outlives_its_lease(record, asked.now));
     protocol::apply(record, Fence::default(), asked.request, asked.now)
@@ -88,7 +87,7 @@ pub fn without_a_floor(asked: &Asked<'_>) -> Step {
     protocol::apply(asked.record, Fence::default(), asked.request, asked.now)
 }
 
-/// A lost network answer turns into a stuck key.
+/// The store forgets the owner, so after a lost answer the key is busy for its own owner.
 pub fn owner_unknown(asked: &Asked<'_>) -> Step {
     asked.seeing(|record| record.with_owner(Owner::NOBODY))
 }

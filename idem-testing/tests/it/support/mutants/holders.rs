@@ -6,7 +6,7 @@ use crate::support::protocol::{
 };
 use crate::support::rules::{Asked, Step};
 
-/// The record that is written keeps a part of the one before.
+/// What the protocol does, but the written record keeps a part of the record before.
 fn keeping(asked: &Asked<'_>, keep: impl FnOnce(Record, &Record) -> Record) -> Step {
     match asked.record {
         Some(before) => asked.writing(|new| keep(new, before)),
@@ -80,7 +80,7 @@ pub fn delete_on_failure(asked: &Asked<'_>) -> Step {
     }
 }
 
-/// The same, without checking the owner.
+/// As [`delete_on_failure`], without checking the owner.
 pub fn delete_on_failure_by_anybody(asked: &Asked<'_>) -> Step {
     Transition::new(deleted(asked), ReleaseAnswer::Released.into())
 }
@@ -162,7 +162,7 @@ pub fn renewal_ends_the_doubt(asked: &Asked<'_>) -> Step {
     Transition::new(step.write, asked.right().answer)
 }
 
-/// A worker in doubt gets the same answer as any other.
+/// A worker in doubt gets the same answer as any other worker.
 pub fn worker_in_doubt_is_not_told(asked: &Asked<'_>) -> Step {
     let step = asked.right();
     match step.answer {

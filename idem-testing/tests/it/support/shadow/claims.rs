@@ -1,4 +1,4 @@
-//! The judgement of answers to claims: who may be granted a key, and which refusal is true.
+//! Checks the answers to claims: who may be granted a key, and which refusal is correct.
 
 use super::{Life, Shadow, Stage};
 use crate::support::promise::Promise;
@@ -70,8 +70,9 @@ impl Shadow {
         }
         let attempts = old.as_ref().map_or(1, |old| old.next_attempts(request));
         self.demand(Promise::NothingIsForgotten, grant.attempt == attempts);
-        // A grant past a limit that was lowered is not counted, but is taken off if it is given back: one more body may
-        // start. Nothing in a record says which grant was counted.
+        // A grant past a lowered limit is not counted as an attempt. If it is given back, an attempt is taken
+        // off anyway, because the record does not say whether the grant was counted. So one more body may
+        // start.
         if old.as_ref().is_some_and(|old| old.attempts == attempts) {
             self.bodies = 0;
         }

@@ -1,5 +1,5 @@
-//! `idem::tower` around a function of AWS Lambda, which runs in a process of its own. The test is the runtime that gives it its
-//! invocations.
+//! `idem::tower` around a function of AWS Lambda, which runs in a process of its own. The test is the runtime
+//! that invokes the function.
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::PROGRAM;
 /// The longest time that an answer may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The runtime: gives the function one order at a time, and has its answers.
+/// The runtime: gives the function one order at a time, and collects its answers.
 struct Runtime {
     server: Server,
     orders: mpsc::UnboundedSender<Order>,
@@ -85,13 +85,14 @@ async fn a_function_that_lambda_invokes_again_or_kills_ships_every_order_with_on
     let ledger = Ledger::new(folder.path().to_owned());
     let effects = || ledger.read("effects").unwrap();
     let mut runtime = Runtime::start().await;
-    // Its work is long enough for the kill to come in the middle of it.
+    // The work takes long enough that the kill comes in the middle of it.
     let function = runtime.function(folder.path(), 4_000);
     let parcel = runtime.ship(7).await;
     assert_eq!(runtime.ship(7).await, parcel);
     assert_eq!(effects(), ["7"]);
 
-    // Killed after the effect. A new process gets the event again, and is refused until the lease is over.
+    // The function is killed after the effect. A new process gets the event again, and is refused until the
+    // lease is over.
     runtime.orders.send(Order { id: 8, pieces: 1 }).unwrap();
     while effects().len() < 2 {
         tokio::time::sleep(Duration::from_millis(5)).await;

@@ -18,12 +18,14 @@ fn number(line: &Value, name: &str) -> u64 {
     line[name].as_u64().unwrap_or_else(|| panic!("no {name} in {line}"))
 }
 
-/// Runs the demo with this many messages, 30 percent of them sent twice, and checks its figures. Three workers of ten handlers need
-/// longer for their work than the time between two kills, so some kill comes in the middle of it.
+/// Runs the demo with this many messages, 30 percent of them sent twice, and checks its figures. Three
+/// workers of ten handlers need longer for their work than the time between two kills, so some kill comes in
+/// the middle of it.
 fn run_and_judge(messages: u64, arguments: &str) -> Value {
     let line = run(&format!("--messages {messages} --duplicates 30 {arguments}"));
     assert_eq!((number(&line, "messages"), number(&line, "violations")), (messages, 0), "{line}");
-    // Most brokers send a copy before the message is settled: a kill in between leaves the message twice.
+    // At most brokers, the dead letter is sent before the message is settled, so a kill between the two
+    // leaves a second letter.
     assert!(number(&line, "dead_letters") >= 10, "{line}");
     let duplicates = messages * 30 / 100;
     assert!(number(&line, "effects") >= messages && number(&line, "replays") >= duplicates, "{line}");
@@ -66,7 +68,8 @@ fn killed_workers_of_apalis_ship_every_order_with_one_answer() {
     assert!(number(&line, "replays") >= 600 && number(&line, "interruptions") > 0, "{line}");
 }
 
-/// Runs the demo with 600 messages and an outage, and checks that no order is lost and none that can be shipped is set aside.
+/// Runs the demo with 600 messages and an outage, and checks that no order is lost and none that can be
+/// shipped is set aside.
 fn run_through(outage: &str) {
     let line = run(&format!("--messages 600 {outage}"));
     assert_eq!((number(&line, "violations"), number(&line, "healthy_dead_letters")), (0, 0), "{line}");
@@ -80,6 +83,6 @@ fn an_outage_of_the_store_in_the_middle_loses_no_order_and_sets_no_healthy_one_a
 
 #[test]
 fn a_broker_that_is_killed_in_the_middle_and_starts_again_loses_no_order() {
-    // Each broker's crate restarts its broker under a worker; quorum queues are restarted only here.
+    // The tests of each broker's crate restart the broker while a worker runs, but not with quorum queues.
     run_through("--broker rabbitmq --quorum --kill-every 700 --broker-stop 2");
 }

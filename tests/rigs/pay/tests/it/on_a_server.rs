@@ -24,7 +24,7 @@ fn servers_and_a_file_give_the_same_answers() {
         };
         (kind, store, shop)
     });
-    // At the same time, because each waits for a lease.
+    // The cases run at the same time, because each waits for a lease.
     std::thread::scope(|scope| {
         for (kind, store, shop) in &stores {
             scope.spawn(move || gives_the_answers(kind, store, shop));

@@ -11,7 +11,7 @@ fn count(ended: &[Ended], outcome: &str) -> usize {
 
 #[test]
 fn of_processes_started_together_one_executes_and_the_others_are_refused_or_wait_for_its_receipt() {
-    // Long enough for the last of them to start.
+    // The first payment takes long enough for the last process to start before it ends.
     for (options, loser) in [("--work-ms 6000", "in_flight"), ("--work-ms 300 --wait-ms 20000", "replayed")] {
         let shop = Shop::new();
         let started: Vec<_> = (0..20).map(|_| shop.start("o1", options)).collect();
@@ -58,7 +58,7 @@ fn a_killed_workers_order_is_refused_until_the_lease_ends_and_then_one_rival_tak
 #[test]
 fn a_worker_stopped_past_its_lease_does_not_overwrite_its_successor() {
     let shop = Shop::new();
-    // Its work is long enough for the signal to come in the middle of it.
+    // The payment takes long enough that the signal comes in the middle of it.
     let late = shop.start("o1", "--work-ms 4000 --lease-ms 700");
     shop.until_charged("o1");
     late.signal("-STOP");
