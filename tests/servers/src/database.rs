@@ -68,7 +68,7 @@ impl<E: Engine> DatabaseServer<E> {
     /// with the value.
     pub fn shared() -> Self {
         let shared = Shared::join(E::WORD, E::make_data, &recipe::<E>(E::SHARED));
-        Self::of(shared.port(), None, Some(shared), unique()).with_database()
+        Self::of(shared.port, None, Some(shared), unique()).with_database()
     }
 
     /// Starts a server that does not wait for the disk: its data survives `kill -9` but not a power cut.

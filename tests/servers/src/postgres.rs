@@ -91,22 +91,13 @@ impl Postgres {
         let soft = bytes.map_or_else(|| "unlimited".to_owned(), |bytes| bytes.to_string());
         let server = self.own().id().expect("it runs").to_string();
         // Its sessions are child processes; new ones inherit its limit.
-        for id in children(&server).chain([server.clone()]) {
+        let sessions = Command::new("pgrep").args(["-P", &server]).output().unwrap().stdout;
+        for id in String::from_utf8_lossy(&sessions).lines().chain([&*server]) {
             // As the server's own user, who needs no privilege for it, up to the hard limit.
             let mut command = unprivileged(self.own().folder(), "prlimit");
-            let done = command.args(["--pid", &id]).arg(format!("--fsize={soft}:")).output().unwrap();
-            let gone = !Path::new("/proc").join(&id).exists();
+            let done = command.args(["--pid", id]).arg(format!("--fsize={soft}:")).output().unwrap();
+            let gone = !Path::new("/proc").join(id).exists();
             assert!(done.status.success() || gone, "{}", String::from_utf8_lossy(&done.stderr));
         }
     }
-}
-
-/// The processes that this one started.
-fn children(parent: &str) -> impl Iterator<Item = String> {
-    let parent = format!("PPid:\t{parent}\n");
-    let processes = fs::read_dir("/proc").unwrap().flatten();
-    processes.filter_map(move |process| {
-        let status = fs::read_to_string(process.path().join("status")).ok()?;
-        status.contains(&parent).then(|| process.file_name().to_string_lossy().into_owned())
-    })
 }

@@ -30,7 +30,7 @@ rm -rf "$folder"
 
 /// The use of a shared server. The server runs until some time after the last use ends.
 pub(crate) struct Shared {
-    port: u16,
+    pub(crate) port: u16,
     _user: File,
 }
 
@@ -46,10 +46,6 @@ impl Shared {
         let running = fs::read_to_string(home.join("port")).ok().and_then(|port| port.parse().ok());
         let port = running.filter(|port| listens(*port)).unwrap_or_else(|| start(&home, prepare, recipe));
         Self { port, _user: user }
-    }
-
-    pub(crate) const fn port(&self) -> u16 {
-        self.port
     }
 }
 
