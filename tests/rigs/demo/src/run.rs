@@ -160,7 +160,7 @@ async fn work_off<B: Broker>(
     let patience = Duration::from_secs(120 + cli.store_stop + cli.broker_stop)
         + Duration::from_millis(50 * cli.messages);
     let (mut cut_off, mut last_kill, mut restarted) = (0, begin, None::<Instant>);
-    // When each outage is over. Workers are killed during an outage too.
+    // When each outage is over. Workers are killed during an outage of the store, too.
     let (mut broker_back, mut store_back) = (None::<Instant>, None::<Instant>);
     let is_over = |back: &mut Instant| *back <= Instant::now();
     loop {
@@ -188,8 +188,11 @@ async fn work_off<B: Broker>(
             break;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
+        if broker_back.is_some() {
+            continue;
+        }
         for worker in &mut workers {
-            if broker_back.is_none() && worker.status().is_some() {
+            if worker.status().is_some() {
                 // A worker that was starting while the broker was down, or not ready, has ended; a supervisor
                 // would start it again.
                 if restarted.is_none_or(|restarted| restarted.elapsed() > NOT_READY) {
