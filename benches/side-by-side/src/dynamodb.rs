@@ -15,16 +15,6 @@ use crate::arm::{Anything, Arm, Contest, RECEIPT, beside, right};
 
 const TABLE: &str = "side-by-side";
 
-fn client(url: &str) -> Client {
-    let config = aws_sdk_dynamodb::Config::builder()
-        .behavior_version(BehaviorVersion::latest())
-        .endpoint_url(url)
-        .region(Region::new("us-east-1"))
-        .credentials_provider(Credentials::new("test", "test", None, None, "benches"))
-        .http_client(aws_smithy_http_client::Builder::new().build_http());
-    Client::from_conf(config.build())
-}
-
 fn text(text: &str) -> AttributeValue {
     AttributeValue::S(text.to_owned())
 }
@@ -72,7 +62,13 @@ async fn look(client: Client, key: String) -> Anything<()> {
 }
 
 async fn arms(url: String) -> Anything<Vec<Arm>> {
-    let client = client(&url);
+    let config = aws_sdk_dynamodb::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .endpoint_url(url)
+        .region(Region::new("us-east-1"))
+        .credentials_provider(Credentials::new("test", "test", None, None, "benches"))
+        .http_client(aws_smithy_http_client::Builder::new().build_http());
+    let client = Client::from_conf(config.build());
     let hand = Arm::new("a put, an update, a get", &client, pay, look);
     // Everything runs on one machine with one clock.
     let store = DynamoDbStore::builder(client, TABLE).clock_skew(Duration::ZERO).build();

@@ -7,15 +7,16 @@ use sqlx::mysql::MySqlPoolOptions;
 
 use crate::arm::{Anything, Arm, Contest, RECEIPT, beside, right};
 
-async fn hand(url: &str) -> Anything<Arm> {
-    let pool = MySqlPoolOptions::new().max_connections(16).test_before_acquire(false).connect(url).await?;
+async fn arms(url: String) -> Anything<Vec<Arm>> {
+    let pool = MySqlPoolOptions::new().max_connections(16).test_before_acquire(false).connect(&url).await?;
     sqlx::query(
         "CREATE TABLE IF NOT EXISTS by_hand (`key` varbinary(200) PRIMARY KEY, state varchar(20) NOT NULL, \
          owner varchar(20) NOT NULL, locked_until datetime(6) NOT NULL, expires_at datetime(6), result blob)",
     )
     .execute(&pool)
     .await?;
-    Ok(Arm::new("two statements, a `SELECT`", &pool, pay, look))
+    let hand = Arm::new("two statements, a `SELECT`", &pool, pay, look);
+    Ok(beside(hand, &MySqlStore::connect(&url).await?))
 }
 
 async fn pay(pool: MySqlPool, key: String) -> Anything<()> {
@@ -41,10 +42,6 @@ async fn look(pool: MySqlPool, key: String) -> Anything<()> {
     let select = sqlx::query_as("SELECT state, result FROM by_hand WHERE `key` = ?").bind(key.as_bytes());
     let (state, result): (String, Vec<u8>) = select.fetch_one(&pool).await?;
     right(state == "completed" && result == RECEIPT.as_bytes())
-}
-
-async fn arms(url: String) -> Anything<Vec<Arm>> {
-    Ok(beside(hand(&url).await?, &MySqlStore::connect(&url).await?))
 }
 
 pub(crate) fn contest() -> Anything<Contest> {

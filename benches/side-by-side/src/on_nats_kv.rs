@@ -9,11 +9,14 @@ use idem_test_servers::Nats;
 
 use crate::arm::{Anything, Arm, Contest, RECEIPT, beside, right};
 
-async fn hand(url: &str) -> Anything<Arm> {
-    let jetstream = jetstream::new(async_nats::connect(url).await?);
+async fn arms(url: String) -> Anything<Vec<Arm>> {
+    let jetstream = jetstream::new(async_nats::connect(url.as_str()).await?);
     let config = Config { bucket: "by-hand".to_owned(), history: 1, ..Config::default() };
     let bucket = jetstream.create_or_update_key_value(config).await?;
-    Ok(Arm::new("a create, an update, a get", &bucket, pay, look))
+    let hand = Arm::new("a create, an update, a get", &bucket, pay, look);
+    // Everything runs on one machine with one clock.
+    let store = NatsKvStore::builder(&url, "idem").clock_skew(Duration::ZERO).connect().await?;
+    Ok(beside(hand, &store))
 }
 
 async fn pay(bucket: Bucket, key: String) -> Anything<()> {
@@ -25,12 +28,6 @@ async fn pay(bucket: Bucket, key: String) -> Anything<()> {
 async fn look(bucket: Bucket, key: String) -> Anything<()> {
     let receipt = bucket.get(key).await?;
     right(receipt.is_some_and(|receipt| receipt == RECEIPT))
-}
-
-async fn arms(url: String) -> Anything<Vec<Arm>> {
-    // Everything runs on one machine with one clock.
-    let store = NatsKvStore::builder(&url, "idem").clock_skew(Duration::ZERO).connect().await?;
-    Ok(beside(hand(&url).await?, &store))
 }
 
 pub(crate) fn contest() -> Anything<Contest> {

@@ -7,15 +7,16 @@ use sqlx::postgres::PgPoolOptions;
 
 use crate::arm::{Anything, Arm, Contest, RECEIPT, beside, right};
 
-async fn hand(url: &str) -> Anything<Arm> {
-    let pool = PgPoolOptions::new().max_connections(16).test_before_acquire(false).connect(url).await?;
+async fn arms(url: String) -> Anything<Vec<Arm>> {
+    let pool = PgPoolOptions::new().max_connections(16).test_before_acquire(false).connect(&url).await?;
     sqlx::query(
         "CREATE TABLE IF NOT EXISTS by_hand (key text PRIMARY KEY, state text NOT NULL, owner text NOT NULL, \
          locked_until timestamptz NOT NULL, expires_at timestamptz, result bytea)",
     )
     .execute(&pool)
     .await?;
-    Ok(Arm::new("two statements, a `SELECT`", &pool, pay, look))
+    let hand = Arm::new("two statements, a `SELECT`", &pool, pay, look);
+    Ok(beside(hand, &PostgresStore::connect(&url).await?))
 }
 
 async fn pay(pool: PgPool, key: String) -> Anything<()> {
@@ -41,10 +42,6 @@ async fn look(pool: PgPool, key: String) -> Anything<()> {
     let select = sqlx::query_as("SELECT state, result FROM by_hand WHERE key = $1").bind(&key);
     let (state, result): (String, Vec<u8>) = select.fetch_one(&pool).await?;
     right(state == "completed" && result == RECEIPT.as_bytes())
-}
-
-async fn arms(url: String) -> Anything<Vec<Arm>> {
-    Ok(beside(hand(&url).await?, &PostgresStore::connect(&url).await?))
 }
 
 pub(crate) fn contest() -> Anything<Contest> {

@@ -25,6 +25,12 @@ fn guarded(shop: &Shop, routes: Router<Shop>) -> Twice<Router> {
     watched(shop, routes.route_layer(IdempotencyLayer::shared_by_all_clients(shop.store.clone())))
 }
 
+/// A route behind a layer of its own.
+fn paid_once(path: &str) -> Router {
+    let layer = IdempotencyLayer::shared_by_all_clients(MemoryStore::new());
+    Router::new().route(path, post(|| async { "paid" })).route_layer(layer)
+}
+
 fn watched(shop: &Shop, routes: Router<Shop>) -> Twice<Router> {
     shop.watched(routes.with_state(shop.clone()))
 }
@@ -188,9 +194,7 @@ async fn an_answer_for_a_key_in_flight_is_waited_for_and_one_that_asks_to_try_ag
                 response(if is_in_flight { in_flight } else { (503, &[], "down") })
             }
         };
-        let layer = IdempotencyLayer::shared_by_all_clients(MemoryStore::new());
-        let guarded = Router::new().route("/guarded", post(|| async { "paid" })).route_layer(layer);
-        let app = twice(Router::new().route("/payments", post(pay)).merge(guarded));
+        let app = twice(Router::new().route("/payments", post(pay)).merge(paid_once("/guarded")));
         // The second pair is answered with an error, so `twice` waits for the key no longer.
         assert_eq!(
             answer(&app, request("/payments")).await,
@@ -217,9 +221,7 @@ async fn the_header_with_the_key_can_have_another_name() {
                 begun.fetch_add(1, Ordering::SeqCst);
             }
         };
-        let layer = IdempotencyLayer::shared_by_all_clients(MemoryStore::new());
-        let guarded = Router::new().route("/guarded", post(|| async { "paid" })).route_layer(layer);
-        let app = twice(Router::new().route("/payments", post(pay)).merge(guarded))
+        let app = twice(Router::new().route("/payments", post(pay)).merge(paid_once("/guarded")))
             .header(http::HeaderName::from_static("x-request-key"));
         let keyed =
             |path| Request::post(path).header("idempotency-key", "k-1").header("x-request-key", "k-1");
@@ -273,8 +275,7 @@ async fn a_service_is_called_when_it_is_ready_and_its_error_comes_to_the_test() 
 
 #[tokio::test]
 async fn a_body_that_cannot_be_read_is_a_fault_of_its_request() {
-    let layer = IdempotencyLayer::shared_by_all_clients(MemoryStore::new());
-    let app = twice(Router::new().route("/payments", post(|| async { "paid" })).route_layer(layer));
+    let app = twice(paid_once("/payments"));
     assert_eq!(answer(&app, request("/payments")).await.0, StatusCode::OK);
     let broken = Body::from_stream(stream::iter([Err::<&str, _>(std::io::Error::other("cut"))]));
     let broken = Request::post("/payments").header("Idempotency-Key", "k-2").body(broken).unwrap();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::task::{Context as TaskContext, Poll};
+use std::task::{Context as TaskContext, Poll, ready};
 use std::time::Duration;
 
 use idem_runtime::{Error, Step, StepError, context};
@@ -107,8 +107,10 @@ pub async fn body(site: Site, script: Script) -> Returned {
         }
     }
     awake(&world, site.process).await;
-    let retry_after =
-        if world.plan.operations[site.number].retry_after_error { script.end_retry_after() } else { 0 };
+    let retry_after = match script.end {
+        End::Error { retry_after } if world.plan.operations[site.number].retry_after_error => retry_after,
+        _ => 0,
+    };
     let (ended, result) = match script.end {
         End::Value => (Ended::Value, Ok(Receipt::of(run))),
         End::Pending => (Ended::Refused, Ok(Receipt { pending: true, ..Receipt::of(run) })),
@@ -133,15 +135,6 @@ pub async fn body(site: Site, script: Script) -> Returned {
     world.lock().runs[run].retry_after = retry_after;
     running.ended = ended;
     result
-}
-
-impl Script {
-    fn end_retry_after(&self) -> Millis {
-        match self.end {
-            End::Error { retry_after } => retry_after,
-            _ => 0,
-        }
-    }
 }
 
 async fn do_act(site: &Site, run: RunId, act: &Act) -> Result<(), Failure> {
@@ -383,14 +376,7 @@ impl<F: Future> Future for Gated<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<F::Output> {
-        {
-            let mut state = self.world.lock();
-            let process = &mut state.processes[self.process];
-            if !process.is_alive || process.stopped_until.is_some() {
-                process.wakers.push(cx.waker().clone());
-                return Poll::Pending;
-            }
-        }
+        ready!(self.world.lock().poll_awake(self.process, cx));
         let now = u64::try_from((Instant::now() - self.world.start).as_millis()).unwrap_or(0);
         let until = self.blocked.load(Ordering::SeqCst);
         if until > now {

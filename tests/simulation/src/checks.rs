@@ -258,6 +258,9 @@ impl State {
         let (cleared, found, resolved) = (seen.cleared, seen.found, seen.resolved);
         let is_recorded = seen.recorded.is_some();
         let granted = self.runs[id].fence.and_then(|fence| self.keys[number].grants.get(&fence));
+        // An operator can write a result at the moment when the store has just confirmed the claim of a
+        // doubt.
+        let was_resolved = granted.is_some_and(|granted| resolved.is_some_and(|at| granted.at < at));
         if granted.is_some_and(|granted| self.jumped.is_some_and(|at| at >= granted.at)) {
             // The lease of this run ended early, and another call may have had the key since.
             return;
@@ -265,10 +268,6 @@ impl State {
         if found {
             self.violate(FOUND, format!("run {id} starts"));
         }
-        // An operator can write a result at the moment when the store has just confirmed the claim of a
-        // doubt.
-        let granted = self.runs[id].fence.and_then(|fence| self.keys[number].grants.get(&fence));
-        let was_resolved = granted.is_some_and(|granted| resolved.is_some_and(|at| granted.at < at));
         if is_recorded && !was_resolved {
             self.violate(ONE_RESULT, format!("run {id} starts after the result was recorded"));
         }
@@ -472,10 +471,8 @@ impl State {
 
     /// Whether the record of this key has the result of this run.
     pub fn is_kept(&self, number: usize, run: RunId) -> bool {
-        let now = self.now();
-        let record = self.keys[number].record.as_ref().filter(|record| protocol::is_live(record, now));
         // The result does not count if `recover` found it in a later attempt.
-        record
+        self.live(number)
             .filter(|record| self.runs.get(run).is_some_and(|run| run.fence == Some(record.fence.get())))
             .and_then(|record| record.result.as_ref())
             .is_some_and(|result| run_of(result) == Some(run))
@@ -665,9 +662,8 @@ impl State {
         let (Some((at, _)), Some(fence), Some(life)) = (run.ended, run.fence, run.life) else { return };
         let key = &self.keys[caller.number];
         // An attempt whose record has expired no longer has the key.
-        let in_flight =
-            |record: &&Record| record.state == RecordState::InFlight && protocol::is_live(record, self.now());
-        let Some(record) = key.record.as_ref().filter(in_flight) else { return };
+        let in_flight = |record: &&Record| record.state == RecordState::InFlight;
+        let Some(record) = self.live(caller.number).filter(in_flight) else { return };
         let later = key.grants.get(&record.fence.get()).filter(|later| later.life == life && later.at < at);
         let runs = later.and_then(|later| later.started).is_some_and(|run| self.runs[run].ended.is_none());
         if runs && record.fence.get() > fence && self.has_answers(caller.process, at) {
@@ -959,8 +955,7 @@ impl State {
         }
         let now = self.now();
         for (number, operation) in plan.iter().enumerate() {
-            let record = self.keys[number].record.clone().filter(|record| protocol::is_live(record, now));
-            let Some(record) = record else { continue };
+            let Some(record) = self.live(number).cloned() else { continue };
             let owner = self.keys[number].grants.get(&record.fence.get()).and_then(|granted| granted.started);
             let runs = owner.is_some_and(|run| self.runs[run].ended.is_none());
             if record.state == RecordState::InFlight && !runs && record.lease_until > now {

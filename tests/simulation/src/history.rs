@@ -395,11 +395,8 @@ async fn operator(world: &World, what: What) {
 async fn last_calls(world: &World) {
     let count = world.plan.operations.len();
     for number in 0..count {
-        if world.lock().keys[number].lives.is_empty() {
-            continue;
-        }
         let hangs = world.lock().runs.iter().any(|run| run.key == number && run.ended.is_none());
-        if hangs {
+        if hangs || world.lock().keys[number].lives.is_empty() {
             continue;
         }
         for _ in 0..2 {

@@ -78,26 +78,22 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let one = match (&args.seed, &args.plan) {
         (Some(seed), _) => Some(Plan::of(*seed)),
-        (None, Some(file)) => Some(read(file)),
+        (None, Some(file)) => {
+            let text = std::fs::read_to_string(file).expect("the file can be read");
+            Some(serde_json::from_str(&text).expect("the file is a plan"))
+        }
         (None, None) => None,
     };
     if let Some(plan) = one {
         let report = run(plan.clone(), true);
         print!("{}", report.history.as_deref().unwrap_or_default());
-        return if args.picks(&report).is_some() { show(&plan, &args) } else { ExitCode::SUCCESS };
+        return args.picks(&report).map_or(ExitCode::SUCCESS, |violation| show(&plan, violation, &args));
     }
     search(&args)
 }
 
-fn read(file: &PathBuf) -> Plan {
-    let text = std::fs::read_to_string(file).expect("the file can be read");
-    serde_json::from_str(&text).expect("the file is a plan")
-}
-
 /// Shrinks a finding, and prints the result.
-fn show(plan: &Plan, args: &Args) -> ExitCode {
-    let report = run(plan.clone(), false);
-    let Some(violation) = args.picks(&report) else { return ExitCode::SUCCESS };
+fn show(plan: &Plan, violation: &Violation, args: &Args) -> ExitCode {
     println!("\nseed {}: {}: {}", plan.seed, violation.sentence, violation.detail);
     if !args.no_shrink {
         let short = shrink(plan, violation.sentence);
@@ -119,10 +115,6 @@ fn show(plan: &Plan, args: &Args) -> ExitCode {
 /// default.
 const STACK: usize = 32 << 20;
 
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, Into::into)
-}
-
 fn search(args: &Args) -> ExitCode {
     let first = args.first.unwrap_or_else(|| fastrand::u64(..) >> 16);
     let (totals, stop, next) = (Mutex::new(Totals::default()), AtomicBool::new(false), AtomicU64::new(first));
@@ -132,6 +124,7 @@ fn search(args: &Args) -> ExitCode {
     let last = args.seeds.map(|seeds| first + seeds);
     println!("seeds from {first}");
     std::thread::scope(|scope| {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         for _ in 0..args.jobs.unwrap_or_else(cores) {
             let work = || {
                 while !stop.load(Ordering::Relaxed) {
@@ -150,7 +143,7 @@ fn search(args: &Args) -> ExitCode {
                         violation.detail
                     );
                     stop.store(true, Ordering::Relaxed);
-                    show(&Plan::of(seed), args);
+                    show(&Plan::of(seed), violation, args);
                 }
             };
             let thread = std::thread::Builder::new().stack_size(STACK);

@@ -6,7 +6,6 @@
 use std::fmt;
 use std::future::{pending, poll_fn};
 use std::pin::Pin;
-use std::task::Poll;
 use std::time::Duration;
 
 use idem_core::listing::{List, Listed, Page};
@@ -19,7 +18,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
 use crate::note;
-use crate::plan::Fault;
+use crate::plan::{Fault, Millis};
 use crate::world::{Granted, Life, ProcessId, State, World};
 
 /// The largest result that the store takes, in bytes.
@@ -58,16 +57,7 @@ pub type Sending<A> = Pin<Box<dyn Future<Output = Result<A, StoreError>> + Send>
 
 /// Returns when this process runs; never, if it is dead.
 pub async fn awake(world: &World, process: ProcessId) {
-    poll_fn(|cx| {
-        let mut state = world.lock();
-        let process = &mut state.processes[process];
-        if process.is_alive && process.stopped_until.is_none() {
-            return Poll::Ready(());
-        }
-        process.wakers.push(cx.waker().clone());
-        Poll::Pending
-    })
-    .await;
+    poll_fn(|cx| world.lock().poll_awake(process, cx)).await;
 }
 
 /// One request and its answer.
@@ -104,11 +94,7 @@ where
         Some(Fault::RequestLost) => return lost(),
         Some(Fault::RequestSwallowed) => return pending().await,
         Some(Fault::AppliedLate(by)) => {
-            let world = world.clone();
-            tokio::spawn(async move {
-                sleep(Duration::from_millis(by)).await;
-                let _ = late(&world, true, |state| apply(state, process));
-            });
+            tokio::spawn(too_late(world.clone(), by, move |state| apply(state, process)));
             return lost();
         }
         _ => {}
@@ -124,11 +110,7 @@ where
     let answer = if before.is_zero() {
         let answer = apply(&mut world.lock(), process);
         if let Some(Fault::Repeated(by)) = fault {
-            let world = world.clone();
-            tokio::spawn(async move {
-                sleep(Duration::from_millis(by)).await;
-                let _ = late(&world, true, |state| apply(state, process));
-            });
+            tokio::spawn(too_late(world.clone(), by, move |state| apply(state, process)));
         }
         answer
     } else {
@@ -140,8 +122,7 @@ where
             let answer = late(&travelling, sender.is_closed(), |state| apply(state, process));
             let _ = sender.send(answer);
             if let Some(Fault::Repeated(by)) = fault {
-                sleep(Duration::from_millis(by)).await;
-                let _ = late(&travelling, true, |state| apply(state, process));
+                too_late(travelling, by, move |state| apply(state, process)).await;
             }
         });
         receiver.await.unwrap_or_else(|_| lost())
@@ -167,6 +148,12 @@ const fn words_of(request: &Request) -> &'static str {
         Request::Release(_) => "release",
         _ => "resolve",
     }
+}
+
+/// Applies a request after this time, when nobody waits for its answer any more.
+async fn too_late<A>(world: World, by: Millis, apply: impl FnOnce(&mut State) -> A) {
+    sleep(Duration::from_millis(by)).await;
+    late(&world, true, apply);
 }
 
 /// Applies a request, whose sender may have gone away.
@@ -423,8 +410,7 @@ impl Store for SimStore {
         let number = self.world.number(key);
         let asking = Asking::new(&self.world, number, self.process);
         let sending = self.send("get", move |state, process| {
-            let now = state.now();
-            let record = state.keys[number].record.clone().filter(|record| protocol::is_live(record, now));
+            let record = state.live(number).cloned();
             let found = record.as_ref().map(|record| record.state);
             note!(state, "process {process}: get of key {number}: {found:?}");
             Ok(record)

@@ -458,38 +458,37 @@ fn plain(rng: &mut Rng) -> OperationPlan {
 }
 
 fn operation(rng: &mut Rng) -> OperationPlan {
-    let rng_ = rng;
-    let base = plain(rng_);
+    let base = plain(rng);
     let lease = base.lease;
-    let in_doubt = one_in(rng_, 2);
+    let in_doubt = one_in(rng, 2);
     let recover =
-        maybe(rng_, 3, |rng| pick(rng, &[Recover::Truthful, Recover::PendingFirst, Recover::FailsFirst]));
-    if one_in(rng_, 8) {
+        maybe(rng, 3, |rng| pick(rng, &[Recover::Truthful, Recover::PendingFirst, Recover::FailsFirst]));
+    if one_in(rng, 8) {
         // Only policies that the HTTP layer has options for.
         return OperationPlan {
             http: true,
             in_doubt,
-            timeout: maybe(rng_, 2, |rng| rng.u64(lease / 4..=lease * 2)),
-            wait: if one_in(rng_, 2) { rng_.u64(0..=lease * 3) } else { 0 },
-            fail_open: !in_doubt && one_in(rng_, 6),
+            timeout: maybe(rng, 2, |rng| rng.u64(lease / 4..=lease * 2)),
+            wait: if one_in(rng, 2) { rng.u64(0..=lease * 3) } else { 0 },
+            fail_open: !in_doubt && one_in(rng, 6),
             ..base
         };
     }
     OperationPlan {
         in_doubt,
         recover,
-        terminal: one_in(rng_, 3),
-        record_if: one_in(rng_, 4) || recover == Some(Recover::PendingFirst),
-        max_attempts: maybe(rng_, 3, |rng| rng.u32(1..=4)),
-        timeout: maybe(rng_, 4, |rng| rng.u64(lease / 4..=lease * 2)),
-        retry_after: maybe(rng_, 5, |rng| {
+        terminal: one_in(rng, 3),
+        record_if: one_in(rng, 4) || recover == Some(Recover::PendingFirst),
+        max_attempts: maybe(rng, 3, |rng| rng.u32(1..=4)),
+        timeout: maybe(rng, 4, |rng| rng.u64(lease / 4..=lease * 2)),
+        retry_after: maybe(rng, 5, |rng| {
             let least = rng.u64(1..=lease);
             (least, least * rng.u64(1..=8))
         }),
-        retry_after_error: one_in(rng_, 6),
-        wait: if one_in(rng_, 2) { rng_.u64(0..=lease * 3) } else { 0 },
-        fail_open: !in_doubt && one_in(rng_, 4),
-        fingerprint: one_in(rng_, 5),
+        retry_after_error: one_in(rng, 6),
+        wait: if one_in(rng, 2) { rng.u64(0..=lease * 3) } else { 0 },
+        fail_open: !in_doubt && one_in(rng, 4),
+        fingerprint: one_in(rng, 5),
         http: false,
         ..base
     }

@@ -77,12 +77,7 @@ impl SimTransaction {
         }
         let ended = self.run.and_then(|run| state.runs[run].ended).map(|(_, ended)| ended);
         let returned = matches!(ended, Some(Ended::Value | Ended::Unstorable));
-        let now = state.now();
-        let changed = |(number, old): &(usize, Option<protocol::Record>)| {
-            let current = state.keys[*number].record.as_ref().filter(|record| protocol::is_live(record, now));
-            current != old.as_ref()
-        };
-        if self.read.iter().any(changed) {
+        if self.read.iter().any(|(number, old)| state.live(*number) != old.as_ref()) {
             // A worker outside of a transaction finished first: the commit fails.
             return Err(Failure::Transient { run: usize::MAX, retry_after: 0 });
         }
@@ -221,9 +216,7 @@ impl RecordsIn<SimTransaction> for SimStore {
         let (old, result) = (taken.old.clone(), request.result.clone());
         let answer = self.send("record in the transaction", move |state, _| {
             result.check_size(crate::network::LARGEST)?;
-            let now = state.now();
-            let current = state.keys[number].record.clone().filter(|record| protocol::is_live(record, now));
-            Ok(if current == old { CompleteAnswer::Done } else { CompleteAnswer::Lost })
+            Ok(if state.live(number) == old.as_ref() { CompleteAnswer::Done } else { CompleteAnswer::Lost })
         });
         let answer = answer.await?;
         if answer == CompleteAnswer::Done {

@@ -7,11 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use fastrand::Rng;
-use idem_core::protocol::{Fence, Record, StoredResult, Timestamp, Verdict};
+use idem_core::protocol::{self, Fence, Record, StoredResult, Timestamp, Verdict};
 use idem_core::{Key, RecordKey, Scope};
 use idem_runtime::__simulation::Process;
 use tokio::task::AbortHandle;
@@ -313,6 +313,22 @@ impl State {
         // A date like today's, so that a clock that is set back stays above zero.
         let micros = 1_800_000_000_000_000 + micros + self.offset;
         Timestamp::from_micros(u64::try_from(micros).unwrap_or(0))
+    }
+
+    /// The record of a key, unless it has expired.
+    pub fn live(&self, number: usize) -> Option<&Record> {
+        let now = self.now();
+        self.keys[number].record.as_ref().filter(|record| protocol::is_live(record, now))
+    }
+
+    /// Ready when this process runs; never, if it is dead.
+    pub fn poll_awake(&mut self, process: ProcessId, cx: &Context<'_>) -> Poll<()> {
+        let process = &mut self.processes[process];
+        if process.is_alive && process.stopped_until.is_none() {
+            return Poll::Ready(());
+        }
+        process.wakers.push(cx.waker().clone());
+        Poll::Pending
     }
 
     /// Whether nothing has gone wrong between this process and the store since `since`, and the process ran.
