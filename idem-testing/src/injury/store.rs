@@ -28,7 +28,8 @@ pub struct TrialStore {
 }
 
 impl TrialStore {
-    pub(super) fn new(state: Arc<Mutex<State>>) -> Self {
+    pub(super) fn new(state: State) -> Self {
+        let state = Arc::new(Mutex::new(state));
         Self { faults: FaultStore::new(MemoryStore::new()), state, go_on: Arc::default() }
     }
 
@@ -37,7 +38,7 @@ impl TrialStore {
         self.go_on.notify_one();
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -48,27 +49,24 @@ impl TrialStore {
         operation: impl Future<Output = Result<A, StoreError>>,
     ) -> Result<A, StoreError> {
         let met = self.state().meet(kind, owner);
-        let injury = match met {
-            Met::Apply => return operation.await,
-            Met::Unheard => return Err(StoreError::unavailable("this worker is cut off from its store")),
-            Met::Struck(injury) => injury,
-        };
-        match injury {
-            Injury::LostAnswer => {
+        match met {
+            Met::Apply => operation.await,
+            Met::Unheard => Err(StoreError::unavailable("this worker is cut off from its store")),
+            Met::Struck(Injury::LostAnswer) => {
                 self.faults.next(kind, Fault::FailAfter);
                 operation.await
             }
-            Injury::CrashAfter => {
+            Met::Struck(injury @ Injury::CrashAfter) => {
                 // The worker is dead, so nobody gets the answer.
                 let _ = operation.await;
                 self.state().raise(injury);
                 pending().await
             }
-            Injury::CrashBefore | Injury::DroppedCaller => {
+            Met::Struck(injury @ (Injury::CrashBefore | Injury::DroppedCaller)) => {
                 self.state().raise(injury);
                 pending().await
             }
-            Injury::LeaseLost | Injury::Superseded | Injury::Duplicate => {
+            Met::Struck(injury @ (Injury::LeaseLost | Injury::Superseded | Injury::Duplicate)) => {
                 self.state().raise(injury);
                 self.go_on.notified().await;
                 operation.await

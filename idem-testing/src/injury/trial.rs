@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use std::task::Poll;
 
 use super::state::{CallId, Injury, Place, State, Target};
@@ -18,7 +18,6 @@ const TRIES: usize = 6;
 #[derive(Clone)]
 pub struct Trial {
     store: TrialStore,
-    state: Arc<Mutex<State>>,
 }
 
 /// Why the driver of a call stops polling it.
@@ -29,8 +28,7 @@ enum Moment<A> {
 
 impl Trial {
     pub(super) fn new(target: Option<Target>) -> Self {
-        let state = Arc::new(Mutex::new(State::new(target)));
-        Self { store: TrialStore::new(state.clone()), state }
+        Self { store: TrialStore::new(State::new(target)) }
     }
 
     /// The store. Pass it to the function under test.
@@ -186,7 +184,7 @@ impl Trial {
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.store.state()
     }
 }
 

@@ -187,12 +187,10 @@ async fn an_answer_for_a_key_in_flight_is_waited_for_and_one_that_asks_to_try_ag
     for in_flight in IN_FLIGHT {
         let begun = Arc::new(AtomicU64::new(0));
         // The first three runs get the answer for a key in flight, and the later runs fail.
-        let pay = {
-            let begun = begun.clone();
-            move || async move {
-                let is_in_flight = begun.fetch_add(1, Ordering::SeqCst) < 3;
-                response(if is_in_flight { in_flight } else { (503, &[], "down") })
-            }
+        let runs = begun.clone();
+        let pay = move || async move {
+            let is_in_flight = runs.fetch_add(1, Ordering::SeqCst) < 3;
+            response(if is_in_flight { in_flight } else { (503, &[], "down") })
         };
         let app = twice(Router::new().route("/payments", post(pay)).merge(paid_once("/guarded")));
         // The second pair is answered with an error, so `twice` waits for the key no longer.
@@ -215,11 +213,9 @@ async fn a_long_body_is_cut_in_the_message() {
 async fn the_header_with_the_key_can_have_another_name() {
     for (name, runs) in [("idempotency-key", 1), ("x-request-key", 3)] {
         let begun = Arc::new(AtomicU64::new(0));
-        let pay = {
-            let begun = begun.clone();
-            move || async move {
-                begun.fetch_add(1, Ordering::SeqCst);
-            }
+        let counter = begun.clone();
+        let pay = move || async move {
+            counter.fetch_add(1, Ordering::SeqCst);
         };
         let app = twice(Router::new().route("/payments", post(pay)).merge(paid_once("/guarded")))
             .header(http::HeaderName::from_static("x-request-key"));

@@ -95,17 +95,13 @@ fn grace(operation: &OperationPlan) -> Duration {
 impl World {
     /// What an error of a body means: over HTTP under `in_doubt`, every 5xx counts as a crash.
     pub fn error_means(&self, number: usize) -> Ended {
-        let operation = self.operation(number);
+        let operation = &self.plan.operations[number];
         if operation.http && operation.in_doubt { Ended::Dropped } else { Ended::Error }
-    }
-
-    fn operation(&self, number: usize) -> &OperationPlan {
-        &self.plan.operations[number]
     }
 
     /// A body starts.
     pub fn begin_run(&self, started: &Site, context: Option<&Context>) -> RunId {
-        let operation = self.operation(started.number);
+        let operation = &self.plan.operations[started.number];
         let mut state = self.lock();
         let id = state.runs.len();
         let fence = context.and_then(Context::fence).map(|fence| fence.get());
@@ -572,7 +568,7 @@ impl State {
     /// A call is refused as reentrant: it must be inside the body that has the key, and must not have waited.
     fn check_reentrant(&mut self, caller: &Site) {
         let waited = caller.called.elapsed() > AT_ONCE && self.is_calm(caller.process, caller.called);
-        if waited || !self.is_inside(caller) {
+        if waited || self.around(caller).next().is_none() {
             self.violate(REENTRANT, format!("a call of key {}, which waited: {waited}", caller.number));
         }
     }
@@ -582,7 +578,7 @@ impl State {
         let took = caller.called.elapsed();
         // Inside a body that does not know yet that another call has its key, a call with this key does not
         // wait.
-        let waits = !self.is_inside(caller);
+        let waits = self.around(caller).next().is_none();
         if waits && took + Duration::from_millis(1) < Duration::from_millis(operation.wait) {
             self.violate(WAITED, format!("a call of key {} waits {took:?}", caller.number));
         }
@@ -759,11 +755,6 @@ impl State {
         self.is_calm(caller.process, caller.called)
             && self.jumped.is_none()
             && !self.keys[caller.number].lives.iter().any(|life| life.operator)
-    }
-
-    /// Whether this call is made inside of a body that runs and has its key.
-    fn is_inside(&self, caller: &Site) -> bool {
-        self.around(caller).next().is_some()
     }
 
     /// A consumer acknowledged a message whose handler got this value.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use idem_core::listing::{List, Listed, Page};
 use idem_core::protocol::{
     self, Answer, ClaimAnswer, OnCrash, Record, RecordStep, RecordStepAnswer, ReleaseCause, RenewAnswer,
-    Request, State as RecordState, Transition,
+    Request, State as RecordState, Transition, Verdict,
 };
 use idem_core::{RecordKey, Store, StoreError, Waiters};
 use tokio::sync::oneshot;
@@ -232,14 +232,9 @@ impl State {
                 life.operator = true;
                 life.resolved = Some(Instant::now());
                 if let Some(result) = &record.result {
-                    life.recorded.get_or_insert((
-                        if record.state == RecordState::Failed {
-                            protocol::Verdict::Failed
-                        } else {
-                            protocol::Verdict::Completed
-                        },
-                        result.clone(),
-                    ));
+                    let is_failed = record.state == RecordState::Failed;
+                    let verdict = if is_failed { Verdict::Failed } else { Verdict::Completed };
+                    life.recorded.get_or_insert((verdict, result.clone()));
                 }
             }
             _ => {}

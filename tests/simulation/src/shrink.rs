@@ -10,13 +10,10 @@ use crate::plan::Plan;
 pub fn shrink(plan: &Plan, sentence: &'static str) -> Plan {
     let breaks =
         |plan: &Plan| run(plan.clone(), false).violations.iter().any(|found| found.sentence == sentence);
-    let mut best = plan.clone();
     // Replaces the weather with the faults that it caused, each of which can be left out.
     let faults = run(plan.clone(), false).faults;
     let written = Plan { weather: Vec::new(), faults, ..plan.clone() };
-    if breaks(&written) {
-        best = written;
-    }
+    let mut best = if breaks(&written) { written } else { plan.clone() };
     loop {
         let before = size(&best);
         without(&mut best, &breaks, |plan| &mut plan.events);

@@ -98,11 +98,8 @@ impl SimTransaction {
             if let Some(run) = self.run {
                 state.runs[run].life = Some(life);
             }
-            let life = state.keys[number].lives.last_mut();
-            let recorded = life.is_some_and(|life| {
-                life.recorded.replace((complete.verdict, complete.result.clone())).is_some()
-            });
-            if recorded {
+            let result = (complete.verdict, complete.result.clone());
+            if state.keys[number].lives[life].recorded.replace(result).is_some() {
                 state.violate(TRANSACTION, format!("key {number} has two results"));
             }
         }
