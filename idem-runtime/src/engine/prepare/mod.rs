@@ -198,7 +198,6 @@ impl<S: Store> Call<S> {
             return Err(refuse(Error::NoTimeLeft { call: (&key).into() }));
         }
         let span = tracing::info_span!(
-            target: "idem",
             "idempotent_call",
             idem.operation = key.scope().as_str(),
             idem.key.digest = %Shown(&key),
