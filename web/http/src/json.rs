@@ -11,7 +11,7 @@ use serde_json::{Map, Number, Value};
 /// text.
 const MOST_VALUES: usize = 50_000;
 
-/// If the user's build enables serde_json's feature `arbitrary_precision`, `serde_json` represents a number
+/// If the user's build enables the feature `arbitrary_precision` of `serde_json`, this represents a number
 /// as an object with this member. Such a number cannot be distinguished from a real object of that form.
 const NUMBER: &str = "$serde_json::private::Number";
 
