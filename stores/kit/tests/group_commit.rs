@@ -7,13 +7,16 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
-use idem_core::protocol::{Claim, Complete, Fence, Owner, Renew, Request, StoredResult, Verdict};
-use idem_core::{Key, RecordKey, Scope, StoreError};
+use idem_core::StoreError;
+use idem_core::protocol::{Fence, Owner, Renew, Request};
 use idem_store_kit::group_commit::{
     Answer, Answers, Class, Failure, Keys, Kind, Op, Operation, Queues, Server, Ticket,
 };
+use requests::{claim_request, completion, key};
 use tokio::runtime::Builder;
 use tokio::sync::Semaphore;
+
+mod requests;
 
 /// What the server saw.
 #[derive(Default)]
@@ -208,23 +211,16 @@ impl Test {
     }
 }
 
-fn key(name: &str) -> RecordKey {
-    RecordKey::new(Scope::new("orders").unwrap(), Key::new(name).unwrap())
-}
-
 fn reading(name: &str) -> Operation {
     Operation::new(&key(name), Op::Get)
 }
 
 fn claiming(name: &str) -> Operation {
-    let hour = Duration::from_secs(3_600);
-    Operation::new(&key(name), Op::Apply(Claim::new(Owner::random(), hour, hour).into()))
+    Operation::new(&key(name), Op::Apply(claim_request().into()))
 }
 
 fn completing(name: &str) -> Operation {
-    let (owner, hour) = (Owner::random(), Duration::from_secs(3_600));
-    let result = StoredResult::Value(Vec::new().into());
-    let complete = Complete::new(owner, Fence::new(1), Verdict::Completed, result, hour);
+    let complete = completion(Owner::random(), Fence::new(1), b"");
     Operation::new(&key(name), Op::Apply(complete.into()))
 }
 
