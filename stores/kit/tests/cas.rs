@@ -276,26 +276,24 @@ async fn forgetting_an_expired_record_deletes_its_result() {
 #[tokio::test]
 async fn an_object_that_is_no_record_is_named_by_digest_and_stays() {
     for returns in [false, true] {
-        no_record_stays(&Map(Arc::new(Objects { returns, ..Objects::default() }))).await;
+        let map = Map(Arc::new(Objects { returns, ..Objects::default() }));
+        let store = store(&map);
+        granted(&store, &key("a")).await;
+        let name = ObjectName::of(&key("a"));
+        // The object of another key, an object of a later version, and an object that was cut.
+        let other = map.0.objects.lock().unwrap()[&place(&name)].0.clone();
+        let later = [&[9], &other[1..]].concat();
+        for (object, wrong) in [("other", other.clone()), ("later", later.into()), ("cut", other.slice(..60))]
+        {
+            map.0.objects.lock().unwrap().insert(place(&ObjectName::of(&key(object))), (wrong, 77));
+            let error = store.claim(&key(object), &claim_request()).await.unwrap_err();
+            assert_eq!(error.kind(), StoreErrorKind::CorruptRecord, "{error}");
+            assert_eq!(map.0.objects.lock().unwrap()[&place(&ObjectName::of(&key(object)))].1, 77);
+        }
+        // A walk names each unreadable object once, by the key in its bytes.
+        let page = store.list(&List::default()).await.unwrap();
+        assert_eq!((page.records.len(), page.unreadable.len()), (2, 2));
     }
-}
-
-async fn no_record_stays(map: &Map) {
-    let store = store(map);
-    granted(&store, &key("a")).await;
-    let name = ObjectName::of(&key("a"));
-    // The object of another key, an object of a later version, and an object that was cut.
-    let other = map.0.objects.lock().unwrap()[&place(&name)].0.clone();
-    let later = [&[9], &other[1..]].concat();
-    for (object, wrong) in [("other", other.clone()), ("later", later.into()), ("cut", other.slice(..60))] {
-        map.0.objects.lock().unwrap().insert(place(&ObjectName::of(&key(object))), (wrong, 77));
-        let error = store.claim(&key(object), &claim_request()).await.unwrap_err();
-        assert_eq!(error.kind(), StoreErrorKind::CorruptRecord, "{error}");
-        assert_eq!(map.0.objects.lock().unwrap()[&place(&ObjectName::of(&key(object)))].1, 77);
-    }
-    // A walk names each unreadable object once, by the key in its bytes.
-    let page = store.list(&List::default()).await.unwrap();
-    assert_eq!((page.records.len(), page.unreadable.len()), (2, 2));
 }
 
 #[test]
