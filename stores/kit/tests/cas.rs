@@ -11,10 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use idem_core::inspection::Inspection;
 use idem_core::listing::List;
-use idem_core::protocol::{
-    ClaimAnswer, CompleteAnswer, RecordStepAnswer, Release, ReleaseAnswer, ReleaseCause, RenewAnswer,
-    Resolution, ResolveAnswer, Seen,
-};
+use idem_core::protocol::{ClaimAnswer, CompleteAnswer, Resolution, ResolveAnswer, Seen};
 use idem_core::{Store, StoreError, StoreErrorKind};
 use idem_store_kit::cas::{CasSettings, CasStore, CompareAndSwap, Listing, ObjectName, Put, Version};
 use idem_testing::conformance::{Profile, Subject, run_theme};
@@ -175,8 +172,8 @@ async fn steps_of_a_claim_do_not_make_its_lease_longer() {
     let before = one.get(&key("a")).await.unwrap().unwrap();
     // The first handle remembers what it wrote, the second one reads it.
     for (position, store) in (0_u32..).zip([&one, &one, &another, &another]) {
-        let step = recording(owner, grant.fence, position, &position.to_string(), b"1");
-        assert_eq!(store.record_step(&key("a"), &step).await.unwrap(), RecordStepAnswer::Recorded);
+        record_step(store, &key("a"), &recording(owner, grant.fence, position, &position.to_string(), b"1"))
+            .await;
     }
     let after = one.get(&key("a")).await.unwrap().unwrap();
     assert_eq!(after.steps.len(), 4);
@@ -190,19 +187,16 @@ async fn a_fresh_call_is_two_requests_and_each_step_and_renewal_one_more() {
         let (one, another) = (store(&map), store(&map));
         let (owner, grant) = granted(&one, &key("a")).await;
         assert_eq!(map.requests(), 1, "claim");
-        let step = recording(owner, grant.fence, 0, "s", b"1");
-        assert_eq!(one.record_step(&key("a"), &step).await.unwrap(), RecordStepAnswer::Recorded);
+        record_step(&one, &key("a"), &recording(owner, grant.fence, 0, "s", b"1")).await;
         assert_eq!(map.requests(), 1, "step");
-        let renewed = one.renew(&key("a"), &renewal(owner, grant.fence)).await.unwrap();
-        assert_eq!(renewed, RenewAnswer::Held);
+        renew(&one, &key("a"), owner, grant.fence).await;
         assert_eq!(map.requests(), 1, "renewal");
         assert!(matches!(
             another.claim(&key("a"), &claim_request()).await.unwrap(),
             ClaimAnswer::Busy { .. }
         ));
         assert_eq!(map.requests(), refused, "busy");
-        let done = one.complete(&key("a"), &completion(owner, grant.fence, b"7")).await.unwrap();
-        assert_eq!(done, CompleteAnswer::Done);
+        finish(&one, &key("a"), owner, grant.fence, b"7").await;
         assert_eq!(map.requests(), 1, "result");
         for (store, requests) in [(&one, 1), (&another, refused), (&another, 1)] {
             assert_eq!(replayed(store, &key("a")).await, b"7");
@@ -210,8 +204,7 @@ async fn a_fresh_call_is_two_requests_and_each_step_and_renewal_one_more() {
         }
         let (owner, grant) = granted(&one, &key("released")).await;
         map.requests();
-        let release = Release::new(owner, grant.fence, ReleaseCause::Failed);
-        assert_eq!(one.release(&key("released"), &release).await.unwrap(), ReleaseAnswer::Released);
+        release(&one, &key("released"), owner, grant.fence).await;
         assert_eq!(map.requests(), 1, "release");
         granted_as(&one, &key("lapsed"), &claim_request().with_lease(Duration::from_millis(1))).await;
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -231,17 +224,13 @@ async fn a_write_whose_answer_was_lost_is_answered_as_it_was_applied() {
         let key = key(&number.to_string());
         let (owner, grant) = granted(&one, &key).await;
         assert_eq!(grant.attempt, 1);
-        let step = recording(owner, grant.fence, 0, "s", b"1");
-        assert_eq!(one.record_step(&key, &step).await.unwrap(), RecordStepAnswer::Recorded);
-        let renewed = one.renew(&key, &renewal(owner, grant.fence)).await.unwrap();
-        assert_eq!(renewed, RenewAnswer::Held);
+        record_step(&one, &key, &recording(owner, grant.fence, 0, "s", b"1")).await;
+        renew(&one, &key, owner, grant.fence).await;
         if number % 2 == 0 {
-            let done = one.complete(&key, &completion(owner, grant.fence, b"7")).await.unwrap();
-            assert_eq!(done, CompleteAnswer::Done);
+            finish(&one, &key, owner, grant.fence, b"7").await;
             assert_eq!(replayed(&another, &key).await, b"7");
         } else {
-            let release = Release::new(owner, grant.fence, ReleaseCause::Failed);
-            assert_eq!(one.release(&key, &release).await.unwrap(), ReleaseAnswer::Released);
+            release(&one, &key, owner, grant.fence).await;
             assert_eq!(granted(&another, &key).await.1.attempt, 2);
         }
         assert!(one.forget(&key).await.unwrap());
@@ -287,26 +276,24 @@ async fn forgetting_an_expired_record_deletes_its_result() {
 #[tokio::test]
 async fn an_object_that_is_no_record_is_named_by_digest_and_stays() {
     for returns in [false, true] {
-        no_record_stays(&Map(Arc::new(Objects { returns, ..Objects::default() }))).await;
+        let map = Map(Arc::new(Objects { returns, ..Objects::default() }));
+        let store = store(&map);
+        granted(&store, &key("a")).await;
+        let name = ObjectName::of(&key("a"));
+        // The object of another key, an object of a later version, and an object that was cut.
+        let other = map.0.objects.lock().unwrap()[&place(&name)].0.clone();
+        let later = [&[9], &other[1..]].concat();
+        for (object, wrong) in [("other", other.clone()), ("later", later.into()), ("cut", other.slice(..60))]
+        {
+            map.0.objects.lock().unwrap().insert(place(&ObjectName::of(&key(object))), (wrong, 77));
+            let error = store.claim(&key(object), &claim_request()).await.unwrap_err();
+            assert_eq!(error.kind(), StoreErrorKind::CorruptRecord, "{error}");
+            assert_eq!(map.0.objects.lock().unwrap()[&place(&ObjectName::of(&key(object)))].1, 77);
+        }
+        // A walk names each unreadable object once, by the key in its bytes.
+        let page = store.list(&List::default()).await.unwrap();
+        assert_eq!((page.records.len(), page.unreadable.len()), (2, 2));
     }
-}
-
-async fn no_record_stays(map: &Map) {
-    let store = store(map);
-    granted(&store, &key("a")).await;
-    let name = ObjectName::of(&key("a"));
-    // The object of another key, an object of a later version, and an object that was cut.
-    let other = map.0.objects.lock().unwrap()[&place(&name)].0.clone();
-    let later = [&[9], &other[1..]].concat();
-    for (object, wrong) in [("other", other.clone()), ("later", later.into()), ("cut", other.slice(..60))] {
-        map.0.objects.lock().unwrap().insert(place(&ObjectName::of(&key(object))), (wrong, 77));
-        let error = store.claim(&key(object), &claim_request()).await.unwrap_err();
-        assert_eq!(error.kind(), StoreErrorKind::CorruptRecord, "{error}");
-        assert_eq!(map.0.objects.lock().unwrap()[&place(&ObjectName::of(&key(object)))].1, 77);
-    }
-    // A walk names each unreadable object once, by the key in its bytes.
-    let page = store.list(&List::default()).await.unwrap();
-    assert_eq!((page.records.len(), page.unreadable.len()), (2, 2));
 }
 
 #[test]

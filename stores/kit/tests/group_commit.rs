@@ -7,15 +7,18 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
-use idem_core::protocol::{Claim, Complete, Fence, Owner, Renew, Request, StoredResult, Verdict};
-use idem_core::{Key, RecordKey, Scope, StoreError};
+use idem_core::StoreError;
+use idem_core::protocol::{Fence, Owner, Renew, Request};
 use idem_store_kit::group_commit::{
     Answer, Answers, Class, Failure, Keys, Kind, Op, Operation, Queues, Server, Ticket,
 };
+use requests::{claim_request, completion, key};
 use tokio::runtime::Builder;
 use tokio::sync::Semaphore;
 
-/// What the server saw.
+mod requests;
+
+/// What the server saw, and what the test sets while it runs.
 #[derive(Default)]
 struct Seen {
     /// The sizes of the batches that it answered, and whether they ran in the stores' own runtime.
@@ -24,6 +27,8 @@ struct Seen {
     opened: AtomicUsize,
     most_open: AtomicUsize,
     closed: AtomicUsize,
+    /// Whether the server is still at work on sessions that were given up.
+    is_at_work: AtomicBool,
 }
 
 /// What the server does with a batch.
@@ -46,8 +51,6 @@ struct Fake {
     seen: Arc<Seen>,
     manner: Manner,
     permission: Arc<Semaphore>,
-    /// Whether the server is still at work on sessions that were given up.
-    is_at_work: Arc<AtomicBool>,
     connections: usize,
     timeout: Duration,
 }
@@ -119,7 +122,7 @@ impl Server for Fake {
     }
 
     async fn at_work(&self, _: &mut Session, names: &[String]) -> Result<Vec<String>, StoreError> {
-        Ok(if self.is_at_work.load(Ordering::SeqCst) { names.to_vec() } else { Vec::new() })
+        Ok(if self.seen.is_at_work.load(Ordering::SeqCst) { names.to_vec() } else { Vec::new() })
     }
 
     async fn attempt(
@@ -131,13 +134,11 @@ impl Server for Fake {
     ) -> Result<Answers, Failure> {
         session.usable = false;
         match self.manner {
-            Manner::Answers => {}
-            Manner::Waits => self.permission.acquire().await.unwrap().forget(),
-            Manner::Commits if kind == 2 => {}
-            Manner::Commits => self.permission.acquire().await.unwrap().forget(),
-            Manner::NeverAnswers => std::future::pending().await,
             Manner::Panics if !is_own => panic!("this runtime is of no use"),
-            Manner::Panics => {}
+            Manner::Commits if kind == 2 => {}
+            Manner::Answers | Manner::Panics => {}
+            Manner::Waits | Manner::Commits => self.permission.acquire().await.unwrap().forget(),
+            Manner::NeverAnswers => std::future::pending().await,
             Manner::Refuses => {
                 session.usable = true;
                 if tickets.iter().any(|ticket| ticket.operation.key.key().as_str() == "bad") {
@@ -153,7 +154,6 @@ impl Server for Fake {
 
 /// A server that behaves in this manner, and the queues before it.
 struct Test {
-    is_at_work: Arc<AtomicBool>,
     queues: Arc<Queues<Fake>>,
     seen: Arc<Seen>,
     permission: Arc<Semaphore>,
@@ -165,16 +165,8 @@ fn test(manner: Manner) -> Test {
 
 fn test_with(manner: Manner, connections: usize, timeout: Duration) -> Test {
     let (seen, permission) = (Arc::<Seen>::default(), Arc::new(Semaphore::new(0)));
-    let is_at_work = Arc::new(AtomicBool::new(false));
-    let server = Fake {
-        seen: seen.clone(),
-        manner,
-        permission: permission.clone(),
-        is_at_work: is_at_work.clone(),
-        connections,
-        timeout,
-    };
-    Test { queues: Arc::new(Queues::new(server)), seen, permission, is_at_work }
+    let server = Fake { seen: seen.clone(), manner, permission: permission.clone(), connections, timeout };
+    Test { queues: Arc::new(Queues::new(server)), seen, permission }
 }
 
 impl Test {
@@ -208,23 +200,16 @@ impl Test {
     }
 }
 
-fn key(name: &str) -> RecordKey {
-    RecordKey::new(Scope::new("orders").unwrap(), Key::new(name).unwrap())
-}
-
 fn reading(name: &str) -> Operation {
     Operation::new(&key(name), Op::Get)
 }
 
 fn claiming(name: &str) -> Operation {
-    let hour = Duration::from_secs(3_600);
-    Operation::new(&key(name), Op::Apply(Claim::new(Owner::random(), hour, hour).into()))
+    Operation::new(&key(name), Op::Apply(claim_request().into()))
 }
 
 fn completing(name: &str) -> Operation {
-    let (owner, hour) = (Owner::random(), Duration::from_secs(3_600));
-    let result = StoredResult::Value(Vec::new().into());
-    let complete = Complete::new(owner, Fence::new(1), Verdict::Completed, result, hour);
+    let complete = completion(Owner::random(), Fence::new(1), b"");
     Operation::new(&key(name), Op::Apply(complete.into()))
 }
 
@@ -278,7 +263,7 @@ async fn an_attempt_that_takes_too_long_is_ended_whatever_the_callers_clock_says
 #[tokio::test]
 async fn while_the_server_stalls_no_more_sessions_are_open_than_allowed_and_one_that_looks() {
     let test = test_with(Manner::Waits, 3, Duration::from_millis(100));
-    test.is_at_work.store(true, Ordering::SeqCst);
+    test.seen.is_at_work.store(true, Ordering::SeqCst);
     for round in 0..5 {
         let asked = (0..10).map(|number| test.queues.ask(claiming(&format!("{round} {number}"))));
         for answer in join_all(asked).await {
@@ -294,7 +279,7 @@ async fn while_the_server_stalls_no_more_sessions_are_open_than_allowed_and_one_
 #[tokio::test]
 async fn sessions_that_a_server_has_forgotten_are_given_up() {
     let test = test_with(Manner::Waits, 3, Duration::from_millis(300));
-    test.is_at_work.store(true, Ordering::SeqCst);
+    test.seen.is_at_work.store(true, Ordering::SeqCst);
     let begin = Instant::now();
     while test.open() == 0 {
         assert!(begin.elapsed() < Duration::from_secs(30), "nothing goes on");
@@ -303,7 +288,7 @@ async fn sessions_that_a_server_has_forgotten_are_given_up() {
         }
     }
     // Another server now has the address.
-    test.is_at_work.store(false, Ordering::SeqCst);
+    test.seen.is_at_work.store(false, Ordering::SeqCst);
     until("the old sessions are closed", || test.open() == 0).await;
     test.goes_on().await;
 }
@@ -311,7 +296,7 @@ async fn sessions_that_a_server_has_forgotten_are_given_up() {
 #[tokio::test]
 async fn reads_go_while_no_change_can_be_committed() {
     let test = test_with(Manner::Commits, 3, Duration::from_millis(300));
-    test.is_at_work.store(true, Ordering::SeqCst);
+    test.seen.is_at_work.store(true, Ordering::SeqCst);
     let changes = tokio::spawn(join_all((0..20).map({
         let queues = test.queues.clone();
         move |number| queues.ask(claiming(&number.to_string()))

@@ -73,7 +73,12 @@ impl<E: Engine> DatabaseServer<E> {
 
     /// Starts a server that does not wait for the disk: its data survives `kill -9` but not a power cut.
     pub fn start() -> Self {
-        Self::with(E::FAST)
+        Self::fast(&[])
+    }
+
+    /// Starts a server with these settings that does not wait for the disk.
+    pub fn fast(settings: &[&str]) -> Self {
+        Self::with(&[E::FAST, settings].concat())
     }
 
     /// Starts a server with these settings, and the machine's or its own defaults for the rest: it waits for the disk.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use idem_core::protocol::{
-    Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Grant, Owner, RecordStep, RecordedStep, Renew,
-    StoredResult, Verdict,
+    Claim, ClaimAnswer, Complete, CompleteAnswer, Fence, Grant, Owner, RecordStep, RecordStepAnswer,
+    RecordedStep, Release, ReleaseAnswer, ReleaseCause, Renew, RenewAnswer, StoredResult, Verdict,
 };
 use idem_core::{Key, RecordKey, Scope, Store};
 
@@ -60,8 +60,29 @@ pub(crate) async fn granted(store: &impl Store, key: &RecordKey) -> (Owner, Gran
 /// Claims a free key and completes it.
 pub(crate) async fn complete(store: &impl Store, key: &RecordKey, result: &[u8]) {
     let (owner, grant) = granted(store, key).await;
-    let done = store.complete(key, &completion(owner, grant.fence, result)).await.unwrap();
+    finish(store, key, owner, grant.fence, result).await;
+}
+
+/// Completes a claim that is held.
+pub(crate) async fn finish(store: &impl Store, key: &RecordKey, owner: Owner, fence: Fence, result: &[u8]) {
+    let done = store.complete(key, &completion(owner, fence, result)).await.unwrap();
     assert_eq!(done, CompleteAnswer::Done);
+}
+
+/// Renews a claim that is held.
+pub(crate) async fn renew(store: &impl Store, key: &RecordKey, owner: Owner, fence: Fence) {
+    assert_eq!(store.renew(key, &renewal(owner, fence)).await.unwrap(), RenewAnswer::Held);
+}
+
+/// Records a step of a claim that is held.
+pub(crate) async fn record_step(store: &impl Store, key: &RecordKey, step: &RecordStep) {
+    assert_eq!(store.record_step(key, step).await.unwrap(), RecordStepAnswer::Recorded);
+}
+
+/// Releases a claim that is held, as after a body that failed.
+pub(crate) async fn release(store: &impl Store, key: &RecordKey, owner: Owner, fence: Fence) {
+    let request = Release::new(owner, fence, ReleaseCause::Failed);
+    assert_eq!(store.release(key, &request).await.unwrap(), ReleaseAnswer::Released);
 }
 
 /// The recorded result of a key.

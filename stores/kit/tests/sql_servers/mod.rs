@@ -16,6 +16,9 @@ use idem_test_servers::meter::Meter;
 use idem_test_servers::{DatabaseServer, Engine, until};
 use serde::{Deserialize, Serialize};
 
+/// The error text of the TLS library in use for a certificate that it refuses.
+pub(crate) const REFUSED: &str =
+    if cfg!(feature = "native-tls") { "certificate verify failed" } else { "invalid peer certificate" };
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
 /// The operation timeout of stores in tests that wait until an operation times out.
 pub(crate) const TIME: Duration = Duration::from_secs(2);
@@ -112,23 +115,25 @@ pub(crate) fn completion((owner, grant): Held, result: impl Into<Vec<u8>>) -> Co
     Complete::new(owner, grant.fence, Verdict::Completed, result, HOUR)
 }
 
-pub(crate) async fn complete(store: &impl Store, name: &str, held: Held) {
-    let done = store.complete(&key(name), &completion(held, "done")).await.unwrap();
+pub(crate) async fn complete(store: &impl Store, name: &str, held: Held, result: impl Into<Vec<u8>>) {
+    let done = store.complete(&key(name), &completion(held, result)).await.unwrap();
     assert_eq!(done, CompleteAnswer::Done);
 }
 
 /// Claims and completes.
 pub(crate) async fn record(store: &impl Store, name: &str, result: impl Into<Vec<u8>>) {
-    let held = grant(store, name).await;
-    let done = store.complete(&key(name), &completion(held, result)).await.unwrap();
-    assert_eq!(done, CompleteAnswer::Done);
+    complete(store, name, grant(store, name).await, result).await;
+}
+
+/// Releases a record, as after a body that failed.
+async fn release(store: &impl Store, name: &str, (owner, grant): Held) {
+    let request = Release::new(owner, grant.fence, ReleaseCause::Failed);
+    assert_eq!(store.release(&key(name), &request).await.unwrap(), ReleaseAnswer::Released);
 }
 
 /// Leaves a released record of this key.
 pub(crate) async fn released(store: &impl Store, name: &str) {
-    let (owner, held) = grant(store, name).await;
-    let request = Release::new(owner, held.fence, ReleaseCause::Failed);
-    assert_eq!(store.release(&key(name), &request).await.unwrap(), ReleaseAnswer::Released);
+    release(store, name, grant(store, name).await).await;
 }
 
 /// The result that a duplicate gets.
@@ -153,9 +158,7 @@ pub(crate) async fn many_callers_get_through<S: Store>(connect: impl AsyncFn() -
                     if let ClaimAnswer::Granted(grant) =
                         store.claim(&key(&name), &claim(owner)).await.unwrap()
                     {
-                        let request = Release::new(owner, grant.fence, ReleaseCause::Failed);
-                        let released = store.release(&key(&name), &request).await.unwrap();
-                        assert_eq!(released, ReleaseAnswer::Released);
+                        release(&store, &name, (owner, grant)).await;
                     }
                 }
             }));
@@ -167,12 +170,11 @@ pub(crate) async fn many_callers_get_through<S: Store>(connect: impl AsyncFn() -
 }
 
 /// Eight callers claim and complete the same sixty keys, while the server is killed three times, each as soon
-/// as `commits` tells that it has committed something more.
-pub(crate) async fn no_grant_is_given_twice<T>(
+/// as the statement `commits` shows that it has committed something more.
+pub(crate) async fn no_grant_is_given_twice<E: Engine>(
     store: impl Store,
-    server: &mut T,
-    commits: impl Fn(&T) -> String,
-    restart: impl Fn(&mut T),
+    mut server: DatabaseServer<E>,
+    commits: &str,
 ) {
     let callers: Vec<_> = (0..8)
         .map(|_| {
@@ -199,10 +201,11 @@ pub(crate) async fn no_grant_is_given_twice<T>(
         })
         .collect();
     for _ in 0..3 {
-        let before = commits(server);
+        let before = server.sql(commits);
         let is_over = || callers.iter().all(|caller| caller.is_finished());
-        until("it works", || is_over() || commits(server) != before);
-        restart(server);
+        until("it works", || is_over() || server.sql(commits) != before);
+        server.server().kill();
+        server.restart();
     }
     let mut granted = Vec::new();
     for caller in callers {
@@ -256,7 +259,7 @@ pub(crate) async fn a_purge_looks_once(
     assert_eq!(first, at("created_at", 0) + 3_600_000_000);
     // Neither of these requests writes the index.
     store.renew(&key("order"), &Renew::new(owner, held.fence, 2 * HOUR)).await.unwrap();
-    complete(store, "order", (owner, held)).await;
+    complete(store, "order", (owner, held), "done").await;
     assert_eq!(at("purge_at", 0), first);
     // A result that is kept for a shorter time does write the index, in a batch as well as alone.
     let names: Vec<_> = (0..20).map(|number| format!("short {number}")).collect();

@@ -7,11 +7,7 @@ use crate::support::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_set_in_a_session_and_few_statements_stay_prepared() {
-    let server = MariaDb::with(&[
-        "--general-log=1",
-        "--general-log-file=statements",
-        "--innodb-flush-log-at-trx-commit=2",
-    ]);
+    let server = MariaDb::fast(&["--general-log=1", "--general-log-file=statements"]);
     let store = builder(&server.url()).connect().await.unwrap();
     record(&store, "small", "x").await;
     record(&store, "large", vec![7; 200_000]).await;
@@ -44,7 +40,7 @@ const PREPARED: &str =
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_prepares_nothing_is_served_without() {
-    let server = MariaDb::with(&["--max-prepared-stmt-count=0", "--innodb-flush-log-at-trx-commit=2"]);
+    let server = MariaDb::fast(&["--max-prepared-stmt-count=0"]);
     let store = store(&server.url()).await;
     for number in 0..5 {
         let name = format!("order {number}");

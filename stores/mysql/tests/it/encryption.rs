@@ -5,11 +5,7 @@ use idem_mysql::MySqlStore;
 use idem_runtime::StoreErrorKind;
 use idem_test_servers::MariaDb;
 
-use crate::support::grant;
-
-/// The error text of the TLS library in use for a certificate that it refuses.
-const REFUSED: &str =
-    if cfg!(feature = "native-tls") { "certificate verify failed" } else { "invalid peer certificate" };
+use crate::support::{REFUSED, grant};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_servers_certificate_is_checked_and_what_does_not_fit_is_a_configuration_error() {
@@ -39,7 +35,7 @@ async fn the_servers_certificate_is_checked_and_what_does_not_fit_is_a_configura
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_without_tls_is_refused_where_tls_is_required() {
-    let server = MariaDb::with(&["--skip-ssl", "--innodb-flush-log-at-trx-commit=2"]);
+    let server = MariaDb::fast(&["--skip-ssl"]);
     let error = MySqlStore::connect(&format!("{}?ssl-mode=REQUIRED", server.url())).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");
 }

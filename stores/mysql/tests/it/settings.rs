@@ -26,11 +26,8 @@ fn keeps_its_records(server: &Arc<MariaDb>) {
 
 #[test]
 fn no_sql_mode_and_no_collation_confuses_two_keys() {
-    let server = Arc::new(MariaDb::with(&[
-        "--character-set-server=latin1",
-        "--collation-server=latin1_swedish_ci",
-        "--innodb-flush-log-at-trx-commit=2",
-    ]));
+    let server =
+        Arc::new(MariaDb::fast(&["--character-set-server=latin1", "--collation-server=latin1_swedish_ci"]));
     for mode in [
         "",
         "ANSI,NO_BACKSLASH_ESCAPES",
@@ -46,13 +43,12 @@ fn no_sql_mode_and_no_collation_confuses_two_keys() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn defaults_of_sessions_that_would_change_what_statements_do_do_not() {
-    let server = Arc::new(MariaDb::with(&[
+    let server = Arc::new(MariaDb::fast(&[
         "--autocommit=0",
         "--completion-type=2",
         "--transaction-isolation=SERIALIZABLE",
         "--innodb-default-row-format=compact",
         "--default-storage-engine=MyISAM",
-        "--innodb-flush-log-at-trx-commit=2",
     ]));
     run(&server, "set global sql_select_limit = 1; set global sql_safe_updates = 1");
     keeps_its_records(&server);
@@ -75,7 +71,7 @@ async fn defaults_of_sessions_that_would_change_what_statements_do_do_not() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_closes_connections_at_each_commit_closes_none_of_the_store() {
-    let server = MariaDb::with(&["--completion-type=2", "--innodb-flush-log-at-trx-commit=2"]);
+    let server = MariaDb::fast(&["--completion-type=2"]);
     run(&server, "create user service; grant all on idem.* to service");
     let url = server.url().replace("root@", "service@");
     let store = builder(&url).connections(1).connect().await.unwrap();
@@ -106,12 +102,12 @@ async fn time_zones_of_server_and_session_do_not_matter() {
         let system = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
         assert!(system.as_micros().abs_diff(now.as_micros().into()) < 60_000_000, "{now:?}");
     }
-    complete(&builder.connect().await.unwrap(), "order", held).await;
+    complete(&builder.connect().await.unwrap(), "order", held, "done").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_result_may_be_as_large_as_half_of_the_servers_messages_and_no_larger() {
-    let server = MariaDb::with(&["--max-allowed-packet=4M", "--innodb-flush-log-at-trx-commit=2"]);
+    let server = MariaDb::fast(&["--max-allowed-packet=4M"]);
     let store = store(&server.url()).await;
     let most = store.max_result_bytes().unwrap();
     assert_eq!(most, (2 << 20) - (32 << 10));
@@ -129,8 +125,7 @@ async fn a_result_may_be_as_large_as_half_of_the_servers_messages_and_no_larger(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_binary_log_of_statements_is_a_configuration_error_that_says_what_to_set() {
-    let server =
-        MariaDb::with(&["--log-bin", "--binlog-format=STATEMENT", "--innodb-flush-log-at-trx-commit=2"]);
+    let server = MariaDb::fast(&["--log-bin", "--binlog-format=STATEMENT"]);
     let store = store(&server.url()).await;
     let error = claimed(&store, "order").await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");

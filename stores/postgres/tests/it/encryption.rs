@@ -8,11 +8,7 @@ use idem_postgres::PostgresStore;
 use idem_runtime::{Store as _, StoreErrorKind};
 use idem_test_servers::Postgres;
 
-use crate::support::grant;
-
-/// The error text of the TLS library in use for a certificate that it refuses.
-const REFUSED: &str =
-    if cfg!(feature = "native-tls") { "certificate verify failed" } else { "invalid peer certificate" };
+use crate::support::{REFUSED, grant};
 
 fn url(server: &Postgres, host: &str, ca: &Path, mode: &str) -> String {
     let url = server.url().replace("127.0.0.1", host);

@@ -26,11 +26,6 @@ const TRACES: &str = "SELECT name || '=' || setting FROM pg_settings WHERE name 
       AND relpersistence = 't' \
     ORDER BY 1";
 
-/// Another client, with the driver's defaults.
-async fn another(url: &str) -> PgConnection {
-    url.parse::<PgConnectOptions>().unwrap().extra_float_digits(None).connect().await.unwrap()
-}
-
 async fn texts(client: &mut PgConnection, statement: &'static str) -> Vec<String> {
     let rows: Vec<PgRow> = client.fetch_all(AssertSqlSafe(statement)).await.unwrap();
     rows.iter().map(|row| row.get(0)).collect()
@@ -39,9 +34,11 @@ async fn texts(client: &mut PgConnection, statement: &'static str) -> Vec<String
 /// The traces that other clients find in all sessions of the pooler. The clients hold all sessions at the
 /// same time.
 async fn others_find(url: &str) -> Vec<Vec<String>> {
+    // With the driver's other defaults.
+    let options = url.parse::<PgConnectOptions>().unwrap().extra_float_digits(None);
     let mut clients = Vec::new();
     for _ in 0..SESSIONS {
-        let mut client = another(url).await;
+        let mut client = options.connect().await.unwrap();
         client.execute("BEGIN").await.unwrap();
         clients.push(client);
     }

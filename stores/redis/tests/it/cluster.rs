@@ -42,9 +42,7 @@ fn a_cluster_keeps_the_rules_of_the_kit() {
 async fn slots_that_move_under_load_lose_no_call_and_no_record() {
     let cluster = Arc::new(RedisCluster::start());
     let store = connect(&cluster).await;
-    for number in 0..500 {
-        complete(&store, &key(&format!("before/{number}")), b"r").await;
-    }
+    complete_all(&store, "before/", 500).await;
     let (over, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let lanes: Vec<_> = (0..16)
         .map(|lane| {
@@ -78,9 +76,7 @@ async fn slots_that_move_under_load_lose_no_call_and_no_record() {
             assert_eq!((record.state, record.attempt), (State::Completed, 1));
         }
     }
-    for number in 0..500 {
-        assert_eq!(replayed(&store, &key(&format!("before/{number}"))).await, b"r");
-    }
+    replay_all(&store, "before/", 500).await;
     // The retention has moved with the key.
     let record = store.get(&key("before/0")).await.unwrap().unwrap();
     assert!(record.ttl == TTL && record.expires_at.is_some());

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use idem_redis::{RedisStore, RedisStoreBuilder};
 use idem_runtime::Store as _;
-use idem_runtime::protocol::CompleteAnswer;
 use idem_test_servers::{RedisSentinel, until};
 use support::*;
 
@@ -27,8 +26,7 @@ async fn what_a_replica_acknowledged_survives_a_failover_and_calls_go_on() {
     // Sent while there is no master, and answered by the next master.
     assert_eq!(replayed(&after, &key("done")).await, b"r");
     servers.until_promoted();
-    let done = after.complete(&key("running"), &completion(owner, grant.fence, b"s")).await.unwrap();
-    assert_eq!(done, CompleteAnswer::Done);
+    finish(&after, &key("running"), owner, grant.fence, b"s").await;
     let (_, fresh) = granted(&after, &key("fresh")).await;
     assert!(fresh.fence > grant.fence);
 }

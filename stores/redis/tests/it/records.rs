@@ -23,17 +23,13 @@ async fn a_fresh_call_is_two_commands_and_a_replay_is_one() {
     };
     complete(&store, &key("the scripts are loaded"), b"r").await;
     sent();
-    for number in 0..10 {
-        complete(&store, &key(&number.to_string()), b"r").await;
-    }
+    complete_all(&store, "", 10).await;
     let info = sent();
     // Both scripts read, get the time and write.
     for command in ["evalsha", "get", "set", "time"] {
         assert!(info.contains(&format!("cmdstat_{command}:calls=20,")), "{info}");
     }
-    for number in 0..10 {
-        assert_eq!(replayed(&store, &key(&number.to_string())).await, b"r");
-    }
+    replay_all(&store, "", 10).await;
     let info = sent();
     assert!(info.contains("cmdstat_get:calls=10,") && !info.contains("evalsha"), "{info}");
 }
@@ -106,8 +102,8 @@ async fn a_fence_rises_also_where_the_clock_is_behind_the_last_one() {
         let () = server.set(name("a"), packed(state, Owner::from_bytes([7; 16]), ahead, 0)).unwrap();
         let (owner, grant) = granted(&store, &key("a")).await;
         assert_eq!((grant.fence.get(), grant.attempt), (ahead + 1, 4));
-        let done = store.complete(&key("a"), &completion(owner, grant.fence, b"r")).await.unwrap();
-        assert_eq!(done, CompleteAnswer::Done, "the fence on the server is the one that was given");
+        // The fence on the server is that of the grant.
+        finish(&store, &key("a"), owner, grant.fence, b"r").await;
     }
     let mut last = packed(b'I', Owner::from_bytes([7; 16]), 5, 0);
     last[28..32].fill(0xFF);
@@ -162,12 +158,12 @@ async fn a_renewal_and_a_release_write_the_head_of_a_record_and_not_its_steps() 
         let key = key(&number.to_string());
         let (owner, grant) = granted(&store, &key).await;
         for position in 0..3 {
-            let request = recording(owner, grant.fence, position, "a step", &vec![7; 1 << 20]);
-            assert_eq!(store.record_step(&key, &request).await.unwrap(), RecordStepAnswer::Recorded);
+            let step = recording(owner, grant.fence, position, "a step", &vec![7; 1 << 20]);
+            record_step(&store, &key, &step).await;
         }
         let before = written(&mut server);
         let steps = store.get(&key).await.unwrap().unwrap().steps;
-        assert_eq!(store.renew(&key, &renewal(owner, grant.fence)).await.unwrap(), RenewAnswer::Held);
+        renew(&store, &key, owner, grant.fence).await;
         store.release(&key, &Release::new(owner, grant.fence, cause)).await.unwrap();
         let bytes = written(&mut server) - before;
         assert!(bytes < 4_096, "{bytes} bytes were written");

@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use idem_redis::RedisStore;
 use idem_runtime::Store;
-use idem_runtime::protocol::RenewAnswer;
 use idem_test_servers::{Redis, until};
 use redis::cmd;
 use support::*;
@@ -29,18 +28,10 @@ fn a_store_outlives_the_runtime_it_was_made_in() {
     let redis = Redis::start();
     let first = runtime();
     let store = first.block_on(connect(&redis));
-    first.block_on(async {
-        for number in 0..20 {
-            complete(&store, &key(&number.to_string()), b"r").await;
-        }
-    });
+    first.block_on(complete_all(&store, "", 20));
     drop(first);
     for _ in 0..30 {
-        runtime().block_on(async {
-            for number in 0..20 {
-                assert_eq!(replayed(&store, &key(&number.to_string())).await, b"r");
-            }
-        });
+        runtime().block_on(replay_all(&store, "", 20));
     }
     let mut server = client(&redis.url());
     until("the connections of the runtimes that ended are closed", || connections(&mut server) <= 1);
@@ -57,9 +48,7 @@ fn a_blocked_runtime_holds_up_no_other() {
         let store = store.clone();
         move || {
             runtime().block_on(async {
-                for number in 0..20 {
-                    complete(&store, &key(&format!("before/{number}")), b"r").await;
-                }
+                complete_all(&store, "before/", 20).await;
                 started.send(granted(&store, &key("held")).await).unwrap();
                 ended.recv().unwrap();
             });
@@ -68,11 +57,8 @@ fn a_blocked_runtime_holds_up_no_other() {
     let (owner, grant) = begun.recv().unwrap();
     runtime().block_on(async {
         let begin = Instant::now();
-        for number in 0..100 {
-            complete(&store, &key(&format!("other/{number}")), b"r").await;
-        }
-        let held = store.renew(&key("held"), &renewal(owner, grant.fence)).await.unwrap();
-        assert_eq!(held, RenewAnswer::Held);
+        complete_all(&store, "other/", 100).await;
+        renew(&store, &key("held"), owner, grant.fence).await;
         // A request that is held up takes longer: a third of the operation timeout for its first try.
         assert!(begin.elapsed() < PATIENCE / 4, "{:?}", begin.elapsed());
     });
@@ -85,9 +71,7 @@ async fn paused_time_does_not_time_out_a_real_server() {
     let redis = Redis::start();
     let store = RedisStore::connect(redis.url()).await.unwrap();
     let mut server = client(&redis.url());
-    for number in 0..20 {
-        complete(&store, &key(&number.to_string()), b"r").await;
-    }
+    complete_all(&store, "", 20).await;
     let () = cmd("CLIENT").arg("PAUSE").arg(300).arg("ALL").query(&mut server).unwrap();
     let (owner, grant) = granted(&store, &key("a")).await;
     store.renew(&key("a"), &renewal(owner, grant.fence)).await.unwrap();

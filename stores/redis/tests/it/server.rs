@@ -9,7 +9,7 @@ use crate::support;
 use std::time::{Duration, Instant};
 
 use idem_redis::RedisStore;
-use idem_runtime::protocol::{CompleteAnswer, RenewAnswer};
+use idem_runtime::protocol::CompleteAnswer;
 use idem_runtime::{Store, StoreErrorKind};
 use idem_test_servers::Redis;
 use redis::{Connection, cmd};
@@ -26,9 +26,8 @@ async fn with_a_log_on_disk_every_step_survives_kill_9() {
     redis.server().restart();
     assert_eq!(replayed(&store, &key("done")).await, b"r");
     assert_eq!(store.get(&key("running")).await.unwrap(), before);
-    assert_eq!(store.renew(&key("running"), &renewal(owner, grant.fence)).await.unwrap(), RenewAnswer::Held);
-    let done = store.complete(&key("running"), &completion(owner, grant.fence, b"s")).await.unwrap();
-    assert_eq!(done, CompleteAnswer::Done);
+    renew(&store, &key("running"), owner, grant.fence).await;
+    finish(&store, &key("running"), owner, grant.fence, b"s").await;
 }
 
 /// Less than the default of the operation timeout, and longer than a busy machine stops a process.
@@ -65,10 +64,9 @@ async fn a_server_that_forgot_the_scripts_is_told_them_again() {
         flush(&mut server);
         let (owner, grant) = granted(&store, &key).await;
         flush(&mut server);
-        assert_eq!(store.renew(&key, &renewal(owner, grant.fence)).await.unwrap(), RenewAnswer::Held);
+        renew(&store, &key, owner, grant.fence).await;
         flush(&mut server);
-        let done = store.complete(&key, &completion(owner, grant.fence, b"r")).await.unwrap();
-        assert_eq!(done, CompleteAnswer::Done);
+        finish(&store, &key, owner, grant.fence, b"r").await;
     }
 }
 
@@ -155,9 +153,8 @@ async fn an_answer_that_was_lost_stays_an_unknown_outcome_when_the_next_try_is_r
     let () = cmd("ACL").arg(&["SETUSER", "shop", "on", ">secret", "~*", "+@all"]).query(&mut server).unwrap();
     let url = redis.url().replace("redis://", "redis://shop:secret@");
     let store = RedisStore::builder(&url).operation_timeout(PATIENCE).connect().await.unwrap();
-    for number in 0..20 {
-        complete(&store, &key(&number.to_string()), b"the runtime has its connection").await;
-    }
+    // Opens the connection of this runtime.
+    complete_all(&store, "", 20).await;
     let () = cmd("CLIENT").arg("PAUSE").arg(60_000).arg("WRITE").query(&mut server).unwrap();
     let asked = tokio::spawn({
         let store = store.clone();

@@ -1,9 +1,9 @@
 //! The cases that every driver must pass.
 
 /// Expands to the cases, in a module that has `Tx`, `Client`, `run` and `commit` of its driver. `$open` opens
-/// the bank.
+/// the bank, and `$own` says what a call that is dropped leaves of its caller's own writes.
 macro_rules! cases {
-    ($open:path) => {
+    ($open:path, $own:literal) => {
         use std::panic::AssertUnwindSafe;
         use std::sync::Arc;
 
@@ -204,7 +204,30 @@ macro_rules! cases {
             assert_eq!(bank.counts(), "45|45");
             assert_eq!(bank.server.sql("select count(distinct id) from effects"), "45");
         }
-    };
+
+        #[tokio::test]
+        async fn a_call_that_is_dropped_at_any_point_leaves_nothing_or_all_though_the_caller_commits() {
+            let bank = $open().await;
+            let (mut whole, mut polls) = (0, 0);
+            // Three calls that end are enough, because more polls reach no new point.
+            while whole < 3 {
+                assert!(polls < 100, "no call ends");
+                let order = format!("{polls}");
+                let mut client = Client::open(&bank.url()).await;
+                let mut tx = client.begin().await;
+                run(&mut tx, &format!("INSERT INTO effects VALUES ('before {order}')")).await.unwrap();
+                let finished = {
+                    let mut call = std::pin::pin!(pay(&bank.store, &mut tx, &order, Then::Return));
+                    let mut left = polls;
+                    std::future::poll_fn(|cx| {
+                        if left == 0 {
+                            return std::task::Poll::Ready(false);
+                        }
+                        left -= 1;
+                        call.as_mut().poll(cx).map(|paid| paid.is_ok())
+                    })
+                    .await
+                };
 
     ($open:path, nested $($nested:ident)*) => {
         /// How a body's nested `begin` in its caller's transaction comes to nothing.
@@ -282,31 +305,6 @@ macro_rules! cases {
             }
         }
     };
-
-    ($open:path, dropped $own:literal) => {
-        #[tokio::test]
-        async fn a_call_that_is_dropped_at_any_point_leaves_nothing_or_all_though_the_caller_commits() {
-            let bank = $open().await;
-            let (mut whole, mut polls) = (0, 0);
-            // Three calls that end are enough, because more polls reach no new point.
-            while whole < 3 {
-                assert!(polls < 100, "no call ends");
-                let order = format!("{polls}");
-                let mut client = Client::open(&bank.url()).await;
-                let mut tx = client.begin().await;
-                run(&mut tx, &format!("INSERT INTO effects VALUES ('before {order}')")).await.unwrap();
-                let finished = {
-                    let mut call = std::pin::pin!(pay(&bank.store, &mut tx, &order, Then::Return));
-                    let mut left = polls;
-                    std::future::poll_fn(|cx| {
-                        if left == 0 {
-                            return std::task::Poll::Ready(false);
-                        }
-                        left -= 1;
-                        call.as_mut().poll(cx).map(|paid| paid.is_ok())
-                    })
-                    .await
-                };
                 let goes_on =
                     run(&mut tx, &format!("INSERT INTO effects VALUES ('after {order}')")).await.is_ok();
                 let committed = commit(tx).await && goes_on;

@@ -38,15 +38,13 @@ mod with_sqlx {
         tx.commit().await.is_ok()
     }
 
-    super::cases!(Bank::open);
-    super::cases!(Bank::open, dropped "keeps what the caller wrote");
+    super::cases!(Bank::open, "keeps what the caller wrote");
     super::cases!(Bank::open, nested Fails Dropped DroppedWithTheCall);
 
     mod through_a_pooler {
         use super::{Client, Tx, commit, run};
 
-        crate::drivers::cases::cases!(Bank::behind_a_pooler);
-        crate::drivers::cases::cases!(Bank::behind_a_pooler, dropped "keeps what the caller wrote");
+        crate::drivers::cases::cases!(Bank::behind_a_pooler, "keeps what the caller wrote");
     }
 }
 
@@ -77,14 +75,12 @@ mod with_tokio_postgres {
         tx.commit().await.is_ok()
     }
 
-    super::cases!(Bank::open);
-    super::cases!(Bank::open, dropped "keeps what the caller wrote");
+    super::cases!(Bank::open, "keeps what the caller wrote");
 
     mod through_a_pooler {
         use super::{Client, Tx, commit, run};
 
-        crate::drivers::cases::cases!(Bank::behind_a_pooler);
-        crate::drivers::cases::cases!(Bank::behind_a_pooler, dropped "keeps what the caller wrote");
+        crate::drivers::cases::cases!(Bank::behind_a_pooler, "keeps what the caller wrote");
     }
 
     #[super::bank::idempotent(
@@ -141,8 +137,7 @@ mod with_diesel_async {
         AnsiTransactionManager::commit_transaction(tx).await.is_ok()
     }
 
-    super::cases!(Bank::open);
-    super::cases!(Bank::open, dropped "keeps what the caller wrote");
+    super::cases!(Bank::open, "keeps what the caller wrote");
 
     #[tokio::test]
     async fn a_connection_without_a_transaction_is_refused() {
@@ -189,8 +184,7 @@ mod with_sea_orm {
         tx.commit().await.is_ok()
     }
 
-    super::cases!(Bank::open);
-    super::cases!(Bank::open, dropped "may lose what the caller wrote");
+    super::cases!(Bank::open, "may lose what the caller wrote");
     super::cases!(Bank::open, nested Fails Dropped);
 
     /// The driver names all its statements. With a cache capacity of 0 it forgets them, as the pooler makes
@@ -209,8 +203,7 @@ mod with_sea_orm {
             }
         }
 
-        crate::drivers::cases::cases!(Bank::behind_a_pooler_that_discards);
-        crate::drivers::cases::cases!(Bank::behind_a_pooler_that_discards, dropped "may lose what the caller wrote");
+        crate::drivers::cases::cases!(Bank::behind_a_pooler_that_discards, "may lose what the caller wrote");
     }
 
     #[tokio::test]

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use idem_redis::RedisStore;
-use idem_runtime::protocol::{RecordStepAnswer, Release, ReleaseAnswer, ReleaseCause, RenewAnswer};
 use idem_runtime::{Store, StoreErrorKind};
 use idem_test_servers::Redis;
 use redis::cmd;
@@ -84,12 +83,11 @@ async fn a_user_who_may_not_look_at_the_server_may_use_it() {
     assert!(store.forget(&key("a")).await.unwrap());
     let (owner, grant) = granted(&store, &key("a")).await;
     for (position, bytes) in [(0, 10), (1, 5_000), (2, 10)] {
-        let request = recording(owner, grant.fence, position, &position.to_string(), &vec![7; bytes]);
-        assert_eq!(store.record_step(&key("a"), &request).await.unwrap(), RecordStepAnswer::Recorded);
-        assert_eq!(store.renew(&key("a"), &renewal(owner, grant.fence)).await.unwrap(), RenewAnswer::Held);
+        let step = recording(owner, grant.fence, position, &position.to_string(), &vec![7; bytes]);
+        record_step(&store, &key("a"), &step).await;
+        renew(&store, &key("a"), owner, grant.fence).await;
     }
-    let release = Release::new(owner, grant.fence, ReleaseCause::Failed);
-    assert_eq!(store.release(&key("a"), &release).await.unwrap(), ReleaseAnswer::Released);
+    release(&store, &key("a"), owner, grant.fence).await;
 
     let elsewhere = RedisStore::builder(&url).prefix("other:").connect().await.unwrap();
     let error = elsewhere.claim(&key("a"), &claim_request()).await.unwrap_err();

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use idem_redis::RedisStore;
-use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, OnCrash, RenewAnswer, State};
+use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, OnCrash, State};
 use idem_runtime::{Store, StoreErrorKind};
 use idem_test_servers::Redis;
 use redis::{Commands as _, Connection, cmd};
@@ -22,9 +22,7 @@ async fn too_few_replicas_count_as_not_granted_and_not_recorded() {
     assert_eq!(error.kind(), StoreErrorKind::OutcomeUnknown, "{error:?}");
     assert!(error.to_string().contains("0 of 1 replicas"), "{error}");
 
-    let mut replica = Redis::with(&["--replicaof", "127.0.0.1", &master.port().to_string()]);
-    let mut server = client(&master.url());
-    master_has_replica(&mut server).await;
+    let (mut replica, mut server) = replica_of(&master).await;
     let request = claim_request();
     let ClaimAnswer::Granted(grant) = known(async || store.claim(&key("b"), &request).await).await else {
         panic!()
@@ -63,15 +61,10 @@ async fn too_few_replicas_count_as_not_granted_and_not_recorded() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_is_gone_holds_up_no_renewal() {
     let master = Redis::with(&["--repl-diskless-sync-delay", "0"]);
-    let mut replica = Redis::with(&["--replicaof", "127.0.0.1", &master.port().to_string()]);
-    let mut server = client(&master.url());
-    master_has_replica(&mut server).await;
+    let (mut replica, mut server) = replica_of(&master).await;
     let builder = RedisStore::builder(master.url()).operation_timeout(PATIENCE);
     let store = builder.wait_replicas(1, PATIENCE / 4).connect().await.unwrap();
-    let request = claim_request();
-    let ClaimAnswer::Granted(grant) = known(async || store.claim(&key("a"), &request).await).await else {
-        panic!()
-    };
+    let (owner, grant) = granted(&store, &key("a")).await;
     replica.server().signal("-STOP");
     let other = tokio::spawn({
         let store = store.clone();
@@ -80,21 +73,22 @@ async fn a_replica_that_is_gone_holds_up_no_renewal() {
     // The other claim waits for the replica, so its connection answers nothing else.
     until_blocked(&mut server, 1).await;
     for _ in 0..5 {
-        let answer = store.renew(&key("a"), &renewal(request.owner, grant.fence)).await.unwrap();
-        assert_eq!(answer, RenewAnswer::Held);
+        renew(&store, &key("a"), owner, grant.fence).await;
     }
     assert!(!other.is_finished(), "the renewals came after the other claim");
     replica.server().signal("-CONT");
     assert!(matches!(other.await.unwrap(), Ok(ClaimAnswer::Granted(_))));
 }
 
-/// Returns once a replica is online.
-async fn master_has_replica(server: &mut Connection) {
+/// A replica that is online, and a connection to its master.
+async fn replica_of(master: &Redis) -> (Redis, Connection) {
+    let replica = Redis::with(&["--replicaof", "127.0.0.1", &master.port().to_string()]);
+    let mut server = client(&master.url());
     let begin = Instant::now();
     loop {
-        let info: String = cmd("INFO").arg("replication").query(server).unwrap();
+        let info: String = cmd("INFO").arg("replication").query(&mut server).unwrap();
         if info.contains("state=online") {
-            return;
+            return (replica, server);
         }
         assert!(begin.elapsed() < PATIENCE, "{info}");
         tokio::time::sleep(Duration::from_millis(20)).await;

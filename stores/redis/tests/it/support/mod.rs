@@ -30,6 +30,20 @@ pub async fn hasty(redis: &Redis) -> RedisStore {
     known(async || builder().connect().await).await
 }
 
+/// Completes this many keys, which are numbers after the prefix.
+pub async fn complete_all(store: &RedisStore, prefix: &str, count: u32) {
+    for number in 0..count {
+        complete(store, &key(&format!("{prefix}{number}")), b"r").await;
+    }
+}
+
+/// Checks that a duplicate of each key of [`complete_all`] gets the result.
+pub async fn replay_all(store: &RedisStore, prefix: &str, count: u32) {
+    for number in 0..count {
+        assert_eq!(replayed(store, &key(&format!("{prefix}{number}"))).await, b"r");
+    }
+}
+
 /// Repeats a request until its outcome is known.
 pub async fn known<T>(mut ask: impl AsyncFnMut() -> Result<T, StoreError>) -> T {
     let begin = Instant::now();
