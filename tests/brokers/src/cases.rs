@@ -61,7 +61,8 @@ pub async fn work_until(
     handler: Handler,
     over: impl Future<Output = ()>,
 ) -> Summary {
-    until_over(|shutdown| queue.work(shutdown, settings, handler), over).await
+    // A broker's future has many kilobytes.
+    Box::pin(until_over(|shutdown| queue.work(shutdown, settings, handler), over)).await
 }
 
 /// Runs the consumer until the queue is empty, and returns its summary.

@@ -228,6 +228,23 @@ macro_rules! cases {
                     })
                     .await
                 };
+                let goes_on =
+                    run(&mut tx, &format!("INSERT INTO effects VALUES ('after {order}')")).await.is_ok();
+                let committed = commit(tx).await && goes_on;
+                let own = |word: &str| {
+                    bank.server.sql(&format!("select count(*) from effects where id = '{word} {order}'")) == "1"
+                };
+                if $own == "keeps what the caller wrote" {
+                    assert_eq!((own("before"), own("after")), (committed, committed), "after {polls} polls");
+                }
+                let of = bank.of(&order);
+                assert!(of == "1|1" || of == "0|0", "after {polls} polls: {of}");
+                assert!(!finished || of == "1|1", "after {polls} polls");
+                whole += usize::from(finished);
+                polls += 1;
+            }
+        }
+    };
 
     ($open:path, nested $($nested:ident)*) => {
         /// How a body's nested `begin` in its caller's transaction comes to nothing.
@@ -302,23 +319,6 @@ macro_rules! cases {
                     });
                     assert_eq!(own, [committed; 2], "{order}");
                 }
-            }
-        }
-    };
-                let goes_on =
-                    run(&mut tx, &format!("INSERT INTO effects VALUES ('after {order}')")).await.is_ok();
-                let committed = commit(tx).await && goes_on;
-                let own = |word: &str| {
-                    bank.server.sql(&format!("select count(*) from effects where id = '{word} {order}'")) == "1"
-                };
-                if $own == "keeps what the caller wrote" {
-                    assert_eq!((own("before"), own("after")), (committed, committed), "after {polls} polls");
-                }
-                let of = bank.of(&order);
-                assert!(of == "1|1" || of == "0|0", "after {polls} polls: {of}");
-                assert!(!finished || of == "1|1", "after {polls} polls");
-                whole += usize::from(finished);
-                polls += 1;
             }
         }
     };
