@@ -246,7 +246,7 @@ fn a_caller_that_blocks_its_thread_before_its_operation_begins_holds_up_nobody()
     let queues = test.queues.clone();
     runtime.block_on(async {
         tokio::spawn(async move { queues.ask(reading("other")).await }).await.unwrap().unwrap();
-        assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+        assert!(begin.elapsed() < Duration::from_secs(8), "{:?}", begin.elapsed());
         drop(end);
         blocking.await.unwrap().unwrap();
     });

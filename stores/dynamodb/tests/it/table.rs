@@ -14,7 +14,6 @@ use aws_sdk_dynamodb::types::{
 use idem_dynamodb::DynamoDbStore;
 use idem_runtime::inspection::Standing;
 use idem_runtime::listing::List;
-use idem_runtime::protocol::{CompleteAnswer, RenewAnswer};
 use idem_runtime::{Key, OnCrash, RecordKey, Scope, Store, StoreErrorKind};
 use idem_test_servers::Aws;
 use support::{client, id};
@@ -181,8 +180,7 @@ async fn a_record_in_flight_costs_one_unit_and_one_with_a_result_a_unit_for_each
         let name = format!("{bytes:0>36}");
         let (owner, grant) = granted(&store, &key(&name)).await;
         assert_eq!(cost(&name).await, 1.0);
-        let completion = completion(owner, grant.fence, &vec![7; bytes]);
-        assert_eq!(store.complete(&key(&name), &completion).await.unwrap(), CompleteAnswer::Done);
+        finish(&store, &key(&name), owner, grant.fence, &vec![7; bytes]).await;
         assert_eq!(cost(&name).await, item, "{bytes} bytes");
     }
 }
@@ -215,8 +213,7 @@ fn a_request_needs_nothing_of_the_callers_runtime() {
         let _ = claiming.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         drop(claiming);
         let (owner, grant) = granted(&store, &key("c")).await;
-        let renewed = store.renew(&key("c"), &renewal(owner, grant.fence)).await.unwrap();
-        assert_eq!(renewed, RenewAnswer::Held);
+        renew(&store, &key("c"), owner, grant.fence).await;
         // The operations for operators run in the caller's task, too.
         assert!(!store.list(&List::default()).await.unwrap().records.is_empty());
         assert_eq!(store.purge(100).await.unwrap(), 0);

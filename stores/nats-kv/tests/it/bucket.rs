@@ -6,7 +6,7 @@ use async_nats::jetstream::{self, kv};
 use idem_nats_kv::{NatsKvStore, NatsKvStoreBuilder};
 use idem_runtime::inspection::Standing;
 use idem_runtime::listing::List;
-use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, RenewAnswer};
+use idem_runtime::protocol::ClaimAnswer;
 use idem_runtime::{OnCrash, Store, StoreErrorKind};
 use idem_test_servers::Nats;
 
@@ -51,8 +51,7 @@ async fn what_was_acknowledged_survives_a_server_that_is_killed_and_the_store_go
     complete(&store, &key("b"), b"7").await;
     nats.server().kill();
     nats.server().restart();
-    let done = store.complete(&key("a"), &completion(owner, grant.fence, b"7")).await.unwrap();
-    assert_eq!(done, CompleteAnswer::Done);
+    finish(&store, &key("a"), owner, grant.fence, b"7").await;
     for name in ["a", "b"] {
         assert_eq!(replayed(&store, &key(name)).await, b"7");
     }
@@ -153,8 +152,7 @@ fn a_store_outlives_the_runtime_it_was_made_in() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let store = runtime().block_on(builder(&nats).connect()).unwrap();
     let (owner, grant) = runtime().block_on(granted(&store, &key("a")));
-    let renew = renewal(owner, grant.fence);
-    assert_eq!(runtime().block_on(store.renew(&key("a"), &renew)).unwrap(), RenewAnswer::Held);
+    runtime().block_on(renew(&store, &key("a"), owner, grant.fence));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use idem_runtime::Store;
-use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer};
+use idem_runtime::protocol::ClaimAnswer;
 use idem_sqlite::SqliteStore;
 
 use support::*;
@@ -71,9 +71,8 @@ async fn race(path: &Path) {
         match store.claim(&key(&format!("{i}")), &request).await.unwrap() {
             ClaimAnswer::Granted(grant) => {
                 say(&format!("granted {i}"));
-                let completion = completion(request.owner, grant.fence, &std::process::id().to_be_bytes());
-                let done = store.complete(&key(&format!("{i}")), &completion).await.unwrap();
-                assert_eq!(done, CompleteAnswer::Done);
+                let id = std::process::id().to_be_bytes();
+                finish(&store, &key(&format!("{i}")), request.owner, grant.fence, &id).await;
             }
             ClaimAnswer::Busy { .. } | ClaimAnswer::Replay(_) => {}
             other => panic!("{other:?}"),

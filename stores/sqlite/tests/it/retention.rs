@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use idem_runtime::Store;
-use idem_runtime::protocol::{CompleteAnswer, RecordStepAnswer};
+use idem_runtime::protocol::RecordStepAnswer;
 use idem_sqlite::SqliteStore;
 
 use support::*;
@@ -77,8 +77,7 @@ async fn steps_leave_the_file_with_their_record_and_when_it_has_a_result() {
         }
         assert_eq!(steps_left(), 3, "{end}");
         if end == "completed" {
-            let completion = completion(owner, grant.fence, b"receipt");
-            assert_eq!(store.complete(&key, &completion).await.unwrap(), CompleteAnswer::Done);
+            finish(&store, &key, owner, grant.fence, b"receipt").await;
         } else {
             sqlite(&path).execute("UPDATE idem_records SET expires_at = 1, purge_at = 1", ()).unwrap();
             store.purge(100).await.unwrap();

@@ -3,7 +3,6 @@
 use std::fs;
 use std::time::Duration;
 
-use idem_runtime::protocol::CompleteAnswer;
 use idem_runtime::{Store, StoreErrorKind};
 use idem_sqlite::SqliteStore;
 
@@ -23,8 +22,7 @@ async fn a_folder_that_comes_back_brings_everything_back() {
     assert!(!here.exists());
     fs::rename(&away, &here).unwrap();
     assert_eq!(replayed(&store, &key("a")).await, b"x");
-    let done = store.complete(&key("b"), &completion(owner, grant.fence, b"y")).await.unwrap();
-    assert_eq!(done, CompleteAnswer::Done);
+    finish(&store, &key("b"), owner, grant.fence, b"y").await;
     drop(store);
     assert_eq!(integrity(&here.join("idem.db")), "ok");
 }
