@@ -1,4 +1,5 @@
-//! One way to do the work, as the file of each store defines it.
+//! An arm is one implementation that the benchmark compares, such as the attribute or code by hand. The file
+//! of each store defines its arms.
 
 use std::any::Any;
 use std::sync::Arc;

@@ -17,7 +17,7 @@ use crate::limits::MAX_SCOPE_BYTES;
 /// With a longer lease, a key would stay blocked after a crash for longer than anybody waits.
 const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Any expression; a text is a template or a place.
+/// Any expression. A string literal is a template (`"order/{id}"`) or one place (`"order.id"`).
 #[derive(Debug)]
 pub(crate) struct Value(pub(crate) Expr);
 

@@ -112,8 +112,8 @@ fn run<O: TestOutcome>(
     (state.places.clone(), ended)
 }
 
-/// The result of all runs of a test. `Display` lists the injuries that broke it, and each message once in
-/// full.
+/// The result of all runs of a test. `Display` lists each injury that broke the test, with its
+/// message. A repeated message is cut to its first line.
 #[derive(Debug, Default)]
 pub struct Report {
     name: String,

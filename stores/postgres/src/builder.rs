@@ -27,7 +27,7 @@ pub struct PostgresStoreBuilder {
 }
 
 impl PostgresStoreBuilder {
-    /// Makes the store create, migrate and purge nothing: `connect` refuses a table that is missing or has an
+    /// The store does not create, migrate or purge its table: `connect` fails if the table is missing or has an
     /// older layout. For tools that read the table of another program.
     pub const fn must_exist(mut self) -> Self {
         self.settings.common.must_exist = true;

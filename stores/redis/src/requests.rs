@@ -16,9 +16,9 @@ use idem_core::protocol::{
     ReleaseCause, RenewAnswer, Request, Resolution, ResolveAnswer, Timestamp,
 };
 
-/// The call of the script for a request about the record with this name. With `is_replicated`, the script
-/// writes even if it changes nothing. The reason is that `WAIT` counts from the last write of its connection,
-/// so a repeated request on another connection needs a write.
+/// Builds the script call for a request on the record `name`. With `is_replicated`, the script writes even if
+/// nothing changes: `WAIT` waits for the last write of its own connection, so a request that is repeated on
+/// another connection must write there, too.
 pub(super) fn call(
     name: &[u8],
     request: &Request,

@@ -794,7 +794,8 @@ impl State {
                 self.violate(DRAINED, format!("the claim of run {id} is not released"));
             }
             let run = &self.runs[id];
-            // A task that a body left behind may be calling just now, which no `drain` can know.
+            // A task that outlives its body may still make a call. `drain` does not know of that task, so the
+            // value of the call may be unrecorded.
             let is_calling = |(at, _): (Instant, _)| at.elapsed() < AT_ONCE || !self.has_answers(process, at);
             let may_record = run.parent.is_some() && run.ended.is_some_and(is_calling);
             if kept && !is_recorded && !run.was_unrecorded && !may_record {

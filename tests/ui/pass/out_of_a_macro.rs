@@ -1,5 +1,5 @@
-//! Functions that `macro_rules!` makes, of fragments of every kind; one changes the variable of its
-//! transaction.
+//! Annotated functions that `macro_rules!` macros expand to, with many kinds of fragments. One function takes
+//! its transaction argument as `mut`.
 use idem::{Error, MemoryStore, PostgresStore, idempotent};
 
 macro_rules! operation {

@@ -128,7 +128,7 @@ impl Waiting {
         &self.ticket.operation
     }
 
-    /// The same operation, to be repeated after an attempt without an answer for it.
+    /// Marks the operation as repeated, because the last attempt ended without an answer for it.
     pub(super) fn repeated(mut self) -> Self {
         self.ticket.is_repeated = true;
         self

@@ -57,9 +57,9 @@ impl Statements {
         text
     }
 
-    /// Completes the records that are still in flight with the same owner and fence, live and without steps,
-    /// as a transaction of its own. All completions of a lot [go together](Completion::goes_with), and their
-    /// results are not empty.
+    /// Builds one statement that commits by itself. It completes each record that is live, in flight and without
+    /// steps, and has the owner and fence of its completion. All completions of the lot must
+    /// [go together](Completion::goes_with), and their results must not be empty.
     pub(crate) fn complete(&self, lot: &[Completion<'_>]) -> Prepared {
         let mut text = Prepared::default();
         let Some(first) = lot.first() else { return text };

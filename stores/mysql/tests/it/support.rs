@@ -15,7 +15,7 @@ const MAX_RESULT_BYTES: usize = 1 << 20;
 
 /// The URL of a user whose sessions prepare nothing, as on MySQL, so all its writes go the long way.
 pub(crate) fn long_way(server: &MariaDb) -> String {
-    // Other tests that share the server run the same statements.
+    // `if not exists`, because other tests on this shared server create the same user.
     let user = format!(
         "create user if not exists unprepared; grant all on {}.* to unprepared; \
          set global init_connect = 'SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED'",

@@ -1,10 +1,10 @@
 //! How connections are opened and set up.
 //!
-//! A session's settings are part of the startup message, so they cannot reach another client of a pooler. A
-//! pooler that does not pass them on shares its sessions between clients. Behind such a pooler, each
-//! transaction sets its own settings, and no statement has a name. To detect such a pooler, the store looks
-//! for a mark in the settings of each connection: if a pooler were not detected, the name of a statement
-//! could belong to another client's statement.
+//! The store sends a session's settings in the startup message, never by `SET`, which could leak to another
+//! client of a pooler. If a pooler drops these settings, the store assumes that clients share its sessions:
+//! each transaction then sets its own settings, and no statement has a name, because a name could refer to
+//! another client's statement. To detect such a pooler, the store checks on each connection whether a mark that
+//! it sent in the settings arrived.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
