@@ -129,8 +129,8 @@ impl Arguments {
         })
     }
 
-    /// Whether `text` looks like a key template that uses one of these arguments (`order/{id}`), or like a place
-    /// that starts with one (`order.id`).
+    /// Whether `text` looks like a key template that uses one of these arguments (`order/{id}`), or like a
+    /// place that starts with one (`order.id`).
     pub(crate) fn are_meant_by(&self, text: &str) -> bool {
         let root = text.split_once('.').map(|(root, _)| root.trim());
         root.is_some_and(|root| self.find(root).is_some()) || self.are_in_braces(text)

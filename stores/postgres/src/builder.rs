@@ -27,8 +27,8 @@ pub struct PostgresStoreBuilder {
 }
 
 impl PostgresStoreBuilder {
-    /// The store does not create, migrate or purge its table: `connect` fails if the table is missing or has an
-    /// older layout. For tools that read the table of another program.
+    /// The store does not create, migrate or purge its table: `connect` fails if the table is missing or has
+    /// an older layout. For tools that read the table of another program.
     pub const fn must_exist(mut self) -> Self {
         self.settings.common.must_exist = true;
         self.limits.purge_every = None;

@@ -22,8 +22,8 @@ pub(crate) const REFUSED: &str =
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
 /// The operation timeout of stores in tests that wait until an operation times out.
 pub(crate) const TIME: Duration = Duration::from_secs(2);
-/// Upper limit for an operation with the timeout [`TIME`], even if a busy machine stops its thread for a while.
-/// It is at most the default timeout, so a store that ignores [`TIME`] fails the test.
+/// Upper limit for an operation with the timeout [`TIME`], even if a busy machine stops its thread for a
+/// while. It is at most the default timeout, so a store that ignores [`TIME`] fails the test.
 pub(crate) const BOUND: Duration = Duration::from_secs(5);
 /// How long the tests wait for something that must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);

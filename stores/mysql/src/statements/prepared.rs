@@ -57,8 +57,8 @@ impl Statements {
         text
     }
 
-    /// Builds one statement that commits by itself. It completes each record that is live, in flight and without
-    /// steps, and has the owner and fence of its completion. All completions of the lot must
+    /// Builds one statement that commits by itself. It completes each record that is live, in flight and
+    /// without steps, and has the owner and fence of its completion. All completions of the lot must
     /// [go together](Completion::goes_with), and their results must not be empty.
     pub(crate) fn complete(&self, lot: &[Completion<'_>]) -> Prepared {
         let mut text = Prepared::default();

@@ -3,8 +3,8 @@
 //! The store sends a session's settings in the startup message, never by `SET`, which could leak to another
 //! client of a pooler. If a pooler drops these settings, the store assumes that clients share its sessions:
 //! each transaction then sets its own settings, and no statement has a name, because a name could refer to
-//! another client's statement. To detect such a pooler, the store checks on each connection whether a mark that
-//! it sent in the settings arrived.
+//! another client's statement. To detect such a pooler, the store checks on each connection whether a mark
+//! that it sent in the settings arrived.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
