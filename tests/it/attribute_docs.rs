@@ -85,8 +85,8 @@ fn sentences_elsewhere_say_the_default_lease_that_the_runtime_has() {
         ("docs/tutorial.md", "worker's lease (SECONDS s)"),
         ("idem-core/src/defaults.rs", "keeps its claim: SECONDS seconds"),
         ("idem-runtime/src/engine/prepare/operation.rs", "keeps its claim; SECONDS seconds unless set"),
-        ("web/http/src/builder.rs", "stays claimed; SECONDS seconds unless set"),
-        ("web/client/src/policy.rs", "the default lease of SECONDS s"),
+        ("web/http/src/builder.rs", "after its process died; SECONDS seconds unless set"),
+        ("web/client/src/policy.rs", "default lease (SECONDS s)"),
     ] {
         let says = says.replace("SECONDS", &defaults::LEASE.as_secs().to_string());
         let text = std::fs::read_to_string(root.join(path)).unwrap();
