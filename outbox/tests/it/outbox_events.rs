@@ -47,8 +47,8 @@ async fn messages_are_told_by_topic_number_and_attempt_and_never_by_id_or_payloa
         .map(|line| {
             let fields = &line["fields"];
             assert!(fields["sequence"].is_i64(), "{fields}");
-            let told = [&line["level"], &fields["event"], &fields["topic"], &fields["attempt"]];
-            told.map(|value| value.to_string().replace('"', "")).join(" ")
+            let values = [&line["level"], &fields["event"], &fields["topic"], &fields["attempt"]];
+            values.map(|value| value.to_string().replace('"', "")).join(" ")
         })
         .collect();
     let expected = [

@@ -65,13 +65,13 @@ pub async fn left(looking: &Arc<BaseConsumer>, name: &str, partitions: i32) -> R
     let count = move || {
         let mut list = TopicPartitionList::new();
         topics.iter().for_each(|topic| list.add_partition_range(topic, 0, partitions - 1));
-        let mut left = 0;
+        let mut messages = 0;
         for element in looking.committed_offsets(list, PATIENCE)?.elements() {
             let (first, end) = looking.fetch_watermarks(element.topic(), element.partition(), PATIENCE)?;
             let next = if let Offset::Offset(next) = element.offset() { next } else { first };
-            left += u64::try_from(end - next)?;
+            messages += u64::try_from(end - next)?;
         }
-        Ok(left)
+        Ok(messages)
     };
     tokio::task::spawn_blocking(count).await?
 }

@@ -99,8 +99,8 @@ async fn stores_with_other_prefixes_and_sort_keys_share_a_table_and_touch_no_ite
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert!(stores[0].forget(&key("a")).await.unwrap());
     assert_eq!(stores[0].purge(100).await.unwrap(), 1);
-    let left = client(&aws).scan().table_name("shared").send().await.unwrap().count;
-    assert_eq!(left, 6, "the foreign item, the neighbours' and the forgotten one, whose fence stays");
+    let items = client(&aws).scan().table_name("shared").send().await.unwrap().count;
+    assert_eq!(items, 6, "the foreign item, the neighbours' and the forgotten one, whose fence stays");
     for store in &stores[1..] {
         assert_eq!(store.purge(100).await.unwrap(), 1);
         assert_eq!(replayed(store, &key("a")).await, b"7");

@@ -202,7 +202,7 @@ mod tests {
                 encryption("postgres://a:secret@db.example/b").report("PostgreSQL");
             }
         });
-        let told = std::io::read_to_string(log).unwrap();
-        assert!(told.matches("not_encrypted").count() == 1 && !told.contains("secret"), "{told}");
+        let logged = std::io::read_to_string(log).unwrap();
+        assert!(logged.matches("not_encrypted").count() == 1 && !logged.contains("secret"), "{logged}");
     }
 }

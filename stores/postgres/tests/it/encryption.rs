@@ -28,8 +28,8 @@ async fn the_servers_certificate_is_checked_and_what_does_not_fit_is_a_configura
     }
     // This machine, by an address that does not count as local.
     let open = PostgresStore::connect(&server.url().replace("127.0.0.1", "0.0.0.0")).await.unwrap();
-    let found = open.inspect().await.unwrap();
-    let finding = found.findings.iter().find(|finding| finding.subject == "encryption").unwrap();
+    let inspection = open.inspect().await.unwrap();
+    let finding = inspection.findings.iter().find(|finding| finding.subject == "encryption").unwrap();
     assert!(finding.standing == Standing::Weak && finding.text.contains("sslmode=require"), "{finding:?}");
     for (what, wrong) in [
         ("another host", url(&server, "127.0.0.1", &certificate, "verify-full")),

@@ -106,9 +106,9 @@ async fn a_pooler_that_drops_the_startup_options_is_found_out_by_store_and_outbo
     let mut tx = connection.begin().await.unwrap();
     outbox.enqueue(&mut tx, "orders", "1").await.unwrap();
     tx.commit().await.unwrap();
-    let taken = Arc::new(Notify::new());
-    let relay = Relay::new(outbox, Broker(taken.clone())).topics(1).poll_interval(Duration::from_millis(50));
-    let is_taken = async { tokio::time::timeout(PATIENCE, taken.notified()).await.unwrap() };
+    let notice = Arc::new(Notify::new());
+    let relay = Relay::new(outbox, Broker(notice.clone())).topics(1).poll_interval(Duration::from_millis(50));
+    let is_taken = async { tokio::time::timeout(PATIENCE, notice.notified()).await.unwrap() };
     relay.run(is_taken).await.unwrap();
     assert_eq!(differences(&direct, &others_find(&pooler.url()).await), [""; 0]);
 }
