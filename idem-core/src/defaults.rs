@@ -1,5 +1,5 @@
-//! The defaults and bounds of an operation's options: one place for the engine, the attribute and the
-//! documentation.
+//! The defaults and bounds of an operation's options. The engine uses these values, and tests compare the
+//! documentation with them.
 
 use std::time::Duration;
 

@@ -70,7 +70,7 @@ impl List {
 pub struct Page {
     /// The records that match, in an order that the store chooses.
     pub records: Vec<Listed>,
-    /// Names of values that are not records of this version.
+    /// The names of records that this version cannot read.
     pub unreadable: Vec<RecordKey>,
     /// Where the next page begins; `None` after the last page.
     pub next: Option<Cursor>,
@@ -143,7 +143,7 @@ impl ListedResult {
     }
 }
 
-/// The position of a walk. Only the store that returned it can use it.
+/// A position in a walk through the records of a store. Only the store that returned it can use it.
 ///
 /// It may hold a key, so `Debug` shows its size only.
 #[derive(Clone, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! The contract between the engine and whatever keeps the records.
+//! The contract between the engine and a store of its records.
 //!
 //! Owns the [`Store`] trait. A store knows the protocol and its own client; it knows
 //! nothing of the engine, of bodies or of results beyond their bytes.
@@ -100,7 +100,7 @@ use crate::protocol::{
 /// * An acknowledged operation survives the failures that the store's documentation lists, and every later
 ///   operation of any client sees it.
 /// * If an answer is lost and the same owner sends the same request again, the owner gets the same answer.
-///   The functions ensure that, so a store retries on a broken connection by itself.
+///   The functions ensure this, so a store whose connection breaks sends the request again by itself.
 /// * Every method ends within a bounded time, with a [`StoreError`] whose kind is honest:
 ///   `Unavailable` only if the operation was certainly not applied, `OutcomeUnknown` otherwise.
 /// * Dropping a returned future leaves the operation either applied or not applied, never half applied.
@@ -198,9 +198,10 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// One page of the records, without results: for operators and monitoring.
     ///
     /// Call again with [`Page::next`] until it is `None`. A page reads about `limit` records and returns the
-    /// matching ones, so it may be empty although more follow. A walk is not a snapshot: it returns each
-    /// record that exists and matches during the whole walk at least once, and may return other records. It
-    /// may return expired records that are not deleted yet; [`Page::now`] tells which.
+    /// matching ones, so a page may be empty although more records follow. A walk is not a snapshot: it
+    /// returns each record that exists and matches during the whole walk at least once, and may return other
+    /// records. It may return expired records that are not deleted yet: those whose `expires_at` is not later
+    /// than [`Page::now`].
     ///
     /// Listing changes nothing, and delays claims and completions by at most one read. Without this method,
     /// the records of a store cannot be listed.
@@ -230,7 +231,7 @@ pub trait Store: Clone + Send + Sync + 'static {
 }
 
 impl Request {
-    /// Checks that the result, or the result of the step, is of at most `limit` bytes.
+    /// Checks that the result, or the result of the step, has at most `limit` bytes.
     ///
     /// # Errors
     ///
@@ -250,7 +251,7 @@ impl StoredResult {
         }
     }
 
-    /// Checks that it is of at most `limit` bytes.
+    /// Checks that it has at most `limit` bytes.
     ///
     /// # Errors
     ///

@@ -18,8 +18,8 @@ use crate::protocol::{Claim, ClaimAnswer, Complete, CompleteAnswer, Grant, Recor
     label = "with `transaction`, this must be a `PostgresStore` or a `MySqlStore`"
 )]
 pub trait TransactionStore: Store {
-    /// The same store. Only a store with transactions has this type, so rustc reports any other store only
-    /// once.
+    /// The same store. Only a store with transactions has this type, so for any other store rustc reports one
+    /// error and not several.
     type Itself: TransactionStore;
 
     /// The same store.
@@ -54,8 +54,8 @@ pub trait RecordsIn<C>: TransactionStore {
     /// Sets the savepoint that [`undo`](Self::undo) returns to.
     fn mark(connection: &mut C) -> impl Future<Output = Result<Self::Mark, StoreError>> + Send;
 
-    /// Rolls back to the savepoint and removes it. If this future is dropped,
-    /// [`undo_first`](Self::undo_first) follows.
+    /// Rolls back to the savepoint and removes it. If this future is dropped, the engine calls
+    /// [`undo_first`](Self::undo_first).
     fn undo(connection: &mut C, mark: &mut Self::Mark)
     -> impl Future<Output = Result<(), StoreError>> + Send;
 
@@ -155,8 +155,8 @@ pub mod via {
     pub struct Through<V>(V);
 }
 
-/// A connection in whose transaction the store `S` can record, or a value that dereferences mutably to one: a
-/// transaction, a pool's connection, a wrapper.
+/// A connection in whose transaction the store `S` can record, or a value that dereferences mutably to such a
+/// connection: a transaction, a pool's connection, a wrapper.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no connection of the store's kind",
     label = "this argument must be a `&mut` of a connection or transaction, such as `&mut Transaction<'_, Postgres>`",

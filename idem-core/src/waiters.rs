@@ -4,9 +4,9 @@ use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, LazyLock, OnceLock};
 
-/// Shared by the clones of one store in this process, so that waiting callers share one poll.
+/// A value that the clones of one store in this process share, so that waiting callers share one poll.
 ///
-/// A store makes one with `Waiters::default()`, shares it among its clones, and returns it from
+/// A store makes this value with `Waiters::default()`, shares it among its clones, and returns it from
 /// [`Store::waiters`](crate::Store::waiters). Only the engine uses its contents. A store without this field
 /// works too, but each waiting caller then polls by itself.
 #[derive(Clone, Default)]

@@ -72,8 +72,8 @@ pub enum Error {
         /// What is left of the lease of the call in flight. After this time the key is free, unless the lease
         /// is renewed.
         retry_after: Duration,
-        /// Whether the body of the call in flight makes this call, so that it would wait for itself. Only
-        /// known if both calls are made in one task.
+        /// Whether the body of the call in flight makes this call, so that the call would wait for itself.
+        /// This is only known if both calls are made in one task.
         reentrant: bool,
     },
     /// The last attempt failed, and the next is not due.
@@ -90,8 +90,8 @@ pub enum Error {
         /// Which call.
         call: CallId,
     },
-    /// The key is in doubt: under `on_crash = "in_doubt"`, a run began and did not end, or nobody could find
-    /// out what it did.
+    /// The key is in doubt: a run began and did not end under `on_crash = "in_doubt"`, or `recover` could not
+    /// find out what an earlier run did.
     #[error(
         "{call} is in doubt: a worker went away in the middle of it; find out what it did, then run `idem resolve`"
     )]
@@ -249,7 +249,7 @@ pub enum Loss {
     Released,
     /// The record was deleted.
     Forgotten,
-    /// The store did not answer.
+    /// Not known, because the engine did not read the record after the loss, or the store did not answer.
     Unknown,
 }
 

@@ -1,7 +1,7 @@
 //! Keys: how the values that name an operation become text, and how that text is kept private.
 //!
-//! Owns rendering and limits, and which types can be part of a key. Knows nothing of stores or of the
-//! protocol.
+//! Owns how values are rendered, the limits, and which types can be part of a key. Knows nothing of stores or
+//! of the protocol.
 
 mod foreign;
 mod refused;
@@ -135,7 +135,7 @@ impl KeyBuilder {
     /// An empty key.
     #[must_use]
     pub fn new() -> Self {
-        // A thread that is ending has already dropped its buffer.
+        // If the thread is ending, its buffer is already dropped. Then the text starts as a new `String`.
         Self { text: PLACE.try_with(Cell::take).unwrap_or_default(), missing: false, is_whole: false }
     }
 

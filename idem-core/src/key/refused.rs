@@ -1,8 +1,8 @@
 //! Types that cannot be part of a key, with the reason.
 //!
 //! Each type has an impl with a bound that never holds, and the trait in that bound carries the message. The
-//! bound is on another type, because for the same type rustc prefers the message of `KeyPart`. The bound has
-//! a lifetime, so that rustc does not check it where it is written.
+//! bound is on `&Key`, because if it were on the refused type, rustc would show the message of `KeyPart`. The
+//! bound has a lifetime (`for<'never>`), because rustc reports a false bound without a lifetime at the impl.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant, SystemTime};

@@ -1,4 +1,5 @@
-//! All requests as one type, and all answers: what [`Store::apply`](crate::Store::apply) takes and returns.
+//! One type for all requests, and one type for all answers: the argument and the return value of
+//! [`Store::apply`](crate::Store::apply).
 //!
 //! Owns the list of the operations on one record. `transition.rs` and `resolve.rs` say what each of them
 //! does.
@@ -105,7 +106,7 @@ impl Request {
         }
     }
 
-    /// The owner of the claim that the request is about: none for a [`Resolution`].
+    /// The owner of the claim that the request is about; `None` for a [`Resolution`].
     #[must_use]
     pub const fn owner(&self) -> Option<Owner> {
         match self {

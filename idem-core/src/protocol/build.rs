@@ -1,7 +1,7 @@
 //! Constructors and setters of the protocol's types: a constructor takes what the type needs, and each field
 //! has a setter.
 //!
-//! The types are `#[non_exhaustive]`, so that a new field breaks nobody who makes or reads them.
+//! The types are `#[non_exhaustive]`, so that a new field breaks no code that makes or reads them.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -134,7 +134,7 @@ impl Claim {
 }
 
 impl Grant {
-    /// A grant with this fence and attempt that starts the body.
+    /// A grant with these values under which the body starts: it is not [`recover_only`](Self::recover_only).
     #[must_use]
     pub const fn new(fence: Fence, attempt: u32, recovered: bool, lease_left: Duration) -> Self {
         Self { fence, attempt, recovered, recover_only: false, lease_left }
@@ -150,8 +150,8 @@ impl Release {
 }
 
 impl Record {
-    /// A record in this state, of a first attempt at the epoch of the store's clock. A store that reads a
-    /// record sets the other fields.
+    /// A record in this state, with attempt 1, with all times at the Unix epoch, and with the other fields
+    /// empty. A store that reads a record sets these fields.
     #[must_use]
     pub const fn new(state: State, owner: Owner, fence: Fence) -> Self {
         let epoch = Timestamp::from_micros(0);

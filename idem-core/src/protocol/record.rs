@@ -59,7 +59,7 @@ pub struct Owner([u8; 16]);
 
 impl Owner {
     /// No owner. A record has it if no attempt made its result (an operator decided, or the attempts ran
-    /// out), so that no late worker takes the result for its own.
+    /// out), so that no late worker mistakes the result for its own.
     pub const NOBODY: Self = Self([0; 16]);
 
     /// A new owner, from the thread's cryptographic generator.
@@ -87,7 +87,7 @@ impl fmt::Debug for Owner {
     }
 }
 
-/// The fencing token of a grant: strictly increasing per key, also across a record's removal.
+/// The fencing token of a grant: strictly increasing per key, even after a record was deleted.
 ///
 /// Send the fence to a downstream service that can compare fences. Then a paused worker cannot overwrite its
 /// successor's work there either (Kleppmann, *How to do distributed locking*, 2016).
@@ -114,7 +114,7 @@ impl fmt::Display for Fence {
     }
 }
 
-/// What must not change under one key: the SHA-256 of a canonical form of the arguments.
+/// The SHA-256 of a canonical form of a call's arguments, which must not change under one key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint([u8; 32]);
 
@@ -148,16 +148,17 @@ pub enum State {
     InFlight,
     /// The body's value is recorded and replayed.
     Completed,
-    /// A terminal error is recorded and replayed.
+    /// A terminal error is recorded and replayed, or the attempts ran out.
     Failed,
-    /// The body failed in a way worth retrying. The record stays, so that attempt and fence survive.
+    /// The last claim was released without a result, and the key can be claimed again when the retry delay is
+    /// over. The record stays, so that its attempt count and its fence survive.
     Released,
-    /// A worker went away under `on_crash = "in_doubt"`: an operator must find out whether the effect
-    /// happened.
+    /// A worker went away under `on_crash = "in_doubt"`, or `recover` could not find out what an earlier run
+    /// did. An operator or a later `recover` must find out whether the effect happened.
     InDoubt,
 }
 
-/// What a lease that ran out without a result means.
+/// What happens after a lease ran out without a result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnCrash {
@@ -238,8 +239,8 @@ pub struct Record {
     pub state: State,
     /// The owner of the last attempt.
     pub owner: Owner,
-    /// The fence of the last grant; one more if that grant took over from an earlier run and was released
-    /// without finding out what that run did.
+    /// The fence of the last grant. It is one higher if that grant took over from an earlier run and was
+    /// released without finding out what that run did.
     pub fence: Fence,
     /// How many times the body was started, including this time; from 1 (0 if the only grant was released
     /// unused). A grant past the limit starts no body and has the limit plus one.
@@ -255,7 +256,7 @@ pub struct Record {
     pub retry_at: Timestamp,
     /// How long the record is kept from completion, release or the end of its lease.
     pub ttl: Duration,
-    /// What must not change under this key.
+    /// The fingerprint of the arguments, which must not change under this key.
     pub fingerprint: Option<Fingerprint>,
     /// The result; `Some` exactly in the states `Completed` and `Failed`.
     pub result: Option<StoredResult>,

@@ -13,13 +13,13 @@ use super::{
 pub struct Claim {
     /// The claimant; the same owner when the same attempt claims again.
     pub owner: Owner,
-    /// What must not change under the key.
+    /// The fingerprint of the arguments, which must not change under the key; `None` to compare nothing.
     pub fingerprint: Option<Fingerprint>,
     /// How long a silent owner keeps the claim.
     pub lease: Duration,
     /// How long the record is kept from completion, release or the end of its lease.
     pub ttl: Duration,
-    /// What a lease that ran out without a result means.
+    /// What happens after a lease ran out without a result.
     pub on_crash: OnCrash,
     /// How many times the body may be started; `None` for no limit. A grant that starts no body is not
     /// counted.
@@ -43,7 +43,8 @@ pub struct Grant {
     /// Whether the grant takes over from a run that began and did not end (a lapsed lease, a dropped caller,
     /// a panic, a timeout, a doubt). If so, the body may have had its effect already.
     pub recovered: bool,
-    /// Whether no attempts are left and the claim was granted only to recover: the body must not start.
+    /// Whether no attempts are left and the claim was granted only to recover. If so, the body must not
+    /// start.
     ///
     /// If `recover` finds a result, complete with it. If it finds that nothing happened, release as
     /// [`ReleaseCause::NothingHappened`] and report that the attempts ran out; the next claim is `Exhausted`.
@@ -216,8 +217,8 @@ pub struct Release {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ReleaseAnswer {
-    /// The claim is released. The key can be claimed again, unless it was in doubt before and the grant was
-    /// released as unused.
+    /// The claim is released. The key can be claimed again, unless it is in doubt because an unused grant
+    /// returned it to that state.
     Released,
     /// The claim was released as abandoned under [`OnCrash::InDoubt`], or as doubtful, so the key is in
     /// doubt.

@@ -26,15 +26,16 @@ pub fn resolve(
     }
     let new = match resolution.recorded() {
         Some((verdict, result)) => terminal(record, Owner::NOBODY, record.ttl, verdict, result.clone(), now),
-        // The owner is removed too, so that the worker in doubt does not take this release for its own.
+        // The owner is removed too, so that the worker of the doubtful run does not mistake this release for
+        // its own.
         None => Record { owner: Owner::NOBODY, ..released(record, false, Duration::ZERO, now) },
     };
     Transition::put(new, ResolveAnswer::Resolved)
 }
 
-/// What is left of a forgotten record until the purge: its fence, which every later fence must exceed. Its
-/// expiry lies so far back that every clock counts it as expired and a purge finds it first. It has a result,
-/// so no store keeps its steps.
+/// The record that a store keeps for a forgotten key until the purge. It keeps the fence, because every later
+/// fence must exceed it. It expired so long ago that every clock counts it as expired and a purge finds it
+/// first. It has a result, so no store keeps its steps.
 fn ended(record: &Record) -> Record {
     let long_ago = Some(Timestamp::from_micros(1));
     Record {

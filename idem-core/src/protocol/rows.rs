@@ -1,6 +1,7 @@
-//! Tests of what a grant writes, and of what no history of requests and answers shows.
+//! Tests of what the transitions write, as far as their answers do not show it.
 //!
-//! The shadow of the model check in `idem-testing` judges which answer is correct after any history.
+//! The answers themselves are tested by the model check in `idem-testing`, which knows the correct answer
+//! after any history.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ const LEASE: u64 = 100;
 const TTL: u64 = 1_000;
 /// When [`in_flight`] was granted.
 const START: u64 = 10_000;
-/// The first instant at which its lease is over.
+/// The first instant at which the lease of [`in_flight`] is over.
 const LEASE_OVER: u64 = START + LEASE;
 
 /// The owner of [`in_flight`], and another owner.

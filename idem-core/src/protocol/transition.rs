@@ -30,7 +30,8 @@ impl<A> Transition<A> {
     }
 }
 
-/// Whether a record counts. Past its `expires_at` it is absent, even if the store has not deleted it yet.
+/// Whether a record is live. Past its `expires_at` a record counts as absent, even if the store has not
+/// deleted it yet.
 #[must_use]
 pub fn is_live(record: &Record, now: Timestamp) -> bool {
     record.expires_at.is_none_or(|end| now < end)
@@ -145,8 +146,8 @@ fn not_due(record: &Record, now: Timestamp) -> ClaimAnswer {
     ClaimAnswer::RetryAt { retry_after: record.retry_at.since(now) }
 }
 
-/// The attempt number of the grant that follows `attempt` others. A grant past the limit starts no body and
-/// is not counted, so every such grant has the limit plus one.
+/// The attempt number of the grant that follows attempt number `attempt`. A grant past the limit starts no
+/// body and is not counted, so every such grant has the limit plus one.
 fn next_attempt(attempt: u32, max_attempts: Option<NonZeroU32>) -> u32 {
     let past_the_limit = max_attempts.map_or(u32::MAX, |most| most.get().saturating_add(1));
     attempt.saturating_add(1).min(past_the_limit.max(attempt))
@@ -237,7 +238,7 @@ fn in_doubt(record: &Record, now: Timestamp) -> Record {
 
 fn exhaust(record: &Record, request: &Claim, now: Timestamp) -> Transition<ClaimAnswer> {
     let result = StoredResult::Tombstone(Tombstone::Exhausted);
-    // The steps stay: only they show what the last run did.
+    // The steps stay, because only they show what the last run did.
     let failed = Record {
         steps: record.steps.clone(),
         ..terminal(record, Owner::NOBODY, request.ttl, Verdict::Failed, result, now)
@@ -278,7 +279,7 @@ pub(super) fn terminal(
 }
 
 /// The record after a release. `recovered` says whether the next grant takes over from a run whose outcome is
-/// unknown. Such a record is treated as a lapsed lease from `retry_at` on.
+/// unknown. If so, the record counts as a lapsed lease from `retry_at` on.
 pub(super) fn released(record: &Record, recovered: bool, retry_after: Duration, now: Timestamp) -> Record {
     // A record that is due at once gets the earliest time, so that it is due even if the clock is set back.
     let retry_at = if retry_after.is_zero() { Timestamp::default() } else { now.after(retry_after) };
@@ -286,13 +287,14 @@ pub(super) fn released(record: &Record, recovered: bool, retry_after: Duration, 
         state: State::Released,
         recovered,
         retry_at,
-        // The record must not expire before it is due, or its attempt count would be lost.
+        // The record must not expire before it is due, because then its attempt count would be lost.
         expires_at: Some(now.max(retry_at).after(record.ttl)),
         ..record.clone()
     }
 }
 
-/// The record as it was before the grant, because no body started. A doubt or a lapsed lease is there again.
+/// The record as it was before the grant, because no body started. A key that was in doubt or had a lapsed
+/// lease returns to that state.
 fn unused(record: &Record, now: Timestamp) -> Record {
     if record.recovered {
         let before = of_nobody(record);

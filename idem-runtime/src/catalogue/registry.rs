@@ -20,7 +20,7 @@ const ATTRIBUTE: &str = "1";
 pub struct Registered {
     module: &'static str,
     name: &'static str,
-    /// `Some` for a function: the name of a type inside it, and whether it has a `self`.
+    /// `Some` for a function: the name of a type inside it, and whether the function has a `self`.
     function: Option<(TypeInside, bool)>,
     facts: Facts,
 }

@@ -156,9 +156,9 @@ impl Lease {
         self.held_until().saturating_duration_since(Instant::now()) <= self.length / 3
     }
 
-    /// When the call itself renews the lease: usually after a third of its length, or up to a thirty-second
-    /// of the length earlier. So leases of the same length are renewed at a few common instants, and the
-    /// store can take them in batches.
+    /// When the call itself renews the lease: after a third of its length, or earlier by up to 1/32 of the
+    /// length. So leases of the same length are renewed at a few common instants, and the store can take them
+    /// in batches.
     pub(crate) fn renewal_at(&self, process: &Process) -> Instant {
         let at = later(self.confirmed().runtime, self.renewal_interval);
         let since = at.saturating_duration_since(Instant::from_std(process.epoch));
@@ -233,7 +233,7 @@ pub(crate) struct Renewals {
     earlier: Notify,
 }
 
-/// Registers one lease with the thread until it is dropped.
+/// Registers one lease with the thread. Dropping this value ends the lease and its registration.
 pub(crate) struct Watch {
     process: Process,
     key: usize,
@@ -267,7 +267,7 @@ impl Renewals {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks again at a lease whose renewal has ended, if its call has not.
+    /// Makes the thread look again at a lease after a renewal, unless the call has ended.
     fn watch_again(&self, key: usize, claim: &Arc<dyn AnyClaim>) {
         let at = claim.held().lease.outside_renewal_at();
         let mut watched = self.watched();
@@ -291,7 +291,7 @@ impl Renewals {
     }
 
     /// The claims whose lease must be renewed now, when the next lease is due, and how long to pause before
-    /// that look.
+    /// the next look.
     fn take_due(&self, now: MachineInstant) -> (Vec<Due>, Option<MachineInstant>, Duration) {
         let mut watched = self.watched();
         let (mut due, mut next) = (Vec::new(), None);
@@ -313,7 +313,8 @@ impl Renewals {
     }
 }
 
-/// With more claims than this, the looks have pauses, because each look goes through all claims.
+/// With more claims than this, the thread pauses between two looks, because each look goes through all
+/// claims.
 const MANY: usize = 1_000;
 
 /// The pause between two looks. Half of a lease is left when it is due, so a renewal after a pause is not

@@ -1,4 +1,4 @@
-//! What one call does, in four phases. An object of each phase goes to the next.
+//! What one call does, in four phases. Each phase hands an object to the next phase.
 //!
 //! | phase | folder | begins with | ends with |
 //! |---|---|---|---|
@@ -19,9 +19,9 @@
 //! counts of its background work, the settings of late results, and the renewal of leases from outside their
 //! calls.
 //!
-//! It knows the protocol's answers but not its rules, and results as bytes but not how a store keeps them.
-//! Only the calls of this file, `body` and a few lines of `steps` and `operation/run` are compiled for each
-//! body. Keep them short.
+//! The engine knows the protocol's answers but not its rules. It knows results as bytes but not how a store
+//! keeps them. Only the calls of this file, `body` and a few lines of `steps` and `operation/run` are
+//! compiled for each body. Keep them short.
 
 mod begin;
 mod body;

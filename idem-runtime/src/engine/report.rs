@@ -1,5 +1,5 @@
 //! Everything that the engine reports about a call: events, metrics, and reports to observers of the call.
-//! Observers learn whether its body ran or its result was replayed, and each event on the way.
+//! Observers learn each event of the call, and whether the body ran or a recorded result was replayed.
 //!
 //! The names are public: see the crate's documentation. Events show the key's digest, and never a key or a
 //! result. Observers are the interface between the engine and code that makes calls for others: see
@@ -45,7 +45,8 @@ impl Event<'_> {
         Self::new(Level::WARN, "recovered", "took over from an attempt that ended without a result");
     /// The result was recorded.
     pub(crate) const COMPLETED: Self = Self::outcome(Level::DEBUG, "completed", "result recorded");
-    /// The body ended, and its result cannot be kept, for this reason: a duplicate does not get it.
+    /// The body ended, but its result cannot be recorded, for this reason. So a duplicate does not get the
+    /// result.
     pub(crate) const NOT_STORED: Self = Self::new(
         Level::WARN,
         "not_stored",
@@ -67,7 +68,8 @@ impl Event<'_> {
     /// A step of this name returned what an earlier run recorded.
     pub(crate) const STEP_REPLAYED: Self =
         Self::new(Level::DEBUG, "step_replayed", "the step has run before; gave what was recorded");
-    /// A step of this name ended, and its value cannot be kept, for this reason: a later run does not get it.
+    /// A step of this name ended, but its value cannot be recorded, for this reason. So a later run does not
+    /// get the value.
     pub(crate) const STEP_NOT_STORED: Self = Self::new(
         Level::WARN,
         "step_not_stored",
@@ -362,7 +364,7 @@ pub enum CallEvent<'a> {
 pub enum CallEnd {
     /// The call was refused, or its result is not available.
     Refused(Error),
-    /// Its body failed, or gave a value that `record_if` refused: the key is free again.
+    /// Its body failed, or returned a value that `record_if` refused, so the key was released.
     #[non_exhaustive]
     Released {
         /// Which attempt it was; from 1.
@@ -420,7 +422,7 @@ pub enum Outcome {
         /// [`Context::recovered`](crate::Context::recovered).
         recovered: bool,
         /// Why a duplicate cannot get the result and gets [`Error::ResultNotStored`](crate::Error) instead.
-        /// `None` if a duplicate can get it, and if the body failed.
+        /// `None` if a duplicate can get it, or if the body failed.
         not_stored: Option<NotStored>,
     },
     /// The call got a recorded result; the body did not run in this call.
@@ -433,15 +435,16 @@ pub enum Outcome {
         /// Until when it is kept, by the store's clock; `None` for ever.
         expires_at: Option<SystemTime>,
     },
-    /// Its body ran or `recover` found a value, and `record_if` refused to keep it: the key is free, and the
-    /// next call runs the body, or asks `recover` again.
+    /// Its body ran or `recover` found a value, and `record_if` refused to keep it. The key was released, and
+    /// the next call runs the body, or `recover` again.
     #[non_exhaustive]
     NotKept {
         /// Which attempt it was; from 1.
         attempt: u32,
     },
-    /// Its body ran and succeeded, but its result could not be recorded: the store failed for
-    /// longer than the lease, or the record was deleted. Another caller may run the body again.
+    /// Its body ran, but its result was not recorded in time. If the store failed for longer than the store
+    /// timeout, recording may continue in the background. If the key was released or its record was deleted,
+    /// the result is given up. Until a result is recorded, another caller may run the body again.
     #[non_exhaustive]
     Unrecorded {
         /// Which attempt it was; from 1.

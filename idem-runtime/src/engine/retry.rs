@@ -13,7 +13,7 @@ use crate::error::{StoreError, StoreErrorKind};
 /// The minimum time in which a store may answer, however little time is left.
 pub(crate) const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The pause if a backoff ends, which does not happen, because a backoff has no limit of tries.
+/// The pause for the case that a backoff ends. That does not happen, because a backoff has no limit of tries.
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// The pauses between two tries: doubling from 10 ms to 250 ms, plus a random time of at most the same
@@ -74,7 +74,7 @@ where
         };
         match answer {
             Ok(answer) => Ok(answer),
-            // Rare, so its large future is boxed.
+            // Boxed, because retries are rare and their future is large.
             Err(error) => Box::pin(again(what, end, most, send, error)).await,
         }
     }

@@ -167,7 +167,7 @@ impl<R, T, E, S: RecordsIn<C>, C, P> InTransaction<'_, R, T, E, S, C, P> {
         self.carrier
     }
 
-    /// Starts the body: returns what polls it.
+    /// Returns the value that polls the body.
     pub fn running(&self) -> Running {
         let guarded = self.claim.as_ref().map(|claim| {
             let (call, grant) = (&claim.call, claim.taken.grant);

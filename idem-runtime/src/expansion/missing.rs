@@ -15,11 +15,11 @@ pub trait Presence {
     type After<Before>;
 }
 
-/// Never missing.
+/// Never missing, because it is not an `Option`.
 #[derive(Debug)]
 pub struct Always;
 
-/// An `Option`.
+/// Missing if the `Option` is `None`.
 #[derive(Debug)]
 pub struct Sometimes;
 
@@ -58,7 +58,7 @@ impl<T: KeyPart> Piece<Sometimes> for Option<T> {
 }
 
 /// The bound of functions that take any [`Piece`]. If a bound does not hold, rustc lists the impls of its
-/// trait; this trait has none to list.
+/// trait. This trait has only one impl, for all types, so rustc lists none.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be part of a key",
     label = "this is no `KeyPart`, and no `Option` of one",

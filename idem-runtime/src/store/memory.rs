@@ -66,8 +66,8 @@ struct Shard {
     /// The records. The hash of a key is computed once for each operation, and the table grows without
     /// hashing again.
     slots: HashTable<Slot>,
-    /// When to look at the record of a key with this hash. An entry that is not a record's [`Slot::look_at`]
-    /// is stale.
+    /// Each entry says when to look at the record of a key with this hash. An entry is stale if no such
+    /// record has its time as [`Slot::look_at`].
     expiry: BinaryHeap<Reverse<(Timestamp, u64)>>,
     /// The highest fence of all deleted records.
     floor: Fence,

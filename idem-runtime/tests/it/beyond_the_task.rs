@@ -13,7 +13,8 @@ use crate::support::{Failure, LEASE, Runs, operation, record_key};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Starts work outside the body. It ends when the claim is gone, and returns when that was.
+/// Starts a task outside the body. The task ends when the claim is gone, and returns the time at which it
+/// ended.
 fn outside() -> JoinHandle<Instant> {
     let lost = idem::context().unwrap().lease_lost();
     tokio::spawn(async move {

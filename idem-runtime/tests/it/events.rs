@@ -27,7 +27,7 @@ impl Events {
         Self::with(Level::DEBUG, FmtSpan::NONE)
     }
 
-    /// Starts, with events up to this level, and with these events of spans.
+    /// Starts to collect the events up to this level, and these events of spans.
     pub fn with(level: Level, spans: FmtSpan) -> (Self, tracing::subscriber::DefaultGuard) {
         let events = Self::default();
         let writer = events.clone();

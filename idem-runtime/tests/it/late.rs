@@ -141,7 +141,7 @@ fn a_result_whose_runtime_ends_before_it_is_recorded_goes_to_the_hook() {
         let mut caller = Box::pin(call(&store, &runs));
         let answered = first.block_on(async { timeout(patience, &mut caller).await.is_ok() });
         assert_eq!(answered, patience == long, "{fault:?}");
-        // A caller without its value goes away before its runtime, or after it.
+        // The caller goes away after the end of its runtime, or before it.
         if outlives {
             drop(first);
             drop(caller);

@@ -56,7 +56,7 @@ async fn an_attempt_that_is_dropped_or_abandoned_is_a_crash() {
     let attempt = begun(&rerun, &store).await;
     assert!(attempt.context().recovered());
     assert_eq!(attempt.context().attempt(), 2);
-    // The key is released when that returns.
+    // The key is released when `abandon` returns.
     attempt.abandon().await;
     let attempt = begun(&rerun, &store).await;
     assert!(attempt.context().recovered());

@@ -102,7 +102,7 @@ impl<R> Operation<R> {
     {
         let (mut operation, store, key) = (self.without_rules(), store.clone(), rendered(&key));
         if operation.policy.recovers {
-            // Here, no `recover` function runs: the work itself looks at `Context::recovered`.
+            // No `recover` function runs here, because the work itself looks at `Context::recovered`.
             operation.policy.to_mut().recovers = false;
         }
         async move {
@@ -270,7 +270,7 @@ impl<S: Store> Attempt<S> {
     ) -> impl Future<Output = Result<Outcome, Interrupted<S>>> + use<S> {
         if let Some(claim) = &mut self.claim {
             claim.finished(verdict, stored.result.clone(), self.call.policy.ttl);
-            // The work is over, so nothing that has its context may start a step while the result is
+            // The work is over, so no task that still has its context may start a step while the result is
             // recorded.
             claim.claimed.lease.end();
             if let Some(fault) = &stored.fault {
@@ -290,7 +290,7 @@ impl<S: Store> Attempt<S> {
     }
 
     /// The work failed and has no result: releases the key for the next attempt. The next attempt is due
-    /// after `retry_after`; if that is `None`, after the delay that the operation's
+    /// after `retry_after`; if that is `None`, it is due after the delay that the operation's
     /// [`retry_after`](Operation::retry_after) sets. Returns the delay.
     ///
     /// If the store fails, the release continues in the background.

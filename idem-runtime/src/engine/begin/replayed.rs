@@ -49,8 +49,9 @@ impl<S: Store> Replayed<S> {
         })
     }
 
-    /// The result in a format of the caller's own. `decode` gets its bytes, or returns why they do not
-    /// decode; that reason is in the error and the event, so it must not contain the result.
+    /// The result in a format of the caller's own. `decode` gets the bytes of the result, and returns the
+    /// value or the reason why they do not decode. The error and the event show the reason, so it must not
+    /// contain the result.
     ///
     /// # Errors
     ///

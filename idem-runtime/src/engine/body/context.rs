@@ -46,8 +46,8 @@ pub struct Context {
 #[derive(Clone)]
 enum Source {
     Claimed(Arc<dyn AnyClaim>),
-    /// A call that runs unprotected or, with a grant, in a transaction of the caller, so that none of its
-    /// steps is recorded.
+    /// A call whose steps are not recorded: it runs in a transaction of the caller if there is a grant, and
+    /// unprotected otherwise.
     Unclaimed(AnyCall, Option<Grant>),
 }
 
@@ -119,7 +119,7 @@ impl Context {
         Self { source: Source::Claimed(claim), within_step: false }
     }
 
-    /// The context of a call whose steps are not recorded; without a `grant`, it runs unprotected.
+    /// The context of a call whose steps are not recorded. Without a `grant`, the call runs unprotected.
     pub(crate) fn unclaimed(call: AnyCall, grant: Option<Grant>) -> Self {
         Self { source: Source::Unclaimed(call, grant), within_step: false }
     }
@@ -284,8 +284,8 @@ impl Context {
         self.grant().map_or(1, |grant| grant.attempt)
     }
 
-    /// The fence of this attempt, for a downstream service that can refuse a lower one. `None` if the call
-    /// runs unprotected, because the store was down and the operation fails open.
+    /// The fence of this attempt, for a downstream service that can refuse requests with a lower fence.
+    /// `None` if the call runs unprotected, because the store was down and the operation fails open.
     #[must_use]
     pub fn fence(&self) -> Option<Fence> {
         self.grant().map(|grant| grant.fence)
@@ -305,8 +305,8 @@ impl Context {
         self.grant().is_some()
     }
 
-    /// A key for the next service. It is the same for every attempt of this call, differs for every other
-    /// key, operation or `name`, and does not reveal the key. 32 hexadecimal characters (128 bits of a
+    /// A key for the next service. It is the same for every attempt of this call, is different for every
+    /// other key, operation or `name`, and does not reveal the key. 32 hexadecimal characters (128 bits of a
     /// SHA-256).
     #[must_use]
     pub fn downstream_key(&self, name: &str) -> String {
@@ -327,8 +327,8 @@ impl fmt::Debug for Context {
 ///
 /// With no time left, a call is refused with [`Error::NoTimeLeft`](crate::Error::NoTimeLeft), and nothing
 /// starts. A call that has started is not stopped at the deadline. From then on, other callers may take over
-/// the claims of such calls. A renewal after the deadline extends a claim by only a millisecond, so a body or
-/// a step starts only if the store's answer arrives within that time.
+/// the claims of such calls. A renewal after the deadline extends a claim by only a millisecond, so after the
+/// deadline a body or a step starts only if the store answers within that millisecond.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -396,9 +396,9 @@ pub async fn observe<F: Future>(call: F) -> Observed<F::Output> {
     Observed { value, outcome }
 }
 
-/// Makes calls with an observer of them: `observer` gets every [`CallEvent`] of the calls that `calls` makes
-/// in this task. It does not get the events of calls inside the body of an observed call. Observers around
-/// this one get the same events.
+/// Makes calls and observes them: `observer` gets every [`CallEvent`] of the calls that `calls` makes in this
+/// task. It does not get the events of calls inside the body of an observed call. Observers around this one
+/// get the same events.
 ///
 /// The observer outlives the future, so a caller that drops the future still learns what the call left in the
 /// background.

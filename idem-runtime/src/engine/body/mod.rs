@@ -131,8 +131,8 @@ pub(super) fn drive<B: Future>(
             after
         };
         // `unconstrained`, because a body that is always ready uses up its task's budget. Without a budget,
-        // tokio's timers would stay pending, and the body would lose its lease. Tokio's own `timeout` handles
-        // this too.
+        // tokio's timers would stay pending, and the body would lose its lease. Tokio's own `timeout` does
+        // the same.
         let (mut limit, mut lost) = (pin!(unconstrained(limit)), pin!(unconstrained(lost)));
         poll_fn(|cx| {
             let _entered = span.enter();
@@ -219,7 +219,7 @@ async fn until_timeout<B: Future>(
         Ended::Returned(result) => Ok(result),
         Ended::Panicked(payload) => resume_unwind(payload),
         Ended::TimedOut(after) => Err(after),
-        // Does not happen: there is no claim.
+        // Does not happen, because there is no claim.
         Ended::LeaseLost => Err(Duration::ZERO),
     }
 }

@@ -158,7 +158,7 @@ pub(crate) async fn confirm(claim: &Arc<dyn AnyClaim>) -> Result<(), StoreError>
     if lease.held_until() > Instant::now() && !lease.is_doubted() {
         return Ok(());
     }
-    // Boxed, because it is rare and every step has room for this future.
+    // Boxed, because the renewal is rare, and otherwise the future of every step would have room for it.
     let until = Instant::now() + claim.call().policy.store_timeout;
     Box::pin(renew_before_start(claim, until)).await
 }
@@ -177,7 +177,7 @@ pub(super) async fn renew_before_start(claim: &Arc<dyn AnyClaim>, until: Instant
         }
         sleep(pause).await;
     }
-    // After a deadline, leases are so short that one may be over when its answer comes.
+    // After a deadline, leases are so short that a lease may be over when the answer to its renewal arrives.
     if !lease.is_lost() && lease.held_until() <= Instant::now() {
         return Err(StoreError::outcome_unknown("the lease was over before the body or a step could start"));
     }

@@ -2,7 +2,7 @@
 //!
 //! Owns the claim with its retries, what its answer means for the call, what a call does while another one is
 //! in flight, and the rule that a claim is released if its answer never came or nobody awaits the answer any
-//! more. In that case no body began, but after the lease the next call would take the claim for a crash.
+//! more. In that case no body began, but after the lease the next call would treat the claim as a crash.
 //! [`waiters`] reads a key for all calls that wait for it, and [`claimed`] is what a granted claim consists
 //! of.
 
@@ -86,8 +86,8 @@ pub(crate) async fn enter<S: Store>(call: &Arc<Call<S>>) -> Result<Entry<S>, Err
 fn may_fail_open(error: &StoreError) -> bool {
     match error.kind() {
         StoreErrorKind::Unavailable | StoreErrorKind::OutcomeUnknown | StoreErrorKind::Configuration => true,
-        // With any other kind, even one of a later version, the body may have run before, so it does not run
-        // unprotected.
+        // With any other kind of error, even a kind of a later version, the body may have run before, so it
+        // does not run unprotected.
         _ => false,
     }
 }
@@ -149,8 +149,8 @@ async fn claim<S: Store>(call: &Arc<Call<S>>) -> Result<Claiming<S>, StoreError>
                 return Err(error);
             }
         };
-        // Only the caller confirms a late grant. In the background the attempt is dropped, which gives it
-        // back.
+        // A late grant is confirmed only while the caller waits. If the grant arrives in the background, the
+        // attempt is dropped, which gives the grant back.
         let claim: Arc<dyn AnyClaim> = attempt.claimed.clone();
         let confirmed = Box::pin(within(until, renew_before_start(&claim, until))).await;
         confirmed.map_err(|_| unanswered("the claim", patience))??;
@@ -172,7 +172,7 @@ type Answering<S> = Pin<Box<dyn Future<Output = Result<Claiming<S>, NoAnswer>> +
 /// Sends the claim of one owner until there is an answer, for at most the store timeout after it was first
 /// sent.
 async fn claim_as<S: Store>(call: Arc<Call<S>>, owner: Owner, sent: Sent) -> Result<Claiming<S>, NoAnswer> {
-    // Boxed, because it is rare and every call has room for this future.
+    // Boxed, because retries are rare, and otherwise the future of every call would have room for them.
     let mut retries: Option<Box<Retries>> = None;
     loop {
         #[cfg(feature = "metrics")]

@@ -66,7 +66,8 @@ pub(super) struct Poll {
 /// The last refusal of a claim.
 #[derive(Clone, Copy)]
 pub(super) struct Refusal {
-    /// Until then the key is in flight (`in_flight`) or not due, unless the lease is renewed.
+    /// Until this time the key is in flight (if `in_flight`) or not due. A renewal of the lease moves this
+    /// time.
     until: Instant,
     in_flight: bool,
     /// When the store last confirmed this refusal.
@@ -109,7 +110,8 @@ impl Poll {
         (is_fresh && !retry_after.is_zero()).then_some(answer)
     }
 
-    /// Whether the record still says what the last refusal said. `fence` is the fence of the reading before.
+    /// Whether the record still says what the last refusal said. `fence` is the fence of the previous
+    /// reading.
     fn confirms(&self, record: &Record, fence: &mut Option<Fence>) -> bool {
         let is_same = fence.replace(record.fence).is_none_or(|before| before == record.fence);
         let mut refusal = self.last_refusal();
@@ -117,7 +119,7 @@ impl Poll {
         let confirms = is_same && record.state == state && !refusal.left().is_zero();
         if confirms {
             refusal.confirmed = Instant::now();
-            // The owner has renewed its lease since the reading before.
+            // The owner may have renewed its lease since the previous reading.
             let before = refusal.lease_until.replace(record.lease_until).unwrap_or(record.lease_until);
             let renewed = record.lease_until.since(before);
             refusal.until = refusal.until.checked_add(renewed).unwrap_or(refusal.until);
@@ -149,7 +151,7 @@ impl Waiters {
         patience: Duration,
         refusal: Refusal,
     ) -> Waiter {
-        // If the store has no field for its waiters, each caller gets a new value.
+        // If the store has no field for its waiters, each caller gets a new value and polls by itself.
         let waiters = store.waiters().shared(Self::default).cloned().unwrap_or_default();
         let mut all = waiters.polls();
         let polls = all.entry(key.clone()).or_default();
@@ -216,7 +218,7 @@ impl<S: Store> PollTask<S> {
                         // now.
                         continue;
                     }
-                    // Later callers get a new poll, because the result may be of an older generation by then.
+                    // Later callers get a new poll, because the record may be deleted and made again by then.
                     self.remove_from(polls);
                     self.poll.result.send_replace(Some(Arc::new(record)));
                     return;

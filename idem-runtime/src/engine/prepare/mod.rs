@@ -1,9 +1,9 @@
 //! The first phase: everything before the first request to the store.
 //!
 //! Owns the [`Site`] of an annotated function, and one [`Call`]: all that is known about the call before the
-//! first request, which is its key, policy, runtime and observer. It asks no store. [`operation`] and
-//! [`policy`] are the settings of an operation and their checks, and [`scope`] makes the scope of a function
-//! whose attribute sets none.
+//! first request, which is its key, policy, runtime and observer. This phase sends no request to a store.
+//! [`operation`] and [`policy`] are the settings of an operation and their checks, and [`scope`] makes the
+//! scope of a function whose attribute sets none.
 
 pub(super) mod operation;
 pub(super) mod policy;
@@ -48,8 +48,9 @@ pub struct Site {
     runs: bool,
     policy: Policy,
     fault: Option<&'static str>,
-    /// The scope for the first type, which is usually the only one, and the compiler's name of that type;
-    /// empty without a receiver. Further types of a trait's method make their scope at each call.
+    /// The first receiver type, by the compiler's name (empty without a receiver), and its scope. Usually a
+    /// function has no other receiver type. For further types of a trait's method, each call makes the scope
+    /// again.
     first: OnceLock<(&'static str, ScopeOfSite)>,
 }
 
@@ -81,7 +82,7 @@ impl fmt::Display for Site {
 
 impl Operation {
     /// The operation of an annotated function. `receiver` is the compiler's name of the type of its `self`,
-    /// and `inside` a value whose type is defined in the function.
+    /// and `inside` is a value whose type is defined in the function.
     #[doc(hidden)]
     pub fn at<T>(site: &'static Site, receiver: Option<&'static str>, inside: &T) -> Self {
         let name = receiver.unwrap_or_default();

@@ -24,7 +24,7 @@ pub use rules::{RulesFor, WithRecover};
 /// `R` is its rules about results: `()` for results of any type that serializes, which are all kept;
 /// [`ResultRules`](crate::ResultRules) with [`terminal`](Operation::terminal),
 /// [`record_if`](Operation::record_if) or [`retry_after_error`](Operation::retry_after_error); and
-/// [`WithRecover`](crate::WithRecover) with [`recover`](Self::recover). Set those in this order.
+/// [`WithRecover`](crate::WithRecover) with [`recover`](Self::recover). Call these setters in this order.
 ///
 /// ```
 /// # use idem_runtime as idem;

@@ -1,9 +1,9 @@
 //! The policy of an operation: the settings that do not depend on the types of its results, their check, and
 //! when the next attempt is due.
 //!
-//! The values of an annotated function's policy that are literals are a constant of its
-//! [`Site`](super::Site), so they are checked at compile time. A value that is computed makes a policy for
-//! one call, which is checked with the call.
+//! The literal values in a function's attribute form a policy that is a constant of its
+//! [`Site`](super::Site), so they are checked at compile time. If a value is computed, each call has a policy
+//! of its own, which is checked with the call.
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! The default scope of an annotated function: how it is made, which functions have none, and the rule that
 //! no two functions have the same scope.
 //!
-//! Records are stored under the scope, so it must not depend on how the compiler prints types. The compiler's
-//! names are only read to find out whether a function belongs to a type, and to which type.
+//! Records are stored under the scope, so the scope must not depend on how the compiler prints types. The
+//! compiler's names are only read to find out whether a function belongs to a type, and to which type.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};

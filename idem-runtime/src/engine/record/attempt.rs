@@ -99,8 +99,8 @@ impl<S: Store> Attempt<S> {
     /// Whether the body's result is to be recorded. If so, the attempt now holds it.
     pub(crate) fn is_finished<R, T, E>(&mut self, codec: &Codec<R, T, E>, result: &R) -> bool {
         let log = &self.claimed.log;
-        // The cause of the release is decided already, by `recover` or by reading the steps before it, and
-        // not by the body's error.
+        // The body's error does not decide the cause of the release: `recover`, or the reading of the steps
+        // before it, has already decided.
         if log.cause().is_some() {
             return false;
         }
@@ -132,7 +132,7 @@ impl<S: Store> Attempt<S> {
         self.phase = Phase::Releasing(cause, retry_after);
         let released = CallEnd::Released { attempt, retry_after };
         let ending = match (cause, self.claimed.log.refused()) {
-            // No later call asks `recover` again, so an operator must decide.
+            // No later call runs `recover` again, so an operator must decide.
             (ReleaseCause::Doubtful, _) if self.call().policy.on_crash != OnCrash::InDoubt => {
                 CallEnd::Refused(Error::InDoubt { call: self.call().id() })
             }
@@ -168,7 +168,8 @@ impl<S: Store> Attempt<S> {
         let Phase::Releasing(cause, retry_after) = self.phase else { return };
         // Work outside the body learns of the end now, without waiting for the store.
         self.claimed.lease.end();
-        // Limited, because the steps are recorded before the release, which may take the rest of the lease.
+        // Limited, because the steps are recorded before the release, and recording them may take the rest of
+        // the lease.
         let patience = self.call().policy.store_timeout;
         let released = answered("the release", patience, self.claimed.release(cause, retry_after, false));
         if let Err(error) = released.await {

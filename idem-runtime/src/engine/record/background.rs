@@ -129,7 +129,7 @@ impl Drop for LateRoom {
     }
 }
 
-/// What [`drain`] could not wait for.
+/// The work that was left when [`drain`] returned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Drained {
@@ -138,7 +138,7 @@ pub struct Drained {
     pub bodies: usize,
     /// Results that are not recorded yet. Other calls can take over their keys after the leases have ended.
     pub results: usize,
-    /// Claims that are not released yet. When their leases have ended, other calls take them for crashes.
+    /// Claims that are not released yet. When their leases have ended, other calls treat them as crashes.
     pub releases: usize,
 }
 
@@ -249,8 +249,8 @@ pub struct Unrecorded {
 
 type Hook = Arc<dyn Fn(&Unrecorded) + Send + Sync>;
 
-/// Settings of this process for results that the store did not record in time: the engine retries in the
-/// background.
+/// Settings of this process for results that the store did not record in time and that the engine retries
+/// recording in the background.
 ///
 /// A caller gets the value of a body that succeeded, whatever the store does. But as long as the result is
 /// not recorded, another caller can run the body after the lease. So the engine keeps the result in memory

@@ -1,5 +1,5 @@
-//! The codec of an operation: which of its results are recorded, as which bytes, how recorded bytes come
-//! back, and which types may be results.
+//! The codec of an operation: which of its results are recorded, how they are encoded and decoded, and which
+//! types may be results.
 //!
 //! A codec consists of function pointers, which its constructors take from the types of the results. So only
 //! the constructors need bounds on those types, and the code that uses a codec is not generic over a trait.
@@ -252,7 +252,7 @@ impl<T: RecordableValue, E: OwnError> Recordable for Result<T, E> {
     }
 }
 
-/// A value that can be recorded. The trait has its own error message.
+/// A value that can be recorded. A separate trait, so that rustc shows its own message for the value.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be recorded",
     label = "the value `{Self}` must be `serde::Serialize` and `serde::Deserialize`",
@@ -265,7 +265,8 @@ pub trait RecordableValue: Serialize + DeserializeOwned {}
 #[diagnostic::do_not_recommend]
 impl<T: Serialize + DeserializeOwned> RecordableValue for T {}
 
-/// A function's own error, into which idem's error is converted. The trait has its own error message.
+/// A function's own error, into which idem's error is converted. A separate trait, so that rustc shows its
+/// own message for the error.
 #[diagnostic::on_unimplemented(
     message = "the error `{Self}` cannot be made from `idem::Error`",
     label = "the error `{Self}` must be `From<idem::Error>`",
@@ -280,7 +281,8 @@ impl<E: From<Error>> OwnError for E {}
 /// The largest result that is stored inline, in bytes.
 const SHORT: usize = 128;
 
-/// A value as it is recorded. If the value could not be recorded, a tombstone and the reason in words.
+/// A value as it is recorded. If the value cannot be recorded, `result` is a tombstone and `fault` is the
+/// reason in words.
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub(crate) result: StoredResult,
@@ -376,7 +378,7 @@ fn decoding_fault(error: &serde_json::Error) -> String {
     if error.line() == 0 { reason } else { format!("{reason}{position}") }
 }
 
-/// Errors that first name what was found and then what was expected.
+/// The beginnings of error texts that first name what was found and then what was expected.
 const FOUND: [&str; 5] =
     ["invalid type: ", "invalid value: ", "invalid length ", "unknown variant `", "unknown field `"];
 

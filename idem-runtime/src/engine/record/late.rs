@@ -21,7 +21,7 @@ use idem_core::protocol::{Complete, CompleteAnswer, StoredResult};
 impl<S: Store> Claimed<S> {
     /// Records a result whose caller has gone away.
     pub(crate) fn complete_behind(self: Arc<Self>, request: Complete) -> impl Future<Output = ()> + Send {
-        // `late` is made outside the future, so that the result is reported even if its runtime was shut down
+        // `late` is made outside the future, so that the result is reported even if the runtime is shut down
         // before the first poll.
         let mut late = Late { claimed: self, waiting: Some(request), _room: None };
         async move {
@@ -77,7 +77,7 @@ struct Late<S: Store> {
     claimed: Arc<Claimed<S>>,
     /// `None` once it is recorded or given up.
     waiting: Option<Complete>,
-    /// `None` during the first try, which is made as if the caller still waited.
+    /// `None` during the first try, because only retries count against the limits.
     _room: Option<LateRoom>,
 }
 

@@ -24,7 +24,7 @@ pub(crate) type Job = BoxFuture<'static, Result<Done, Failed>>;
 pub(crate) enum Done {
     /// What earlier runs recorded.
     Loaded(Arc<[RecordedStep]>),
-    /// The first waiting step is recorded, in this form.
+    /// The first waiting step is recorded. This is the step as the store has it.
     Recorded(RecordedStep),
 }
 
@@ -173,7 +173,8 @@ impl Log {
         state.recorded + state.waiting.len()
     }
 
-    /// The next request to the store on the way to `end` recorded steps; `None` if no request is needed.
+    /// The next request to the store that is needed to have `end` recorded steps; `None` if no request is
+    /// needed.
     fn job(&self, claim: &dyn AnyClaim, end: usize) -> Option<Shared<Job>> {
         let mut state = self.state();
         if state.earlier.is_some() && state.recorded >= end {

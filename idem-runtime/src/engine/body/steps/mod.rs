@@ -49,7 +49,7 @@ pub use recovery::Recovery;
 /// # Errors
 ///
 /// The error of the step, and these, converted into `E`: [`Error::Step`] if the step has no value for another
-/// reason, [`Error::Configuration`] for a name that cannot be used and outside of any call,
+/// reason, [`Error::Configuration`] for a name that cannot be used and for a step outside of any call,
 /// [`Error::LeaseLost`] if the claim is lost (the body is then dropped).
 ///
 /// # Panics
@@ -149,7 +149,7 @@ impl Step {
         match Box::pin(self.begin()).await? {
             Begun::Unprotected => body().await,
             Begun::Run(turn) => {
-                // No step may begin inside this one; steps that the body runs beside it may.
+                // No step may begin inside this step. Other steps may run at the same time.
                 let value = turn.context.within_step(async { body().await }).await?;
                 let stored = to_stored(&value, turn.claim.call().max_result_bytes);
                 if let (true, StoredResult::Value(bytes)) = (cfg!(debug_assertions), &stored.result)

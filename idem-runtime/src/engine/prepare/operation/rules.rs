@@ -86,8 +86,8 @@ where
 }
 
 impl<R> Operation<R> {
-    /// Records and replays errors for which `is_terminal` returns `true`; without it, every error releases
-    /// the key.
+    /// Records and replays errors for which `is_terminal` returns `true`. Without this setting, every error
+    /// releases the key.
     pub fn terminal<T, E>(self, is_terminal: fn(&E) -> bool) -> Operation<ResultRules<T, E>>
     where
         R: Into<ResultRules<T, E>>,
@@ -126,9 +126,9 @@ impl<R> Operation<R> {
         self.map_rules(|rules| rules.into().record_if(keeps))
     }
 
-    /// When a key whose body failed is due again, given its error and the number of the attempt, from 1. It
-    /// takes precedence over [`retry_after`](Self::retry_after), which is for a time that does not depend on
-    /// the error, and is not called for errors that are [`terminal`](Self::terminal).
+    /// When a key whose body failed is due again, given its error and the number of the attempt, from 1. This
+    /// function takes precedence over [`retry_after`](Self::retry_after), whose time does not depend on the
+    /// error. It is not called for errors that are [`terminal`](Self::terminal).
     pub fn retry_after_error<T, E>(self, retry_after: fn(&E, u32) -> Duration) -> Operation<ResultRules<T, E>>
     where
         R: Into<ResultRules<T, E>>,

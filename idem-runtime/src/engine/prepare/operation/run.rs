@@ -35,8 +35,8 @@ impl<R> Operation<R> {
     /// # Cancellation
     ///
     /// Dropping the future drops the body and releases the key in the background (under
-    /// [`OnCrash::InDoubt`](crate::OnCrash::InDoubt) it is then in doubt). If the body has already succeeded,
-    /// its result is recorded in the background.
+    /// [`OnCrash::InDoubt`](crate::OnCrash::InDoubt) the key is then in doubt). If the body has already
+    /// succeeded, its result is recorded in the background.
     pub fn run<S, K, F, B, T, E>(
         &self,
         store: &S,
