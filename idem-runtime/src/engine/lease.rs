@@ -156,9 +156,9 @@ impl Lease {
         self.held_until().saturating_duration_since(Instant::now()) <= self.length / 3
     }
 
-    /// When the call itself renews the lease: after a third of its length, or earlier by up to 1/32 of the
-    /// length. So leases of the same length are renewed at a few common instants, and the store can take them
-    /// in batches.
+    /// When the call itself renews the lease: usually after a third of its length, or earlier by up to 1/32
+    /// of the length. So leases of the same length are renewed at a few common instants, and the store can
+    /// take them in batches.
     pub(crate) fn renewal_at(&self, process: &Process) -> Instant {
         let at = later(self.confirmed().runtime, self.renewal_interval);
         let since = at.saturating_duration_since(Instant::from_std(process.epoch));
@@ -233,7 +233,8 @@ pub(crate) struct Renewals {
     earlier: Notify,
 }
 
-/// Registers one lease with the thread. Dropping this value ends the lease and its registration.
+/// Registers one lease with the thread. Dropping this value removes the lease from the thread and ends its
+/// renewal.
 pub(crate) struct Watch {
     process: Process,
     key: usize,

@@ -15,11 +15,11 @@ pub trait Presence {
     type After<Before>;
 }
 
-/// Never missing, because it is not an `Option`.
+/// The presence of a piece that is not an `Option`: never missing.
 #[derive(Debug)]
 pub struct Always;
 
-/// Missing if the `Option` is `None`.
+/// The presence of an `Option`: missing if it is `None`.
 #[derive(Debug)]
 pub struct Sometimes;
 
