@@ -203,8 +203,8 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// records. It may return expired records that are not deleted yet: those whose `expires_at` is not later
     /// than [`Page::now`].
     ///
-    /// Listing changes nothing, and delays claims and completions by at most one read. Without this method,
-    /// the records of a store cannot be listed.
+    /// Listing changes nothing, and delays claims and completions by at most one read. A store without this
+    /// method cannot list its records.
     fn list(&self, request: &List) -> impl Future<Output = Result<Page, StoreError>> + Send {
         let _ = request;
         std::future::ready(Err(StoreError::configuration("it cannot list its records")))
@@ -231,7 +231,7 @@ pub trait Store: Clone + Send + Sync + 'static {
 }
 
 impl Request {
-    /// Checks that the result, or the result of the step, has at most `limit` bytes.
+    /// Checks that the result that the request records, if any, has at most `limit` bytes.
     ///
     /// # Errors
     ///

@@ -9,7 +9,8 @@ use sha2::{Digest, Sha256};
 use idem_core::protocol::Fingerprint;
 use ordered::{HASH_SET, Ordered};
 
-/// Above this, neighbouring integers may be the same double, and so the same number in RFC 8785.
+/// Above this number, neighbouring integers may be the same double, so RFC 8785 writes them as the same
+/// number.
 pub(crate) const LARGEST_EXACT: u64 = 1 << 53;
 
 /// An integer with fewer digits is exact as a double.

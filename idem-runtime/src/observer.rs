@@ -1,5 +1,5 @@
-//! The engine's report of each call to the code that made it, for code that acts on the outcome: consumers of
-//! messages, batches, workers of another kind.
+//! How the engine reports each call to the code that made the call. For code that acts on the outcome:
+//! consumers of messages, batches, workers of another kind.
 //!
 //! A consumer runs each handler under an observer of its own, and settles the message by what the observer
 //! received:

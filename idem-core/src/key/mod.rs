@@ -103,7 +103,7 @@ impl fmt::Debug for Key {
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b'.').remove(b'~').remove(b'-');
 
 thread_local! {
-    /// The buffer in which a thread renders its keys, one after another, so that only the finished key is
+    /// The buffer in which a thread renders its keys. The thread reuses it, so that only finished keys are
     /// allocated.
     static PLACE: Cell<String> = const { Cell::new(String::new()) };
 }
@@ -127,7 +127,7 @@ const LARGEST_PLACE: usize = 4 * MAX_KEY_BYTES;
 pub struct KeyBuilder {
     text: String,
     missing: bool,
-    /// Whether the text is one whole [`Key`], which is used unchanged if nothing is added.
+    /// Whether the text is one whole [`Key`]. The key is then used unchanged, unless something is added.
     is_whole: bool,
 }
 
@@ -418,7 +418,7 @@ impl Scope {
         }
     }
 
-    /// The name in the form in which this type holds it, for code that keeps the name without a copy.
+    /// The name as a constant or as shared text, for code that keeps the name without a copy.
     ///
     /// # Errors
     ///
@@ -501,7 +501,7 @@ impl fmt::Debug for RecordKey {
     }
 }
 
-/// SHA-256 over the parts, each preceded by its length, so that two different lists of parts are different
+/// SHA-256 over the parts, each preceded by its length, so that two different lists of parts give different
 /// input.
 #[must_use]
 pub fn framed_digest(parts: &[&str]) -> [u8; 32] {

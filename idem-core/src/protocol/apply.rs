@@ -67,8 +67,7 @@ macro_rules! operations {
             impl TryFrom<Answer> for $answer {
                 type Error = StoreError;
 
-                /// The answer to a request of this kind; an error with an unknown outcome if the answer is of
-                /// another kind.
+                /// The answer, if it is of this kind. Otherwise an error with an unknown outcome.
                 fn try_from(answer: Answer) -> Result<Self, StoreError> {
                     match answer {
                         Answer::$name(answer) => Ok(answer),
@@ -92,7 +91,7 @@ operations! {
 }
 
 impl Request {
-    /// The result, or the result of the step, that the request records. A store may limit its size.
+    /// The result that the request records, either of a call or of a step. A store may limit its size.
     #[must_use]
     pub const fn result(&self) -> Option<&StoredResult> {
         match self {

@@ -1,4 +1,4 @@
-//! The rules: one record for each key, and one pure function for each transition.
+//! The rules of the protocol: one record for each key, and one pure function for each transition.
 //!
 //! This module owns what may happen to a record. It must not know a clock, a store, a runtime or any I/O:
 //! time is an argument, and a transition is a value that the store then writes. `MemoryStore` and
@@ -50,9 +50,9 @@
 //! because other callers have got `Exhausted` by then.
 //!
 //! Two rules are not in the table, both for safety. A record remembers the crash policy it was claimed under,
-//! and a lapsed lease is *in doubt* if either that policy or the claimant's says so. A fingerprint is
-//! *another* only if both the record and the claim have one; a claim without a fingerprint keeps the recorded
-//! one.
+//! and a lapsed lease is *in doubt* if either that policy or the policy of the new claim says so. A
+//! fingerprint is *another* only if both the record and the claim have one; a claim without a fingerprint
+//! keeps the recorded one.
 
 mod apply;
 mod build;

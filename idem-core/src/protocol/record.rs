@@ -50,16 +50,16 @@ fn whole_micros(duration: Duration) -> u64 {
     duration.as_secs().saturating_mul(1_000_000).saturating_add(below_a_second.into())
 }
 
-/// Identifies who made an attempt: 128 random bits, new for each attempt.
+/// Identifies the claimant of one attempt: 128 random bits, new for each attempt.
 ///
-/// It makes a claim repeatable: if the answer is lost, the claimant sends the claim again with the same owner
-/// and gets the same answer.
+/// The owner makes a claim repeatable: if the answer is lost, the claimant sends the claim again with the
+/// same owner and gets the same answer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Owner([u8; 16]);
 
 impl Owner {
-    /// No owner. A record has it if no attempt made its result (an operator decided, or the attempts ran
-    /// out), so that no late worker mistakes the result for its own.
+    /// No owner. A record has this owner if no attempt made its result (an operator decided, or the attempts
+    /// ran out), so that no late worker mistakes the result for its own.
     pub const NOBODY: Self = Self([0; 16]);
 
     /// A new owner, from the thread's cryptographic generator.
@@ -254,7 +254,7 @@ pub struct Record {
     pub lease_until: Timestamp,
     /// When a released record may be claimed again.
     pub retry_at: Timestamp,
-    /// How long the record is kept from completion, release or the end of its lease.
+    /// How long the record is kept after its completion, its release or the end of its lease.
     pub ttl: Duration,
     /// The fingerprint of the arguments, which must not change under this key.
     pub fingerprint: Option<Fingerprint>,

@@ -17,7 +17,7 @@ pub struct Claim {
     pub fingerprint: Option<Fingerprint>,
     /// How long a silent owner keeps the claim.
     pub lease: Duration,
-    /// How long the record is kept from completion, release or the end of its lease.
+    /// How long the record is kept after its completion, its release or the end of its lease.
     pub ttl: Duration,
     /// What happens after a lease ran out without a result.
     pub on_crash: OnCrash,
@@ -184,8 +184,8 @@ pub enum ReleaseCause {
     /// The body returned an error worth retrying: what happened is known.
     Failed,
     /// The body began and did not end (it panicked, was dropped or took too long), so what happened is not
-    /// known. It counts as a lapsed lease: the next grant is `recovered`, and under [`OnCrash::InDoubt`] the
-    /// key is in doubt.
+    /// known. Such a release counts as a lapsed lease: the next grant is `recovered`, and under
+    /// [`OnCrash::InDoubt`] the key is in doubt.
     Abandoned,
     /// `recover` could not find out what an earlier run did, and no body was started. The key is in doubt
     /// under any policy, and the attempt of a recovered grant does not count.

@@ -217,7 +217,7 @@ fn replay(record: &Record) -> ClaimAnswer {
             ClaimAnswer::Exhausted { attempts: attempt }
         }
         Some(replay) => ClaimAnswer::Replay(replay),
-        // Not reached: the code of a store that reads a terminal record checks that it has a result and a
+        // Not reached, because a store that reads a terminal record checks that the record has a result and a
         // completion time. If a record lacks one of these, the body still must not run.
         None => ClaimAnswer::Replay(Replay {
             verdict: Verdict::Completed,

@@ -2,8 +2,8 @@
 
 use super::Registered;
 
-/// The linker finds a section by its name. Change the number in the name when the element type changes, so
-/// that two versions of this crate in one program have separate sections.
+/// The linker gathers the elements in a section that has this name. Change the number in the name when the
+/// element type changes, so that two versions of this crate in one program have separate sections.
 #[linkme::distributed_slice]
 pub static IDEM_REGISTERED_1: [Registered];
 

@@ -117,7 +117,8 @@ pub fn catalogue() -> Catalogue {
     for registered in IDEM_REGISTERED_1 {
         let Registered { module, name, function, facts } = registered;
         if let Some((inside, is_method)) = function {
-            // The compiler's name of the type in the body, without the last part, which is that type.
+            // The compiler's name of the type in the body, without the last part, which is the type's own
+            // name.
             let inside = inside();
             let inside = inside.rsplit_once("::").map_or(inside, |(around, _)| around);
             catalogue.operations.push(registered.operation(inside, *is_method));

@@ -122,8 +122,8 @@ impl Lease {
     }
 
     fn notify_outside(&self) {
-        // Pairs with the fence in `ended`: either this code sees the waiter, or the waiter sees the value
-        // that was stored before.
+        // Pairs with the memory fence in `ended`: either this code sees the waiter, or the waiter sees the
+        // value that was stored before.
         fence(Ordering::SeqCst);
         if let Some(outside) = self.outside.get() {
             outside.notify_waiters();
@@ -382,8 +382,8 @@ fn renew(key: usize, claim: Arc<dyn AnyClaim>) {
             let _entered = (!has_ended).then(|| runtime.enter());
             request.as_mut().poll(cx)
         });
-        // If the caller's runtime ends meanwhile, the panic counts as a failed renewal, and the next renewal
-        // runs in this thread's runtime.
+        // If the caller's runtime ends meanwhile, its timers panic. This counts as a failed renewal, and the
+        // next renewal runs in this thread's runtime.
         let renewed = AssertUnwindSafe(renewal).catch_unwind().await.unwrap_or(false);
         if !renewed {
             tokio::time::sleep(claim.held().lease.pause_after_failure()).await;

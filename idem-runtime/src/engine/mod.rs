@@ -15,13 +15,12 @@
 //! | [`retry`] | sending a request to the store again, until a deadline |
 //! | [`report`] | events, metrics and observers |
 //!
-//! This file has the calls, each of which goes through the phases, and the [`Process`] that they are in: the
-//! counts of its background work, the settings of late results, and the renewal of leases from outside their
-//! calls.
+//! This file has the functions that take a call through the phases, and the [`Process`] of a call: the counts
+//! of its background work, the settings of late results, and the renewal of leases from outside their calls.
 //!
 //! The engine knows the protocol's answers but not its rules. It knows results as bytes but not how a store
-//! keeps them. Only the calls of this file, `body` and a few lines of `steps` and `operation/run` are
-//! compiled for each body. Keep them short.
+//! keeps them. Only the calls of this file, the module `body`, and a few lines of `steps` and of
+//! `operation/run` are compiled for each body. Keep them short.
 
 mod begin;
 mod body;
@@ -170,7 +169,8 @@ pub struct State {
     pub(crate) background: Background,
     pub(crate) late_recording: RwLock<LateRecording>,
     pub(crate) renewals: Renewals,
-    /// The clock by which leases are renewed from outside their calls: the machine's, which no test pauses.
+    /// The clock by which leases are renewed from outside their calls: the machine's, which no test pauses,
+    /// or tokio's in a simulation.
     pub(crate) clock: fn() -> Instant,
     /// The instant from which the common instants of renewal are counted.
     pub(crate) epoch: Instant,

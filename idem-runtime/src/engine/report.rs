@@ -1,9 +1,9 @@
 //! Everything that the engine reports about a call: events, metrics, and reports to observers of the call.
 //! Observers learn each event of the call, and whether the body ran or a recorded result was replayed.
 //!
-//! The names are public: see the crate's documentation. Events show the key's digest, and never a key or a
-//! result. Observers are the interface between the engine and code that makes calls for others: see
-//! [`observer`](crate::observer). Nothing here decides anything.
+//! The names of events and metrics are public: see the crate's documentation. Events show the key's digest,
+//! and never a key or a result. Observers are the interface between the engine and code that makes calls for
+//! others: see [`observer`](crate::observer). Nothing here decides anything.
 
 use std::fmt;
 use std::sync::Arc;
@@ -119,8 +119,8 @@ impl Event<'_> {
     /// The lease could not be renewed this time, because of this error.
     pub(crate) const RENEWAL_FAILED: Self =
         Self::new(Level::WARN, "renewal_failed", "the lease could not be renewed; trying again");
-    /// The claim could not be released this time, because of this error; at the latest it ends with its
-    /// lease.
+    /// The claim could not be released this time, because of this error. At the latest, the claim ends with
+    /// its lease.
     pub(crate) const RELEASE_FAILED: Self =
         Self::new(Level::WARN, "release_failed", "the claim could not be given up; its lease will run out");
     /// The body ended and its result is not recorded yet, because of this error; its caller gets the result,
@@ -280,7 +280,7 @@ pub(crate) fn store_answered<S>(key: &RecordKey, request: &'static str, begin: I
     .record(begin.elapsed());
 }
 
-/// The name of a store's type, without its path. For a wrapper it is the store inside.
+/// The name of a store's type, without its path. For a wrapper, the name of the store inside it.
 #[cfg(feature = "metrics")]
 fn store_label(type_name: &'static str) -> &'static str {
     let inner = type_name.rsplit('<').next().unwrap_or(type_name);
@@ -297,8 +297,8 @@ fn label(key: &RecordKey) -> metrics::SharedString {
     }
 }
 
-/// Shows the digest of a record's key. The digest is computed when it is formatted, so only if a subscriber
-/// takes the event.
+/// Shows the digest of a record's key. The digest is computed only when it is formatted, which happens only
+/// if a subscriber takes the event.
 pub(crate) struct Shown<'k>(pub(crate) &'k RecordKey);
 
 impl fmt::Display for Shown<'_> {

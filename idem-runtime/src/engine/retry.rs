@@ -26,8 +26,8 @@ pub(crate) fn backoff() -> ExponentialBuilder {
         .with_jitter()
 }
 
-/// The same for work in the background, where many calls may ask a store that has just come back: from 250 ms
-/// to 2 s, plus a random time of at most the same length.
+/// As [`backoff`], for work in the background, where many calls may ask a store that has just come back: from
+/// 250 ms to 2 s, plus a random time of at most the same length.
 pub(crate) fn late_backoff() -> ExponentialBuilder {
     backoff().with_min_delay(Duration::from_millis(250)).with_max_delay(Duration::from_secs(2))
 }

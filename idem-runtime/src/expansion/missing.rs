@@ -11,7 +11,8 @@ use idem_core::{AnyPart, KeyBuilder, KeyPart};
 
 /// Whether a piece, or any piece of a key, can be missing.
 pub trait Presence {
-    /// The presence of a key that was `Before`, after a piece with this presence is added.
+    /// The presence of a key after a piece with this presence is added to it. `Before` is its presence before
+    /// that.
     type After<Before>;
 }
 
@@ -151,7 +152,7 @@ impl<P> OptionalKey<P> {
     }
 }
 
-/// The key of one call, and whether the call runs unguarded, without the key.
+/// The key of one call, and whether the call runs unguarded because the key is missing.
 #[derive(Debug)]
 pub struct CallKey {
     pub(crate) key: KeyBuilder,

@@ -1,8 +1,8 @@
 //! The public API for calls whose body is not one future: [`Operation::begin`], and the [`Attempt`] that the
 //! caller ends explicitly.
 //!
-//! Owns how the two halves of a call are used apart from each other. `claim` and `attempt` own what happens
-//! in each half.
+//! Owns how a caller uses the two halves of a call separately: the claim, and the end of the attempt. The
+//! modules `claim` and `attempt` own what happens in each half.
 //!
 //! The lease of such an attempt is renewed by a task of the runtime in which `begin` was called, and by the
 //! renewal thread if that runtime is blocked or has ended.

@@ -29,7 +29,7 @@ impl<S: Store> Replayed<S> {
     /// # Errors
     ///
     /// [`Error::Undecodable`] if the result is an error or does not decode into `T`,
-    /// [`Error::ResultNotStored`] if it could not be stored.
+    /// [`Error::ResultNotStored`] if the result could not be stored.
     pub fn value<T: DeserializeOwned>(&self) -> Result<T, Error> {
         self.call.replayed(&self.replay, |verdict, bytes| match verdict {
             Verdict::Completed => from_bytes(bytes),

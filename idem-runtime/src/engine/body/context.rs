@@ -214,8 +214,8 @@ impl Context {
     /// # }
     /// ```
     pub async fn scope<F: Future>(&self, future: F) -> F::Output {
-        // Inside a running step of this call no other step may begin, even if the context is from before that
-        // step.
+        // Inside a running step of this call no other step may begin, even if this context was requested
+        // before that step.
         let is_within = |current: Self| {
             let claims = current.claim().zip(self.claim());
             current.within_step && claims.is_some_and(|(current, own)| Arc::ptr_eq(current, own))
@@ -322,8 +322,8 @@ impl fmt::Debug for Context {
 }
 
 /// Runs `calls` with leases that end at `deadline` at the latest. For a process that ends at that time, such
-/// as a function with a time limit: a caller after the deadline does not wait for the lease of a worker that
-/// has ended.
+/// as a function with a time limit: a caller that comes after the deadline does not have to wait until the
+/// lease of the ended process is over.
 ///
 /// With no time left, a call is refused with [`Error::NoTimeLeft`](crate::Error::NoTimeLeft), and nothing
 /// starts. A call that has started is not stopped at the deadline. From then on, other callers may take over
@@ -389,7 +389,8 @@ impl CallObserver for Mutex<Option<Outcome>> {
 /// # }
 /// ```
 pub async fn observe<F: Future>(call: F) -> Observed<F::Output> {
-    // Does not call `observed_by`, because each async function that passes a future on stores it twice.
+    // Does not call `observed_by`, because an async function that passes a future on has this future twice in
+    // its own future.
     let last = Arc::new(Mutex::new(None::<Outcome>));
     let value = OBSERVER.scope(within_current(last.clone()), call).await;
     let outcome = *last.lock().unwrap_or_else(PoisonError::into_inner);

@@ -110,8 +110,8 @@ pub enum Ended<R> {
     TimedOut(Duration),
 }
 
-/// Polls a body and, beside it, what may end it earlier: its timeout, and the loss of its claim. Without a
-/// `context`, the body has no guard.
+/// Polls a body together with what may end the body earlier: its timeout, and the loss of its claim. Without
+/// a `context`, the body has no guard.
 #[expect(clippy::manual_async_fn, reason = "an `async fn` has each argument in its future twice")]
 pub(super) fn drive<B: Future>(
     context: Option<&Context>,

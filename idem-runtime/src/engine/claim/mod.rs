@@ -112,7 +112,7 @@ impl<S: Store> Call<S> {
             ClaimAnswer::Exhausted { attempts } => {
                 (&Event::EXHAUSTED, attempts, Error::Exhausted { call, attempts })
             }
-            // Grants and replays are handled before, so this is an answer that a later version added.
+            // The callers handle grants and replays, so this is an answer that a later version added.
             _ => {
                 let unknown = "the store gave an answer that this version of idem does not know; use one version of both";
                 return self.refuse(Error::configuration(self.key.scope().as_str(), unknown));

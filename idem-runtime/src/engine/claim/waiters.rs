@@ -142,8 +142,8 @@ impl Waiters {
         self.0.of_keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Joins the callers that wait for this key, whose claim was refused, and starts their poll if there is
-    /// none. The store may take `patience` for a reading.
+    /// Adds a caller whose claim was refused to the callers that wait for this key, and starts their poll if
+    /// there is none. The store may take `patience` for a reading.
     pub(super) fn join<S: Store>(
         store: &S,
         key: &RecordKey,

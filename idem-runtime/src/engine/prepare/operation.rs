@@ -98,8 +98,8 @@ impl<R> Operation<R> {
         self
     }
 
-    /// Waits at most this long for the result of the call in flight. With zero, the default, the call is
-    /// refused at once.
+    /// Waits at most this long for the result of the call in flight, or until a failed key is due again. With
+    /// zero, the default, the call is refused at once.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.policy.to_mut().wait = wait;
         self
@@ -190,8 +190,8 @@ impl<R> Operation<R> {
         self.with_fingerprint(fingerprint(value))
     }
 
-    /// As [`fingerprint`](Self::fingerprint), for a fingerprint that the caller made: of bytes, such as those
-    /// of a request.
+    /// As [`fingerprint`](Self::fingerprint), for a fingerprint that the caller computed, for example from
+    /// the bytes of a request.
     pub fn computed_fingerprint(self, fingerprint: Fingerprint) -> Self {
         self.with_fingerprint(Ok(fingerprint))
     }
@@ -280,7 +280,7 @@ impl<R> Operation<R> {
     ///
     /// # Errors
     ///
-    /// [`Error::Configuration`] or [`Error::InvalidKey`], as each call would get.
+    /// The [`Error::Configuration`] or [`Error::InvalidKey`] that each call would get.
     pub fn validate(&self) -> Result<(), Error> {
         self.record_key("of any call").map(drop)
     }

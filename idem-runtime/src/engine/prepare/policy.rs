@@ -147,7 +147,8 @@ impl RetryAfter {
         Self { shortest, longest }
     }
 
-    /// The delay after this attempt, from 1. With a range, each call returns another random value.
+    /// The delay after the attempt with this number, from 1. With a range, each call returns another random
+    /// value.
     #[must_use]
     pub fn delay(&self, attempt: u32) -> Duration {
         let Some(longest) = self.longest else { return self.shortest };

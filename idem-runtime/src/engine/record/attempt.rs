@@ -96,7 +96,7 @@ impl<S: Store> Attempt<S> {
         self.phase = Phase::Releasing(ReleaseCause::Unused, Duration::ZERO);
     }
 
-    /// Whether the body's result is to be recorded. If so, the attempt now holds it.
+    /// Whether the body's result is to be recorded. If so, the attempt holds the result from now on.
     pub(crate) fn is_finished<R, T, E>(&mut self, codec: &Codec<R, T, E>, result: &R) -> bool {
         let log = &self.claimed.log;
         // The body's error does not decide the cause of the release: `recover`, or the reading of the steps
@@ -220,8 +220,8 @@ impl<S: Store> Attempt<S> {
                 Recorded::Kept(self.executed(not_stored))
             }
             Ok(_) => {
-                // The phase ends only after the record is read, so that a dropped caller does not lose the
-                // result either.
+                // The phase ends only after the record is read, so that the result is not lost if the caller
+                // is dropped before.
                 let superseded = Box::pin(self.superseded()).await;
                 if let Phase::Recording(request) = std::mem::replace(&mut self.phase, Phase::Over) {
                     self.claimed.report_unrecorded(&request, None);

@@ -226,7 +226,7 @@ pub(crate) fn finish(
     Some(runtime.spawn(work))
 }
 
-/// A result that is not recorded and will not be: the argument of the hook of
+/// A result that is not recorded and never will be recorded: the argument of the hook of
 /// [`LateRecording::on_unrecorded`].
 ///
 /// `Debug` shows only the length of the result.
@@ -249,8 +249,8 @@ pub struct Unrecorded {
 
 type Hook = Arc<dyn Fn(&Unrecorded) + Send + Sync>;
 
-/// Settings of this process for results that the store did not record in time and that the engine retries
-/// recording in the background.
+/// Settings of this process for results that the store did not record in time. The engine retries recording
+/// such results in the background.
 ///
 /// A caller gets the value of a body that succeeded, whatever the store does. But as long as the result is
 /// not recorded, another caller can run the body after the lease. So the engine keeps the result in memory

@@ -24,8 +24,8 @@ use crate::engine::report::{CallEnd, CallEvent, Event, Outcome};
 use crate::error::Error;
 use idem_core::protocol::{Replay, ResultFormat, StoredResult, Tombstone, Verdict};
 
-/// How the results `R` of a function, each a `Result<T, E>`, are recorded: made by [`codec`] and, for an
-/// [`Operation`](crate::Operation), by [`terminal`](crate::Operation::terminal),
+/// How the results `R` of a function, each a `Result<T, E>`, are recorded. A codec is made by [`codec`] and,
+/// for an [`Operation`](crate::Operation), by [`terminal`](crate::Operation::terminal),
 /// [`record_if`](crate::Operation::record_if) and [`retry_after_error`](crate::Operation::retry_after_error).
 pub struct Codec<R, T, E> {
     as_result: fn(&R) -> Result<&T, &E>,

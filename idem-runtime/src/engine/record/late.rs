@@ -1,8 +1,8 @@
 //! Recording a result after its caller has the value or has gone away, as long as no other call has taken
 //! over.
 //!
-//! Owns how long that continues. A completion counts even after its lease, so the body does not run again
-//! after an outage that is longer than a lease.
+//! Owns how long the engine keeps retrying. A completion counts even after its lease, so the body does not
+//! run again after an outage that is longer than a lease.
 
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ impl<S: Store> Claimed<S> {
         self.call.runtime.spawn(late.record());
     }
 
-    /// Reports that this result is not recorded and will not be.
+    /// Reports that this result is given up.
     pub(crate) fn report_unrecorded(&self, request: &Complete, error: Option<&StoreError>) {
         self.report(&error.map_or(Event::SUPERSEDED, |error| Event::UNRECORDED.by(error)));
         self.call.process.late_recording().tell(|| Unrecorded {

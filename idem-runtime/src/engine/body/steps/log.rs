@@ -1,8 +1,8 @@
 //! The steps of one attempt: which are recorded, which wait to be recorded, and which this run has used.
 //!
-//! Owns the order in which steps are recorded. A request to the store is a job that is kept here, and every
-//! step that waits for it polls it. So if a body drops a step, or does not poll it while it awaits another,
-//! the other steps still continue.
+//! Owns the order in which steps are recorded. Each request to the store is a job of the log, and every step
+//! that waits for the job polls it. So even if a body drops one of its steps, or stops polling one, its other
+//! steps continue.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -27,8 +27,8 @@ pub(crate) use log::{Done, Failed, Job, Log, flush};
 pub use name::{MAX_STEP_NAME_BYTES, StepName};
 pub use recovery::Recovery;
 
-/// Runs one step of an idempotent body and records its value under the key of the call before it returns. A
-/// later run of the body gets that value without running the step.
+/// Runs one step of an idempotent body and records its value under the key of the call before the function
+/// returns. A later run of the body gets that value without running the step.
 ///
 /// A step never runs again after the store has acknowledged its record. If its worker dies before that, the
 /// step runs again, so its effects elsewhere happen at least once; a key made by
@@ -247,9 +247,9 @@ impl Turn {
         Ok(turn)
     }
 
-    /// Returns when the closure may run, because the call is not over and its claim is certainly held.
-    /// Otherwise another run may have made this step: a task with the call's context may have outlived the
-    /// call, or the worker may have stood still or not reached the store.
+    /// Returns `Ok` if the closure may run: the call is not over, and its claim is certainly held. Otherwise
+    /// another run may have made this step, because a task with the call's context has outlived the call, or
+    /// because the worker stood still or could not reach the store.
     async fn held(&self) -> Result<(), Error> {
         confirm(&self.claim).await.map_err(|error| self.failed(StepError::Store(error)))?;
         let lease = &self.claim.held().lease;
