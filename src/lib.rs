@@ -43,7 +43,7 @@
 //!   that finds out what an unfinished run did.
 //! * [`drain`]: waits for background work at the end of a program. [`LateRecording`]: records results after
 //!   an outage of the store.
-//! * [`protocol`]: the rules, as pure functions.
+//! * [`protocol`]: the rules of records and claims, as pure functions.
 //! * [`listing`] and [`inspection`]: the records of a store, and checks of its server. The command `idem`
 //!   (package `idem-cli`) shows both.
 //! * `testing` (feature `testing`): a store that fails on purpose, and the conformance kit.
@@ -66,8 +66,8 @@
 //!
 //! # Events and metrics
 //!
-//! Every call is a `tracing` span with events with the target `idem`; the feature `metrics` adds counters and
-//! histograms. The page `docs/events.md` of the book lists them.
+//! Every call is a `tracing` span. The span and its events have the target `idem`. The feature `metrics` adds
+//! counters and histograms. The page `docs/events.md` of the book lists them.
 //!
 //! # Runtime
 //!
