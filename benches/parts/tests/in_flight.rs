@@ -1,5 +1,5 @@
-//! Tests how much memory a running call and its record hold beyond its body: a count of bytes shows an
-//! increase on any machine.
+//! Tests how much memory a running call and its record hold in addition to the call's body. A count of bytes
+//! shows an increase on any machine.
 
 use std::cell::Cell;
 use std::future::pending;

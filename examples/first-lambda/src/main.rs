@@ -24,8 +24,8 @@ enum ShipError {
 
 #[idempotent(key = "order/{order.id}", scope = "orders.ship", fingerprint = order.pieces, ttl = "14d", store = store)]
 async fn ship(store: &DynamoDbStore, order: &Order) -> Result<String, ShipError> {
-    // Ship it here. `context().downstream_key("carrier")` is the same at every attempt: hand it to the
-    // carrier.
+    // Ship the order here. Give the carrier `context().downstream_key("carrier")`, which is the same at every
+    // attempt.
     Ok(format!("parcel of order {} with {} pieces", order.id, order.pieces))
 }
 
