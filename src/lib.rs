@@ -29,8 +29,9 @@
 //! # What is here
 //!
 //! * `#[idempotent]` (feature `macros`) and [`Operation`], the same policy without the attribute.
-//! * [`MemoryStore`], and, each with its feature, `SqliteStore`, `RedisStore`, `PostgresStore`, `MySqlStore`
-//!   and `DynamoDbStore`. [`Store`] is the trait for other stores, and [`DynStore`] chooses one at run time.
+//! * [`MemoryStore`]. With their features: `SqliteStore`, `RedisStore`, `PostgresStore`, `MySqlStore`,
+//!   `DynamoDbStore`, `NatsKvStore`, `BucketStore` and `FolderStore`. [`Store`] is the trait for stores of
+//!   your own, and [`DynStore`] chooses one at run time.
 //! * `http` (feature `http`): the `Idempotency-Key` header as a tower layer. `tower` (feature `tower`):
 //!   idempotent calls for every other tower service.
 //! * `message` (feature `message`): a consumer of a broker's messages. `lambda` (feature `lambda`): batches

@@ -1,6 +1,6 @@
 //! The path of the runtime: `::idem`, or the value of `crate`.
 //!
-//! Owns that rule, for the attributes and the derive.
+//! Owns the rule for this path, for the attributes and the derive.
 
 use darling::FromMeta;
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};

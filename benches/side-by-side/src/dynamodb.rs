@@ -1,6 +1,6 @@
 //! The arms on an emulator of DynamoDB: a conditional `PutItem`, a conditional `UpdateItem`, or a consistent
 //! `GetItem`, and this library. The speed of the emulator says nothing about the real service, but the ratios
-//! between the arms and the round trips do.
+//! between the arms do, and so do the round trips.
 
 use std::time::Duration;
 

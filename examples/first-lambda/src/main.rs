@@ -34,7 +34,7 @@ async fn handle_one(store: &DynamoDbStore, message: SqsMessage) -> Result<String
     ship(store, &order).await
 }
 
-/// Lambda deletes the messages that are not in the response. SQS delivers the others again.
+/// The response names the messages to deliver again. Lambda deletes all other messages.
 async fn handle(store: &DynamoDbStore, event: LambdaEvent<SqsEvent>) -> Result<BatchResponse, Error> {
     let batch = Batch::new().deadline(event.context.deadline());
     Ok(batch.process(event.payload.records, |message| handle_one(store, message)).await)

@@ -16,8 +16,8 @@ use redis::{AsyncCommands as _, RedisResult};
 /// retry.
 pub const IDLE: Duration = Duration::from_secs(3);
 
-/// How many messages are fetched at once. If the consumer ends before it has begun some of them, these
-/// messages are delivered again after [`IDLE`].
+/// How many messages are fetched at once. If the consumer has fetched a message and ends before it has begun
+/// it, the message is delivered again after [`IDLE`].
 const AT_ONCE: usize = 10;
 
 /// A stream, its only consumer group, and a worker in it.

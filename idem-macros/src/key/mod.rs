@@ -42,7 +42,7 @@ pub(crate) struct Fingerprinted {
     pub(crate) source: String,
 }
 
-/// The key in `value`, unless it has faults.
+/// The pieces of the key in `value`; `None` if the key has faults.
 pub(crate) fn key(value: &Expr, arguments: &Arguments, faults: &mut Faults) -> Option<Vec<KeyPiece>> {
     if let Expr::Lit(ExprLit { lit: Lit::Str(literal), .. }) = value {
         let key = from_text(literal, arguments);
@@ -158,7 +158,7 @@ fn example(arguments: &Arguments) -> String {
     format!("`key = \"{name}/{{{name}}}\"`")
 }
 
-/// The fingerprinted value, unless it has faults.
+/// The fingerprinted value; `None` if it has faults.
 pub(crate) fn fingerprint(value: &Expr, arguments: &Arguments, faults: &mut Faults) -> Option<Fingerprinted> {
     let parts = expression::leaves(value);
     let mut is_good = true;

@@ -1,6 +1,6 @@
 //! The client's half of the `Idempotency-Key` header. Each logical request gets one key, which all its
-//! retries send, and the client interprets the server's answers. For servers with `idem::http`, and for all
-//! others that accept the header: Stripe, PayPal, Adyen, Square.
+//! retries send, and the client interprets the server's answers. Use it with servers that have `idem::http`,
+//! and with all others that accept the header, such as Stripe, PayPal, Adyen and Square.
 //!
 //! ```no_run
 //! # #[cfg(feature = "reqwest")]
@@ -53,9 +53,9 @@
 //!
 //! Pauses grow from 100 ms to 10 s, and jitter adds up to the same time again. A pause is never shorter than
 //! `Retry-After`, to which jitter adds up to a quarter. When [`Policy::patience`] or [`Policy::attempts`] is
-//! used up, the client returns the last answer or error. If that is an error, or an answer that asks for a
-//! retry, the request may have been processed. Send it again only *under the same key*: keep the key with
-//! [`Key::derived`] or [`Key::new`].
+//! used up, the client returns the last answer or error. If this is an error, or an answer that asks for a
+//! retry, the request may have been processed. Send the request again only *under the same key*: keep the key
+//! with [`Key::derived`] or [`Key::new`].
 //!
 //! The middleware for reqwest reads an answer completely before it returns it, up to
 //! [`Policy::max_answer_bytes`]. The tower layer cannot do that. If the body of an answer breaks off under

@@ -306,9 +306,9 @@ impl<St: Store> Builder<St> {
     }
 
     /// The URI of the API's documentation of the header: how to use it, how long keys are kept and what the
-    /// problems mean. Every problem links to this URI. The problem's `type` is the URI of its section there:
-    /// this URI, `#` unless the URI ends with `#` or `/`, and the problem's [name](super::Problem::name).
-    /// Unless set, the link leads to the IETF draft and the `type` to the documentation of this module.
+    /// problems mean. Every problem links to this URI. The problem's `type` is this URI, followed by `#`
+    /// (unless the URI ends with `#` or `/`) and the problem's [name](super::Problem::name). Unless set, the
+    /// link leads to the IETF draft and the `type` to the documentation of this module.
     pub fn documentation(mut self, uri: impl AsRef<str>) -> Self {
         let documentation = Documentation::at(uri.as_ref());
         self.fault = documentation.is_none().then_some("the documentation must be a URI");

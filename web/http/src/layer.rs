@@ -82,7 +82,7 @@ impl<St: Store> IdempotencyLayer<St> {
     /// record of its response. The client gets a response only after the commit. The page `docs/http.md` has
     /// an example.
     ///
-    /// | the handler's end | becomes |
+    /// | how the handler ends | what happens |
     /// |---|---|
     /// | a response below 400 that is kept | one commit of its writes and its response |
     /// | a response from 400 on that is kept | its writes are undone, and its response is recorded |

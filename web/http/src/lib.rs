@@ -8,7 +8,7 @@
 //!
 //! The layer's own responses are `application/problem+json` (RFC 9457) and are never recorded. The `type` of
 //! a problem ends with its [name](Problem::name). The `type` leads to this page unless
-//! [`documentation`](Builder::documentation) is set:
+//! [`documentation`](Builder::documentation) is set. These are the problems:
 //!
 //! ## key-missing
 //!
@@ -76,17 +76,17 @@
 //!
 //! ## misconfigured
 //!
-//! Status 500. The layer's settings cannot work, or one of the functions in them panicked. Nothing was
-//! processed.
+//! Status 500. The layer's settings cannot work, or one of the functions in the settings panicked. Nothing
+//! was processed.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Code that panics or prints is for tests, examples and benches.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 // The modules: `layer`, `service` and `builder` are the public API. They call `exchange`, which calls
-// `handling`, which calls `serving` for the response. All of these use `key`, `fingerprint`, `json`, `body`
-// and `recording`, which do not know their callers. `errors` maps an error to a problem, also for handlers
-// that make idempotent calls themselves. `idem-runtime` defines the problems.
+// `handling`, which calls `serving` for the response. All these modules use `key`, `fingerprint`, `json`,
+// `body` and `recording`, which do not know their callers. `errors` maps an error to a problem, also for
+// handlers that make idempotent calls themselves. `idem-runtime` defines the problems.
 
 mod body;
 mod builder;

@@ -24,7 +24,7 @@ use idem_runtime::Error;
 pub(super) const OF_KEY: usize = 32;
 const OF_REQUEST: usize = 16;
 
-/// Stores a response that is too large to record in another place, and returns the response to record
+/// Stores in another place a response that is too large to record, and returns the response to record
 /// instead.
 pub(super) type LargeResult = Arc<dyn Fn(Parts, Body) -> Work + Send + Sync>;
 
@@ -137,7 +137,7 @@ impl LongOperation {
     ///
     /// # Errors
     ///
-    /// [`Error::Configuration`] as the type says.
+    /// [`Error::Configuration`] if the request did not come through a layer with `long_operations`.
     pub fn of(extensions: &Extensions) -> Result<Self, Error> {
         let detail = "the request cannot become a long operation: `Builder::long_operations` lets it";
         extensions.get().cloned().ok_or_else(|| Error::configuration("idem::http", detail))

@@ -53,7 +53,8 @@ impl<T: Send + 'static> Tx<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Configuration`] as the type says.
+    /// [`Error::Configuration`] if the request has no transaction of this type, or its handler has already
+    /// taken the transaction.
     pub fn of(extensions: &Extensions) -> Result<Self, Error> {
         let refuse = |detail| Error::configuration("idem::http", detail);
         let slot = extensions.get::<Slot<T>>().cloned().ok_or_else(|| {

@@ -25,7 +25,7 @@ use crate::status;
 /// The beginning of the content types of gRPC-Web.
 const GRPC_WEB: &[u8] = b"application/grpc-web";
 
-/// Guards unary calls that have the metadata `idempotency-key`: see the [crate](crate).
+/// Guards unary calls by the metadata `idempotency-key`: see the [crate](crate).
 ///
 /// Cheap to clone; clones share everything.
 ///

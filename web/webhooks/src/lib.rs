@@ -2,7 +2,7 @@
 //!
 //! [`WebhookLayer`] is a tower layer. It checks the sender's signature over the raw body before anything
 //! parses the body, uses the id of the delivery as the idempotency key, and answers so that the sender
-//! repeats only deliveries that need it. The handler gets the id as a [`Delivery`].
+//! repeats only deliveries that need another try. The handler gets the id as a [`Delivery`].
 //!
 //! ```
 //! use axum::Router;

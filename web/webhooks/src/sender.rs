@@ -75,7 +75,7 @@ impl Sender {
     }
 
     /// The largest difference between a signature's time and now, in both directions; 5 minutes unless set.
-    /// The layer refuses a delivery that someone recorded and sends again after that time.
+    /// So the layer refuses a delivery that someone has intercepted and sends again after that time.
     #[must_use]
     pub const fn tolerance(mut self, tolerance: Duration) -> Self {
         self.tolerance = tolerance;
