@@ -31,18 +31,18 @@ use proc_macro::TokenStream;
 /// | option | meaning | default |
 /// |---|---|---|
 /// | `key = "order/{order.id}"` | what tells one call from another: a template of places in the arguments, one place, or an expression | required |
-/// | `store = app.store` | a `Store`, or what derefs to one: a reference, `Arc`, `Box`, `LazyLock`; or a `OnceLock` of one | required |
-/// | `ttl = "24h"` | how long the result is kept, from completion; a text, or an expression of type `Duration` | 24h |
+/// | `store = app.store` | a `Store`, something that derefs to a `Store` (a reference, `Arc`, `Box` or `LazyLock`), or a `OnceLock` of a `Store` | required |
+/// | `ttl = "24h"` | how long the result is kept after completion: a text, or an expression of type `Duration` | 24h |
 /// | `lease = "30s"` | how long a silent owner keeps its claim | 30s |
-/// | `scope = "payments.charge"` | the stable name of the operation; functions with type parameters need it | module path and function |
+/// | `scope = "payments.charge"` | the stable name of the operation; required for functions with type parameters | module path and function |
 /// | `fingerprint = (order.amount, order.currency)` | what must not change under one key: an expression that serializes | none |
 /// | `wait = "5s"` | how long to wait for the call in flight, instead of refusing | refuse |
 /// | `terminal = ChargeError::is_final` | `fn(&E) -> bool`: errors to keep and replay | none |
-/// | `on_crash = "rerun"` or `"in_doubt"` | what to do when a lease ran out without a result | `"rerun"` |
+/// | `on_crash = "rerun"` or `"in_doubt"` | what to do when a lease expired and there is no result | `"rerun"` |
 /// | `recover = path` | an async function that the engine calls before it runs the body again: `Some(value)` is the result | none |
 /// | `max_attempts = 5` | how often the body may be started | no limit |
 /// | `timeout = "2m"` | how long one attempt may take; then its body is dropped, as in a crash | no limit |
-/// | `retry_after = "1s..5m"` | when a key whose body failed is due again: a duration, a range to back off in, or `fn(&E, u32) -> Duration` | at once |
+/// | `retry_after = "1s..5m"` | when a key is due again after its body failed: a duration, a range to back off in, or `fn(&E, u32) -> Duration` | at once |
 /// | `record_if = Receipt::is_final` | `fn(&T) -> bool`: if it returns `false` for an `Ok` value, that value is returned and not recorded | always |
 /// | `store_timeout = "2s"` | how long one store operation may take | 10s |
 /// | `key_fn = charge_key` | also makes the function `charge_key(..)`, which takes the same arguments and returns the `RecordKey` | none |

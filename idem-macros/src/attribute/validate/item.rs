@@ -155,7 +155,8 @@ impl<'ast> Visit<'ast> for Borrows {
         self.0 |= lifetime.ident != "static";
     }
 
-    // Lifetimes in these types usually do not borrow from the caller. If one does, rustc reports it.
+    // A lifetime in a bound with `for<..>`, in a function pointer or in `Fn(..)` usually does not borrow from
+    // the caller. If it does, rustc reports that.
     fn visit_trait_bound(&mut self, bound: &'ast syn::TraitBound) {
         if bound.lifetimes.is_none() {
             visit::visit_trait_bound(self, bound);
