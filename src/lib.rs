@@ -29,8 +29,9 @@
 //! # What is here
 //!
 //! * `#[idempotent]` (feature `macros`) and [`Operation`], the same policy without the attribute.
-//! * [`MemoryStore`], and, each with its feature, `SqliteStore`, `RedisStore`, `PostgresStore`, `MySqlStore`
-//!   and `DynamoDbStore`. [`Store`] is the trait for other stores, and [`DynStore`] chooses one at run time.
+//! * [`MemoryStore`]. With their features: `SqliteStore`, `RedisStore`, `PostgresStore`, `MySqlStore`,
+//!   `DynamoDbStore`, `NatsKvStore`, `BucketStore` and `FolderStore`. [`Store`] is the trait for stores of
+//!   your own, and [`DynStore`] chooses one at run time.
 //! * `http` (feature `http`): the `Idempotency-Key` header as a tower layer. `tower` (feature `tower`):
 //!   idempotent calls for every other tower service.
 //! * `message` (feature `message`): a consumer of a broker's messages. `lambda` (feature `lambda`): batches
@@ -43,7 +44,7 @@
 //!   that finds out what an unfinished run did.
 //! * [`drain`]: waits for background work at the end of a program. [`LateRecording`]: records results after
 //!   an outage of the store.
-//! * [`protocol`]: the rules, as pure functions.
+//! * [`protocol`]: the rules of records and claims, as pure functions.
 //! * [`listing`] and [`inspection`]: the records of a store, and checks of its server. The command `idem`
 //!   (package `idem-cli`) shows both.
 //! * `testing` (feature `testing`): a store that fails on purpose, and the conformance kit.
@@ -66,8 +67,8 @@
 //!
 //! # Events and metrics
 //!
-//! Every call is a `tracing` span with events with the target `idem`; the feature `metrics` adds counters and
-//! histograms. The page `docs/events.md` of the book lists them.
+//! Every call is a `tracing` span. The span and its events have the target `idem`. The feature `metrics` adds
+//! counters and histograms. The page `docs/events.md` of the book lists them.
 //!
 //! # Runtime
 //!

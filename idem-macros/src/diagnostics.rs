@@ -23,7 +23,7 @@ impl Faults {
         self.0.push(Error::new(Span::call_site(), message));
     }
 
-    /// Adds the faults of a result, if it is an error, and returns the value otherwise.
+    /// Returns the value of a result. If the result is an error, adds its faults and returns `None`.
     pub(crate) fn take<T>(&mut self, result: Result<T, impl IntoIterator<Item = Error>>) -> Option<T> {
         result.map_err(|faults| self.0.extend(faults)).ok()
     }
@@ -49,7 +49,7 @@ impl Faults {
     }
 }
 
-/// darling's faults, in the manner of rustc.
+/// darling's faults, worded like messages of rustc.
 pub(crate) fn of_darling(faults: darling::Error) -> impl Iterator<Item = Error> {
     Error::from(faults).into_iter().map(|fault| {
         let mut message = fault.to_string();
@@ -68,7 +68,7 @@ pub(crate) fn of_darling(faults: darling::Error) -> impl Iterator<Item = Error> 
     })
 }
 
-/// The name in `known` that `name` probably means.
+/// The name in `known` that the user probably meant; `None` if no name is similar to `name`.
 pub(crate) fn closest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let name = name.to_lowercase();
     let far = name.chars().count().div_ceil(3);

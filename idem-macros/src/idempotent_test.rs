@@ -1,6 +1,6 @@
-//! `#[idempotent_test]`: a test that runs once for each injury.
+//! `#[idempotent_test]`: a test that runs once for each injury, such as a crash or a lost answer.
 //!
-//! Owns which functions it accepts. The runs are in `idem-testing`.
+//! Owns which functions the attribute accepts. `idem-testing` runs the test.
 
 use darling::FromMeta;
 use darling::ast::NestedMeta;
@@ -14,7 +14,7 @@ use crate::runtime_path::RuntimePath;
 /// The options of a test.
 #[derive(FromMeta)]
 struct Options {
-    /// The path of the tools.
+    /// The path of the testing tools: `::idem::testing` unless set.
     #[darling(rename = "crate")]
     tools: Option<RuntimePath>,
 }

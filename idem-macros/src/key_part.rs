@@ -1,7 +1,7 @@
 //! `#[derive(KeyPart)]`.
 //!
-//! Owns which types can be derived, so that different values have different renderings, and how the
-//! renderings are written. The trait decides which types a field may have.
+//! Owns how the values of a type are rendered, and which types are refused because two of their values would
+//! have the same rendering. The trait decides which types a field may have.
 
 use darling::ast::{Data, Fields};
 use darling::usage::{GenericsExt as _, Purpose, UsesTypeParams as _};
@@ -52,8 +52,8 @@ impl Variant {
     }
 }
 
-/// The impl. With faults, it returns them and an impl that renders nothing, so that rustc does not also
-/// report uses of the type.
+/// The impl. If the type has faults, returns the faults and an impl that renders nothing, so that rustc does
+/// not also report each use of the type in a key.
 pub(crate) fn derive(item: TokenStream) -> TokenStream {
     let mut faults = Faults::default();
     let Some(input) = faults.take(syn::parse2::<DeriveInput>(item)) else {
@@ -85,8 +85,8 @@ fn implementation(
     body: &TokenStream,
 ) -> TokenStream {
     let (parameters, arguments, conditions) = generics.split_for_impl();
-    // All tokens have this span, because `self` and the key must have the same hygiene as in the fields'
-    // tokens.
+    // All tokens have this span, because `self` and `__idem_key` must have the same hygiene here as in the
+    // tokens of the fields.
     quote_spanned! {Span::mixed_site()=>
         #[automatically_derived]
         impl #parameters #runtime::KeyPart for #name #arguments #conditions {
@@ -140,7 +140,7 @@ fn body(part: &Part, runtime: &TokenStream) -> TokenStream {
                 #(__idem_key.separator(); #rendered)*
             }
         }
-        // The name of the variant, then its data. The name determines how many values follow.
+        // Renders the name of the variant, and then its data. The name determines how many values follow.
         Data::Enum(variants) => {
             let arms = variants.iter().map(|variant| {
                 let (ident, text) = (&variant.ident, variant.rendering());
@@ -160,7 +160,8 @@ fn body(part: &Part, runtime: &TokenStream) -> TokenStream {
 /// The pattern of each field, and its rendering.
 fn bound_and_rendered(fields: &Fields<Field>, runtime: &TokenStream) -> (Vec<TokenStream>, Vec<TokenStream>) {
     let fields = fields.iter().enumerate().map(|(index, field)| {
-        // At the field's type, so that rustc reports a missing `KeyPart` there.
+        // These tokens have the location of the field's type, so that rustc reports a missing `KeyPart`
+        // there.
         let span = Span::mixed_site().located_at(field.ty.span());
         let (member, binding) = (member(index, field), Ident::new(&format!("__idem_{index}"), span));
         let bound = quote_spanned!(span=> #member: #binding);

@@ -1,4 +1,4 @@
-//! The attribute and the derive of `idem`: entry points only.
+//! The attributes and the derive of `idem`: entry points only.
 //!
 //! The entry points call functions from token stream to token stream, which can be tested without a compiler.
 //! Nothing in this crate runs in the user's program; `idem-runtime` has the code that does.
@@ -31,28 +31,28 @@ use proc_macro::TokenStream;
 /// | option | meaning | default |
 /// |---|---|---|
 /// | `key = "order/{order.id}"` | what tells one call from another: a template of places in the arguments, one place, or an expression | required |
-/// | `store = app.store` | a `Store`, or what derefs to one: a reference, `Arc`, `Box`, `LazyLock`; or a `OnceLock` of one | required |
-/// | `ttl = "24h"` | how long the result is kept, from completion; a text, or an expression of type `Duration` | 24h |
+/// | `store = app.store` | a `Store`, something that derefs to a `Store` (a reference, `Arc`, `Box` or `LazyLock`), or a `OnceLock` of a `Store` | required |
+/// | `ttl = "24h"` | how long the result is kept after completion: a text, or an expression of type `Duration` | 24h |
 /// | `lease = "30s"` | how long a silent owner keeps its claim | 30s |
-/// | `scope = "payments.charge"` | the stable name of the operation; functions with type parameters need it | module path and function |
+/// | `scope = "payments.charge"` | the stable name of the operation; required for functions with type parameters | module path and function |
 /// | `fingerprint = (order.amount, order.currency)` | what must not change under one key: an expression that serializes | none |
-/// | `wait = "5s"` | wait for the call in flight instead of refusing | refuse |
+/// | `wait = "5s"` | how long to wait for the call in flight, instead of refusing | refuse |
 /// | `terminal = ChargeError::is_final` | `fn(&E) -> bool`: errors to keep and replay | none |
-/// | `on_crash = "rerun"` or `"in_doubt"` | what to do when a lease ran out without a result | `"rerun"` |
+/// | `on_crash = "rerun"` or `"in_doubt"` | what to do when a lease expired and there is no result | `"rerun"` |
 /// | `recover = path` | an async function that the engine calls before it runs the body again: `Some(value)` is the result | none |
 /// | `max_attempts = 5` | how often the body may be started | no limit |
 /// | `timeout = "2m"` | how long one attempt may take; then its body is dropped, as in a crash | no limit |
-/// | `retry_after = "1s..5m"` | when a key whose body failed is due again: a duration, a range to back off in, or `fn(&E, u32) -> Duration` | at once |
+/// | `retry_after = "1s..5m"` | when a key is due again after its body failed: a duration, a range to back off in, or `fn(&E, u32) -> Duration` | at once |
 /// | `record_if = Receipt::is_final` | `fn(&T) -> bool`: if it returns `false` for an `Ok` value, that value is returned and not recorded | always |
 /// | `store_timeout = "2s"` | how long one store operation may take | 10s |
-/// | `key_fn = charge_key` | also makes `charge_key(..)`: the same arguments, giving the `RecordKey` | none |
+/// | `key_fn = charge_key` | also makes the function `charge_key(..)`, which takes the same arguments and returns the `RecordKey` | none |
 /// | `fail_open` | run unprotected when the store is down | fail closed |
 /// | `detach` | finish and record even when the caller goes away | runs in the caller's task |
 /// | `missing_key = "reject"` or `"run"` | for a key with an `Option` in it: refuse a call without a value, or run its body unprotected | required for such a key |
 /// | `transaction = tx` | the `&mut` argument that carries the caller's open PostgreSQL or MySQL transaction | none |
 /// | `crate = ::path` | where the runtime is | `::idem` |
 ///
-/// Durations are integers with `ms`, `s`, `m`, `h`, `d` or `w`, or several: `"1h 30m"`.
+/// A duration is an integer with `ms`, `s`, `m`, `h`, `d` or `w`, or several of these: `"1h 30m"`.
 #[proc_macro_attribute]
 pub fn idempotent(attribute: TokenStream, item: TokenStream) -> TokenStream {
     attribute::expand(attribute.into(), &item.into()).into()
@@ -60,9 +60,9 @@ pub fn idempotent(attribute: TokenStream, item: TokenStream) -> TokenStream {
 
 /// Lets a struct or an enum be part of a key.
 ///
-/// The fields of a struct are rendered in order, so that different values have different renderings; a
-/// variant is rendered as its name, or as `#[key_part(rename = "..")]` says, and then its data in order.
-/// `#[key_part(crate = ::path)]` on the type sets the path to the runtime.
+/// The fields of a struct are rendered in order, so that different values have different renderings. A
+/// variant is rendered as its name, or as the text in `#[key_part(rename = "..")]`, followed by its data in
+/// order. `#[key_part(crate = ::path)]` on the type sets the path to the runtime.
 ///
 /// ```ignore
 /// #[derive(KeyPart)]
@@ -76,8 +76,9 @@ pub fn derive_key_part(item: TokenStream) -> TokenStream {
 /// Makes a test of an async function that takes a `Trial`, and runs it once for each injury at each point.
 /// The points are every store operation and every await of the trial's calls. The injuries are a crash before
 /// or after the point, a lost answer, a lost lease, a duplicate, and a dropped caller. The assertions of the
-/// body must hold each time; a failure lists the injuries that broke them. The test also fails if no call
-/// uses the store of the trial, or if a run does not reach the point of its injury. Time is paused.
+/// body must hold each time. If the test fails, it lists the injuries under which an assertion failed. The
+/// test also fails if no call uses the store of the trial, or if a run does not reach the point of its
+/// injury. Time is paused.
 ///
 /// ```ignore
 /// use idem::testing::{Trial, idempotent_test};

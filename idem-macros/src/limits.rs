@@ -1,5 +1,5 @@
 //! Limits and defaults of the runtime that compile-time checks need. They are copies, because a macro cannot
-//! depend on the crates that its output calls; a test of the workspace compares them.
+//! depend on the crates that its output calls; a test of the workspace compares them with the runtime's.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! The path of the runtime: `::idem`, or the value of `crate`.
 //!
-//! Owns that rule, for the attributes and the derive.
+//! Owns the rule for this path, for the attributes and the derive.
 
 use darling::FromMeta;
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
@@ -9,7 +9,7 @@ use syn::{Expr, ExprPath, Path};
 
 use crate::key::expression::ungrouped;
 
-/// The value of `crate`: a path that means the same everywhere.
+/// The value of `crate`: an absolute path, which means the same in every module.
 #[derive(Debug)]
 pub(crate) struct RuntimePath(pub(crate) Path);
 
@@ -35,8 +35,9 @@ pub(crate) fn private(path: Option<&Path>) -> TokenStream {
     }
 }
 
-/// As [`private`], for code in a function: an import for its beginning, and the imported name. So rustc
-/// reports a wrong path once and not at each use, and lints about paths do not appear at the user's code.
+/// As [`private`], for the code in a function: an import for the beginning of the function, and the imported
+/// name. Because of the import, rustc reports a wrong path once and not at each use, and lints about paths do
+/// not appear at the user's code.
 pub(crate) fn imported(path: Option<&Path>) -> (TokenStream, TokenStream) {
     let module = private(path);
     let name = Ident::new("__idem", Span::mixed_site());

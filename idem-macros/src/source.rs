@@ -1,4 +1,4 @@
-//! Tokens as text. The text is the same for the same source, independent of its line breaks and of the
+//! Tokens as text. The text depends neither on the line breaks in the source nor on the version of the
 //! compiler.
 //!
 //! Owns the white space. Knows nothing about the meaning of the tokens.
@@ -27,14 +27,14 @@ fn add(text: &mut String, tokens: TokenStream) {
                 text.push_str(begin);
                 let start = text.len();
                 add(text, group.stream());
-                // A tuple of one needs its comma.
+                // A tuple with one element needs its comma.
                 let is_tuple_of_one = text[start..].matches(',').count() == 1;
                 text.truncate(text.trim_end_matches(if is_tuple_of_one { " " } else { ", " }).len());
                 text.push_str(end);
             }
             TokenTree::Punct(punct) => {
                 let sign = punct.as_char();
-                // Whether there is a trailing comma depends on the line breaks.
+                // A trailing comma is removed, because whether there is one depends on the line breaks.
                 if sign == '>' {
                     text.truncate(text.trim_end_matches(", ").len());
                 }

@@ -1,5 +1,5 @@
-//! The smallest program that uses one feature of the library, or does not use the library. It is only
-//! built.
+//! The smallest program that uses one feature of the library, or does not use the library. The program is
+//! only built and never run.
 
 #[cfg(feature = "macros")]
 mod uses;

@@ -5,11 +5,11 @@ use idem::{Error, Store, idempotent};
 /// An order that is paid for.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Order {
-    /// Its number.
+    /// The number of the order.
     pub id: u64,
-    /// In cents.
+    /// The amount in cents.
     pub amount: u64,
-    /// ISO 4217.
+    /// The currency's code (ISO 4217).
     pub currency: String,
 }
 

@@ -1,10 +1,10 @@
-//! Tests how many allocations a call makes: a count shows a further allocation on any machine.
+//! Tests how many allocations a call makes. A count shows an additional allocation on any machine.
 
 use futures_util::FutureExt as _;
 use idem::MemoryStore;
 use idem_part_costs::{Order, by_attribute, runtime, with_fingerprint};
 
-/// The allocations of one of these calls and their bytes, without those that are made only once.
+/// The allocations of one of these calls and their bytes, without the allocations that are made only once.
 fn of<'o, F>(orders: &'o [Order], mut call: impl FnMut(&'o Order) -> F) -> (u64, u64)
 where
     F: Future<Output = Result<(), idem::Error>>,
@@ -34,14 +34,14 @@ fn a_call_allocates_no_more_than_it_did() {
         [of(orders, |order| by_attribute(&store, order)), of(orders, |order| with_fingerprint(&store, order))]
     });
     let counted = measured.map(|calls| calls.map(|(count, _)| count));
-    // Fresh and replayed: without and with a fingerprint. Each metric allocates its labels if the
-    // feature `metrics` is on, as it is with all features.
-    // One allocation of a fresh call is the future of its completion, so that a call has no room for that
-    // future while its body runs.
+    // The counts of a fresh call and of a replayed call, each without and with a fingerprint. The second set
+    // of counts is for the feature `metrics`, because each metric allocates its labels. One allocation of a
+    // fresh call is the future that records its result, so that the call's own future need not have room for
+    // it while the body runs.
     let (without, with) = ([[7, 15], [4, 12]], [[12, 20], [6, 14]]);
     assert!(counted == without || counted == with, "{counted:?}");
-    // The bytes: one of the allocations is the call's future, which has room for everything that the call may
-    // wait for.
+    // The bytes depend most on one allocation: the call's future, which has room for everything that the call
+    // may wait for.
     let [[(_, fresh), ..], [(_, replayed), ..]] = measured;
     println!("{fresh}, {replayed} bytes");
     let bounds = if counted == without { (2_000, 1_450) } else { (2_660, 1_780) };

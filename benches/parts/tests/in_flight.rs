@@ -1,5 +1,5 @@
-//! Tests how much memory a running call and its record hold beyond its body: a count of bytes shows an
-//! increase on any machine.
+//! Tests how much memory a running call and its record hold in addition to the call's body. A count of bytes
+//! shows an increase on any machine.
 
 use std::cell::Cell;
 use std::future::pending;
@@ -24,7 +24,7 @@ async fn guarded(store: &MemoryStore, id: u64, started: Rc<Cell<u64>>) -> Result
     body(started).await
 }
 
-/// The bytes that the calls of `make` hold, each in a task, once all bodies have begun.
+/// The bytes that the calls of `make` hold after all bodies have begun. Each call has its own task.
 fn held<F: Future<Output = Result<(), Error>> + 'static>(make: impl Fn(u64, Rc<Cell<u64>>) -> F) -> i64 {
     let (runtime, tasks) = (runtime().unwrap(), LocalSet::new());
     let started = Rc::new(Cell::new(0));

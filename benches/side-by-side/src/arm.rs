@@ -44,7 +44,7 @@ impl Arm {
     }
 }
 
-/// A call over this client, boxed, so that every arm has the same cost.
+/// A call over this client. The call is boxed, so that every arm has the cost of a box.
 pub(crate) fn over<C, F>(client: &C, make: impl Fn(C, String) -> F + Send + Sync + 'static) -> Call
 where
     C: Clone + Send + Sync + 'static,
@@ -54,7 +54,8 @@ where
     Arc::new(move |key| Box::pin(make(client.clone(), key)))
 }
 
-/// The arms that compete on one store, once they are connected. The others are compared with the first.
+/// The arms that compete on one store, once they are connected. All other arms are compared with the first
+/// arm.
 type Arms = BoxFuture<'static, Anything<Vec<Arm>>>;
 
 /// A store, and the ways to make a call on it.
@@ -63,7 +64,7 @@ pub(crate) struct Contest {
     /// Connects the arms with the server at this URL.
     pub(crate) connect: Box<dyn Fn(String) -> Arms>,
     pub(crate) url: String,
-    /// The port in the URL, if a counter of the traffic can be put before it.
+    /// The port in the URL, if a counter of the traffic can be put before the server.
     pub(crate) port: Option<u16>,
     /// The servers and folders, which exist as long as this value.
     _kept: Box<dyn Any>,

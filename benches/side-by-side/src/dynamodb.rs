@@ -1,6 +1,6 @@
 //! The arms on an emulator of DynamoDB: a conditional `PutItem`, a conditional `UpdateItem`, or a consistent
-//! `GetItem`, and this library. The speed of the emulator says nothing about the service; the ratios and the
-//! round trips do.
+//! `GetItem`, and this library. The speed of the emulator says nothing about the real service, but the ratios
+//! between the arms do, and so do the round trips.
 
 use std::time::Duration;
 

@@ -12,7 +12,7 @@ use crate::arm::{Anything, Arm, RECEIPT, over, right};
 
 const TTL: Duration = Duration::from_secs(3_600);
 
-/// An arm that uses its store as its own layer does.
+/// An arm that uses a store of the crate in the same way as the crate's own layer does.
 pub(crate) fn arm<S>(store: S) -> Arm
 where
     S: IdempotencyStore + Send + Sync + 'static,

@@ -97,8 +97,8 @@ async fn tell(store: &str, contest: &Contest, arguments: &Arguments, lines: &mut
     }
 }
 
-/// Prints the table of one kind of work, and returns its lines. The first arm is the limit for this library:
-/// code by hand over the same client.
+/// Prints the table of one kind of work, and returns its lines. All arms are compared with the first one:
+/// code by hand over the same client, or the same work without this library.
 fn print(store: &str, kind: Kind, callers: usize, arms: &[(&'static str, Figures)]) -> Vec<Value> {
     let Some((_, first)) = arms.first() else { return Vec::new() };
     let work = match kind {

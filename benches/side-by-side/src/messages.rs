@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 
 use crate::arm::{Anything, Arm, Contest, over};
 
-/// How many messages the consumer handles at once: as many as there are callers at most.
+/// How many messages the consumer handles at once: as many as the largest number of callers.
 const AT_ONCE: usize = 64;
 
 /// The calls that wait until their messages are handled, by key.
@@ -36,7 +36,7 @@ async fn count_once(shop: &Shop, order: &str) -> Result<u64, idem::Error> {
     Ok(count(shop).await)
 }
 
-/// The effect. If Redis is gone, the run ends, because no message is handled any more.
+/// The effect. An error of Redis counts as the number 0.
 async fn count(shop: &Shop) -> u64 {
     let mut connection = shop.connection.clone();
     redis::cmd("INCR").arg("effects").query_async(&mut connection).await.unwrap_or_default()
@@ -68,7 +68,7 @@ async fn arm(name: &'static str, jetstream: &Context, shop: Shop, is_guarded: bo
             counted
         }
     };
-    // No message is rejected, so nothing is behind the subject of the dead letters.
+    // No message is rejected, so no stream keeps the subject `dead`.
     let source = Source::new(jetstream.clone(), pull, "dead");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let consumer = Consumer::new().concurrency(AT_ONCE);

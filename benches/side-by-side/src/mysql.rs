@@ -1,4 +1,5 @@
-//! The arms on MariaDB: SQL by hand on a pool of 16 connections that does not ping, and this library.
+//! The arms on MariaDB: SQL by hand on a pool of 16 connections, which are not pinged before use, and this
+//! library.
 
 use idem::MySqlStore;
 use idem_test_servers::MariaDb;
@@ -45,7 +46,7 @@ async fn look(pool: MySqlPool, key: String) -> Anything<()> {
 }
 
 pub(crate) fn contest() -> Anything<Contest> {
-    // The server waits for the disk.
+    // With its default settings, the server waits for the disk at each commit.
     let server = MariaDb::with(&[]);
     Ok(Contest::new("MariaDB", server.url(), Some(server.port()), server, arms))
 }

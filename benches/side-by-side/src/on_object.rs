@@ -1,5 +1,5 @@
 //! The arms on an emulator of S3: a put that creates, a put on a condition, a get, and this library. The
-//! speed of the emulator says nothing about the service; the ratios do.
+//! speed of the emulator says nothing about the real service, but the ratios between the arms do.
 
 use std::sync::Arc;
 use std::time::Duration;

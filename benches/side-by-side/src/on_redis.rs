@@ -1,4 +1,5 @@
-//! The arms on Redis: `SET NX PX` and `SET PX`, or `GET`, over one connection, and the crate `idempotent`.
+//! The arms on Redis: code by hand that sends `SET NX PX` and `SET PX`, or `GET`, over one connection; this
+//! library; and the crate `idempotent`.
 
 use idem::RedisStore;
 use idem_test_servers::Redis;

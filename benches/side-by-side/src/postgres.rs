@@ -1,4 +1,5 @@
-//! The arms on PostgreSQL: SQL by hand on a pool of 16 connections that does not ping, and this library.
+//! The arms on PostgreSQL: SQL by hand on a pool of 16 connections, which are not pinged before use, and this
+//! library.
 
 use idem::PostgresStore;
 use idem_test_servers::Postgres;
@@ -45,7 +46,7 @@ async fn look(pool: PgPool, key: String) -> Anything<()> {
 }
 
 pub(crate) fn contest() -> Anything<Contest> {
-    // With its own settings, the server waits for the disk.
+    // With its default settings, the server waits for the disk at each commit.
     let server = Postgres::with(&[]);
     Ok(Contest::new("PostgreSQL", server.url(), Some(server.port()), server, arms))
 }

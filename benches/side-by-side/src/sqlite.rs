@@ -58,7 +58,7 @@ impl Hand {
 
 async fn pay(hand: Hand, key: String) -> Anything<()> {
     let (claiming, again) = (hand.clone(), key.clone());
-    // A commit blocks its thread.
+    // A commit blocks its thread, so it runs on a thread for blocking work.
     let claimed = spawn_blocking(move || claiming.claim(&key)).await??;
     let recorded = spawn_blocking(move || hand.record(&again)).await??;
     right(claimed && recorded)

@@ -51,7 +51,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .execute(&pool)
         .await?;
     let store = PostgresStore::from_pool(&pool).await?;
-    // With more clients than one, `.tenant(..)` keeps their keys apart.
+    // If there is more than one client, `.tenant(..)` keeps the clients' keys apart.
     let layer = IdempotencyLayer::in_transaction(store, pool).shared_by_all_clients().build()?;
     let router = Router::new().route("/deposits", post(deposit)).route_layer(layer);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;

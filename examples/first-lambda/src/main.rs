@@ -24,8 +24,8 @@ enum ShipError {
 
 #[idempotent(key = "order/{order.id}", scope = "orders.ship", fingerprint = order.pieces, ttl = "14d", store = store)]
 async fn ship(store: &DynamoDbStore, order: &Order) -> Result<String, ShipError> {
-    // Ship it here. `context().downstream_key("carrier")` is the same at every attempt: hand it to the
-    // carrier.
+    // Ship the order here. Give the carrier `context().downstream_key("carrier")`, which is the same at every
+    // attempt.
     Ok(format!("parcel of order {} with {} pieces", order.id, order.pieces))
 }
 
@@ -34,7 +34,7 @@ async fn handle_one(store: &DynamoDbStore, message: SqsMessage) -> Result<String
     ship(store, &order).await
 }
 
-/// Lambda deletes the messages that are not in the response. SQS delivers the others again.
+/// The response names the messages to deliver again. Lambda deletes all other messages.
 async fn handle(store: &DynamoDbStore, event: LambdaEvent<SqsEvent>) -> Result<BatchResponse, Error> {
     let batch = Batch::new().deadline(event.context.deadline());
     Ok(batch.process(event.payload.records, |message| handle_one(store, message)).await)

@@ -9,7 +9,7 @@ use idem::{RedisStore, idempotent};
 use idem_nats::Source;
 use serde::{Deserialize, Serialize};
 
-/// How long JetStream keeps a message, and how long results are kept: a redelivery must find its result.
+/// How long JetStream keeps a message. Results are kept as long, because a redelivery must find its result.
 const WEEK: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 #[derive(Serialize, Deserialize)]
@@ -28,8 +28,8 @@ enum ShipError {
 
 #[idempotent(key = "order/{order.id}", scope = "orders.ship", fingerprint = order.pieces, ttl = "7d", store = store)]
 async fn ship(store: &RedisStore, order: &Order) -> Result<String, ShipError> {
-    // Ship it here. `context().downstream_key("carrier")` is the same at every attempt: hand it to the
-    // carrier.
+    // Ship the order here. Give the carrier `context().downstream_key("carrier")`, which is the same at every
+    // attempt.
     Ok(format!("parcel of order {} with {} pieces", order.id, order.pieces))
 }
 

@@ -1,10 +1,11 @@
 //! An MCP server whose tool is safe to repeat. An MCP client starts it, and speaks to it over stdin and
 //! stdout: `mcp RECORDS FOLDER`, with the file of its records and the folder of its payments.
 //!
-//! Agents repeat tool calls: the client after a timeout or a lost connection, the model after an error that
-//! it read. The key is an argument of the tool, `request_id`, because the arguments are what the model itself
-//! repeats. The id of the JSON-RPC request is new for each request and starts again with each connection, and
-//! `_meta` belongs to the client: the model neither sees it nor sets it.
+//! Agents repeat tool calls: the client repeats a call after a timeout or a lost connection, and the model
+//! repeats a call after an error that it read. The key is an argument of the tool, `request_id`, because the
+//! arguments are what the model itself repeats. The id of the JSON-RPC request cannot be the key, because it
+//! is new for each request and starts again with each connection. Nor can a value in `_meta`, because `_meta`
+//! belongs to the client: the model neither sees nor sets it.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write as _};
@@ -62,13 +63,15 @@ impl Shop {
     async fn pay(&self, Parameters(payment): Parameters<Payment>) -> Result<String, PayError> {
         let call = idem::context().ok_or_else(|| io::Error::other("a call without a key"))?;
         eprintln!("pays order {}, attempt {}", payment.order, call.attempt());
-        // If the server dies after the payment and before its record, the next call pays with the same key.
+        // If the server dies after the payment and before the call is recorded, the next call repeats the
+        // payment with the same key, so nothing is paid twice.
         self.gateway.pay(&call.downstream_key("gateway"), payment.cents).await?;
         Ok(format!("order {} is paid: {} cents", payment.order, payment.cents))
     }
 }
 
-/// Stands for a payment service, which makes one payment for each key: here a file, which is created once.
+/// Stands for a payment service, which makes one payment for each key. Here, a payment is a file, which is
+/// created only once.
 struct Gateway {
     folder: PathBuf,
     latency: Duration,

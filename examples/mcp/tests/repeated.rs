@@ -1,4 +1,4 @@
-//! An agent that repeats its tool call, with a real client, over a server that is killed.
+//! Tests of an agent that repeats its tool call after the server was killed. The MCP client is a real one.
 
 use std::fs::{self, File};
 use std::path::Path;

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The same request again returns the same receipt with `Idempotency-Replayed: true`. Further members of the
-//! JSON make a payment behave in special ways, to try them by hand: `sleep_ms`, `status`, `body_bytes`,
+//! JSON make a payment behave in special ways, which you can try by hand: `sleep_ms`, `status`, `body_bytes`,
 //! `panic`, `stream_ms`, `set_cookie`. `GET /executions` counts how often each route really ran in this
 //! process; `GET /metrics` has metrics for Prometheus.
 

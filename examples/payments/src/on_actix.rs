@@ -30,7 +30,8 @@ pub(crate) async fn serve(
     };
     let server =
         HttpServer::new(app).disable_signals().shutdown_timeout(LAST_ORDERS.as_secs()).bind(&options.addr)?;
-    // A reader of the next line may send the signal to end at once, so its handler is installed before.
+    // A program that reads the line below may send the signal to end at once, so the signal's handler is
+    // installed before the line is printed.
     let terminated = idem::terminated();
     for address in server.addrs() {
         println!("listening on {address}");
@@ -40,7 +41,7 @@ pub(crate) async fn serve(
     tokio::spawn(async move {
         terminated.await;
         // An actix worker drops its handlers when it ends, so handlers whose clients went away must finish
-        // before.
+        // before the server stops.
         handle.pause().await;
         drain().await;
         handle.stop(true).await;
@@ -76,7 +77,7 @@ fn response(answer: Answer) -> HttpResponse {
         Body::Whole(body) => response.body(body),
         Body::Events(receipt, time) => response.streaming(events(&receipt, time)),
     };
-    // actix-web sets a content type if the response has none.
+    // actix-web has set a content type, which is removed, because the answer may have none.
     response.headers_mut().remove(CONTENT_TYPE);
     for (name, value) in answer.headers {
         if let Ok(value) = HeaderValue::try_from(value) {

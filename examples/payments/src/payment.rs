@@ -1,4 +1,4 @@
-//! What a payment does, for either framework: it uses the terms of HTTP, and knows no server.
+//! What a payment does, for either framework. Uses the terms of HTTP, and knows neither framework.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -63,7 +63,7 @@ pub(crate) struct Route {
     name: &'static str,
     collection: &'static str,
     status: u16,
-    /// The members that its JSON must have.
+    /// The members that the JSON of a request must have.
     required: &'static [&'static str],
 }
 

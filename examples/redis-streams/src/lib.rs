@@ -1,5 +1,5 @@
 //! Connects a consumer group of Redis streams with `idem::message::Consumer`: a stream of messages, and how
-//! each is settled. A page of code like this one connects any other queue.
+//! each message is settled. A page of code like this one connects any other queue.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use redis::{AsyncCommands as _, RedisResult};
 /// retry.
 pub const IDLE: Duration = Duration::from_secs(3);
 
-/// How many messages are fetched at once. Messages that the consumer has not begun at its end are delivered
-/// again after [`IDLE`].
+/// How many messages are fetched at once. If the consumer has fetched a message and ends before it has begun
+/// it, the message is delivered again after [`IDLE`].
 const AT_ONCE: usize = 10;
 
 /// A stream, its only consumer group, and a worker in it.
@@ -42,8 +42,8 @@ pub struct Message {
 }
 
 impl Group {
-    /// Creates the group if it is missing, and returns its messages: first those whose worker is silent, then
-    /// new ones.
+    /// Creates the group if it is missing, and returns its messages: first the messages of silent workers,
+    /// then new messages.
     ///
     /// # Errors
     ///
@@ -112,8 +112,8 @@ fn millis(time: Duration) -> usize {
 
 impl Message {
     /// Takes the message out of the group and out of the stream, which would otherwise grow for ever. Redis
-    /// executes all commands of the pipe, or none. A stream with several groups keeps its entries: trim it
-    /// where it is written, by `XADD .. MAXLEN`.
+    /// executes all commands of the pipe, or none. If a stream has several groups, do not delete its entries
+    /// here, but trim it where it is written, with `XADD .. MAXLEN`.
     fn leave(&self, pipe: &mut redis::Pipeline) {
         let Group { stream, group, .. } = &self.of;
         let ids = [&self.entry.id];
@@ -124,7 +124,7 @@ impl Message {
     /// [`IDLE`].
     async fn silent_for(&self, idle: Duration) -> RedisResult<()> {
         // This also takes back a message that went to another worker while this worker was silent. Then both
-        // workers handle it, and both get one result.
+        // workers handle the message, and both get the same result.
         let options = StreamClaimOptions::default().idle(millis(idle)).with_justid();
         let Group { stream, group, worker } = &self.of;
         let ids = [&self.entry.id];

@@ -7,7 +7,7 @@ use idem_test_servers::{Redis, until};
 use redis::Commands as _;
 use redis::streams::{StreamInfoGroupsReply, StreamRangeReply};
 
-/// Starts a worker. It ends when this is dropped.
+/// Starts a worker, which ends when its `Process` is dropped.
 fn worker(url: &str, millis: u64) -> Process {
     let mut command = Command::new(env!("CARGO_BIN_EXE_redis-streams"));
     Process::start(command.args([url, &millis.to_string()]))

@@ -11,7 +11,7 @@ use idem_webhooks::{Delivery, Sender, WebhookLayer};
 /// Handles an event. After an answer other than 2xx, or a panic, the sender sends the event again.
 async fn handle(delivery: Delivery, event: Bytes) {
     let again = context().is_some_and(|call| call.recovered());
-    // The effect.
+    // The effect of the event: here, a line of output.
     println!("{} sent an event of {} bytes; after a crash: {again}", delivery.sender(), event.len());
 }
 

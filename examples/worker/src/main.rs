@@ -83,8 +83,8 @@ enum ShipError {
 /// Results are kept for as long as the broker may deliver a message again.
 #[idempotent(key = "order/{order.id}", scope = "orders.ship", fingerprint = order.pieces, ttl = "14d", store = store)]
 async fn ship(store: &RedisStore, order: &Order) -> Result<String, ShipError> {
-    // Ship it here. `context().downstream_key("carrier")` is the same at every attempt: hand it to the
-    // carrier.
+    // Ship the order here. Give the carrier `context().downstream_key("carrier")`, which is the same at every
+    // attempt.
     println!("ships order {}", order.id);
     Ok(format!("parcel of order {} with {} pieces", order.id, order.pieces))
 }
@@ -106,7 +106,7 @@ fn dispose(error: &ShipError, _attempt: u32, proposed: Disposition) -> Dispositi
 /// The summary of the work, or of the redrive.
 type Finished = Result<String, Box<dyn Error + Send + Sync>>;
 
-/// The store, and what to do with the dead letters instead of work.
+/// The store, and what to do with the dead letters; `None` to handle the orders.
 struct Work {
     store: RedisStore,
     letters: Option<Redrive>,

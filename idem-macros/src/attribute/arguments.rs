@@ -1,6 +1,6 @@
-//! The arguments of a function, as the names that its attribute may use.
+//! The names that the arguments of a function bind, and that its attribute may use.
 //!
-//! Owns which names there are and how messages spell them. Knows nothing about options.
+//! Owns which names these are and how messages list them. Knows nothing about options.
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use syn::ext::IdentExt;
@@ -22,7 +22,8 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// The names that `signature` binds, in order, including `self`. `store` is the option's value.
+    /// The names that `signature` binds, in order, including `self`. `store` is the value of the option
+    /// `store`.
     pub(crate) fn of(signature: &Signature, store: Option<&Expr>) -> Self {
         let mut arguments = Self { function: signature.ident.unraw().to_string(), ..Self::default() };
         let store = store.and_then(root).map(|root| root.unraw().to_string());
@@ -53,12 +54,14 @@ impl Arguments {
         self.names.iter().find(|argument| argument.unraw() == name)
     }
 
-    /// An argument for examples in messages. It is the last one, because the first is often the application.
+    /// An argument for examples in messages. The last suitable argument is used, because the first one is
+    /// often the application.
     pub(crate) fn example(&self) -> &str {
         self.example.as_deref().unwrap_or("order")
     }
 
-    /// The message for `name`, which is not one of the arguments: why it cannot be used, and which names can.
+    /// The message for `name`, which is not one of the arguments: says why `name` cannot be used, and which
+    /// names can.
     pub(crate) fn unknown(&self, name: &str) -> String {
         let function = &self.function;
         if self.names.is_empty() && !self.has_unnamed {
@@ -90,7 +93,7 @@ impl Arguments {
         list(names.iter().map(String::as_str))
     }
 
-    /// The names that occur in `tokens`, and those that begin with `_`.
+    /// The names that occur in `tokens`, and the names that begin with `_`.
     pub(crate) fn held_for<'a>(&'a self, tokens: &'a TokenStream) -> impl Iterator<Item = &'a Ident> {
         self.names.iter().filter(|name| {
             let alone = Self { names: vec![Ident::clone(name)], ..Self::default() };
@@ -98,8 +101,9 @@ impl Arguments {
         })
     }
 
-    /// Whether `tokens` name an argument anywhere, even in the text of a macro. Other text, and a field, a
-    /// method or a path segment with the name of an argument do not count.
+    /// Whether `tokens` name an argument anywhere, even in braces in the text of a macro, such as
+    /// `format!("{order}")`. Text outside macros does not count, nor does a field, a method or a path segment
+    /// with an argument's name.
     pub(crate) fn are_named_in(&self, tokens: &TokenStream) -> bool {
         self.are_in(tokens, false)
     }
@@ -160,7 +164,7 @@ impl<'ast> Visit<'ast> for Arguments {
 }
 
 /// The identifier for a name that was parsed out of a literal. Its location is the literal, and its hygiene
-/// is that of the argument, so that it resolves even if the argument came from another macro.
+/// is that of the argument, so that the identifier resolves even if the argument came from another macro.
 pub(crate) fn named_at(argument: &Ident, literal: Span) -> Ident {
     let mut named = argument.clone();
     named.set_span(argument.span().located_at(literal));

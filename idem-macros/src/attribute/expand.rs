@@ -2,7 +2,8 @@
 //!
 //! Owns the expansion. Keep it small: everything that does not depend on the function is in the runtime.
 //! Checks nothing. Our names are `mixed_site`, so they do not clash with the user's locals. They begin with
-//! `__idem`, because a constant with the same name in the user's module would turn a binding into a pattern.
+//! `__idem`, because if the user's module had a constant with the same name, a `let` would match the constant
+//! and not bind the name.
 
 mod key_function;
 
@@ -77,8 +78,8 @@ fn store(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     quote_spanned!(span=> #runtime::#make(#store))
 }
 
-/// The only bound on the return type, at the location of the return type. The call has exactly that location,
-/// because rustc would report an error twice if there were two.
+/// The call of `codec`, which has the only bound on the return type. The call begins and ends exactly where
+/// the return type does, because otherwise rustc would report an error twice.
 fn codec(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     let returns = model.returns.to_token_stream();
     let places: Vec<Span> = returns.clone().into_iter().map(|token| token.span()).collect();
@@ -115,9 +116,9 @@ fn detachable(model: &Model<'_>, runtime: &TokenStream) -> Vec<TokenStream> {
         .collect()
 }
 
-/// Moves each argument whole into a detached body, so that a guard, or a field that the body does not use, is
-/// dropped with the body and not with the caller. Arguments that the function does not use are left to
-/// rustc's lint.
+/// Moves whole arguments into a detached body: the arguments that the body names, and those whose names begin
+/// with `_`. So a guard such as `_permit`, or a field that the body does not use, is dropped with the body
+/// and not with the caller. rustc still reports all other arguments as unused.
 fn held(model: &Model<'_>) -> Option<TokenStream> {
     model.detach()?;
     let code = model.function.code().stream();
@@ -160,14 +161,14 @@ fn call(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
 /// The call in the caller's transaction. The body borrows the transaction under the name of the argument.
 fn within(carrier: &Carrier, runtime: &TokenStream, body: &TokenStream) -> TokenStream {
     let Carrier { name, mutability, place } = carrier;
-    // The argument's `mut` is for the body's variable of this name, not for the argument.
+    // The user wrote `mut` for the variable that the body sees, which has the argument's name. This statement
+    // prevents rustc's warning that the argument itself need not be `mut`.
     let used = mutability.map(|_| quote_spanned!(Span::mixed_site()=> let _ = &mut #name;));
     let mut lent = name.clone();
     lent.set_span(name.span().located_at(*place));
     let span = beside(*place);
     let runtime = runtime_path::shown_at(runtime, span);
-    // One location for all of it, because rustc would report an error twice if the `.await` had another
-    // location.
+    // The call and its `.await` have one location, because otherwise rustc would report an error twice.
     let entered = quote_spanned! {span=>
         #runtime::enter(__idem_codec, __idem_operation, __idem_store, __idem_key, #lent).await
     };
@@ -188,7 +189,7 @@ fn within(carrier: &Carrier, runtime: &TokenStream, body: &TokenStream) -> Token
     }}
 }
 
-/// The operation: its site with the settings that are constants, and the settings that are computed for each
+/// The operation: its `Site` with the constant settings, and then the settings that are computed for each
 /// call.
 fn operation(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     let span = Span::mixed_site();
@@ -264,12 +265,13 @@ fn some(value: &impl ToTokens) -> TokenStream {
 
 fn duration(known: Duration) -> TokenStream {
     let span = Span::mixed_site();
-    // At most 100 years, so the milliseconds fit a `u64`.
+    // A duration is at most 100 years long, so its milliseconds fit a `u64`.
     let millis = LitInt::new(&known.as_millis().to_string(), span);
     quote_spanned!(span=> ::core::time::Duration::from_millis(#millis))
 }
 
-/// The operation with its scope and these settings. `runs` is `false` for code that only names records.
+/// The operation with its scope and these settings. `runs` is `false` in the function for `key_fn`, which
+/// never runs the body.
 pub(super) fn site(
     model: &Model<'_>,
     runtime: &TokenStream,
@@ -292,16 +294,16 @@ pub(super) fn site(
     let site = quote_spanned! {span=>
         #runtime::Site::new(#scope, ::core::module_path!(), #name, #runs, #policy,)
     };
-    // In a block, because items have no hygiene and the body may have an item `SITE`. The type name of the
-    // closure shows the runtime which item contains the function; a macro cannot see that.
+    // The block keeps `SITE` apart from an item `SITE` in the body, because items have no hygiene. From the
+    // type name of the closure, the runtime learns which item contains the function; a macro cannot see that.
     quote_spanned! {span=> {
         static SITE: #runtime::Site = #site;
         #runtime::Operation::at(&SITE, #receiver, &|| ())
     }}
 }
 
-/// The key. In code that only names the record, a missing value makes the key missing, even if `missing_key`
-/// lets calls run without a key.
+/// The key. `in_call` is `false` in the function for `key_fn`. There, a missing value makes the key missing,
+/// even under `missing_key = "run"`.
 pub(super) fn key(model: &Model<'_>, runtime: &TokenStream, in_call: bool) -> TokenStream {
     let pieces = model.key.iter().map(|piece| match piece {
         KeyPiece::Literal(text) => setting("literal", text),
@@ -310,7 +312,8 @@ pub(super) fn key(model: &Model<'_>, runtime: &TokenStream, in_call: bool) -> To
     let Some(missing) = &model.options.missing_key else {
         return quote_spanned!(Span::mixed_site()=> #runtime::KeyBuilder::new() #(#pieces)*);
     };
-    // At the option's location, so that rustc reports the error there if no value of the key can be missing.
+    // These tokens have the option's location, so that rustc reports an error there if no value of the key
+    // can be missing.
     let end = match **missing {
         MissingKey::Run if in_call => quote_spanned!(beside(missing.span())=> .run_missing()),
         MissingKey::Run | MissingKey::Reject => quote_spanned!(beside(missing.span())=> .reject_missing()),
@@ -328,9 +331,9 @@ fn fingerprint(model: &Model<'_>, runtime: &TokenStream) -> Option<TokenStream> 
     })
 }
 
-/// The user's code as a future. The unreachable `return` tells rustc the type before the code, so that errors
-/// are where they would be without the attribute. `async move` and its braces have the span of the code,
-/// because otherwise borrow errors lose its names.
+/// The user's code as a future. The unreachable `return` comes before the code and tells rustc the return
+/// type, so that rustc reports errors where it would report them without the attribute. `async move` and its
+/// braces have the span of the code, because otherwise borrow errors would not show the names in the code.
 fn body(model: &Model<'_>) -> TokenStream {
     let code = model.function.code();
     let returns = model.returns;
@@ -339,16 +342,16 @@ fn body(model: &Model<'_>) -> TokenStream {
             return __idem_never;
         }
     };
-    // The code's own braces keep the lints about code after a `return`. If they are on one line, they are
-    // left out, because rustc would report them as unused.
+    // The code keeps its own braces, so that rustc still warns about code after a `return`. If both braces
+    // are on one line, they are left out, because rustc would report them as unused.
     let content = if is_on_one_line(code) { code.stream() } else { code.to_token_stream() };
     let recovered = model.recover.as_ref().map(recovered);
     let held = held(model);
     quote_spanned!(code.span()=> async move { #held #typed #recovered #content })
 }
 
-/// The code before the user's code if there is a `recover`. rustc reports errors about the call of `recover`
-/// at the path of `recover`.
+/// The code that runs before the user's code, if the option `recover` is set. rustc reports errors about the
+/// call of the recover function at the path of that function.
 fn recovered(recover: &Recover) -> TokenStream {
     let Recover { call, receiver, arguments } = recover;
     let span = beside(call.span());
@@ -364,7 +367,7 @@ fn recovered(recover: &Recover) -> TokenStream {
         call => call.to_token_stream(),
     };
     let arguments = quote_spanned!(span=> (#(#receiver,)* &__idem_recovery #(, #arguments)*));
-    // Includes the `.await`, because rustc would report an error twice if the `.await` had another location.
+    // The call and its `.await` have one location, because otherwise rustc would report an error twice.
     let answer = quote_spanned!(span=> __idem_codec.recover(#call #arguments).await);
     quote_spanned! {Span::mixed_site()=>
         match __idem_codec.begin_recovery().await {
@@ -381,7 +384,7 @@ fn recovered(recover: &Recover) -> TokenStream {
 }
 
 fn is_on_one_line(code: &Group) -> bool {
-    // Only rustc provides lines; the unit tests of this crate run without it.
+    // Only rustc knows the lines of a token, and the unit tests of this crate run without rustc.
     proc_macro::is_available() && {
         let braces = code.span().unwrap();
         braces.start().line() == braces.end().line()

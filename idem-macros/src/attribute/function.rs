@@ -13,7 +13,7 @@ use syn::{
     Visibility,
 };
 
-/// An async function, or what `#[async_trait]` has made of one.
+/// An async function, or the function that `#[async_trait]` has made of one.
 #[derive(Debug)]
 pub(crate) struct Function {
     pub(crate) attributes: Vec<Attribute>,
@@ -48,12 +48,13 @@ impl Function {
         if self.body.boxed.is_some() { boxed_output(ty) } else { Some(ty) }
     }
 
-    /// Whether it is async: an `async fn`, or a boxed future whose code this crate can find.
+    /// Whether the function is async: an `async fn`, or a function that returns a boxed future whose code
+    /// this crate can find.
     pub(crate) fn is_async(&self) -> bool {
         self.signature.asyncness.is_some() || self.body.boxed.is_some()
     }
 
-    /// The arguments whose types have a name: not `self`, nor `impl Trait`.
+    /// All arguments except `self` and arguments of an `impl Trait` type, because such a type has no name.
     pub(crate) fn named_types(&self) -> impl Iterator<Item = &PatType> {
         self.signature.inputs.iter().filter_map(|input| match input {
             FnArg::Typed(argument) if Unnameable::of(&argument.ty).opaque.is_none() => Some(argument),
@@ -109,8 +110,8 @@ impl Parse for Function {
     }
 }
 
-/// The braces with the body, also inside the groups without delimiters that `macro_rules!` puts around a
-/// block.
+/// The braces with the body. Also finds them inside the groups without delimiters that `macro_rules!` puts
+/// around a block.
 fn body(input: ParseStream<'_>) -> syn::Result<Group> {
     let place = input.span();
     let mut token: TokenTree = input.parse()?;
@@ -157,7 +158,8 @@ impl Body {
     }
 }
 
-/// `#![..]` belongs to the function, so it must stay before the code that is put around the body.
+/// Splits `#![..]` from the body. Such an attribute belongs to the function, so it must stay before the code
+/// that this macro adds.
 fn split_inner_attributes(body: TokenStream) -> (TokenStream, TokenStream) {
     let split = |input: ParseStream<'_>| -> syn::Result<(Vec<Attribute>, TokenStream)> {
         Ok((input.call(Attribute::parse_inner)?, input.parse()?))
@@ -168,7 +170,8 @@ fn split_inner_attributes(body: TokenStream) -> (TokenStream, TokenStream) {
     }
 }
 
-/// `.. Box::pin(async move { code })`, taken apart.
+/// Takes `.. Box::pin(async move { code })` apart: the tokens before the argument, the argument's span,
+/// `async move`, and the code.
 fn boxed(body: &TokenStream) -> Option<(TokenStream, Span, TokenStream, Group)> {
     let mut tokens: Vec<TokenTree> = body.clone().into_iter().collect();
     let Some(TokenTree::Group(argument)) = tokens.pop() else {
@@ -190,7 +193,7 @@ fn boxed(body: &TokenStream) -> Option<(TokenStream, Span, TokenStream, Group)> 
     Some((tokens.into_iter().collect(), argument.span(), future.into_iter().collect(), code))
 }
 
-/// Whether a type is a `&mut`, even if `macro_rules!` forwards it.
+/// Whether a type is a `&mut`, also inside the groups that `macro_rules!` puts around forwarded types.
 pub(crate) fn is_mutable(ty: &Type) -> bool {
     match ty {
         Type::Reference(reference) => reference.mutability.is_some(),
@@ -237,7 +240,8 @@ fn argument_of<'t>(ty: &'t Type, name: &str) -> Option<&'t Type> {
     }
 }
 
-/// The parts of a type that the type of a recorded result cannot contain.
+/// The first `impl Trait` and the first reference in a type. The type of a recorded result cannot contain
+/// either.
 #[derive(Default)]
 pub(crate) struct Unnameable<'t> {
     pub(crate) opaque: Option<&'t syn::TypeImplTrait>,
@@ -262,6 +266,7 @@ impl<'ast> Visit<'ast> for Unnameable<'ast> {
         visit::visit_type_reference(self, ty);
     }
 
-    // A function pointer's arguments are not part of a value.
+    // The argument types of a function pointer do not count, because the pointer holds no value of these
+    // types.
     fn visit_type_fn_ptr(&mut self, _: &'ast syn::TypeFnPtr) {}
 }

@@ -14,7 +14,8 @@ use crate::duration;
 use crate::key::expression::ungrouped;
 use crate::limits::MAX_SCOPE_BYTES;
 
-/// With a longer lease, a key would stay blocked after a crash for longer than anybody waits.
+/// The longest lease. With a longer one, a key would stay blocked after a crash for longer than anybody
+/// waits.
 const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Any expression. A string literal is a template (`"order/{id}"`) or one place (`"order.id"`).
@@ -25,7 +26,7 @@ pub(crate) struct Value(pub(crate) Expr);
 #[derive(Debug)]
 pub(crate) struct Name(pub(crate) LitStr);
 
-/// A function that the engine calls, by its path or as a closure.
+/// A function that the engine calls, written as a path or as a closure.
 #[derive(Debug)]
 pub(crate) struct Function(pub(crate) Expr);
 
@@ -47,12 +48,12 @@ pub(crate) enum Length {
 #[derive(Debug)]
 pub(crate) struct Lease(pub(crate) Length);
 
-/// When a key whose body failed is due again.
+/// When a key is due again after its body failed.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "a function has one")]
 pub(crate) enum Pace {
-    /// A checked constant. If there is a second constant, the delay doubles after each attempt, from the
-    /// first up to the second.
+    /// A checked constant: the delay. If there is a second constant, the delay begins with the first one and
+    /// doubles after each attempt, up to the second one.
     Known(Duration, Option<Duration>),
     /// An expression of type `Duration`, or of a range of two durations.
     Computed(Expr),
@@ -60,7 +61,7 @@ pub(crate) enum Pace {
     By(Expr),
 }
 
-/// What a lease that ran out without a result means.
+/// What to do when a lease expired and there is no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnCrash {
     /// Run the body again.
@@ -69,7 +70,7 @@ pub(crate) enum OnCrash {
     InDoubt,
 }
 
-/// What a missing value in the key means.
+/// What to do with a call whose key lacks a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MissingKey {
     /// The call is refused.
@@ -127,8 +128,8 @@ fn lease(value: &Expr) -> Result<Lease, String> {
 }
 
 /// A duration, a range of two durations, or a function of the error and the attempt. A path counts as a
-/// function if its last name is spelled like a function's. Arguments are spelled the same way, so `validate`
-/// corrects this for them.
+/// function if its last name has a lowercase letter. The name of an argument has one, too, so `validate`
+/// turns such a path back into a value.
 fn pace(value: &Expr) -> Result<Pace, String> {
     let is_function = |path: &syn::ExprPath| {
         let last = path.path.segments.last().map(|last| last.ident.unraw().to_string());
@@ -154,7 +155,7 @@ fn pace(value: &Expr) -> Result<Pace, String> {
     }
 }
 
-/// One of two texts.
+/// The choice whose name is the text in `value`.
 fn choice<T: Copy>(value: &Expr, choices: [(&str, T); 2]) -> Result<T, String> {
     let [(first, _), (second, _)] = choices;
     let is_chosen =

@@ -1,7 +1,7 @@
-//! Tests of the errors that the attribute reports itself. `mistakes` has one file for each theme; below each
-//! use it has the messages and the source at which they are shown. A use without an attribute gets
-//! `ATTRIBUTE`, and a use without an item gets `ITEM`. An item has a body only if the body matters. Errors
-//! that rustc reports are in the workspace's `tests/ui`.
+//! Tests of the errors that the attribute reports itself. `mistakes` has one file for each theme. In a file,
+//! below each use are its messages, each with the source at which the message is shown. A use without an
+//! attribute gets `ATTRIBUTE`, and a use without an item gets `ITEM`. An item has a body only if the body
+//! matters. Errors that rustc reports are in the workspace's `tests/ui`.
 //!
 //! `UPDATE_EXPECT=1` rewrites the files. Read every change.
 
@@ -12,10 +12,10 @@ use super::tests::{files, parts};
 
 const FAULT: &str = "//~ ";
 
-/// The attribute of a use that names none.
+/// The attribute for a use without an attribute.
 const ATTRIBUTE: &str = "#[idempotent(key = \"{id}\", store = store)]";
 
-/// The item of a use that names none.
+/// The item for a use without an item.
 const ITEM: &str = "async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {}";
 
 /// The faults of one use, one line each.

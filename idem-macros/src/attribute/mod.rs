@@ -32,7 +32,8 @@ pub(crate) fn expand(attribute: TokenStream, item: &TokenStream) -> TokenStream 
     let model = function.as_ref().and_then(|function| validate::validate(function, options, &mut faults));
     match model {
         Some(model) if faults.is_empty() => expand::expand(&model),
-        // Without the item, because tokens after an expression would look like a missing `;`.
+        // An item that is an expression is left out, because rustc would report a missing `;` between it and
+        // the errors.
         _ if syn::parse2::<syn::Expr>(item.clone()).is_ok() => faults.to_tokens(),
         _ => {
             let faults = faults.to_tokens();

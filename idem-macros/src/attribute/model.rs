@@ -19,7 +19,7 @@ pub(crate) struct Model<'f> {
     pub(crate) store: Expr,
     pub(crate) key: Vec<KeyPiece>,
     pub(crate) fingerprint: Option<Fingerprinted>,
-    /// The name of the function that returns the record's name.
+    /// The value of `key_fn`: the name of a function that returns the `RecordKey` of a call.
     pub(crate) key_function: Option<Ident>,
     pub(crate) transaction: Option<Carrier>,
     pub(crate) recover: Option<Recover>,
@@ -31,31 +31,31 @@ impl Model<'_> {
         self.options.runtime.as_ref().map(|RuntimePath(path)| path)
     }
 
-    /// Where `detach` is, if it is set.
+    /// The location of `detach`, if it is set.
     pub(crate) fn detach(&self) -> Option<Span> {
         self.options.detach.is_present().then(|| self.options.detach.span())
     }
 }
 
-/// The function that is called to find out about an earlier run.
+/// The function that the engine calls to find out what an earlier run did.
 #[derive(Debug)]
 pub(crate) struct Recover {
     /// The function.
     pub(crate) call: Expr,
-    /// `self`, if there is one: the first argument.
+    /// `self`, if the guarded function has it. It is passed as the first argument.
     pub(crate) receiver: Option<Ident>,
-    /// The arguments after the recovery, passed by reference.
+    /// The arguments that are passed after the `Recovery`, by reference.
     pub(crate) arguments: Vec<Ident>,
 }
 
 /// The argument that carries the caller's transaction.
 #[derive(Debug)]
 pub(crate) struct Carrier {
-    /// The name in the function's arguments, under which the body uses it.
+    /// The name of the argument. The body uses the transaction under this name.
     pub(crate) name: Ident,
-    /// Whether the body may change which transaction the name means.
+    /// The argument's `mut`. With it, the body may assign another transaction to the name.
     pub(crate) mutability: Option<Token![mut]>,
-    /// Where the option is.
+    /// The location of the option's value.
     pub(crate) place: Span,
 }
 

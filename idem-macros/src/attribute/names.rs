@@ -1,5 +1,5 @@
-//! The names of the options, in one place: the parser accepts no other name, and a test compares every table
-//! of options with them.
+//! The names of the options. The parser accepts no other name, and a test compares every table of options
+//! with this list.
 
 /// Every option, in the order of the documentation.
 pub(crate) const NAMES: [&str; 21] = [

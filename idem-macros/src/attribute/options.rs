@@ -1,7 +1,7 @@
 //! The options of one use, as darling maps them from the list.
 //!
-//! Owns which options there are, and of which kind the value of each is. `kinds` owns the kinds, and
-//! `validate` owns the rules between options and about the function.
+//! Owns which options there are, and the kind of each option's value. `kinds` owns the kinds, and `validate`
+//! owns the rules between options and about the function.
 
 use std::slice;
 
@@ -50,8 +50,8 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Reads every option that can be read. darling reads each option alone first, because it returns no
-    /// option of a list with a fault.
+    /// Reads every option that can be read. darling first reads each option alone, because it returns nothing
+    /// for a list in which one option has a fault.
     pub(crate) fn parse(tokens: TokenStream, faults: &mut Faults) -> Self {
         let List { mut items, names } = List::parse(tokens, faults);
         items.retain(|item| {
@@ -65,13 +65,14 @@ impl Options {
         Self { names, ..options }
     }
 
-    /// Where an option is, if it is there, with a fault or without.
+    /// The written name of an option, if the option is there. The option may have a fault.
     pub(crate) fn named(&self, name: &str) -> Option<&Ident> {
         self.names.iter().find(|written| *written == name)
     }
 }
 
-/// The fault of a flag with anything after its name. Found before darling, which panics at `detach()`.
+/// The fault of a flag with anything after its name. Checked before darling reads the option, because darling
+/// panics at `detach()`.
 fn word_with_value(item: &NestedMeta) -> Option<Error> {
     let NestedMeta::Meta(option @ (Meta::List(_) | Meta::NameValue(_))) = item else { return None };
     let is_flag = FLAGS.iter().any(|flag| option.path().is_ident(flag));
@@ -79,7 +80,7 @@ fn word_with_value(item: &NestedMeta) -> Option<Error> {
     is_flag.then(|| Error::new_spanned(option, fault))
 }
 
-/// darling's faults, moved to the whole value, because darling reports them at a single token.
+/// darling's faults, moved to the whole value, because darling itself reports a fault at a single token.
 fn at_value(item: &NestedMeta, faults: darling::Error) -> Vec<Error> {
     let at_value = |fault| match item {
         NestedMeta::Meta(Meta::NameValue(option)) => Error::new_spanned(&option.value, fault),

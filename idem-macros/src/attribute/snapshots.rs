@@ -10,8 +10,8 @@ use super::tests::{files, parts};
 
 const LINE: &str = "// becomes";
 
-/// The longest expansion of a typical use. If one is longer, the use is not typical or the expansion is too
-/// long.
+/// The most lines of an expansion. If an expansion has more lines, either its use is not typical, or the
+/// macro expands to too much.
 const MOST_LINES: usize = 80;
 
 /// The expansion of the use at the beginning of `text`.

@@ -66,8 +66,8 @@ pub(crate) fn by_reference(expr: &Expr) -> TokenStream {
     }
 }
 
-/// A place whose first method is called on a reference, so that it cannot consume what the body needs. The
-/// other methods are called on its result.
+/// A place whose first method is called on a reference, so that this method cannot consume a value that the
+/// body needs. Each later method is called on the result of the one before.
 fn borrowing(place: &Expr) -> TokenStream {
     let span = Span::mixed_site().located_at(place.span());
     match ungrouped(place) {

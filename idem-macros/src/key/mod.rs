@@ -16,12 +16,12 @@ use crate::diagnostics::Faults;
 use crate::source::source;
 use template::Piece;
 
-/// A piece of a key, as it is passed to the builder.
+/// A piece of a key, as the generated code passes it to `KeyBuilder`.
 #[derive(Debug)]
 pub(crate) enum KeyPiece {
     /// Literal text.
     Literal(LitStr),
-    /// An expression that is a reference to a `KeyPart`, and how it was written.
+    /// An expression that is a reference to a `KeyPart`, and its source text.
     Part { tokens: TokenStream, source: String },
 }
 
@@ -35,14 +35,14 @@ impl KeyPiece {
     }
 }
 
-/// The fingerprinted value: a reference to it, and how it was written.
+/// The fingerprinted value: an expression that is a reference to the value, and its source text.
 #[derive(Debug)]
 pub(crate) struct Fingerprinted {
     pub(crate) tokens: TokenStream,
     pub(crate) source: String,
 }
 
-/// The key in `value`, unless it has faults.
+/// The pieces of the key in `value`; `None` if the key has faults.
 pub(crate) fn key(value: &Expr, arguments: &Arguments, faults: &mut Faults) -> Option<Vec<KeyPiece>> {
     if let Expr::Lit(ExprLit { lit: Lit::Str(literal), .. }) = value {
         let key = from_text(literal, arguments);
@@ -108,8 +108,8 @@ fn one_place(text: &str, span: Span, arguments: &Arguments) -> Result<Vec<KeyPie
     Ok(vec![part])
 }
 
-/// The elements of a tuple are passed to the builder one by one, so that rustc reports errors at the element.
-/// Between them is the text that `KeyBuilder::separator` writes.
+/// The elements of a tuple are passed to the builder one by one, so that rustc reports an error at its
+/// element. Between two elements is the text that `KeyBuilder::separator` writes.
 fn from_leaves(leaves: &[&Expr]) -> Vec<KeyPiece> {
     let mut pieces = Vec::new();
     for &element in leaves {
@@ -158,7 +158,7 @@ fn example(arguments: &Arguments) -> String {
     format!("`key = \"{name}/{{{name}}}\"`")
 }
 
-/// The fingerprinted value, unless it has faults.
+/// The fingerprinted value; `None` if it has faults.
 pub(crate) fn fingerprint(value: &Expr, arguments: &Arguments, faults: &mut Faults) -> Option<Fingerprinted> {
     let parts = expression::leaves(value);
     let mut is_good = true;

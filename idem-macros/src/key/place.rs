@@ -1,8 +1,8 @@
-//! Places in text: an argument, then fields and methods without arguments.
+//! Places in the text of a key: an argument, followed by fields and by methods without arguments.
 //!
-//! Owns how text becomes such an expression, and the messages for other text. `expression` owns which
-//! expressions are places and how they are borrowed. No message has a position, because stable Rust cannot
-//! point into a literal.
+//! Owns how text is parsed into a place, and the messages for text that is not a place. `expression` owns
+//! which expressions are places and how they are borrowed. No message has a position, because stable Rust
+//! cannot point into a literal.
 
 use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
 use syn::Expr;
@@ -12,13 +12,14 @@ use super::{KeyPiece, expression};
 use crate::attribute::{Arguments, named_at};
 use crate::source::source;
 
-/// The place in `text`, at the location of `literal`; or why there is none.
+/// Parses the place in `text`, with tokens at the location of `literal`. The error says why `text` is not a
+/// place.
 pub(crate) fn parse(text: &str, literal: Span, arguments: &Arguments) -> Result<KeyPiece, String> {
     if text.is_empty() {
         return Err("this names nothing: write an argument, such as `{order.id}`".into());
     }
-    // Text with a character that may begin a literal or a comment is not parsed, because rustc would report
-    // an unfinished literal or comment itself, in words about the whole attribute.
+    // Text with a character that may begin a literal or a comment is not parsed, because rustc itself would
+    // report an unfinished literal or comment, with a message about the whole attribute.
     let is_lexed = !text.contains(['"', '\'', '`', '\\', '/']);
     let tokens = if is_lexed { text.parse::<TokenStream>().ok() } else { None };
     let tokens = tokens.ok_or_else(|| no_place(text))?;
@@ -38,8 +39,8 @@ pub(crate) fn parse(text: &str, literal: Span, arguments: &Arguments) -> Result<
 }
 
 /// The token at the location of the literal. The first name has the hygiene of the argument. The other names
-/// have the literal's own span, so that rustc says which field or method has a similar name; rustc hides that
-/// for names from a macro. A keyword becomes a raw name.
+/// have the literal's own span, because rustc suggests a field or method with a similar name only if the name
+/// does not come from a macro. A keyword becomes a raw name.
 fn located(token: TokenTree, literal: Span, arguments: &Arguments, is_root: &mut bool) -> TokenTree {
     let span = Span::mixed_site().located_at(literal);
     match token {
@@ -73,7 +74,7 @@ fn ident(name: &str, span: Span) -> Ident {
     }
 }
 
-/// Why text that is no expression is not a place.
+/// The message for text that is not an expression, and so not a place.
 fn unparsed(text: &str) -> String {
     match text.split_once(':') {
         Some((place, _)) if !text.contains("::") => {

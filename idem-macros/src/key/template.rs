@@ -1,7 +1,7 @@
 //! Templates: text with places in braces, such as `order/{order.id}`.
 //!
-//! Owns the grammar, and the rule that makes a template injective. Every message describes its position in
-//! words, because stable Rust cannot point into a literal.
+//! Owns the grammar, and the rule that makes a template injective: different values give different keys.
+//! Every message describes its position in words, because stable Rust cannot point into a literal.
 
 /// A piece of a template.
 #[derive(Debug)]
@@ -30,13 +30,13 @@ struct Parser {
     text: String,
     pieces: Vec<Piece>,
     last_place: Option<String>,
-    /// Whether a missing separator was reported. It is reported only once.
+    /// Whether a missing separator was reported. Further ones are not reported.
     is_shifted: bool,
     faults: Vec<String>,
 }
 
 impl Parser {
-    /// Parses from the brace at the beginning of `rest`, and returns the text after it.
+    /// Parses the doubled brace or the place at the beginning of `rest`, and returns the text that follows.
     fn brace<'t>(&mut self, rest: &'t str) -> &'t str {
         for (escape, brace) in [("{{", '{'), ("}}", '}')] {
             if let Some(after) = rest.strip_prefix(escape) {
@@ -46,7 +46,7 @@ impl Parser {
         }
         let Some(inside) = rest.strip_prefix('{') else {
             self.faults.push("a `}` without its `{`: write `}}` for the character itself".into());
-            // Parsing stops here, because the rest would be read in an unintended way.
+            // Parsing stops here, because the text after an unmatched brace would be misread.
             return "";
         };
         match inside.find(['{', '}']) {
@@ -81,8 +81,8 @@ impl Parser {
     }
 }
 
-/// The message for a placeholder that has no end: `inside` is the text after its `{`, with another `{` at
-/// `next`.
+/// The message for a `{` without its `}`. `inside` is the text after the `{`. `next` is the position of
+/// another `{` in `inside`, if there is one.
 fn no_end(inside: &str, next: Option<usize>) -> String {
     let before = inside[..next.unwrap_or(inside.len())].trim();
     let help = "close it, or write `{{` for the character itself";
@@ -98,8 +98,8 @@ fn no_end(inside: &str, next: Option<usize>) -> String {
     }
 }
 
-/// Whether `text` has a character that no rendered value contains, so that text cannot move from the value on
-/// one side to the value on the other.
+/// Whether `text` has a character that no rendered value contains. Without such a character between two
+/// places, the values `a` and `bc` could give the same key as `ab` and `c`.
 fn separates(text: &str) -> bool {
     text.chars().any(|c| !(c.is_ascii_alphanumeric() || "_.~-%".contains(c)))
 }

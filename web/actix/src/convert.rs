@@ -101,7 +101,8 @@ fn with_head(mut head: HttpResponse<()>, response: Response<Body>) -> HttpRespon
     head.set_body(if bodiless { BoxBody::new(actix_body::None::new()) } else { body::outgoing(body, length) })
 }
 
-/// The error for a request that its handler did not return, because the handler ended early.
+/// The error if a handler ended early. The handler has not returned its request, and a normal response needs
+/// the request.
 pub(crate) fn failed(response: Response<Body>) -> actix_web::Error {
     let cause = "the handler of a request with an idempotency key ended early";
     InternalError::from_response(cause, outgoing(response)).into()

@@ -39,7 +39,7 @@
 //! - A handler runs on the worker of its request. A server that stops ends its workers, and with them the
 //!   handlers whose clients have gone away. So drain before the server stops: [`Idempotency`] shows how.
 
-/// The first program of the README is compiled.
+/// Compiles the first program of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

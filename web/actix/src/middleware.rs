@@ -48,7 +48,7 @@ use crate::convert::{answered, failed, head, outgoing, response_of};
 ///     App::new()
 ///         .wrap(Idempotency::new(layer.clone()).with_extension::<Account>())
 ///         .wrap_fn(|request, next| {
-/// // In the place of authentication.
+/// // Stands for authentication.
 ///             request.extensions_mut().insert(Account { id: "7".to_owned() });
 ///             next.call(request)
 ///         })
@@ -85,8 +85,8 @@ impl<St> Idempotency<St> {
     }
 
     /// Copies this extension of a request, which middleware outside has set, to the request that the layer
-    /// sees. For [`Builder::tenant`](idem_http::Builder::tenant) and
-    /// [`RequestFingerprint::route`](idem_http::RequestFingerprint::route).
+    /// sees. The functions of [`Builder::tenant`](idem_http::Builder::tenant) and
+    /// [`RequestFingerprint::route`](idem_http::RequestFingerprint::route) can read it there.
     #[must_use]
     pub fn with_extension<T: Clone + Send + Sync + 'static>(mut self) -> Self {
         self.extensions.push(|request, extensions| {
@@ -175,8 +175,8 @@ where
     let (parts, body) = whole.into_parts();
     request.set_payload(payload_of(body).await);
     request.extensions_mut().insert(Given(parts.extensions));
-    // actix-web's router needs the only reference to the request, so the handler returns the request with its
-    // response.
+    // The router of actix-web needs the only reference to the request. So the request moves into the handler,
+    // and the handler returns it with the response.
     let came_back = Rc::new(Cell::new(None));
     let keep = came_back.clone();
     let handler = async move {

@@ -43,10 +43,10 @@ impl Key {
         Self::new(hex(u128::from_be_bytes(std::array::from_fn(|at| digest[at]))))
     }
 
-    /// The key of this request among those of one idempotent body: `context().downstream_key(name)`, whatever
-    /// method, host and path the request has. So a body that runs again after a failure sends the same key,
-    /// even if it now reaches another host of the provider. Name every request that moves money. Outside an
-    /// idempotent body, or without the feature `idem`, the key is random.
+    /// The key of one of the requests that an idempotent body sends: `context().downstream_key(name)`,
+    /// whatever method, host and path the request has. So a body that runs again after a failure sends the
+    /// same key, even if it now sends the request to another host of the provider. Name every request that
+    /// moves money. Outside an idempotent body, or without the feature `idem`, the key is random.
     #[must_use]
     pub fn named(name: impl Into<String>) -> Self {
         Self(Kind::Named(name.into()))
@@ -66,8 +66,8 @@ impl Key {
 
 /// The value of the header: a string of RFC 8941.
 pub(crate) fn header(key: &str) -> Result<HeaderValue, http::Error> {
-    // An RFC 8941 string allows fewer characters than a header value. Any other character becomes a line
-    // break, and `from_str` refuses that.
+    // An RFC 8941 string allows fewer characters than a header value. Any character that such a string does
+    // not allow becomes a line break, which `from_str` refuses.
     let escaped = key.replace('\\', r"\\").replace('"', r#"\""#);
     let escaped = escaped.replace(|c: char| !matches!(c, ' '..='~'), "\n");
     let mut value = HeaderValue::from_str(&format!("\"{escaped}\""))?;
@@ -111,7 +111,8 @@ mod tests {
     #[test]
     fn a_derived_key_never_changes_and_tells_lists_of_parts_apart() {
         let key = of(&Key::derived(["order", "42", "charge"]));
-        // The expected text must not change: after an update, a client that derives another key pays twice.
+        // The expected text must not change, because a client that derives another key after an update pays
+        // twice.
         assert_eq!(key, "1ffb61250146028a68eee815d398668e");
         assert_ne!(key, of(&Key::derived(["order", "42c", "harge"])));
         assert_ne!(key, of(&Key::derived(["order42charge"])));

@@ -1,6 +1,6 @@
 //! The client's half of the `Idempotency-Key` header. Each logical request gets one key, which all its
-//! retries send, and the client interprets the server's answers. For servers with `idem::http`, and for all
-//! others that accept the header: Stripe, PayPal, Adyen, Square.
+//! retries send, and the client interprets the server's answers. Use it with servers that have `idem::http`,
+//! and with all others that accept the header, such as Stripe, PayPal, Adyen and Square.
 //!
 //! ```no_run
 //! # #[cfg(feature = "reqwest")]
@@ -27,10 +27,10 @@
 //!
 //! | the request has | its key |
 //! |---|---|
-//! | the header already | that one, unchanged |
-//! | a [`Key`] among its extensions | that one; a [`Key::named`] inside an idempotent body (feature `idem`) is `context().downstream_key(name)`: the same at every attempt of the body, for every host and path |
-//! | none, and is sent inside an idempotent body | `context().downstream_key(..)` of its method, host and path: the same at every attempt of the body that sends it to the same place |
-//! | none of these | a new random one, kept over retries, and lost when the process ends |
+//! | the header already | the key in the header, unchanged |
+//! | a [`Key`] among its extensions | that key; a [`Key::named`] inside an idempotent body (feature `idem`) is `context().downstream_key(name)`: the same at every attempt of the body, for every host and path |
+//! | neither, and is sent inside an idempotent body | `context().downstream_key(..)` of its method, host and path: the same at every attempt of the body that sends it to the same place |
+//! | none of these | a new random key, kept over retries, and lost when the process ends |
 //!
 //! Only `POST` and `PATCH` requests, and requests with a [`Key`], get a key and are repeated. The client
 //! sends all other requests once, unchanged.
@@ -46,20 +46,20 @@
 //! |---|---|
 //! | not at all, or not completely: the connection broke, or [`Policy::attempt_timeout`] is over | sends the request again, under the same key, after a pause; [`Policy::retry_error`] says which errors count |
 //! | `Idempotency-Replayed: true` or `Idempotent-Replayed: true`, with any status | returns the answer: it is recorded, and stays the same |
-//! | `Stripe-Should-Retry` | does what it says |
-//! | 409 with `Retry-After` (in flight), 425, 429 | sends the request again when the server says, or after a pause |
+//! | `Stripe-Should-Retry` | does what the header says |
+//! | 409 with `Retry-After`, or any 409 under [`Policy::stripe`] (in flight); 425, 429 | sends the request again when the server says, or after a pause |
 //! | 408, 500, 502, 503, 504 | the same |
-//! | 409 without `Retry-After` (in doubt, response not stored; under [`Policy::stripe`] in flight, so it is sent again), 422 (key reused), and every other | returns the answer: [`Problem`] reads its body |
+//! | 409 without `Retry-After` (in doubt, response not stored), 422 (key reused), and every other status | returns the answer: [`Problem`] reads its body |
 //!
 //! Pauses grow from 100 ms to 10 s, and jitter adds up to the same time again. A pause is never shorter than
 //! `Retry-After`, to which jitter adds up to a quarter. When [`Policy::patience`] or [`Policy::attempts`] is
-//! used up, the client returns the last answer or error. If that is an error, or an answer that asks for a
-//! retry, the request may have been processed. Send it again only *under the same key*: keep the key with
-//! [`Key::derived`] or [`Key::new`].
+//! used up, the client returns the last answer or error. If this is an error, or an answer that asks for a
+//! retry, the request may have been processed. Send the request again only *under the same key*: keep the key
+//! with [`Key::derived`] or [`Key::new`].
 //!
 //! The middleware for reqwest reads an answer completely before it returns it, up to
-//! [`Policy::max_answer_bytes`]. The tower layer cannot do that. If a body breaks off there, the program must
-//! send the request again, under the same [`Key`].
+//! [`Policy::max_answer_bytes`]. The tower layer cannot do that. If the body of an answer breaks off under
+//! the tower layer, the program itself must send the request again, under the same [`Key`].
 //!
 //! A request whose body cannot be cloned (a stream) is sent once, with its key.
 //!

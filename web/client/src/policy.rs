@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use http::header::{DATE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, StatusCode};
 
-/// The headers that mark a recorded answer: that of `idem::http`, and that of Stripe.
+/// The headers that mark a recorded answer: the header of `idem::http`, and the header of Stripe.
 const REPLAYED: [HeaderName; 2] =
     [HeaderName::from_static("idempotency-replayed"), HeaderName::from_static("idempotent-replayed")];
 
@@ -137,8 +137,8 @@ pub(crate) enum Verdict {
 }
 
 impl Policy {
-    /// What this answer means. If the answer has a `Retry-After` with a date but no `Date`, the date counts
-    /// from `now`.
+    /// What this answer means. If the answer has a `Retry-After` with a date but no `Date`, the pause is the
+    /// time from `now` to that date.
     pub(crate) fn verdict(&self, status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Verdict {
         // `Retry-After` refers to the server's clock, which `Date` shows.
         let date = headers.get(DATE).and_then(|value| httpdate::parse_http_date(value.to_str().ok()?).ok());
@@ -153,8 +153,8 @@ impl Policy {
             return Verdict::Final;
         }
         match status.as_u16() {
-            // In flight. Without a `Retry-After`, the conflict is of another kind, or does not end by
-            // waiting.
+            // In flight. Without a `Retry-After`, the conflict is of another kind, or waiting does not end
+            // it.
             409 if not_before.is_some() || self.conflict_is_in_flight => Verdict::Again(not_before),
             408 | 425 | 429 | 500 | 502 | 503 | 504 => Verdict::Again(not_before),
             _ => Verdict::Final,

@@ -14,21 +14,24 @@ pub enum Problem {
     KeyMissing,
     /// 400: the header has no key that the server accepts.
     KeyMalformed,
-    /// 409: the request is being processed. It was sent again until the policy's limits.
+    /// 409: the request is being processed. The client has sent it again until a limit of the policy was
+    /// reached.
     InFlight,
     /// 422: the key was used for another request. This is a mistake of the program: sending the request again
     /// gives the same answer.
     KeyReused,
     /// 409: the request was processed, and its response is not kept.
     ResponseNotStored,
-    /// 409: the request may have been processed. An operator of the server must find out.
+    /// 409: the request may have been processed. An operator of the server must find out whether it was.
     InDoubt,
-    /// 503: the server cannot check keys now. The request was sent again until the policy's limits.
+    /// 503: the server cannot check keys now. The client has sent the request again until a limit of the
+    /// policy was reached.
     StoreUnavailable,
-    /// 503: the server is busy. The request was sent again until the policy's limits.
+    /// 503: the server is busy. The client has sent the request again until a limit of the policy was
+    /// reached.
     TooManyRunning,
-    /// 500: the server began to process the request and failed. The request was sent again until the policy's
-    /// limits.
+    /// 500: the server began to process the request and failed. The client has sent the request again until a
+    /// limit of the policy was reached.
     HandlerFailed,
 }
 

@@ -14,7 +14,7 @@ use crate::Policy;
 use crate::retry::{Retrying, covers, is_refused_by_tls, missing_header};
 
 /// Adds a key to each `POST`, each `PATCH` and each request with a [`Key`](crate::Key), and repeats the
-/// request until there is a final answer. For `reqwest_middleware::ClientBuilder::with`. See the
+/// request until there is a final answer. Pass it to `reqwest_middleware::ClientBuilder::with`. See the
 /// [crate](crate).
 ///
 /// Add it before middleware that must see every attempt, such as tracing and signatures. It replaces
@@ -113,8 +113,8 @@ async fn whole(mut response: Response, limit: usize) -> Result<Response> {
     Ok(Response::from(whole))
 }
 
-/// The redirects that a client with keys follows: those within one origin. For
-/// `reqwest::ClientBuilder::redirect`.
+/// The policy for the redirects of a client with keys: it follows only redirects within one origin. Pass it
+/// to `reqwest::ClientBuilder::redirect`.
 ///
 /// reqwest sends the headers of a request, including the key, along with each redirect. Whoever has the key
 /// of a request can read its response. So the client does not follow a redirect to another scheme, host or

@@ -51,7 +51,7 @@ impl<'a> Retrying<'a> {
     }
 
     /// How long to wait before the next attempt; `None` if the request must not be sent again. `answer` is
-    /// the last attempt's answer; `None` if its connection broke.
+    /// the last attempt's answer; `None` if the connection broke or the attempt took too long.
     pub(crate) fn again(&mut self, answer: Option<(StatusCode, &HeaderMap)>) -> Option<Duration> {
         let not_before = match answer {
             Some((status, headers)) => match self.policy.verdict(status, headers, SystemTime::now()) {
@@ -89,7 +89,8 @@ impl<'a> Retrying<'a> {
         let patience_left = self.policy.patience.saturating_sub(so_far);
         let own = self.pauses.next().unwrap_or(self.policy.pauses.1);
         let pause = match not_before {
-            // Jitter, so that the clients that a server turned away do not all come back in the same second.
+            // Because of the jitter, the clients that a server has turned away do not all come back in the
+            // same second.
             Some(time) if time <= patience_left => {
                 own.max(time.saturating_add(time.mul_f64(rand::random::<f64>() / 4.0)).min(patience_left))
             }

@@ -56,14 +56,15 @@ impl Body {
         }
     }
 
-    /// A body in memory whose length does not look known. An empty body gets a frame without data, because
-    /// otherwise its length would look known.
+    /// A body in memory that hides its length from the server. An empty body gets a frame without data,
+    /// because without any frame the server would see that the body is empty.
     pub(super) fn of_unsaid_length(data: Bytes, trailers: Option<HeaderMap>) -> Self {
         let frames = [Frame::data(data)].into_iter().chain(trailers.map(Frame::trailers));
         Self::new(StreamBody::new(stream::iter(frames.map(Ok::<_, BoxError>))))
     }
 
-    /// A body again: the part that was read, and the part that follows.
+    /// Puts a partly read body together again: the data that was read, the frame or error that came next, and
+    /// the rest.
     fn partly_read(data: BytesMut, next: Piece, rest: Self) -> Self {
         let data = (!data.is_empty()).then(|| Ok(Frame::data(data.freeze())));
         let read = stream::iter(data.into_iter().chain([next]));
@@ -106,8 +107,8 @@ pub(super) enum Gathered {
     Whole(Bytes, Option<HeaderMap>),
     /// The body is larger than the limit. The returned body is complete.
     TooLarge(Body),
-    /// The body ended with an error, which is the last frame of `read`. `limited` says whether the body
-    /// exceeded the limit of another layer.
+    /// The body ended with an error. `read` is what was read, followed by that error. `limited` says whether
+    /// the body exceeded the limit of another layer.
     Broken { read: Body, limited: bool },
 }
 
@@ -117,7 +118,7 @@ pub(super) async fn gather(mut body: Body, limit: usize) -> Gathered {
     if body.size_hint().lower() > limit as u64 {
         return Gathered::TooLarge(body);
     }
-    // Copied, because each frame keeps the whole read buffer of the connection alive.
+    // The data is copied, because each frame keeps the whole read buffer of the connection alive.
     let mut data = BytesMut::new();
     let mut trailers: Option<HeaderMap> = None;
     while let Some(read) = body.frame().await {

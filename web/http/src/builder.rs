@@ -26,8 +26,8 @@ const SCOPE: &str = "http";
 /// The default limit of handlers that run at the same time.
 const MAX_RUNNING: usize = 1024;
 
-/// How long a duplicate waits for the response by default. Most handlers have ended by then, so that a client
-/// whose connection broke gets its response with its next request.
+/// How long a duplicate waits for the response by default. Most handlers end within that time, so a client
+/// whose connection broke gets the response to its next request.
 const WAIT: Duration = Duration::from_secs(5);
 
 /// The default timeout of one operation of the store.
@@ -141,7 +141,7 @@ impl<St: Store> Builder<St> {
 
     /// Lets all clients share one set of keys. A client that sends another client's key and request gets that
     /// client's response, and the first request with a key decides which request the key is for. Use this for
-    /// an API with one client, or whose responses all clients may see.
+    /// an API with one client, or for an API whose responses all clients may see.
     pub fn shared_by_all_clients(mut self) -> Self {
         self.config.tenant = None;
         self.is_tenancy_set = true;
@@ -171,7 +171,7 @@ impl<St: Store> Builder<St> {
         self.operation(|operation| operation.wait(wait))
     }
 
-    /// What happens after a handler that began and did not answer: its process died, it panicked or took too
+    /// What happens if a handler began and did not answer, because its process died, it panicked or took too
     /// long, a layer inside this one ended it (408, 504), its service failed, or its response broke off. With
     /// [`OnCrash::Rerun`], the default, the next request with the key runs the handler again, with
     /// [`recovered`](idem_runtime::Context::recovered). With [`OnCrash::InDoubt`], nothing runs again before
@@ -276,9 +276,9 @@ impl<St: Store> Builder<St> {
     /// handler gets as an extractor. The location of an operation is this path or URI, a slash and the
     /// operation's name. Serve it with [`operations`](super::IdempotencyLayer::operations).
     ///
-    /// Then the record of each request of this layer has another key: the tenant, `@` and the first 32 digits
-    /// of the operation's name. `wait` does not apply. Neither [`fail_open`](Self::fail_open) nor a
-    /// transaction can be combined with long operations.
+    /// With this option, the record of each request of this layer has another key: the tenant, `@` and the
+    /// first 32 digits of the operation's name. `wait` does not apply. Neither [`fail_open`](Self::fail_open)
+    /// nor a transaction can be combined with long operations.
     pub fn long_operations(mut self, path: impl Into<String>) -> Self {
         self.config.operations = Some(path.into());
         self
@@ -286,9 +286,9 @@ impl<St: Store> Builder<St> {
 
     /// Sets the function that keeps the response of a long operation elsewhere if it streams or is too large
     /// to record. The function gets the whole response, and returns the response to record, such as a 303
-    /// with the `Location` of an object in an object store. If the function returns a 5xx, the operation runs
-    /// again. Unless set, the record only shows that there was a response, and the operation's location
-    /// answers 409 `response-not-stored`.
+    /// with the `Location` of an object in an object store. If the function returns a 5xx, the operation
+    /// counts as failed. Unless set, the record only shows that there was a response, and the operation's
+    /// location answers 409 `response-not-stored`.
     ///
     /// The function runs as part of the handler: within `handler_timeout` and with the
     /// [`context`](idem_runtime::context) of its call. After a crash, it runs again with the handler. So give
@@ -306,9 +306,9 @@ impl<St: Store> Builder<St> {
     }
 
     /// The URI of the API's documentation of the header: how to use it, how long keys are kept and what the
-    /// problems mean. Every problem links to this URI. The problem's `type` is the URI of its section there:
-    /// this URI, `#` unless the URI ends with `#` or `/`, and the problem's [name](super::Problem::name).
-    /// Unless set, the link leads to the IETF draft and the `type` to the documentation of this module.
+    /// problems mean. Every problem links to this URI. The problem's `type` is this URI, followed by `#`
+    /// (unless the URI ends with `#` or `/`) and the problem's [name](super::Problem::name). Unless set, the
+    /// link leads to the IETF draft and the `type` to the documentation of this module.
     pub fn documentation(mut self, uri: impl AsRef<str>) -> Self {
         let documentation = Documentation::at(uri.as_ref());
         self.fault = documentation.is_none().then_some("the documentation must be a URI");

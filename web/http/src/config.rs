@@ -110,8 +110,8 @@ impl<St> Config<St> {
 
     /// The default for a status. A final response is kept. A response is not final if the client must
     /// authenticate (401, 403, 407) or retry (425, 429), or if the server failed (5xx). A 408 or 504 says
-    /// that a timeout interrupted the handler. Under `in_doubt`, any failure of the server may have
-    /// interrupted it.
+    /// that a timeout interrupted the handler. With `OnCrash::InDoubt`, every other 5xx counts as such an
+    /// interruption, too.
     fn recording_by_status(&self, response: &response::Parts) -> Recording {
         match response.status.as_u16() {
             _ if self.forgotten.contains(&response.status) => Recording::Forget,
@@ -155,8 +155,8 @@ fn encoded(tenant: Option<&str>) -> Cow<'_, str> {
     }
 }
 
-/// Whether these headers or trailers say that a gRPC call failed. The HTTP status of a failed call is 200,
-/// too.
+/// Whether these headers or trailers say that a gRPC call failed. The HTTP status does not show that, because
+/// a failed call has the status 200, too.
 pub(super) fn is_grpc_failure(headers: &HeaderMap) -> bool {
     headers.get("grpc-status").is_some_and(|status| status.as_bytes() != b"0")
 }

@@ -20,7 +20,7 @@ use crate::body::Body;
 /// | `InvalidKey` | 400 | `key-malformed` |
 /// | `Store`, `NotRecorded` | 503, with `Retry-After` | `store-unavailable` |
 /// | `NoTimeLeft` | 503, with `Retry-After` | `too-many-running` |
-/// | `TimedOut`, `Step`, a body that calls itself | 500 | `handler-failed` |
+/// | `TimedOut`, `Step`, and `InFlight` if a body calls itself | 500 | `handler-failed` |
 /// | `Configuration` | 500 | `misconfigured` |
 ///
 /// The client does not get the text of the error, so log it. With the feature `axum`, [`Error`] implements
@@ -41,12 +41,13 @@ use crate::body::Body;
 #[must_use]
 pub fn error_response(error: &Error) -> Response<Body> {
     let mut response = Documentation::default().response(&ProblemDetails::of(error)).map(Body::from);
-    // The link leads to the draft of the header. Outside the layer, the key may come from elsewhere.
+    // Removed, because the link leads to the draft of the header, and outside the layer the key need not come
+    // from that header.
     response.headers_mut().remove(LINK);
     response
 }
 
-/// The refusal that the layer's client gets for an error of the layer's own call.
+/// The problem that a client of the layer gets for an error of the idempotent call that the layer makes.
 pub(crate) fn refusal(error: &Error) -> ProblemDetails {
     match error {
         // The layer builds the record's key, so the client's key is not at fault.

@@ -126,7 +126,7 @@ struct Prepared {
     long_operation: Option<LongOperation>,
 }
 
-/// Makes all checks of a request that come before the first request to the store.
+/// Makes all checks of a request that need no answer of the store.
 async fn prepare<St: Store>(config: &Config<St>, request: Request<Body>) -> Result<Prepared, ProblemDetails> {
     let (parts, body) = request.into_parts();
     let (key, tenant) = match check(config, &parts) {
@@ -148,7 +148,7 @@ async fn prepare<St: Store>(config: &Config<St>, request: Request<Body>) -> Resu
         Some(path) => {
             let name = name_of_key(tenant.as_deref(), &key);
             let long_operation = LongOperation::at(path, &name_of_request(&name, fingerprint));
-            // A client that knows the location of an operation need not wait for the operation's end.
+            // A duplicate does not wait, because its client gets the location of the operation at once.
             (operation.wait(Duration::ZERO), config.operation_key(tenant.as_deref(), &name), long_operation)
         }
     };
@@ -157,7 +157,7 @@ async fn prepare<St: Store>(config: &Config<St>, request: Request<Body>) -> Resu
     Ok(Prepared { operation, key, request, long_operation })
 }
 
-/// The key and the tenant of a request, if its body may be read.
+/// The key and the tenant of a request, or why the layer refuses the request without reading its body.
 fn check<St: Store>(config: &Config<St>, head: &Parts) -> Result<(String, Option<String>), ProblemDetails> {
     let key = config.key(head)?;
     if config.places.available_permits() == 0 {
@@ -175,7 +175,8 @@ async fn whole(
     match gather(body, limit).await {
         Gathered::Whole(data, trailers) => Ok((data, trailers)),
         Gathered::TooLarge(rest) => {
-            // A body with a larger declared length was not read.
+            // If the declared length is too large, nothing was read, so a client that sent `Expect` does not
+            // send the body.
             if !headers.contains_key(EXPECT) || rest.size_hint().lower() <= limit as u64 {
                 discard(rest);
             }

@@ -20,7 +20,7 @@ pub enum Guard {
 }
 
 impl Guard {
-    /// The default.
+    /// The default: `POST` and `PATCH` need a key, and all other requests are unguarded.
     pub(super) fn of_writes(head: &Parts) -> Self {
         if matches!(head.method, Method::POST | Method::PATCH) { Self::Required } else { Self::Unguarded }
     }

@@ -34,7 +34,7 @@ use idem_runtime::{Attempt, Error, Interrupted, Outcome, Replayed};
 /// server drops the future of [`spawn`](Self::spawn), but the task continues.
 #[must_use = "the handler runs by `spawn` or `spawn_local`; dropping this gives the key back"]
 pub struct Run<St: Store> {
-    // The fields are dropped in their order: the key is released before the permit.
+    // Fields are dropped in the order of their declaration, so the key is released before the permit.
     attempt: ScopeGuard<Attempt<St>, fn(Attempt<St>)>,
     place: OwnedSemaphorePermit,
     config: Arc<Config<St>>,
@@ -74,7 +74,7 @@ impl<St: Store> Run<St> {
         E: Send + 'static,
     {
         let (config, span, (client, answer)) = (self.config.clone(), self.span.clone(), oneshot::channel());
-        // Boxed, because tokio would move the whole future several times.
+        // The future is boxed, because otherwise tokio would move the whole future several times.
         let task = tokio::spawn(Box::pin(self.work(handler, client).instrument(span.clone())));
         answered(&config, span, task.abort_handle(), answer).await
     }

@@ -11,17 +11,18 @@ use serde_json::{Map, Number, Value};
 /// text.
 const MOST_VALUES: usize = 50_000;
 
-/// If the user's build enables the feature `arbitrary_precision` of `serde_json`, this represents a number
-/// as an object with this member. Such a number cannot be distinguished from a real object of that form.
+/// With its feature `arbitrary_precision`, which the user's build may enable, `serde_json` represents a
+/// number as an object with this member. Such a number cannot be distinguished from a real object of that
+/// form.
 const NUMBER: &str = "$serde_json::private::Number";
 
 /// The JSON of `body` with sorted members, without white space, and without the members at the pointers
-/// `left_out`. `None` if `body` is not JSON, could be read in two ways (members of one name, a lone
+/// `left_out`. `None` if `body` is not JSON, could be read in two ways (two members of one name, a lone
 /// surrogate), has more than [`MOST_VALUES`] values, or has a number that is not an integer of 64 bits.
 ///
-/// If members are left out, numbers that are not such integers are allowed, because otherwise nothing could
-/// be left out of a body with a fraction. They are read as doubles, so two different numbers may become the
-/// same double.
+/// If members are left out, numbers that are not such integers are allowed, because otherwise no member could
+/// be left out of a body that has a fraction. These numbers are read as doubles, so two different numbers may
+/// become the same double.
 pub(super) fn canonical(body: &[u8], left_out: &[String]) -> Option<Vec<u8>> {
     let mut traits = Traits { values_left: MOST_VALUES, has_doubles: false };
     let mut json = serde_json::Deserializer::from_slice(body);
@@ -37,7 +38,8 @@ pub(super) fn canonical(body: &[u8], left_out: &[String]) -> Option<Vec<u8>> {
             members.remove(&name.replace("~1", "/").replace("~0", "~"));
         }
     }
-    // In a build with serde_json's feature `preserve_order`, the members keep their order.
+    // Needed in a build with serde_json's feature `preserve_order`, where the members are still in the order
+    // of the body.
     value.sort_all_objects();
     serde_json::to_vec(&value).ok()
 }
@@ -190,7 +192,7 @@ mod tests {
         assert!(canonical_text(r#"{"a":{"$serde_json::private::number":"1.5"}}"#).is_some());
     }
 
-    /// Documents of the kinds of values that JSON can write in two ways.
+    /// Documents with the kinds of values that JSON can write in two ways.
     fn documents() -> impl Strategy<Value = Value> {
         let name = "[a-c\u{e9}\u{20ac}\u{1f600}\u{fb33}\"\\\\/\u{0}-\u{20}]{0,4}";
         let leaf = prop_oneof![

@@ -32,8 +32,8 @@ const BARE: MalformedKey = MalformedKey(
 /// The key in the header `Idempotency-Key` of a request, without its quotes and escapes; `None` if there is
 /// no such header.
 ///
-/// For a handler that calls an idempotent function under the client's key, without a layer. `"abc"` and `abc`
-/// are the same key.
+/// Use it in a handler that has no layer and calls an idempotent function under the client's key. `"abc"` and
+/// `abc` are the same key.
 ///
 /// ```
 /// use http::HeaderMap;

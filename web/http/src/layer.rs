@@ -23,8 +23,8 @@ use idem_runtime::Error;
 /// defines it: a repeated request under the same key gets the first response, and is not processed again.
 ///
 /// Cheap to clone; clones share everything. A handler that is not in a transaction continues when its client
-/// has gone away. So a server that has closed its connections must wait in
-/// [`idem::drain`](idem_runtime::drain) for its handlers and their records.
+/// has gone away. So a server must still call [`idem::drain`](idem_runtime::drain) after it has closed its
+/// connections, and wait for its handlers and their records.
 ///
 /// Use it like any tower layer, for example with axum's `Router::layer`:
 ///
@@ -82,16 +82,16 @@ impl<St: Store> IdempotencyLayer<St> {
     /// record of its response. The client gets a response only after the commit. The page `docs/http.md` has
     /// an example.
     ///
-    /// | the handler's end | becomes |
+    /// | how the handler ends | what happens |
     /// |---|---|
     /// | a response below 400 that is kept | one commit of its writes and its response |
     /// | a response from 400 on that is kept | its writes are undone, and its response is recorded |
     /// | a response that is not kept, such as a 5xx | a rollback: the key is free at once |
-    /// | a panic, a broken body, `handler_timeout`, a client that goes away, a killed process | the same |
+    /// | a panic, a broken body, `handler_timeout`, a client that goes away, a killed process | a rollback, too |
     /// | a response that streams or is too large | a rollback, and 500 `handler-failed` |
     ///
-    /// A duplicate waits without a connection of the pool. In another process than the first request, it
-    /// takes a connection to read the key's record. The handler has no steps. Neither
+    /// A duplicate in the process of the first request waits without a connection of the pool. A duplicate in
+    /// another process takes a connection to read the key's record. The handler cannot use steps. Neither
     /// [`fail_open`](Builder::fail_open) nor [`OnCrash::InDoubt`](idem_runtime::OnCrash::InDoubt) can be
     /// combined with a transaction.
     pub fn in_transaction<P>(store: St, pool: P) -> Builder<Transactional<St, P>>
@@ -144,7 +144,7 @@ impl<St: Store> IdempotencyLayer<St> {
                 report::outcome(&self.config.scope, "unguarded");
                 false
             }
-            // If the function panics, `begin` answers the request.
+            // If the user's function for guards panics, `begin` answers the request.
             _ => true,
         }
     }

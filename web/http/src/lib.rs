@@ -8,7 +8,7 @@
 //!
 //! The layer's own responses are `application/problem+json` (RFC 9457) and are never recorded. The `type` of
 //! a problem ends with its [name](Problem::name). The `type` leads to this page unless
-//! [`documentation`](Builder::documentation) is set:
+//! [`documentation`](Builder::documentation) is set. These are the problems:
 //!
 //! ## key-missing
 //!
@@ -33,8 +33,8 @@
 //! ## in-flight
 //!
 //! Status 409. A request with this key is being processed. Send the same request again after `Retry-After`
-//! seconds. The header says at most 2 seconds, because the other request may be answered at any time. If its
-//! process died, the key becomes free when its lease expires.
+//! seconds. The header says at most 2 seconds, because the other request may be answered at any time. If the
+//! process of the other request died, the key becomes free when the lease expires.
 //!
 //! ## key-reused
 //!
@@ -71,21 +71,22 @@
 //! Status 500. The handler panicked, took too long, ended with its server, or returned a response that cannot
 //! be recorded in its transaction; or a [long operation](LongOperation) ended without a response that is
 //! kept. The key becomes free again, at the latest when the lease expires, and the same request can be sent
-//! again. With [`OnCrash::InDoubt`](Builder::on_crash), the key is in doubt instead. The `detail` says which.
+//! again. With [`OnCrash::InDoubt`](Builder::on_crash), the key is in doubt instead. The `detail` says what
+//! happened, and whether the client can send the request again.
 //!
 //! ## misconfigured
 //!
-//! Status 500. The layer's settings cannot work, or one of the functions in them panicked. Nothing was
-//! processed.
+//! Status 500. The layer's settings cannot work, or one of the functions in the settings panicked. Nothing
+//! was processed.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Code that panics or prints is for tests, examples and benches.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 // The modules: `layer`, `service` and `builder` are the public API. They call `exchange`, which calls
-// `handling`, which calls `serving` for the response. They use `key`, `fingerprint`, `json`, `body` and
-// `recording`, which do not know their callers. `errors` maps an error to a problem, also for handlers that
-// make idempotent calls themselves. `idem-runtime` defines the problems.
+// `handling`, which calls `serving` for the response. All these modules use `key`, `fingerprint`, `json`,
+// `body` and `recording`, which do not know their callers. `errors` maps an error to a problem, also for
+// handlers that make idempotent calls themselves. `idem-runtime` defines the problems.
 
 mod body;
 mod builder;

@@ -1,8 +1,8 @@
 //! Long operations: a handler answers 202, and the rest of its work continues without the client.
 //!
 //! Owns the name and the location of an operation, and what its handler gets. `operation_status` owns the
-//! answers at the location. For the engine, an operation is one call, whose lease lasts until the operation
-//! ends.
+//! answers at the location. For the engine, an operation is one call, whose lease is renewed until the
+//! operation ends.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,11 +19,13 @@ use idem_core::protocol::Fingerprint;
 use idem_core::{framed_digest, hex};
 use idem_runtime::Error;
 
-/// How many digits of a name are also in its record's key, and how many follow from the request alone.
+/// A name has `OF_KEY` digits that are also in the key of its record, followed by `OF_REQUEST` digits that
+/// also depend on the request.
 pub(super) const OF_KEY: usize = 32;
 const OF_REQUEST: usize = 16;
 
-/// Keeps a response elsewhere that is too large to record, and returns the response to record.
+/// Stores in another place a response that is too large to record, and returns the response to record
+/// instead.
 pub(super) type LargeResult = Arc<dyn Fn(Parts, Body) -> Work + Send + Sync>;
 
 /// The work of a handler after its 202.
@@ -91,24 +93,24 @@ pub(super) fn is_path(path: &str) -> bool {
 /// |---|---|---|
 /// | runs | 202 `{"state":"in_flight"}` with `Location` and `Retry-After` | the same 202; the handler does not run |
 /// | has a response that is kept | that response, with `Idempotency-Replayed: true` | the same |
-/// | has one that is too large, or a stream | 409 `response-not-stored`, unless [`large_results`](super::Builder::large_results) kept it | the same |
+/// | has a response that is too large to keep, or streams | 409 `response-not-stored`, unless [`large_results`](super::Builder::large_results) kept it | the same |
 /// | failed (5xx, a panic, `handler_timeout`), or its process died and the lease is over | 500 `handler-failed` | by the handler, which runs again |
-/// | the same, under [`OnCrash::InDoubt`](idem_runtime::OnCrash::InDoubt) | 409 `in-doubt` | the same |
+/// | failed, or its process died, under [`OnCrash::InDoubt`](idem_runtime::OnCrash::InDoubt) | 409 `in-doubt` | the same |
 /// | is another tenant's, was never accepted, or its record has expired | 404 `operation-unknown` | - |
 ///
 /// An operation has one record, that of its request, so no second record can contradict it. RFC 9110 calls a
-/// 202 "noncommittal". Therefore the draft's "result of the previously completed operation" is the response
-/// at the end. A duplicate gets the 202 even before the handler has answered, and later finds the handler's
-/// response at the location.
+/// 202 "noncommittal". Therefore the response at the end is what the draft of the header calls the "result of
+/// the previously completed operation". A duplicate gets the 202 even before the handler has answered, and
+/// later finds the handler's response at the location.
 ///
 /// The location ends with 48 hexadecimal digits: 32 are a digest of tenant and key, and 16 are a digest of
 /// the request. So someone who knows only a key cannot find the location. The service at the location needs
 /// the tenant, so put it behind the same authentication.
 ///
-/// The work is a part of the handler: [`context`](idem_runtime::context) and steps work in it, `max_running`
-/// and `handler_timeout` (10 minutes unless set) include it, the layer renews the lease until it ends, and
-/// [`drain`](idem_runtime::drain) waits for it. Its response does not go through the layers inside the
-/// idempotency layer.
+/// The work is a part of the handler. [`context`](idem_runtime::context) and steps can be used in the work,
+/// and `max_running` and `handler_timeout` (10 minutes unless set) include the work. The layer renews the
+/// lease until the work ends, and [`drain`](idem_runtime::drain) waits for the work. The response of the work
+/// does not go through the layers inside the idempotency layer.
 ///
 /// # Errors
 ///
@@ -135,7 +137,7 @@ impl LongOperation {
     ///
     /// # Errors
     ///
-    /// [`Error::Configuration`] as the type says.
+    /// [`Error::Configuration`] if the request did not come through a layer with `long_operations`.
     pub fn of(extensions: &Extensions) -> Result<Self, Error> {
         let detail = "the request cannot become a long operation: `Builder::long_operations` lets it";
         extensions.get().cloned().ok_or_else(|| Error::configuration("idem::http", detail))
@@ -166,9 +168,9 @@ impl LongOperation {
         self.lock().take().filter(|_| status == StatusCode::ACCEPTED)
     }
 
-    /// The response while the operation runs. `age` is the time since the operation began. A client that
-    /// polls after each `Retry-After` notices the end with a delay of at most one second or a tenth of that
-    /// time, whichever is longer.
+    /// The response while the operation runs. `age` is the time since the operation began. `Retry-After` is a
+    /// tenth of that time, but at least 1 and at most 30 seconds. So a client that polls after each
+    /// `Retry-After` learns the end with a delay of at most that many seconds.
     pub(super) fn in_flight(&self, age: Duration) -> Response<Body> {
         let mut response = Response::new(Body::from(Bytes::from_static(br#"{"state":"in_flight"}"#)));
         *response.status_mut() = StatusCode::ACCEPTED;

@@ -50,8 +50,8 @@ const UNREADABLE: Refusal = (
 );
 
 /// Answers a `GET` or `HEAD` of the location of a [`LongOperation`](super::LongOperation), whose page lists
-/// the answers. Made by [`IdempotencyLayer::operations`](super::IdempotencyLayer::operations). It only reads
-/// and changes nothing.
+/// the answers. [`IdempotencyLayer::operations`](super::IdempotencyLayer::operations) makes this service. The
+/// service only reads, and changes nothing.
 ///
 /// The name of the operation is the last segment of the path. The layer's tenant function returns the tenant,
 /// so the layer that sets the tenant must also be outside this service.
@@ -115,7 +115,7 @@ impl<St: Store> Config<St> {
     async fn look(&self, path: &str, name: &str, key: &RecordKey) -> Result<Response<Body>, Refusal> {
         let mut record = self.read(key, name).await?;
         if record.state == State::InFlight {
-            // The clock of the store, because only this clock decides whether a lease is over.
+            // The time comes from the store, because only the store's clock decides whether a lease is over.
             let page = self.store.list(&List::default().with_limit(1)).await;
             let now = page.map_err(|error| unreadable(&error))?.now;
             if record.lease_until <= now {

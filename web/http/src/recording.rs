@@ -1,6 +1,7 @@
 //! A recorded response: its byte format, and which headers it keeps.
 //!
-//! Owns both. Knows nothing about streamed bodies, or about which responses are kept.
+//! Owns the format and the choice of headers. Knows nothing about streamed bodies, or about which responses
+//! are kept.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -39,8 +40,8 @@ fn is_never_kept(name: &HeaderName) -> bool {
                 | "authentication-info"
                 | "proxy-authentication-info"
                 | "server-timing"
-                // Otherwise a support ticket about a replay would name the first request instead of the
-                // repeated one.
+                // Ids of requests are not kept, because otherwise a support ticket about a replay would name
+                // the first request instead of the repeated one.
                 | "request-id"
                 | "x-request-id"
                 | "x-correlation-id"
@@ -100,7 +101,7 @@ pub(super) fn replay(bytes: &[u8]) -> Option<Response<Body>> {
     Some(response)
 }
 
-/// A response as the store keeps it. For tools that show a response, or that record a response for an
+/// A response as the store keeps it. Use it in tools that show a response, or that record a response for an
 /// operator.
 ///
 /// ```

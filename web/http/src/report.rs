@@ -7,10 +7,10 @@ use tracing::Span;
 
 use idem_runtime::problem::Problem;
 
-/// The span of one guarded request, with the names of OpenTelemetry's conventions for HTTP. The server's span
-/// is another one: the framework owns it, and it has the path.
+/// The span of one guarded request, with the names of OpenTelemetry's conventions for HTTP. The span of the
+/// server, which has the path, is another span, and belongs to the web framework.
 pub(super) fn span(operation: &str, method: &Method) -> Span {
-    // An unregistered method may be any text.
+    // An unregistered method may be any text, so the span does not show it.
     let known = [
         Method::GET,
         Method::HEAD,

@@ -25,7 +25,7 @@ pub(super) async fn serve<St: Store>(
     response: Response<Body>,
 ) -> (Response<Body>, Record) {
     let (mut parts, body) = response.into_parts();
-    // Only a replay may have the marker.
+    // Only a replay may have the header that marks a replay.
     parts.headers.remove(REPLAYED);
     let serve = |parts, body, record| (Response::from_parts(parts, body), record);
     match config.recording_of(&mut parts) {
@@ -35,7 +35,7 @@ pub(super) async fn serve<St: Store>(
     let (data, trailers) = match gather(body, config.max_response_bytes).await {
         Gathered::Whole(data, trailers) => (data, trailers),
         Gathered::TooLarge(body) => return serve(parts, body, Record::Without(Recording::PassThrough)),
-        // The client did not get the whole response, and its handler had begun.
+        // The handler had begun, and its client does not get the whole response. That counts as a crash.
         Gathered::Broken { read, .. } => return serve(parts, read, Record::Without(Recording::Crash)),
     };
     if !is_as_long_as_said(method, &parts, data.len()) {
@@ -53,7 +53,8 @@ pub(super) async fn serve<St: Store>(
         || parts.status.is_server_error()
         || fails_by_trailers
         || is_grpc_failure(&parts.headers);
-    // Without a transaction, the engine records that a response is too large for the store, and reports it.
+    // Without a transaction, the engine itself detects that a response is too large for the store: it records
+    // that, and reports it.
     let record = match config.transaction.is_some() && is_too_large(config, &bytes) {
         true => Record::Without(Recording::PassThrough),
         false => Record::Whole(bytes, is_failure),
@@ -61,8 +62,8 @@ pub(super) async fn serve<St: Store>(
     serve(parts, Body::whole(data, trailers), record)
 }
 
-/// As [`serve`], for the end of a long operation. A response that cannot be recorded goes to the function
-/// that keeps it elsewhere, if there is one.
+/// As [`serve`], for the end of a long operation. A response that is too large to record, or streams, goes to
+/// the function that `large_results` set, if there is one.
 pub(super) async fn serve_end<St: Store>(
     config: &Config<St>,
     method: &Method,

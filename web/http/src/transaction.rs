@@ -2,7 +2,8 @@
 //!
 //! Owns a store for the layer that keeps each claim in a transaction of the caller's pool: a claim begins the
 //! transaction, a result commits it, and a release rolls it back. So the engine needs no rule for
-//! transactions. Knows no database: the store's crate connects the pools of its drivers.
+//! transactions. Knows no database, because the crate of each store implements `TransactionPool` for its
+//! drivers.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -37,9 +38,9 @@ pub(super) type Attach = Arc<dyn Fn(&Context, &mut Extensions) + Send + Sync>;
 /// handler has already taken the transaction.
 pub struct Tx<T>(OwnedMappedMutexGuard<Option<T>, T>);
 
-/// Holds the transaction of a call. The slot is locked while the handler has the transaction, and `None` when
-/// the call has ended. If the handler still has the transaction then, it is rolled back when the handler
-/// drops it.
+/// Holds the transaction of a call. The slot is locked while the handler has the transaction, and is `None`
+/// after the call has ended. If the handler still has the transaction at that time, the transaction is rolled
+/// back when the handler drops it.
 type Slot<T> = Arc<tokio::sync::Mutex<Option<T>>>;
 
 /// Takes a transaction out of its slot, unless its handler has it.
@@ -52,7 +53,8 @@ impl<T: Send + 'static> Tx<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Configuration`] as the type says.
+    /// [`Error::Configuration`] if the request has no transaction of this type, or its handler has already
+    /// taken the transaction.
     pub fn of(extensions: &Extensions) -> Result<Self, Error> {
         let refuse = |detail| Error::configuration("idem::http", detail);
         let slot = extensions.get::<Slot<T>>().cloned().ok_or_else(|| {
@@ -156,8 +158,8 @@ where
     ) -> Result<Result<(P::Transaction, Taken), ClaimAnswer>, StoreError> {
         self.store.announce().await?;
         let pool = self.pool.clone();
-        // In a separate task, so that it is not dropped with this call. If sqlx's `begin` is dropped, sqlx
-        // may return a connection to its pool with the transaction open.
+        // `begin` runs in a separate task, so that it is not dropped with this call. If sqlx's `begin` is
+        // dropped, sqlx may return a connection to its pool with the transaction open.
         let begun = tokio::spawn(async move { pool.begin().await }).await;
         let mut transaction = begun.map_err(|_| StoreError::unavailable("no transaction was begun"))??;
         match self.store.take(P::connection(&mut transaction), key, claim).await? {
@@ -169,8 +171,8 @@ where
         }
     }
 
-    /// Takes the transaction of this owner's call, when the call ends. The key stays busy in this process
-    /// until the guard is dropped.
+    /// Returns the call of this owner, which is about to end. The key stays busy in this process until the
+    /// returned guard is dropped.
     fn ending(
         &self,
         key: &RecordKey,
@@ -195,7 +197,8 @@ where
             // The commit may have succeeded although its answer was lost.
             Err(error) => match self.look(key, owner).await {
                 Ok(CompleteAnswer::Done) => Ok(CompleteAnswer::Done),
-                // The engine must not retry this as an outage, because the transaction is gone.
+                // Not reported as an outage, because the engine would retry after an outage, and the
+                // transaction is gone.
                 _ => Err(StoreError::configuration(format!(
                     "the commit failed, or its answer was lost: {error}"
                 ))),
@@ -214,7 +217,7 @@ where
         let mut transaction = take(&call.slot).ok_or_else(held)?;
         let again;
         let mut taken = &call.taken;
-        // A record that expires at once is treated like a forgotten one: nothing of the call is recorded.
+        // A `ttl` of zero means that the record is to be forgotten. Then nothing of the call must stay.
         if request.verdict == Verdict::Failed || request.ttl.is_zero() {
             // Undoes the handler's writes. A second transaction records the response, or that there is none.
             P::roll_back(transaction).await;

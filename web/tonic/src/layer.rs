@@ -25,12 +25,12 @@ use crate::status;
 /// The beginning of the content types of gRPC-Web.
 const GRPC_WEB: &[u8] = b"application/grpc-web";
 
-/// Guards unary calls that have the metadata `idempotency-key`: see the [crate](crate).
+/// Guards unary calls by the metadata `idempotency-key`: see the [crate](crate).
 ///
 /// Cheap to clone; clones share everything.
 ///
-/// A method runs in a separate task, and continues when its client has gone away. At a shutdown, wait for it
-/// with [`idem::drain`](idem_runtime::drain).
+/// A method runs in a separate task, and continues when its client has gone away. At a shutdown, wait for the
+/// running methods with [`idem::drain`](idem_runtime::drain).
 #[derive(Clone, Debug)]
 pub struct GrpcIdempotencyLayer<St> {
     layer: IdempotencyLayer<St>,
@@ -125,8 +125,8 @@ where
     }
 }
 
-/// Whether this call is in the format of gRPC-Web, which a layer inside this one would translate. Its
-/// messages do not have the format of gRPC.
+/// Whether this call is in the format of gRPC-Web. Only a layer inside this one would translate such a call,
+/// so this layer would see messages that are not in the format of gRPC.
 fn is_grpc_web(head: &Parts) -> bool {
     let kind = head.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     kind.get(..GRPC_WEB.len()).is_some_and(|start| start.eq_ignore_ascii_case(GRPC_WEB))
@@ -165,8 +165,8 @@ where
     })
 }
 
-/// The method's answer, with the decision what to record. tonic has a message whole in memory before it sends
-/// it, so reading the message needs no limit.
+/// The method's answer, with the decision about what to record. tonic holds a whole message in memory before
+/// it sends any of it, so reading the message needs no limit.
 async fn recordable<St>(
     settings: &GrpcIdempotencyLayer<St>,
     response: Response<tonic::body::Body>,

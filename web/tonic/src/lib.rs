@@ -57,7 +57,7 @@
 //! changes its compression. In these cases leave the body out of the fingerprint, with
 //! [`RequestFingerprint::without_body`](idem_http::RequestFingerprint::without_body).
 
-/// The first program of the README is compiled.
+/// Compiles the first program of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,5 +1,5 @@
-//! The messages in a body. Each has a byte that says whether it is compressed, its length in four bytes, and
-//! its content.
+//! The messages in a body. Each message consists of one byte that says whether its content is compressed,
+//! four bytes with the length of the content, and the content.
 //!
 //! Owns the framing of messages. Knows nothing about their content.
 
@@ -17,14 +17,14 @@ use tokio::time::Sleep;
 /// How long a call may stay open after its first message and still count as unary.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The length of the head of a message.
+/// The length of the head of a message, in bytes.
 const HEAD: usize = 5;
 
 /// Counts messages while their bytes arrive.
 #[derive(Default)]
 pub(crate) struct Messages {
     head: Vec<u8>,
-    /// How many bytes of the message are still missing.
+    /// How many bytes of the last message's content are still missing.
     bytes_left: usize,
     pub(crate) begun: usize,
 }
@@ -56,7 +56,8 @@ impl Messages {
     }
 }
 
-/// The body of a call that must be unary. It fails if it is a stream, and sets `streams`.
+/// The body of a call that must be unary. If the call turns out to be a stream, reading the body fails, and
+/// `streams` is set.
 pub(crate) struct Unary<B> {
     body: B,
     messages: Messages,

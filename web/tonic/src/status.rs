@@ -9,7 +9,7 @@ use tonic::{Code, Status};
 /// The metadata for the name of a problem.
 const PROBLEM: &str = "idempotency-problem";
 
-/// The answer to a call that is not unary.
+/// The answer to a call that cannot have a key, because it is not unary or in the format of gRPC-Web.
 pub(crate) fn streams(what: &str) -> Response<tonic::body::Body> {
     Status::unimplemented(format!("an idempotency key is for unary calls: {what}")).into_http()
 }
@@ -60,7 +60,7 @@ const fn of_problem(problem: Problem) -> Code {
 /// The gRPC answer for a problem.
 pub(crate) async fn answer(problem: Problem, response: Response<Body>) -> Response<tonic::body::Body> {
     let (parts, body) = response.into_parts();
-    // The layer made this body, and it is in memory.
+    // The layer made this body in memory, so reading it cannot fail.
     let document = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let document: serde_json::Value = serde_json::from_slice(&document).unwrap_or_default();
     let detail = document["detail"].as_str().unwrap_or(problem.name());

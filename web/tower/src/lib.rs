@@ -86,8 +86,8 @@ impl<S, St: Clone, K: Clone, R: Clone> Layer<S> for IdempotentLayer<St, K, R> {
 
 /// A service whose requests are idempotent calls, made by an [`IdempotentLayer`].
 ///
-/// Dropping the future of a request drops the request of the inner service; the operation's policy decides
-/// whether the key is released or in doubt.
+/// Dropping the future of a request also drops the future of the inner service. Then the operation's policy
+/// decides whether the key is released or in doubt.
 #[derive(Clone, Debug)]
 pub struct Idempotent<S, St, K, R = ()> {
     inner: S,
@@ -138,8 +138,8 @@ pub enum Error<E> {
     /// The service's own error.
     #[error(transparent)]
     Service(E),
-    /// The service did not run, or its response is unknown: the key is in flight, in doubt or used up, or the
-    /// store failed.
+    /// The service did not run, or its response is unknown, for example because the key is in flight, in
+    /// doubt or has no attempts left, or because the store failed.
     #[error(transparent)]
     #[serde(skip)]
     Idem(#[from] idem_runtime::Error),

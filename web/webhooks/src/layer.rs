@@ -20,7 +20,7 @@ use tower_service::Service;
 
 use crate::{Delivery, Refused, Sender};
 
-/// The header in which the id goes to the inner layer.
+/// The header in which this layer passes the id to the inner layer.
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// How long answers are kept. No sender, and no person who presses "resend", repeats a delivery after that
@@ -171,7 +171,8 @@ where
         Refused::NoId => no_id(),
         refused => (StatusCode::UNAUTHORIZED, refused.to_string()),
     })?;
-    // A sender cannot choose whether its request is guarded.
+    // A key that the sender has set is removed, so that the sender cannot choose whether its request is
+    // guarded.
     head.headers.remove(KEY);
     if let Some(id) = &id {
         // A string of RFC 9651, which can hold any printable id.

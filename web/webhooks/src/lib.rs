@@ -2,7 +2,7 @@
 //!
 //! [`WebhookLayer`] is a tower layer. It checks the sender's signature over the raw body before anything
 //! parses the body, uses the id of the delivery as the idempotency key, and answers so that the sender
-//! repeats only deliveries that need it. The handler gets the id as a [`Delivery`].
+//! repeats only deliveries that need another try. The handler gets the id as a [`Delivery`].
 //!
 //! ```
 //! use axum::Router;
@@ -31,11 +31,11 @@
 //! | is new | the handler's answer; 2xx is kept for 30 days |
 //! | was answered with 2xx | that answer again; the handler does not run |
 //! | was answered otherwise, or its handler crashed | the handler, once more |
-//! | is being handled | its answer, if that comes within 5 s; else 409 with `Retry-After`, and the sender sends it again |
+//! | is being handled | the handler's answer, if that comes within 5 s; otherwise 409 with `Retry-After`, and the sender sends the delivery again |
 //! | has no valid signature, or one that is too old | 401; the handler does not run |
-//! | is signed and has no id | 400, but for Slack, whose requests without an event reach the handler each time |
+//! | is signed and has no id | 400; only with Slack, a request without an event reaches the handler each time |
 //! | is larger than 2 MiB | 413 |
-//! | comes while the store is away | 503, and the sender sends it again |
+//! | comes while the store is down | 503, and the sender sends the delivery again |
 //!
 //! # Limits
 //!

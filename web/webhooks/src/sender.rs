@@ -75,7 +75,7 @@ impl Sender {
     }
 
     /// The largest difference between a signature's time and now, in both directions; 5 minutes unless set.
-    /// The layer refuses a delivery that someone recorded and sends again after that time.
+    /// So the layer refuses a delivery that someone has intercepted and sends again after that time.
     #[must_use]
     pub const fn tolerance(mut self, tolerance: Duration) -> Self {
         self.tolerance = tolerance;
@@ -123,7 +123,7 @@ fn bytes<S: AsRef<str>>(secrets: impl IntoIterator<Item = S>) -> Vec<Vec<u8>> {
     secrets.into_iter().map(|secret| secret.as_ref().as_bytes().to_vec()).collect()
 }
 
-/// Without the secrets.
+/// Shows no secrets.
 impl fmt::Debug for Sender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sender")
@@ -158,7 +158,7 @@ pub enum SecretError {
     /// The list is empty, or one secret is empty.
     #[error("a sender needs at least one secret, and none may be empty")]
     Missing,
-    /// A secret, without its prefix `whsec_`, is not base64.
+    /// A secret is not base64, apart from the prefix `whsec_`.
     #[error("expected a secret such as \"whsec_BASE64\"")]
     NotBase64,
 }
@@ -181,7 +181,7 @@ mod tests {
         sender.verify_at(headers, body.as_bytes(), UNIX_EPOCH + Duration::from_secs(seconds))
     }
 
-    /// The vector of Standard Webhooks and Svix.
+    /// The test vector of Standard Webhooks and Svix.
     #[test]
     fn the_vector_of_standard_webhooks() {
         let sender = Sender::standard(["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]).unwrap();
@@ -202,7 +202,7 @@ mod tests {
         }
     }
 
-    /// The vector of GitHub's page "Validating webhook deliveries".
+    /// The test vector of GitHub's page "Validating webhook deliveries".
     #[test]
     fn the_vector_of_github() {
         let sender = Sender::github(["It's a Secret to Everybody"]).unwrap();
@@ -212,7 +212,8 @@ mod tests {
         assert_eq!(at(&sender, &headers, "Hello, World?", 0), Err(Refused::WrongSignature));
     }
 
-    /// The vector of Slack's page "Verifying requests from Slack": a command and not an event.
+    /// The test vector of Slack's page "Verifying requests from Slack". It is a command and not an event, so
+    /// it has no id.
     #[test]
     fn the_vector_of_slack() {
         let sender = Sender::slack(["8f742231b10e8888abcd99yyyzzz85a5"]).unwrap();

@@ -31,7 +31,8 @@ impl Scheme {
     }
 }
 
-/// An upper limit, above what a sender sends while it changes its secrets.
+/// The most signatures that are read from a delivery. A sender sends fewer, even while it changes its
+/// secrets.
 const MOST_SIGNATURES: usize = 16;
 
 /// The signature headers of a delivery. They can be trusted only if a signature is valid.
@@ -72,7 +73,8 @@ impl<'h> Claims<'h> {
                 (None, Some(header("x-slack-request-timestamp")?), vec![hex::decode(signature).ok()?])
             }
         };
-        // The signature also covers a time that is not a number; such a time is refused first.
+        // A sender could sign a time that is not a number, too. The layer refuses such a time before it
+        // checks the signature.
         let is_number = seconds.is_none_or(|text| text.parse::<u64>().is_ok());
         is_number.then_some(Self { scheme, id, seconds, signatures })
     }
@@ -106,8 +108,8 @@ impl<'h> Claims<'h> {
     }
 }
 
-/// The member that identifies an event in a body of Stripe. A `Value` would fail if another member has half
-/// of a surrogate pair.
+/// The member that identifies an event in a body of Stripe. Reading the body as a `serde_json::Value` would
+/// fail if another member has half of a surrogate pair.
 #[derive(Deserialize)]
 struct StripeEvent {
     id: String,
@@ -119,7 +121,7 @@ struct SlackEvent {
     event_id: String,
 }
 
-/// Compares in constant time.
+/// Whether the signature fits the parts and the secret. Compares in constant time.
 pub(crate) fn matches(secret: &[u8], parts: &[&[u8]], signature: &[u8]) -> bool {
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret) else { return false };
     parts.iter().for_each(|part| mac.update(part));

@@ -1,7 +1,7 @@
 //! What a team writes without a library: a middleware over Redis that claims a key by `SET NX`, runs the
-//! handler and stores its response by `SET`. It has no response headers, fingerprint, owner, renewal, or
-//! release after a crash. So the key of a server that died is taken until it expires, and a slow handler runs
-//! twice.
+//! handler and stores its response by `SET`. It stores no response headers, and has no fingerprint, owner,
+//! renewal, or release after a crash. So the key of a server that died is taken until the key expires, and
+//! the handler of a duplicate runs while a slow handler still runs.
 
 use axum::Router;
 use axum::body::{Body, to_bytes};

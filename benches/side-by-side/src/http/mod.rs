@@ -32,7 +32,7 @@ fn routes() -> Router {
     Router::new().route("/payments", post(pay))
 }
 
-/// Sends a payment, whose answer must be replayed or not.
+/// Sends a payment. `replayed` says whether the answer must be a replay.
 async fn pay(sender: Sender, server: SocketAddr, key: String, replayed: bool) -> Anything<()> {
     let request = Request::post(format!("http://{server}/payments"))
         .header(CONTENT_TYPE, "application/json")

@@ -10,12 +10,13 @@ use idem_test_servers::{Postgres, Redis};
 
 use crate::{PAYMENT, Payments};
 
-/// The framework, after which `main.rs` names this module.
+/// The framework. `main.rs` includes this file as one module for each framework, with the framework's name.
 fn framework() -> &'static str {
     module_path!().rsplit("::").next().unwrap()
 }
 
-/// A store that several servers share, and its server or folder, which ends with the test.
+/// The URL of a store that several servers share, and the store's own server or folder, which ends with the
+/// test.
 type Shared = (String, Box<dyn Any>);
 
 fn sqlite() -> Shared {
@@ -66,7 +67,7 @@ async fn a_server_killed_in_mid_handler_keeps_its_key_until_the_lease_ends_and_t
     let options = "--lease-ms 6000";
     let mut victim = Payments::start(framework(), &store, options);
     let heir = Payments::start(framework(), &store, options);
-    // Both servers get the same payment. The first is killed during its sleep.
+    // Both servers get the same payment. The first server is killed during the payment's sleep.
     let request = slow(5_000);
     let _client = request.send(victim.address()).await;
     victim.until_executed().await;

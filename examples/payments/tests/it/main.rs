@@ -1,4 +1,4 @@
-//! The example `payments` as processes.
+//! Tests of the example `payments`, whose servers are processes.
 
 #![allow(clippy::duplicate_mod, reason = "the same cases run on each framework")]
 

@@ -1,4 +1,5 @@
-//! The function for `key_fn`: it takes the same arguments and returns the name of their record.
+//! The function that `key_fn` names. It takes the arguments of the guarded function, and returns the
+//! `RecordKey` of a call with these arguments.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};

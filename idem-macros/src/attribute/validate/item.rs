@@ -84,9 +84,9 @@ fn returns<'f>(function: &'f Function, faults: &mut Faults) -> Option<&'f Type> 
     Some(returns)
 }
 
-/// Without a `scope`, the function's path must be enough to name the operation. Type names must not be part
-/// of that name, because another compiler, store wrapper or library version may print them differently.
-/// Reports one fault, however many types there are.
+/// Without the option `scope`, the path of the function must be enough to name the operation. The names of
+/// types must not be part of the operation's name, because they change with the compiler, with a store's
+/// wrappers and with versions of libraries. Reports only one fault, however many types there are.
 pub(super) fn require_default_scope(signature: &Signature, faults: &mut Faults) {
     let name = signature.ident.unraw().to_string();
     let missing = |what: String| {
@@ -155,7 +155,8 @@ impl<'ast> Visit<'ast> for Borrows {
         self.0 |= lifetime.ident != "static";
     }
 
-    // Lifetimes in these types usually do not borrow from the caller. If one does, rustc reports it.
+    // A lifetime in a bound with `for<..>`, in a function pointer or in `Fn(..)` usually does not borrow from
+    // the caller. If it does, rustc reports that.
     fn visit_trait_bound(&mut self, bound: &'ast syn::TraitBound) {
         if bound.lifetimes.is_none() {
             visit::visit_trait_bound(self, bound);

@@ -8,7 +8,7 @@ use super::super::kinds;
 use super::super::model::Recover;
 use crate::diagnostics::Faults;
 
-/// The function that is called first, and its arguments.
+/// The function that the engine calls before the body, and the arguments of that call.
 pub(super) fn check(
     option: Option<kinds::Function>,
     function: &Function,
@@ -19,7 +19,7 @@ pub(super) fn check(
     Some(Recover { call, receiver, arguments })
 }
 
-/// `self`, if there is one, and the arguments by name.
+/// The names to pass on: `self`, if the function has it, and the arguments.
 fn handed_on(function: &Function, faults: &mut Faults) -> Option<(Option<Ident>, Vec<Ident>)> {
     let (mut receiver, mut arguments, mut complete) = (None, Vec::new(), true);
     for input in &function.signature.inputs {

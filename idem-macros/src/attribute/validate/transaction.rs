@@ -58,7 +58,7 @@ fn carrier(value: &Expr, function: &Function, arguments: &Arguments) -> Result<C
     }
 }
 
-/// Each option that contradicts a transaction, with the reason.
+/// Reports each option that contradicts a transaction, with the reason.
 fn contradictions(options: &Options, faults: &mut Faults) {
     let rolled_back = "an attempt that is rolled back leaves no trace";
     for (name, reason) in [

@@ -27,7 +27,7 @@ async fn a_guarded_method_passes_and_its_client_sees_one_answer_with_its_message
     assert!(answer.metadata().contains_key("x-bank"));
     let refused = pay(&service, payment("k-2", answering(Code::NotFound))).await.unwrap_err();
     assert_eq!((refused.code(), refused.message()), (Code::NotFound, "run 2"));
-    // An answer that asks the client to try again is not recorded.
+    // By default, an answer that asks the client to try again is not recorded. This layer keeps it.
     let layer = grpc(builder()).recording(|_| Some(Recording::Keep));
     let service = watched(layer.layer(bank.clone()), &bank);
     assert_eq!(

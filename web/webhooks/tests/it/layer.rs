@@ -29,7 +29,8 @@ impl Hook {
         Self::padded(sender, 0)
     }
 
-    /// A handler whose answers have at least this many bytes. Deliveries may have twice as many.
+    /// A handler whose answers have at least this many bytes. Deliveries may have twice as many bytes, if the
+    /// number is not 0.
     fn padded(sender: Sender, length: usize) -> Self {
         let layer = WebhookLayer::with(sender, MemoryStore::new(), |settings| match length {
             0 => settings,

@@ -1,4 +1,4 @@
-//! Tests of the signatures by the senders' published vectors, and of the layer.
+//! Tests of the layer, and of malformed deliveries.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 
