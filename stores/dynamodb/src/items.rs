@@ -21,7 +21,7 @@ use super::names::{Item, Names, RECORD, REVISION};
 /// The room for the key of an item, its revision, its time to live, and the names of all attributes.
 const OTHER_BYTES: usize = 6 * 1_024;
 
-/// The number of bytes of a digest that make a revision.
+/// How many bytes of a digest make a revision.
 const REVISION_BYTES: usize = 16;
 
 /// A table, as a client reaches it.

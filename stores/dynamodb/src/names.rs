@@ -60,7 +60,7 @@ impl Names {
         }
     }
 
-    /// The beginning of the partition keys of the scope with this encoded name; of all scopes if `None`.
+    /// The beginning of the partition keys of the scope with this encoded name, or of all scopes if `None`.
     pub(super) fn beginning(&self, scope: Option<&str>) -> String {
         match scope {
             Some(scope) => format!("{}{scope}#", self.key_prefix),

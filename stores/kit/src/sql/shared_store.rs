@@ -1,5 +1,5 @@
-//! What all handles of a store share: the store itself, except its name and settings. Sends requests to the
-//! server in the form that suits what the process remembers about their keys.
+//! The state that all handles of a store share. For each request, it chooses the form that costs the server
+//! least, by what this process remembers about the key.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,10 +22,10 @@ pub trait Housekeeping: Server<Session: Session> {
     /// How it opens connections.
     type Opener: Opener<Session = Self::Session>;
 
-    /// How many records a batch of a purge reads: few, so that the batch is short.
+    /// How many records a batch of a purge reads. The number is small, so that the batch is short.
     const PURGE_BATCH: usize;
 
-    /// What opens connections.
+    /// The connector that opens its connections.
     fn connector(&self) -> &Connector<Self::Opener>;
 
     /// Reads at most `most` records that are due. Returns how many it read, and how many of them were expired
@@ -144,14 +144,13 @@ impl<S: Housekeeping> SharedStore<S> {
         }
     }
 
-    /// The answer to a claim on a key that has a result, by a read, which costs the server less than a claim;
-    /// `None` if the key has no result.
+    /// Answers a claim by a read, which costs the server less than a claim. `None` if the key has no result.
     async fn replay(&self, key: &RecordKey, request: &Claim) -> Result<Option<protocol::Answer>, StoreError> {
         let begin = Instant::now();
         let record = match self.get(key).await {
             Ok(record) => record,
             Err(error) if begin.elapsed() > self.server().timeout() / 2 => return Err(error),
-            // The read only saves work, so the claim is made without it.
+            // The read only saves work, so the caller goes on and makes the claim.
             Err(_) => return Ok(None),
         };
         Ok(record.and_then(|record| protocol::recorded_answer(&record, request)).map(Into::into))

@@ -39,8 +39,8 @@ impl<O: Clone + Send + Sync + 'static> Source<O> {
         Self::new(options.len(), move |server| options[server].clone())
     }
 
-    /// One server, whose options may differ for each connection: the options of a pool, whose owner may
-    /// replace them.
+    /// One server. `options` returns the options for each connection, such as the current options of a pool,
+    /// whose owner may replace them.
     pub fn current(options: impl Fn() -> O + Send + Sync + 'static) -> Self {
         Self::new(1, move |_| options())
     }

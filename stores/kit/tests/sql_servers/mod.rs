@@ -169,8 +169,8 @@ pub(crate) async fn many_callers_get_through<S: Store>(connect: impl AsyncFn() -
     }
 }
 
-/// Eight callers claim and complete the same sixty keys, while the server is killed three times, each as soon
-/// as the statement `commits` shows that it has committed something more.
+/// Eight callers claim and complete the same sixty keys, while the server is killed three times. Each kill
+/// comes as soon as the statement `commits` shows that the server has committed something more.
 pub(crate) async fn no_grant_is_given_twice<E: Engine>(
     store: impl Store,
     mut server: DatabaseServer<E>,
@@ -240,10 +240,12 @@ pub(crate) async fn a_hanging_server_leaves_the_outcome_unknown(
     assert!(matches!(answer, ClaimAnswer::Granted(_)), "{answer:?}");
 }
 
-/// Checks that neither a renewal nor a result moves the instant at which a purge looks at its record, unless
-/// the record expires before that, and that a purge which looks too early looks again when the record
-/// expires. `sql` runs a statement, `table` is the store's and empty, and `longest` is the longest ttl that
-/// the server adds.
+/// Checks three rules. A renewal or a result does not move the time at which a purge looks at its record. It
+/// does so only if the record expires before that time. A purge that looks too early looks again when the
+/// record expires.
+///
+/// `sql` runs a statement, `table` is the table of the store, which is empty, and `longest` is the longest
+/// ttl that the server adds.
 pub(crate) async fn a_purge_looks_once(
     store: &impl Store,
     sql: impl Fn(&str) -> String,
@@ -261,7 +263,7 @@ pub(crate) async fn a_purge_looks_once(
     store.renew(&key("order"), &Renew::new(owner, held.fence, 2 * HOUR)).await.unwrap();
     complete(store, "order", (owner, held), "done").await;
     assert_eq!(at("purge_at", 0), first);
-    // A result that is kept for a shorter time does write the index, in a batch as well as alone.
+    // A result that is kept for a shorter time does write the index, alone and in a batch.
     let names: Vec<_> = (0..20).map(|number| format!("short {number}")).collect();
     join_all(names.iter().map(|name| async move {
         let mut done = completion(grant(store, name).await, "done");
@@ -284,8 +286,8 @@ pub(crate) async fn a_purge_looks_once(
     assert_eq!((count("purge_at = 1"), count("on_crash = 1")), ("0".to_owned(), "1".to_owned()));
 }
 
-/// Checks that the row of the key `order 4711` is an error that shows only the key's digest. The `store` must
-/// remember nothing of that key.
+/// Checks that requests for the key `order 4711` return an error that shows only the key's digest. The
+/// `store` must remember nothing about that key. `change` says what was done to the row.
 pub(crate) async fn is_no_record(store: &impl Store, change: &str) {
     for error in [store.get(&key("order 4711")).await.map(drop), claimed(store, "order 4711").await.map(drop)]
     {
