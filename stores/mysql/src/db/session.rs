@@ -1,6 +1,6 @@
 //! One connection to the server, and the statements on it.
 //!
-//! Statements are text that contains all values, and one exchange has several of them. On MariaDB, a
+//! Statements are text that contains all values, and one exchange has several statements. On MariaDB, a
 //! statement that does all that an operation needs stays prepared.
 
 use std::time::Duration;
@@ -20,7 +20,7 @@ use idem_core::StoreError;
 /// defaults are. The isolation level applies to this transaction only.
 pub(crate) const BEGIN: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION; ";
 /// Begins a transaction whose statements all read one snapshot. The first statement that reads a table takes
-/// it.
+/// the snapshot.
 pub(crate) const BEGIN_READING: &str =
     "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION READ ONLY; ";
 /// For a statement that is a transaction of its own, whatever the server's default isolation level is. Fails
@@ -33,9 +33,10 @@ pub(crate) const AT_ONCE: &str = "SET STATEMENT innodb_lock_wait_timeout = 0, lo
 /// closed afterwards.
 const ALTERS: (&str, &str) =
     ("SET STATEMENT lock_wait_timeout = 1 FOR ", "SET SESSION lock_wait_timeout = 1; ");
-/// The condition that the statement is a transaction of its own, which is false without autocommit, and that
-/// a replica gets the changed rows, not the statement's text: on the replica, this condition would fail. Each
-/// statement checks this again, because a proxy may send it to another session than the one that was checked.
+/// A condition with two parts. The statement is a transaction of its own; without autocommit it is not. And a
+/// replica gets the changed rows, not the statement's text, because on the replica this condition would fail.
+/// Each statement checks this again, because a proxy may send the statement to another session than the one
+/// that was checked.
 pub(crate) const IS_ONE: &str = " AND @@in_transaction = 0 AND @@binlog_format <> 'STATEMENT'";
 /// Commits. Overrides the server's `completion_type`, which could begin another transaction or close the
 /// connection.
@@ -172,7 +173,7 @@ impl Session {
         }
     }
 
-    /// Marks the connection for closing, because a new one may lead to a server that takes writes.
+    /// Marks the connection for closing, because a new connection may lead to a server that takes writes.
     pub(crate) const fn leave(&mut self) {
         self.usage.leave();
     }

@@ -52,7 +52,7 @@ async fn defaults_of_sessions_that_would_change_what_statements_do_do_not() {
     ]));
     run(&server, "set global sql_select_limit = 1; set global sql_safe_updates = 1");
     keeps_its_records(&server);
-    // A session that keeps a snapshot would not see what another commits.
+    // A session that keeps a snapshot would not see what another session commits.
     let table = new_table();
     let builder = MySqlStore::builder(&server.url()).table(&table).connections(1);
     let [one, another] = [builder.clone().connect().await.unwrap(), builder.clone().connect().await.unwrap()];
