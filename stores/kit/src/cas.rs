@@ -34,7 +34,7 @@ pub trait CompareAndSwap: Send + Sync + 'static {
         name: &ObjectName,
     ) -> impl Future<Output = Result<Option<Version<Self::Revision>>, StoreError>> + Send;
 
-    /// Writes the object if it still has the revision `seen` or, if `seen` is `None`, does not exist.
+    /// Writes the object if it still has the revision `seen`. With `None`, writes it if it does not exist.
     ///
     /// The service may delete the object by itself after `keep`; with `None` it must not delete the object.
     fn put(
@@ -61,7 +61,7 @@ pub trait CompareAndSwap: Send + Sync + 'static {
         limit: usize,
     ) -> impl Future<Output = Result<Listing<Self::Revision>, StoreError>> + Send;
 
-    /// Reports which service it is, and which of its settings weaken the guarantee.
+    /// Reports which service this is, and which of its settings weaken the guarantee.
     fn inspect(&self) -> impl Future<Output = Result<Inspection, StoreError>> + Send;
 
     /// The largest object, in bytes.

@@ -41,7 +41,7 @@ enum Manner {
     NeverAnswers,
     /// Answers reads, and commits as soon as the test gives permission.
     Commits,
-    /// Refuses a batch that has this key, such as `bad`.
+    /// Refuses a batch that has the key `bad`.
     Refuses,
     /// Panics in a caller's runtime.
     Panics,
@@ -58,7 +58,7 @@ struct Fake {
 struct Session {
     seen: Arc<Seen>,
     number: usize,
-    /// Whether no attempt on it was broken off.
+    /// Whether no attempt on this session was broken off.
     usable: bool,
 }
 

@@ -19,7 +19,7 @@ use idem_store_kit::own_runtime::apart;
 use idem_store_kit::sql::{Identifier, Limits, Settings, SharedStore};
 
 const TABLE: &str = "idem_records";
-/// The space in a message beside the hexadecimal digits of a result.
+/// How many bytes of a message are reserved for everything but the hexadecimal digits of a result.
 const MESSAGE: usize = 64 << 10;
 /// The longest text of one exchange.
 const MOST_BYTES: usize = 1 << 20;

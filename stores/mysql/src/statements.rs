@@ -163,9 +163,9 @@ impl Statements {
         text
     }
 
-    /// Locks the row, if it has not changed since it was read. Returns no row if it has changed, or if
-    /// another transaction has locked it. With `at_once`, the statement fails if the row is locked; this
-    /// takes no lock of the gap beside the row.
+    /// Locks the row, if it has not changed since it was read. Returns no row if the row has changed. If
+    /// another transaction has locked the row, the statement returns no row, or fails if `at_once` is not
+    /// empty. With `at_once`, it locks no gap beside the row.
     pub(super) fn lock_seen(&self, key: &RecordKey, seen: &Record, at_once: &str) -> String {
         let mut text =
             format!("{at_once}SELECT fence FROM {} FORCE INDEX (PRIMARY) WHERE ", self.names.records);

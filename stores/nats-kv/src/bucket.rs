@@ -18,7 +18,7 @@ use idem_core::StoreError;
 use idem_core::inspection::{Inspection, Standing};
 use idem_store_kit::cas::{CompareAndSwap, Listing, ObjectName, Put, Version};
 
-/// The room for the subject and the headers of a message.
+/// Upper limit in bytes for the subject and the headers of a message.
 const ENVELOPE: usize = 4_096;
 
 /// Upper limit of the expiry in a request, 100 years, because the server's number cannot hold much more.

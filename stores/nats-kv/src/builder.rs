@@ -72,7 +72,7 @@ impl NatsKvStoreBuilder {
     }
 
     /// How much the clocks of the calling machines may differ; 1 s unless set. Another worker can take over a
-    /// claim only when this time has passed after the end of its lease.
+    /// claim only when this time has passed after the end of the claim's lease.
     pub const fn clock_skew(mut self, skew: Duration) -> Self {
         self.settings.clock_skew = skew;
         self

@@ -50,8 +50,8 @@ const MAX_OBJECT_BYTES: usize = 8 * 1_024 * 1_024;
 #[derive(Clone)]
 pub struct BucketStore(Arc<CasStore<Bucket>>);
 
-/// A store in a folder of this machine: a file for each record. For development and tests, in place of a
-/// [`BucketStore`]; for one host, `SqliteStore` is faster. Feature `object`.
+/// A store in a folder of this machine: a file for each record. Use it in development and tests, in place of
+/// a [`BucketStore`]. On one host, `SqliteStore` is faster. Feature `object`.
 ///
 /// Several processes may share a folder. Every write is flushed to the disk before it is acknowledged.
 #[derive(Clone)]
@@ -87,7 +87,7 @@ pub struct BucketStoreBuilder {
 
 impl BucketStoreBuilder {
     /// How much the clocks of the calling machines may differ; 1 s unless set. Another worker can take over a
-    /// claim only when this time has passed after the end of its lease.
+    /// claim only when this time has passed after the end of the claim's lease.
     pub const fn clock_skew(mut self, skew: Duration) -> Self {
         self.settings.clock_skew = skew;
         self

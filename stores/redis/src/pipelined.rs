@@ -222,7 +222,7 @@ struct Lot {
     _unanswered: Unanswered,
 }
 
-/// Requests that count as unanswered until this is dropped.
+/// Requests that count as unanswered until this value is dropped.
 struct Unanswered {
     pipelined: Arc<Pipelined>,
     count: usize,

@@ -1,4 +1,4 @@
-//! Opening a store: its settings, their limits, and its thread. It knows nothing about operations.
+//! Opening a store: its settings, their limits, and its thread. This module knows nothing about operations.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

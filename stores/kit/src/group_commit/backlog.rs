@@ -29,7 +29,8 @@ const PATIENCE: Duration = Duration::from_millis(20);
 pub enum Class {
     /// Changes wait for the server's disk together.
     Changes,
-    /// Renewals wait only for renewals, so that no lease ends while its renewal waits behind a large batch.
+    /// Renewals do not wait for batches of other classes, so that no lease ends while its renewal waits
+    /// behind a large batch.
     Renewals,
     /// Reads do not wait for the disk.
     Reads,

@@ -87,7 +87,7 @@ impl<S: Server> Queues<S> {
             match answered(shared.ask_once(&operation, false)?).await {
                 Err(error) if error.is_transient() && !operation.must_not_be_repeated(&error) => {
                     let left = shared.server.timeout().saturating_sub(begin.elapsed());
-                    // Boxed, because it is rare and would otherwise enlarge the future of every call.
+                    // Boxed, because this case is rare and would otherwise enlarge the future of every call.
                     Box::pin(ask_again(shared, operation, error, left)).await
                 }
                 answer => answer,

@@ -1,5 +1,5 @@
-//! The state that all handles of a store share. For each request, it chooses the form that costs the server
-//! least, by what this process remembers about the key.
+//! The state that all handles of a store share. Each request takes the form that costs the server least, by
+//! what this process remembers about the key.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,17 +49,18 @@ pub trait Housekeeping: Server<Session: Session> {
         session: &mut Self::Session,
     ) -> impl Future<Output = Result<Inspection, Failure>> + Send;
 
-    /// Whether this process has seen the mark in the table that callers use transactions.
+    /// Whether this process has seen in the table that callers use transactions.
     fn has_transactions(&self) -> &AtomicBool;
 
-    /// Marks in the table that callers use transactions.
+    /// Writes into the table that callers use transactions.
     fn mark_transactions(
         &self,
         session: &mut Self::Session,
     ) -> impl Future<Output = Result<(), Failure>> + Send;
 }
 
-/// The state that all handles of a store share: [`store_by!`](crate::store_by) makes a store from it.
+/// The state that all handles of a store share. The macro [`store_by!`](crate::store_by) makes a store from
+/// this type.
 pub struct SharedStore<S: Housekeeping> {
     queues: Arc<Queues<S>>,
     /// Where the records are, for `Debug`.
@@ -204,7 +205,7 @@ impl<S: Housekeeping> SharedStore<S> {
         apart(inspecting).await
     }
 
-    /// Marks in the table that callers use transactions, so that all processes notice a key that a
+    /// Writes into the table that callers use transactions, so that all processes notice a key that a
     /// transaction has taken.
     ///
     /// # Errors

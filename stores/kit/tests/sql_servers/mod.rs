@@ -120,7 +120,7 @@ pub(crate) async fn complete(store: &impl Store, name: &str, held: Held, result:
     assert_eq!(done, CompleteAnswer::Done);
 }
 
-/// Claims and completes.
+/// Claims this key and completes it with this result.
 pub(crate) async fn record(store: &impl Store, name: &str, result: impl Into<Vec<u8>>) {
     complete(store, name, grant(store, name).await, result).await;
 }
@@ -131,7 +131,7 @@ async fn release(store: &impl Store, name: &str, (owner, grant): Held) {
     assert_eq!(store.release(&key(name), &request).await.unwrap(), ReleaseAnswer::Released);
 }
 
-/// Leaves a released record of this key.
+/// Makes a released record of this key.
 pub(crate) async fn released(store: &impl Store, name: &str) {
     release(store, name, grant(store, name).await).await;
 }
@@ -240,9 +240,8 @@ pub(crate) async fn a_hanging_server_leaves_the_outcome_unknown(
     assert!(matches!(answer, ClaimAnswer::Granted(_)), "{answer:?}");
 }
 
-/// Checks three rules. A renewal or a result does not move the time at which a purge looks at its record. It
-/// does so only if the record expires before that time. A purge that looks too early looks again when the
-/// record expires.
+/// Checks two rules. A renewal or a result moves the time at which a purge looks at its record only if the
+/// record expires before that time. A purge that looks too early looks again when the record expires.
 ///
 /// `sql` runs a statement, `table` is the table of the store, which is empty, and `longest` is the longest
 /// ttl that the server adds.
@@ -272,7 +271,7 @@ pub(crate) async fn a_purge_looks_once(
     }))
     .await;
     assert_eq!(count("purge_at = expires_at"), "20");
-    // The purge comes too early for all of them; the last record never expires.
+    // The purge comes too early for all these records; the last one never expires.
     let endless = claim(Owner::random()).with_on_crash(OnCrash::InDoubt);
     store.claim(&key("endless"), &endless).await.unwrap();
     let ttl = format!("case when expires_at is null then {longest} else ttl end");

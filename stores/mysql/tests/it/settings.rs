@@ -116,7 +116,7 @@ async fn a_result_may_be_as_large_as_half_of_the_servers_messages_and_no_larger(
     assert_eq!(too_large.kind(), StoreErrorKind::TooLarge);
     store.complete(&key("large"), &completion(held, vec![7; most])).await.unwrap();
     assert_eq!(replayed(&store, "large").await, Some(vec![7; most]));
-    // Messages may be too small for any record.
+    // A server may accept only messages that are too small for any record.
     run(&server, "set global max_allowed_packet = 65536");
     let error = MySqlStore::connect(&server.url()).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");

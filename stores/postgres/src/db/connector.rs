@@ -116,7 +116,8 @@ impl sql::Opener for Opener {
         options.get_database().unwrap_or(options.get_username())
     }
 
-    /// Without TLS built in, the driver opens no connection that must be encrypted.
+    /// If the mode requires encryption, the level is `Required` even without TLS built in, because then the
+    /// driver opens no connection.
     fn encryption(options: &PgConnectOptions) -> Encryption {
         let host = options.get_host();
         let is_local =
