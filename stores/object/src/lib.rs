@@ -40,8 +40,8 @@ const MAX_OBJECT_BYTES: usize = 8 * 1_024 * 1_024;
 /// # Purge
 ///
 /// `object_store` offers no delete on a condition. So [`purge`](idem_core::Store::purge) empties the objects
-/// of expired records, and tags them `idem=expired`. A lifecycle rule of the bucket can delete the objects
-/// with this tag.
+/// of expired records, and tags them `idem=expired`. Add a lifecycle rule to the bucket that deletes objects
+/// with this tag, and no rule that deletes others.
 ///
 /// # Runtime
 ///

@@ -18,7 +18,8 @@ const FEW: usize = 8;
 /// of reads may run, so that this process handles one while the server works on the other.
 const RENEWALS_ABREAST: usize = 1;
 const READS_ABREAST: usize = 2;
-/// If this many operations of one kind wait, their batch starts without waiting for another batch.
+/// If at least this many operations of one kind wait and they fill a batch, the batch does not wait for
+/// others.
 const MANY: usize = 256;
 /// A batch that has run for longer than this does not hold up other batches, because one of its rows may be
 /// locked.
