@@ -53,7 +53,8 @@ impl DynamoDbStoreBuilder {
     }
 
     /// How much the clocks of the calling machines may differ; 1 s unless set. Another worker can take over a
-    /// claim only this long after its lease, and a caller's `retry_after` is longer by this time.
+    /// claim only when this time has passed after the end of the claim's lease. A caller's `retry_after` is
+    /// longer by this time.
     pub const fn clock_skew(mut self, skew: Duration) -> Self {
         self.settings.clock_skew = skew;
         self
@@ -66,8 +67,8 @@ impl DynamoDbStoreBuilder {
         self
     }
 
-    /// Builds the store without a request to DynamoDB, so that a cold start needs none;
-    /// [`connect`](Self::connect) checks the table.
+    /// Builds the store without a request to DynamoDB, so that a cold start needs no request.
+    /// [`connect`](Self::connect) also checks the table.
     #[must_use]
     pub fn build(self) -> DynamoDbStore {
         let Self { client, names, settings } = self;

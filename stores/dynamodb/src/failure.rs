@@ -5,8 +5,8 @@ use aws_sdk_dynamodb::operation::RequestId;
 
 use idem_core::StoreError;
 
-/// The store error for a failed request. The texts of the service may contain a key, so the error has only
-/// the code and the id of the request.
+/// The store error for a failed request. The error texts of the service may contain a key, so this error has
+/// only the code and the id of the request.
 pub(super) fn failure<E, R>(error: &SdkError<E, R>) -> StoreError
 where
     E: ProvideErrorMetadata + RequestId,

@@ -18,10 +18,10 @@ use idem_store_kit::cas::{CompareAndSwap, Listing, ObjectName, Put, Version};
 use super::failure::{MAX_ITEM_BYTES, failure};
 use super::names::{Item, Names, RECORD, REVISION};
 
-/// The room for the key of an item, its revision, its time to live, and the names of all attributes.
+/// Upper limit in bytes for an item's key, its revision, its time to live, and the names of all attributes.
 const OTHER_BYTES: usize = 6 * 1_024;
 
-/// The number of bytes of a digest that make a revision.
+/// How many bytes of a digest make a revision.
 const REVISION_BYTES: usize = 16;
 
 /// A table, as a client reaches it.

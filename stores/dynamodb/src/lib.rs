@@ -21,10 +21,10 @@ use items::Table;
 
 /// A store in a DynamoDB table. Feature `dynamodb`.
 ///
-/// A first call writes twice (claim, complete), and once more for each step and each renewal. A replay is a
-/// read if this process saw the result, and otherwise one refused conditional write. A busy answer is a
-/// refused write, too. DynamoDB charges a refused write as a write of the whole item. All steps of a record
-/// together have the size limit of one result.
+/// The first call of a key writes twice (claim, complete), and once more for each step and each renewal. A
+/// replay is a read if this process saw the result, and otherwise one refused conditional write. A busy
+/// answer is a refused write, too. DynamoDB charges a refused write as a write of the whole item. All steps
+/// of a record together have the size limit of one result.
 ///
 /// `list` and `purge` scan the table, which costs one read unit for each 4 KiB that they read. `purge` is
 /// never necessary: it deletes expired items that DynamoDB's own time to live has not deleted yet.
@@ -33,9 +33,10 @@ use items::Table;
 ///
 /// DynamoDB has no clock that a condition can use. The store uses the clocks of the calling machines for
 /// leases and expiry. They must not differ by more than the declared
-/// [`clock_skew`](DynamoDbStoreBuilder::clock_skew), which is added before a lease counts as over or a record
-/// counts as expired. If they differ by more, another worker may take over the claim of a live worker early.
-/// The late result of that live worker is still refused, because `complete` checks owner and fence.
+/// [`clock_skew`](DynamoDbStoreBuilder::clock_skew). The store adds this time before a lease counts as over
+/// or a record counts as expired. If the clocks differ by more, another worker may take over the claim of a
+/// live worker early. The late result of that live worker is still refused, because `complete` checks owner
+/// and fence.
 ///
 /// # Runtime
 ///

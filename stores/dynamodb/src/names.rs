@@ -23,7 +23,8 @@ pub(super) struct Names {
     pub(super) partition_key: String,
     /// For a table with a sort key: the name of the sort key, and its value in all records.
     pub(super) sort_key: Option<(String, String)>,
-    /// The time-to-live attribute, by which DynamoDB deletes items. It has seconds since the Unix epoch.
+    /// The time-to-live attribute, by which DynamoDB deletes items. Its value is in seconds since the Unix
+    /// epoch.
     pub(super) time_to_live: String,
     /// The prefix of every partition key.
     pub(super) key_prefix: String,
@@ -60,7 +61,7 @@ impl Names {
         }
     }
 
-    /// The beginning of the partition keys of the scope with this encoded name; of all scopes if `None`.
+    /// The beginning of the partition keys of the scope with this encoded name, or of all scopes if `None`.
     pub(super) fn beginning(&self, scope: Option<&str>) -> String {
         match scope {
             Some(scope) => format!("{}{scope}#", self.key_prefix),

@@ -34,7 +34,7 @@ impl DynamoDbStore {
     /// Checks that the table exists, that its key has the names from the builder, that time to live is
     /// enabled for the attribute that this store writes, and that no two attributes have the same name.
     ///
-    /// It needs the permissions `DescribeTable` and `DescribeTimeToLive`.
+    /// The check needs the permissions `DescribeTable` and `DescribeTimeToLive`.
     ///
     /// # Errors
     ///
@@ -100,7 +100,7 @@ impl Table {
         Ok(())
     }
 
-    /// `Unavailable` until the table takes requests.
+    /// Returns `Unavailable` until the table accepts requests.
     async fn is_active(&self) -> Result<(), StoreError> {
         let answer = self.client()?.describe_table().table_name(&self.names.table).send().await;
         match answer.map_err(|error| failure(&error))?.table.and_then(|table| table.table_status) {

@@ -2,10 +2,10 @@
 //! bucket or an object store.
 //!
 //! A transition reads the record with its revision, decides by the protocol's own functions, and writes on
-//! the condition that the revision is still the same. A refused write, or a write whose answer was lost, is
-//! decided again from a new read, or from the record that the refusal returned, so the same owner gets the
-//! same answer. Such a service has no clock that a condition can use, so the callers' clocks decide, within a
-//! declared skew.
+//! the condition that the revision is still the same. If the write is refused or its answer is lost, the
+//! store decides again, from a new read or from the record that the refusal returned. So the same owner gets
+//! the same answer. Such a service has no clock that a condition can use, so the callers' clocks decide. They
+//! may differ by the declared skew.
 
 mod format;
 mod store;
@@ -22,10 +22,10 @@ pub use self::store::CasStore;
 /// A service that keeps bytes under names.
 ///
 /// An error says whether a write may have been applied, as an error of a [`Store`](idem_core::Store) does.
-/// Each request ends within a bounded time; [`CasStore`] repeats the request after a transient error.
+/// Each request must end within a bounded time; [`CasStore`] repeats the request after a transient error.
 pub trait CompareAndSwap: Send + Sync + 'static {
-    /// Distinguishes the bytes of an object from all others that the object had or will have, unless they are
-    /// equal.
+    /// Identifies the bytes of an object: no two different contents of one object ever have the same
+    /// revision.
     type Revision: Clone + Send + Sync + 'static;
 
     /// The newest bytes of an object, never older bytes from a replica; `None` if the object does not exist.
@@ -34,7 +34,7 @@ pub trait CompareAndSwap: Send + Sync + 'static {
         name: &ObjectName,
     ) -> impl Future<Output = Result<Option<Version<Self::Revision>>, StoreError>> + Send;
 
-    /// Writes the object if it still has the revision `seen` or, if `seen` is `None`, does not exist.
+    /// Writes the object if it still has the revision `seen`. With `None`, writes it if it does not exist.
     ///
     /// The service may delete the object by itself after `keep`; with `None` it must not delete the object.
     fn put(
@@ -61,7 +61,7 @@ pub trait CompareAndSwap: Send + Sync + 'static {
         limit: usize,
     ) -> impl Future<Output = Result<Listing<Self::Revision>, StoreError>> + Send;
 
-    /// Reports which service it is, and which of its settings weaken the guarantee.
+    /// Reports which service this is, and which of its settings weaken the guarantee.
     fn inspect(&self) -> impl Future<Output = Result<Inspection, StoreError>> + Send;
 
     /// The largest object, in bytes.
@@ -81,9 +81,9 @@ pub struct Version<R> {
 pub enum Put<R> {
     /// The object is written, and has this revision.
     Written(R),
-    /// The condition did not hold, and nothing is written. `Some` is the newest version of the object, as a
-    /// read would return it, and saves that read. `None` does not tell whether the object exists, because the
-    /// service may not have returned it.
+    /// The condition did not hold, so nothing was written. `Some` is the newest version of the object, as a
+    /// read would return it, so no read is needed. `None` means that the service returned no version; the
+    /// object may or may not exist.
     Refused(Option<Version<R>>),
 }
 

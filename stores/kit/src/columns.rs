@@ -37,7 +37,7 @@ impl From<Unreadable> for Failure {
 
 type Result<T> = std::result::Result<T, Unreadable>;
 
-/// A word that its column keeps as a number.
+/// A word, such as a state, that a column stores as a number.
 pub trait Word: Copy + PartialEq + 'static {
     /// The column.
     const COLUMN: &'static str;
@@ -143,11 +143,11 @@ pub const NAMES: [&str; 15] = [
 ];
 
 impl<'r> Columns<'r> {
-    /// Reads the columns, each a number or bytes, by their indices in [`NAMES`].
+    /// Reads each column by its index in [`NAMES`], with the function for its type.
     ///
     /// # Errors
     ///
-    /// The first error of the functions.
+    /// The first error that a function returns.
     pub fn read<E>(
         number: impl Fn(usize) -> std::result::Result<Option<u64>, E>,
         bytes: impl Fn(usize) -> std::result::Result<Option<&'r [u8]>, E>,

@@ -1,6 +1,6 @@
-//! Remembers for which keys this process has seen a result, and whether keys that it has not seen mostly have
-//! one, because another process handled them. A claim on such a key first reads the record, which costs the
-//! server less than a claim. A wrong hint costs one read and decides nothing.
+//! Remembers the keys for which this process has seen a result. Also notes whether most other keys have a
+//! result, because another process handled them. If a key probably has a result, a claim first reads the
+//! record, which costs the server less than a claim. A wrong hint costs one read and decides nothing.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
@@ -11,21 +11,21 @@ use idem_core::protocol::{Answer, ClaimAnswer, CompleteAnswer};
 
 /// How many keys are remembered.
 const PLACES: usize = 8_192;
-/// How many positions a key may have. With only one position, more than fifty of a thousand keys would take
-/// the position of another key.
+/// How many positions a key may have. With only one, more than fifty of a thousand keys would take the
+/// position of another key.
 const CHOICES: usize = 4;
 
-/// The value of the share of keys with a result if all keys have one.
+/// The value of `unseen_with_result` if all keys have a result.
 const ALL: u32 = 256;
-/// Each key moves the share towards all or none by the difference divided by this number, so about six equal
-/// keys in a row change the decision.
+/// Each key moves the share towards [`ALL`] or 0, by the distance divided by this number. So about six keys
+/// in a row with the same outcome change the decision.
 const WEIGHT: u32 = 8;
 
 /// A fixed number of remembered keys, shared by all callers without a lock.
 pub struct Hints {
     hasher: RandomState,
     places: Box<[AtomicU64]>,
-    /// How many of the last keys that were not remembered had a result, of [`ALL`].
+    /// The share of keys with a result, among the recent keys that were not remembered; [`ALL`] means all.
     unseen_with_result: AtomicU32,
 }
 
@@ -73,7 +73,7 @@ impl Hints {
     /// Notes whether a claim on the key found a result.
     fn claimed(&self, mark: Mark, has_result: bool) {
         if !self.has(mark) {
-            // Two threads at the same moment may count as one.
+            // If two threads do this at the same moment, their two keys may count as one.
             let share = self.unseen_with_result.load(Ordering::Relaxed);
             let share = if has_result { share + (ALL - share) / WEIGHT } else { share - share / WEIGHT };
             self.unseen_with_result.store(share, Ordering::Relaxed);
@@ -88,7 +88,7 @@ impl Hints {
         }
         let choices = self.choices(mark);
         let free = choices.iter().find(|place| place.load(Ordering::Relaxed) == 0);
-        // Uses the highest bits, because they did not choose the group.
+        // Uses the high bits, because the low bits chose the group.
         let any = usize::try_from(mark.0 >> 32).unwrap_or(0) % CHOICES;
         free.unwrap_or(&choices[any]).store(mark.0, Ordering::Relaxed);
     }
@@ -126,7 +126,7 @@ mod tests {
         let mark = |key: u32| {
             hints.mark(&RecordKey::new(Scope::new("s").unwrap(), Key::new(key.to_string()).unwrap()))
         };
-        // New keys, one of them twice.
+        // New keys. One of them gets a result, and then many duplicates.
         (0..100).for_each(|key| hints.claimed(mark(key), false));
         hints.claimed(mark(7), true);
         (0..100).for_each(|_| hints.claimed(mark(7), true));
@@ -147,7 +147,7 @@ mod tests {
                 hints.mark(&RecordKey::new(Scope::new("s").unwrap(), Key::new(key.to_string()).unwrap()))
             })
             .collect();
-        // Twice, so that a key that lost its position takes the position of another.
+        // Puts each key twice, so that a key that lost its position takes the position of another key.
         marks.iter().chain(&marks).for_each(|mark| hints.put(*mark));
         let forgotten = marks.iter().filter(|mark| !hints.has(**mark)).count();
         assert!(forgotten < 10, "{forgotten}");

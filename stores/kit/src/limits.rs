@@ -9,11 +9,11 @@ pub const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
 
 const LONGEST_TIME: Duration = Duration::from_secs(60 * 60);
 
-/// Checks a timeout or an interval: from `least` to 1 hour.
+/// Checks that a timeout or an interval is from `least` to 1 hour.
 ///
 /// # Errors
 ///
-/// What is wrong, if it is out of its range.
+/// A text that says what is wrong, if the time is out of its range.
 pub fn check_time(setting: &str, time: Duration, least: Duration) -> Result<(), String> {
     if time < least || time > LONGEST_TIME {
         return Err(format!("`{setting}` is {time:?} and must be from {least:?} to 1h"));
@@ -21,11 +21,11 @@ pub fn check_time(setting: &str, time: Duration, least: Duration) -> Result<(), 
     Ok(())
 }
 
-/// Checks a number: from 1 to `most`.
+/// Checks that a number is from 1 to `most`.
 ///
 /// # Errors
 ///
-/// What is wrong, if it is out of its range.
+/// A text that says what is wrong, if the number is out of its range.
 pub fn check_number(setting: &str, number: usize, most: usize) -> Result<(), String> {
     if number == 0 || number > most {
         return Err(format!("`{setting}` is {number} and must be from 1 to {most}"));

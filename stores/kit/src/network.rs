@@ -16,7 +16,7 @@ pub fn is_this_machine(host: &str) -> bool {
 /// Whether a TLS handshake failed because the connection broke (the next attempt may succeed), and not
 /// because one side refused the other.
 ///
-/// `native-tls` reports both as one kind of error, and an end of the stream by its text only.
+/// `native-tls` returns the same kind of error for both, and only the text tells that the stream ended.
 #[must_use]
 pub fn was_cut(error: &(dyn Error + 'static)) -> bool {
     iter::successors(Some(error), |&error| error.source()).any(|error| {

@@ -31,8 +31,8 @@ pub fn own_runtime() -> Result<&'static Handle, StoreError> {
 }
 
 /// Runs `work` in the caller's task, but with the timers and the connections of the stores' own runtime. What
-/// `work` spawns, such as the task of a connection, continues when the caller's runtime is blocked or gone,
-/// and no test pauses the clock.
+/// `work` spawns, such as the task of a connection, continues when the caller's runtime is blocked or gone.
+/// No test pauses the clock of these timers.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! Purges expired records in the background, in the stores' own runtime, because no test pauses the clock of
-//! that runtime, and it outlives the caller's runtime.
+//! Purges expired records in the background. Runs in the stores' own runtime, because that runtime outlives
+//! the caller's runtime, and no test pauses its clock.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::own_runtime::own_runtime;
 /// How many records one purge deletes at most, so that a backlog does not keep the server busy.
 const MOST: usize = 100_000;
 
-/// By which factor the next purge comes sooner if the last purge was not enough.
+/// The pause before the next purge is divided by this if the last purge reached its limit.
 const SOONER: u32 = 20;
 
 /// Purges a store from time to time until it is dropped.
@@ -70,8 +70,8 @@ impl Drop for Purging {
     }
 }
 
-/// The time until the next purge: from half of `every` to one and a half, and less if the last purge was not
-/// enough.
+/// The time until the next purge: from half of `every` to one and a half. It is shorter by the factor
+/// [`SOONER`] if the last purge was not enough.
 fn pause(every: Duration, is_enough: bool, random: u64) -> Duration {
     let every = if is_enough { every } else { every / SOONER };
     let percent = u32::try_from(50 + random % 100).unwrap_or(100);

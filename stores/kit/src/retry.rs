@@ -1,7 +1,7 @@
 //! Retries a request whose answer was lost, or for which the store was unavailable for a moment.
 //!
-//! The same owner may send each request of the protocol again. So a store that talks to a server retries
-//! until it has an answer or its time is over.
+//! The protocol lets the same owner send each request again. So a store that talks to a server retries until
+//! it has an answer or its time is over.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use idem_core::StoreError;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// Calls `ask` until the answer is final or `time` is over. Success and an error that is not transient are
-/// final.
+/// Calls `ask` until the answer is final or `time` is over. A success is final, and so is an error that is
+/// not transient.
 ///
 /// # Errors
 ///
@@ -31,7 +31,8 @@ where
 ///
 /// # Errors
 ///
-/// The last error that is not `OutcomeUnknown`, because it says more than that the time ended during a try.
+/// The last error that is not `OutcomeUnknown`, because such an error tells more than that the time ended
+/// during a try. If every try ended with `OutcomeUnknown`, the last of them.
 pub async fn retried_with_cause<T, F>(time: Duration, ask: impl FnMut() -> F) -> Result<T, StoreError>
 where
     F: Future<Output = Result<T, StoreError>>,

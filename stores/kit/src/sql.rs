@@ -1,8 +1,8 @@
 //! What stores of SQL servers share: how they connect, and how they serve operators.
 //!
 //! [`Connector`] opens and ages connections, and lends a separate connection to operations outside a batch.
-//! [`Settings`], [`Limits`] and [`Identifier`] check settings, [`Encryption`] checks what others on the
-//! network can read, [`failure`] finds out why a connection failed.
+//! [`Settings`], [`Limits`] and [`Identifier`] check settings. [`Encryption`] checks what others on the
+//! network can read. [`failure`] finds out why a connection failed.
 
 mod connector;
 mod encryption;
@@ -29,7 +29,7 @@ pub use self::shared_store::{Housekeeping, SharedStore};
 pub use self::source::Source;
 pub use self::transaction::{HELD, displaced, innermost, recorded, roll_back, taken};
 
-/// Scope and key, in the form of the columns of bytes.
+/// Scope and key, as the bytes in their columns.
 pub type Name<'n> = (&'n [u8], &'n [u8]);
 
 /// The name of a record.

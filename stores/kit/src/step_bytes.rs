@@ -50,7 +50,8 @@ pub fn encode(step: &RecordedStep) -> Vec<u8> {
     let (kind, value) = kind(&step.result);
     let mut bytes = Vec::with_capacity(7 + step.name.len() + 32 + value.len());
     bytes.extend([VERSION, kind, if step.input.is_some() { HAS_INPUT } else { 0 }]);
-    // The engine limits a name to a few hundred bytes, and no store takes a name of 4 GiB.
+    // This conversion never fails: the engine limits a name to a few hundred bytes, and no store accepts 4
+    // GiB.
     bytes.put_u32(u32::try_from(step.name.len()).unwrap_or(u32::MAX));
     bytes.extend_from_slice(step.name.as_bytes());
     if let Some(input) = &step.input {

@@ -19,7 +19,7 @@ use requests::*;
 
 mod requests;
 
-/// Objects in memory. One request in every few is lost, if it is a write.
+/// Objects in memory. One in `every` requests is lost, if that request is a write.
 #[derive(Clone, Default)]
 struct Map(Arc<Objects>);
 
@@ -33,7 +33,7 @@ struct Objects {
     every: usize,
     /// Whether a lost write is applied nevertheless.
     applies: bool,
-    /// Whether a refusal returns the version that is there.
+    /// Whether a refusal returns the newest version.
     returns: bool,
 }
 
@@ -304,7 +304,7 @@ fn two_keys_have_two_names_of_plain_characters() {
     let texts = [&short[..], &long].concat();
     let mut names: Vec<String> = texts.iter().map(|text| ObjectName::of(&key(text)).key).collect();
     assert!(names.iter().all(|name| name.len() <= 200 && !name.is_empty()));
-    // Some file systems take two names for one that differ by upper and lower case only.
+    // Some file systems treat two names as one if the names differ only in upper and lower case.
     names.iter_mut().for_each(|name| name.make_ascii_lowercase());
     assert!(
         names

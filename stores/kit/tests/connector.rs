@@ -1,4 +1,4 @@
-//! The connector of SQL stores, over servers that are made up.
+//! The connector of SQL stores, with made-up servers.
 
 #![cfg(feature = "sql")]
 

@@ -41,7 +41,7 @@ enum Manner {
     NeverAnswers,
     /// Answers reads, and commits as soon as the test gives permission.
     Commits,
-    /// Refuses a batch that has this key, such as `bad`.
+    /// Refuses a batch that has the key `bad`.
     Refuses,
     /// Panics in a caller's runtime.
     Panics,
@@ -58,7 +58,7 @@ struct Fake {
 struct Session {
     seen: Arc<Seen>,
     number: usize,
-    /// Whether no attempt on it was broken off.
+    /// Whether no attempt on this session was broken off.
     usable: bool,
 }
 
@@ -270,7 +270,7 @@ async fn while_the_server_stalls_no_more_sessions_are_open_than_allowed_and_one_
             assert!(answer.unwrap_err().is_transient());
         }
     }
-    // One of the three sessions is left to reads.
+    // One of the three sessions is kept for reads.
     let most = test.seen.most_open.load(Ordering::SeqCst);
     assert!((2..=3).contains(&most), "{most}");
     test.goes_on().await;
@@ -287,7 +287,7 @@ async fn sessions_that_a_server_has_forgotten_are_given_up() {
             assert!(answer.unwrap_err().is_transient());
         }
     }
-    // Another server now has the address.
+    // From now on, another server has the address. It does not know the old sessions.
     test.seen.is_at_work.store(false, Ordering::SeqCst);
     until("the old sessions are closed", || test.open() == 0).await;
     test.goes_on().await;
@@ -302,8 +302,8 @@ async fn reads_go_while_no_change_can_be_committed() {
         move |number| queues.ask(claiming(&number.to_string()))
     })));
     for _ in 0..40 {
-        // On a busy machine the time of one read may be over before it begins, but not the time of two reads
-        // in a row.
+        // On a busy machine, the time of one read may be over before the read begins. That does not happen to
+        // two reads in a row.
         if test.queues.ask(reading("order")).await.is_err() {
             test.queues.ask(reading("order")).await.unwrap();
         }

@@ -19,7 +19,7 @@ use idem_store_kit::own_runtime::apart;
 use idem_store_kit::sql::{Identifier, Limits, Settings, SharedStore};
 
 const TABLE: &str = "idem_records";
-/// The space in a message beside the hexadecimal digits of a result.
+/// How many bytes of a message are reserved for everything but the hexadecimal digits of a result.
 const MESSAGE: usize = 64 << 10;
 /// The longest text of one exchange.
 const MOST_BYTES: usize = 1 << 20;
@@ -37,16 +37,16 @@ impl MySqlStoreBuilder {
         Self { settings: Settings::new(source, TABLE), limits: Limits::default() }
     }
 
-    /// Makes the store create, migrate and purge nothing: `connect` refuses a table that is missing or has an
-    /// older layout. For tools that read the table of another program.
+    /// Makes `connect` fail if the table is missing or has an older layout. The store does not create,
+    /// migrate or purge the table. This is for tools that read the table of another program.
     pub const fn must_exist(mut self) -> Self {
         self.settings.must_exist = true;
         self.limits.purge_every = None;
         self
     }
 
-    /// The table; `idem_records` unless set. Up to 40 letters, digits and underscores. Stores with
-    /// different tables share nothing.
+    /// The name of the table, up to 40 letters, digits and underscores; `idem_records` unless set. Stores
+    /// with different tables share nothing.
     pub fn table(mut self, table: impl Into<String>) -> Self {
         self.settings.table = table.into();
         self
@@ -60,23 +60,24 @@ impl MySqlStoreBuilder {
     }
 
     /// Upper limit of the connections for each tokio runtime that calls the store, from 1 to 64; 4 unless
-    /// set. For renewals, releases and retries, the store opens at most as many again. More connections are
-    /// seldom faster, because operations that find no free connection share a transaction.
+    /// set. For renewals, releases and retries, the store opens up to this number of further connections.
+    /// More connections are seldom faster, because operations that find no free connection share a
+    /// transaction.
     pub const fn connections(mut self, most: usize) -> Self {
         self.limits.connections = most;
         self
     }
 
-    /// How old a connection may become before the store replaces it; 30 minutes unless set. So the store
-    /// notices when a host name points to another server.
+    /// How old a connection may become before the store replaces it; 30 minutes unless set. The replacement
+    /// lets the store notice when a host name points to another server.
     pub const fn max_connection_age(mut self, age: Duration) -> Self {
         self.settings.max_connection_age = age;
         self
     }
 
     /// Completes the options before each connection is opened, for passwords and tokens that change.
-    /// `refresh` gets the options of the URL or pool, and returns those to connect with. The time to connect
-    /// includes this call. With a pool, `refresh` is not needed if the program calls
+    /// `refresh` gets the options of the URL or pool, and returns the options to connect with. The time to
+    /// connect includes this call. With a pool, `refresh` is not needed if the program calls
     /// [`set_connect_options`](sqlx::Pool::set_connect_options), because the store connects with the options
     /// that the pool has at that time.
     ///

@@ -7,7 +7,7 @@ use crate::db::failure::{Failure, Stage};
 use crate::db::session::{Answers, Server, Session};
 use idem_core::inspection::{Inspection, Standing};
 
-/// Each setting, its safe values, and the loss with another value.
+/// Each setting, its safe values, and what another value may cost.
 const SETTINGS: [(&str, &[&str], &str); 4] = [
     (
         "innodb_flush_log_at_trx_commit",

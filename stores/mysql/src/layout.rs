@@ -66,10 +66,11 @@ impl Names {
     /// layout create the tables.
     ///
     /// Several processes may run them at once, and any may die halfway, because the server runs DDL outside
-    /// of transactions. So each statement must be repeatable: a table needs `IF NOT EXISTS`; columns and
+    /// of transactions. So each statement must be repeatable. A table needs `IF NOT EXISTS`. Columns and
     /// indexes need nothing, because it is not an error if they already exist or are gone. No statement may
-    /// stop claims for long: an index needs `ALGORITHM = INPLACE, LOCK = NONE`, a column
-    /// `ALGORITHM = INSTANT` and a default for processes with the previous layout, which do not name it.
+    /// stop claims for long. So an index needs `ALGORITHM = INPLACE, LOCK = NONE`. A column needs
+    /// `ALGORITHM = INSTANT`, and a default for processes with the previous layout, which do not name the
+    /// column.
     pub(super) fn layouts(&self) -> Vec<Vec<String>> {
         vec![self.tables()]
     }

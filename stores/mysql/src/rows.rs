@@ -26,7 +26,7 @@ pub(super) const WIDTH: usize = 2;
 /// The server's time in microseconds at the start of the statement. The session's time zone does not matter.
 pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))";
 
-/// As [`NOW`], but costs the server only half the time. For the instants in rows, because each row has
+/// As [`NOW`], but costs the server only half the time. Used for the instants in rows, because each row has
 /// several. Only MariaDB is known to show microseconds here.
 pub(super) const NOW_IN_ROWS: &str = "CAST(@@timestamp * 1000000 AS UNSIGNED)";
 
@@ -169,7 +169,7 @@ pub(super) fn values_by<'r>(
 }
 
 /// When a purge reads a new record: at the record's earliest possible end. No renewal and no usual completion
-/// moves it to an earlier time, so they write no index.
+/// moves this time to an earlier one, so they write no index.
 pub(super) fn purge_at(record: &Record) -> Timestamp {
     let earliest = record.created_at.after(record.ttl);
     match record.expires_at {

@@ -49,7 +49,7 @@ impl Statements {
     pub(super) fn look(&self, keys: &[&RecordKey]) -> String {
         let mut text = ONE.to_owned();
         self.read(&mut text, keys.iter().copied(), "", keys.len());
-        // For sessions in which statements do not commit by themselves.
+        // This commit is for sessions in which statements do not commit by themselves.
         add(&mut text, format_args!("; {COMMIT}"));
         text
     }
@@ -145,7 +145,7 @@ impl Statements {
     }
 
     /// Reads a record as the transaction of a caller sees it. Rows: the time; then scope, key and record, if
-    /// the key has one.
+    /// the key has a record.
     pub(super) fn look_inside(&self, key: &RecordKey, at_once: &str) -> String {
         let mut text = format!(
             "SELECT {NOW}; {at_once}SELECT scope, `key`, {RECORD}, result FROM {} FORCE INDEX (PRIMARY) WHERE ",
@@ -163,9 +163,9 @@ impl Statements {
         text
     }
 
-    /// Locks the row, if it has not changed since it was read. Returns no row if it has changed, or if
-    /// another transaction has locked it. With `at_once`, the statement fails if the row is locked; this
-    /// takes no lock of the gap beside the row.
+    /// Locks the row, if it has not changed since it was read. Returns no row if the row has changed. If
+    /// another transaction has locked the row, the statement returns no row, or fails if `at_once` is not
+    /// empty. With `at_once`, it locks no gap beside the row.
     pub(super) fn lock_seen(&self, key: &RecordKey, seen: &Record, at_once: &str) -> String {
         let mut text =
             format!("{at_once}SELECT fence FROM {} FORCE INDEX (PRIMARY) WHERE ", self.names.records);
@@ -178,9 +178,9 @@ impl Statements {
         text
     }
 
-    /// Locks the place of a record in the index by inserting and deleting a row, whose lock lasts until the
-    /// transaction ends. With `at_once`, the statement fails without waiting if another transaction has
-    /// locked the place.
+    /// Locks the position of a record in the index by inserting and deleting a row, whose lock lasts until
+    /// the transaction ends. With `at_once`, the statement fails without waiting if another transaction has
+    /// locked the position.
     pub(super) fn lock_place(&self, key: &RecordKey, record: &Record, at_once: &str) -> String {
         let mut text = at_once.to_owned() + &self.insert([(key, record)].into_iter());
         text.push_str("; ");

@@ -1,8 +1,8 @@
 //! Records in a transaction of the caller, on its connection.
 //!
-//! A row lock claims the key. It is the lock of the present row, or of a row that is inserted and deleted at
-//! once; its lock lasts until the transaction ends. A duplicate finds the lock held. A rollback leaves
-//! nothing behind. The record is written when the body has ended.
+//! A row lock claims the key: the lock of the present row, or, if there is no row, the lock of a row that is
+//! inserted and deleted at once. The lock lasts until the transaction ends. A duplicate finds the lock held.
+//! A rollback leaves nothing behind. The record is written when the body has ended.
 
 use sqlx::mysql::{MySqlConnection, MySqlTransactionManager};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, MySqlPool, MySqlTransaction};
@@ -21,7 +21,7 @@ use idem_store_kit::columns::Unreadable;
 use idem_store_kit::group_commit::{Answer, Op, Seen};
 use idem_store_kit::sql;
 
-/// How often the claim is tried if another transaction changes the record first.
+/// How many times the claim is tried if another transaction changes the record first.
 const ROUNDS: usize = 8;
 
 /// Ends the session and so the transaction, because the server has no other way to make a commit impossible.

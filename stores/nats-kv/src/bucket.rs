@@ -1,5 +1,5 @@
-//! The requests to a bucket: a read by its leader, a write that expects a revision, a purge up to a revision,
-//! a walk in the order of revisions.
+//! The requests to a bucket: a read from its leader, a write that expects a revision, a purge up to a
+//! revision, a walk in the order of revisions.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use idem_core::StoreError;
 use idem_core::inspection::{Inspection, Standing};
 use idem_store_kit::cas::{CompareAndSwap, Listing, ObjectName, Put, Version};
 
-/// The room for the subject and the headers of a message.
+/// Upper limit in bytes for the subject and the headers of a message.
 const ENVELOPE: usize = 4_096;
 
 /// Upper limit of the expiry in a request, 100 years, because the server's number cannot hold much more.
@@ -79,8 +79,8 @@ impl Bucket {
         }
     }
 
-    /// Publishes if `last` is the last sequence of the subject (0 if it has no message), and returns the new
-    /// sequence. `None` if another sequence is the last.
+    /// Publishes if `last` is the last sequence of the subject (0 if the subject has no message), and returns
+    /// the new sequence. Returns `None` if another sequence is the last.
     async fn publish(
         &self,
         subject: &str,
@@ -169,8 +169,8 @@ impl CompareAndSwap for Bucket {
     }
 
     async fn delete(&self, name: &ObjectName, seen: &u64) -> Result<bool, StoreError> {
-        // Deletes the messages of the subject up to the revision `seen`. There is none if a newer message has
-        // replaced it.
+        // Deletes the messages of the subject up to the revision `seen`. If a newer message has replaced that
+        // revision, there is nothing to delete.
         let purge = self.store.stream.purge().filter(self.subject(name)).sequence(seen + 1).await;
         let purged = purge.map_err(|error| {
             StoreError::outcome_unknown(format!("JetStream did not purge it: {}", error.kind()))
@@ -207,8 +207,8 @@ impl CompareAndSwap for Bucket {
         let consumer =
             self.store.stream.create_consumer(walk).await.map_err(|error| failed(&error.kind()))?;
         let name = consumer.cached_info().name.clone();
-        // `fetch` returns the messages that exist, and does not wait, because the last messages may be
-        // deleted before they are read.
+        // `fetch` returns only the messages that exist now. It must not wait for more, because the last
+        // messages may be deleted before they are read.
         let batch = consumer.fetch().max_messages(limit).messages().await;
         let mut messages = batch.map_err(|error| failed(&error.kind()))?;
         let mut listing = Listing { versions: Vec::new(), next: None };
@@ -224,8 +224,8 @@ impl CompareAndSwap for Bucket {
                 listing.versions.push(Version { bytes, revision });
             }
         }
-        // Otherwise the server would delete the consumer only after minutes, and a walk makes a consumer for
-        // each page.
+        // Without this deletion, the server would keep the consumer for minutes, and a walk makes a consumer
+        // for each page.
         let _ = self.store.stream.delete_consumer(&name).await;
         Ok(listing)
     }

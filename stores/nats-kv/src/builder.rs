@@ -46,7 +46,7 @@ impl NatsKvStoreBuilder {
         }
     }
 
-    /// How to connect: credentials, certificates.
+    /// The options of the connection, such as credentials and certificates.
     pub fn options(mut self, options: ConnectOptions) -> Self {
         self.options = options;
         self
@@ -72,7 +72,7 @@ impl NatsKvStoreBuilder {
     }
 
     /// How much the clocks of the calling machines may differ; 1 s unless set. Another worker can take over a
-    /// claim only this long after its lease.
+    /// claim only when this time has passed after the end of the claim's lease.
     pub const fn clock_skew(mut self, skew: Duration) -> Self {
         self.settings.clock_skew = skew;
         self
@@ -117,7 +117,8 @@ impl NatsKvStoreBuilder {
             }
             kind => StoreError::configuration(format!("NATS refuses the connection: {kind}")),
         })?;
-        // A request whose answer was lost is repeated within the operation timeout.
+        // Each request gets only a part of the operation timeout, so that there is time to repeat a request
+        // whose answer was lost.
         let patience = self.settings.operation_timeout / 4;
         let context = ContextBuilder::new().timeout(patience).build(client.clone());
         let store = self.bucket(&context).await?;

@@ -17,17 +17,17 @@ pub use builder::NatsKvStoreBuilder;
 
 /// A store in a key-value bucket of NATS JetStream. Feature `nats-kv`.
 ///
-/// A first call is two requests (claim, complete), and one more for each step and each renewal. A replay is a
-/// read if this process saw the result, and otherwise a refused write and a read. All reads go to the leader
-/// of the bucket, because its replicas may be behind.
+/// The first call of a key makes two requests (claim, complete), and one more for each step and each renewal.
+/// A replay is a read if this process saw the result, and otherwise a refused write and a read. All reads go
+/// to the leader of the bucket, because its replicas may be behind.
 ///
 /// # Clock
 ///
 /// JetStream has no clock that a condition can use. The store uses the clocks of the calling machines for
 /// leases and expiry. They must not differ by more than the declared
-/// [`clock_skew`](NatsKvStoreBuilder::clock_skew), which is added before a lease counts as over or a record
-/// counts as expired. If they differ by more, another worker may take over the claim of a live worker early.
-/// The late result of that live worker is still refused.
+/// [`clock_skew`](NatsKvStoreBuilder::clock_skew). The store adds this time before a lease counts as over or
+/// a record counts as expired. If the clocks differ by more, another worker may take over the claim of a live
+/// worker early. The late result of that live worker is still refused.
 ///
 /// # Runtime
 ///
@@ -40,8 +40,8 @@ idem_store_kit::store_by!(NatsKvStore, 0);
 
 impl NatsKvStore {
     /// Connects to a server (`nats://host:port`, `tls://host:port`, or several, with commas), and to a
-    /// bucket, which is created if it does not exist: with one replica, in a file, and with expiry for each
-    /// key if the server supports it.
+    /// bucket. If the bucket does not exist, the store creates it with one replica, in a file, and with
+    /// expiry for each key if the server supports that.
     ///
     /// # Errors
     ///

@@ -27,8 +27,8 @@ pub(crate) struct Bucket {
     prefix: Path,
 }
 
-/// The store error for a failed request. The texts of the client are left out, because they contain names of
-/// objects, and so keys.
+/// The store error for a failed request. It leaves out the texts of the client, because these contain names
+/// of objects, and the names contain keys.
 fn failure(error: &Error) -> StoreError {
     match error {
         Error::NotImplemented { .. } | Error::NotSupported { .. } => StoreError::configuration(
@@ -106,7 +106,7 @@ impl Bucket {
             first.ok_or_else(|| StoreError::unavailable("an object is gone that was just written"))?;
         write("second", PutMode::Update(first.clone())).await?;
         let late = write("late", PutMode::Update(first)).await?;
-        // The object belongs to this check only, so it needs no condition.
+        // Only this check uses the object, so the deletion needs no condition.
         let _ = self.objects.delete(&path).await;
         if again.is_some() || late.is_some() {
             return Err(StoreError::configuration(

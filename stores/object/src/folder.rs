@@ -1,5 +1,5 @@
-//! A folder as an object store: a file for each object, replaced by a rename under a lock. `object_store`'s
-//! local file system has no conditional replacement.
+//! A folder as an object store: a file for each object, replaced by a rename under a lock. The local file
+//! system of `object_store` is not used, because it cannot replace a file on a condition.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind, Write as _};

@@ -20,28 +20,28 @@ use idem_store_kit::own_runtime;
 use bucket::Bucket;
 use folder::Folder;
 
-/// The largest object. Each step, renewal and result writes the whole record.
+/// The largest object. The limit is low, because each step, renewal and result writes the whole record.
 const MAX_OBJECT_BYTES: usize = 8 * 1_024 * 1_024;
 
 /// A store in a bucket of an object store with conditional writes: S3, Google Cloud Storage, Azure. Feature
 /// `object`.
 ///
-/// A first call is two writes (claim, complete), and one more for each step and each renewal. A replay is a
-/// read if this process saw the result, and otherwise a refused write and a read.
+/// The first call of a key makes two writes (claim, complete), and one more for each step and each renewal. A
+/// replay is a read if this process saw the result, and otherwise a refused write and a read.
 ///
 /// # Clock
 ///
 /// An object store has no clock that a condition can use. The store uses the clocks of the calling machines
 /// for leases and expiry. They must not differ by more than the declared
-/// [`clock_skew`](BucketStoreBuilder::clock_skew), which is added before a lease counts as over or a record
-/// counts as expired. If they differ by more, another worker may take over the claim of a live worker early.
-/// The late result of that live worker is still refused.
+/// [`clock_skew`](BucketStoreBuilder::clock_skew). The store adds this time before a lease counts as over or
+/// a record counts as expired. If the clocks differ by more, another worker may take over the claim of a live
+/// worker early. The late result of that live worker is still refused.
 ///
 /// # Purge
 ///
-/// No object store deletes on a condition through `object_store`, so [`purge`](idem_core::Store::purge)
-/// empties the objects of expired records, and tags them `idem=expired`, for a lifecycle rule that deletes
-/// them.
+/// `object_store` offers no delete on a condition. So [`purge`](idem_core::Store::purge) empties the objects
+/// of expired records, and tags them `idem=expired`. Add a lifecycle rule to the bucket that deletes objects
+/// with this tag, and no rule that deletes others.
 ///
 /// # Runtime
 ///
@@ -50,8 +50,8 @@ const MAX_OBJECT_BYTES: usize = 8 * 1_024 * 1_024;
 #[derive(Clone)]
 pub struct BucketStore(Arc<CasStore<Bucket>>);
 
-/// A store in a folder of this machine: a file for each record. For development and tests, in place of a
-/// [`BucketStore`]; for one host, `SqliteStore` is faster. Feature `object`.
+/// A store in a folder of this machine: a file for each record. Use it in development and tests, in place of
+/// a [`BucketStore`]. On one host, `SqliteStore` is faster. Feature `object`.
 ///
 /// Several processes may share a folder. Every write is flushed to the disk before it is acknowledged.
 #[derive(Clone)]
@@ -87,7 +87,7 @@ pub struct BucketStoreBuilder {
 
 impl BucketStoreBuilder {
     /// How much the clocks of the calling machines may differ; 1 s unless set. Another worker can take over a
-    /// claim only this long after its lease.
+    /// claim only when this time has passed after the end of the claim's lease.
     pub const fn clock_skew(mut self, skew: Duration) -> Self {
         self.settings.clock_skew = skew;
         self

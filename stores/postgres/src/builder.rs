@@ -27,8 +27,8 @@ pub struct PostgresStoreBuilder {
 }
 
 impl PostgresStoreBuilder {
-    /// The store does not create, migrate or purge its table: `connect` fails if the table is missing or has
-    /// an older layout. For tools that read the table of another program.
+    /// Makes `connect` fail if the table is missing or has an older layout. The store does not create,
+    /// migrate or purge the table. This is for tools that read the table of another program.
     pub const fn must_exist(mut self) -> Self {
         self.settings.common.must_exist = true;
         self.limits.purge_every = None;
@@ -39,15 +39,15 @@ impl PostgresStoreBuilder {
         Self { settings: Settings::new(source, TABLE), limits: Limits::default() }
     }
 
-    /// The schema of the table. The store creates it if it is missing. Unless set, the first existing schema
-    /// of the connection's `search_path`. Up to 63 letters, digits and underscores.
+    /// The schema of the table, up to 63 letters, digits and underscores. The store creates the schema if it
+    /// is missing. Unless set, the store uses the first existing schema of the connection's `search_path`.
     pub fn schema(mut self, schema: impl Into<String>) -> Self {
         self.settings.schema = Some(schema.into());
         self
     }
 
-    /// The table; `idem_records` unless set. Up to 40 letters, digits and underscores. Stores with different
-    /// tables share nothing.
+    /// The name of the table, up to 40 letters, digits and underscores; `idem_records` unless set. Stores
+    /// with different tables share nothing.
     pub fn table(mut self, table: impl Into<String>) -> Self {
         self.settings.common.table = table.into();
         self
@@ -68,26 +68,26 @@ impl PostgresStoreBuilder {
     }
 
     /// Upper limit of the connections for each tokio runtime that calls the store, from 1 to 64; 4 unless
-    /// set. For renewals, releases and retries, the store opens at most as many again. More connections are
-    /// seldom faster, because operations that find no free connection share a batch.
+    /// set. For renewals, releases and retries, the store opens up to this number of further connections.
+    /// More connections are seldom faster, because operations that find no free connection share a batch.
     pub const fn connections(mut self, most: usize) -> Self {
         self.limits.connections = most;
         self
     }
 
-    /// How old a connection may become before the store replaces it; 30 minutes unless set. So the store
-    /// notices when a host name points to another server.
+    /// How old a connection may become before the store replaces it; 30 minutes unless set. The replacement
+    /// lets the store notice when a host name points to another server.
     pub const fn max_connection_age(mut self, age: Duration) -> Self {
         self.settings.common.max_connection_age = age;
         self
     }
 
     /// Completes the options before each connection is opened, for passwords and tokens that change.
-    /// `refresh` gets the options of the URL or pool, and returns those to connect with. The time to connect
-    /// includes this call. If the URL names several servers, `refresh` is called for each server that the
-    /// store tries, with that server's options. With a pool, `refresh` is not needed if the program calls
-    /// [`set_connect_options`](sqlx::Pool::set_connect_options), because the store connects with the options
-    /// that the pool has at that time.
+    /// `refresh` gets the options of the URL or pool, and returns the options to connect with. The time to
+    /// connect includes this call. If the URL names several servers, the store calls `refresh` for each
+    /// server that it tries, with that server's options. With a pool, `refresh` is not needed if the program
+    /// calls [`set_connect_options`](sqlx::Pool::set_connect_options), because the store connects with the
+    /// options that the pool has at that time.
     ///
     /// ```
     /// # use idem_postgres::PostgresStore;

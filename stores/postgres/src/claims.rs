@@ -62,8 +62,8 @@ async fn insert(
         };
         for row in &inserted {
             match granted(row, &leads)? {
-                // The new record answers the claim that wrote it, too: the owner of a record gets the same
-                // grant again.
+                // The new record also answers the claim that wrote it, because the owner of a record gets the
+                // same grant again.
                 Some((place, record, now)) => drop(batch.judge(places[place], Some(&record), now)),
                 None => statements.with_transactions.store(true, Ordering::Relaxed),
             }

@@ -15,7 +15,7 @@ use idem_store_kit::columns::Unreadable;
 use idem_store_kit::group_commit::{self, Op, Ticket};
 use idem_store_kit::sql::{HELD, name};
 
-/// How often an operation is tried when others change its record in the meantime.
+/// How many times an operation is tried if others change its record in the meantime.
 pub(super) const ROUNDS: usize = 8;
 
 /// How many advisory locks a statement takes at most, because the server's table of locks is small, and all
@@ -31,8 +31,8 @@ pub(super) const fn most_keys(with_locks: bool) -> usize {
 pub(super) struct Group<'t> {
     pub(super) key: &'t RecordKey,
     pub(super) requests: Vec<(usize, &'t Request)>,
-    /// Whether the record was too large to be read together with others. The group's requests stay without an
-    /// answer, so the group commit repeats them.
+    /// Whether the record was too large to be read together with others. If so, the group's requests stay
+    /// without an answer, and the group commit repeats them.
     is_left: bool,
 }
 
@@ -90,8 +90,8 @@ impl<'t> Batch<'t> {
 
     /// Reads the records, and answers the requests that would write nothing. Then writes, for each key, the
     /// new record of the first request that would write, unless this request is a step. `read_only` is the
-    /// error of a server that accepts no writes: the requests of a key without a result get it as their
-    /// answer.
+    /// error of a server that accepts no writes. With it, the requests of each key whose record has no result
+    /// get this error as their answer.
     pub(super) async fn replace(
         &mut self,
         session: &mut Session,

@@ -71,8 +71,8 @@ pub(super) async fn renew(
     batch.settle(session).await
 }
 
-/// Answers steps. No key occurs twice. If a step was not the next one of its record, the present row decides;
-/// if the step has become the next one in the meantime, the statement is repeated.
+/// Answers steps. No key occurs twice. If a step was not the next one of its record, the present row decides
+/// the answer. If the step has become the next one in the meantime, the statement is repeated.
 pub(super) async fn record_step(
     session: &mut Session,
     statements: &Statements,

@@ -10,7 +10,7 @@ use idem_core::StoreError;
 use idem_core::inspection::{Inspection, Standing};
 use idem_core::protocol::Timestamp;
 
-/// Each setting, and the loss if it is off.
+/// Each setting, and what may be lost if the setting is off.
 const SETTINGS: [(&str, &str); 3] = [
     ("fsync", "a power cut may lose acknowledged steps or damage the database"),
     ("full_page_writes", "a power cut may damage the database"),

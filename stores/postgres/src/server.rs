@@ -47,7 +47,7 @@ const COMPARE_AND_SWAP: usize = 4;
 const READS: usize = 5;
 const DELETIONS: usize = 6;
 
-/// Which sessions with these names are running a statement.
+/// Returns those of these names whose sessions are running a statement.
 const AT_WORK: &str = "SELECT s.name FROM (SELECT pid || ' ' || backend_start AS name, state FROM pg_stat_activity) s \
      WHERE s.name = ANY($1) AND s.state IS DISTINCT FROM 'idle'";
 
@@ -138,7 +138,7 @@ impl Server for Setting {
             }
         }
         match done {
-            // The session is not used again. The next one is opened to another server, if the URL has
+            // This session is not used again. The next session is opened to another server, if the URL has
             // several.
             Err(Failure::ReadOnly(error)) => Err(Failure::Broken(error)),
             done => done,

@@ -102,10 +102,10 @@ fn columns(before: &str) -> String {
 /// waited for another row before.
 ///
 /// If any process has ever recorded in a caller's transaction, there is also a row without values, and a key
-/// needs its lock. The lock is shared, so that only the lock of a caller's transaction excludes it. It is
-/// held until the commit, so that no caller's transaction can take the key before. Without this lock, a claim
-/// could be granted while a caller's transaction holds the key, and the insert of that transaction would
-/// fail.
+/// needs its lock. The lock is shared, so that only the lock of a caller's transaction excludes it. The
+/// statement holds the lock until the commit, so that no caller's transaction can take the key before.
+/// Without this lock, a claim could be granted while a caller's transaction holds the key, and the insert of
+/// that transaction would fail.
 fn claim_new(names: &Names) -> String {
     let (records, meta, all) = (&names.records, &names.meta, columns(""));
     format!(

@@ -122,9 +122,9 @@ impl RedisStoreBuilder {
     }
 
     /// Lets a claim count as granted, and a result as recorded or replayed, only if `count` replicas have
-    /// acknowledged it within `timeout` (`WAIT`), which is in whole milliseconds. If fewer replicas have, the
-    /// error is [`OutcomeUnknown`](idem_core::StoreErrorKind::OutcomeUnknown), and the same owner may send
-    /// the request again.
+    /// acknowledged it within `timeout` (`WAIT`), rounded down to whole milliseconds. If fewer replicas have
+    /// acknowledged it, the error is [`OutcomeUnknown`](idem_core::StoreErrorKind::OutcomeUnknown), and the
+    /// same owner may send the request again.
     ///
     /// Operations that wait for replicas are sent in batches, on a separate connection; renewals and releases
     /// do not wait. A failover may promote a replica that has not acknowledged, so this setting makes losses
@@ -169,7 +169,8 @@ impl RedisStoreBuilder {
     fn check(&self) -> Result<(), String> {
         limits::check_time("operation_timeout", self.operation_timeout, Duration::from_millis(10))?;
         limits::check_number("max_result_bytes", self.max_result_bytes, LARGEST_MAX_RESULT_BYTES)?;
-        // One try ends after a third of the operation timeout.
+        // One try ends after a third of the operation timeout, so the wait for replicas must be shorter than
+        // that.
         let longest = self.operation_timeout / 4;
         match self.replicas {
             Some(Replicas { count: 0, .. }) => {

@@ -74,7 +74,7 @@ pub(super) fn report(inspection: &Inspection) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The answer; `None` if this user has no right to get it.
+/// The answer; `None` if this user is not allowed to get it.
 fn allowed(answer: Option<Result<Value, StoreError>>) -> Result<Option<InfoDict>, StoreError> {
     match answer.transpose() {
         Ok(answer) => answer.map(understood).transpose(),

@@ -103,7 +103,7 @@ impl Reconnecting {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection, or the running attempt, or a new attempt.
+    /// Returns the open connection, the running attempt to open one, or a new attempt.
     fn attempt(&self) -> Attempt {
         let mut current = self.current();
         if let Some(attempt) = &*current {
@@ -150,8 +150,8 @@ pub(super) fn is_of_no_use(error: &RedisError) -> bool {
     ) || error.is_unrecoverable_error()
 }
 
-/// Whether an error may mean that the sentinels, or the server's name, lead to another master by now: a
-/// master that has lost all its replicas may notice late that one of those was promoted.
+/// Whether an error may mean that the sentinels, or the server's name, now lead to another master. If a
+/// master has lost all its replicas, it may notice late that one of them was promoted.
 pub(super) fn may_be_demoted(error: &RedisError, opened: Instant) -> bool {
     error.code() == Some("NOREPLICAS") && opened.elapsed() >= LEAST_AGE
 }
@@ -181,7 +181,8 @@ impl Connection {
         answer.map_err(|error| self.failed(error))
     }
 
-    /// Sends all commands once, to one node. An error of the server is the answer to one command.
+    /// Sends all commands once, to one node. If the server returns an error for a command, that error is the
+    /// answer to this command.
     pub(super) async fn ask_each(
         &self,
         commands: &Pipeline,
@@ -199,9 +200,9 @@ impl Connection {
         Ok(answers.into_iter().map(answer).collect())
     }
 
-    /// Sends all requests once and then `WAIT`, which waits at most `time` for `replicas` replicas, and
-    /// returns how many replicas have the requests. All commands go on one connection, which answers nothing
-    /// else meanwhile.
+    /// Sends all requests once, and then `WAIT` for `replicas` replicas, for at most `time`. Returns the
+    /// answers, and how many replicas have the requests. All commands go on one connection, which answers
+    /// nothing else meanwhile.
     pub(super) async fn ask_replicated(
         &self,
         requests: &[Request],
@@ -219,7 +220,7 @@ impl Connection {
         Ok((answers, understood(have?)?))
     }
 
-    /// The lowest slot of each master of a cluster; only 0 if there is a single server.
+    /// The lowest slot of each master of a cluster; for a single server, only 0.
     pub(super) async fn masters(&self) -> Result<BTreeSet<u16>, StoreError> {
         #[cfg(feature = "cluster")]
         if self.is_cluster() {
@@ -243,8 +244,8 @@ impl Connection {
         }
     }
 
-    /// The store error for an error of the client. The connection to a cluster retries by itself, so the last
-    /// answer says nothing about earlier tries.
+    /// The store error for an error of the client. The connection to a cluster retries by itself, so the
+    /// error of the last try does not tell what earlier tries did.
     fn failed(&self, error: RedisError) -> StoreError {
         let error = failure::asking(error);
         if self.is_cluster() && error.is_transient() && !error.is_outcome_unknown() {

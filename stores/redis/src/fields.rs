@@ -43,10 +43,10 @@ pub(super) const HEADER: usize = EXPIRES_AT.end;
 /// The longest string a server takes by default.
 pub(super) const LARGEST: usize = 512 << 20;
 
-/// How many bytes of a record a script reads if it needs only the header. If it gets fewer, it has the whole
-/// record.
+/// How many bytes of a record a script reads if it needs only the header. If the script gets fewer bytes, it
+/// has the whole record.
 const WINDOW: usize = 4_096;
-/// The year 5138 in milliseconds: a temporary expiry for a record that has none.
+/// The year 5138 in milliseconds: a temporary expiry for a record that has no expiry.
 const FAR_AWAY: usize = 99_999_999_999_999;
 
 named! {
@@ -72,8 +72,9 @@ named! {
     FLAG_FINGERPRINT = 4;
 }
 
-/// The names of these numbers in the scripts. For a field, its first and last byte as Lua counts
-/// (`OWNER_FROM`, `OWNER_TO`); for a byte, its number and its string (`IN_FLIGHT`, `AS_IN_FLIGHT`).
+/// The names of these numbers in the scripts. A field has the positions of its first and last byte as Lua
+/// counts them (`OWNER_FROM`, `OWNER_TO`). A byte has its number and its string (`IN_FLIGHT`,
+/// `AS_IN_FLIGHT`).
 pub(super) fn names() -> Vec<(String, String)> {
     let fields = FIELDS.iter().flat_map(|(name, range)| {
         [(format!("{name}_FROM"), range.start + 1), (format!("{name}_TO"), range.end)]

@@ -55,8 +55,8 @@ use idem_store_kit::retry::retried;
 
 /// Keeps records on a Redis or Valkey server, with one packed string for each record.
 ///
-/// Each operation is one script with one key, so one round trip, and uses the server's clock. The expiry of a
-/// key on the server is the end of the record's retention, never of its lease: a record exists until its
+/// Each operation calls one script with one key, in one round trip, and uses the server's clock. The expiry
+/// of a key on the server is the end of the record's retention, never of its lease: a record exists until its
 /// `expires_at`, to the millisecond. A key in doubt, or in flight under the in-doubt policy, has no expiry.
 ///
 /// An acknowledged operation survives what the server's data survives: a restart only with `appendonly`, and
@@ -101,8 +101,7 @@ impl RedisStore {
         Self::builder(url).connect().await
     }
 
-    /// The answer to a claim on a key that has a result, with a read instead of a script. `None` if the key
-    /// has no result.
+    /// The answer to a claim by a read, without a script. `None` if the key has no result.
     async fn replay(&self, name: &[u8], request: &Claim) -> Result<Option<ClaimAnswer>, StoreError> {
         let record = requests::record(self.ask(Request::get(name)).await?)?;
         Ok(record.and_then(|record| protocol::recorded_answer(&record, request)))

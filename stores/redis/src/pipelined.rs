@@ -1,10 +1,10 @@
 //! A connection on which the requests that are ready at the same moment go to the server together.
 //!
 //! A request costs this process and the server less if it shares its system calls, its message to the
-//! connection's task, and its way back with others. No request is delayed for this. It is sent at once if few
-//! others are unanswered. Otherwise it is sent as soon as the tasks that are ready now have run, in one
-//! pipeline with the requests of these tasks. The server executes the requests of a pipeline one by one, each
-//! with its own answer.
+//! connection's task, and its way back with others. No request is delayed for this. A request is sent at once
+//! if few others are unanswered. Otherwise it is sent as soon as the tasks that are ready now have run, in
+//! one pipeline with the requests of these tasks. The server executes the requests of a pipeline one by one,
+//! each with its own answer.
 
 #[cfg(test)]
 mod tests;
@@ -90,7 +90,7 @@ impl Pipelined {
         self.is_broken.store(true, Ordering::SeqCst);
         self.broken.notify_waiters();
         let waiting = self.queue().take();
-        // This wakes the waiting callers, so the queue must not be locked.
+        // The drop wakes the waiting callers, so the queue must not be locked.
         drop(waiting);
     }
 
@@ -108,8 +108,8 @@ impl Pipelined {
             self.sent.fetch_add(1, Ordering::Relaxed);
             let answer = match self.place(request) {
                 Place::Alone(unanswered) => self.alone(&request.command, unanswered).await,
-                // Without an answer, the task that would have sent it ended with its runtime, or the
-                // connection was broken.
+                // If the sender of the answer is dropped, the task that should have sent the request ended
+                // with its runtime, or the connection was broken.
                 Place::Together(answer) => answer.await.unwrap_or_else(|_| Err(broken_off())),
             };
             self.answered.fetch_add(1, Ordering::Relaxed);
@@ -222,7 +222,7 @@ struct Lot {
     _unanswered: Unanswered,
 }
 
-/// Requests that count as unanswered until this is dropped.
+/// Requests that count as unanswered until this value is dropped.
 struct Unanswered {
     pipelined: Arc<Pipelined>,
     count: usize,
@@ -260,7 +260,7 @@ impl Drop for Serving {
     fn drop(&mut self) {
         if !self.is_over {
             let waiting = self.pipelined.queue().take();
-            // This wakes the waiting callers, so the queue must not be locked.
+            // The drop wakes the waiting callers, so the queue must not be locked.
             drop(waiting);
         }
     }
@@ -269,7 +269,7 @@ impl Drop for Serving {
 /// Lets the other ready tasks run, which may add requests.
 ///
 /// tokio's `yield_now` is not used, because its task stays with its thread, even if that thread is held up.
-/// Another thread can take this task.
+/// After this function, another thread can take the task.
 async fn after_what_is_ready() {
     let mut is_later = false;
     future::poll_fn(|context| {

@@ -140,7 +140,8 @@ pub(super) fn number(answer: &Value) -> Result<i64, StoreError> {
     }
 }
 
-/// The answer to a claim: the protocol's function, applied to the record that the script found and its time.
+/// The answer to a claim: the protocol's function decides it from the record and the time that the script
+/// returned.
 fn claimed(answer: Value, request: &Claim) -> Result<ClaimAnswer, StoreError> {
     let (record, now) = match answer {
         Value::Int(now) => (None, now),

@@ -1,10 +1,10 @@
-//! A connection for each calling runtime: the fast connection, as long as nothing blocks.
+//! A connection for each calling runtime. It is the fast connection as long as nothing blocks that runtime.
 //!
-//! A switch to the stores' own runtime and back costs as much time as the server. So claims and results use a
-//! connection that the caller's runtime drives, if there is one. Everything else, and retries, use the
-//! stores' own connection (see `connection`). This code uses no timer of the caller's runtime, because a test
-//! may have paused its time. Instead, a watchdog in the stores' runtime breaks a connection that does not
-//! answer.
+//! A switch to the stores' own runtime and back takes as much time as the server needs for a request. So
+//! claims and results use a connection that the caller's runtime drives, if there is one. Everything else,
+//! and retries, use the stores' own connection (see `connection`). This code uses no timer of the caller's
+//! runtime, because a test may have paused its time. Instead, a watchdog in the stores' runtime breaks a
+//! connection that does not answer.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -116,7 +116,8 @@ impl RuntimeConnections {
     }
 }
 
-/// When this value is dropped, a later operation may try to open a connection, if this attempt failed.
+/// When this value is dropped and the attempt has failed, a later operation may try again to open a
+/// connection.
 struct Opening {
     connections: Weak<RuntimeConnections>,
     id: Id,
@@ -150,8 +151,8 @@ async fn in_time(
 
 /// Breaks a connection on which requests run and no answers arrive, and closes an idle one.
 ///
-/// A dropped operation still counts as running, so an idle connection may be broken too; then nobody waits
-/// for it.
+/// A dropped operation still counts as running. So an idle connection may be broken too, but then nobody
+/// waits for it.
 async fn watch_over(
     connections: Weak<RuntimeConnections>,
     id: Id,

@@ -33,7 +33,7 @@ scripts! {
     READ = "read.lua";
 }
 
-/// A script with the names of the layout replaced by numbers, so that a call does not have to look up names.
+/// A script in which numbers replace the names of the layout, so that a call does not have to look up names.
 fn with_numbers(script: &str) -> String {
     let names: HashMap<String, String> = fields::names().into_iter().collect();
     let is_of_word = |character: char| character.is_ascii_alphanumeric() || character == '_';
@@ -81,7 +81,7 @@ impl Request {
     }
 
     /// The same call with the text of the script, for a server that does not know the script. After this
-    /// call, this server knows it, but other servers do not.
+    /// call, that server knows the script, but other servers do not.
     pub(super) fn with_body(self) -> Self {
         let Some(script) = self.script else { return self };
         let mut call = cmd("EVAL");

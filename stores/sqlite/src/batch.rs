@@ -1,6 +1,6 @@
 //! A transaction of the writer: its statements, and what each operation does in it.
 //!
-//! The protocol owns the rules: this code reads a record, calls the transition, and writes its result.
+//! The protocol owns the rules. This code reads a record, calls the transition, and writes its result.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,14 +14,15 @@ use idem_core::RecordKey;
 use idem_core::protocol::{self, Fence, Record, Request, State, Transition};
 use idem_store_kit::step_bytes;
 
-/// When a purge first reads a new record: at the earliest time at which the record can expire.
+/// The time at which a purge first reads a new record. It is the earliest time at which the record can
+/// expire.
 const PURGE_AT: &str = "min(?12 + ?9, 9223372036854775807)";
 /// The records that a purge must read at the time ?1, at most ?2.
 const DUE: &str = "SELECT rowid FROM idem_records WHERE purge_at <= ?1 ORDER BY purge_at LIMIT ?2";
 /// An hour in microseconds.
 const HOUR: u64 = 3_600_000_000;
 
-/// The limit of the records in memory: some megabytes. Claims beyond it are read from the file.
+/// Upper limit of the records in memory, which take some megabytes. Other records are read from the file.
 const MOST_HELD: usize = 4_096;
 
 /// The writer's statements on one connection, and its knowledge of the file.
@@ -35,13 +36,14 @@ pub(super) struct Session<'c> {
     put_off: Statement<'c>,
     bring_forward: Statement<'c>,
     data_version: Statement<'c>,
-    /// The state of the file that this transaction found, as a count of the writes of other connections.
+    /// The number of writes of other connections to the file (SQLite's `data_version`), as this transaction
+    /// found it.
     version: i64,
-    /// The same count for the last transaction, if that transaction was committed.
+    /// The same number in the last transaction, if that transaction was committed.
     committed: Option<i64>,
-    /// The records of claims that this connection granted, as it wrote them, without steps, so that the next
-    /// request about such a record need not read it. They are valid as long as no other connection writes to
-    /// the file.
+    /// The records of claims that this connection granted, as it wrote them, without steps. The next request
+    /// about such a record need not read it. They are valid as long as no other connection writes to the
+    /// file.
     held: HashMap<RecordKey, StoredRecord>,
 }
 
@@ -78,9 +80,9 @@ impl<'c> Session<'c> {
         })
     }
 
-    /// Begins a transaction, which excludes other writers, and waits this long for them. Forgets the records
-    /// in memory if another connection wrote since the last transaction, or if that transaction was not
-    /// committed.
+    /// Begins a transaction, which excludes other writers, and waits at most `patience` for them. Forgets the
+    /// records in memory if another connection wrote since the last transaction, or if the last transaction
+    /// was not committed.
     pub(super) fn begin(&mut self, patience: Duration) -> rusqlite::Result<()> {
         self.connection.busy_timeout(patience)?;
         self.connection.execute_batch("BEGIN IMMEDIATE")?;

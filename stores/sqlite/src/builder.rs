@@ -1,4 +1,4 @@
-//! Opening a store: its settings, their limits, and its thread. It knows nothing about operations.
+//! Opening a store: its settings, their limits, and its thread. This module knows nothing about operations.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -41,15 +41,15 @@ impl SqliteStoreBuilder {
         }
     }
 
-    /// Opens only an existing file with the current layout: nothing is created, migrated or purged, and a
-    /// missing file or an older layout is refused. For tools that examine a file of another program.
+    /// Opens only an existing file with the current layout, and refuses a missing file or an older layout.
+    /// Nothing is created, migrated or purged. This is for tools that examine a file of another program.
     pub const fn must_exist(mut self) -> Self {
         self.must_exist = true;
         self
     }
 
     /// How long an operation waits for a lock of another program, from 1 millisecond to 1 hour; 5 seconds
-    /// unless set. After that time, the operation fails soon.
+    /// unless set. The operation fails soon after that time.
     pub const fn busy_timeout(mut self, timeout: Duration) -> Self {
         self.busy_timeout = timeout;
         self

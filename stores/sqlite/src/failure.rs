@@ -54,8 +54,9 @@ pub(super) fn is_busy(error: &Error) -> bool {
 
 /// Whether a commit that failed with this error was certainly not applied.
 ///
-/// Without a lock, nothing was written. A full disk refuses a frame of the log, at the latest the frame that
-/// commits the transaction. After any other error, such as a failed flush, the outcome is unknown.
+/// If another connection held a lock, nothing was written. A full disk refuses a frame of the log, at the
+/// latest the frame that commits the transaction. After any other error, such as a failed flush, the outcome
+/// is unknown.
 pub(super) fn is_certainly_not_committed(error: &Error) -> bool {
     is_busy(error) || matches!(code(error), Some(ErrorCode::DiskFull))
 }
@@ -70,8 +71,8 @@ pub(super) fn not_applied(path: &Path, error: Error) -> StoreError {
     meaning.with_source(error)
 }
 
-/// As [`not_applied`], on a connection that was opened for writing. If it has become read-only, the file's
-/// header is the cause, and SQLite does not write such a header.
+/// As [`not_applied`], on a connection that was opened for writing. If the connection has become read-only,
+/// the header of the file is the cause. SQLite never writes such a header, so the file is damaged.
 pub(super) fn not_applied_on(connection: &Connection, path: &Path, error: Error) -> StoreError {
     let is_header = code(&error) == Some(ErrorCode::ReadOnly) && connection.is_readonly("main") == Ok(true);
     if is_header { damaged(path).with_source(error) } else { not_applied(path, error) }

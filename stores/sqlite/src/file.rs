@@ -2,7 +2,7 @@
 //!
 //! SQLite continues to write into a file that was removed, and two processes would then have different
 //! records. So every use first checks whether the path still names the file that was opened. A read checks
-//! only if nobody has checked for a millisecond, because a check takes a quarter of a read's time.
+//! only if nobody has checked for a millisecond, because a check takes a quarter of the time of a read.
 
 use std::fs::{Metadata, metadata, read_link};
 use std::path::{Path, PathBuf};
@@ -106,7 +106,7 @@ struct Opened {
 }
 
 impl Opened {
-    /// The log that is beside a file when it is opened stays there until the connection is closed.
+    /// A log that is beside the file now stays there until the connection to the file is closed.
     fn at(path: &Path, file: Identity) -> Self {
         Self { file, log: log_of(path).map(|log| Identity::of(&log)), seen: None, idle: Vec::new() }
     }
@@ -153,8 +153,8 @@ impl DatabaseFile {
         beside.is_some() && beside == log && self.now() != Some(file)
     }
 
-    /// Reads on a connection that no other reader uses, without waiting for a lock of the file. After an
-    /// error, the writer may know the cause.
+    /// Reads on a connection that no other reader uses, without waiting for a lock of the file. If this
+    /// fails, the caller should ask the writer, which may know the cause.
     pub(super) fn read<T>(
         &self,
         read: impl FnOnce(&Connection) -> rusqlite::Result<T>,

@@ -48,13 +48,13 @@ use rusqlite::Connection;
 /// The store deletes expired records when it opens the file and about every 5 seconds, and reuses their
 /// space. Nothing needs to call `purge`. Do not use the file for anything else, because a file with tables of
 /// another program is refused. You can read it with the `sqlite3` tool, even while it is in use (tables
-/// `idem_records` and `idem_steps`). To copy it, use that tool's `.backup`; to move it, end its processes
-/// first. A process that uses the store must not open the file as a regular file too: on Unix, closing a
-/// regular file would end SQLite's locks. Never delete the `-wal` file beside it, because that file has the
-/// newest operations.
+/// `idem_records` and `idem_steps`). To copy the file, use that tool's `.backup`. To move the file, first end
+/// the processes that use it. A process that uses the store must not open the file as a regular file too: on
+/// Unix, closing a regular file would end SQLite's locks. Never delete the `-wal` file beside the database,
+/// because the `-wal` file has the newest operations.
 ///
-/// If the file is removed or replaced while it is in use, operations fail until it is back, or until another
-/// database of idem is in its place without the log of the previous file. The store creates nothing
+/// If the file is removed or replaced while it is in use, operations fail until the file is back, or until
+/// another database of idem is in its place without the log of the previous file. The store creates nothing
 /// meanwhile. A process that opens a file cannot know to which file the log beside it belongs. So before you
 /// restore a backup, end all processes and move `-wal` and `-shm` away.
 ///
@@ -169,8 +169,8 @@ impl Store for SqliteStore {
     }
 }
 
-/// The time of the clock for leases and expiry: the system clock of the file's host, which all processes
-/// share.
+/// The time for leases and expiry, by the system clock of the host. All processes that use the file share
+/// this clock.
 fn now() -> Timestamp {
     Timestamp::default().after(SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default())
 }
@@ -184,7 +184,7 @@ impl fmt::Debug for SqliteStore {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.purging = None;
-        // Dropped before the writer, so that the writer is the last to close the file.
+        // The readers are closed first, so that the writer is the last to close the file.
         self.file.close_readers();
         self.queue.close();
         // If an answer drops the last handle, this may run on the thread that sent the answer. That thread

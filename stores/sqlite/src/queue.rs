@@ -20,7 +20,7 @@ use idem_store_kit::own_runtime::entered;
 const BATCH: usize = 512;
 /// Approximate upper limit of the bytes of results in one batch.
 const BATCH_BYTES: usize = 16 * 1024 * 1024;
-/// How long the writer may be late before a caller gives up.
+/// How late the writer may be before a caller gives up.
 const GRACE: Duration = Duration::from_secs(1);
 /// How long a batch may take.
 const BATCH_TIME: Duration = Duration::from_secs(4);
@@ -79,9 +79,10 @@ impl Ticket {
 
 /// How long a batch waits for operations that will probably come soon.
 ///
-/// Callers usually send the next operation soon after an answer. If a transaction begins before these arrive,
-/// it has few operations, and the others wait for a whole commit. So the writer waits for as many operations
-/// as last time, for a part of the time that a commit takes. If they do not come, little time is lost.
+/// Callers usually send the next operation soon after an answer. If a transaction begins before these
+/// operations arrive, it has few operations, and the others wait for a whole commit. So the writer waits for
+/// as many operations as last time, for a part of the time that a commit takes. If the operations do not
+/// arrive, little time is lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Pace {
     /// How many operations are expected.
@@ -240,7 +241,7 @@ impl Queue {
         batch
     }
 
-    /// Answers operations; if they are a batch, the batch ends. Returns how many other operations are
+    /// Answers operations, and ends the batch if one is running. Returns how many other operations are
     /// waiting.
     pub(super) fn finish(&self, answers: impl IntoIterator<Item = (Ticket, Outcome)>) -> usize {
         let waiting = {

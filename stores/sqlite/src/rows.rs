@@ -1,4 +1,5 @@
-//! A record as its rows: the statements that find it and its steps, and its columns. There are no rules here.
+//! A record as its rows: the statements that find a record and its steps, and its columns. Contains no rule
+//! of the protocol.
 
 use std::sync::LazyLock;
 
@@ -20,7 +21,8 @@ pub(super) const COLUMNS: &str = "state, owner, fence, attempt, recovered, on_cr
 /// The number of these columns.
 const NUMBER_OF_COLUMNS: usize = 16;
 
-/// A record with more steps than this is read with all its steps, and the steps are counted.
+/// Upper limit of the blank steps. If a row reports more steps, all of them are read and counted, because the
+/// number in a damaged row may be wrong.
 const MOST_BLANKS: usize = 65_536;
 
 /// Finds a record and its rowid by scope and key.

@@ -136,7 +136,7 @@ impl Writer {
 
     /// Handles a transaction that could not begin. Returns whether the connection can be used again.
     fn not_begun(&self, session: &Session<'_>, error: rusqlite::Error) -> bool {
-        // Checked first, because an emptied file is not damage, and a lock of a file that was replaced does
+        // Checks the path first. An emptied file is not damage, and a lock of a file that was replaced does
         // not matter.
         if let Some(is_usable) = self.moved() {
             return is_usable && session.connection.is_autocommit();

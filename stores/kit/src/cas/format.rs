@@ -7,8 +7,8 @@
 //! | then | 13 numbers of 8 bytes; in the last three, 0 means none, and any other number is one more than the value |
 //! | then | owner, fingerprint, result; the steps |
 //!
-//! Numbers are big-endian. Before a text or bytes comes their length plus one, in 4 bytes; 0 means none.
-//! Scope and key come first in every version.
+//! Numbers are big-endian. Before each text and each byte string, 4 bytes contain its length plus one, or 0
+//! if it is absent. Scope and key come first in every version.
 
 use bytes::{Buf as _, BufMut as _, Bytes};
 use sha2::{Digest as _, Sha256};
@@ -25,11 +25,11 @@ const VERSION: u8 = 1;
 /// How many numbers a record has.
 const NUMBERS: usize = 13;
 
-/// Upper limit of the bytes of a record that are neither its result nor steps: the scope has at most 512, the
-/// key 1,024.
+/// Upper limit for the bytes of a record without its result and its steps. The scope has at most 512 bytes,
+/// and the key has at most 1,024.
 pub(super) const MAX_HEAD_BYTES: usize = 2_048;
 
-/// The longest encoded scope or key in a name: a file name has at most 255 bytes.
+/// The longest encoded scope or key in a name, because a file name has at most 255 bytes.
 const LONGEST_PART: usize = 200;
 
 /// The name of a record's object.
@@ -57,7 +57,7 @@ pub(super) fn part(text: &str) -> String {
         _ => format!("={byte:02X}"),
     };
     let part: String = text.bytes().map(encoded).collect();
-    // No encoded byte is `=s`, so no other text has this name.
+    // No encoded text contains `=s`, so the digest of a long text is never the name of another text.
     let digest = || Bytes::copy_from_slice(&Sha256::digest(text));
     if part.len() <= LONGEST_PART { part } else { format!("=s{:X}", digest()) }
 }

@@ -31,13 +31,15 @@ const MAX_HELD_BYTES: usize = 16 * 1_024;
 /// How many objects a purge reads at a time.
 const PURGED_AT_ONCE: usize = 500;
 
-/// Records over a [`CompareAndSwap`]: [`store_by!`](crate::store_by) makes a store from it.
+/// Keeps records in a service with [`CompareAndSwap`]. The macro [`store_by!`](crate::store_by) makes a store
+/// from this type.
 ///
-/// Requests run in the caller's task, renewals and releases in the [stores' own thread](crate::own_runtime),
-/// each with that thread's timers and connections.
+/// Renewals and releases run in the [stores' own thread](crate::own_runtime), and all other requests run in
+/// the caller's task. All of them use the timers and connections of that thread.
 ///
-/// The lease and the expiry of a record include the clock skew of its writer, because that clock may be
-/// behind the others. Then a lease or an expiry that is over by any clock is over by the writer's clock too.
+/// The lease and the expiry of a record include the clock skew, because the clock of the process that writes
+/// them may be behind the others. So a lease or an expiry that is over by any clock is also over by the clock
+/// of that process.
 pub struct CasStore<C: CompareAndSwap> {
     /// The service.
     pub service: C,
@@ -45,8 +47,8 @@ pub struct CasStore<C: CompareAndSwap> {
     pub settings: CasSettings,
     /// The keys whose result this process has seen.
     results: Hints,
-    /// The records that this process wrote for its claims, so that a holder's next write needs no read before
-    /// it.
+    /// The records that this process wrote for its claims, so that the next write for such a claim needs no
+    /// read first.
     held: Mutex<HashMap<RecordKey, Versioned<C::Revision>>>,
     waiters: Waiters,
 }
@@ -73,7 +75,7 @@ impl<C: CompareAndSwap> CasStore<C> {
 
     /// Replaces a record by an expired record that keeps the fence. Returns whether the old record was live.
     pub async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
-        // After a lost answer the object may have a newer record, which must stay.
+        // If the answer of an earlier try was lost, the object may now have a newer record, which must stay.
         let first = OnceLock::new();
         let forget = |record: Option<&Record>, now| {
             let first = first.get_or_init(|| record.map(|record| (record.created_at, is_live(record, now))));
@@ -81,7 +83,7 @@ impl<C: CompareAndSwap> CasStore<C> {
             let meant = record.filter(|record| record.created_at == created_at && !is_forgotten(record));
             let write = meant.and_then(|record| {
                 let forget = Resolution::ForgetSeen(Seen::of(record));
-                // The decision is made as of the epoch, when every record was live, so that an expired record
+                // The decision uses the epoch as its time. Every record was live then, so an expired record
                 // is emptied too.
                 protocol::resolve(Some(record), &forget, Timestamp::default()).write
             });
@@ -161,7 +163,7 @@ impl<C: CompareAndSwap> CasStore<C> {
         Arc::new(Self { service, settings, results, held, waiters })
     }
 
-    /// The largest result, and the largest sum of steps.
+    /// Upper limit in bytes for a result, and for the sum of the steps.
     fn room(&self) -> usize {
         self.service.max_bytes().saturating_sub(MAX_HEAD_BYTES)
     }
@@ -203,8 +205,8 @@ impl<C: CompareAndSwap> CasStore<C> {
         Ok(answer)
     }
 
-    /// Applies a transition until its write is accepted or the time is over. `guess` is what the object
-    /// probably holds.
+    /// Decides and writes until a write is accepted, no write is needed, or the time is over. `guess` is what
+    /// the object probably contains; without a guess, the first decision reads the object.
     async fn change<A: Send>(
         &self,
         key: &RecordKey,
@@ -273,14 +275,14 @@ impl<C: CompareAndSwap> CasStore<C> {
         Ok(put)
     }
 
-    /// Reads the record of a key, live or not.
+    /// Reads the record of a key, even if it is expired.
     async fn look(&self, key: &RecordKey) -> Result<Option<Versioned<C::Revision>>, StoreError> {
         let version = self.service.get(&ObjectName::of(key)).await?;
         version.map(|version| read(key, version)).transpose()
     }
 
-    /// Whether a record may be deleted: it is expired by every clock, and any clock gives a new fence above
-    /// its fence.
+    /// Whether a record may be deleted. It must be expired by every clock, and its fence must be below the
+    /// next fence that any clock gives.
     fn is_over(&self, record: &Record) -> bool {
         if is_forgotten(record) {
             return Timestamp::from_micros(record.fence.get()).after(MEMORY_OF_FENCES) <= now();

@@ -12,13 +12,14 @@ use tokio::sync::Notify;
 use super::operation::{Operation, Waiting};
 
 /// If fewer operations of a class are running than this, another batch may start at once, unless recent
-/// batches were larger.
+/// batches had more operations than this.
 const FEW: usize = 8;
-/// How many batches of renewals, and of reads, may run at a time when there are many operations: two of
-/// reads, so that this process works while the server works.
+/// How many batches of renewals, and of reads, may run at a time when there are many operations. Two batches
+/// of reads may run, so that this process handles one while the server works on the other.
 const RENEWALS_ABREAST: usize = 1;
 const READS_ABREAST: usize = 2;
-/// This many operations of one kind fill a batch, which then does not wait for another batch.
+/// If at least this many operations of one kind wait and they fill a batch, the batch does not wait for
+/// others.
 const MANY: usize = 256;
 /// A batch that has run for longer than this does not hold up other batches, because one of its rows may be
 /// locked.
@@ -29,7 +30,8 @@ const PATIENCE: Duration = Duration::from_millis(20);
 pub enum Class {
     /// Changes wait for the server's disk together.
     Changes,
-    /// Renewals wait for nothing else, so that no lease ends while a renewal waits behind a large batch.
+    /// Renewals do not wait for batches of other classes, so that no lease ends while its renewal waits
+    /// behind a large batch.
     Renewals,
     /// Reads do not wait for the disk.
     Reads,
@@ -38,12 +40,12 @@ pub enum Class {
 /// Which operations of one key may run at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keys {
-    /// All.
+    /// All operations.
     Any,
-    /// One operation of a key in each batch.
+    /// At most one operation of a key in each batch.
     OneEach,
-    /// All operations of a key in one batch, and none while another batch has the key, because they would
-    /// meet a locked row.
+    /// All operations of a key run in one batch. They do not start while another batch has the key, because
+    /// they would meet a locked row.
     OneBatch,
 }
 
@@ -79,8 +81,9 @@ struct Flight {
     count: usize,
     keys: Vec<RecordKey>,
     began: Instant,
-    /// When its current attempt began, and what ends it.
+    /// When the current attempt of the batch began.
     attempt: Instant,
+    /// Notified when that attempt takes too long.
     late: Arc<Notify>,
 }
 
@@ -266,7 +269,7 @@ impl Backlog {
         }
     }
 
-    /// A batch has ended.
+    /// Notes that a batch has ended.
     pub(super) fn arrive(&mut self, number: u64) {
         let Some(place) = self.flights.iter().position(|flight| flight.number == number) else { return };
         for key in self.flights.swap_remove(place).keys {
@@ -278,8 +281,8 @@ impl Backlog {
     pub(super) fn take_expired(&mut self, now: Instant) -> Vec<Waiting> {
         let mut expired = Vec::new();
         for waiting in &mut self.waiting {
-            // The operations are in the order of their deadlines, except for the few that are repeated, so
-            // all are checked.
+            // The operations are in the order of their deadlines, except for the few that are repeated. So
+            // this checks all of them.
             if waiting.iter().any(|ticket| ticket.deadline <= now) {
                 let (over, left) = waiting.drain(..).partition(|ticket| ticket.deadline <= now);
                 *waiting = left;

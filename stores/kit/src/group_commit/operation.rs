@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 pub enum Op {
     /// Applies a request of the protocol.
     Apply(Request),
-    /// As a claim, but without a write: for a transaction of a caller.
+    /// Decides a claim without writing it, for a transaction of the caller.
     Look(Claim),
     /// Deletes the record.
     Forget,
@@ -76,7 +76,7 @@ impl Operation {
         matches!(self.op, Op::Forget) && error.is_outcome_unknown()
     }
 
-    /// The size of its result, in bytes.
+    /// The size in bytes of the result that this operation carries.
     #[must_use]
     pub fn result_bytes(&self) -> usize {
         let Op::Apply(request) = &self.op else { return 0 };
@@ -89,9 +89,9 @@ impl Operation {
 pub struct Ticket {
     /// The operation.
     pub operation: Arc<Operation>,
-    /// Whether an earlier attempt left it without an answer.
+    /// Whether an earlier attempt left the operation without an answer.
     pub is_repeated: bool,
-    /// Whether a statement for several operations was interrupted after it had done some of them, perhaps
+    /// Whether a statement for several operations was interrupted after it had applied some of them, perhaps
     /// this one.
     pub may_be_done: Arc<AtomicBool>,
 }
@@ -108,7 +108,7 @@ impl Ticket {
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) ticket: Ticket,
-    /// The latest time at which it may begin, by a clock that no test pauses.
+    /// The latest time at which the operation may begin, by a clock that no test pauses.
     pub(super) deadline: Instant,
     pub(super) number: u64,
     reply: oneshot::Sender<Result<Answer, StoreError>>,
@@ -142,12 +142,12 @@ impl Waiting {
         {
             answer = Err(StoreError::outcome_unknown(error.to_string()));
         }
-        // The caller may have gone.
+        // An error here means that the caller no longer waits.
         let _ = self.reply.send(answer);
     }
 
-    /// Whether nobody waits for its answer or needs its effect. Other callers need the effect of a result, a
-    /// step and a release.
+    /// Whether nobody waits for the answer to this operation, and nobody needs its effect. Other callers need
+    /// the effect of a result, a step and a release.
     pub(super) fn is_pointless(&self) -> bool {
         use Request::{Complete, RecordStep, Release};
         let counts = matches!(self.operation().op, Op::Apply(Complete(_) | RecordStep(_) | Release(_)));

@@ -41,14 +41,14 @@ pub(super) struct Queue<S: Server> {
     wake: Arc<Wake>,
     /// The queue of the stores' own runtime; `None` in that queue itself.
     own: Option<Arc<Self>>,
-    /// A worker panicked in this runtime, so the runtime seems to have no network.
+    /// Whether a worker panicked in this runtime. If so, the runtime probably has no network.
     is_unfit: AtomicBool,
 }
 
 pub(super) struct State<S: Server> {
     pub(super) backlog: Backlog,
-    /// Open sessions that nobody uses, and since when they are idle. The most recent one is used first, so
-    /// that sessions that are not needed get closed.
+    /// Open sessions that nobody uses, and since when they are idle. A worker takes the most recent one
+    /// first, so that unneeded sessions become old and are closed.
     pub(super) idle: Vec<(S::Session, Instant)>,
     /// How many workers have a session, or open one.
     busy: usize,
@@ -87,7 +87,7 @@ impl<S: Server> Queues<S> {
             match answered(shared.ask_once(&operation, false)?).await {
                 Err(error) if error.is_transient() && !operation.must_not_be_repeated(&error) => {
                     let left = shared.server.timeout().saturating_sub(begin.elapsed());
-                    // Boxed, because it is rare and would otherwise enlarge the future of every call.
+                    // Boxed, because this case is rare and would otherwise enlarge the future of every call.
                     Box::pin(ask_again(shared, operation, error, left)).await
                 }
                 answer => answer,
@@ -133,7 +133,7 @@ impl<S: Server> Shared<S> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts an operation into a queue. With `apart`, into the queue of the stores' own runtime.
+    /// Puts an operation into a queue: with `apart`, into the queue of the stores' own runtime.
     fn ask_once(
         self: &Arc<Self>,
         operation: &Arc<Operation>,
@@ -182,7 +182,7 @@ impl<S: Server> Drop for Queues<S> {
 }
 
 impl<S: Server> State<S> {
-    /// Whether there is anything to look after.
+    /// Whether the queue has workers, open sessions or waiting operations.
     pub(super) fn is_at_work(&self) -> bool {
         self.busy > 0 || !self.idle.is_empty() || self.backlog.has_waiting()
     }
@@ -239,15 +239,16 @@ impl<S: Server> Queue<S> {
         own.call(state, Instant::now());
     }
 
-    /// Whether changes use all sessions but one, which is kept for reads, because reads may be possible while
-    /// nothing can be committed.
+    /// Whether only reads may start, because changes use all sessions but one. That session is kept for
+    /// reads, because reads may be possible while nothing can be committed.
     fn lets_only_read(&self, state: &State<S>) -> bool {
         let changes = state.backlog.changes_under_way() + state.lingering.len();
         changes > 0 && changes + 1 >= self.server.connections()
     }
 
-    /// Starts a worker if there is work and no worker is about to look for it. The watch checks soon after,
-    /// because that worker may be in the LIFO slot of a blocked thread, from which no other thread takes it.
+    /// Starts a worker if there is work and no worker is about to look for it. The watch checks again soon,
+    /// because the worker that is about to look may be in the LIFO slot of a blocked thread, from which no
+    /// other thread takes it.
     fn call(self: &Arc<Self>, state: MutexGuard<'_, State<S>>, now: Instant) {
         if !state.backlog.has_waiting() {
             return;
@@ -260,7 +261,7 @@ impl<S: Server> Queue<S> {
         self.wake.wake();
     }
 
-    /// Starts a worker if there is work and a session is left for it.
+    /// Starts a worker if there is work and another session is allowed for it.
     pub(super) fn start(self: &Arc<Self>, mut state: MutexGuard<'_, State<S>>, now: Instant) {
         if state.busy < self.server.connections() && state.backlog.has_work(now, self.lets_only_read(&state))
         {
@@ -284,12 +285,12 @@ impl<S: Server> Queue<S> {
         if hold.session.is_none() {
             hold.session = state.idle.pop().map(|(session, _)| session);
         }
-        // Starts a worker for the remaining operations.
+        // Starts another worker for the remaining operations.
         self.call(state, now);
         Some(batch)
     }
 
-    /// The batch has ended, and its worker looks for the next.
+    /// Notes that the batch has ended and that its worker looks for the next batch.
     pub(super) fn arrive(&self, hold: &mut Hold<S>) {
         let mut state = self.lock();
         state.backlog.arrive(std::mem::take(&mut hold.number));
@@ -380,15 +381,15 @@ impl<S: Server> Queue<S> {
     }
 }
 
-/// A place among the workers with a session, until it is dropped.
+/// A worker's right to one session, until this value is dropped.
 pub(super) struct Hold<S: Server> {
     pub(super) queue: Arc<Queue<S>>,
     pub(super) session: Option<S::Session>,
-    /// The number of its running batch; 0 for none.
+    /// The number of the worker's running batch; 0 for none.
     pub(super) number: u64,
     is_looking: bool,
     lingering: Option<Arc<Lingering>>,
-    /// Whether its work ended normally. Otherwise the work panicked, or its runtime ended.
+    /// Whether the worker ended normally. Otherwise it panicked, or its runtime ended.
     pub(super) is_done: bool,
 }
 
@@ -414,7 +415,8 @@ impl<S: Server> Drop for Hold<S> {
         }
         let session = self.session.take();
         if !self.is_done {
-            // The runtime may be gone, and with it the callers that would send their requests again.
+            // The runtime may be gone. The callers in it are then gone too and send no more requests, so the
+            // stores' own runtime must repeat these operations.
             let orphans = state.backlog.take_all();
             drop(state);
             drop(session);

@@ -15,9 +15,9 @@ pub enum Failure {
     Raced(StoreError),
     /// The server refused the operation. Nothing was applied, and the session can be used again.
     Refused(StoreError),
-    /// The server takes no writes: nothing was applied.
+    /// The server takes no writes. Nothing was applied.
     ReadOnly(StoreError),
-    /// A table is absent: nothing was applied.
+    /// A table is absent. Nothing was applied.
     Absent(StoreError),
     /// The session cannot be used any more. The error says whether anything may have been applied.
     Broken(StoreError),
@@ -51,13 +51,13 @@ pub trait Server: Send + Sync + 'static {
     /// The kinds of operations, each with the rules for when its operations start.
     const KINDS: &'static [Kind];
 
-    /// How many batches of changes may run at a time when there are many operations: one, if the next batch
-    /// should collect all other operations while the running batch waits for the disk.
+    /// How many batches of changes may run at a time when there are many operations. With one, the next batch
+    /// collects all other operations while the running batch waits for the disk.
     const CHANGES_ABREAST: usize = 1;
 
-    /// Whether operations without an answer from a batch in a caller's runtime continue in the stores' own
-    /// runtime, because the batch may hold locks between two exchanges, and a caller that blocks its thread
-    /// would hold up other processes.
+    /// Whether the stores' own runtime repeats the operations that a batch in a caller's runtime left without
+    /// an answer. Set this if a batch may hold locks between two exchanges, because then a caller that blocks
+    /// its thread would hold up other processes.
     const REPEATS_APART: bool = false;
 
     /// The index of an operation's kind in [`KINDS`](Self::KINDS).
@@ -90,15 +90,15 @@ pub trait Server: Send + Sync + 'static {
     fn close(&self, session: Self::Session) -> impl Future<Output = ()> + Send + 'static;
 
     /// The server's name for this session, if the server continues a statement after its client is gone, and
-    /// so keeps the session. In that case an attempt that takes too long is not dropped: it continues, and
-    /// counts among the sessions, until it ends or until [`at_work`](Self::at_work) does not find it any
-    /// more.
+    /// so keeps the session. In that case an attempt that takes too long is not dropped. It continues and
+    /// counts among the sessions until it ends, or until [`at_work`](Self::at_work) no longer returns its
+    /// name.
     fn name(&self, session: &Self::Session) -> Option<String> {
         let _ = session;
         None
     }
 
-    /// On which of these sessions the server still works.
+    /// Returns the names of those of these sessions on which the server still works.
     fn at_work(
         &self,
         session: &mut Self::Session,
@@ -119,7 +119,8 @@ pub trait Server: Send + Sync + 'static {
         is_own: bool,
     ) -> impl Future<Output = Result<Answers, Failure>> + Send;
 
-    /// The answer to an operation that failed alone. This method need not use the session.
+    /// Returns the answer to an operation that failed when it ran alone. This method need not use the
+    /// session.
     fn conclude(
         &self,
         session: &mut Option<Self::Session>,

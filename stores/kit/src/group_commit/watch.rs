@@ -20,7 +20,7 @@ const IDLE: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub(super) struct Wake {
     notify: Notify,
-    /// Whether the watch looks only occasionally.
+    /// Whether the watch sleeps for a longer time, so that an event must wake it.
     dozes: AtomicBool,
 }
 
@@ -34,7 +34,7 @@ impl Wake {
 }
 
 /// Ends attempts that take too long, answers operations whose deadline is over, and closes idle sessions.
-/// Returns when the store is dropped and nothing is open any more.
+/// Returns when the store is dropped and no session is open any more.
 pub(super) async fn watch<S: Server>(shared: Weak<Shared<S>>, wake: Arc<Wake>) {
     let (mut queues, mut time) = (Vec::new(), Duration::ZERO);
     loop {
@@ -55,7 +55,7 @@ pub(super) async fn watch<S: Server>(shared: Weak<Shared<S>>, wake: Arc<Wake>) {
             let _ = timeout((time / 8).min(IDLE / 2).max(OFTEN), wake.notify.notified()).await;
         }
         wake.dozes.store(false, Ordering::SeqCst);
-        // The pause lets a worker that was just started look first.
+        // This pause gives a worker that was just started time to look for work first.
         sleep(OFTEN).await;
     }
 }

@@ -15,7 +15,7 @@ use super::operation::{Answers, Ticket, Waiting, unanswered};
 use super::queue::Hold;
 use super::server::{Failure, Server};
 
-/// How often a batch is attempted when other transactions conflict with it.
+/// How many times a batch is attempted if other transactions conflict with it.
 const ROUNDS: usize = 3;
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -72,8 +72,8 @@ impl<S: Server> Hold<S> {
         let server = &self.queue.server;
         let late = self.queue.begin_attempt(self.number);
         let mut late = pin!(late.notified());
-        // In the meantime, other sessions may have left the server of this session. If that server is now a
-        // replica, it may lack what this process has written.
+        // Checks the session first. Meanwhile other sessions may have left its server. If that server is now
+        // a replica, it may lack what this process has written.
         let open = match self.session.take() {
             Some(open) => server.kept(open).await,
             None => None,
@@ -100,7 +100,7 @@ impl<S: Server> Hold<S> {
         if answers.len() == waiting.len() { Ok(answers) } else { Err(Failure::Refused(unanswered())) }
     }
 
-    /// Answers an operation that failed alone.
+    /// Answers an operation that failed when it ran alone.
     async fn conclude(&mut self, ticket: Waiting, failure: Failure) {
         let (error, late) = (failure.clone().error(), self.queue.begin_attempt(self.number));
         let (server, mut open) = (self.queue.server.clone(), self.session.take());

@@ -41,7 +41,7 @@ pub trait Opener: Clone + Send + Sync + 'static {
 
 /// An open connection. It lives in the runtime that opened it.
 pub trait Session: Send + 'static {
-    /// Whether it can be used again.
+    /// Whether the connection can be used again.
     fn usage(&self) -> &Use;
 
     /// Closes the connection. Ignores errors, because the server may be gone.
@@ -81,7 +81,7 @@ impl Use {
         std::mem::replace(&mut self.is_usable, false)
     }
 
-    /// Ends an exchange. A session that became unusable stays so.
+    /// Ends an exchange. A session that was unusable before remains unusable.
     pub const fn end(&mut self, was_usable: bool, is_usable: bool) {
         self.is_usable = was_usable && is_usable;
     }
@@ -117,8 +117,8 @@ impl<O: Opener> Connector<O> {
 
     /// Opens a connection to the first server that accepts it and meets the URL's conditions.
     ///
-    /// A wrong or silent server may take half of the remaining time, so that other servers have some time
-    /// too. An error that every server would return, such as a wrong password, ends the search.
+    /// A wrong or silent server may take at most half of the remaining time, so that other servers have some
+    /// time too. An error that every server would return, such as a wrong password, ends the search.
     ///
     /// # Errors
     ///
@@ -161,7 +161,7 @@ impl<O: Opener> Connector<O> {
         let is_transient = refusals.iter().any(|(_, error)| error.is_transient());
         let each = refusals.iter().map(|(host, error)| {
             let error = error.to_string();
-            // Leaves out the words that every error of its kind begins with.
+            // Leaves out the words with which every error of its kind begins.
             let detail = error.split_once(": ").map_or(&*error, |(_, detail)| detail);
             format!("{}: {detail}", O::address(&self.source.base(host.index())))
         });
@@ -169,8 +169,9 @@ impl<O: Opener> Connector<O> {
         if is_transient { StoreError::unavailable(error) } else { StoreError::configuration(error) }
     }
 
-    /// This session, if it can be used again, is not too old, and is on the server that new connections try
-    /// first. A session gets too old, because a host name may lead to another server later.
+    /// Returns this session if it can be used again, is not too old, and is on the server that new
+    /// connections try first. There is a limit for the age, because a host name may lead to another server
+    /// later.
     pub async fn kept(&self, session: O::Session) -> Option<O::Session> {
         let Use { host, opened, is_usable } = session.usage();
         if *is_usable && opened.elapsed() < self.max_age && host.is_first() {

@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(order(), [2, 0, 1]);
         host(2).leave();
         assert_eq!(order(), [0, 1, 2]);
-        // An old session on a server that the store no longer uses.
+        // An old session leaves a server that the store no longer uses. This changes nothing.
         host(2).leave();
         assert_eq!(order(), [0, 1, 2]);
         let alone = Hosts::new(1);

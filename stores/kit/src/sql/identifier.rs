@@ -3,7 +3,8 @@
 
 use idem_core::StoreError;
 
-/// The longest table name: servers take some 63 characters, and the names of other objects have a suffix.
+/// The longest table name. Servers accept names of about 63 characters, and the names of other objects are
+/// this name with a suffix.
 const LONGEST_TABLE: usize = 40;
 
 /// The name of a table, schema or database. Statements contain it in quotes (see [`quoted`](Self::quoted)).
@@ -36,7 +37,7 @@ impl Identifier {
         Ok(Self(name.to_owned()))
     }
 
-    /// Any name that exists on the server.
+    /// A name that already exists on the server. It may have any form.
     pub fn existing(name: impl Into<String>) -> Self {
         Self(name.into())
     }

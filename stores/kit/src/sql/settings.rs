@@ -10,7 +10,7 @@ const MAX_CONNECTION_AGE: Duration = Duration::from_secs(30 * 60);
 const PURGE_EVERY: Duration = Duration::from_secs(5 * 60);
 const CONNECTIONS: usize = 4;
 const MOST_CONNECTIONS: usize = 64;
-/// Servers take values and messages of up to 1 GiB, and a message is more than its value.
+/// Servers accept values and messages of up to 1 GiB, and a message is larger than the value in it.
 const LARGEST_MAX_RESULT_BYTES: usize = 512 * 1024 * 1024;
 const LEAST_TIME: Duration = Duration::from_millis(1);
 
@@ -45,7 +45,7 @@ impl<S> Settings<S> {
     ///
     /// # Errors
     ///
-    /// What is wrong, if the value is out of its range.
+    /// A text that says what is wrong, if the value is out of its range.
     pub fn check(&self) -> Result<(), String> {
         check_time("operation_timeout", self.operation_timeout, LEAST_TIME)
     }
@@ -73,7 +73,7 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// What is wrong, if a setting is out of its range.
+    /// A text that says what is wrong, if a setting is out of its range.
     pub fn check(&self) -> Result<(), String> {
         check_number("connections", self.connections, MOST_CONNECTIONS)?;
         check_number("max_result_bytes", self.max_result_bytes, LARGEST_MAX_RESULT_BYTES)?;

@@ -1,5 +1,5 @@
-//! What all handles of a store share: the store itself, except its name and settings. Sends requests to the
-//! server in the form that suits what the process remembers about their keys.
+//! The state that all handles of a store share. Each request takes the form that costs the server least, by
+//! what this process remembers about the key.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,10 +22,10 @@ pub trait Housekeeping: Server<Session: Session> {
     /// How it opens connections.
     type Opener: Opener<Session = Self::Session>;
 
-    /// How many records a batch of a purge reads: few, so that the batch is short.
+    /// How many records a batch of a purge reads. The number is small, so that the batch is short.
     const PURGE_BATCH: usize;
 
-    /// What opens connections.
+    /// The connector that opens its connections.
     fn connector(&self) -> &Connector<Self::Opener>;
 
     /// Reads at most `most` records that are due. Returns how many it read, and how many of them were expired
@@ -49,17 +49,18 @@ pub trait Housekeeping: Server<Session: Session> {
         session: &mut Self::Session,
     ) -> impl Future<Output = Result<Inspection, Failure>> + Send;
 
-    /// Whether this process has seen the mark in the table that callers use transactions.
+    /// Whether this process has seen in the table that callers use transactions.
     fn has_transactions(&self) -> &AtomicBool;
 
-    /// Marks in the table that callers use transactions.
+    /// Writes into the table that callers use transactions.
     fn mark_transactions(
         &self,
         session: &mut Self::Session,
     ) -> impl Future<Output = Result<(), Failure>> + Send;
 }
 
-/// The state that all handles of a store share: [`store_by!`](crate::store_by) makes a store from it.
+/// The state that all handles of a store share. The macro [`store_by!`](crate::store_by) makes a store from
+/// this type.
 pub struct SharedStore<S: Housekeeping> {
     queues: Arc<Queues<S>>,
     /// Where the records are, for `Debug`.
@@ -144,14 +145,13 @@ impl<S: Housekeeping> SharedStore<S> {
         }
     }
 
-    /// The answer to a claim on a key that has a result, by a read, which costs the server less than a claim;
-    /// `None` if the key has no result.
+    /// Answers a claim by a read, which costs the server less than a claim. `None` if the key has no result.
     async fn replay(&self, key: &RecordKey, request: &Claim) -> Result<Option<protocol::Answer>, StoreError> {
         let begin = Instant::now();
         let record = match self.get(key).await {
             Ok(record) => record,
             Err(error) if begin.elapsed() > self.server().timeout() / 2 => return Err(error),
-            // The read only saves work, so the claim is made without it.
+            // The read only saves work, so the caller goes on and makes the claim.
             Err(_) => return Ok(None),
         };
         Ok(record.and_then(|record| protocol::recorded_answer(&record, request)).map(Into::into))
@@ -205,7 +205,7 @@ impl<S: Housekeeping> SharedStore<S> {
         apart(inspecting).await
     }
 
-    /// Marks in the table that callers use transactions, so that all processes notice a key that a
+    /// Writes into the table that callers use transactions, so that all processes notice a key that a
     /// transaction has taken.
     ///
     /// # Errors

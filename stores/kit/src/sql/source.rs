@@ -15,7 +15,7 @@ type Refresh<O> = Arc<dyn Fn(O) -> BoxFuture<'static, Result<O, StoreError>> + S
 /// The addresses of the servers, and the credentials.
 #[derive(Clone)]
 pub struct Source<O> {
-    /// The options for the server with this number, before they are completed.
+    /// The options for the server with this number, before `refresh` completes them.
     base: Arc<dyn Fn(usize) -> O + Send + Sync>,
     refresh: Refresh<O>,
     hosts: Arc<Hosts>,
@@ -39,8 +39,8 @@ impl<O: Clone + Send + Sync + 'static> Source<O> {
         Self::new(options.len(), move |server| options[server].clone())
     }
 
-    /// One server, whose options may differ for each connection: the options of a pool, whose owner may
-    /// replace them.
+    /// One server. `options` returns the options for each connection, such as the current options of a pool,
+    /// whose owner may replace them.
     pub fn current(options: impl Fn() -> O + Send + Sync + 'static) -> Self {
         Self::new(1, move |_| options())
     }
@@ -76,12 +76,12 @@ impl<O: Clone + Send + Sync + 'static> Source<O> {
         self.hosts.first()
     }
 
-    /// The options for the server with this number, before they are completed.
+    /// The options for the server with this number, before `refresh` completes them.
     pub(super) fn base(&self, server: usize) -> O {
         (self.base)(server)
     }
 
-    /// The options before they are completed, for each server in the order of the URL.
+    /// The options for each server in the order of the URL, before `refresh` completes them.
     pub fn bases(&self) -> Vec<O> {
         (0..self.hosts.count).map(|server| self.base(server)).collect()
     }

@@ -42,8 +42,8 @@ pub fn recorded(
 /// The connection of a driver of sqlx.
 type Connection<M> = <<M as TransactionManager>::Database as Database>::Connection;
 
-/// Fails unless the savepoint of this depth is the innermost one. It may be gone, because a nested `begin` of
-/// sqlx 0.9 that fails or is dropped rolls back a level that it did not begin, or two levels.
+/// Fails unless the savepoint of this depth is the innermost one. The savepoint may be gone, because in sqlx
+/// 0.9, a nested `begin` that fails or is dropped rolls back a level that it did not begin, or two levels.
 ///
 /// # Errors
 ///
@@ -77,7 +77,7 @@ pub async fn roll_back<M: TransactionManager>(
     undone
 }
 
-/// The error if the driver counts other savepoints than the caller.
+/// The error if the savepoints that the driver counts are not those of the caller.
 #[must_use]
 pub fn displaced() -> StoreError {
     StoreError::unavailable(

@@ -120,7 +120,7 @@ pub(crate) async fn complete(store: &impl Store, name: &str, held: Held, result:
     assert_eq!(done, CompleteAnswer::Done);
 }
 
-/// Claims and completes.
+/// Claims this key and completes it with this result.
 pub(crate) async fn record(store: &impl Store, name: &str, result: impl Into<Vec<u8>>) {
     complete(store, name, grant(store, name).await, result).await;
 }
@@ -131,7 +131,7 @@ async fn release(store: &impl Store, name: &str, (owner, grant): Held) {
     assert_eq!(store.release(&key(name), &request).await.unwrap(), ReleaseAnswer::Released);
 }
 
-/// Leaves a released record of this key.
+/// Makes a released record of this key.
 pub(crate) async fn released(store: &impl Store, name: &str) {
     release(store, name, grant(store, name).await).await;
 }
@@ -169,8 +169,8 @@ pub(crate) async fn many_callers_get_through<S: Store>(connect: impl AsyncFn() -
     }
 }
 
-/// Eight callers claim and complete the same sixty keys, while the server is killed three times, each as soon
-/// as the statement `commits` shows that it has committed something more.
+/// Eight callers claim and complete the same sixty keys, while the server is killed three times. Each kill
+/// comes as soon as the statement `commits` shows that the server has committed something more.
 pub(crate) async fn no_grant_is_given_twice<E: Engine>(
     store: impl Store,
     mut server: DatabaseServer<E>,
@@ -240,10 +240,11 @@ pub(crate) async fn a_hanging_server_leaves_the_outcome_unknown(
     assert!(matches!(answer, ClaimAnswer::Granted(_)), "{answer:?}");
 }
 
-/// Checks that neither a renewal nor a result moves the instant at which a purge looks at its record, unless
-/// the record expires before that, and that a purge which looks too early looks again when the record
-/// expires. `sql` runs a statement, `table` is the store's and empty, and `longest` is the longest ttl that
-/// the server adds.
+/// Checks two rules. A renewal or a result moves the time at which a purge looks at its record only if the
+/// record expires before that time. A purge that looks too early looks again when the record expires.
+///
+/// `sql` runs a statement, `table` is the table of the store, which is empty, and `longest` is the longest
+/// ttl that the server adds.
 pub(crate) async fn a_purge_looks_once(
     store: &impl Store,
     sql: impl Fn(&str) -> String,
@@ -261,7 +262,7 @@ pub(crate) async fn a_purge_looks_once(
     store.renew(&key("order"), &Renew::new(owner, held.fence, 2 * HOUR)).await.unwrap();
     complete(store, "order", (owner, held), "done").await;
     assert_eq!(at("purge_at", 0), first);
-    // A result that is kept for a shorter time does write the index, in a batch as well as alone.
+    // A result that is kept for a shorter time does write the index, alone and in a batch.
     let names: Vec<_> = (0..20).map(|number| format!("short {number}")).collect();
     join_all(names.iter().map(|name| async move {
         let mut done = completion(grant(store, name).await, "done");
@@ -270,7 +271,7 @@ pub(crate) async fn a_purge_looks_once(
     }))
     .await;
     assert_eq!(count("purge_at = expires_at"), "20");
-    // The purge comes too early for all of them; the last record never expires.
+    // The purge comes too early for all these records; the last one never expires.
     let endless = claim(Owner::random()).with_on_crash(OnCrash::InDoubt);
     store.claim(&key("endless"), &endless).await.unwrap();
     let ttl = format!("case when expires_at is null then {longest} else ttl end");
@@ -284,8 +285,8 @@ pub(crate) async fn a_purge_looks_once(
     assert_eq!((count("purge_at = 1"), count("on_crash = 1")), ("0".to_owned(), "1".to_owned()));
 }
 
-/// Checks that the row of the key `order 4711` is an error that shows only the key's digest. The `store` must
-/// remember nothing of that key.
+/// Checks that requests for the key `order 4711` return an error that shows only the key's digest. The
+/// `store` must remember nothing about that key. `change` says what was done to the row.
 pub(crate) async fn is_no_record(store: &impl Store, change: &str) {
     for error in [store.get(&key("order 4711")).await.map(drop), claimed(store, "order 4711").await.map(drop)]
     {

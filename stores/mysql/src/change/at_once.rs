@@ -33,7 +33,8 @@ const PARTS: usize = 4;
 /// lifetime than this might have expired by then, and its completion would be answered as lost.
 const SHORTEST: Duration = Duration::from_secs(60);
 
-/// Claims of different keys, in the order of their keys, as all transactions lock them.
+/// Claims of different keys, in the order of their keys, because all transactions lock the keys in this
+/// order.
 type Claims<'t> = BTreeMap<Name<'t>, (usize, &'t RecordKey, &'t Claim)>;
 
 /// Completions in one statement, and the position of each in the batch.

@@ -107,9 +107,9 @@ impl<'k> Entry<'k> {
     }
 }
 
-/// The statements that write the changes of these entries. The insert of new rows begins with `at_once`,
-/// because a transaction may have locked the gap that one of the rows belongs to, and would hold up all
-/// others.
+/// The statements that write the changes of these entries. The insert of new rows begins with `at_once`.
+/// Otherwise, if a transaction has locked the gap that one of the rows belongs to, all rows would wait for
+/// that transaction.
 pub(super) fn writes<'e, 'k: 'e>(
     statements: &Statements,
     at_once: &str,

@@ -83,7 +83,8 @@ impl sql::Opener for Opener {
         options.get_database().unwrap_or_default()
     }
 
-    /// Without TLS built in, the driver opens no connection that must be encrypted.
+    /// If the mode requires encryption, the level is `Required` even without TLS built in, because then the
+    /// driver opens no connection.
     fn encryption(options: &MySqlConnectOptions) -> Encryption {
         let is_local = options.get_socket().is_some() || network::is_this_machine(options.get_host());
         let mode = options.get_ssl_mode();

@@ -1,6 +1,6 @@
 //! One connection to the server, and the statements on it.
 //!
-//! Statements are text that contains all values, and one exchange has several of them. On MariaDB, a
+//! Statements are text that contains all values, and one exchange has several statements. On MariaDB, a
 //! statement that does all that an operation needs stays prepared.
 
 use std::time::Duration;
@@ -20,22 +20,23 @@ use idem_core::StoreError;
 /// defaults are. The isolation level applies to this transaction only.
 pub(crate) const BEGIN: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION; ";
 /// Begins a transaction whose statements all read one snapshot. The first statement that reads a table takes
-/// it.
+/// the snapshot.
 pub(crate) const BEGIN_READING: &str =
     "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION READ ONLY; ";
-/// For a statement that is a transaction of its own, whatever the server's default isolation level is. Fails
-/// if a transaction is open.
+/// Precedes a statement that is a transaction of its own, whatever the server's default isolation level is.
+/// Fails if a transaction is open.
 pub(crate) const ONE: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; ";
-/// For a statement that must fail at once if another transaction has locked a row that the statement needs,
-/// or the table.
+/// Precedes a statement that must fail at once if another transaction has locked a row that the statement
+/// needs, or the table.
 pub(crate) const AT_ONCE: &str = "SET STATEMENT innodb_lock_wait_timeout = 0, lock_wait_timeout = 0 FOR ";
-/// For a statement that changes a table, on MariaDB and on MySQL. On MySQL it sets the session, which is
-/// closed afterwards.
+/// These precede a statement that changes a table, on MariaDB and on MySQL. On MySQL, the text changes a
+/// setting of the session, which is closed afterwards.
 const ALTERS: (&str, &str) =
     ("SET STATEMENT lock_wait_timeout = 1 FOR ", "SET SESSION lock_wait_timeout = 1; ");
-/// The condition that the statement is a transaction of its own, which is false without autocommit, and that
-/// a replica gets the changed rows, not the statement's text: on the replica, this condition would fail. Each
-/// statement checks this again, because a proxy may send it to another session than the one that was checked.
+/// A condition with two parts. The statement is a transaction of its own; without autocommit it is not. And a
+/// replica gets the changed rows, not the statement's text, because on the replica this condition would fail.
+/// Each statement checks this again, because a proxy may send the statement to another session than the one
+/// that was checked.
 pub(crate) const IS_ONE: &str = " AND @@in_transaction = 0 AND @@binlog_format <> 'STATEMENT'";
 /// Commits. Overrides the server's `completion_type`, which could begin another transaction or close the
 /// connection.
@@ -43,8 +44,8 @@ pub(crate) const COMMIT: &str = "COMMIT AND NO CHAIN NO RELEASE";
 /// Reads the server's version, and the defaults of a session.
 const ABOUT: &str = "SELECT @@autocommit, VERSION(), @@max_allowed_packet, @@innodb_rollback_on_timeout; \
      SHOW VARIABLES WHERE Variable_name IN ('tx_isolation', 'transaction_isolation', 'binlog_format')";
-/// The isolation level at which a statement reads uncommitted data, and the format of the binary log under
-/// which the other statements fail.
+/// The settings with which a session uses no prepared statements: the isolation level at which a statement
+/// reads uncommitted data, and the format of the binary log under which the other statements would fail.
 const UNFIT: [&str; 2] = ["READ-UNCOMMITTED", "STATEMENT"];
 const ROLLBACK: &str = "ROLLBACK AND NO CHAIN NO RELEASE";
 
@@ -172,7 +173,7 @@ impl Session {
         }
     }
 
-    /// Marks the connection for closing, because a new one may lead to a server that takes writes.
+    /// Marks the connection for closing, because a new connection may lead to a server that takes writes.
     pub(crate) const fn leave(&mut self) {
         self.usage.leave();
     }

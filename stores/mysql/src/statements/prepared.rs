@@ -1,7 +1,7 @@
 //! The statements that stay prepared, on MariaDB: each reads or writes one or many records.
 //!
-//! The server keeps a statement prepared for each number of rows. To have few of them, the number of rows is
-//! rounded up to a power of two, and the last row is repeated.
+//! The server keeps a statement prepared for each number of rows. To keep few statements, the number of rows
+//! is rounded up to a power of two, and the last row is repeated.
 
 use std::iter::repeat_n;
 
@@ -42,9 +42,9 @@ fn filled<T>(rows: &[T]) -> impl Iterator<Item = (usize, &T)> + Clone {
 }
 
 impl Statements {
-    /// Inserts the records that do not exist yet, as a transaction of its own. All were decided with
+    /// Inserts the records that do not exist yet, as a transaction of its own. All records were decided with
     /// [`BLANK_CLOCK`](crate::rows::BLANK_CLOCK). Returns scope, key and fence of each inserted record, and
-    /// whether a transaction was open; then the caller must roll back.
+    /// whether a transaction was open. If so, the caller must roll back.
     ///
     /// `IGNORE` turns the error of a duplicate into a warning. It would also hide values that do not fit, but
     /// here no key or number is too long.

@@ -52,7 +52,7 @@ async fn defaults_of_sessions_that_would_change_what_statements_do_do_not() {
     ]));
     run(&server, "set global sql_select_limit = 1; set global sql_safe_updates = 1");
     keeps_its_records(&server);
-    // A session that keeps a snapshot would not see what another commits.
+    // A session that keeps a snapshot would not see what another session commits.
     let table = new_table();
     let builder = MySqlStore::builder(&server.url()).table(&table).connections(1);
     let [one, another] = [builder.clone().connect().await.unwrap(), builder.clone().connect().await.unwrap()];
@@ -116,7 +116,7 @@ async fn a_result_may_be_as_large_as_half_of_the_servers_messages_and_no_larger(
     assert_eq!(too_large.kind(), StoreErrorKind::TooLarge);
     store.complete(&key("large"), &completion(held, vec![7; most])).await.unwrap();
     assert_eq!(replayed(&store, "large").await, Some(vec![7; most]));
-    // Messages may be too small for any record.
+    // A server may accept only messages that are too small for any record.
     run(&server, "set global max_allowed_packet = 65536");
     let error = MySqlStore::connect(&server.url()).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Configuration, "{error}");

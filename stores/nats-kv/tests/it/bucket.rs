@@ -13,7 +13,8 @@ use idem_test_servers::Nats;
 use crate::requests::*;
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Less than the default of the operation timeout, and longer than a busy machine stops a process.
+/// Upper limit for an operation with a short timeout. It is less than the default timeout, and more than the
+/// time for which a busy machine stops a process.
 const SOON: Duration = Duration::from_millis(4_800);
 
 fn builder(nats: &Nats) -> NatsKvStoreBuilder {
@@ -89,7 +90,7 @@ async fn the_server_deletes_what_is_expired_and_never_what_may_be_in_doubt() {
     store.complete(&key("long"), &done).await.unwrap();
     assert!((7_200..7_210).contains(&expiry(&bucket, "long").await.unwrap()));
     granted_as(&store, &key("short"), &claim_request().with_lease(SECOND).with_ttl(SECOND)).await;
-    // The record is over after two seconds, but its fence is kept for an hour.
+    // The record expires after two seconds, but its fence is kept for an hour.
     assert!((3_599..3_610).contains(&expiry(&bucket, "short").await.unwrap()));
     granted_as(&store, &key("doubt"), &doubt).await;
     assert_eq!(expiry(&bucket, "doubt").await, None);

@@ -1,4 +1,4 @@
-//! Tests of what the stores promise beyond the protocol: conditions that are kept, what a purge leaves,
+//! Tests of what the stores promise beyond the protocol: the conditions of writes, what a purge leaves,
 //! failures.
 
 use std::fs;

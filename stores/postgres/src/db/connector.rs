@@ -38,8 +38,8 @@ pub struct Opener {
     shared: Arc<AtomicBool>,
 }
 
-/// A setting with a different value in each session. A session that shows its own value has the other
-/// settings, too.
+/// A setting with a different value in each session. If a session shows the value that the store sent for it,
+/// the session has the other settings, too.
 const MARK: &str = "idem.session";
 
 /// A name of the session that no other session of its server had or will have.
@@ -116,7 +116,8 @@ impl sql::Opener for Opener {
         options.get_database().unwrap_or(options.get_username())
     }
 
-    /// Without TLS built in, the driver opens no connection that must be encrypted.
+    /// If the mode requires encryption, the level is `Required` even without TLS built in, because then the
+    /// driver opens no connection.
     fn encryption(options: &PgConnectOptions) -> Encryption {
         let host = options.get_host();
         let is_local =

@@ -42,7 +42,7 @@ fn of_error(error: &PgDatabaseError) -> Failure {
     let (code, message) = (error.code(), error.message());
     let class = code.get(..2).unwrap_or_default();
     let is_fatal = matches!(error.severity(), PgSeverity::Fatal | PgSeverity::Panic);
-    // The session, or the connection to the server behind a pooler, is lost, and with it the answer.
+    // The session, or the connection to the server behind a pooler, is lost. So the answer is lost, too.
     if is_fatal || class == "08" {
         return Failure::Broken(StoreError::outcome_unknown(said(code, message)));
     }

@@ -21,8 +21,8 @@ use idem_store_kit::sql::{Identifier, Session as _, foreign, too_new};
 /// The advisory lock of migrations, for all names of tables: "idem" in ASCII, twice.
 const LOCK: i64 = 0x6964_656d_6964_656d;
 
-/// How long a migration waits for a table before it tries again, in milliseconds. Short, because all
-/// statements of all processes queue behind a statement that waits for an exclusive lock.
+/// How long a migration waits for a table before it tries again, in milliseconds. The time is short, because
+/// all statements of all processes queue behind a statement that waits for an exclusive lock.
 const LOCK_TIMEOUT: u32 = 100;
 
 /// The row of the meta table with the present version.
@@ -43,7 +43,7 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// The object with this suffix, in the form for statements.
+    /// The name of the object with this suffix, with its schema and in quotes.
     #[must_use]
     pub fn named(&self, suffix: &str) -> String {
         format!("{}.{}", self.schema.quoted('"'), self.table.with(suffix).quoted('"'))
@@ -53,22 +53,22 @@ impl Tables {
 /// The statements and indexes of a version of a layout.
 #[derive(Debug)]
 pub struct Version {
-    /// They run once, in one transaction, and must take only a moment, whatever the size of a table.
-    /// Processes of the previous version continue to work meanwhile. The statements of the first version
-    /// create the meta table.
+    /// The statements run once, in one transaction, and must take only a moment, whatever the size of a
+    /// table. Processes of the previous version continue to work meanwhile. The statements of the first
+    /// version create the meta table.
     pub statements: String,
-    /// Built after the statements, while other processes continue to work.
+    /// The indexes are built after the statements, while other processes continue to work.
     pub indexes: Vec<Index>,
 }
 
 /// An index of a layout.
 #[derive(Debug)]
 pub struct Index {
-    /// Without the schema, which is the table's schema.
+    /// The name of the index without its schema, which is the schema of the table.
     pub name: Identifier,
-    /// In the form for statements.
+    /// The table, with its schema and in quotes.
     pub table: String,
-    /// In the form for statements.
+    /// The columns, as the statement that builds the index needs them.
     pub columns: String,
 }
 
@@ -190,7 +190,7 @@ async fn advance<N: Named>(
     };
     let advanced = advanced.await;
     if advanced.as_ref().is_err_and(StoreError::is_transient) {
-        // For example, the server is a standby, which cannot create the tables.
+        // The server may be, for example, a standby, which cannot create the tables.
         session.leave();
     }
     match advanced {
@@ -349,7 +349,7 @@ async fn migrate(connection: &mut PgConnection, layout: &Layout) -> Result<State
         return Ok(State::Ready);
     };
     let done = usize::try_from(older).unwrap_or(usize::MAX);
-    // Another process was faster. The next look judges the version that it made.
+    // Another process was faster. The next look checks the version that the other process made.
     let Some(next) = layout.versions.get(done) else { return Ok(State::Continues) };
     let begun = number(connection, layout, STATEMENTS).await?;
     if begun.is_some_and(|begun| begun > older) {

@@ -75,8 +75,8 @@ pub trait DriverTransaction: Send {
     /// As [`query`](Self::query).
     fn set_savepoint(&mut self) -> impl Future<Output = Result<Self::Savepoint, StoreError>> + Send;
 
-    /// Rolls back to the savepoint. If the future is dropped,
-    /// [`roll_back_first`](Self::roll_back_first) is called.
+    /// Rolls back to the savepoint. If this future is dropped, the store calls
+    /// [`roll_back_first`](Self::roll_back_first).
     ///
     /// # Errors
     ///
@@ -192,8 +192,8 @@ pub fn refused(code: Option<&str>, message: &str) -> StoreError {
     }
 }
 
-/// Ends the transaction on the server, so that the server will accept [`END_SESSION`]. Returns the error: the
-/// driver counts other savepoints than the caller.
+/// Ends the transaction on the server, so that the server accepts [`END_SESSION`]. Returns the error for a
+/// driver that counts other savepoints than the caller.
 async fn displaced(tx: &mut impl DriverTransaction) -> Result<(), StoreError> {
     // The driver may return the error of an earlier statement first.
     for _ in 0..3 {

@@ -66,8 +66,8 @@ async fn a_table_locked_for_longer_than_a_statement_may_take_changes_nothing() {
     other.execute("LOCK TABLE slow IN ACCESS EXCLUSIVE MODE").await.unwrap();
     let error = claimed(&store, "order").await.unwrap_err();
     assert!(error.is_transient(), "{error}");
-    // The timeout of the statement began later than that of the operation, when a session was open, so it may
-    // end later.
+    // The timeout of the statement began only when a session was open, so it may end later than the timeout
+    // of the operation.
     until("the server has given up", || server.sql(WAITING) == "0");
     other.rollback().await.unwrap();
     assert_eq!(server.sql("select count(*) from slow"), "0");

@@ -39,7 +39,7 @@ async fn a_server_that_hangs_leaves_the_outcome_unknown_within_bounds() {
     );
     let stop = |signal: &str| {
         for pid in backend.lines() {
-            // That which made the tables may have ended.
+            // The backend that created the tables may have ended.
             let _ = std::process::Command::new("kill").args([signal, pid]).status().unwrap();
         }
     };

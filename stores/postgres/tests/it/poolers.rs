@@ -34,7 +34,7 @@ async fn texts(client: &mut PgConnection, statement: &'static str) -> Vec<String
 /// The traces that other clients find in all sessions of the pooler. The clients hold all sessions at the
 /// same time.
 async fn others_find(url: &str) -> Vec<Vec<String>> {
-    // With the driver's other defaults.
+    // All other options keep the driver's defaults.
     let options = url.parse::<PgConnectOptions>().unwrap().extra_float_digits(None);
     let mut clients = Vec::new();
     for _ in 0..SESSIONS {
@@ -77,7 +77,7 @@ pub(crate) fn left_alone(work: impl FnOnce(&str)) {
     assert_eq!(differences(&before, &after), [""; 0]);
 }
 
-/// Takes a message, and tells that it did.
+/// Accepts a message, and notifies the test.
 struct Broker(Arc<Notify>);
 
 impl Publisher for Broker {

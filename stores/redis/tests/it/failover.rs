@@ -23,7 +23,7 @@ async fn what_a_replica_acknowledged_survives_a_failover_and_calls_go_on() {
     complete(&after, &key("the fast way is open"), b"r").await;
     let (owner, grant) = granted(&store, &key("running")).await;
     servers.kill_master();
-    // Sent while there is no master, and answered by the next master.
+    // This request is sent while there is no master, and the next master answers it.
     assert_eq!(replayed(&after, &key("done")).await, b"r");
     servers.until_promoted();
     finish(&after, &key("running"), owner, grant.fence, b"s").await;

@@ -102,7 +102,7 @@ async fn a_fence_rises_also_where_the_clock_is_behind_the_last_one() {
         let () = server.set(name("a"), packed(state, Owner::from_bytes([7; 16]), ahead, 0)).unwrap();
         let (owner, grant) = granted(&store, &key("a")).await;
         assert_eq!((grant.fence.get(), grant.attempt), (ahead + 1, 4));
-        // The fence on the server is that of the grant.
+        // The record on the server has the fence of the grant.
         finish(&store, &key("a"), owner, grant.fence, b"r").await;
     }
     let mut last = packed(b'I', Owner::from_bytes([7; 16]), 5, 0);

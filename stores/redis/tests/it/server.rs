@@ -30,7 +30,8 @@ async fn with_a_log_on_disk_every_step_survives_kill_9() {
     finish(&store, &key("running"), owner, grant.fence, b"s").await;
 }
 
-/// Less than the default of the operation timeout, and longer than a busy machine stops a process.
+/// Upper limit for an operation with a short timeout. It is less than the default timeout, and more than the
+/// time for which a busy machine stops a process.
 const SOON: Duration = Duration::from_millis(4_800);
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! What the writer remembers of the file, and when it purges: its transactions, one after another.
+//! The transactions of the writer, one after another: what it remembers about the file, and when it purges.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The migration to a layout that this version does not have, so that it works when there is one.
+//! The migration to a made-up newer layout, so that the migration works when there is a real one.
 
 use idem_core::{Store, StoreErrorKind};
 use rusqlite::Connection;

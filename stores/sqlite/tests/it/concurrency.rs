@@ -14,8 +14,8 @@ use idem_sqlite::SqliteStore;
 
 use support::*;
 
-/// How many transactions are in the write-ahead log. The last frame of a transaction has the size of the
-/// database (SQLite file format, section 4.1).
+/// How many transactions are in the write-ahead log. Only the last frame of a transaction contains the size
+/// of the database (SQLite file format, section 4.1).
 fn commits(path: &Path) -> usize {
     let log = std::fs::read(path.with_extension("db-wal")).unwrap_or_default();
     let Some(header) = log.get(..32) else { return 0 };

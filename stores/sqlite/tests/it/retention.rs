@@ -1,5 +1,4 @@
-//! Tests of when expired records leave the file, and when their steps do, which are stored beside the
-//! records.
+//! Tests of when expired records leave the file, and when their steps leave it.
 
 use crate::support;
 

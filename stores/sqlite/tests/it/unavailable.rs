@@ -24,7 +24,7 @@ use support::*;
 
 const PATIENCE: Duration = Duration::from_secs(2);
 /// An operation fails at most this long after its timeout. This allows for a busy machine that stops a
-/// thread, but with the default timeout an operation would fail later.
+/// thread, but an operation with the default timeout would fail later than this.
 const BOUND: Duration = Duration::from_secs(3);
 
 fn impatient(path: &Path) -> SqliteStore {

@@ -97,14 +97,14 @@ fn a_few_go_beside_each_other_and_many_are_waited_for() {
     test.backlog.arrive(few.pop().unwrap().number);
     let many = test.take().unwrap();
     assert_eq!(many.tickets.len(), 30);
-    // From now on, one batch runs at a time.
+    // From now on, one batch runs at a time, because a recent batch was large.
     test.ask(claim, 1);
     for batch in few {
         test.backlog.arrive(batch.number);
         assert_eq!(test.taken(), None);
     }
     test.backlog.arrive(many.number);
-    // Until recent batches are small again.
+    // Several batches may run again after the recent batches were small.
     for _ in 0..6 {
         let batch = test.take().unwrap();
         assert_eq!(batch.tickets.len(), 1);

@@ -187,8 +187,8 @@ mod with_sea_orm {
     super::cases!(Bank::open, "may lose what the caller wrote");
     super::cases!(Bank::open, nested Fails Dropped);
 
-    /// The driver names all its statements. With a cache capacity of 0 it forgets them, as the pooler makes
-    /// its sessions do.
+    /// The driver names all its statements. With a cache capacity of 0 it forgets these names, because the
+    /// pooler makes its sessions forget the statements.
     mod through_a_pooler_that_discards {
         use super::{Tx, commit, run};
 

@@ -1,4 +1,4 @@
-//! Replicas: the store waits for some, and others are gone.
+//! Tests with replicas: some that the store waits for, and some that are gone.
 
 use std::time::{Duration, Instant};
 
@@ -35,15 +35,15 @@ async fn too_few_replicas_count_as_not_granted_and_not_recorded() {
     let complete = completion(owner, grant.fence, b"r");
     let error = store.complete(&key("b"), &complete).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::OutcomeUnknown, "{error:?}");
-    // The same holds on another connection, because an operation that was applied before is not acknowledged
-    // yet.
+    // Another connection gets the same error, because the result is written but no replica has acknowledged
+    // it yet.
     let another = build().await.unwrap();
     assert!(another.complete(&key("b"), &complete).await.unwrap_err().is_outcome_unknown());
     assert!(another.claim(&key("b"), &claim_request()).await.unwrap_err().is_outcome_unknown());
     let again = claim_request();
     assert!(store.claim(&key("c"), &again).await.unwrap_err().is_outcome_unknown());
     assert!(build().await.unwrap().claim(&key("c"), &again).await.unwrap_err().is_outcome_unknown());
-    // Callers that wait for the call take the result from a read.
+    // Waiting callers take the result from a read, so a read must fail too.
     assert!(another.get(&key("b")).await.unwrap_err().is_outcome_unknown());
     replica.server().signal("-CONT");
     assert_eq!(known(async || store.complete(&key("b"), &complete).await).await, CompleteAnswer::Done);

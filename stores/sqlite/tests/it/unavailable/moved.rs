@@ -64,7 +64,7 @@ async fn the_log_of_the_file_before_is_not_played_into_the_one_in_its_place() {
         // The other store writes the log as a store of another process would.
         let (store, other) = (impatient(&path), impatient(&path));
         complete(if is_written_by_another { &other } else { &store }, &key("in first"), b"first").await;
-        // As an operator who forgets the log would do.
+        // Replaces the file as an operator who forgets the log would do.
         rename(&folder, "idem", "kept", &[""]);
         fs::rename(&backup, &path).unwrap();
         all_operations_are_unavailable(&store).await;
