@@ -8,11 +8,10 @@ use std::time::Duration;
 pub enum Disposition {
     /// The message is done: its effect has happened, in this delivery or an earlier one.
     Acknowledge,
-    /// The broker must deliver the message again, not sooner than this.
+    /// The broker must deliver the message again, not sooner than `after` from now.
     #[non_exhaustive]
     Retry {
-        /// The time from now: what is left of another worker's lease, or a pause that grows with each
-        /// attempt.
+        /// The remaining time of another worker's lease, or a pause that grows with each attempt.
         after: Duration,
     },
     /// Another delivery would give the same result, so the message is set aside for a person, in a

@@ -1,4 +1,4 @@
-//! The text of a handler's error, as a dead letter may carry it: one line of bounded length.
+//! The text of a handler's error, as a dead letter contains it: one line of limited length.
 
 use std::fmt::Display;
 

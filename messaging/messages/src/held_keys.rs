@@ -27,7 +27,8 @@ struct Holders {
     ended: u64,
 }
 
-/// A key that a handler holds, and how many other holders of the key had ended when this handler came.
+/// A key that a handler holds, and how many other holders of the key had ended when this handler added the
+/// key.
 pub(crate) struct Held {
     key: RecordKey,
     ended: u64,

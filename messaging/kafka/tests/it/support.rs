@@ -29,7 +29,7 @@ impl Orders {
         orders
     }
 
-    /// The topics on librdkafka's mock broker, which lives as long as the first value.
+    /// The topics on librdkafka's mock broker, which lives as long as the first returned value.
     pub(crate) fn mocked(
         name: &'static str,
         retries: bool,

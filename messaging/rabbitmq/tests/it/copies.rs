@@ -17,8 +17,8 @@ use tokio::sync::Notify;
 
 use crate::support::{Node, Orders, refusal};
 
-/// How long the dead letters have no queue: longer than it takes to use up the delivery limit with one
-/// delivery a second.
+/// How long the queue of the dead letters is missing. With one delivery a second, the delivery limit would be
+/// used up earlier.
 const AWAY: Duration = Duration::from_secs(6);
 
 #[tokio::test]

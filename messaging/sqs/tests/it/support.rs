@@ -8,7 +8,7 @@ use idem_broker_tests::{Delivered, Handler, Queue, Settings};
 use idem_messages::Delivery as _;
 use idem_sqs::{Received, Source, Summary};
 
-/// How long a message stays hidden from others while a worker has it, in seconds.
+/// How long SQS hides a message from other workers, in seconds.
 const VISIBILITY: &str = "5";
 
 /// The visibility timeout of a dead letter, which a redrive may leave hidden.
