@@ -1,6 +1,6 @@
 //! The statements. Each statement is atomic, and safe to repeat if its answer was lost.
 //!
-//! A relay remembers which messages it has published while the database is down. After a failover, the new
+//! While the database is down, a relay remembers which messages it has published. After a failover, the new
 //! primary may have lost the last messages and assign their numbers again. So statements identify a message
 //! by its number and its id.
 
@@ -240,8 +240,8 @@ fn pending_topics(messages: &str, after: &str, most: &str) -> String {
     )
 }
 
-/// Unblocks the topics that these messages block. A published message may block its topic, too: a relay that
-/// had lost the topic may publish a message late, after another relay has set it aside.
+/// Unblocks the topics that these messages block. A published message may block its topic, too, because a
+/// relay that had lost the topic may publish a message late, after another relay has set the message aside.
 fn unblocked(names: &Names, by: &str) -> String {
     let topics = &names.topics;
     format!(

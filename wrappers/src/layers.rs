@@ -8,8 +8,8 @@ use idem_core::StoreError;
 
 /// The layers of [`StoreExt`](crate::StoreExt) under which a store was used, according to their marks.
 ///
-/// A store has a mark once a call went through the layer. A store from before there were marks, or a store
-/// that was never used, has none.
+/// A store has a mark once a call went through the layer. A store that was last used before idem wrote marks,
+/// or was never used, has no mark.
 ///
 /// ```
 /// use idem::{KeyRing, Layers, MemoryStore, Operation, StoreExt as _};

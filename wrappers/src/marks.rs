@@ -54,7 +54,7 @@ pub(super) struct Mark {
     pub(super) check: String,
 }
 
-/// The knowledge about the marks of this layer, shared by the clones of its store.
+/// What is known about the marks of this layer. The clones of the layer's store share it.
 pub(super) struct Marks {
     /// Whether the marks need no comparison any more.
     are_settled: AtomicBool,
@@ -99,7 +99,8 @@ impl Marks {
                 self.are_settled.store(true, Ordering::Release);
                 return Ok(());
             }
-            // An answer to the mark's own request was lost, but the call itself has not reached the store.
+            // Only the answer to a request about the marks was lost. The call itself has not reached the
+            // store, so its outcome is known.
             Ok(Err(error)) if error.is_outcome_unknown() => unknown(),
             Ok(Err(error)) => error,
             Err(_) => unknown(),

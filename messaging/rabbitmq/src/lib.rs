@@ -55,9 +55,9 @@
 //!   RabbitMQ drops the message, or sends it to the queue's own dead-letter exchange.
 //! - **Redrive**: a message goes back to the queue of its worker. Its headers contain the exchange and the
 //!   routing key that it was first sent with.
-//! - **Power cut**: RabbitMQ 3 writes the names of queues to its disk with a delay. So a power cut shortly
-//!   after a delay queue was declared (at the first retry with its pause) may lose the queue with its
-//!   messages.
+//! - **Power cut**: RabbitMQ 3 writes the names of queues to its disk with a delay. If a power cut comes
+//!   shortly after a delay queue was declared (at the first retry with its pause), RabbitMQ may lose the
+//!   queue with its messages.
 //! - **Order**: messages that are in work at the same time have no order. With [`Source::group_by`] the
 //!   messages of a group are handled in order. With several workers, this needs a queue with
 //!   `x-single-active-consumer`.

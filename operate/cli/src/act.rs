@@ -111,7 +111,7 @@ impl Choice {
             return Err(Error::usage(text));
         }
         let chosen = self.filter.chosen(access, states, scope).await?.into_iter();
-        // Whether a lease has expired is decided by the time when its record was read.
+        // A lease counts as expired if it had expired when its record was read.
         let chosen = chosen.map(|(listed, now)| (Shown::of(&listed.record, now), listed, now));
         let chosen = chosen.filter(|(shown, ..)| decision.check(*shown).is_ok());
         let (records, rows) = chosen

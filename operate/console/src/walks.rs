@@ -1,7 +1,7 @@
 //! Walks through the store for all requests. Only one walk runs at a time, in a separate task.
 //!
-//! Owns when a walk begins, and what a request gets while it runs. A request waits a moment for a new walk,
-//! and then gets the last result with its age. If a request is dropped, the walk continues.
+//! Owns when a walk begins, and what a request gets while the walk runs. A request waits a moment for a new
+//! walk, and then gets the last result with its age. If a request is dropped, the walk continues.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,7 +38,7 @@ struct Ended {
     changes: u64,
 }
 
-/// The last walk of a query, and whether one is running.
+/// The last walk of a query, and the running walk, if there is one.
 #[derive(Default)]
 struct Slot {
     last: Option<Ended>,

@@ -84,7 +84,7 @@ impl<P: Publisher> Relay<P> {
     /// How long one call of the publisher may take, from 1 millisecond to 1 hour; 10 seconds unless set. A
     /// call that takes longer is dropped, and counts as
     /// [`PublishError::unavailable`](super::PublishError::unavailable). A relay that is silent for three
-    /// times as long, but at least 1 second, loses its topics to another relay.
+    /// times this timeout, but at least 1 second, loses its topics to another relay.
     pub const fn publish_timeout(mut self, timeout: Duration) -> Self {
         self.settings.publish_timeout = timeout;
         self
