@@ -15,7 +15,7 @@ pub(crate) struct Settings {
     pub(crate) group: String,
     /// How many messages the worker holds at most, including messages that wait for a retry.
     pub(crate) held: usize,
-    /// How many messages each partition may hold in any case, however many partitions there are.
+    /// The smallest share: how many messages each partition may hold, however many partitions there are.
     pub(crate) least: usize,
     pub(crate) producer: FutureProducer,
     pub(crate) retry_topic: Option<String>,
@@ -54,7 +54,8 @@ impl ConsumerContext for Context {
         match rebalance {
             Rebalance::Assign(list) => {
                 let mut offsets = shared.offsets();
-                // Eager assignors list all partitions again; `cooperative-sticky` lists only the new ones.
+                // Eager assignors list all partitions again; `cooperative-sticky` lists only the new
+                // partitions.
                 partitions(list).into_iter().for_each(|partition| offsets.assign(partition));
             }
             Rebalance::Revoke(list) => shared.revoke(consumer, &partitions(list)),

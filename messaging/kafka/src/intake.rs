@@ -121,7 +121,7 @@ impl Polling {
         }
     }
 
-    /// Passes an error on, unless an earlier one still waits for the reader.
+    /// Passes an error on to the reader, unless an earlier error still waits for the reader.
     fn fail(&self, error: KafkaError) {
         if !self.shared.failed.swap(true, Ordering::SeqCst) {
             // The receiver is gone once the worker ends.

@@ -43,7 +43,7 @@ impl Received {
         copy_to(&self.shared.settings.producer, topic, self, |name| !own(name), new).await
     }
 
-    /// The topic that the message was sent to.
+    /// The topic that the message was first sent to.
     fn origin(&self) -> &str {
         header(self, ORIGIN).unwrap_or_else(|| self.topic())
     }
@@ -94,7 +94,8 @@ impl Delivery for Received {
         // The next commit includes the message once all messages before it are done, too. If this worker dies
         // first, the message is delivered again and its result is replayed.
         let mut offsets = self.shared.offsets();
-        // The lock is held, so that an earlier offset cannot overwrite a later one.
+        // The lock is held until the offset is stored, so that an earlier offset cannot overwrite a later
+        // offset.
         if let (Some(next), Some(consumer)) = (offsets.done(&self.place), self.consumer.upgrade()) {
             let (topic, partition) = &self.place.partition;
             // Fails if the partition has gone to another worker, which then decides about the message.

@@ -237,7 +237,7 @@ impl<E> Consumer<E> {
     ///
     /// # Cancellation
     ///
-    /// Dropping the future drops the handlers, releases their keys in the background, and settles nothing:
+    /// Dropping the future drops the handlers, releases their keys in the background, and settles nothing, so
     /// the broker delivers the messages again by its own rule. [`run_until`](Self::run_until) ends in an
     /// orderly way.
     pub async fn run<M, X, F, T>(

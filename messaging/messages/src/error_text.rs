@@ -9,7 +9,7 @@ const LONGEST: usize = 1_024;
 /// The end of a text that was cut.
 const CUT: &str = "...";
 
-/// The text of an error, or `None` if it has none.
+/// The text of an error, or `None` if the text is empty.
 pub(super) fn of(error: &impl Display) -> Option<String> {
     let text = error.to_string().replace(char::is_control, " ");
     let mut text = text.trim().to_owned();

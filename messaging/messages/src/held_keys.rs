@@ -43,8 +43,8 @@ impl HeldKeys {
     }
 
     /// Removes these keys of a handler that has ended, and wakes everyone who waits for a key. Returns
-    /// whether another handler with one of these keys ended in the meantime. Then the store's answer about
-    /// the key may be out of date.
+    /// whether another handler with one of these keys ended in the meantime. If so, the store's answer about
+    /// that key may be out of date.
     pub(crate) fn free(&self, held: &[Held]) -> bool {
         if held.is_empty() {
             return false;

@@ -1,4 +1,4 @@
-//! Decides how a consumer settles a message after the idempotent call for it.
+//! Decides how a consumer settles a message after the idempotent call for the message.
 //!
 //! Owns the vocabulary that all brokers share, and the one worker that makes a call for each message. This
 //! crate knows no broker: a [`Broker`] knows how to read messages, and a [`Delivery`] knows how to settle
@@ -65,7 +65,7 @@ pub struct Settled<T> {
 /// The pause after the first failure, and the longest pause.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
 
-/// A retry after the shortest pause, for failures of which nobody knows when they end.
+/// A retry after the shortest pause, for failures that may end at any time.
 const AT_ONCE: Disposition = Disposition::retry(PAUSES.0);
 
 /// Awaits `call`, and returns how its message must be settled. The idempotent call inside `call` decides:

@@ -115,8 +115,8 @@ impl<M: Delivery, H, E> Works<'_, M, H, E> {
         true
     }
 
-    /// The broker's answer to a request, or an error text if the answer is late or the client panics. The
-    /// client may also panic before it returns its future.
+    /// The broker's answer to a request, or an error text if the answer is late or the client panics. `ask`
+    /// runs inside the guarded future, because the client may also panic before it returns its own future.
     async fn answered<X: Display, F>(&self, ask: impl FnOnce() -> F) -> Result<(), String>
     where
         F: Future<Output = Result<(), X>>,

@@ -91,8 +91,8 @@ where
     F: Future<Output = Result<T, E>>,
     E: Display,
 {
-    /// Does all work for one message, and returns its place, if it is in an order. `order` is an error if
-    /// [`Delivery::group`] panicked.
+    /// Does all work for one message, and returns the message's place in its group, if it has one. `order` is
+    /// an error if [`Delivery::group`] panicked.
     pub(super) async fn one(&self, message: M, order: Result<Option<Place>, ()>) -> Option<Place> {
         let mut about = About::message(&message);
         #[cfg(feature = "metrics")]
@@ -267,7 +267,7 @@ impl<M, H, E> Works<'_, M, H, E> {
     }
 
     async fn reached(&self, stage: Stage) {
-        // An error would mean that the consumer is gone, and this work with it.
+        // An error would mean that the consumer is gone, and then this work would be gone, too.
         let _ = self.stage.clone().wait_for(|now| *now >= stage).await;
     }
 }

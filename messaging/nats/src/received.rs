@@ -59,7 +59,7 @@ impl Received {
         self.message.headers.as_ref().map(|headers| copied(headers, |name| name != ERROR)).unwrap_or_default()
     }
 
-    /// The headers of the dead letter: the message's own headers, and ours.
+    /// The headers of the dead letter: the message's own headers, and the headers that this crate adds.
     fn headers(&self, letter: &DeadLetter) -> HeaderMap {
         let mut headers = self.own_headers();
         let consumer = &self.shared.consumer;

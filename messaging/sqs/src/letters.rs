@@ -25,7 +25,7 @@ impl Receipts {
         self.0.insert(id(letter), letter.receipt_handle.clone()).is_none()
     }
 
-    /// Takes the newest receipt of a letter, to remove the letter with.
+    /// Takes the newest receipt of a letter, with which the letter can be removed.
     fn take(&mut self, letter: &Message) -> Option<String> {
         self.0.insert(id(letter), None).flatten()
     }

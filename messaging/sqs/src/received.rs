@@ -24,8 +24,8 @@ const ATTRIBUTES: usize = 10;
 /// This long after a message's receipt, SQS delivers the message again, even if its visibility was extended.
 const LONGEST: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// A margin, because SQS refuses a visibility that ends later than `LONGEST` by its own clock, which started
-/// earlier than ours.
+/// A margin. SQS refuses a visibility that ends later than `LONGEST` after the receipt, and SQS began to
+/// measure that time earlier than this process.
 const MARGIN: Duration = Duration::from_secs(2);
 
 /// The state that all messages of a source share.

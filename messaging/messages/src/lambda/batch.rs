@@ -29,8 +29,8 @@ pub trait BatchRecord {
     /// batch. `None` for a record without an order.
     fn group(&self) -> Option<String>;
 
-    /// How many times the event source has delivered the record, including this time, if the source says so.
-    /// The default is `None`.
+    /// How many times the event source has delivered the record, including this time, if the source reports
+    /// it. The default is `None`.
     fn deliveries(&self) -> Option<u32> {
         None
     }
@@ -106,9 +106,9 @@ impl<'b, R: BatchRecord + Clone, E> Batch<'b, R, E> {
     }
 
     /// Lets the error of a handler decide how its record is settled: see
-    /// [`Consumer::dispose`](crate::Consumer::dispose). With it, for example, an unreadable record can be
-    /// rejected instead of delivered again. If the handler made no idempotent call, `attempt` is the number
-    /// of times that the event source has delivered the record, if the source reports this number.
+    /// [`Consumer::dispose`](crate::Consumer::dispose). So an unreadable record, for example, can be rejected
+    /// instead of delivered again. If the handler made no idempotent call, `attempt` is the number of times
+    /// that the event source has delivered the record, if the source reports this number.
     pub fn dispose(
         mut self,
         choose: impl Fn(&E, u32, Disposition) -> Disposition + Send + Sync + 'static,
@@ -192,7 +192,7 @@ impl<'b, R: BatchRecord + Clone, E> Batch<'b, R, E> {
         for group in grouped(records) {
             Message::take(group, &taken, &shared);
         }
-        // The stream ends with the last message.
+        // Drops this sender, so that the stream ends with the last message.
         drop(taken);
         let shutdown = async {
             match deadline {
@@ -213,8 +213,8 @@ impl<'b, R: BatchRecord + Clone, E> Batch<'b, R, E> {
             Some(deadline) => {
                 let cut_off = deadline.checked_sub(CUT_OFF).unwrap_or(deadline);
                 let _ = timeout_at(cut_off, working).await;
-                // Waits for work in the background, because Lambda freezes it after the response. Without a
-                // deadline, nobody knows how long to wait.
+                // Waits for work in the background, because Lambda freezes that work after the response.
+                // Without a deadline, nobody knows how long to wait.
                 let time_left = cut_off.saturating_duration_since(Instant::now());
                 report::drained(idem_runtime::drain(time_left).await);
             }

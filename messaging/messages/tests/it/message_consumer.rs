@@ -92,7 +92,7 @@ async fn messages_of_a_group_are_done_one_after_another_and_wait_behind_one_that
 
 #[tokio::test(start_paused = true)]
 async fn a_duplicate_waits_for_its_own_consumer_in_whatever_order_the_store_answers() {
-    // The grant for the first message arrives after the refusal for the second.
+    // The grant for the first message arrives after the refusal for the second message.
     let late_grant = |store: &FaultStore<MemoryStore>| {
         store.next(OperationKind::Claim, Fault::DelayAfter(Duration::from_secs(3)));
     };

@@ -24,7 +24,7 @@ pub(crate) struct Orders {
 impl Orders {
     /// `kind` is the end of the names: nothing, or `.fifo`.
     pub(crate) async fn open(url: &str, name: &str, kind: &str) -> Self {
-        // SQS allows names of 80 characters.
+        // SQS allows names of 80 characters, and `open` appends to this name.
         let name: String = name.chars().take(60).collect();
         let visibility = [VISIBILITY, VISIBILITY_OF_LETTERS];
         let (client, queue, dead) = open(url, &name, kind, visibility).await.unwrap();
