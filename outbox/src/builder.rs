@@ -62,7 +62,7 @@ impl OutboxBuilder {
         Self { settings: Settings::new(source, TABLE), notify: true }
     }
 
-    /// Makes the outbox create and migrate nothing: `connect` refuses tables that are missing or have an
+    /// Makes the outbox create and migrate nothing. Then `connect` refuses tables that are missing or have an
     /// older layout. For tools that read the outbox of another program.
     pub const fn must_exist(mut self) -> Self {
         self.settings.common.must_exist = true;
@@ -119,9 +119,9 @@ impl OutboxBuilder {
     /// # Errors
     ///
     /// [`OutboxError::Configuration`] if a setting is out of its range. [`OutboxError::Database`] if a name
-    /// is not an identifier, the URL, the user or the database is wrong, a right is missing, or a newer
-    /// version of idem made the tables. If the server cannot be reached within the operation timeout, this
-    /// error is [transient](OutboxError::is_transient).
+    /// is not an identifier, if the URL, the user or the database is wrong, if a right is missing, or if a
+    /// newer version of idem made the tables. If the server cannot be reached within the operation timeout,
+    /// this error is [transient](OutboxError::is_transient).
     pub async fn connect(self) -> Result<Outbox, OutboxError> {
         self.settings.check().map_err(OutboxError::Configuration)?;
         let Prepared { connector, names, place } = self.settings.prepare::<Names>().await?;

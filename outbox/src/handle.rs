@@ -18,7 +18,7 @@ const MAX_PAYLOAD_BYTES: usize = 16 * 1024 * 1024;
 ///
 /// [`enqueue`](Self::enqueue) writes a message in the caller's transaction, and a [`Relay`](super::Relay)
 /// publishes it after the commit. The first process that connects creates the tables `idem_outbox`,
-/// `idem_outbox_topics` and `idem_outbox_meta`, and the view `idem_outbox_readable` for people.
+/// `idem_outbox_topics` and `idem_outbox_meta`, and the view `idem_outbox_readable`, which people can read.
 ///
 /// A handle is cheap to clone. It holds no connection, because messages go through the caller's connection,
 /// and each call for operators opens a connection of its own.

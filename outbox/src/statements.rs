@@ -28,7 +28,7 @@ impl Names {
     /// Enqueues. $1 the topic's lock, $2 id, $3 topic, $4 payload. Returns a row, unless the id exists.
     ///
     /// The lock is shared: it blocks no other transaction, and shows a relay that a transaction may still
-    /// have messages with lower numbers than the visible ones. The transaction takes the lock before the
+    /// have messages with lower numbers than the visible messages. The transaction takes the lock before the
     /// number, because the row of `held` exists before the insert computes its columns.
     pub(super) fn enqueue(&self, notify: bool) -> String {
         let (messages, channel) = (&self.messages, &self.channel);

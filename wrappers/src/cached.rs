@@ -51,12 +51,13 @@ pub struct Caching {
 }
 
 impl Caching {
-    /// At most this many results, together at most 64 MiB, and each for at most 5 s (unless set).
+    /// Keeps at most this many results. Unless set, they have at most 64 MiB together, and each is used for
+    /// at most 5 s.
     pub const fn entries(entries: usize) -> Self {
         Self { entries, max_bytes: MAX_BYTES, ask_again_after: ASK_AGAIN_AFTER }
     }
 
-    /// At most this many bytes together, including keys and a small amount for each entry.
+    /// Keeps at most this many bytes together, including keys and a small amount for each entry.
     pub const fn max_bytes(mut self, bytes: usize) -> Self {
         self.max_bytes = bytes;
         self

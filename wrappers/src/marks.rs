@@ -160,7 +160,7 @@ pub(super) fn is_mark(key: &RecordKey) -> bool {
     key.scope().as_str() == SCOPE
 }
 
-/// The name of the mark of a layer, or of one of the layer's keys.
+/// The name of a layer's mark or, with a number, of the mark of one of the layer's keys.
 pub(super) fn name(layer: &str, number: Option<u32>) -> Result<RecordKey, StoreError> {
     let text = number.map_or_else(|| layer.to_owned(), |number| format!("{layer}/{number}"));
     let wrong = |error: idem_core::KeyError| StoreError::configuration(error.to_string());
@@ -206,7 +206,7 @@ pub(super) fn through(layer: &str, result: &StoredResult) -> StoredResult {
     StoredResult::Value(value.to_string().into())
 }
 
-/// The marks that the store lacks, and whether it has any mark of this layer.
+/// The marks that the store lacks, and whether the store has any mark of this layer.
 pub(super) async fn compare<'m, S: Store>(
     store: &S,
     layer: &Layer,

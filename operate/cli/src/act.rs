@@ -54,7 +54,8 @@ pub(crate) struct Forget {
     decider: Decider,
 }
 
-/// Records a result for a key without a record: after a store was lost, or before calls move to another one.
+/// Records a result for a key without a record: after a store was lost, or before calls move to another
+/// store.
 #[derive(Args)]
 pub(crate) struct Record {
     #[command(flatten)]

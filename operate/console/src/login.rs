@@ -154,7 +154,7 @@ impl Login {
         (request.uri().path() == "/metrics" && self.is_token(bearer)).then(|| Operator::new("metrics"))
     }
 
-    /// Why the request is refused, before it is known who sent it.
+    /// The reason to refuse the request before its sender is known, if there is one.
     fn refusal(&self, request: &Request) -> Option<&'static str> {
         let headers = request.headers();
         if self.is_local && !is_this_machine(host(request)) {

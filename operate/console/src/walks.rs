@@ -19,8 +19,8 @@ use crate::look::{Findings, Query};
 pub(crate) const FRESH: Duration = Duration::from_secs(2);
 /// How long a result is served without a new walk, for stores where a walk costs money.
 pub(crate) const FRESH_IF_COSTLY: Duration = Duration::from_secs(60);
-/// A walk starts again only after this many times its own duration, so that the console does not read a large
-/// store all the time.
+/// The next walk of a query starts only after this many times the duration of its last walk, so that the
+/// console does not read a large store all the time.
 const PAUSES: u32 = 4;
 /// How long a request waits for a walk.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -170,7 +170,7 @@ impl Walks {
         }
     }
 
-    /// Says that a record changed. The next requests start a new walk and see the new state when it ends.
+    /// Notes that a record changed. The next requests start a new walk and see the new state when it ends.
     pub(crate) fn changed(&self) {
         self.changes.fetch_add(1, Ordering::SeqCst);
     }

@@ -23,8 +23,8 @@ const LEASE: Duration = Duration::from_secs(30);
 /// A record as a person sees it before a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {
-    /// The record. The flag says that it is in flight under `on_crash = "in_doubt"` with an expired lease, so
-    /// that the next claim puts it in doubt.
+    /// The record. The flag says whether the record is in flight under `on_crash = "in_doubt"` with an
+    /// expired lease. If so, the next claim puts it in doubt.
     Record(Seen, bool),
     /// The record cannot be read. It can only be forgotten.
     Unreadable,
@@ -212,7 +212,7 @@ pub async fn settle(
 ///
 /// # Errors
 ///
-/// The scope is that of the audit trail.
+/// The scope is the scope of the audit trail.
 pub fn check_scope(scope: &Scope) -> Result<()> {
     match scope.as_str() {
         TRAIL => Err(Error::new(Kind::Refused, "nothing was done: the audit trail cannot be changed")),

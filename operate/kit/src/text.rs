@@ -60,7 +60,8 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
-/// Whether the record is in flight with an expired lease. Then its worker is gone, or cannot reach the store.
+/// Whether the record is in flight with an expired lease. If so, its worker is gone, or cannot reach the
+/// store.
 #[must_use]
 pub fn is_lapsed(record: &Record, now: Timestamp) -> bool {
     record.state == State::InFlight && record.lease_until <= now
